@@ -1,0 +1,76 @@
+# Every target does its own set-up: a virtual environment in .venv, pinned packages, the compiled kernel.
+# NATIVE=OFF leaves the kernel out (no compiler needed; slower, same results).
+
+PYTHON ?= python3
+NATIVE ?= ON
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMPS  := $(VENV)/.stamps
+PIP     := $(BIN)/python -m pip
+# No build isolation: the pinned build tools stay in .venv, so that a rebuild compiles only what changed.
+INSTALL := EVERYPAIR_NATIVE=$(NATIVE) $(PIP) install --quiet --constraint constraints.txt --no-build-isolation
+# What the installed package is made of, except the Python files: those are live.
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.py $(wildcard src/native/*)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench docs wheel clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## +/  make \1\t/' | expand -t 14
+
+demo: $(STAMPS)/demo  ## fit a linear scorer on scikit-learn's digits, 1 % positives
+	$(BIN)/python examples/digits.py
+
+test: $(STAMPS)/dev  ## run the tests on two processes, with branch coverage
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=95
+
+check: $(STAMPS)/dev  ## lint, check the formatting and the types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(if $(wildcard src/native/*.cpp),$(BIN)/clang-format --dry-run --Werror $(wildcard src/native/*.cpp src/native/*.hpp))
+
+bench: $(STAMPS)/bench  ## time against the neighbours, write rows, plot and tables, check the bars
+	$(BIN)/python -m benchmarks run
+	$(BIN)/python -m benchmarks report
+	$(BIN)/python -m benchmarks check
+
+docs: $(STAMPS)/docs  ## build the documentation into site/
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
+
+wheel: $(STAMPS)/dev  ## build the source distribution and the wheel into dist/
+	EVERYPAIR_NATIVE=$(NATIVE) $(BIN)/python -m build --no-isolation --skip-dependency-check
+	@ls -l dist
+
+clean:  ## remove everything that was built, .venv included
+	rm -rf $(VENV) build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMPS)/tools: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
+	@mkdir -p $(STAMPS) && touch $@
+
+# Changing NATIVE reinstalls the package.
+$(STAMPS)/native-$(NATIVE): $(STAMPS)/tools
+	@rm -f $(STAMPS)/native-* && touch $@
+
+$(STAMPS)/demo: $(STAMPS)/native-$(NATIVE) $(SOURCES)
+	$(INSTALL) --editable . scikit-learn rich
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/native-$(NATIVE) $(SOURCES)
+	$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+$(STAMPS)/bench: $(STAMPS)/dev
+	$(PIP) install --quiet --constraint constraints.txt tqdm
+	$(PIP) install --quiet --constraint constraints.txt --no-deps libauc
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/native-$(NATIVE) $(SOURCES)
+	$(INSTALL) --editable '.[docs]'
+	@touch $@

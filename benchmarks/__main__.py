@@ -1,0 +1,125 @@
+"""Run the benchmarks, draw from their rows, or hold the rows against the bars.
+
+python -m benchmarks run [--suite NAME ...] [--quick] [--max-n N] [--repeats K]
+python -m benchmarks report      plot and tables, from rows only
+python -m benchmarks check       the bars, from rows only; exits with 1 where one is missed
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from benchmarks import accuracy, bars, footprint, harness, rows
+from benchmarks.rows import ROWS, SCRATCH, Row
+from benchmarks.suites import TIMED
+
+Measure = Callable[[harness.Settings, Callable[[str], None]], list[Row]]
+
+console = Console(width=None if sys.stdout.isatty() else 120)
+
+
+def timing(suite: harness.Suite) -> Measure:
+    return lambda settings, advance: harness.run(suite, settings, advance)
+
+
+MEASURES: dict[str, Measure] = {
+    **{suite.name: timing(suite) for suite in TIMED},
+    "accuracy": accuracy.run,
+    "memory": footprint.memory,
+    "import": footprint.imports,
+    "wheel": footprint.wheel,
+}
+
+
+def arguments(given: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="measure and write rows")
+    run.add_argument("--suite", action="append", choices=MEASURES, help="only this one; repeatable")
+    run.add_argument("--quick", action="store_true", help="up to n = 1e5, 7 repeats: a smoke test")
+    run.add_argument("--max-n", type=float, default=1e7, help="leave out larger batches")
+    run.add_argument("--repeats", type=int, default=51, help="samples of each contender at most")
+    run.add_argument("--output", type=Path, help="folder of the rows")
+    for name, text in (("report", "draw the plot, fill the tables"), ("check", "hold the bars")):
+        commands.add_parser(name, help=text).add_argument("--rows", type=Path, default=ROWS)
+    return parser.parse_args(given)
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Progress]:
+    """Show how many suites are done and the cell that runs, on a terminal only."""
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        bar.add_task("", total=total)
+        yield bar
+
+
+def run(options: argparse.Namespace) -> int:
+    settings = harness.Settings(
+        max_n=min(int(options.max_n), 10**5) if options.quick else int(options.max_n),
+        repeats=min(options.repeats, 7) if options.quick else options.repeats,
+    )
+    # The committed rows are whole runs: a shortened one goes elsewhere.
+    whole = settings == harness.Settings()
+    folder = options.output or (ROWS if whole else SCRATCH)
+    chosen = options.suite or list(MEASURES)
+    with progress(len(chosen)) as bar:
+        (task,) = bar.task_ids
+        for suite in chosen:
+
+            def advance(cell: str, suite: str = suite) -> None:
+                bar.update(task, description=f"{suite}: {cell}")
+
+            measured = MEASURES[suite](settings, advance)
+            rows.write(measured, folder / f"{suite}.csv")
+            bar.advance(task)
+            console.print(f"{len(measured)} rows to {folder / suite}.csv", highlight=False)
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    from benchmarks import plot, tables
+
+    measured = rows.read(options.rows)
+    for path in (*plot.draw(measured), *tables.fill(measured)):
+        console.print(f"wrote {path}", highlight=False)
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    table = Table("bar", box=None)
+    for heading in ("at most", "median", "p20", "margin", ""):
+        table.add_column(heading, justify="right")
+    verdicts = list(bars.verdicts(rows.read(options.rows)))
+    for verdict in verdicts:
+        numbers = (verdict.limit, verdict.measured, verdict.measured_p20, verdict.margin)
+        cells = ["-" if number is None else f"{number:.3g}" for number in numbers]
+        table.add_row(verdict.bar, *cells, "pass" if verdict.passed else "[red]MISSED[/red]")
+    console.print(table)
+    missed = sum(not verdict.passed for verdict in verdicts)
+    console.print(f"{len(verdicts) - missed} bars cleared, {missed} missed", highlight=False)
+    return 1 if missed else 0
+
+
+def main(given: list[str] | None = None) -> int:
+    options = arguments(given)
+    return {"run": run, "report": report, "check": check}[options.command](options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The bars that the library has to clear, as data, and the check of rows against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import everypair as ep
+from benchmarks.contenders import NATIVE
+from benchmarks.rows import Row
+
+# Loss and gradient of the squared hinge, float32: time over that of BCE with as many threads.
+SPEED = {
+    1: {10**3: 0.5, 10**4: 0.8, 10**5: 1.2, 10**6: 0.9, 10**7: 0.7},
+    2: {10**3: 0.5, 10**4: 0.9, 10**5: 1.4, 10**6: 1.0, 10**7: 0.6},
+}
+POSITIVES = (0.5, 0.01, 0.001)
+HARD = ("saturated sigmoid", "ties on a grid", "separated classes", "Cauchy")
+HARD_RATIO = 2.5
+SURROGATE_RATIO = 4.0
+# Ten times the rows take 12 times as long in n log n; falling out of the cache adds to that.
+GROWTH_OF_TENFOLD = 30.0
+ACCURACY = {"float32": 1e-6, "float64": 1e-12}
+BYTES_PER_ROW = 24.0
+WHEEL_BYTES = 1e6
+IMPORT_SECONDS = 0.15
+
+
+class Verdict(NamedTuple):
+    """A bar and what was measured; ``measured`` is None where the rows do not say."""
+
+    bar: str
+    limit: float
+    measured: float | None
+    measured_p20: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.measured is not None and self.measured <= self.limit
+
+    @property
+    def margin(self) -> float | None:
+        """How many times over the limit could be met: above 1 is good."""
+        if self.measured is None:
+            return None
+        return self.limit / self.measured if self.measured else float("inf")
+
+
+def where(rows: list[Row], **wanted: object) -> list[Row]:
+    wanted = {"backend": NATIVE.backend, "surrogate": NATIVE.surrogate, **wanted}
+    return [r for r in rows if all(getattr(r, k) == v for k, v in wanted.items())]
+
+
+def ratio_to_bce(bar: str, limit: float, rows: list[Row]) -> Verdict:
+    if not rows:
+        return Verdict(bar, limit, None)
+    return Verdict(bar, limit, rows[0].bce_ratio, rows[0].bce_ratio_p20)
+
+
+def worst(bar: str, limit: float, rows: list[Row]) -> Verdict:
+    if not rows:
+        return Verdict(bar, limit, None)
+    highest = max(rows, key=lambda r: r.median)
+    place = f" (worst: n {highest.n:g}, {highest.input})" if highest.n else ""
+    return Verdict(bar + place, limit, highest.median, highest.p20)
+
+
+def times(bar: str, limit: float, rows: list[Row], others: list[Row]) -> Verdict:
+    """Compare two rows."""
+    if not rows or not others:
+        return Verdict(bar, limit, None)
+    a, b = rows[0], others[0]
+    return Verdict(bar, limit, a.median / b.median, a.p20 / b.p20)
+
+
+def verdicts(rows: list[Row]) -> Iterator[Verdict]:
+    """Hold every bar against the rows."""
+    for threads, limits in SPEED.items():
+        for positives in POSITIVES:
+            for n, limit in limits.items():
+                found = where(
+                    rows, suite="loss_and_grad", n=n, positives=positives, threads=threads
+                )
+                bar = f"n {n:g}, {positives:.1%} positives, {threads} thread(s): over BCE"
+                yield ratio_to_bce(bar, limit, found)
+
+    for threads in (1, 2):
+        for shape in HARD:
+            found = where(rows, suite="hard_inputs", n=10**6, input=shape, threads=threads)
+            bar = f"{shape}, n 1e6, {threads} thread(s): over BCE"
+            yield ratio_to_bce(bar, HARD_RATIO, found)
+
+    for shape in sorted({r.input for r in rows if r.suite == "hard_inputs"}):
+        small, large = (
+            where(rows, suite="hard_inputs", n=n, input=shape, threads=1) for n in (10**5, 10**6)
+        )
+        yield times(f"{shape}: n 1e6 over n 1e5", GROWTH_OF_TENFOLD, large, small)
+
+    for name in ep.surrogates.names():
+        for n in SPEED[1]:
+            place = {"suite": "surrogates", "n": n, "positives": 0.5}
+            found = where(rows, **place, surrogate=name)
+            bar = f"{name}, n {n:g}: over squared hinge"
+            yield times(bar, SURROGATE_RATIO, found, where(rows, **place))
+
+    for dtype, limit in ACCURACY.items():
+        for quantity in ("loss error", "gradient error"):
+            found = where(rows, suite="accuracy", dtype=dtype, quantity=quantity)
+            yield worst(f"{quantity}, {dtype}", limit, found)
+
+    memory = [r for r in rows if r.suite == "memory" and r.backend == NATIVE.backend]
+    yield worst("working bytes per row", BYTES_PER_ROW, memory)
+    yield worst("bytes of the wheel", WHEEL_BYTES, where(rows, suite="wheel"))
+    yield worst("seconds to import", IMPORT_SECONDS, where(rows, quantity="import seconds"))
+    yield worst("packages imported besides numpy", 0, where(rows, quantity="foreign packages"))

@@ -1,0 +1,145 @@
+"""Who runs: each contender takes a batch and returns the call that the harness times.
+
+Whatever is not part of a training step (tensors, leaves, modules) is built outside the call. Each
+call returns a loss and its gradient with respect to the scores. A contender that is not installed,
+or that does not fit, returns None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+import everypair as ep
+from benchmarks.inputs import Batch
+from everypair import _moments
+
+Call = Callable[[], object]
+
+NAIVE_PAIRS_THAT_FIT = 2.5e7
+
+
+class Contender(NamedTuple):
+    """A way to compute a loss and its gradient, and the surrogate it computes."""
+
+    backend: str
+    surrogate: str
+
+
+def has_native() -> bool:
+    return find_spec("everypair._native") is not None
+
+
+def everypair(batch: Batch, surrogate: str, backend: str) -> Call:
+    scores, labels, margin = batch
+
+    def call() -> object:
+        return ep.pair_loss_and_grad(scores, labels, surrogate=surrogate, margin=margin)
+
+    def call_with_backend() -> object:
+        with _moments.backend(backend):
+            return call()
+
+    # Entering a context costs as much as a small batch, so the default backend goes without.
+    is_default = (backend == "native") == has_native()
+    return call if is_default else call_with_backend
+
+
+def with_autograd(batch: Batch, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Call:
+    scores = torch.from_numpy(batch.scores).requires_grad_()
+    labels = torch.from_numpy(batch.labels).to(scores.dtype)
+
+    def call() -> object:
+        scores.grad = None
+        value = loss(scores, labels)
+        value.backward()
+        return value, scores.grad
+
+    return call
+
+
+def bce(batch: Batch) -> Call:
+    return with_autograd(batch, F.binary_cross_entropy_with_logits)
+
+
+def naive(batch: Batch) -> Call | None:
+    n_pos = float(batch.labels.sum())
+    if n_pos * (batch.labels.size - n_pos) > NAIVE_PAIRS_THAT_FIT:
+        return None
+
+    def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        pos = scores[labels == 1]
+        neg = scores[labels == 0]
+        return F.relu(batch.margin - (pos[:, None] - neg[None, :])).square().mean()
+
+    return with_autograd(batch, loss)
+
+
+def paper(batch: Batch) -> Call:
+    """Sort, accumulate a, b and c, evaluate the parabola at each negative (paper, Algorithm 2)."""
+    margin = batch.margin
+
+    def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        order = torch.argsort(scores + margin * (1 - labels))
+        y, is_pos = scores[order], labels[order]
+        z = margin - y
+        a = torch.cumsum(is_pos, 0)
+        b = torch.cumsum(2 * z * is_pos, 0)
+        c = torch.cumsum(z**2 * is_pos, 0)
+        n_pos = labels.sum()
+        return ((1 - is_pos) * (a * y**2 + b * y + c)).sum() / (n_pos * (len(y) - n_pos))
+
+    return with_autograd(batch, loss)
+
+
+def aucm(batch: Batch) -> Call:
+    """Take the AUC-margin loss, version 1, from its published formula, on sigmoid scores."""
+    a, b, alpha = (torch.zeros(1, requires_grad=True) for _ in range(3))
+
+    def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        h = torch.sigmoid(scores)
+        pos, neg = labels, 1 - labels
+        p = pos.mean()
+        spread = (1 - p) * ((h - a) ** 2 * pos).mean() + p * ((h - b) ** 2 * neg).mean()
+        gap = p * (1 - p) * batch.margin + (p * h * neg - (1 - p) * h * pos).mean()
+        return (spread + 2 * alpha * gap - p * (1 - p) * alpha**2).sum()
+
+    return with_autograd(batch, loss)
+
+
+def libauc(batch: Batch) -> Call | None:
+    """LibAUC's own AUCMLoss as it is installed."""
+    if find_spec("libauc") is None:
+        return None
+    from libauc.losses import AUCMLoss
+
+    criterion = AUCMLoss(margin=batch.margin, device="cpu")
+    return with_autograd(batch, lambda s, y: criterion(torch.sigmoid(s), y).sum())
+
+
+TORCH = {
+    "torch BCE": ("logistic", bce),
+    "torch naive": ("squared_hinge", naive),
+    "torch paper": ("squared_hinge", paper),
+    "torch AUCM": ("aucm", aucm),
+    "LibAUC AUCM": ("aucm", libauc),
+}
+
+BCE = Contender("torch BCE", "logistic")
+NATIVE = Contender("everypair", "squared_hinge")
+NUMPY = Contender("everypair NumPy", "squared_hinge")
+NEIGHBOURS = tuple(Contender(name, surrogate) for name, (surrogate, _) in TORCH.items())
+
+
+def call_of(contender: Contender, batch: Batch) -> Call | None:
+    """Build what the harness times, or None where the contender cannot run."""
+    if contender.backend in TORCH:
+        return TORCH[contender.backend][1](batch)
+    backend = "numpy" if contender.backend == NUMPY.backend else "native"
+    if backend == "native" and not has_native():
+        return None
+    return everypair(batch, contender.surrogate, backend)

@@ -1,0 +1,164 @@
+"""Time contenders side by side.
+
+A suite names its axes and builds, for one point of them, the call that is timed. All contenders of
+a cell are built first and then run in turns, in a new order each round, so that a slow spell of the
+machine, a warm cache or a fresh heap meets all of them alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+import everypair as ep
+from benchmarks.contenders import BCE, Call, Contender
+from benchmarks.rows import Row, row
+
+SECONDS_OF_A_SAMPLE = 2e-4  # shorter calls are repeated until a sample takes that long
+SECONDS_OF_A_CONTENDER = 1.5  # in one cell; after that it stops at the fewest samples
+SECONDS_OF_A_CALL = 6.0  # expected to take longer: left out
+FEWEST_SAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asks for."""
+
+    max_n: int = 10**7
+    repeats: int = 51
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named function that builds calls, and the axes it is built for."""
+
+    name: str
+    build: Callable[..., Call | None]
+    contenders: tuple[Contender, ...]
+    axes: dict[str, tuple]
+
+    def cells(self, max_n: int) -> list[dict[str, object]]:
+        points = itertools.product(*self.axes.values())
+        cells = [dict(zip(self.axes, point, strict=True)) for point in points]
+        return [cell for cell in cells if cell["n"] <= max_n]
+
+
+def suite(
+    name: str, *, contenders: Iterable[Contender], **axes: Iterable
+) -> Callable[[Callable[..., Call | None]], Suite]:
+    """Make a suite of a function of a contender and the axes that returns what is timed."""
+    values = {axis: tuple(points) for axis, points in axes.items()}
+    return lambda build: Suite(name, build, tuple(contenders), values)
+
+
+def powers_of_ten(first: int, last: int) -> tuple[int, ...]:
+    return tuple(10**k for k in range(first, last + 1))
+
+
+@contextmanager
+def num_threads(threads: int) -> Iterator[None]:
+    """Give torch and everypair the same number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    ep.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        ep.set_num_threads(None)
+
+
+@dataclass
+class Timed:
+    """A call, how many times a sample runs it, and its samples in seconds per call."""
+
+    call: Call
+    inner: int = 1
+    samples: list[float] = field(default_factory=list)
+    spent: float = 0.0
+
+    def warm_up(self) -> None:
+        seconds = self.once()
+        if seconds < SECONDS_OF_A_CONTENDER / 10:
+            seconds = self.once()
+        self.inner = min(1000, math.ceil(SECONDS_OF_A_SAMPLE / seconds))
+
+    def once(self) -> float:
+        call = self.call
+        start = time.perf_counter()
+        for _ in range(self.inner):
+            call()
+        seconds = time.perf_counter() - start
+        self.spent += seconds
+        return seconds / self.inner
+
+    def wants_more(self) -> bool:
+        return len(self.samples) < FEWEST_SAMPLES or self.spent < SECONDS_OF_A_CONTENDER
+
+
+def interleave(timed: list[Timed], repeats: int) -> None:
+    """Run the contenders in turns, each round in another order."""
+    order = random.Random(0)
+    for each in timed:
+        each.warm_up()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            for each in order.sample(timed, len(timed)):
+                if each.wants_more():
+                    each.samples.append(each.once())
+    finally:
+        gc.enable()
+
+
+def run(chosen: Suite, settings: Settings, advance: Callable[[str], None]) -> list[Row]:
+    """Time a suite; ``advance`` is told each cell before it starts."""
+    rows: list[Row] = []
+    last: dict[tuple, tuple[int, float]] = {}  # what each contender took at a smaller n
+    for cell in chosen.cells(settings.max_n):
+        advance(", ".join(f"{axis} {value}" for axis, value in cell.items()))
+        n = int(cell["n"])
+        others = tuple(value for axis, value in cell.items() if axis != "n")
+
+        def affordable(contender: Contender, n: int = n, others: tuple = others) -> bool:
+            smaller, seconds = last.get((contender, others), (n, 0.0))
+            return seconds * n / smaller < SECONDS_OF_A_CALL
+
+        with num_threads(int(cell.get("threads", 1))):
+            calls = {
+                contender: chosen.build(contender=contender, **cell)
+                for contender in chosen.contenders
+                if affordable(contender)
+            }
+            timed = {contender: Timed(call) for contender, call in calls.items() if call}
+            interleave(list(timed.values()), settings.repeats)
+
+        quantiles = {c: np.quantile(t.samples, [0.5, 0.2, 0.8]) for c, t in timed.items()}
+        reference = quantiles.get(BCE)
+        for contender, (median, p20, p80) in quantiles.items():
+            last[contender, others] = (n, median)
+            rows.append(
+                row(
+                    suite=chosen.name,
+                    **cell,
+                    **contender._asdict(),
+                    quantity="seconds",
+                    median=float(median),
+                    p20=float(p20),
+                    p80=float(p80),
+                    repeats=len(timed[contender].samples),
+                    bce_ratio=None if reference is None else float(median / reference[0]),
+                    bce_ratio_p20=None if reference is None else float(p20 / reference[1]),
+                )
+            )
+    return rows

@@ -1,0 +1,156 @@
+"""Tidy rows: one measured quantity of one contender in one cell, with the machine it came from."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROWS = ROOT / "benchmarks" / "rows"
+SCRATCH = ROOT / "build" / "benchmarks"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured (suite to backend), how much (quantity to repeats), and where (the rest).
+
+    ``bce_ratio`` compares medians with torch's BCE in the same interleaved cell, and
+    ``bce_ratio_p20`` the 20th percentiles: BCE's own time has two modes (fresh pages or not).
+    """
+
+    suite: str
+    n: int
+    positives: float
+    threads: int
+    dtype: str
+    input: str
+    backend: str
+    surrogate: str
+    quantity: str
+    median: float
+    p20: float
+    p80: float
+    repeats: int
+    bce_ratio: float | None
+    bce_ratio_p20: float | None
+    machine: str
+    cores: int
+    isa: str
+    python: str
+    numpy: str
+    torch: str
+    libauc: str
+    everypair: str
+    commit: str
+    date: str
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def isa() -> str:
+    try:
+        from everypair import _native
+    except ImportError:
+        return "none"
+    return _native.isa()
+
+
+def cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    # Rows and what is drawn from them are written by the run itself.
+    changed = git("status", "--porcelain", "--", "src", "CMakeLists.txt", "benchmarks/*.py")
+    return (git("rev-parse", "--short", "HEAD") or "none") + ("+changes" if changed else "")
+
+
+@lru_cache(maxsize=1)
+def environment() -> dict[str, str | int]:
+    """Describe the machine and the versions, the same for all rows of a run."""
+    return {
+        "machine": cpu_model(),
+        "cores": os.cpu_count() or 1,
+        "isa": isa(),
+        "python": platform.python_version(),
+        "numpy": installed("numpy"),
+        "torch": installed("torch"),
+        "libauc": installed("libauc"),
+        "everypair": installed("everypair"),
+        "commit": commit(),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+    }
+
+
+def row(**measured: object) -> Row:
+    """Complete a measurement with the environment; axes that do not apply stay at a default."""
+    blank = {
+        "n": 0,
+        "positives": 0.5,
+        "threads": 1,
+        "dtype": "float32",
+        "input": "normal",
+        "surrogate": "squared_hinge",
+        "repeats": 1,
+        "bce_ratio": None,
+        "bce_ratio_p20": None,
+    }
+    return Row(**{**blank, **environment(), **measured})
+
+
+def constant(value: float) -> dict[str, float]:
+    """Fill the three quantiles of a quantity that does not vary."""
+    return {"median": value, "p20": value, "p80": value}
+
+
+def write(rows: Iterable[Row], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, [f.name for f in fields(Row)], lineterminator="\n")
+        table.writeheader()
+        for each in rows:
+            table.writerow({k: format_cell(v) for k, v in asdict(each).items()})
+
+
+def format_cell(value: object) -> object:
+    return f"{value:.5g}" if isinstance(value, float) else value
+
+
+def read(folder: Path = ROWS) -> list[Row]:
+    """Read every row of a folder, with types."""
+    parsers = {
+        "int": int,
+        "float": float,
+        "str": str,
+        "float | None": lambda text: float(text) if text else None,
+    }
+    types = {f.name: parsers[str(f.type)] for f in fields(Row)}
+    rows = []
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(newline="") as file:
+            rows += [Row(**{k: types[k](v) for k, v in r.items()}) for r in csv.DictReader(file)]
+    return rows

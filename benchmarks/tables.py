@@ -1,0 +1,174 @@
+"""Markdown tables from rows, written between markers of the README and the documentation.
+
+A page holds ``<!-- rows: NAME -->`` and ``<!-- end -->``; what stands between is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from benchmarks.bars import ACCURACY, where
+from benchmarks.contenders import NATIVE
+from benchmarks.plot import STYLES
+from benchmarks.rows import ROOT, Row
+
+PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+MARKED = re.compile(r"(<!-- rows: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def markdown(head: Iterable[object], body: Iterable[Iterable[object]]) -> str:
+    first, *others = head
+    lines = [[first, *others], ["---", *["--:" for _ in others]], *map(list, body)]
+    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+
+
+def power(n: int) -> str:
+    return f"10<sup>{len(str(n)) - 1}</sup>"
+
+
+def share(positives: float) -> str:
+    return f"{100 * positives:.3g} %"
+
+
+def duration(seconds: float) -> str:
+    for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * scale >= 1 or unit == "µs":
+            return f"{seconds * scale:.3g} {unit}"
+    raise AssertionError
+
+
+def across_n(rows: list[Row], cell: Callable[[Row], str]) -> tuple[list[int], Callable]:
+    """Return the sizes, and a function that writes a line of cells, one for each size."""
+    sizes = sorted({r.n for r in rows})
+
+    def line(some: list[Row]) -> list[str]:
+        by_n = {r.n: cell(r) for r in some}
+        return [by_n.get(n, "") for n in sizes]
+
+    return sizes, line
+
+
+def ratio(row: Row) -> str:
+    return f"{row.bce_ratio:.2f}"
+
+
+def speed(rows: list[Row]) -> str:
+    """Time over that of BCE, by threads and share of positives."""
+    ours = where(rows, suite="loss_and_grad")
+    sizes, line = across_n(ours, ratio)
+    kinds = sorted({(r.threads, -r.positives) for r in ours})
+    return markdown(
+        ["threads, positives", *map(power, sizes)],
+        (
+            [f"{t}, {share(-p)}", *line(where(ours, threads=t, positives=-p))]
+            for t, p in kinds
+        ),
+    )
+
+
+def times(rows: list[Row]) -> str:
+    """Median times on one thread, half the rows positive."""
+    timed = [
+        r for r in rows if r.suite == "loss_and_grad" and (r.threads, r.positives) == (1, 0.5)
+    ]
+    sizes, line = across_n(timed, lambda r: duration(r.median))
+    return markdown(
+        ["", *map(power, sizes)],
+        (
+            [label, *line([r for r in timed if r.backend == backend])]
+            for backend, (label, *_) in reversed(STYLES.items())
+        ),
+    )
+
+
+def hard(rows: list[Row]) -> str:
+    """Time over that of BCE, one thread, by shape of the scores."""
+    ours = where(rows, suite="hard_inputs", threads=1)
+    sizes, line = across_n(ours, ratio)
+    shapes = dict.fromkeys(r.input for r in ours)
+    return markdown(
+        ["scores", *map(power, sizes)],
+        ([shape, *line(where(ours, input=shape))] for shape in shapes),
+    )
+
+
+def surrogates(rows: list[Row]) -> str:
+    """Time over that of BCE, one thread, half the rows positive."""
+    ours = [
+        r
+        for r in rows
+        if r.suite == "surrogates" and r.backend == NATIVE.backend and r.positives == 0.5
+    ]
+    sizes, line = across_n(ours, ratio)
+    return markdown(
+        ["surrogate", *map(power, sizes)],
+        (
+            [f"`{name}`", *line(where(ours, surrogate=name))]
+            for name in dict.fromkeys(r.surrogate for r in ours)
+        ),
+    )
+
+
+def accuracy(rows: list[Row]) -> str:
+    """Worst relative errors, by type of the input and contender, for each kind of scores."""
+    kinds = {
+        "offset 1e3 and 1e6": lambda r: r.input.startswith("offset"),
+        "all other shapes": lambda r: not r.input.startswith("offset"),
+    }
+    body = []
+    for backend in (NATIVE.backend, "everypair NumPy", "torch paper"):
+        for dtype in ACCURACY:
+            for kind, belongs in kinds.items():
+                found = where(rows, suite="accuracy", backend=backend, dtype=dtype)
+                worst = {
+                    quantity: max(
+                        (r.median for r in found if belongs(r) and r.quantity == quantity),
+                        default=float("nan"),
+                    )
+                    for quantity in ("loss error", "gradient error")
+                }
+                if found:
+                    label = STYLES[backend][0]
+                    body.append([label, dtype, kind, *(f"{v:.1e}" for v in worst.values())])
+    return markdown(["", "input", "scores", "loss", "gradient"], body)
+
+
+def footprint(rows: list[Row]) -> str:
+    memory = [r.median for r in rows if r.suite == "memory" and r.backend == NATIVE.backend]
+    found = {r.quantity: r.median for r in rows if r.suite in ("import", "wheel")}
+    body = []
+    if memory:
+        body.append(["working memory, at most", f"{max(memory):.1f} bytes a row"])
+    if "wheel bytes" in found:
+        body.append(["wheel", f"{found['wheel bytes'] / 1e3:.0f} kB"])
+    if "import seconds" in found:
+        body.append(["`import everypair`, numpy included", f"{found['import seconds']:.2f} s"])
+    return markdown(["what", "how much"], body)
+
+
+def provenance(rows: list[Row]) -> str:
+    """One line on where the rows come from."""
+    r = next((r for r in rows if r.suite == "loss_and_grad"), None)
+    if r is None:
+        return ""
+    return (
+        f"*Measured by `make bench` on {r.machine} ({r.cores} cores, {r.isa}), Python {r.python}, "
+        f"NumPy {r.numpy}, torch {r.torch}, LibAUC {r.libauc or 'absent'}, "
+        f"everypair {r.everypair} at {r.commit}, {r.date}.*\n"
+    )
+
+
+TABLES: dict[str, Callable[[list[Row]], str]] = {
+    table.__name__: table
+    for table in (speed, times, hard, surrogates, accuracy, footprint, provenance)
+}
+
+
+def fill(rows: list[Row]) -> list[Path]:
+    """Rewrite what stands between the markers of each page."""
+    for page in PAGES:
+        text = page.read_text()
+        page.write_text(MARKED.sub(lambda m: m[1] + TABLES[m[2]](rows) + m[3], text))
+    return list(PAGES)

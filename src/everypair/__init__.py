@@ -1,0 +1,40 @@
+"""everypair: exact losses and metrics over every (positive, negative) pair, in the time of a sort.
+
+>>> import everypair as ep
+>>> loss, grad = ep.pair_loss_and_grad([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0])
+>>> loss, grad.tolist()
+(0.625, [-1.0, 0.0, 0.25, 0.75])
+>>> ep.auc([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0])
+0.75
+"""
+
+from everypair import naive, surrogates
+from everypair._threads import get_num_threads, set_num_threads
+from everypair._version import __version__
+from everypair.losses import (
+    PairDerivatives,
+    pair_derivatives,
+    pair_hvp,
+    pair_loss,
+    pair_loss_and_grad,
+)
+from everypair.metrics import RocCurve, auc, roc_curve
+from everypair.surrogates import Surrogate, Term
+
+__all__ = [
+    "PairDerivatives",
+    "RocCurve",
+    "Surrogate",
+    "Term",
+    "__version__",
+    "auc",
+    "get_num_threads",
+    "naive",
+    "pair_derivatives",
+    "pair_hvp",
+    "pair_loss",
+    "pair_loss_and_grad",
+    "roc_curve",
+    "set_num_threads",
+    "surrogates",
+]

@@ -1,0 +1,86 @@
+"""Anything array-like as a plain NumPy array: lists, Series, CPU tensors, Arrow columns."""
+
+from __future__ import annotations
+
+import sys
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+__all__ = ["column", "numbers", "plain", "ready"]
+
+
+def plain(given: ArrayLike, name: str) -> NDArray[Any]:
+    """Return anything array-like as a plain ndarray on the CPU."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.Tensor):
+        return _from_torch(given, torch, name)
+    if isinstance(given, np.ma.MaskedArray):
+        if np.ma.is_masked(given):
+            i = int(np.argmax(np.ma.getmaskarray(given)))
+            raise ValueError(
+                f"{name} must have a value in every row; got a masked one at index {i}. "
+                "Drop those rows first, for example with x[~mask]."
+            )
+        given = given.data
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be an array of n numbers; got {type(given).__name__} that NumPy cannot "
+            f"read ({error})."
+        ) from None
+
+
+def numbers(given: ArrayLike, name: str) -> NDArray[Any]:
+    """Return anything array-like that holds real numbers as an array of them."""
+    array = plain(given, name)
+    if array.dtype.kind == "O":
+        for i, value in enumerate(array.ravel().tolist()):
+            if not isinstance(value, Real) and not hasattr(value, "__float__"):
+                raise ValueError(f"{name} must be real numbers; got {value!r} at index {i}.")
+        try:
+            return array.astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{name} must be real numbers that a float holds ({error}).") from None
+    if array.dtype.kind not in "biuf":
+        first = f", first {array.ravel()[0].item()!r}" if array.size else ""
+        raise ValueError(
+            f"{name} must be real numbers; got an array of {array.dtype}{first}. "
+            "Convert it first, for example with numpy.asarray(..., dtype=float)."
+        )
+    return array
+
+
+def column(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return an (n,) or (n, 1) array as (n,)."""
+    if array.ndim == 1:
+        return array
+    if array.ndim == 2 and array.shape[1] == 1:
+        return array[:, 0]
+    raise ValueError(
+        f"{name} must have the shape (n,) or (n, 1); got {array.shape}. "
+        "For several tasks, call once per column."
+    )
+
+
+def ready(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array that compiled code can read, copied only if it must be."""
+    return np.require(array, dtype, ["C", "A"])
+
+
+def _from_torch(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
+    if tensor.device.type != "cpu":
+        raise ValueError(
+            f"{name} must be on the CPU here; got a tensor on {tensor.device}. "
+            "Use everypair.torch, which computes where the tensor is, or pass it as .cpu()."
+        )
+    tensor = tensor.detach()
+    if tensor.dtype is torch.bfloat16:  # NumPy has no such type
+        tensor = tensor.float()
+    array: NDArray[Any] = tensor.resolve_neg().numpy()
+    return array

@@ -1,0 +1,159 @@
+"""Which kernel computes: the compiled one where it is there, NumPy otherwise.
+
+The environment variable ``EVERYPAIR_BACKEND`` (``auto``, ``numpy`` or ``native``) decides for a
+process, `backend` for a block of code. Both kernels know moments of sorted classes, never names.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from everypair import _inputs, _numpy, _threads
+
+try:
+    from everypair import _native
+except ImportError:  # built without a compiler: NumPy gives the same results, slower
+    _native = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from everypair._inputs import Batch
+
+    KnotTerm = tuple[float, float, float, float, bool]
+
+__all__ = ["Result", "backend", "concordance", "evaluate", "native_is_here"]
+
+_VARIABLE = "EVERYPAIR_BACKEND"
+_BACKENDS = ("auto", "numpy", "native")
+
+_chosen: ContextVar[bool | None] = ContextVar("everypair_backend", default=None)
+_default: bool | None = None
+
+
+class Result(NamedTuple):
+    """What a kernel computed; None where it was not asked."""
+
+    value: float
+    pair_weight: float
+    grad: NDArray[Any] | None
+    hess: NDArray[Any] | None
+    hvp: NDArray[Any] | None
+
+
+def native_is_here() -> bool:
+    """Return whether the compiled kernel could be loaded."""
+    return _native is not None
+
+
+@contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Compute with this backend inside the block, in this thread or task only."""
+    token = _chosen.set(_is_native(name, "backend"))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def evaluate(
+    batch: Batch,
+    terms: tuple[KnotTerm, ...],
+    mean: bool,
+    *,
+    grad: bool = False,
+    hess: bool = False,
+    vector: NDArray[np.float64] | None = None,
+) -> Result:
+    """Return the loss and, as asked, gradient, diagonal Hessian and Hessian times `vector`."""
+    use_native = _uses_native()
+    positive = None if use_native else _inputs.positives(batch)
+    scores, labels, weights = batch.scores, batch.labels, batch.weights
+    order = batch.order
+    if order is not None:
+        scores, labels = scores[order], labels[order]
+        weights = None if weights is None else weights[order]
+        vector = None if vector is None else vector[order]
+        positive = None if positive is None else positive[order]
+    arrays: tuple[NDArray[Any] | None, ...]
+    if positive is None:
+        arrays = (
+            np.empty_like(scores) if grad else None,
+            np.empty_like(scores) if hess else None,
+            np.empty_like(scores) if vector is not None else None,
+        )
+        status, value, pair_weight = _native.evaluate(
+            scores, labels, weights, batch.offsets, vector,
+            terms, mean, _threads.get_num_threads(), *arrays,
+        )  # fmt: skip
+        if status:
+            _inputs.raise_bad_values(batch)
+        if order is None and scores.dtype is batch.dtype and len(batch.shape) == 1:
+            return Result(value, pair_weight, *arrays)
+    else:
+        value, pair_weight, *arrays = _numpy.evaluate(  # type: ignore[assignment]
+            scores, positive, weights, batch.offsets, vector, terms,
+            mean=mean, grad=grad, hess=hess,
+        )  # fmt: skip
+    return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
+
+
+def concordance(batch: Batch) -> tuple[float, float]:
+    """Return the weight of the pairs in the right order, ties half, and of all pairs."""
+    use_native = _uses_native()
+    positive = None if use_native else _inputs.positives(batch)
+    scores, labels, weights = batch.scores, batch.labels, batch.weights
+    order = batch.order
+    if order is not None:
+        scores, labels = scores[order], labels[order]
+        weights = None if weights is None else weights[order]
+        positive = None if positive is None else positive[order]
+    if positive is not None:
+        return _numpy.concordance(scores, positive, weights, batch.offsets)
+    status, concordant, pair_weight = _native.auc(
+        scores, labels, weights, batch.offsets, _threads.get_num_threads()
+    )
+    if status:
+        _inputs.raise_bad_values(batch)
+    return concordant, pair_weight
+
+
+def _as_given(array: NDArray[Any] | None, batch: Batch) -> NDArray[Any] | None:
+    """Return rows in the caller's order, type and shape."""
+    if array is None:
+        return None
+    with np.errstate(over="ignore", under="ignore"):
+        array = array.astype(batch.dtype, copy=False)
+    if batch.order is not None:
+        scattered = np.empty_like(array)
+        scattered[batch.order] = array
+        array = scattered
+    return array.reshape(batch.shape)
+
+
+def _uses_native() -> bool:
+    chosen = _chosen.get()
+    if chosen is not None:
+        return chosen
+    global _default
+    if _default is None:
+        _default = _is_native(os.environ.get(_VARIABLE, "") or "auto", _VARIABLE)
+    return _default
+
+
+def _is_native(name: str, asked_by: str) -> bool:
+    if name not in _BACKENDS:
+        raise ValueError(f"{asked_by} must be one of {', '.join(_BACKENDS)}; got {name!r}.")
+    if name == "native" and _native is None:
+        raise ImportError(
+            f"{asked_by} asks for the compiled kernel, which is not here. Install a wheel, or "
+            "build it with: pip install --no-binary everypair everypair."
+        )
+    return name == "native" or (name == "auto" and _native is not None)

@@ -1,0 +1,282 @@
+"""Surrogates of the pairwise zero-one loss, as data.
+
+A surrogate is a sum of truncated polynomials in the shortfall of a pair,
+``t = margin - (s_pos - s_neg)``::
+
+    value(t) = sum over terms of  c0 + c1 t + c2 t^2   where t > knot   (no knot: everywhere)
+
+Whatever is written this way works in every function of the library: no backend knows a surrogate
+by its name.
+
+>>> SQUARED_HINGE.value([-1.0, 0.5, 2.0])
+array([0.  , 0.25, 4.  ])
+>>> steep = Surrogate("steep", (Term(0.0, 3.0, 0.0, knot=0.0),))
+>>> steep.slope([-1.0, 0.5])
+array([0., 3.])
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "HUBER_HINGE",
+    "LINEAR_HINGE",
+    "SQUARE",
+    "SQUARED_HINGE",
+    "KnotTerm",
+    "Surrogate",
+    "Term",
+    "get",
+    "names",
+]
+
+# Margins change rarely (once per sweep), so a handful of them is all that is worth remembering.
+_REMEMBERED_MARGINS = 64
+
+
+class KnotTerm(NamedTuple):
+    """A term seen from its knot: all that a backend ever learns about a surrogate.
+
+    With ``d = s_neg + shift - s_pos`` the term is ``b0 + b1 d + b2 d^2`` where ``d > 0``, or
+    everywhere when it is not `truncated`.
+    """
+
+    shift: float
+    b0: float
+    b1: float
+    b2: float
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class Term:
+    """One truncated polynomial ``c0 + c1 t + c2 t^2`` where ``t > knot``.
+
+    Parameters
+    ----------
+    c0, c1, c2 : float
+        Coefficients in the shortfall `t` itself (not in the distance to the knot).
+    knot : float, optional
+        The term is zero up to and including the knot. Without one it counts everywhere.
+
+    Examples
+    --------
+    >>> Term(0, 0, 1, knot=0)
+    Term(c0=0.0, c1=0.0, c2=1.0, knot=0.0)
+    """
+
+    c0: float
+    c1: float
+    c2: float
+    knot: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("c0", "c1", "c2", "knot"):
+            given = getattr(self, name)
+            if given is None and name == "knot":
+                continue
+            number = _finite(given, f"Term.{name}")
+            object.__setattr__(self, name, number)
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """A function of the shortfall of a pair: a sum of truncated polynomials.
+
+    Parameters
+    ----------
+    name : str
+        What to call it in messages and plots. Backends never look at it.
+    terms : iterable of Term
+        At least one.
+
+    Warnings
+    --------
+    Nothing asks the sum to be convex or increasing in the shortfall, and every function computes
+    such a surrogate exactly as written. Minimising one is another matter: a non-convex surrogate
+    has local minima, and one that decreases somewhere rewards ranking a negative above a positive.
+
+    Notes
+    -----
+    Hessians hold the second derivative almost everywhere: a jump of the value or of the slope at a
+    knot contributes nothing to them, so `LINEAR_HINGE` has curvature zero.
+
+    Examples
+    --------
+    >>> capped = Surrogate("capped", [Term(0, 1, 0, knot=0), Term(2, -1, 0, knot=2)])
+    >>> capped.value([1.0, 2.0, 5.0])
+    array([1., 2., 2.])
+    """
+
+    name: str
+    terms: tuple[Term, ...]
+    _seen_margins: dict[float, tuple[KnotTerm, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(
+                f"Surrogate.name must be a non-empty string; got {self.name!r}. "
+                "Any word that tells it apart in messages will do."
+            )
+        given: Any = self.terms
+        terms = tuple(given) if hasattr(given, "__iter__") else (given,)
+        if not terms:
+            raise ValueError(
+                f"Surrogate.terms must hold at least one Term; {self.name!r} got none. "
+                "For example: Surrogate('mine', [Term(0, 0, 1, knot=0)])."
+            )
+        for i, term in enumerate(terms):
+            if not isinstance(term, Term):
+                raise ValueError(
+                    f"Surrogate.terms must hold Term objects; {self.name!r} got {term!r} at "
+                    f"index {i}. Write it as Term(c0, c1, c2, knot=...)."
+                )
+        object.__setattr__(self, "terms", terms)
+        if not all(math.isfinite(b) for knot_term in self.at_knots(0.0) for b in knot_term):
+            raise ValueError(
+                f"Surrogate.terms must stay finite at their knots; {self.name!r} overflows there: "
+                f"{terms!r}. Scale the scores instead of the surrogate."
+            )
+
+    def value(self, t: ArrayLike) -> NDArray[np.float64]:
+        """Evaluate the surrogate at shortfalls of any shape."""
+        return self._piecewise(t, lambda c0, c1, c2: (c0, c1, c2))
+
+    def slope(self, t: ArrayLike) -> NDArray[np.float64]:
+        """Evaluate the first derivative; at a knot, the one from the left."""
+        return self._piecewise(t, lambda _, c1, c2: (c1, 2.0 * c2, 0.0))
+
+    def curvature(self, t: ArrayLike) -> NDArray[np.float64]:
+        """Evaluate the second derivative almost everywhere; at a knot, the one from the left."""
+        return self._piecewise(t, lambda _, __, c2: (2.0 * c2, 0.0, 0.0))
+
+    def at_knots(self, margin: float) -> tuple[KnotTerm, ...]:
+        """Re-expand every term at its own knot, for pairs with this margin.
+
+        Returns
+        -------
+        tuple of KnotTerm
+            ``(shift, b0, b1, b2, truncated)`` in the order of `terms`.
+
+        Examples
+        --------
+        >>> HUBER_HINGE.at_knots(1.0)[1]
+        KnotTerm(shift=0.0, b0=0.0, b1=0.0, b2=-0.5, truncated=True)
+        """
+        known = self._seen_margins.get(margin)
+        if known is None:
+            if len(self._seen_margins) >= _REMEMBERED_MARGINS:
+                self._seen_margins.clear()
+            known = tuple(_at_knot(term, margin) for term in self.terms)
+            self._seen_margins[margin] = known
+        return known
+
+    def _piecewise(self, t: ArrayLike, derive: Any) -> NDArray[np.float64]:
+        """Evaluate one polynomial per interval between knots.
+
+        The coefficients are added up before they meet `t`: adding the terms' values instead would
+        cancel badly where they grow against each other, as the Huber hinge's do.
+        """
+        t = np.asarray(t, dtype=np.float64)
+        everywhere = [term for term in self.terms if term.knot is None]
+        truncated = [term for term in self.terms if term.knot is not None]
+        c0 = math.fsum(term.c0 for term in everywhere)
+        c1 = math.fsum(term.c1 for term in everywhere)
+        c2 = math.fsum(term.c2 for term in everywhere)
+        out = _polynomial(derive(c0, c1, c2), t)
+        for term in sorted(truncated, key=lambda term: term.knot or 0.0):
+            c0, c1, c2 = c0 + term.c0, c1 + term.c1, c2 + term.c2
+            out = np.where(t > term.knot, _polynomial(derive(c0, c1, c2), t), out)
+        return out
+
+
+def get(surrogate: str | Surrogate) -> Surrogate:
+    """Return the surrogate of that name, or the surrogate itself.
+
+    Examples
+    --------
+    >>> get("square") is SQUARE
+    True
+    """
+    if type(surrogate) is str:
+        known = _BY_NAME.get(surrogate)
+        if known is not None:
+            return known
+    if isinstance(surrogate, Surrogate):
+        return surrogate
+    raise ValueError(
+        f"surrogate must be one of {', '.join(map(repr, names()))}, or a Surrogate; "
+        f"got {surrogate!r}.{_nearest(surrogate)}"
+    )
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `get` knows.
+
+    Examples
+    --------
+    >>> names()
+    ('square', 'squared_hinge', 'linear_hinge', 'huber_hinge')
+    """
+    return tuple(_BY_NAME)
+
+
+def _at_knot(term: Term, margin: float) -> KnotTerm:
+    if term.knot is None:
+        return KnotTerm(margin, term.c0, term.c1, term.c2, False)
+    # t = d + knot
+    b0 = term.c0 + term.knot * (term.c1 + term.knot * term.c2)
+    b1 = term.c1 + 2.0 * term.c2 * term.knot
+    return KnotTerm(margin - term.knot, b0, b1, term.c2, True)
+
+
+def _polynomial(
+    coefficients: tuple[float, float, float], t: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    # Zero coefficients are skipped, so that an infinite shortfall does not become 0 * inf.
+    c0, c1, c2 = coefficients
+    out = np.full_like(t, c0)
+    if c1:
+        out = out + c1 * t
+    if c2:
+        out = out + c2 * (t * t)
+    return out
+
+
+def _finite(given: object, name: str) -> float:
+    if isinstance(given, Real):
+        try:
+            number = float(given)
+        except OverflowError:
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise ValueError(f"{name} must be a finite number; got {given!r}.")
+
+
+def _nearest(surrogate: object) -> str:
+    import difflib  # only on the way to an error: it takes longer to load than this module
+
+    close = difflib.get_close_matches(str(surrogate).lower().replace("-", "_"), names(), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+SQUARE = Surrogate("square", (Term(0.0, 0.0, 1.0),))
+SQUARED_HINGE = Surrogate("squared_hinge", (Term(0.0, 0.0, 1.0, knot=0.0),))
+LINEAR_HINGE = Surrogate("linear_hinge", (Term(0.0, 1.0, 0.0, knot=0.0),))
+HUBER_HINGE = Surrogate(
+    "huber_hinge", (Term(0.0, 0.0, 0.5, knot=0.0), Term(-0.5, 1.0, -0.5, knot=1.0))
+)
+
+_BY_NAME = {s.name: s for s in (SQUARE, SQUARED_HINGE, LINEAR_HINGE, HUBER_HINGE)}

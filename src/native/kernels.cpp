@@ -1,0 +1,127 @@
+// Which plan answers a question. Compiled once for each instruction set, into a namespace of its own.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "certified.hpp"
+#include "everywhere.hpp"
+#include "lookup.hpp"
+#include "survey.hpp"
+
+namespace everypair::EVERYPAIR_ISA {
+namespace {
+
+// Threads cost more than they give below this many rows.
+constexpr std::int64_t threaded_rows = 1 << 17;
+// Below this many rows the buckets' own cost outweighs a sort.
+constexpr std::int64_t certified_rows = 3000;
+
+struct Group {
+    std::int64_t begin, n;
+    Survey found;
+};
+
+template <class S>
+void clear(const Outputs& outputs, const Group& group) {
+    for (void* array : {outputs.grad, outputs.hess, outputs.hvp})
+        if (array) std::fill_n(static_cast<S*>(array) + group.begin, group.n, S{0});
+}
+
+// The value of one group with both classes, its arrays filled.
+template <class S>
+double solve(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
+             const Group& group, double scale) {
+    const Term* terms = question.terms;
+    const auto truncated = [](const Term& term) { return term.truncated; };
+    if (std::none_of(terms, terms + question.n_terms, truncated))
+        return everywhere<S>(batch, question, outputs, classes, group.begin, group.n, group.found, scale);
+
+    if constexpr (std::is_same_v<S, float>) {
+        // Value and slope must vanish at the knot: then what happens inside a bucket is of second order.
+        const Term& term = terms[0];
+        const bool smooth = question.n_terms == 1 && term.b0 == 0 && term.b1 == 0 && std::abs(term.shift) < 0x1p200;
+        if (smooth && group.n >= certified_rows && !batch.weights && !outputs.hess && !outputs.hvp) {
+            // Added in this order, an offset of all scores costs no digits.
+            if (!(group.found.max_neg - group.found.min_pos + term.shift > 0)) {
+                clear<S>(outputs, group);
+                return 0;
+            }
+            float* grad = outputs.grad ? static_cast<float*>(outputs.grad) + group.begin : nullptr;
+            return certified_term(static_cast<const float*>(batch.scores) + group.begin, classes + group.begin, group.n,
+                                  group.found, term.shift, 2 * term.b2 * scale, grad, question.threads);
+        }
+    }
+    if (std::is_same_v<S, double> && question.n_terms > 1)
+        return Lookup<S, long double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
+    return Lookup<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
+}
+
+// Surveys all groups, hands each that has both classes to `use`, and adds up what it returns.
+template <class S, class Use, class Skip>
+Answer over_groups(const Batch& batch, int threads, Use&& use, Skip&& skip) {
+    if (batch.n < threaded_rows) threads = 1;
+    Scratch scratch;
+    std::uint8_t* classes = scratch.take<std::uint8_t>(batch.n);
+    const std::int64_t n_groups = batch.offsets ? batch.n_groups : 1;
+    Group* groups = scratch.take<Group>(n_groups);
+    double* values = scratch.take<double>(n_groups);
+    // Many groups share the threads among them; few share them inside each.
+    const bool many = n_groups >= 2 * static_cast<std::int64_t>(threads);
+    const int inner = many ? 1 : threads;
+    const auto each_group = [&](auto&& body) {
+        const std::int64_t tasks = std::min<std::int64_t>(n_groups, 1024);
+        parallel(many ? threads : 1, static_cast<int>(tasks), [&](int t) {
+            for (std::int64_t g = n_groups * t / tasks; g < n_groups * (t + 1) / tasks; ++g) body(g);
+        });
+    };
+    each_group([&](std::int64_t g) {
+        const std::int64_t begin = batch.offsets ? batch.offsets[g] : 0, end = batch.offsets ? batch.offsets[g + 1] : batch.n;
+        groups[g] = {begin, end - begin, survey<S>(batch, classes, begin, end, inner)};
+    });
+    Survey all;
+    double pair_weight = 0;
+    for (std::int64_t g = 0; g < n_groups; ++g) {
+        all.add(groups[g].found);
+        pair_weight += groups[g].found.w_pos * groups[g].found.w_neg;
+    }
+    if (all.saw_zero && all.saw_minus) all.status |= bad_labels;
+    if (all.status) return {all.status, 0, 0};
+    each_group([&](std::int64_t g) {
+        const bool both = groups[g].found.w_pos * groups[g].found.w_neg > 0;
+        values[g] = both ? use(classes, groups[g], pair_weight, inner) : (skip(groups[g]), 0.0);
+    });
+    double value = 0;
+    for (std::int64_t g = 0; g < n_groups; ++g) value += values[g];
+    return {0, value, pair_weight};
+}
+
+template <class S>
+Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& outputs) {
+    const auto use = [&](const std::uint8_t* classes, const Group& group, double pair_weight, int threads) {
+        const Question inner{question.terms, question.n_terms, question.mean, threads};
+        return solve<S>(batch, inner, outputs, classes, group, question.mean ? 1 / pair_weight : 1);
+    };
+    return over_groups<S>(batch, question.threads, use, [&](const Group& group) { clear<S>(outputs, group); });
+}
+
+template <class S>
+Answer concordance_as(const Batch& batch, int threads) {
+    const auto use = [&](const std::uint8_t* classes, const Group& group, double, int inner) {
+        return concordant_weight<S>(batch, classes, group.begin, group.n, group.found, inner);
+    };
+    return over_groups<S>(batch, threads, use, [](const Group&) {});
+}
+
+}  // namespace
+
+Answer evaluate(const Batch& batch, const Question& question, const Outputs& outputs) {
+    return batch.score_type == Dtype::f32 ? evaluate_as<float>(batch, question, outputs)
+                                          : evaluate_as<double>(batch, question, outputs);
+}
+
+Answer concordance(const Batch& batch, int threads) {
+    return batch.score_type == Dtype::f32 ? concordance_as<float>(batch, threads) : concordance_as<double>(batch, threads);
+}
+
+}  // namespace everypair::EVERYPAIR_ISA

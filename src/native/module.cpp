@@ -1,0 +1,175 @@
+// The door from Python: buffers in, two numbers out, the GIL released in between.
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "types.hpp"
+
+namespace nb = nanobind;
+
+namespace everypair {
+
+#define EVERYPAIR_DECLARE(isa)                                              \
+    namespace isa {                                                         \
+    Answer evaluate(const Batch&, const Question&, const Outputs&);         \
+    Answer concordance(const Batch&, int threads);                          \
+    }
+EVERYPAIR_DECLARE(baseline)
+#if defined(EVERYPAIR_X86_DISPATCH)
+EVERYPAIR_DECLARE(avx2)
+EVERYPAIR_DECLARE(avx512)
+#endif
+
+namespace {
+
+struct Kernels {
+    const char* name;
+    Evaluate evaluate;
+    Concordance concordance;
+};
+
+std::vector<Kernels> available() {
+    std::vector<Kernels> here{{"baseline", baseline::evaluate, baseline::concordance}};
+#if defined(EVERYPAIR_X86_DISPATCH)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+        here.push_back({"avx2", avx2::evaluate, avx2::concordance});
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
+            here.push_back({"avx512", avx512::evaluate, avx512::concordance});
+    }
+#endif
+    return here;
+}
+
+Kernels chosen = available().back();
+
+// A C-contiguous one-dimensional buffer, or none.
+class Array {
+public:
+    Array(nb::handle object, bool writable) {
+        if (object.is_none()) return;
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
+            throw nb::python_error();
+        held_ = true;
+    }
+    ~Array() {
+        if (held_) PyBuffer_Release(&view_);
+    }
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
+
+    void* data() const { return held_ ? view_.buf : nullptr; }
+    std::int64_t size() const { return held_ ? view_.len / view_.itemsize : 0; }
+
+    Dtype dtype() const {
+        const char* format = view_.format ? view_.format : "B";
+        switch (format[0]) {
+            case '?':
+            case 'B': return Dtype::u8;
+            case 'b': return Dtype::i8;
+            case 'f': return Dtype::f32;
+            case 'd': return Dtype::f64;
+            case 'i':
+            case 'l':
+            case 'q': return view_.itemsize == 4 ? Dtype::i32 : Dtype::i64;
+            default: throw std::invalid_argument(std::string("unexpected buffer format ") + format);
+        }
+    }
+
+    // The caller has already checked what users can get wrong; this only keeps a slip from reading beyond memory.
+    const Array& must(std::int64_t n, Dtype type) const {
+        if (held_ && (size() != n || dtype() != type)) throw std::invalid_argument("buffer of a wrong length or type");
+        return *this;
+    }
+
+private:
+    Py_buffer view_{};
+    bool held_ = false;
+};
+
+Batch batch_of(const Array& scores, const Array& labels, const Array& weights, const Array& vector, const Array& offsets) {
+    const std::int64_t n = scores.size();
+    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("between 1 and 2^32 - 1 rows, please");
+    if (scores.dtype() != Dtype::f32 && scores.dtype() != Dtype::f64) throw std::invalid_argument("scores must be float32 or float64");
+    const Batch batch{scores.data(),
+                      scores.dtype(),
+                      labels.must(n, labels.dtype()).data(),
+                      labels.dtype(),
+                      static_cast<const double*>(weights.must(n, Dtype::f64).data()),
+                      static_cast<const double*>(vector.must(n, Dtype::f64).data()),
+                      n,
+                      static_cast<const std::int64_t*>(offsets.must(offsets.size(), Dtype::i64).data()),
+                      offsets.size() - 1};
+    if (batch.offsets) {
+        bool good = batch.n_groups >= 1 && batch.offsets[0] == 0 && batch.offsets[batch.n_groups] == n;
+        for (std::int64_t g = 0; good && g < batch.n_groups; ++g) good = batch.offsets[g] < batch.offsets[g + 1];
+        if (!good) throw std::invalid_argument("offsets must rise from 0 to the number of rows");
+    }
+    return batch;
+}
+
+nb::tuple as_tuple(const Answer& answer) { return nb::make_tuple(answer.status, answer.value, answer.pair_weight); }
+
+nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, nb::handle vector,
+                   nb::tuple terms, bool mean, int threads, nb::handle grad, nb::handle hess, nb::handle hvp) {
+    const Array s(scores, false), y(labels, false), w(weights, false), o(offsets, false), v(vector, false);
+    const Array g(grad, true), h(hess, true), p(hvp, true);
+    const Batch batch = batch_of(s, y, w, v, o);
+    for (const Array* out : {&g, &h, &p}) out->must(batch.n, batch.score_type);
+    if (p.data() && !v.data()) throw std::invalid_argument("a Hessian-vector product needs a vector");
+    std::vector<Term> parsed;
+    for (nb::handle term : terms)
+        parsed.push_back({nb::cast<double>(term[0]), nb::cast<double>(term[1]), nb::cast<double>(term[2]),
+                          nb::cast<double>(term[3]), nb::cast<bool>(term[4])});
+    if (parsed.empty()) throw std::invalid_argument("at least one term, please");
+    const Question question{parsed.data(), static_cast<int>(parsed.size()), mean, threads};
+    const Outputs outputs{g.data(), h.data(), p.data()};
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.evaluate(batch, question, outputs);
+    }
+    return as_tuple(answer);
+}
+
+nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, int threads) {
+    const Array s(scores, false), y(labels, false), w(weights, false), o(offsets, false), none(nb::none(), false);
+    const Batch batch = batch_of(s, y, w, none, o);
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.concordance(batch, threads);
+    }
+    return as_tuple(answer);
+}
+
+}  // namespace
+}  // namespace everypair
+
+NB_MODULE(_native, m) {
+    using namespace everypair;
+    m.def("evaluate", &evaluate, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
+          nb::arg("vector").none(), nb::arg("terms"), nb::arg("mean"), nb::arg("threads"), nb::arg("grad").none(),
+          nb::arg("hess").none(), nb::arg("hvp").none());
+    m.def("auc", &auc, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
+          nb::arg("threads"));
+    m.def("isa", [] { return std::string_view(chosen.name).data(); });
+    // For tests and benchmarks: every path that this machine can run.
+    m.def("isas", [] {
+        nb::list names;
+        for (const Kernels& kernels : available()) names.append(kernels.name);
+        return names;
+    });
+    m.def("use_isa", [](const char* name) {
+        for (const Kernels& kernels : available())
+            if (std::string(name) == kernels.name) {
+                chosen = kernels;
+                return;
+            }
+        throw std::invalid_argument(std::string("this machine cannot run ") + name);
+    });
+}

@@ -1,0 +1,141 @@
+// The first pass: check every value, turn labels into class bytes, and find the range that matters.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "pool.hpp"
+#include "types.hpp"
+
+namespace everypair::EVERYPAIR_ISA {
+
+// Rows are cut into tasks of this many, whatever the number of threads: sums then have one order.
+constexpr std::int64_t task_rows = 1 << 16;
+
+inline int task_count(std::int64_t n) { return static_cast<int>((n + task_rows - 1) / task_rows); }
+inline std::int64_t task_end(std::int64_t n, std::int64_t begin) { return n - begin < task_rows ? n : begin + task_rows; }
+
+struct Survey {
+    int status = 0;
+    bool saw_zero = false, saw_minus = false;
+    std::int64_t n_pos = 0;
+    double w_pos = 0, w_neg = 0;
+    // Only pairs with s_neg + shift > s_pos can count: positives above and negatives below that range never do.
+    double min_pos = std::numeric_limits<double>::infinity();
+    double max_neg = -std::numeric_limits<double>::infinity();
+
+    void add(const Survey& other) {
+        status |= other.status;
+        saw_zero |= other.saw_zero;
+        saw_minus |= other.saw_minus;
+        n_pos += other.n_pos;
+        w_pos += other.w_pos;
+        w_neg += other.w_neg;
+        if (other.min_pos < min_pos) min_pos = other.min_pos;
+        if (other.max_neg > max_neg) max_neg = other.max_neg;
+    }
+};
+
+template <class L>
+bool is_label(L y) {
+    // Written with & and |, not && and ||, so that the loop stays free of branches.
+    if constexpr (std::is_signed_v<L>) return (y == L{0}) | (y == L{1}) | (y == L{-1});
+    return y <= L{1};
+}
+
+// Short loops over blocks, each of one width, so that all of them are vectorised.
+template <class S, class L>
+Survey survey_rows(const S* scores, const L* labels, const double* weights, std::uint8_t* classes, std::int64_t n) {
+    constexpr int block = 512;
+    using Flags = std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::uint32_t, std::uint64_t>>;
+    const S inf = std::numeric_limits<S>::infinity();
+    S least = inf, most = -inf, zeros = 0;
+    Flags odd = 0, zero = 0, minus = 0;
+    Survey found;
+
+    for (std::int64_t begin = 0; begin < n; begin += block) {
+        const int count = static_cast<int>(n - begin < block ? n - begin : block);
+        const S* s = scores + begin;
+        const L* y = labels + begin;
+        std::uint8_t* c = classes + begin;
+#pragma omp simd reduction(| : odd, zero, minus)
+        for (int i = 0; i < count; ++i) {
+            odd |= static_cast<Flags>(!is_label(y[i]));
+            zero |= static_cast<Flags>(y[i] == L{0});
+            minus |= static_cast<Flags>(y[i] < L{0});
+        }
+        std::int32_t positives = 0;
+#pragma omp simd reduction(+ : positives)
+        for (int i = 0; i < count; ++i) {
+            c[i] = y[i] > L{0};
+            positives += c[i];
+        }
+        found.n_pos += positives;
+#pragma omp simd reduction(min : least) reduction(max : most) reduction(+ : zeros)
+        for (int i = 0; i < count; ++i) {
+            const S as_pos = c[i] ? s[i] : inf, as_neg = c[i] ? -inf : s[i];
+            least = as_pos < least ? as_pos : least;
+            most = as_neg > most ? as_neg : most;
+            zeros += s[i] * S{0};  // NaN from the first NaN or infinity on
+        }
+    }
+    found.saw_zero = zero;
+    found.saw_minus = minus;
+    if (odd) found.status |= bad_labels;
+    if (!(zeros == S{0})) found.status |= bad_scores;
+    found.min_pos = least;
+    found.max_neg = most;
+    if (weights) {
+        double sums[2] = {0, 0};
+        bool good = true;
+        for (std::int64_t j = 0; j < n; ++j) {
+            good &= (weights[j] >= 0) & (weights[j] <= std::numeric_limits<double>::max());
+            sums[classes[j]] += weights[j];
+        }
+        found.w_neg = sums[0];
+        found.w_pos = sums[1];
+        if (!good) found.status |= bad_weights;
+    } else {
+        found.w_pos = static_cast<double>(found.n_pos);
+        found.w_neg = static_cast<double>(n - found.n_pos);
+    }
+    return found;
+}
+
+template <class S>
+Survey survey_chunk(const Batch& batch, std::uint8_t* classes, std::int64_t begin, std::int64_t end) {
+    const S* scores = static_cast<const S*>(batch.scores) + begin;
+    const double* weights = batch.weights ? batch.weights + begin : nullptr;
+    const auto with = [&](const auto* labels) {
+        return survey_rows(scores, labels + begin, weights, classes + begin, end - begin);
+    };
+    switch (batch.label_type) {
+        case Dtype::u8: return with(static_cast<const std::uint8_t*>(batch.labels));
+        case Dtype::i8: return with(static_cast<const std::int8_t*>(batch.labels));
+        case Dtype::i32: return with(static_cast<const std::int32_t*>(batch.labels));
+        case Dtype::i64: return with(static_cast<const std::int64_t*>(batch.labels));
+        case Dtype::f32: return with(static_cast<const float*>(batch.labels));
+        default: return with(static_cast<const double*>(batch.labels));
+    }
+}
+
+// Rows begin .. end - 1, cut into tasks.
+template <class S>
+Survey survey(const Batch& batch, std::uint8_t* classes, std::int64_t begin, std::int64_t end, int threads) {
+    const std::int64_t n = end - begin;
+    const int tasks = task_count(n);
+    if (tasks <= 1) return survey_chunk<S>(batch, classes, begin, end);
+    Scratch scratch;
+    Survey* found = scratch.take<Survey>(tasks);
+    parallel(threads, tasks, [&](int t) {
+        const std::int64_t from = t * task_rows;
+        found[t] = survey_chunk<S>(batch, classes, begin + from, begin + task_end(n, from));
+    });
+    Survey total;
+    for (int t = 0; t < tasks; ++t) total.add(found[t]);
+    return total;
+}
+
+}  // namespace everypair::EVERYPAIR_ISA

@@ -1,0 +1,54 @@
+// What the kernels are asked and what they answer. Nothing here depends on Python or on the instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace everypair {
+
+// b0 + b1 d + b2 d^2 where d > 0 (everywhere if not truncated); d = s_neg - s_pos + shift.
+struct Term {
+    double shift, b0, b1, b2;
+    bool truncated;
+};
+
+enum class Dtype : std::uint8_t { u8, i8, i32, i64, f32, f64 };
+
+// One batch; `weights` and `vector` may be null. Values are not yet checked: the first pass does that.
+struct Batch {
+    const void* scores;
+    Dtype score_type;
+    const void* labels;
+    Dtype label_type;
+    const double* weights;
+    const double* vector;
+    std::int64_t n;
+    const std::int64_t* offsets;  // group g holds the rows offsets[g] .. offsets[g + 1] - 1
+    std::int64_t n_groups;
+};
+
+// Arrays of the scores' type, or null where a result is not wanted.
+struct Outputs {
+    void* grad;
+    void* hess;
+    void* hvp;
+};
+
+enum Status : int { bad_scores = 1, bad_labels = 2, bad_weights = 4 };
+
+struct Answer {
+    int status;
+    double value;        // the loss, or the weight of concordant pairs
+    double pair_weight;  // sum over groups of W_pos W_neg
+};
+
+struct Question {
+    const Term* terms;
+    int n_terms;
+    bool mean;
+    int threads;
+};
+
+using Evaluate = Answer (*)(const Batch&, const Question&, const Outputs&);
+using Concordance = Answer (*)(const Batch&, int threads);
+
+}  // namespace everypair

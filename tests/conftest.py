@@ -1,0 +1,64 @@
+"""Backends under test, and how hard hypothesis tries (HYPOTHESIS_PROFILE=thorough: much harder)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import everypair as ep
+from everypair import _moments
+
+settings.register_profile(
+    "quick",
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "thorough",
+    max_examples=1000,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+class ArrayBackend:
+    """The public functions on arrays, computed by one of the two kernels.
+
+    A backend for another ecosystem offers the same methods, NumPy arrays in and out, and every law
+    holds for it as well.
+    """
+
+    def __init__(self, name):
+        self.name = name
+
+    def loss(self, scores, labels, **knobs):
+        with _moments.backend(self.name):
+            return ep.pair_loss(scores, labels, **knobs)
+
+    def loss_and_grad(self, scores, labels, **knobs):
+        with _moments.backend(self.name):
+            return ep.pair_loss_and_grad(scores, labels, **knobs)
+
+    def derivatives(self, scores, labels, **knobs):
+        with _moments.backend(self.name):
+            return ep.pair_derivatives(scores, labels, **knobs)
+
+    def hvp(self, scores, labels, vector, **knobs):
+        with _moments.backend(self.name):
+            return ep.pair_hvp(scores, labels, vector, **knobs)
+
+    def auc(self, scores, labels, **knobs):
+        with _moments.backend(self.name):
+            return ep.auc(scores, labels, **knobs)
+
+
+@pytest.fixture(scope="session", params=["numpy", "native"])
+def backend(request):
+    if request.param == "native" and not _moments.native_is_here():
+        pytest.skip("the compiled kernel is not built here")
+    return ArrayBackend(request.param)

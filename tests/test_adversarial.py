@@ -1,0 +1,199 @@
+"""Inputs chosen to hurt: ties, clusters, offsets, denormals, order; small and large plans alike."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import everypair as ep
+from everypair import naive
+
+from .strategies import SURROGATES, Batch, computed, double_sum
+from .tolerances import assert_close
+
+
+def grid(x, step=2.0**-10):
+    """Round to a dyadic grid, so that a pair on a knot is on it however it is computed."""
+    return np.round(x / step) * step
+
+
+# (rng, labels) -> scores
+CASES = {
+    "normal": lambda rng, y: rng.normal(size=y.size) + y,
+    "all equal": lambda rng, y: np.full(y.size, 0.1),
+    "two clusters": lambda rng, y: grid(rng.normal(size=y.size)) + 1e6 * (rng.random(y.size) < 0.5),
+    "two clusters, positives high": lambda rng, y: (
+        grid(rng.normal(size=y.size)) + 1e6 * (y | (rng.random(y.size) < 0.3))
+    ),
+    "offset": lambda rng, y: grid(rng.normal(size=y.size), 0.125) + 1e6,
+    "negative offset": lambda rng, y: grid(rng.normal(size=y.size), 0.125) - 2.0**20,
+    "sorted": lambda rng, y: np.sort(grid(rng.normal(size=y.size))),
+    "reversed": lambda rng, y: np.sort(grid(rng.normal(size=y.size)))[::-1].copy(),
+    "heavy duplicates": lambda rng, y: rng.integers(0, 5, y.size) / 4,
+    "one heavy value": lambda rng, y: np.where(
+        rng.random(y.size) < 0.9, 0.25, rng.normal(size=y.size)
+    ),
+    "saturated sigmoid": lambda rng, y: grid(
+        1 / (1 + np.exp(-30 * rng.normal(size=y.size))), 2.0**-20
+    ),
+    "Cauchy": lambda rng, y: rng.standard_cauchy(y.size),
+    "separated": lambda rng, y: grid(rng.random(y.size)) + 3.0 * y,
+    "separated the wrong way": lambda rng, y: grid(rng.random(y.size)) - 3.0 * y,
+    "tiny differences": lambda rng, y: 0.5 + 2.0**-20 * rng.integers(-8, 9, y.size),
+    "twelve decades": lambda rng, y: 10.0 ** rng.uniform(-6, 6, y.size),
+    "thirty decades": lambda rng, y: 10.0 ** rng.uniform(-15, 15, y.size),
+    "one outlier": lambda rng, y: np.where(
+        np.arange(y.size) == 7, -1e6, grid(rng.normal(size=y.size))
+    ),
+}
+
+
+@cache
+def batch_of(case, n, share, dtype, margin=1.0):
+    rng = np.random.default_rng(20)
+    labels = rng.random(n) < share
+    scores = CASES[case](rng, labels).astype(dtype)
+    return Batch(scores, labels, rng.normal(size=n), {"margin": margin, "reduction": "mean"})
+
+
+@cache
+def expected_of(case, n, share, dtype, margin, surrogate):
+    return double_sum(batch_of(case, n, share, dtype, margin), surrogate)
+
+
+def check(backend, case, n, share, dtype, margin, surrogate):
+    batch = batch_of(case, n, share, dtype, margin)
+    expected = expected_of(case, n, share, dtype, margin, surrogate)
+    got = computed(backend, batch, surrogate)
+    for field in ("value", "grad", "hess", "hvp"):
+        assert_close(getattr(got, field), getattr(expected, field), dtype)
+    loss, grad = backend.loss_and_grad(
+        batch.scores, batch.labels, surrogate=surrogate, **batch.knobs
+    )
+    assert_close(loss, expected.value, dtype)
+    assert_close(grad, expected.grad, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "thirty decades"])
+def test_a_few_thousand_rows(backend, case, surrogate, dtype):
+    check(backend, case, 3000, 0.2, dtype, 1.0, surrogate)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge"])
+def test_thirty_decades(backend, name, dtype):
+    # Terms that grow against each other lose as many digits as the scores are spread over, and
+    # scores that differ by less than the last bit of the margin stand on a knot only by rounding.
+    check(backend, "thirty decades", 3000, 0.2, dtype, 1.0, ep.surrogates.get(name))
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.25])
+@pytest.mark.parametrize("case", CASES)
+def test_small_margins(backend, case, margin):
+    check(backend, case, 2000, 0.5, np.float32, margin, ep.surrogates.SQUARED_HINGE)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.97])
+@pytest.mark.parametrize(
+    "case",
+    ["normal", "offset", "saturated sigmoid", "heavy duplicates", "Cauchy", "thirty decades"],
+)
+def test_enough_rows_for_the_large_plan(backend, case, share):
+    check(backend, case, 20_000, share, np.float32, 1.0, ep.surrogates.SQUARED_HINGE)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+def test_enough_rows_for_the_large_plan_with_any_surrogate(backend, surrogate):
+    check(backend, "normal", 20_000, 0.02, np.float64, 1.0, surrogate)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["square", "squared_hinge", "huber_hinge"])
+def test_a_sigmoid_saturated_to_the_last_bit(backend, name, dtype):
+    # Off the grid only smooth surrogates have one answer: knots fall between rounded numbers.
+    rng = np.random.default_rng(21)
+    labels = rng.random(3000) < 0.3
+    scores = (1 / (1 + np.exp(-20 * rng.normal(size=3000)))).astype(dtype)
+    batch = Batch(scores, labels, scores, {"margin": 1.0})
+    got, want = computed(backend, batch, ep.surrogates.get(name)), double_sum(batch, name)
+    assert_close(got.value, want.value, dtype)
+    assert_close(got.grad, want.grad, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge", "huber_hinge"])
+@pytest.mark.parametrize("margin", [0.0, 1.0])
+def test_denormals(backend, name, dtype, margin):
+    rng = np.random.default_rng(22)
+    labels = rng.random(500) < 0.3
+    scores = (rng.integers(-50, 50, 500) * np.finfo(dtype).smallest_subnormal).astype(dtype)
+    batch = Batch(scores, labels, np.ones(500), {"margin": margin, "reduction": "sum"})
+    got, want = computed(backend, batch, ep.surrogates.get(name)), double_sum(batch, name)
+    assert_close(got.value, want.value, np.float64)
+    assert_close(got.grad, want.grad, dtype)
+
+
+@pytest.mark.parametrize("n", [2, 3, 17, 1000])
+@pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge", "huber_hinge"])
+def test_huge_scores_neither_crash_nor_warn(backend, name, n):
+    rng = np.random.default_rng(23)
+    scores = rng.choice([-1.7e308, 1.7e308, 0.0, 1e200], n)
+    labels = np.arange(n) % 2
+    loss, grad = backend.loss_and_grad(scores, labels, surrogate=name)
+    assert isinstance(loss, float)
+    assert grad.shape == (n,)
+
+
+def test_large_float32_scores(backend):
+    scores = np.array([-3e38, 3e38, 1e38], np.float32)
+    loss, grad = backend.loss_and_grad(scores, [1, 0, 0])
+    want = naive.pair_loss_and_grad(scores.astype(float), [1, 0, 0])
+    assert_close(loss, want[0], np.float32)
+    assert loss > 1e76
+    assert np.isneginf(grad[0])
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+def test_many_small_groups(backend, surrogate):
+    rng = np.random.default_rng(24)
+    n = 3000
+    groups = rng.integers(0, 700, n)
+    scores = grid(rng.normal(size=n)) + grid(1000.0 * np.sin(groups))
+    batch = Batch(
+        scores,
+        rng.random(n) < 0.4,
+        rng.normal(size=n),
+        {"margin": 1.0, "groups": groups, "weights": rng.random(n)},
+    )
+    got, want = computed(backend, batch, surrogate), double_sum(batch, surrogate)
+    for field in ("value", "grad", "hess", "hvp"):
+        assert_close(getattr(got, field), getattr(want, field), np.float64)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+def test_weights_of_many_sizes(backend, surrogate):
+    rng = np.random.default_rng(25)
+    n = 2000
+    batch = Batch(
+        rng.normal(size=n),
+        rng.random(n) < 0.1,
+        rng.normal(size=n),
+        {"weights": 10.0 ** rng.uniform(-6, 6, n) * (rng.random(n) < 0.8)},
+    )
+    got, want = computed(backend, batch, surrogate), double_sum(batch, surrogate)
+    for field in ("value", "grad", "hess", "hvp"):
+        assert_close(getattr(got, field), getattr(want, field), np.float64)
+
+
+def test_an_offset_costs_nothing(backend):
+    # A grid of 2^-10 stays exact in float64 up to an offset of 2^42.
+    batch = batch_of("sorted", 3000, 0.2, np.float64)
+    here = backend.loss_and_grad(batch.scores, batch.labels)
+    for offset in (2.0**20, -(2.0**42)):
+        there = backend.loss_and_grad(batch.scores + offset, batch.labels)
+        assert_close(there[0], here[0], np.float64)
+        assert_close(there[1], here[1], np.float64)

@@ -1,0 +1,330 @@
+"""The door: every container that is welcome, and every message of those that are not."""
+
+from __future__ import annotations
+
+import array
+import decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+import everypair as ep
+from everypair import _inputs, _moments
+
+from .tolerances import assert_close
+
+SCORES = [0.5, 2.0, 0.0, 1.0]
+LABELS = [1, 1, 0, 0]
+GRAD = [-1.0, 0.0, 0.25, 0.75]
+
+CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "array.array": lambda x: array.array("d", x),
+    "float16": lambda x: np.array(x, np.float16),
+    "float32": lambda x: np.array(x, np.float32),
+    "float64": lambda x: np.array(x, np.float64),
+    "longdouble": lambda x: np.array(x, np.longdouble),
+    "objects": lambda x: np.array(x, object),
+    "decimals": lambda x: [decimal.Decimal(v) for v in x],
+    "column": lambda x: np.array(x)[:, None],
+    "strided": lambda x: np.repeat(x, 3)[::3],
+    "reversed": lambda x: np.array(x[::-1])[::-1],
+    "fortran column": lambda x: np.asfortranarray(np.array([x, x]).T)[:, :1],
+    "byte-swapped": lambda x: np.array(x, ">f4"),
+    "byte-swapped double": lambda x: np.array(x, ">f8"),
+    "unaligned": lambda x: np.frombuffer(b"\0" + np.array(x).tobytes(), np.uint8)[1:].view("f8"),
+    "field": lambda x: np.rec.fromarrays([x, x], names="a,b")["b"],
+    "read-only": lambda x: np.frombuffer(np.array(x).tobytes()),
+    "masked, nothing hidden": lambda x: np.ma.MaskedArray(x, mask=False),
+    "Series": lambda x: pd.Series(x, index=[9, 8, 7, 6]),
+    "nullable Series": lambda x: pd.Series(x, dtype="Float32"),
+    "DataFrame": lambda x: pd.DataFrame({"score": x}),
+    "tensor": lambda x: torch.tensor(x),
+    "tensor of a graph": lambda x: torch.tensor(x, requires_grad=True) * 1,
+    "parameter": lambda x: torch.nn.Parameter(torch.tensor(x, dtype=torch.float64)),
+    "half tensor": lambda x: torch.tensor(x, dtype=torch.float16),
+    "bfloat16 tensor": lambda x: torch.tensor(x, dtype=torch.bfloat16),
+    "strided tensor": lambda x: torch.tensor([x, x]).T[:, 0],
+    "pyarrow": pa.array,
+    "pyarrow chunks": lambda x: pa.chunked_array([x[:1], x[1:]]),
+}
+
+
+@pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
+def test_scores_come_in_any_container(backend, make):
+    scores = make(SCORES)
+    loss, grad = backend.loss_and_grad(scores, LABELS)
+    assert loss == 0.625
+    dtype = getattr(scores, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind == "f":
+        assert grad.dtype == dtype.newbyteorder("=")
+    assert grad.ravel().tolist() == GRAD
+    assert grad.shape == (getattr(scores, "shape", None) or (4,))
+    assert grad.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", "?"])
+def test_integer_scores_are_computed_in_float64(backend, dtype):
+    scores = np.array([1, 1, 0, 1], dtype)
+    loss, grad = backend.loss_and_grad(scores, LABELS)
+    assert (loss, grad.dtype) == (0.5, np.float64)
+    assert grad.tolist() == [-0.5, -0.5, 0.0, 1.0]
+
+
+LABEL_CONTAINERS = {
+    **{
+        dtype: lambda x, dtype=dtype: np.array(x, dtype)
+        for dtype in ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "g")
+    },
+    **{
+        f"signed {dtype}": lambda x, dtype=dtype: np.array(x, dtype) * 2 - 1
+        for dtype in ("i1", "i2", "i4", "i8", "f2", "f4", "f8", "g", ">i2", ">f8")
+    },
+    "list": list,
+    "bools": lambda x: [bool(v) for v in x],
+    "objects": lambda x: np.array(x, object),
+    "strided": lambda x: np.repeat(x, 2)[::2],
+    "column": lambda x: np.array(x)[:, None],
+    "Series": lambda x: pd.Series(x, index=[9, 8, 7, 6]),
+    "bool Series": lambda x: pd.Series(x) == 1,
+    "categorical": lambda x: pd.Series(x, dtype="category"),
+    "tensor": torch.tensor,
+    "bool tensor": lambda x: torch.tensor(x) == 1,
+    "pyarrow": pa.array,
+    "pyarrow bools": lambda x: pa.array([v == 1 for v in x]),
+}
+
+
+@pytest.mark.parametrize("make", LABEL_CONTAINERS.values(), ids=LABEL_CONTAINERS)
+def test_labels_come_in_any_container(backend, make):
+    loss, grad = backend.loss_and_grad(SCORES, make(LABELS))
+    assert (loss, grad.tolist()) == (0.625, GRAD)
+
+
+@pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
+def test_weights_and_vectors_come_in_any_container(backend, make):
+    loss = backend.loss(SCORES, LABELS, weights=make([2.0, 1.0, 1.0, 3.0]), reduction="sum")
+    assert loss == 0.5 + 6 * 2.25
+    hvp = backend.hvp(SCORES, LABELS, make([1.0, 0.0, 0.0, 0.0]))
+    assert hvp.tolist() == [1.0, 0.0, -0.5, -0.5]
+
+
+GROUPS = {
+    "ints": [7, 3, 7, 3],
+    "strings": ["a", "b", "a", "b"],
+    "mixed": [1, "1", 1, "1"],
+    "floats": [0.5, -1.0, 0.5, -1.0],
+    "tuples": [("a", 1), ("a", 2), ("a", 1), ("a", 2)],
+    "bytes": np.array([b"x", b"y", b"x", b"y"]),
+    "bools": np.array([True, False, True, False]),
+    "objects": np.array(["a", 2, "a", 2], object),
+    "dates": np.array(["2020-01-02", "2020-01-01"] * 2, "M8[D]"),
+    "records": np.array([("a", 2), ("a", 1)] * 2, "U1,i4"),
+    "byte-swapped": np.array([5, 6, 5, 6], ">i8"),
+    "column": np.array([[5], [6], [5], [6]]),
+    "Series": pd.Series(["a", "b", "a", "b"]),
+    "categorical": pd.Series(["a", "b", "a", "b"], dtype="category"),
+    "tensor": torch.tensor([1, 0, 1, 0]),
+    "pyarrow": pa.array(["a", "b", "a", "b"]),
+}
+
+
+@pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
+def test_groups_are_any_hashable_values(backend, groups):
+    loss, grad = backend.loss_and_grad(SCORES, LABELS, groups=groups)
+    assert (loss, grad.tolist()) == (0.125, [-0.5, 0.0, 0.5, 0.0])
+    assert backend.auc(SCORES, LABELS, groups=groups) == 1.0
+
+
+def test_groups_that_stand_together_are_not_moved():
+    batch = _inputs.batch_from([1.0, 2.0, 3.0], [0, 1, 0], groups=["a", "a", "b"])
+    assert batch.order is None
+    assert batch.offsets.tolist() == [0, 2, 3]
+
+
+def test_half_precision_is_computed_in_single(backend):
+    rng = np.random.default_rng(3)
+    scores, labels = rng.normal(size=500).astype(np.float16), rng.random(500) < 0.5
+    loss, grad = backend.loss_and_grad(scores, labels, reduction="sum", margin=0.1)
+    expected_loss, expected = backend.loss_and_grad(
+        scores.astype(np.float64), labels, reduction="sum", margin=0.1
+    )
+    assert grad.dtype == np.float16
+    assert_close(loss, expected_loss, np.float32)
+    assert_close(grad, expected, np.float16)
+
+
+def test_arguments_are_left_alone(backend):
+    scores, weights = np.array(SCORES), np.array([1.0, 2.0, 3.0, 4.0])
+    labels, groups = np.array(LABELS), np.array([1, 0, 1, 0])
+    before = [x.copy() for x in (scores, labels, weights, groups)]
+    backend.loss_and_grad(scores, labels, weights=weights, groups=groups)
+    for now, then in zip((scores, labels, weights, groups), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_the_fast_path_copies_nothing():
+    scores, labels = np.array(SCORES, np.float32), np.array(LABELS, np.int8)
+    batch = _inputs.batch_from(scores, labels)
+    assert batch.scores is scores
+    assert batch.labels is labels
+
+
+@pytest.mark.parametrize(
+    "margin", [1, np.float32(1), np.int64(1), np.array(1.0), torch.tensor(1.0)]
+)
+def test_margins_are_any_real_number(backend, margin):
+    assert backend.loss(SCORES, LABELS, margin=margin) == 0.625
+
+
+# (what is changed, pieces of the message)
+MISTAKES = {
+    "nan score": ({"scores": [0.5, np.nan, 0, 1]}, "scores must be finite; got nan", "index 1"),
+    "inf score": ({"scores": [0.5, 2, -np.inf, 1]}, "scores must be finite; got -inf", "index 2"),
+    "nan float32 score": (
+        {"scores": np.array([0.5, 2, 0, np.nan], np.float32)},
+        "scores must be finite; got nan",
+        "index 3",
+    ),
+    "huge score": ({"scores": [0.5, 10**400, 0, 1]}, "scores must be real numbers", "too large"),
+    "text scores": ({"scores": ["a", "b", "c", "d"]}, "scores must be real numbers", "first 'a'"),
+    "text objects": (
+        {"scores": np.array([1.0, "2", 0, 1], object)},
+        "scores must be real numbers; got '2' at index 1",
+    ),
+    "missing score": ({"scores": [0.5, None, 0, 1]}, "scores", "got None at index 1"),
+    "missing in Arrow": ({"scores": pa.array([0.5, None, 0, 1])}, "scores", "nan", "index 1"),
+    "complex scores": ({"scores": np.array(SCORES, complex)}, "real numbers", "complex128"),
+    "dates for scores": ({"scores": np.array([1, 2, 3, 4], "M8[s]")}, "real numbers", "datetime64"),
+    "masked scores": (
+        {"scores": np.ma.MaskedArray(SCORES, mask=[0, 0, 1, 0])},
+        "scores must have a value in every row; got a masked one at index 2",
+    ),
+    "ragged scores": ({"scores": [[1.0], [1.0, 2.0]]}, "scores must be an array of n numbers"),
+    "ragged objects": (
+        {"scores": np.array([np.zeros(2), np.zeros(3)], object)},
+        "scores must be real numbers that a float holds",
+    ),
+    "wide scores": ({"scores": np.zeros((4, 2))}, "scores must have the shape", "got (4, 2)"),
+    "flat scores": ({"scores": np.zeros((1, 4))}, "scores must have the shape", "got (1, 4)"),
+    "one number": ({"scores": 3.0}, "scores must have the shape", "got ()"),
+    "empty": ({"scores": [], "labels": []}, "scores must hold at least one row; got none"),
+    "empty text": ({"scores": np.array([], "U1")}, "scores must be real numbers", "<U1"),
+    "three classes": ({"labels": [0, 1, 2, 1]}, "labels", "got 2 (first at index 2)", "per class"),
+    "half a label": ({"labels": [0.0, 0.5, 1, 1]}, "labels", "got 0.5 (first at index 1)"),
+    "nan label": ({"labels": [0, 1, 1, np.nan]}, "labels", "got nan (first at index 3)"),
+    "mixed codings": (
+        {"labels": [1, 0, -1, 0]},
+        "0 (first at index 1) and -1 (first at index 2)",
+        "labels == 1",
+    ),
+    "mixed floats": ({"labels": [1.0, 0.0, -1.0, 0.0]}, "0 (first at index 1) and -1"),
+    "unsigned label": ({"labels": np.array([0, 1, 255, 0], "u1")}, "got 255 (first at index 2)"),
+    "wrapped label": ({"labels": np.array([0, 1, 2**64 - 1, 0], "u8")}, "got 1.8", "index 2"),
+    "wide label": ({"labels": np.array([0, 1, 256, 0], "i2")}, "got 256 (first at index 2)"),
+    "text labels": (
+        {"labels": ["no", "yes", "no", "yes"]},
+        "got 'no' (first at index 0)",
+        "labels == 'no'",
+    ),
+    "missing label": ({"labels": [0, 1, None, 1]}, "labels", "got None (first at index 2)"),
+    "short labels": ({"labels": [0, 1, 1]}, "labels must have one entry per score; got 3 for 4"),
+    "wide labels": ({"labels": np.zeros((4, 3))}, "labels must have the shape", "got (4, 3)"),
+    "negative weight": ({"weights": [1, -0.5, 1, 1]}, "weights", "got -0.5 (first at index 1)"),
+    "nan weight": ({"weights": [1, 1, 1, np.nan]}, "weights", "got nan (first at index 3)"),
+    "inf weight": ({"weights": [np.inf, 1, 1, 1]}, "weights", "got inf (first at index 0)"),
+    "short weights": ({"weights": [1.0]}, "weights must have one entry per score; got 1 for 4"),
+    "one weight": ({"weights": 1.0}, "weights must have the shape", "got ()"),
+    "text weights": ({"weights": list("abcd")}, "weights must be real numbers"),
+    "short groups": ({"groups": [1, 2]}, "groups must have one entry per score; got 2 for 4"),
+    "wide groups": ({"groups": np.zeros((4, 2))}, "groups must have the shape", "got (4, 2)"),
+    "missing group": ({"groups": ["a", None, "a", "b"]}, "groups", "got None (first at index 1)"),
+    "nan group": ({"groups": [1.0, 2.0, np.nan, 1.0]}, "groups", "nan", "index 2"),
+    "nan among objects": (
+        {"groups": np.array(["a", np.nan, "a", "b"], object)},
+        "got nan (first at index 1)",
+    ),
+    "NA group": (
+        {"groups": pd.Series(["a", pd.NA, "a", "b"], dtype=object)},
+        "got <NA> (first at index 1)",
+    ),
+    "NaT group": ({"groups": np.array(["NaT", 1, 1, 1], "M8[s]")}, "groups", "index 0"),
+    "unhashable group": ({"groups": [[1], [2], [1], [2]]}, "hashable values; got [1] at index 0"),
+    "negative margin": ({"margin": -1.0}, "margin must be a finite number of at least 0; got -1.0"),
+    "nan margin": ({"margin": np.nan}, "margin", "got nan"),
+    "inf margin": ({"margin": np.inf}, "margin", "got inf"),
+    "text margin": ({"margin": "1"}, "margin", "got '1'"),
+    "no margin": ({"margin": None}, "margin", "got None"),
+    "huge margin": ({"margin": 10**400}, "margin must be a finite number"),
+    "margins": ({"margin": np.ones(4)}, "margin must be a finite number"),
+    "text array margin": ({"margin": np.array("x")}, "margin must be a finite number"),
+    "reduction": ({"reduction": "none"}, "reduction must be 'mean'", "or 'sum'; got 'none'"),
+    "surrogate": ({"surrogate": "hinge"}, "surrogate must be one of 'square'", "got 'hinge'"),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "pieces"), [(m[0], m[1:]) for m in MISTAKES.values()], ids=MISTAKES
+)
+def test_mistakes_are_explained(backend, changes, pieces):
+    arguments = {"scores": SCORES, "labels": LABELS, **changes}
+    with pytest.raises(ValueError, match=r"must") as error:
+        backend.loss_and_grad(**arguments)
+    for piece in pieces:
+        assert piece in str(error.value)
+    with pytest.raises(ValueError, match=r"must") as oracle_error:
+        ep.naive.pair_loss(**arguments)
+    assert str(oracle_error.value) == str(error.value)
+
+
+@pytest.mark.parametrize("name", ["scores", "labels", "weights"])
+def test_culprits_are_found_whatever_the_groups(backend, name):
+    arguments = {"scores": SCORES, "labels": LABELS, "weights": [1.0] * 4}
+    arguments[name] = [*arguments[name][:3], np.nan]
+    with pytest.raises(ValueError, match=rf"^{name} .* index 3"):
+        backend.loss_and_grad(**arguments, groups=["b", "b", "a", "a"])
+    with pytest.raises(ValueError, match=rf"^{name} .* index 3"):
+        backend.auc(**arguments, groups=["b", "a", "b", "a"])
+
+
+def test_the_scores_are_named_first(backend):
+    with pytest.raises(ValueError, match=r"^scores must be finite"):
+        backend.loss([np.nan, 1.0], [0, 2], weights=[-1.0, 1.0])
+
+
+@pytest.mark.parametrize("vector", [[1, np.nan, 0, 0], [1, 2], np.zeros((4, 2)), list("abcd")])
+def test_vectors_are_checked(backend, vector):
+    with pytest.raises(ValueError, match=r"^vector must"):
+        backend.hvp(SCORES, LABELS, vector)
+
+
+def test_tensors_elsewhere_are_sent_to_everypair_torch():
+    with pytest.raises(ValueError, match=r"tensor on meta\. Use everypair.torch"):
+        ep.pair_loss(torch.zeros(4, device="meta"), LABELS)
+
+
+def test_enormous_but_finite_scores_pass_the_check():
+    assert _inputs.positives(_inputs.batch_from([1.7e308, 1.7e308], [0, 1])).tolist() == [
+        False,
+        True,
+    ]
+
+
+def test_data_is_positional_and_knobs_are_not():
+    with pytest.raises(TypeError):
+        ep.pair_loss(SCORES, LABELS, "square")
+
+
+def test_a_kernel_that_refuses_sound_data_is_our_mistake(monkeypatch):
+    class Refusing:
+        evaluate = auc = staticmethod(lambda *_: (1, 0.0, 0.0))
+
+    monkeypatch.setattr(_moments, "_native", Refusing)
+    with _moments.backend("native"):
+        for function in (ep.pair_loss, ep.auc):
+            with pytest.raises(RuntimeError, match="please report"):
+                function(SCORES, LABELS)

@@ -1,0 +1,116 @@
+"""AUC and ROC curves, against scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import everypair as ep
+
+from .strategies import batches
+from .tolerances import assert_close
+
+
+def sample(n, *, ties, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.random(n) < 0.3
+    scores = rng.normal(size=n) + labels
+    return (np.round(scores * 4) / 4 if ties else scores), labels, rng.integers(0, 3, n) / 2
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("n", [50, 1000, 30_000])
+def test_auc_equals_scikit_learn(backend, n, ties, weighted):
+    scores, labels, weights = sample(n, ties=ties)
+    weights = weights if weighted else None
+    expected = sklearn.metrics.roc_auc_score(labels, scores, sample_weight=weights)
+    assert_close(backend.auc(scores, labels, weights=weights), expected, np.float64)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ties", [False, True])
+def test_roc_curve_equals_scikit_learn(ties, weighted):
+    scores, labels, weights = sample(1000, ties=ties)
+    weights = weights if weighted else None
+    expected = sklearn.metrics.roc_curve(
+        labels, scores, sample_weight=weights, drop_intermediate=False
+    )
+    for got, want in zip(ep.roc_curve(scores, labels, weights=weights), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@given(batch=batches(groups=False))
+def test_roc_curve_of_any_batch(batch):
+    weights = batch.knobs["weights"]
+    w = np.ones(batch.scores.size) if weights is None else weights
+    assume(w[batch.positive].any() and w[~batch.positive].any())
+    curve = ep.roc_curve(batch.scores, batch.labels, weights=weights)
+    expected = sklearn.metrics.roc_curve(
+        batch.positive, batch.scores, sample_weight=weights, drop_intermediate=False
+    )
+    for got, want in zip(curve, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert curve.thresholds.dtype == batch.dtype
+    area = (np.diff(curve.fpr) * (curve.tpr[1:] + curve.tpr[:-1]) / 2).sum()
+    assert_close(area, ep.auc(batch.scores, batch.labels, weights=w), np.float64)
+
+
+@given(batch=batches(groups=True))
+def test_groups_average_by_pair_weight(backend, batch):
+    weights, groups = batch.knobs["weights"], batch.knobs["groups"]
+    w = np.ones(batch.scores.size) if weights is None else weights
+    parts = []
+    for group in np.unique(groups):
+        rows = groups == group
+        pair_weight = w[rows & batch.positive].sum() * w[rows & ~batch.positive].sum()
+        if pair_weight:
+            part = backend.auc(batch.scores[rows], batch.labels[rows], weights=w[rows])
+            parts.append((part, pair_weight))
+    assume(parts)
+    areas, pair_weights = np.transpose(parts)
+    expected = np.average(areas, weights=pair_weights)
+    got = backend.auc(batch.scores, batch.labels, weights=weights, groups=groups)
+    assert_close(got, expected, np.float64)
+
+
+@given(power=st.integers(-300, 300))
+def test_only_the_order_counts(backend, power):
+    scores, labels, _ = sample(200, ties=False)
+    squeezed = 1e8 + np.argsort(np.argsort(scores)) * 2.0**-20
+    expected = backend.auc(scores, labels)
+    assert backend.auc(scores * 2.0**power, labels) == expected
+    assert backend.auc(squeezed, labels) == expected
+
+
+def test_neighbouring_floats_are_not_tied(backend):
+    for x in (1.0, 1e300, 5e-324, 1e-40):
+        assert backend.auc([x, np.nextafter(x, np.inf)], [0, 1]) == 1.0
+        assert backend.auc([x, np.nextafter(x, np.inf)], [1, 0]) == 0.0
+    assert backend.auc([-0.0, 0.0], [0, 1]) == 0.5
+    assert backend.auc([-1.7e308, 1.7e308], [0, 1]) == 1.0
+
+
+def test_one_class_is_refused_with_counts(backend):
+    with pytest.raises(ValueError, match="labels hold 3 positives and 0 negatives"):
+        backend.auc([1.0, 2.0, 3.0], [1, 1, 1])
+    with pytest.raises(ValueError, match="0 positives and 2 negatives of positive weight"):
+        backend.auc([1.0, 2.0, 3.0], [1, 0, 0], weights=[0, 1, 1])
+    with pytest.raises(ValueError, match="1 positives and 1 negatives, never together"):
+        backend.auc([1.0, 2.0], [1, 0], groups=["a", "b"])
+
+
+@pytest.mark.parametrize("weights", [None, [1, 1, 0], [0, 0, 0]])
+def test_roc_curve_of_one_class_is_refused(weights):
+    with pytest.raises(ValueError, match="roc_curve must have both classes; labels hold"):
+        ep.roc_curve([1.0, 2.0, 3.0], [1, 1, 0] if weights else [1, 1, 1], weights=weights)
+
+
+def test_roc_curve_keeps_the_type_of_the_scores():
+    for dtype in (np.float16, np.float32, np.float64):
+        curve = ep.roc_curve(np.array([1, 2], dtype), [0, 1])
+        assert curve.thresholds.dtype == dtype
+    assert ep.roc_curve([1, 2], [0, 1]).thresholds.tolist() == [np.inf, 2.0, 1.0]

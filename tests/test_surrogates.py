@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from everypair import surrogates
+from everypair.surrogates import HUBER_HINGE, LINEAR_HINGE, SQUARE, SQUARED_HINGE, Surrogate, Term
+
+from .strategies import BUMPY, JUMP, SURROGATES
+
+T = np.array([-2.0, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 4.0])
+
+
+@pytest.mark.parametrize(
+    ("surrogate", "value", "slope"),
+    [
+        (SQUARE, T**2, 2 * T),
+        (SQUARED_HINGE, np.maximum(T, 0) ** 2, 2 * np.maximum(T, 0)),
+        (LINEAR_HINGE, np.maximum(T, 0), T > 0),
+        (HUBER_HINGE, np.where(T < 1, np.maximum(T, 0) ** 2 / 2, T - 0.5), np.clip(T, 0, 1)),
+        (JUMP, (T > 0.5) * (1 + T / 2 + T**2 / 4), (T > 0.5) * (0.5 + T / 2)),
+    ],
+    ids=lambda s: getattr(s, "name", ""),
+)
+def test_shapes(surrogate, value, slope):
+    np.testing.assert_array_equal(surrogate.value(T), value)
+    np.testing.assert_array_equal(surrogate.slope(T), slope)
+
+
+def test_curvature_is_taken_from_the_left():
+    assert SQUARE.curvature([-1.0, 1.0]).tolist() == [2.0, 2.0]
+    assert HUBER_HINGE.curvature([-1.0, 0.0, 0.5, 1.0, 2.0]).tolist() == [0.0, 0.0, 1.0, 1.0, 0.0]
+    assert LINEAR_HINGE.curvature([-1.0, 0.0, 1.0]).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_values_keep_the_shape():
+    assert SQUARE.value(2.0) == 4.0
+    assert SQUARED_HINGE.value(np.ones((2, 3))).shape == (2, 3)
+
+
+def test_infinite_shortfalls_do_not_become_nan():
+    assert LINEAR_HINGE.value([np.inf, -np.inf]).tolist() == [np.inf, 0.0]
+    assert HUBER_HINGE.slope([np.inf]).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.75, 2.0])
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+def test_terms_at_their_knots_are_the_same_function(surrogate, margin):
+    lead = np.arange(-40, 40) / 8
+    total = np.zeros_like(lead)
+    for shift, b0, b1, b2, truncated in surrogate.at_knots(margin):
+        d = shift - lead
+        total += np.where((d > 0) | (not truncated), b0 + b1 * d + b2 * d**2, 0.0)
+    np.testing.assert_allclose(total, surrogate.value(margin - lead), atol=1e-12)
+
+
+def test_at_knots_is_remembered_and_bounded():
+    mine = Surrogate("mine", [Term(0, 0, 1, knot=0)])
+    assert mine.at_knots(1.0) is mine.at_knots(1.0)
+    for margin in range(1000):
+        assert mine.at_knots(float(margin))[0].shift == margin
+    assert len(mine._seen_margins) <= 64
+
+
+def test_names_and_get():
+    assert surrogates.names() == ("square", "squared_hinge", "linear_hinge", "huber_hinge")
+    assert surrogates.get("huber_hinge") is HUBER_HINGE
+    assert surrogates.get(BUMPY) is BUMPY
+
+
+@pytest.mark.parametrize("name", ["squared-hinge", "SquaredHinge", "squared_hing"])
+def test_unknown_names_are_told_the_known_ones(name):
+    with pytest.raises(ValueError, match="'square', 'squared_hinge', 'linear_hinge'") as error:
+        surrogates.get(name)
+    assert repr(name) in str(error.value)
+    assert "Did you mean 'squared_hinge'?" in str(error.value)
+
+
+@pytest.mark.parametrize("thing", ["logistic", "", None, 3, Term(0, 0, 1)])
+def test_unknown_things_are_refused(thing):
+    with pytest.raises(ValueError, match="surrogate must be one of"):
+        surrogates.get(thing)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, "1", None, 1j, [1.0], 10**400])
+@pytest.mark.parametrize("name", ["c0", "c1", "c2"])
+def test_ill_formed_coefficients(name, bad):
+    with pytest.raises(ValueError, match=rf"Term\.{name} must be a finite number; got"):
+        Term(**{"c0": 0, "c1": 0, "c2": 1, name: bad})
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, "0"])
+def test_ill_formed_knots(bad):
+    with pytest.raises(ValueError, match=r"Term\.knot must be a finite number"):
+        Term(0, 0, 1, knot=bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "terms", "message"),
+    [
+        ("", [Term(0, 0, 1)], "name must be a non-empty string; got ''"),
+        (None, [Term(0, 0, 1)], "name must be a non-empty string; got None"),
+        ("mine", [], "at least one Term; 'mine' got none"),
+        ("mine", [Term(0, 0, 1), (0, 0, 1)], r"got \(0, 0, 1\) at index 1"),
+        ("mine", 7, "got 7 at index 0"),
+        ("mine", [Term(0, 0, 1, knot=1e200)], "overflows"),
+    ],
+)
+def test_ill_formed_surrogates(name, terms, message):
+    with pytest.raises(ValueError, match=message):
+        Surrogate(name, terms)
+
+
+def test_a_lone_term_or_any_real_number_is_welcome():
+    assert Surrogate("mine", Term(0, 0, 1)).terms == (Term(0, 0, 1),)
+    assert Term(Fraction(1, 2), np.float32(2), np.int8(3)) == Term(0.5, 2.0, 3.0)
+    assert all(type(c) is float for c in vars(Term(1, True, np.float64(2), knot=0)).values())
+
+
+def test_non_convex_and_increasing_ones_are_accepted():
+    Surrogate("non-convex", [Term(0, 0, -1)])
+    Surrogate("decreasing", [Term(0, -1, 0, knot=0)])
+
+
+def test_surrogates_are_values():
+    twin = Surrogate("squared_hinge", [Term(0, 0, 1, knot=0)])
+    assert twin == SQUARED_HINGE
+    assert hash(twin) == hash(SQUARED_HINGE)
+    assert pickle.loads(pickle.dumps(BUMPY)) == copy.deepcopy(BUMPY) == BUMPY
+    assert "margin" not in repr(twin)
+    with pytest.raises(AttributeError):
+        twin.name = "other"

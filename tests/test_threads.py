@@ -1,0 +1,146 @@
+"""Any number of threads gives the same bits; many callers and forked children are safe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import everypair as ep
+from everypair import _moments, _threads
+
+from .strategies import SURROGATES
+
+
+@pytest.fixture(autouse=True)
+def default_threads():
+    yield
+    ep.set_num_threads(None)
+
+
+def sample(n, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=n).astype(dtype), rng.random(n) < 0.2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+def test_same_bits_for_any_number_of_threads(backend, surrogate, dtype):
+    if backend.name == "numpy":
+        pytest.skip("NumPy computes on one thread")
+    scores, labels = sample(300_000, dtype)
+    knobs = {"surrogate": surrogate}
+    vector = np.cos(scores)
+    answers = []
+    for threads in (1, 2, 3):
+        ep.set_num_threads(threads)
+        value, grad, hess = backend.derivatives(scores, labels, **knobs)
+        loss, same_grad = backend.loss_and_grad(scores, labels, **knobs)
+        hvp = backend.hvp(scores, labels, vector, **knobs)
+        area = backend.auc(scores, labels)
+        bits = [grad.tobytes(), hess.tobytes(), hvp.tobytes(), same_grad.tobytes()]
+        answers.append([value, loss, area, *bits])
+    assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.parametrize("n", [100, 20_000])
+def test_many_callers_at_once(backend, n):
+    batches = [sample(n, seed=seed) for seed in range(8)]
+    expected = [backend.loss_and_grad(*batch) for batch in batches]
+
+    def work(i):
+        return [backend.loss_and_grad(*batches[i]) for _ in range(5)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for answers, (value, grad) in zip(pool.map(work, range(8)), expected, strict=True):
+            for same_value, same_grad in answers:
+                assert same_value == value
+                np.testing.assert_array_equal(same_grad, grad)
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system cannot fork")
+def test_after_fork(backend):
+    # A process of its own: the one that runs the tests has threads that must not be forked.
+    program = f"""
+import multiprocessing, numpy as np, everypair as ep
+from everypair import _moments
+rng = np.random.default_rng(0)
+scores, labels = rng.normal(size=300_000).astype(np.float32), rng.random(300_000) < 0.5
+def loss(_):
+    with _moments.backend({backend.name!r}):
+        ep.set_num_threads(2)
+        return ep.pair_loss_and_grad(scores, labels)[0]
+before = loss(0)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map_async(loss, range(4)).get(timeout=60) == [before] * 4
+assert loss(0) == before
+print("done")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert ran.stdout.strip() == "done", ran.stderr
+
+
+def test_set_and_get():
+    ep.set_num_threads(3)
+    assert ep.get_num_threads() == 3
+    ep.set_num_threads(np.int64(2))
+    assert ep.get_num_threads() == 2
+    ep.set_num_threads(None)
+    assert ep.get_num_threads() >= 1
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "2", True])
+def test_bad_numbers_of_threads(bad):
+    with pytest.raises(ValueError, match="threads must be a whole number of at least 1"):
+        ep.set_num_threads(bad)
+
+
+def test_the_environment_decides(monkeypatch):
+    monkeypatch.setattr(_threads, "_default", None)
+    monkeypatch.setenv("EVERYPAIR_NUM_THREADS", "5")
+    assert ep.get_num_threads() == 5
+    ep.set_num_threads(2)
+    assert ep.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("bad", ["0", "-2", "two", "1.5"])
+def test_a_bad_environment_is_named_at_first_use(monkeypatch, bad):
+    monkeypatch.setattr(_threads, "_default", None)
+    monkeypatch.setenv("EVERYPAIR_NUM_THREADS", bad)
+    with pytest.raises(ValueError, match=f"EVERYPAIR_NUM_THREADS .* got '{bad}'"):
+        ep.get_num_threads()
+
+
+def test_cores_without_affinity(monkeypatch):
+    monkeypatch.setattr(_threads, "_default", None)
+    monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
+    assert ep.get_num_threads() == _threads._cores()
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    assert _threads._cores() >= 1
+
+
+def test_backends_by_name(monkeypatch):
+    with pytest.raises(ValueError, match="backend must be one of auto, numpy, native; got 'cuda'"):
+        _moments.backend("cuda").__enter__()
+    monkeypatch.setattr(_moments, "_default", None)
+    monkeypatch.setenv("EVERYPAIR_BACKEND", "numpy")
+    assert not _moments._uses_native()
+    monkeypatch.setattr(_moments, "_default", None)
+    monkeypatch.setenv("EVERYPAIR_BACKEND", "gpu")
+    with pytest.raises(ValueError, match="EVERYPAIR_BACKEND must be one of"):
+        ep.pair_loss([1.0, 2.0], [0, 1])
+
+
+def test_a_missing_kernel(monkeypatch):
+    monkeypatch.setattr(_moments, "_native", None)
+    monkeypatch.setattr(_moments, "_default", None)
+    monkeypatch.setenv("EVERYPAIR_BACKEND", "native")
+    with pytest.raises(ImportError, match="EVERYPAIR_BACKEND asks for the compiled kernel"):
+        ep.pair_loss([1.0, 2.0], [0, 1])
+    monkeypatch.setenv("EVERYPAIR_BACKEND", "")
+    assert ep.pair_loss([1.0, 2.0], [0, 1]) == 0.0

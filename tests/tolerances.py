@@ -1,0 +1,28 @@
+"""How close is close enough, in one table.
+
+Errors are relative to the largest entry of the expected array, which is the promise of the library:
+1e-12 for float64 scores and 1e-6 for narrower ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+RELATIVE = {
+    np.dtype(np.float16): 2e-3,  # only the cast of the result back to float16
+    np.dtype(np.float32): 1e-6,
+    np.dtype(np.float64): 1e-12,
+}
+
+
+def assert_close(got, expected, dtype, *, scale=0.0):
+    """Compare in the maximum norm; `scale` is the size of what cancelled on the way, if known."""
+    dtype = np.dtype(dtype)
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    assert got.shape == expected.shape
+    assert np.isfinite(got).all()
+    size = max(np.abs(expected).max(initial=0.0), scale)
+    # Results below the smallest subnormal of their type cannot be told apart.
+    allowed = RELATIVE[dtype] * size + np.finfo(dtype).smallest_subnormal
+    error = np.abs(got - expected).max(initial=0.0)
+    assert error <= allowed, f"error {error:.3g} of {size:.3g} is {error / size:.3g} relative"
