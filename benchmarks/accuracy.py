@@ -56,7 +56,8 @@ def suffix_sums(ordered: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, ...
 
 def relative_errors(result: tuple, exact: tuple[np.longdouble, np.ndarray]) -> tuple[float, float]:
     """Error of the loss, and the largest error of the gradient over its largest entry."""
-    loss, grad = float(result[0]), np.asarray(result[1])
+    loss = result[0].item() if hasattr(result[0], "item") else result[0]  # a tensor, or a float
+    grad = np.asarray(result[1])
     exact_loss, exact_grad = exact
     scale = np.abs(exact_grad).max()
     loss_error = abs(np.longdouble(loss) - exact_loss) / (exact_loss or 1)

@@ -61,18 +61,13 @@ def speed(rows: list[Row]) -> str:
     kinds = sorted({(r.threads, -r.positives) for r in ours})
     return markdown(
         ["threads, positives", *map(power, sizes)],
-        (
-            [f"{t}, {share(-p)}", *line(where(ours, threads=t, positives=-p))]
-            for t, p in kinds
-        ),
+        ([f"{t}, {share(-p)}", *line(where(ours, threads=t, positives=-p))] for t, p in kinds),
     )
 
 
 def times(rows: list[Row]) -> str:
     """Median times on one thread, half the rows positive."""
-    timed = [
-        r for r in rows if r.suite == "loss_and_grad" and (r.threads, r.positives) == (1, 0.5)
-    ]
+    timed = [r for r in rows if r.suite == "loss_and_grad" and (r.threads, r.positives) == (1, 0.5)]
     sizes, line = across_n(timed, lambda r: duration(r.median))
     return markdown(
         ["", *map(power, sizes)],

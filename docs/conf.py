@@ -14,7 +14,6 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the parameters' text already says it
 napoleon_google_docstring = False
 napoleon_use_rtype = False
-napoleon_use_ivar = True
 default_role = "code"
 
 html_theme = "furo"

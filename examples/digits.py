@@ -12,12 +12,13 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-import everypair as ep
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from sklearn.datasets import load_digits
+
+import everypair as ep
 
 SHARE_OF_POSITIVES = 0.01
 STEPS = 1000
@@ -46,6 +47,7 @@ def split(rng: np.random.Generator) -> tuple[Sample, Sample]:
 
 
 def main() -> None:
+    """Descend, and print loss and AUC by step."""
     console = Console()
     train, held_out = split(np.random.default_rng(0))
     n_pos = int(train.labels.sum())

@@ -197,3 +197,14 @@ def test_an_offset_costs_nothing(backend):
         there = backend.loss_and_grad(batch.scores + offset, batch.labels)
         assert_close(there[0], here[0], np.float64)
         assert_close(there[1], here[1], np.float64)
+
+
+@pytest.mark.parametrize("groups", [[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+def test_a_wide_group_leaves_no_rounding_error_in_a_narrow_one(backend, groups):
+    tiny = 2.0**-20
+    scores = np.array([0.0, 1e9, -5.0, 0.0, tiny, 2 * tiny])
+    loss, grad = backend.loss_and_grad(
+        scores, [1, 1, 0, 1, 1, 0], groups=groups, margin=0.0, reduction="sum"
+    )
+    assert_close(loss, 5 * tiny**2, np.float64)
+    assert_close(grad, [0.0, 0.0, 0.0, -4 * tiny, -2 * tiny, 6 * tiny], np.float64)

@@ -136,7 +136,7 @@ def _add_terms(
         return
     pos, neg = sorted_by_score(pos), sorted_by_score(neg)
     key_pos, key_neg = pos.x - origin[pos.group], neg.x - origin[neg.group]
-    below = prefix_sums(pos)
+    below = prefix_sums(pos, second=True, vector=totals.hvp is not None)
     for term in hinges:
         rank = ranks(key_pos, pos.group, key_neg + term[0], neg.group, ties=False)
         _add_truncated(totals, pos, below, neg, rank, term)
@@ -144,7 +144,7 @@ def _add_terms(
         return
     # Mirrored, the negatives above a positive are the sources below a query.
     mirror_pos, mirror_neg = mirrored(pos, n_groups), mirrored(neg, n_groups)
-    below = prefix_sums(mirror_neg)
+    below = prefix_sums(mirror_neg, second=False, vector=totals.hvp is not None)
     for term in hinges:
         keys = -(key_neg + term[0])[::-1], -key_pos[::-1]
         rank = ranks(keys[0], mirror_neg.group, keys[1], mirror_pos.group, ties=False)
@@ -174,7 +174,7 @@ def _add_truncated(
     # Raw scores are subtracted before the shift is added: close ones differ without rounding.
     step = queries.x[live].astype(np.longdouble) - below.x[latest] + shift
     first = below.first[latest] + mass * step
-    if not mirror:
+    if below.second is not None:
         second = below.second[latest] + step * (2 * below.first[latest] + step * mass)
         totals.value += (w * (b0 * mass + b1 * first + b2 * second)).sum()
     if totals.grad is not None:
@@ -182,7 +182,7 @@ def _add_truncated(
         totals.grad[rows] += -slope if mirror else slope
     if totals.hess is not None:
         totals.hess[rows] += 2 * b2 * w * mass
-    if totals.hvp is not None:
+    if totals.hvp is not None and below.vector is not None:
         totals.hvp[rows] += 2 * b2 * w * (queries.z[live] * mass - below.vector[latest])
 
 

@@ -37,7 +37,7 @@ class PairClass(NamedTuple):
     group: Index
     x: Floats
     w: Long
-    z: Long
+    z: Long  # the vector of a Hessian-vector product; anything where there is none
 
 
 class PrefixSums(NamedTuple):
@@ -46,8 +46,8 @@ class PrefixSums(NamedTuple):
     x: Long
     mass: Long
     first: Long
-    second: Long
-    vector: Long
+    second: Long | None
+    vector: Long | None
 
 
 def classes(
@@ -96,16 +96,22 @@ def mirrored(c: PairClass, n_groups: int) -> PairClass:
     return PairClass(c.rows[flip], n_groups - 1 - c.group[flip], -c.x[flip], c.w[flip], c.z[flip])
 
 
-def prefix_sums(c: PairClass) -> PrefixSums:
-    """Return the sums W, T and Q of `_numpy`, and the weighted sums of the vector."""
+def prefix_sums(c: PairClass, *, second: bool, vector: bool) -> PrefixSums:
+    """Return the sums W and T of `_numpy`, and those that are asked for."""
     x = c.x.astype(np.longdouble)
     head = np.diff(c.group, prepend=-1) != 0
     gap = np.diff(x, prepend=x[:1])
     mass = restarting_cumsum(c.w, c.group)
     mass_before = _before(mass, head)
     first = restarting_cumsum(gap * mass_before, c.group)
-    second = restarting_cumsum(gap * (2 * _before(first, head) + gap * mass_before), c.group)
-    return PrefixSums(x, mass, first, second, restarting_cumsum(c.w * c.z, c.group))
+    step = gap * (2 * _before(first, head) + gap * mass_before) if second else None
+    return PrefixSums(
+        x,
+        mass,
+        first,
+        None if step is None else restarting_cumsum(step, c.group),
+        restarting_cumsum(c.w * c.z, c.group) if vector else None,
+    )
 
 
 def ranks(
@@ -146,13 +152,15 @@ def lowest(c: PairClass, n_groups: int) -> Floats:
 
 
 def restarting_cumsum(values: Long, group: Index) -> Long:
-    """Add values up from the beginning of their group."""
-    sums: Long = np.cumsum(values, dtype=np.longdouble)
-    heads = np.flatnonzero(np.diff(group))
-    if heads.size:
-        so_far = np.concatenate((np.zeros(1, np.longdouble), sums[heads]))
-        lengths = np.diff(heads + 1, prepend=0, append=group.size)
-        sums -= np.repeat(so_far, lengths)
+    """Add values up from the beginning of their group.
+
+    Group by group: taking the sum so far off one running sum would leave its rounding errors in
+    groups that are far smaller.
+    """
+    sums = np.empty_like(values)
+    heads = np.flatnonzero(np.diff(group, prepend=-1)).tolist()
+    for start, stop in zip(heads, [*heads[1:], group.size], strict=True):
+        np.cumsum(values[start:stop], out=sums[start:stop])
     return sums
 
 

@@ -1,4 +1,4 @@
-// Terms without a knot: every pair counts, and the two classes' moments are all there is to know. O(n).
+// Terms without a knot: every pair counts, and the moments of the two classes are all there is to know. O(n).
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,49 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
+// By class: 0 negatives, 1 positives.
+struct Two {
+    double of[2];
+};
+
+// Sum over each class of w q, where q(i) is a quantity of row i. Explicit lanes fix the order of the additions.
+template <class Quantity>
+Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t n, int threads, Quantity&& quantity) {
+    constexpr int lanes = 8;
+    const int tasks = task_count(n);
+    Scratch scratch;
+    Two* parts = scratch.take<Two>(tasks);
+    parallel(threads, tasks, [&](int t) {
+        double neg[lanes] = {}, pos[lanes] = {};
+        const std::int64_t begin = t * task_rows, end = task_end(n, begin);
+        const auto add = [&](std::int64_t i, int k, double w) {
+            const double q = w * quantity(i), share = classes[i];
+            neg[k] += q * (1 - share);
+            pos[k] += q * share;
+        };
+        const auto add_all = [&](auto&& weight) {
+            std::int64_t i = begin;
+            for (; i + lanes <= end; i += lanes)
+#pragma omp simd
+                for (int k = 0; k < lanes; ++k) add(i + k, k, weight(i + k));
+            for (; i < end; ++i) add(i, 0, weight(i));
+        };
+        if (weights) add_all([&](std::int64_t i) { return weights[i]; });
+        else add_all([](std::int64_t) { return 1.0; });
+        Two part{{0, 0}};
+        for (int k = 0; k < lanes; ++k) part.of[0] += neg[k], part.of[1] += pos[k];
+        parts[t] = part;
+    });
+    Two total{{0, 0}};
+    for (int t = 0; t < tasks; ++t)
+        for (int side = 0; side < 2; ++side) total.of[side] += parts[t].of[side];
+    return total;
+}
 
 template <class S>
 double everywhere(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
                   std::int64_t begin, std::int64_t n, const Survey& found, double scale) {
-    // Several knotless terms with one shift are one polynomial of t = d.
+    // All knotless terms share the shift, so they are one polynomial in d.
     double b0 = 0, b1 = 0, b2 = 0;
     for (int j = 0; j < question.n_terms; ++j)
         b0 += question.terms[j].b0, b1 += question.terms[j].b1, b2 += question.terms[j].b2;
@@ -22,67 +60,47 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
     const double* weights = batch.weights ? batch.weights + begin : nullptr;
     const double* vector = batch.vector ? batch.vector + begin : nullptr;
     const std::uint8_t* side = classes + begin;
-    const auto from = [&](void* array) { return array ? static_cast<S*>(array) + begin : nullptr; };
-    S *grad = from(outputs.grad), *hess = from(outputs.hess), *hvp = from(outputs.hvp);
-    const int tasks = task_count(n);
-    Scratch scratch;
-
-    // Sums of each class, of a quantity given by row; [0] negatives, [1] positives.
-    struct Two {
-        double of[2];
-    };
-    Two* parts = scratch.take<Two>(tasks);
-    const auto class_sums = [&](auto&& quantity) {
-        parallel(question.threads, tasks, [&](int t) {
-            constexpr int lanes = 8;
-            double all[lanes] = {}, pos[lanes] = {};
-            const std::int64_t from_row = t * task_rows, to = task_end(n, from_row);
-            std::int64_t i = from_row;
-            const auto add = [&](std::int64_t row, int k) {
-                const double q = (weights ? weights[row] : 1.0) * quantity(row);
-                all[k] += side[row] ? 0.0 : q;
-                pos[k] += side[row] ? q : 0.0;
-            };
-            for (; i + lanes <= to; i += lanes)
-                for (int k = 0; k < lanes; ++k) add(i + k, k);
-            for (; i < to; ++i) add(i, 0);
-            parts[t] = {{0, 0}};
-            for (int k = 0; k < lanes; ++k) parts[t].of[0] += all[k], parts[t].of[1] += pos[k];
-        });
-        Two total{{0, 0}};
-        for (int t = 0; t < tasks; ++t) total.of[0] += parts[t].of[0], total.of[1] += parts[t].of[1];
-        return total;
-    };
+    const auto sums = [&](auto&& quantity) { return class_sums(side, weights, n, question.threads, quantity); };
 
     const double origin = found.min_pos;
-    const auto position = [&](std::int64_t i) { return static_cast<double>(scores[i]) - origin; };
-    const Two first = class_sums(position);
-    const double mean_neg = first.of[0] / found.w_neg, mean_pos = first.of[1] / found.w_pos;
-    // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre: the three parts are uncorrelated over all pairs.
-    const double centre = mean_neg - mean_pos + shift, pairs = found.w_pos * found.w_neg;
-    double value = pairs * (b0 + b1 * centre + b2 * centre * centre);
+    const Two first = sums([=](std::int64_t i) { return static_cast<double>(scores[i]) - origin; });
+    const double mean[2] = {first.of[0] / found.w_neg, first.of[1] / found.w_pos};
+    // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the three parts are uncorrelated over all pairs.
+    const double centre = mean[0] - mean[1] + shift;
+    double value = found.w_pos * found.w_neg * (b0 + b1 * centre + b2 * centre * centre);
     if (b2 != 0) {
-        const Two spread = class_sums([&](std::int64_t i) {
-            const double u = position(i) - (side[i] ? mean_pos : mean_neg);
+        const double of_neg = origin + mean[0], between = mean[1] - mean[0];
+        const Two spread = sums([=](std::int64_t i) {
+            const double u = static_cast<double>(scores[i]) - of_neg - between * side[i];
             return u * u;
         });
         value += b2 * (spread.of[0] * found.w_pos + spread.of[1] * found.w_neg);
     }
-    Two spin{{0, 0}};
-    if (hvp) spin = class_sums([&](std::int64_t i) { return vector[i]; });
 
-    if (grad || hess || hvp)
-        parallel(question.threads, tasks, [&](int t) {
-            for (std::int64_t i = t * task_rows; i < task_end(n, t * task_rows); ++i) {
-                const bool pos = side[i];
-                const double others = (pos ? found.w_neg : found.w_pos) * (weights ? weights[i] : 1.0) * scale;
-                const double d = pos ? mean_neg + shift - position(i) : position(i) + shift - mean_pos;
-                const double slope = b1 + 2 * b2 * d;
-                if (grad) grad[i] = static_cast<S>((pos ? -slope : slope) * others);
-                if (hess) hess[i] = static_cast<S>(2 * b2 * others);
-                if (hvp) hvp[i] = static_cast<S>(2 * b2 * others * (vector[i] - (pos ? spin.of[0] / found.w_neg : spin.of[1] / found.w_pos)));
-            }
+    // The derivative of a row is line[0] + line[1] (s - origin), times its weight; the signs are in the line.
+    const double others[2] = {scale * found.w_pos, scale * found.w_neg};
+    const double line[2][2] = {{others[0] * (b1 + 2 * b2 * (shift - mean[1])), others[0] * 2 * b2},
+                               {-others[1] * (b1 + 2 * b2 * (shift + mean[0])), others[1] * 2 * b2}};
+    Two spin{{0, 0}};
+    if (outputs.hvp) spin = sums([=](std::int64_t i) { return vector[i]; });
+    const double turn[2] = {spin.of[1] / found.w_pos, spin.of[0] / found.w_neg};
+    const auto write = [&](void* array, auto&& result) {
+        if (!array) return;
+        S* out = static_cast<S*>(array) + begin;
+        parallel(question.threads, task_count(n), [&](int t) {
+            const std::int64_t from = t * task_rows, to = task_end(n, from);
+#pragma omp simd
+            for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(result(i));
+            if (weights)
+                for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(result(i) * weights[i]);
         });
+    };
+    const double c0 = line[0][0], c1 = line[1][0], d0 = line[0][1], d1 = line[1][1], t0 = turn[0], t1 = turn[1];
+    write(outputs.grad, [=](std::int64_t i) {
+        return (side[i] ? c1 : c0) + (side[i] ? d1 : d0) * (static_cast<double>(scores[i]) - origin);
+    });
+    write(outputs.hess, [=](std::int64_t i) { return side[i] ? d1 : d0; });
+    write(outputs.hvp, [=](std::int64_t i) { return (side[i] ? d1 : d0) * (vector[i] - (side[i] ? t1 : t0)); });
     return value * scale;
 }
 

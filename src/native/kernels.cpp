@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "bands.hpp"
 #include "certified.hpp"
 #include "everywhere.hpp"
 #include "lookup.hpp"
@@ -37,20 +38,21 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     if (std::none_of(terms, terms + question.n_terms, truncated))
         return everywhere<S>(batch, question, outputs, classes, group.begin, group.n, group.found, scale);
 
-    if constexpr (std::is_same_v<S, float>) {
-        // Value and slope must vanish at the knot: then what happens inside a bucket is of second order.
-        const Term& term = terms[0];
-        const bool smooth = question.n_terms == 1 && term.b0 == 0 && term.b1 == 0 && std::abs(term.shift) < 0x1p200;
-        if (smooth && group.n >= certified_rows && !batch.weights && !outputs.hess && !outputs.hvp) {
-            // Added in this order, an offset of all scores costs no digits.
-            if (!(group.found.max_neg - group.found.min_pos + term.shift > 0)) {
-                clear<S>(outputs, group);
-                return 0;
-            }
-            float* grad = outputs.grad ? static_cast<float*>(outputs.grad) + group.begin : nullptr;
-            return certified_term(static_cast<const float*>(batch.scores) + group.begin, classes + group.begin, group.n,
-                                  group.found, term.shift, 2 * term.b2 * scale, grad, question.threads);
+    // Added in this order, an offset of all scores costs no digits.
+    const Term& term = terms[0];
+    const double range = group.found.max_neg - group.found.min_pos + term.shift;
+    const bool ordinary = range > 0x1p-900 && range < 0x1p900 && std::abs(term.shift) < 0x1p900;
+    if (question.n_terms == 1 && ordinary && !batch.weights && !outputs.hvp) {
+        const S* scores = static_cast<const S*>(batch.scores) + group.begin;
+        S* grad = outputs.grad ? static_cast<S*>(outputs.grad) + group.begin : nullptr;
+        S* hess = outputs.hess ? static_cast<S*>(outputs.hess) + group.begin : nullptr;
+        if constexpr (std::is_same_v<S, float>) {
+            // Value and slope must vanish at the knot: then what happens inside a bucket is of second order.
+            if (term.b0 == 0 && term.b1 == 0 && group.n >= certified_rows && !hess)
+                return certified_term(scores, classes + group.begin, group.n, group.found, term.shift, 2 * term.b2 * scale, grad,
+                                      question.threads);
         }
+        return Bands<S>(scores, classes + group.begin, group.n, group.found, term, scale, grad, hess, question.threads).run();
     }
     if (std::is_same_v<S, double> && question.n_terms > 1)
         return Lookup<S, long double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();

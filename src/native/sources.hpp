@@ -1,0 +1,121 @@
+// The rows of the smaller class in order, and a table that finds the place of any score among them.
+//
+// Keys are scores (negated where the order is to be mirrored), positions z = key - origin in double. A linear map of z onto
+// buckets sorts them, two buckets a source, and the same map finds a query's bucket. A crowded bucket is sorted by comparison and
+// searched by halving, so that no input takes more than O(n log n).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "pool.hpp"
+#include "survey.hpp"
+
+namespace everypair::EVERYPAIR_ISA {
+
+template <class S>
+struct Keyed {
+    S key;
+    std::uint32_t row;
+
+    bool operator<(const Keyed& other) const { return key < other.key || (key == other.key && row < other.row); }
+};
+
+template <class S>
+class Sources {
+public:
+    // The n_sources rows of class `side`, mirrored if sign is -1.
+    Sources(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n_all, std::int64_t n_sources,
+            std::uint8_t side, double sign, double origin, int threads)
+        : n(n_sources), origin_(sign * origin), buckets_(std::clamp<std::int64_t>(2 * n_sources, 1, 1 << 22)) {
+        keys_ = keep.take<S>(n + 4);
+        rows = keep.take<std::uint32_t>(n);
+        starts_ = keep.take<std::uint32_t>(buckets_ + 2);
+
+        Scratch scratch;
+        Keyed<S>* gathered = scratch.take<Keyed<S>>(n + 1);
+        Keyed<S>* sorted = scratch.take<Keyed<S>>(n);
+        const S direction = static_cast<S>(sign);
+        for (std::int64_t i = 0, k = 0; i < n_all; ++i) {
+            gathered[k] = {direction * scores[i], static_cast<std::uint32_t>(i)};
+            k += classes[i] == side;
+        }
+        S least = gathered[0].key, most = least;
+        for (std::int64_t k = 1; k < n; ++k) {
+            least = std::min(least, gathered[k].key);
+            most = std::max(most, gathered[k].key);
+        }
+        least_ = least - origin_;
+        const double range = (most - origin_) - least_;
+        scale_ = static_cast<double>(buckets_) / range;
+        // Equal scores, or a range without an ordinary reciprocal: one bucket, and comparisons alone.
+        if (!(range > 0x1p-900 && range < 0x1p900)) buckets_ = 1, scale_ = 0;
+
+        std::fill(starts_, starts_ + buckets_ + 2, 0);
+        for (std::int64_t k = 0; k < n; ++k) ++starts_[bucket(gathered[k].key - origin_) + 2];
+        for (std::int64_t b = 2; b < buckets_ + 2; ++b) starts_[b] += starts_[b - 1];
+        // Filling bucket b moves starts_[b + 1] from its first place to its last, which is where bucket b + 1 starts.
+        for (std::int64_t k = 0; k < n; ++k) sorted[starts_[bucket(gathered[k].key - origin_) + 1]++] = gathered[k];
+
+        const int tasks = task_count(buckets_);
+        parallel(n < task_rows ? 1 : threads, tasks, [&](int t) {
+            const std::int64_t from = t * task_rows, to = task_end(buckets_, from);
+            sort_buckets(sorted, from, to);
+            for (std::int64_t k = starts_[from]; k < starts_[to]; ++k) {
+                keys_[k] = sorted[k].key;
+                rows[k] = sorted[k].row;
+            }
+        });
+        // A search may read past the end.
+        for (int k = 0; k < 4; ++k) keys_[n + k] = std::numeric_limits<S>::infinity();
+    }
+
+    double z(std::int64_t k) const { return static_cast<double>(keys_[k]) - origin_; }
+
+    std::int32_t bucket(double x) const {
+        const double p = (x - least_) * scale_, q = p > 0 ? p : 0, last = static_cast<double>(buckets_ - 1);
+        return static_cast<std::int32_t>(q < last ? q : last);
+    }
+
+    // The number of sources strictly below x, which falls into bucket b.
+    std::int64_t rank(double x, std::int32_t b) const {
+        const std::int64_t from = starts_[b];
+        const int below = (z(from) < x) + (z(from + 1) < x) + (z(from + 2) < x) + (z(from + 3) < x);
+        if (below < 4) return from + below;
+        std::int64_t low = from + 4, high = starts_[b + 1] > low ? starts_[b + 1] : low;
+        while (low < high) {
+            const std::int64_t middle = (low + high) / 2;
+            if (z(middle) < x) low = middle + 1;
+            else high = middle;
+        }
+        return low;
+    }
+
+    std::int64_t n;
+    std::uint32_t* rows;
+
+private:
+    void sort_buckets(Keyed<S>* sorted, std::int64_t from, std::int64_t to) const {
+        for (std::int64_t b = from; b < to; ++b) {
+            Keyed<S>*first = sorted + starts_[b], *last = sorted + starts_[b + 1];
+            if (last - first > 24) {
+                std::sort(first, last);
+                continue;
+            }
+            for (Keyed<S>* i = first + 1; i < last; ++i) {
+                const Keyed<S> moved = *i;
+                Keyed<S>* j = i;
+                for (; j > first && moved < j[-1]; --j) *j = j[-1];
+                *j = moved;
+            }
+        }
+    }
+
+    S* keys_;  // ascending
+    std::uint32_t* starts_;  // first source of each bucket
+    double origin_, least_, scale_;
+    std::int64_t buckets_;
+};
+
+}  // namespace everypair::EVERYPAIR_ISA
