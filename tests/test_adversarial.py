@@ -67,8 +67,13 @@ def check(backend, case, n, share, dtype, margin, surrogate):
     batch = batch_of(case, n, share, dtype, margin)
     expected = expected_of(case, n, share, dtype, margin, surrogate)
     got = computed(backend, batch, surrogate)
-    for field in ("value", "grad", "hess", "hvp"):
-        assert_close(getattr(got, field), getattr(expected, field), dtype)
+    # Curvatures of several terms may cancel altogether, as the Huber hinge's do far from its knots.
+    smaller = min(batch.labels.sum(), (~batch.labels).sum())
+    curvature = 2.0 / smaller if len(surrogate.terms) > 1 else 0.0
+    assert_close(got.value, expected.value, dtype)
+    assert_close(got.grad, expected.grad, dtype)
+    assert_close(got.hess, expected.hess, dtype, scale=curvature)
+    assert_close(got.hvp, expected.hvp, dtype, scale=curvature * np.abs(batch.vector).max())
     loss, grad = backend.loss_and_grad(
         batch.scores, batch.labels, surrogate=surrogate, **batch.knobs
     )

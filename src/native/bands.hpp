@@ -41,8 +41,8 @@ public:
     Bands(const S* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, const Term& term, double scale,
           S* grad, S* hess, int threads)
         : scores_(scores), classes_(classes), n_(n), term_(term), scale_(scale), grad_(grad), hess_(hess), threads_(threads) {
-        base_[0] = found.min_pos - term.shift;
-        base_[1] = found.min_pos;
+        origin_ = found.min_pos;
+        // Subtracted and added in this order, an offset of all scores costs no digits.
         const double range = found.max_neg - found.min_pos + term.shift;
         bands_ = 1;
         while (bands_ < n / 2048 && bands_ < 4096) bands_ *= 2;
@@ -124,12 +124,12 @@ private:
 
     // Band 0 lies left of the lowest positive, band bands_ + 1 right of the highest negative.
     double left(std::int64_t band) const { return static_cast<double>(band - 1) * width_; }
-    double position(std::uint32_t k, int side) const { return static_cast<double>(rows_[k].key) - base_[side]; }
+    double position(std::uint32_t k, int side) const { return (rows_[k].key - origin_) + (side ? 0 : term_.shift); }
 
     template <class Use>
     void by_blocks(std::int64_t begin, std::int64_t end, Use&& use) const {
         std::int32_t where[block];
-        const double base_neg = base_[0], base_pos = base_[1], per_width = per_width_, last = static_cast<double>(bands_ + 1);
+        const double origin = origin_, shift = term_.shift, per_width = per_width_, last = static_cast<double>(bands_ + 1);
         for (std::int64_t i = begin; i < end; i += block) {
             const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
             const S* s = scores_ + i;
@@ -137,7 +137,7 @@ private:
 #pragma omp simd
             for (int k = 0; k < count; ++k) {
                 // The same u gives the same band, whatever the class: ties stay together.
-                const double p = (static_cast<double>(s[k]) - (c[k] ? base_pos : base_neg)) * per_width + 1;
+                const double p = ((static_cast<double>(s[k]) - origin) + (c[k] ? 0 : shift)) * per_width + 1;
                 const double q = p > 0 ? p : 0;
                 where[k] = static_cast<std::int32_t>(q < last ? q : last) * 2 + c[k];
             }
@@ -146,7 +146,7 @@ private:
     }
 
     void write(std::uint32_t row, double sign, const Crowd& met) const {
-        if (grad_) grad_[row] = static_cast<S>(sign * scale_ * (term_.b1 * met.count + 2 * term_.b2 * met.first));
+        if (grad_) grad_[row] = static_cast<S>(sign * scale_ * (term_.b1 * met.count + 2 * term_.b2 * met.first) + 0.0);
         if (hess_) hess_[row] = static_cast<S>(scale_ * 2 * term_.b2 * met.count);
     }
     double value_of(const Crowd& met) const { return term_.b0 * met.count + term_.b1 * met.first + term_.b2 * met.second; }
@@ -169,7 +169,7 @@ private:
     void write(const std::uint32_t* rows, int some, double scale, Eight count, Eight first) const {
         Eight grad = term_.b1 * count;
         if constexpr (quadratic) grad += 2 * term_.b2 * first;
-        grad *= scale;
+        grad = grad * scale + 0.0;  // no negative zeros
         if (grad_)
             for (int k = 0; k < some; ++k) grad_[rows[k]] = static_cast<S>(grad[k]);
         if (hess_)
@@ -194,11 +194,12 @@ private:
         const double start = left(b), width = width_ / strips, per_width = strips * per_width_;
         for (int side = 0; side < 2; ++side) {
             const Keyed<S>* band = rows_ + begin;
-            const double base = base_[side], last = strips - 1;
+            const double origin = origin_, shift = side ? 0 : term_.shift, last = strips - 1;
             const int from = side ? n_neg : 0, to = side ? n : n_neg;
 #pragma omp simd
             for (int k = from; k < to; ++k) {
-                const double p = (static_cast<double>(band[k].key) - base - start) * per_width, q = p > 0 ? p : 0;
+                const double u_k = (static_cast<double>(band[k].key) - origin) + shift;
+                const double p = (u_k - start) * per_width, q = p > 0 ? p : 0;
                 where[k] = static_cast<std::uint16_t>(static_cast<std::int32_t>(q < last ? q : last) * 2 + side);
             }
         }
@@ -308,7 +309,7 @@ private:
     double scale_;
     S *grad_, *hess_;
     int threads_;
-    double base_[2], width_, per_width_;
+    double origin_, width_, per_width_;
     std::int64_t bands_;
     std::uint32_t* begins_;
     Keyed<S>* rows_;

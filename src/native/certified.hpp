@@ -5,7 +5,7 @@
 // M(u) = sum of (u - u_pos) over the positives below u; the positives mirror this.
 //
 // Pass 1 counts, per bucket and class, the rows and the sum of their fractions f in [0, 1) of the bucket. Both are integers
-// (the fraction has 16 bits), so the order of rows and threads cannot matter. A sweep over the buckets turns them into M at
+// (the fraction has 24 bits), so the order of rows and threads cannot matter. A sweep over the buckets turns them into M at
 // each bucket's left edge and the number A of positives below: the positives of *other* buckets add exactly M + A w f.
 // Pass 2 looks this line up and writes the gradient where the row stands.
 //
@@ -26,6 +26,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <new>
 
 #include "pool.hpp"
 #include "survey.hpp"
@@ -36,13 +38,21 @@ constexpr int block_rows = 256;  // the working arrays of a block stay in the fi
 constexpr double slack = 0x1p-21;
 constexpr int most_buckets = 1 << 13;
 constexpr int deepest = 3;
-constexpr std::int64_t packed_rows = std::int64_t{1} << 24;  // 24 bits of count above 40 bits of sum
+constexpr std::int64_t packed_rows = std::int64_t{1} << 20;  // 20 bits of count above 44 bits of sum
 
-// The axis: place = (s - zero[class]) x scale. Places 1 .. buckets + 1 are buckets; what lies outside goes to the two end
-// buckets 0 and buckets + 1.
+// Positions u of scores: positives at s - origin, negatives at s - origin + shift. Subtracted in this order, an offset of all
+// scores costs no digits.
+struct Scale {
+    double origin, shift;
+
+    double u(float score, int side) const { return (score - origin) + (side ? 0 : shift); }
+};
+
+// The axis: place = (s - origin + offset[class]) x scale. Places 1 .. buckets + 1 are buckets; what lies outside goes to the two
+// end buckets 0 and buckets + 1.
 struct Axis {
-    double zero[2];  // by class: 0 negative, 1 positive
-    double start;    // position u of place 1
+    double origin, offset[2];  // by class: 0 negative, 1 positive
+    double start;              // position u of place 1
     double scale;
     int buckets;
 
@@ -59,8 +69,9 @@ struct Outside {
 };
 
 // Gradient in a bucket: c + d f + k (f - m)+.
+template <class T>
 struct Line {
-    float c, d, k, m;
+    T c, d, k, m;
 };
 
 struct Row {
@@ -83,10 +94,10 @@ struct Target {
     float* grad;      // may be null
 };
 
-inline Axis axis_over(const double base[2], double start, double end, int buckets) {
+inline Axis axis_over(const Scale& positions, double start, double end, int buckets) {
     // A hair longer than the range, so that the last negative falls into the last bucket.
-    const double scale = buckets / (end - start) * (1 - 0x1p-40), back = start - 1 / scale;
-    return {{base[0] + back, base[1] + back}, start, scale, buckets};
+    const double scale = buckets / (end - start) * (1 - 0x1p-40), forward = 1 / scale - start;
+    return {positions.origin, {positions.shift + forward, forward}, start, scale, buckets};
 }
 
 // Slot (2 x bucket + class) and fraction of each row of a block. Where `open`, the fraction of a row outside the axis goes on
@@ -94,10 +105,11 @@ inline Axis axis_over(const double base[2], double start, double end, int bucket
 template <bool open>
 void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
             float* fractions) {
-    const double zero_neg = axis.zero[0], zero_pos = axis.zero[1], scale = axis.scale, last = axis.buckets + 1.5;
+    const double origin = axis.origin, of_neg = axis.offset[0], of_pos = axis.offset[1];
+    const double scale = axis.scale, last = axis.buckets + 1.5;
 #pragma omp simd
     for (int i = 0; i < count; ++i) {
-        const double p = (static_cast<double>(scores[i]) - (classes[i] ? zero_pos : zero_neg)) * scale;
+        const double p = ((static_cast<double>(scores[i]) - origin) + (classes[i] ? of_pos : of_neg)) * scale;
         double q = p > 0 ? p : 0;
         q = q < last ? q : last;
         const std::int32_t bucket = static_cast<std::int32_t>(q);
@@ -106,15 +118,15 @@ void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, 
     }
 }
 
-constexpr std::uint64_t one_row = std::uint64_t{1} << 40;
+constexpr std::uint64_t one_row = std::uint64_t{1} << 44;
 
-// One 64-bit word a slot: the count above, the sum of 16-bit fractions below.
+// One 64-bit word a slot: the count above, the sum of 24-bit fractions below.
 inline void tally(const std::int32_t* slots, const float* fractions, int count, std::uint64_t* words) {
     std::int32_t fixed[block_rows];
 #pragma omp simd
     for (int i = 0; i < count; ++i) {
         const float f = fractions[i] > 0 ? fractions[i] : 0;
-        fixed[i] = static_cast<std::int32_t>((f < 1 ? f : 1 - 0x1p-16f) * 65536);
+        fixed[i] = static_cast<std::int32_t>((f < 1 ? f : 1 - 0x1p-24f) * 0x1p24f);
     }
     for (int i = 0; i < count; ++i) words[slots[i]] += one_row + static_cast<std::uint32_t>(fixed[i]);
 }
@@ -130,13 +142,12 @@ struct Profile {
             for (int side = 0; side < 2; ++side) array[side] = scratch.take<double>(axis.buckets + 2);
     }
 
-    // The fraction was cut to 16 bits: half a unit back for each row.
     void read(const Axis& axis, const std::uint64_t* words) {
         for (int b = 0; b < axis.buckets + 2; ++b)
             for (int side = 0; side < 2; ++side) {
                 const std::int64_t word = static_cast<std::int64_t>(words[2 * b + side]);
-                rows[side][b] = static_cast<double>(word >> 40);
-                fractions[side][b] = (static_cast<double>(word & (one_row - 1)) + 0.5 * rows[side][b]) * 0x1p-16;
+                rows[side][b] = static_cast<double>(word >> 44);
+                fractions[side][b] = static_cast<double>(word & (one_row - 1)) * 0x1p-24;
             }
     }
 
@@ -144,7 +155,7 @@ struct Profile {
         for (int b = 0; b < axis.buckets + 2; ++b)
             for (int side = 0; side < 2; ++side) {
                 rows[side][b] = static_cast<double>(counts[2 * b + side]);
-                fractions[side][b] = (static_cast<double>(sums[2 * b + side]) + 0.5 * rows[side][b]) * 0x1p-16;
+                fractions[side][b] = static_cast<double>(sums[2 * b + side]) * 0x1p-24;
             }
     }
 
@@ -169,37 +180,53 @@ struct Profile {
     }
 
     // The lines of all buckets; `factor` is the gradient's per unit of d.
-    void draw(const Axis& axis, double factor, Line* lines) const {
+    template <class T>
+    void draw(const Axis& axis, double factor, Line<T>* lines) const {
         const double scale = factor * axis.width();
+#pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[1][b], sum = fractions[1][b];
             const double chord = own > 1 ? 0.5 : 0;  // its share in the average of the two bounds
-            lines[2 * b] = {static_cast<float>(scale * moment[0][b]), static_cast<float>(scale * (others[0][b] + chord * (own - sum))),
-                            static_cast<float>(scale * (1 - chord) * own), static_cast<float>(sum / (own > 0 ? own : 1))};
+            lines[2 * b] = {static_cast<T>(scale * moment[0][b]), static_cast<T>(scale * (others[0][b] + chord * (own - sum))),
+                            static_cast<T>(scale * (1 - chord) * own), static_cast<T>(sum / (own > 0 ? own : 1))};
         }
+#pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[0][b], sum = fractions[0][b];
             const double chord = own > 1 ? 0.5 : 0;
             // The mirror image, with (m - f)+ = (f - m)+ - f + m.
-            lines[2 * b + 1] = {static_cast<float>(-scale * (moment[1][b] + others[1][b] + sum)),
-                                static_cast<float>(scale * (others[1][b] + (1 - chord) * own + chord * sum)),
-                                static_cast<float>(-scale * (1 - chord) * own), static_cast<float>(sum / (own > 0 ? own : 1))};
+            lines[2 * b + 1] = {static_cast<T>(-scale * (moment[1][b] + others[1][b] + sum)),
+                                static_cast<T>(scale * (others[1][b] + (1 - chord) * own + chord * sum)),
+                                static_cast<T>(-scale * (1 - chord) * own), static_cast<T>(sum / (own > 0 ? own : 1))};
         }
     }
 
-    // The bound on the error of rows of class `side` in a bucket: own m (1 - m) / 2 widths, nothing for a single other row.
-    double bound(int side, int b) const {
-        const double own = rows[1 - side][b], sum = fractions[1 - side][b];
-        return (rows[side][b] > 0) & (own > 1) ? 0.5 * sum * (own - sum) / own : 0;
+    // Does the error of some row in buckets from .. to - 1 exceed the limit (in widths)? It is own m (1 - m) / 2 at most, with
+    // own m the sum of fractions; nothing where there is a single other row. Neither divisions nor branches: this vectorises.
+    bool exceeds(const double most[2], int from, int to) const {
+        int bad = 0;
+        for (int side = 0; side < 2; ++side) {
+            const double *mine = rows[side], *other = rows[1 - side], *sums = fractions[1 - side], limit = 2 * most[side];
+#pragma omp simd reduction(| : bad)
+            for (int b = from; b < to; ++b)
+                bad |= (mine[b] > 0) & (other[b] > 1) & (sums[b] * (other[b] - sums[b]) > limit * other[b]);
+        }
+        return bad;
     }
 
-    // Takes the buckets that are not certified out of the lines and lists them.
-    int list_heavy(const Axis& axis, const double limit[2], Line* lines, Heavy* heavy) const {
+    // Takes the buckets that are not certified out of the lines, leaving NaN there, and lists them.
+    int list_heavy(const Axis& axis, const double limit[2], Line<float>* lines, Heavy* heavy) const {
         const double width = axis.width(), most[2] = {limit[0] * axis.scale, limit[1] * axis.scale};
+        const float none = std::numeric_limits<float>::quiet_NaN();
+        constexpr int few = 32;
         int found = 0;
         for (int b = 1; b <= axis.buckets; ++b) {
-            if (bound(0, b) <= most[0] && bound(1, b) <= most[1]) continue;
-            lines[2 * b] = lines[2 * b + 1] = {0, 0, 0, 0};
+            if (b % few == 1 && !exceeds(most, b, std::min(b + few, axis.buckets + 1))) {
+                b += few - 1;
+                continue;
+            }
+            if (!exceeds(most, b, b + 1)) continue;
+            lines[2 * b] = lines[2 * b + 1] = {none, 0, 0, 0};
             heavy[found++] = {b, static_cast<std::int64_t>(rows[1][b]), static_cast<std::int64_t>(rows[0][b]),
                               {others[0][b], moment[0][b] * width, others[1][b], moment[1][b] * width}};
         }
@@ -207,9 +234,8 @@ struct Profile {
     }
 };
 
-#if defined(__GNUC__)
 // Four rows at a time: a line is one 16-byte load, and a transposition turns four lines into vectors of c, d, k and m.
-inline void look_up(const Line* lines, const std::int32_t* slots, const float* fractions, int count, float* grad) {
+inline void look_up(const Line<float>* lines, const std::int32_t* slots, const float* fractions, int count, float* grad) {
     typedef float Four __attribute__((vector_size(16)));
     const Four* table = reinterpret_cast<const Four*>(lines);
     int i = 0;
@@ -230,20 +256,25 @@ inline void look_up(const Line* lines, const std::int32_t* slots, const float* f
         grad[i] = lines[slots[i]].c + lines[slots[i]].d * fractions[i] + lines[slots[i]].k * (past > 0 ? past : 0);
     }
 }
-#else
-inline void look_up(const Line* lines, const std::int32_t* slots, const float* fractions, int count, float* grad) {
-    for (int i = 0; i < count; ++i) {
-        const Line line = lines[slots[i]];
-        const float past = fractions[i] - line.m;
-        grad[i] = line.c + line.d * fractions[i] + line.k * (past > 0 ? past : 0);
-    }
-}
-#endif
 
-// Gradients of a block; returns the sum of gradient x (position - centre).
-inline double evaluate(const Axis& axis, const Target& target, const Line* lines, const std::int32_t* slots,
-                       const float* fractions, int count, float* grad) {
+// Gradients of a block; returns the sum of gradient x (position - centre). Rows without a line (they are few) go to `set_aside`.
+template <class SetAside>
+double evaluate(const Axis& axis, const Target& target, const Line<float>* lines, const std::int32_t* slots,
+                const float* fractions, int count, float* grad, SetAside&& set_aside) {
     look_up(lines, slots, fractions, count, grad);
+    constexpr int few = 16;
+    for (int from = 0; from < count; from += few) {
+        const int to = std::min(count, from + few);
+        int missing = 0;
+#pragma omp simd reduction(| : missing)
+        for (int i = from; i < to; ++i) missing |= grad[i] != grad[i];
+        if (missing)
+            for (int i = from; i < to; ++i)
+                if (grad[i] != grad[i]) {
+                    set_aside(i);
+                    grad[i] = 0;
+                }
+    }
     constexpr int lanes = 8;
     double sums[lanes] = {};
     const double origin = (target.centre - axis.start) * axis.scale + 1;
@@ -274,7 +305,7 @@ void by_blocks(const Axis& axis, const Row* rows, std::int64_t n, std::uint8_t p
 }
 
 // Exact, by sorting both lists: the last resort, and the quickest way for a handful of rows.
-inline double settle(const double base[2], Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low,
+inline double settle(const Scale& positions, Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low,
                      double high, const Outside& outside, const Target& target) {
     const auto before = [](const Row& a, const Row& b) { return a.score < b.score || (a.score == b.score && a.index < b.index); };
     std::sort(pos, pos + n_pos, before);
@@ -284,9 +315,9 @@ inline double settle(const double base[2], Row* pos, std::int64_t n_pos, Row* ne
     };
     double sum = 0, at = low, count = outside.pos_count, moment = outside.pos_moment;
     for (std::int64_t i = 0, j = 0; i < n_neg; ++i) {
-        const double u = neg[i].score - base[0];
-        for (; j < n_pos && pos[j].score - base[1] < u; ++j) {
-            const double v = pos[j].score - base[1];
+        const double u = positions.u(neg[i].score, 0);
+        for (; j < n_pos && positions.u(pos[j].score, 1) < u; ++j) {
+            const double v = positions.u(pos[j].score, 1);
             moment += count * (v - at);
             at = v;
             count += 1;
@@ -298,9 +329,9 @@ inline double settle(const double base[2], Row* pos, std::int64_t n_pos, Row* ne
     }
     at = high, count = outside.neg_count, moment = outside.neg_moment;
     for (std::int64_t i = n_pos - 1, j = n_neg - 1; i >= 0; --i) {
-        const double u = pos[i].score - base[1];
-        for (; j >= 0 && neg[j].score - base[0] > u; --j) {
-            const double v = neg[j].score - base[0];
+        const double u = positions.u(pos[i].score, 1);
+        for (; j >= 0 && positions.u(neg[j].score, 0) > u; --j) {
+            const double v = positions.u(neg[j].score, 0);
             moment += count * (at - v);
             at = v;
             count += 1;
@@ -322,25 +353,25 @@ inline int buckets_for(double n_pos, double n_neg, double range, const double li
 }
 
 // The rows of one heavy bucket between `low` and `high`; returns their sum of gradient x (position - centre).
-inline double solve_rows(const double base[2], Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low,
+inline double solve_rows(const Scale& positions, Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low,
                          double high, const Outside& outside, const Target& target, int depth) {
     double first = high, last = low;
-    for (std::int64_t i = 0; i < n_pos; ++i) first = std::min(first, pos[i].score - base[1]);
-    for (std::int64_t i = 0; i < n_neg; ++i) last = std::max(last, neg[i].score - base[0]);
+    for (std::int64_t i = 0; i < n_pos; ++i) first = std::min(first, positions.u(pos[i].score, 1));
+    for (std::int64_t i = 0; i < n_neg; ++i) last = std::max(last, positions.u(neg[i].score, 0));
     const std::int64_t n = n_pos + n_neg;
     // Rows that only touch (ties) need one bucket of any width.
     if (last <= first) last = first + (high - low);
-    const int most = static_cast<int>(std::min<std::int64_t>(most_buckets, n));
+    const int most = static_cast<int>(std::min<std::int64_t>(4 * most_buckets, n / 2));
     const int buckets = buckets_for(static_cast<double>(n_pos), static_cast<double>(n_neg), last - first, target.limit, most);
     if (n < 256 || depth == deepest || (last - first) < (high - low) * 0x1p-30)
-        return settle(base, pos, n_pos, neg, n_neg, low, high, outside, target);
+        return settle(positions, pos, n_pos, neg, n_neg, low, high, outside, target);
 
-    const Axis axis = axis_over(base, first, last, buckets);
+    const Axis axis = axis_over(positions, first, last, buckets);
     const Outside around{outside.pos_count, outside.pos_moment + outside.pos_count * (first - low), outside.neg_count,
                          outside.neg_moment + outside.neg_count * (high - axis.end())};
     Scratch scratch;
     std::uint64_t* words = scratch.take<std::uint64_t>(axis.slots());
-    Line* lines = scratch.take<Line>(axis.slots());
+    Line<float>* lines = scratch.take<Line<float>>(axis.slots());
     Heavy* heavy = scratch.take<Heavy>(buckets);
     std::fill(words, words + axis.slots(), 0);
     const auto count_rows = [&](const Row*, const std::int32_t* slots, const float* fractions, int count) {
@@ -355,140 +386,159 @@ inline double solve_rows(const double base[2], Row* pos, std::int64_t n_pos, Row
     const int n_heavy = profile.list_heavy(axis, target.limit, lines, heavy);
 
     std::int64_t n_rest = 0;
-    std::int64_t* next = scratch.take<std::int64_t>(n_heavy ? axis.slots() : 0);
-    if (n_heavy) {
-        std::fill(next, next + axis.slots(), -1);
-        for (int h = 0; h < n_heavy; ++h) {
-            next[2 * heavy[h].bucket + 1] = n_rest;
-            next[2 * heavy[h].bucket] = n_rest + heavy[h].n_pos;
-            n_rest += heavy[h].n_pos + heavy[h].n_neg;
-        }
+    std::int64_t* next = scratch.take<std::int64_t>(axis.slots());
+    for (int h = 0; h < n_heavy; ++h) {
+        next[2 * heavy[h].bucket + 1] = n_rest;
+        next[2 * heavy[h].bucket] = n_rest + heavy[h].n_pos;
+        n_rest += heavy[h].n_pos + heavy[h].n_neg;
     }
     Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
     double sum = 0;
     const auto evaluate_rows = [&](const Row* rows, const std::int32_t* slots, const float* fractions, int count) {
         float grad[block_rows];
-        sum += evaluate(axis, target, lines, slots, fractions, count, grad);
+        sum += evaluate(axis, target, lines, slots, fractions, count, grad, [&](int i) { rest[next[slots[i]]++] = rows[i]; });
         if (target.grad)
             for (int i = 0; i < count; ++i) target.grad[rows[i].index] = grad[i];
-        if (n_heavy)
-            for (int i = 0; i < count; ++i)
-                if (next[slots[i]] >= 0) rest[next[slots[i]]++] = rows[i];
     };
     by_blocks(axis, pos, n_pos, 1, evaluate_rows);
     by_blocks(axis, neg, n_neg, 0, evaluate_rows);
     for (int h = 0; h < n_heavy; ++h) {
         const double left = axis.left(heavy[h].bucket);
-        sum += solve_rows(base, rest, heavy[h].n_pos, rest + heavy[h].n_pos, heavy[h].n_neg, left, left + axis.width(),
+        sum += solve_rows(positions, rest, heavy[h].n_pos, rest + heavy[h].n_pos, heavy[h].n_neg, left, left + axis.width(),
                           heavy[h].outside, target, depth + 1);
         rest += heavy[h].n_pos + heavy[h].n_neg;
     }
     return sum;
 }
 
-// The whole batch, rows begin .. begin + n - 1. Returns the value: b2 x sum of d^2 x the reduction's scale.
-// Asks for min_pos < max_neg + shift, both classes, and a range that is an ordinary number.
+// Pass 1 over a whole batch: one axis, its counts and its profile.
+class Counted {
+public:
+    Counted(Scratch& scratch, const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, double shift,
+            int buckets, int threads)
+        : positions{found.min_pos, shift},
+          range(found.max_neg - found.min_pos + shift),
+          axis(axis_over(positions, 0, range, buckets)),
+          profile(scratch, axis),
+          n_(n),
+          tasks_(task_count(n)),
+          teams(std::max(1, std::min(threads, tasks_))) {
+        const std::size_t slots = axis.slots();
+        const bool wide = n >= packed_rows;
+        words_ = scratch.take<std::uint64_t>(slots * teams);
+        counts_ = wide ? scratch.take<std::uint64_t>(slots * teams) : nullptr;
+        sums_ = wide ? scratch.take<std::uint64_t>(slots * teams) : nullptr;
+        parallel(teams, teams, [&](int team) {
+            std::uint64_t* words = words_ + team * slots;
+            std::uint64_t* counts = counts_ + team * slots;
+            std::uint64_t* sums = sums_ + team * slots;
+            std::fill(words, words + slots, 0);
+            if (wide) std::fill(counts, counts + slots, 0), std::fill(sums, sums + slots, 0);
+            std::int32_t where[block_rows];
+            float fractions[block_rows];
+            const std::int64_t begin = first_row(team), end = first_row(team + 1), spill = packed_rows / 2;
+            for (std::int64_t i = begin; i < end; i += block_rows) {
+                const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
+                locate<false>(axis, scores + i, classes + i, count, where, fractions);
+                tally(where, fractions, count, words);
+                if (wide && ((i - begin) % spill == spill - block_rows || i + count == end))
+                    for (std::size_t slot = 0; slot < slots; ++slot) {
+                        counts[slot] += words[slot] >> 44;
+                        sums[slot] += words[slot] & (one_row - 1);
+                        words[slot] = 0;
+                    }
+            }
+        });
+        const auto merged = [&](const std::uint64_t* by_team) {
+            if (teams == 1) return by_team;
+            std::uint64_t* all = scratch.take<std::uint64_t>(slots);
+            for (std::size_t slot = 0; slot < slots; ++slot) {
+                all[slot] = 0;
+                for (int team = 0; team < teams; ++team) all[slot] += by_team[team * slots + slot];
+            }
+            return static_cast<const std::uint64_t*>(all);
+        };
+        if (wide) profile.read(axis, merged(counts_), merged(sums_));
+        else profile.read(axis, merged(words_));
+        profile.sweep(axis, {});
+    }
+
+    // Each team of one thread has counts of its own and a fixed stretch of tasks.
+    std::int64_t first_row(int team) const { return std::min(n_, static_cast<std::int64_t>(tasks_) * team / teams * task_rows); }
+    std::int64_t rows_of(int team, std::size_t slot) const {
+        const std::size_t at = team * axis.slots() + slot;
+        return static_cast<std::int64_t>(counts_ ? counts_[at] : words_[at] >> 44);
+    }
+    // By class: rows that meet any other, and the greatest sum of d that one of them meets.
+    double active(int side) const {
+        double sum = 0;
+        for (int b = 1; b <= axis.buckets; ++b) sum += profile.rows[side][b];
+        return sum;
+    }
+    double greatest(int side) const {
+        return (side ? profile.moment[1][0] + profile.others[1][0] : profile.moment[0][axis.buckets + 1]) * axis.width();
+    }
+
+    const Scale positions;
+    const double range;
+    const Axis axis;
+    Profile profile;
+
+private:
+    std::int64_t n_;
+    int tasks_;
+
+public:
+    const int teams;
+
+private:
+    std::uint64_t *words_, *counts_, *sums_;
+};
+
+// One term over a whole batch. Returns the value: b2 x sum of d^2 x the reduction's scale; factor is 2 b2 x that scale.
+// Asks for a positive range, an ordinary number, and both classes.
 inline double certified_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
                              double shift, double factor, float* grad, int threads) {
-    const double base[2] = {found.min_pos - shift, found.min_pos};
-    const double range = found.max_neg - base[0];
-    const Axis axis = axis_over(base, 0, range, n < 30000 ? 2048 : 4096);
-    const std::size_t slots = axis.slots();
-    const int tasks = task_count(n);
-    const int teams = std::max(1, std::min(threads, tasks));  // each team has its own counts and a fixed stretch of tasks
-    const auto first_row = [&](int team) { return std::min(n, (static_cast<std::int64_t>(tasks) * team / teams) * task_rows); };
-
     Scratch scratch;
-    std::uint64_t* words = scratch.take<std::uint64_t>(slots * teams);
-    const bool wide = n >= packed_rows;
-    std::uint64_t* counts = scratch.take<std::uint64_t>(wide ? slots * teams : 0);
-    std::uint64_t* sums = scratch.take<std::uint64_t>(wide ? slots * teams : 0);
-    parallel(teams, teams, [&](int team) {
-        std::uint64_t* mine = words + team * slots;
-        std::uint64_t* my_counts = counts + team * slots;
-        std::uint64_t* my_sums = sums + team * slots;
-        std::fill(mine, mine + slots, 0);
-        if (wide) std::fill(my_counts, my_counts + slots, 0), std::fill(my_sums, my_sums + slots, 0);
-        std::int32_t where[block_rows];
-        float fractions[block_rows];
-        const std::int64_t begin = first_row(team), end = first_row(team + 1);
-        const std::int64_t spill = packed_rows / 2;
-        for (std::int64_t i = begin; i < end; i += block_rows) {
-            const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-            locate<false>(axis, scores + i, classes + i, count, where, fractions);
-            tally(where, fractions, count, mine);
-            if (wide && ((i - begin) % spill == spill - block_rows || i + count == end)) {
-                for (std::size_t slot = 0; slot < slots; ++slot) {
-                    my_counts[slot] += mine[slot] >> 40;
-                    my_sums[slot] += mine[slot] & (one_row - 1);
-                    mine[slot] = 0;
-                }
-            }
-        }
-    });
-    // From here on the first team's counts are everybody's; the others keep the number of rows before them, for gathering.
-    const auto team_count = [&](int team, std::size_t slot) {
-        return static_cast<std::int64_t>(wide ? counts[team * slots + slot] : words[team * slots + slot] >> 40);
+    const Counted counted(scratch, scores, classes, n, found, shift, n < 30000 ? 2048 : 4096, threads);
+    const Axis& axis = counted.axis;
+    const std::size_t slots = axis.slots();
+    const int teams = counted.teams, tasks = task_count(n);
+
+    Line<float>* lines = scratch.take<Line<float>>(slots);
+    counted.profile.draw(axis, factor, lines);
+    const auto limit = [&](int side) {
+        return slack * std::min(counted.greatest(side), 4 * counted.profile.total / counted.active(side));
     };
-    std::uint64_t* merged = scratch.take<std::uint64_t>(slots);
-    std::uint64_t* merged_sums = scratch.take<std::uint64_t>(wide ? slots : 0);
-    for (std::size_t slot = 0; slot < slots; ++slot) {
-        merged[slot] = 0;
-        for (int team = 0; team < teams; ++team) merged[slot] += (wide ? counts : words)[team * slots + slot];
-    }
-    if (wide)
-        for (std::size_t slot = 0; slot < slots; ++slot) {
-            merged_sums[slot] = 0;
-            for (int team = 0; team < teams; ++team) merged_sums[slot] += sums[team * slots + slot];
-        }
-    Profile profile(scratch, axis);
-    if (wide) profile.read(axis, merged, merged_sums);
-    else profile.read(axis, merged);
-    profile.sweep(axis, {});
-    Line* lines = scratch.take<Line>(slots);
-    profile.draw(axis, factor, lines);
-    const int top = axis.buckets + 1;
-    const auto limit = [&](double active, double greatest) {
-        return slack * std::min(greatest, 4 * profile.total / active);
-    };
-    const Target target{factor, range / 2,
-                        {limit(static_cast<double>(n - found.n_pos) - profile.rows[0][0], profile.moment[0][top] * axis.width()),
-                         limit(static_cast<double>(found.n_pos) - profile.rows[1][top],
-                               (profile.moment[1][0] + profile.others[1][0]) * axis.width())},
-                        grad};
+    const Target target{factor, counted.range / 2, {limit(0), limit(1)}, grad};
     Heavy* heavy = scratch.take<Heavy>(axis.buckets);
-    const int n_heavy = profile.list_heavy(axis, target.limit, lines, heavy);
+    const int n_heavy = counted.profile.list_heavy(axis, target.limit, lines, heavy);
 
     // Where each team puts its rows of the heavy buckets: in the order of the rows, whatever the number of teams.
     std::int64_t n_rest = 0;
     std::int64_t* next = scratch.take<std::int64_t>(n_heavy ? slots * teams : 0);
-    if (n_heavy) {
-        std::fill(next, next + slots * teams, -1);
-        for (int h = 0; h < n_heavy; ++h)
-            for (const int side : {1, 0})
-                for (int team = 0; team < teams; ++team) {
-                    const std::size_t slot = 2 * static_cast<std::size_t>(heavy[h].bucket) + side;
-                    next[team * slots + slot] = n_rest;
-                    n_rest += team_count(team, slot);
-                }
-    }
+    for (int h = 0; h < n_heavy; ++h)
+        for (const int side : {1, 0})
+            for (int team = 0; team < teams; ++team) {
+                const std::size_t slot = 2 * static_cast<std::size_t>(heavy[h].bucket) + side;
+                next[team * slots + slot] = n_rest;
+                n_rest += counted.rows_of(team, slot);
+            }
     Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
     double* parts = scratch.take<double>(tasks + n_heavy);
     parallel(teams, teams, [&](int team) {
         std::int32_t where[block_rows];
         float fractions[block_rows], spare[block_rows];
         std::int64_t* my_next = next + team * slots;
-        for (std::int64_t begin = first_row(team); begin < first_row(team + 1); begin = task_end(n, begin)) {
+        for (std::int64_t begin = counted.first_row(team); begin < counted.first_row(team + 1); begin = task_end(n, begin)) {
             const std::int64_t end = task_end(n, begin);
             double sum = 0;
             for (std::int64_t i = begin; i < end; i += block_rows) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 locate<false>(axis, scores + i, classes + i, count, where, fractions);
-                sum += evaluate(axis, target, lines, where, fractions, count, grad ? grad + i : spare);
-                if (n_heavy)
-                    for (int k = 0; k < count; ++k)
-                        if (my_next[where[k]] >= 0)
-                            rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)};
+                sum += evaluate(axis, target, lines, where, fractions, count, grad ? grad + i : spare, [&](int k) {
+                    rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)};
+                });
             }
             parts[begin / task_rows] = sum;
         }
@@ -499,12 +549,71 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     parallel(n_rest < task_rows ? 1 : threads, n_heavy, [&](int h) {
         Row* rows = rest + begins[h];
         const double left = axis.left(heavy[h].bucket);
-        parts[tasks + h] = solve_rows(base, rows, heavy[h].n_pos, rows + heavy[h].n_pos, heavy[h].n_neg, left,
+        parts[tasks + h] = solve_rows(counted.positions, rows, heavy[h].n_pos, rows + heavy[h].n_pos, heavy[h].n_neg, left,
                                       left + axis.width(), heavy[h].outside, target, 1);
     });
     double sum = 0;
     for (int t = 0; t < tasks + n_heavy; ++t) sum += parts[t];
     return sum / 2;
+}
+
+// Several terms over a whole batch, added up in double because they may nearly cancel. Returns false, and leaves the work
+// to a plan that is exact, where a bucket of any axis is not certified.
+inline bool certified_terms(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
+                            const Term* terms, int n_terms, double scale, float* grad, int threads, double& value) {
+    constexpr int most_terms = 4;
+    // With few rows in a class, some bucket of them is sure to fail.
+    if (n_terms > most_terms || std::min(found.n_pos, n - found.n_pos) < 4096) return false;
+    Scratch scratch;
+    const Counted* axes[most_terms];
+    Line<double>* lines[most_terms];
+    double total = 0, active[2] = {0, 0}, widest = 0;
+    for (int j = 0; j < n_terms; ++j) {
+        axes[j] = new (scratch.take<Counted>(1))
+            Counted(scratch, scores, classes, n, found, terms[j].shift, most_buckets, threads);
+        lines[j] = scratch.take<Line<double>>(axes[j]->axis.slots());
+        axes[j]->profile.draw(axes[j]->axis, 2 * terms[j].b2 * scale, lines[j]);
+        total += terms[j].b2 * axes[j]->profile.total;
+        for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], axes[j]->active(side));
+        widest = std::max(widest, std::abs(terms[j].b2));
+    }
+    const double share = 2 * slack * std::abs(total) / (widest * n_terms), limit[2] = {share / active[0], share / active[1]};
+    for (int j = 0; j < n_terms; ++j) {
+        const Axis& axis = axes[j]->axis;
+        const double most[2] = {limit[0] * axis.scale, limit[1] * axis.scale};
+        if (axes[j]->profile.exceeds(most, 1, axis.buckets + 1)) return false;
+    }
+
+    const int tasks = task_count(n);
+    double* parts = scratch.take<double>(tasks);
+    parallel(threads, tasks, [&](int t) {
+        std::int32_t where[block_rows];
+        float fractions[block_rows];
+        double sums[block_rows], part = 0;
+        const std::int64_t end = task_end(n, t * task_rows);
+        for (std::int64_t i = t * task_rows; i < end; i += block_rows) {
+            const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
+            std::fill(sums, sums + count, 0.0);
+            for (int j = 0; j < n_terms; ++j) {
+                const Axis& axis = axes[j]->axis;
+                const double width = axis.width(), origin = axis.buckets / 2 + 1;
+                locate<false>(axis, scores + i, classes + i, count, where, fractions);
+                for (int k = 0; k < count; ++k) {
+                    const Line<double>& line = lines[j][where[k]];
+                    const double f = fractions[k], past = f - line.m;
+                    const double g = line.c + line.d * f + line.k * (past > 0 ? past : 0);
+                    sums[k] += g;
+                    part += g * ((where[k] >> 1) - origin + f) * width;
+                }
+            }
+            if (grad)
+                for (int k = 0; k < count; ++k) grad[i + k] = static_cast<float>(sums[k]);
+        }
+        parts[t] = part;
+    });
+    value = 0;
+    for (int t = 0; t < tasks; ++t) value += parts[t] / 2;
+    return true;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -69,21 +69,21 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
     const double centre = mean[0] - mean[1] + shift;
     double value = found.w_pos * found.w_neg * (b0 + b1 * centre + b2 * centre * centre);
     if (b2 != 0) {
-        const double of_neg = origin + mean[0], between = mean[1] - mean[0];
+        const double of_neg = mean[0], between = mean[1] - mean[0];
         const Two spread = sums([=](std::int64_t i) {
-            const double u = static_cast<double>(scores[i]) - of_neg - between * side[i];
+            const double u = (static_cast<double>(scores[i]) - origin) - (of_neg + between * side[i]);
             return u * u;
         });
         value += b2 * (spread.of[0] * found.w_pos + spread.of[1] * found.w_neg);
     }
 
-    // The derivative of a row is line[0] + line[1] (s - origin), times its weight; the signs are in the line.
-    const double others[2] = {scale * found.w_pos, scale * found.w_neg};
-    const double line[2][2] = {{others[0] * (b1 + 2 * b2 * (shift - mean[1])), others[0] * 2 * b2},
-                               {-others[1] * (b1 + 2 * b2 * (shift + mean[0])), others[1] * 2 * b2}};
+    // The derivative of a row is a line in x = s - origin, times its weight: for a negative, sum over the positives of
+    // w (b1 + 2 b2 (x + shift - x_pos)). Sums, not means: a mean of denormal numbers has no digits.
+    const double d0 = scale * 2 * b2 * found.w_pos, c0 = scale * ((b1 + 2 * b2 * shift) * found.w_pos - 2 * b2 * first.of[1]);
+    const double d1 = scale * 2 * b2 * found.w_neg, c1 = -scale * ((b1 + 2 * b2 * shift) * found.w_neg + 2 * b2 * first.of[0]);
     Two spin{{0, 0}};
     if (outputs.hvp) spin = sums([=](std::int64_t i) { return vector[i]; });
-    const double turn[2] = {spin.of[1] / found.w_pos, spin.of[0] / found.w_neg};
+    const double t0 = spin.of[1] / found.w_pos, t1 = spin.of[0] / found.w_neg;
     const auto write = [&](void* array, auto&& result) {
         if (!array) return;
         S* out = static_cast<S*>(array) + begin;
@@ -95,7 +95,6 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
                 for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(result(i) * weights[i]);
         });
     };
-    const double c0 = line[0][0], c1 = line[1][0], d0 = line[0][1], d1 = line[1][1], t0 = turn[0], t1 = turn[1];
     write(outputs.grad, [=](std::int64_t i) {
         return (side[i] ? c1 : c0) + (side[i] ? d1 : d0) * (static_cast<double>(scores[i]) - origin);
     });

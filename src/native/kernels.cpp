@@ -38,22 +38,30 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     if (std::none_of(terms, terms + question.n_terms, truncated))
         return everywhere<S>(batch, question, outputs, classes, group.begin, group.n, group.found, scale);
 
-    // Added in this order, an offset of all scores costs no digits.
-    const Term& term = terms[0];
-    const double range = group.found.max_neg - group.found.min_pos + term.shift;
-    const bool ordinary = range > 0x1p-900 && range < 0x1p900 && std::abs(term.shift) < 0x1p900;
-    if (question.n_terms == 1 && ordinary && !batch.weights && !outputs.hvp) {
-        const S* scores = static_cast<const S*>(batch.scores) + group.begin;
-        S* grad = outputs.grad ? static_cast<S*>(outputs.grad) + group.begin : nullptr;
-        S* hess = outputs.hess ? static_cast<S*>(outputs.hess) + group.begin : nullptr;
-        if constexpr (std::is_same_v<S, float>) {
-            // Value and slope must vanish at the knot: then what happens inside a bucket is of second order.
-            if (term.b0 == 0 && term.b1 == 0 && group.n >= certified_rows && !hess)
-                return certified_term(scores, classes + group.begin, group.n, group.found, term.shift, 2 * term.b2 * scale, grad,
+    const S* scores = static_cast<const S*>(batch.scores) + group.begin;
+    const std::uint8_t* sides = classes + group.begin;
+    S* grad = outputs.grad ? static_cast<S*>(outputs.grad) + group.begin : nullptr;
+    S* hess = outputs.hess ? static_cast<S*>(outputs.hess) + group.begin : nullptr;
+    const bool plain = !batch.weights && !outputs.hvp;
+    // A range that can be divided into buckets. Added in this order, an offset of all scores costs no digits.
+    const auto ordinary = [&](const Term& term) {
+        const double range = group.found.max_neg - group.found.min_pos + term.shift;
+        return term.truncated && range > 0x1p-900 && range < 0x1p900 && std::abs(term.shift) < 0x1p900;
+    };
+    if constexpr (std::is_same_v<S, float>) {
+        // Value and slope must vanish at the knot: then what happens inside a bucket is of second order.
+        const auto smooth = [&](const Term& term) { return ordinary(term) && term.b0 == 0 && term.b1 == 0; };
+        if (plain && !hess && group.n >= certified_rows && std::all_of(terms, terms + question.n_terms, smooth)) {
+            if (question.n_terms == 1)
+                return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                       question.threads);
+            double value;
+            if (certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads, value))
+                return value;
         }
-        return Bands<S>(scores, classes + group.begin, group.n, group.found, term, scale, grad, hess, question.threads).run();
     }
+    if (question.n_terms == 1 && plain && ordinary(terms[0]))
+        return Bands<S>(scores, sides, group.n, group.found, terms[0], scale, grad, hess, question.threads).run();
     if (std::is_same_v<S, double> && question.n_terms > 1)
         return Lookup<S, long double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
     return Lookup<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();

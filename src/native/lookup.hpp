@@ -1,12 +1,12 @@
 // Any terms, exactly: sort the smaller class, look the larger one up.
 //
-// The rows of the smaller class are the sources, those of the larger one the queries. With z = s - origin for a source and
-// x = s - origin + shift for a query (both negated when the sources are the negatives), a pair counts in a term where z < x,
-// with d = x - z. A query of rank r, the number of sources below it, needs
+// The rows of the smaller class are the sources, those of the larger one the queries. With z = s for a source and x = s + shift
+// for a query (scores negated when the sources are the negatives), a pair counts in a term where z < x, with d = x - z. A query
+// of rank r, the number of sources below it, needs
 //
-//     M0 = sum of w,    M1 = sum of w d = T_r + M0 (x - z_r),    M2 = sum of w d^2 = Q_r + 2 (x - z_r) T_r + M0 (x - z_r)^2,
+//     M0 = sum of w,    M1 = sum of w d = T_r + M0 d_r,    M2 = sum of w d^2 = Q_r + 2 d_r T_r + M0 d_r^2,
 //
-// where z_r is the last source below x and T_r, Q_r are the sums of w (z_r - z) and w (z_r - z)^2. T and Q are built from the
+// where z_r is the last source below x, d_r = x - z_r, and T_r, Q_r are the sums of w (z_r - z) and w (z_r - z)^2. T and Q are built from the
 // gaps between neighbours, every addend positive: no offset and no spread can cancel digits. The sources' own derivatives come
 // from the queries: each leaves its slope 2 b2 w and its value at the last source below it, and one sweep downwards adds them up.
 //
@@ -35,7 +35,7 @@ class Lookup {
 public:
     Lookup(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
            std::int64_t begin, std::int64_t n, const Survey& found, double scale)
-        : question_(question), n_(n), scale_(scale), origin_(found.min_pos) {
+        : question_(question), n_(n), scale_(scale) {
         const auto from = [&](void* array) { return array ? static_cast<S*>(array) + begin : nullptr; };
         scores_ = static_cast<const S*>(batch.scores) + begin;
         classes_ = classes + begin;
@@ -51,7 +51,7 @@ public:
 
     double run() {
         Scratch scratch;
-        const Sources<S> sources(scratch, scores_, classes_, n_, n_sources_, source_class_, sign_, origin_, question_.threads);
+        const Sources<S> sources(scratch, scores_, classes_, n_, n_sources_, source_class_, sign_, question_.threads);
         // Each lane has anchors of its own. Their number depends on the sizes alone, so that sums have one order.
         const int tasks = task_count(n_);
         const int lanes = static_cast<int>(std::clamp<std::int64_t>(n_ / (8 * n_sources_), 1, std::min(tasks, 8)));
@@ -86,7 +86,7 @@ private:
         double spin = 0, z = 0;
         for (std::int64_t k = 0; k <= n_sources_; ++k) {
             if (k) {
-                const double here = sources.z(k - 1);
+                const double here = sources.key(k - 1);
                 const Acc gap = k > 1 ? static_cast<Acc>(here) - z : 0;
                 second += gap * (2 * first + gap * mass);
                 first += gap * mass;
@@ -112,39 +112,41 @@ private:
                 rows[count] = static_cast<std::uint32_t>(r);
                 count += classes_[r] != source_class_;
             }
-            if (count) total += answer_block(sources, rows, count, lane);
+            if (count) total += weights_ ? answer_block<true>(sources, rows, count, lane) : answer_block<false>(sources, rows, count, lane);
         }
         return total;
     }
 
     // Short loops over a block: those that wait for memory hold many loads in flight, the others are vectorised.
+    template <bool weighted>
     double answer_block(const Sources<S>& sources, const std::uint32_t* rows, int count, std::int64_t lane) {
-        double at[block], w[block], x[block], d[block], mass[block], hess[block], hvp[block];
+        double at[block], w[block], d[block], mass[block], hess[block], hvp[block];
         std::int32_t places[block];
         std::int64_t ranks[block];
         Acc first[block], second[block], value[block], grad[block];
-        for (int q = 0; q < count; ++q) {
-            at[q] = sign_ * (static_cast<double>(scores_[rows[q]]) - origin_);
-            w[q] = weights_ ? weights_[rows[q]] : 1;
-            value[q] = grad[q] = 0;
-            hess[q] = hvp[q] = 0;
-        }
+        const double sign = sign_;
+        Anchor<Acc>* anchors = anchors_ + lane;
+        for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores_[rows[q]]);
+        for (int q = 0; q < count; ++q) w[q] = weighted ? weights_[rows[q]] : 1;
+        std::fill(value, value + count, Acc{0});
+        std::fill(grad, grad + count, Acc{0});
+        if (hess_) std::fill(hess, hess + count, 0.0);
+        if (hvp_) std::fill(hvp, hvp + count, 0.0);
         for (int j = 0; j < question_.n_terms; ++j) {
             const Term term = question_.terms[j];
             const double slope = 2 * term.b2;
-            for (int q = 0; q < count; ++q) x[q] = at[q] + term.shift;
             if (term.truncated) {
 #pragma omp simd
-                for (int q = 0; q < count; ++q) places[q] = sources.bucket(x[q]);
-                for (int q = 0; q < count; ++q) ranks[q] = sources.rank(x[q], places[q]);
+                for (int q = 0; q < count; ++q) places[q] = sources.bucket(at[q] + term.shift);
+                for (int q = 0; q < count; ++q) ranks[q] = sources.rank(at[q], term.shift, places[q]);
             } else {
                 std::fill(ranks, ranks + count, n_sources_);
             }
             for (int q = 0; q < count; ++q) {
                 const std::int64_t last = ranks[q] ? ranks[q] - 1 : 0;
-                d[q] = ranks[q] ? x[q] - sources.z(last) : 0;
-                mass[q] = weights_ ? masses_[ranks[q]] : static_cast<double>(ranks[q]);
-                Anchor<Acc>& anchor = anchors_[lane + ranks[q]];
+                d[q] = ranks[q] ? sources.distance(last, at[q], term.shift) : 0;
+                mass[q] = weighted ? masses_[ranks[q]] : static_cast<double>(ranks[q]);
+                Anchor<Acc>& anchor = anchors[ranks[q]];
                 first[q] = anchor.first;
                 second[q] = anchor.second;
                 anchor.slope += slope * w[q];
@@ -167,7 +169,7 @@ private:
         for (int q = 0; q < count; ++q) total += w[q] * static_cast<double>(value[q]);
         const double out = scale_ * sign_;
         if (grad_)
-            for (int q = 0; q < count; ++q) grad_[rows[q]] = static_cast<S>(out * w[q] * static_cast<double>(grad[q]));
+            for (int q = 0; q < count; ++q) grad_[rows[q]] = static_cast<S>(out * w[q] * static_cast<double>(grad[q]) + 0.0);
         if (hess_)
             for (int q = 0; q < count; ++q) hess_[rows[q]] = static_cast<S>(scale_ * w[q] * hess[q]);
         if (hvp_)
@@ -179,7 +181,7 @@ private:
     void sum_traces(const Sources<S>& sources, int lanes) {
         double slope = 0, value = 0, spin = 0, z = 0;
         for (std::int64_t k = n_sources_; k > 0; --k) {
-            const double here = sources.z(k - 1);
+            const double here = sources.key(k - 1);
             if (k < n_sources_) value += slope * (z - here);
             z = here;
             for (int lane = 0; lane < lanes; ++lane) {
@@ -190,7 +192,7 @@ private:
             }
             const std::uint32_t row = sources.rows[k - 1];
             const double out = scale_ * (weights_ ? weights_[row] : 1);
-            if (grad_) grad_[row] = static_cast<S>(-sign_ * out * value);
+            if (grad_) grad_[row] = static_cast<S>(-sign_ * out * value + 0.0);  // no negative zeros
             if (hess_) hess_[row] = static_cast<S>(out * slope);
             if (hvp_) hvp_[row] = static_cast<S>(out * (slope * vector_[row] - spin));
         }
@@ -203,12 +205,12 @@ private:
     S *grad_, *hess_, *hvp_;
     std::int64_t n_, n_sources_, stride_;
     std::uint8_t source_class_;
-    double scale_, origin_, sign_;
+    double scale_, sign_;
     Anchor<Acc>* anchors_;
     double *masses_, *spins_, *left_spins_;
 };
 
-// Weight of the pairs in the right order, ties counting half. Raw scores are compared: nothing is subtracted from them.
+// Weight of the pairs in the right order, ties counting half. 
 template <class S>
 double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::int64_t begin, std::int64_t n,
                          const Survey& found, int threads) {
@@ -219,7 +221,7 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
     const std::int64_t n_sources = pos_sources ? found.n_pos : n - found.n_pos;
     const double sign = pos_sources ? -1 : 1;  // the sources below a query are then those in the right order with it
     Scratch scratch;
-    const Sources<S> sources(scratch, scores, side, n, n_sources, pos_sources, sign, 0.0, threads);
+    const Sources<S> sources(scratch, scores, side, n, n_sources, pos_sources, sign, threads);
     double* masses = scratch.take<double>(weights ? n_sources + 1 : 0);
     if (weights) {
         masses[0] = 0;
@@ -233,9 +235,9 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
             if (side[i] == pos_sources) continue;
             const double x = sign * static_cast<double>(scores[i]);
             const std::int32_t place = sources.bucket(x);
-            const std::int64_t below = sources.rank(x, place);
-            const bool tied = below < n_sources && sources.z(below) == x;
-            const std::int64_t upto = tied ? sources.rank(std::nextafter(x, INFINITY), place) : below;
+            const std::int64_t below = sources.rank(x, 0, place);
+            const bool tied = below < n_sources && sources.key(below) == x;
+            const std::int64_t upto = tied ? sources.rank(std::nextafter(x, INFINITY), 0, place) : below;
             const double both = weights ? masses[below] + masses[upto] : static_cast<double>(below + upto);
             sum += 0.5 * both * (weights ? weights[i] : 1);
         }

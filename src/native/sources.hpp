@@ -1,8 +1,8 @@
 // The rows of the smaller class in order, and a table that finds the place of any score among them.
 //
-// Keys are scores (negated where the order is to be mirrored), positions z = key - origin in double. A linear map of z onto
-// buckets sorts them, two buckets a source, and the same map finds a query's bucket. A crowded bucket is sorted by comparison and
-// searched by halving, so that no input takes more than O(n log n).
+// Keys are scores, negated where the order is to be mirrored. A linear map of the keys onto buckets, two a source, sorts them, and
+// the same map finds a query's bucket. A crowded bucket is sorted by comparison and searched by halving, so that no input takes
+// more than O(n log n).
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ class Sources {
 public:
     // The n_sources rows of class `side`, mirrored if sign is -1.
     Sources(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n_all, std::int64_t n_sources,
-            std::uint8_t side, double sign, double origin, int threads)
-        : n(n_sources), origin_(sign * origin), buckets_(std::clamp<std::int64_t>(2 * n_sources, 1, 1 << 22)) {
+            std::uint8_t side, double sign, int threads)
+        : n(n_sources), buckets_(std::clamp<std::int64_t>(2 * n_sources, 1, 1 << 22)) {
         keys_ = keep.take<S>(n + 4);
         rows = keep.take<std::uint32_t>(n);
         starts_ = keep.take<std::uint32_t>(buckets_ + 2);
@@ -46,17 +46,17 @@ public:
             least = std::min(least, gathered[k].key);
             most = std::max(most, gathered[k].key);
         }
-        least_ = least - origin_;
-        const double range = (most - origin_) - least_;
+        least_ = least;
+        const double range = most - least_;
         scale_ = static_cast<double>(buckets_) / range;
         // Equal scores, or a range without an ordinary reciprocal: one bucket, and comparisons alone.
         if (!(range > 0x1p-900 && range < 0x1p900)) buckets_ = 1, scale_ = 0;
 
         std::fill(starts_, starts_ + buckets_ + 2, 0);
-        for (std::int64_t k = 0; k < n; ++k) ++starts_[bucket(gathered[k].key - origin_) + 2];
+        for (std::int64_t k = 0; k < n; ++k) ++starts_[bucket(gathered[k].key) + 2];
         for (std::int64_t b = 2; b < buckets_ + 2; ++b) starts_[b] += starts_[b - 1];
         // Filling bucket b moves starts_[b + 1] from its first place to its last, which is where bucket b + 1 starts.
-        for (std::int64_t k = 0; k < n; ++k) sorted[starts_[bucket(gathered[k].key - origin_) + 1]++] = gathered[k];
+        for (std::int64_t k = 0; k < n; ++k) sorted[starts_[bucket(gathered[k].key) + 1]++] = gathered[k];
 
         const int tasks = task_count(buckets_);
         parallel(n < task_rows ? 1 : threads, tasks, [&](int t) {
@@ -71,22 +71,26 @@ public:
         for (int k = 0; k < 4; ++k) keys_[n + k] = std::numeric_limits<S>::infinity();
     }
 
-    double z(std::int64_t k) const { return static_cast<double>(keys_[k]) - origin_; }
+    double key(std::int64_t k) const { return static_cast<double>(keys_[k]); }
+
+    // d of source k and a query: subtracted first, an offset of all scores costs no digits.
+    double distance(std::int64_t k, double query, double shift) const { return (query - key(k)) + shift; }
 
     std::int32_t bucket(double x) const {
         const double p = (x - least_) * scale_, q = p > 0 ? p : 0, last = static_cast<double>(buckets_ - 1);
         return static_cast<std::int32_t>(q < last ? q : last);
     }
 
-    // The number of sources strictly below x, which falls into bucket b.
-    std::int64_t rank(double x, std::int32_t b) const {
+    // The number of sources with d > 0, for a query of which key + shift falls into bucket b.
+    std::int64_t rank(double query, double shift, std::int32_t b) const {
         const std::int64_t from = starts_[b];
-        const int below = (z(from) < x) + (z(from + 1) < x) + (z(from + 2) < x) + (z(from + 3) < x);
+        int below = 0;
+        for (int k = 0; k < 4; ++k) below += distance(from + k, query, shift) > 0;
         if (below < 4) return from + below;
         std::int64_t low = from + 4, high = starts_[b + 1] > low ? starts_[b + 1] : low;
         while (low < high) {
             const std::int64_t middle = (low + high) / 2;
-            if (z(middle) < x) low = middle + 1;
+            if (distance(middle, query, shift) > 0) low = middle + 1;
             else high = middle;
         }
         return low;
@@ -112,9 +116,9 @@ private:
         }
     }
 
-    S* keys_;  // ascending
+    S* keys_;                // ascending
     std::uint32_t* starts_;  // first source of each bucket
-    double origin_, least_, scale_;
+    double least_, scale_;
     std::int64_t buckets_;
 };
 

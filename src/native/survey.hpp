@@ -88,12 +88,18 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     found.min_pos = least;
     found.max_neg = most;
     if (weights) {
-        double sums[2] = {0, 0};
+        // Rows of weight 0 must not stretch the range: it decides how finely positions are told apart.
+        double sums[2] = {0, 0}, least_pos = inf, most_neg = -inf;
         bool good = true;
         for (std::int64_t j = 0; j < n; ++j) {
             good &= (weights[j] >= 0) & (weights[j] <= std::numeric_limits<double>::max());
             sums[classes[j]] += weights[j];
+            const double s = scores[j];
+            if (weights[j] > 0 && classes[j] && s < least_pos) least_pos = s;
+            if (weights[j] > 0 && !classes[j] && s > most_neg) most_neg = s;
         }
+        found.min_pos = least_pos;
+        found.max_neg = most_neg;
         found.w_neg = sums[0];
         found.w_pos = sums[1];
         if (!good) found.status |= bad_weights;
