@@ -1,0 +1,115 @@
+"""The AUC margin loss, a min-max rival of the pair losses, as a baseline.
+
+It measures AUC through a saddle-point problem instead of through pairs (Yuan et al., Large-scale
+Robust Deep AUC Maximization, ICCV 2021)::
+
+    (1-p) mean[(h-a)^2 1+] + p mean[(h-b)^2 1-]
+        + 2 alpha (p (1-p) m + mean[p h 1- - (1-p) h 1+]) - p (1-p) alpha^2
+
+to be minimised in the scores h and in a, b, and maximised in alpha >= 0. `PESG` does that.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from everypair import _inputs
+
+__all__ = ["AUCMLoss"]
+
+
+class AUCMLoss(nn.Module):
+    """The AUC margin loss of LibAUC, version 1.
+
+    Give it to `PESG`, which knows what to do with the variables `a`, `b` and `alpha`.
+
+    Parameters
+    ----------
+    margin : float
+        The lead in score that a positive should have over a negative; at least 0.
+    positive_share : float, optional
+        The share p of positives in the data. Without it, that of each batch.
+
+    Attributes
+    ----------
+    a, b : Parameter
+        Where the positives' and the negatives' scores gather; they learn with the model.
+    alpha : Parameter
+        The dual variable: it rises while `b` leads `a` by less than the margin.
+
+    Notes
+    -----
+    The value is that of a saddle, not of a loss: it can be negative, is not comparable across
+    batch sizes, and should not be monitored. Use `EpochMonitor` for that.
+
+    LibAUC feeds it probabilities, ``torch.sigmoid(logits)``; so should you to compare with it.
+
+    A batch with one class has loss 0 and zero gradient unless `positive_share` is given; then its
+    scores are still drawn to `a` or to `b`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> loss = AUCMLoss()
+    >>> scores = torch.tensor([0.9, 0.2, 0.6], requires_grad=True)
+    >>> round(loss(scores, torch.tensor([1, 0, 0])).item(), 4)
+    0.2244
+    """
+
+    def __init__(self, margin: float = 1.0, *, positive_share: float | None = None) -> None:
+        super().__init__()
+        self.margin = _inputs.check_margin(margin)
+        if positive_share is not None and not 0.0 < positive_share < 1.0:
+            raise ValueError(
+                f"positive_share must be between 0 and 1; got {positive_share!r}. "
+                "Leave it out to take that of each batch."
+            )
+        self.positive_share = positive_share
+        self.a = nn.Parameter(torch.zeros(()))
+        self.b = nn.Parameter(torch.zeros(()))
+        self.alpha = nn.Parameter(torch.zeros(()))
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return the value of the saddle at these scores, a scalar that `PESG` improves.
+
+        Parameters
+        ----------
+        scores : (n,) or (n, 1) floating
+        labels : (n,) or (n, 1)
+            Coded {0, 1}, {-1, +1} or bool.
+        """
+        h, positive = _columns(scores, labels)
+        is_pos = positive.to(h.dtype)
+        is_neg = 1.0 - is_pos
+        p = is_pos.mean() if self.positive_share is None else self.positive_share
+        a, b, alpha = (v.to(h.dtype) for v in (self.a, self.b, self.alpha))
+        spread = (1 - p) * ((h - a) ** 2 * is_pos).mean() + p * ((h - b) ** 2 * is_neg).mean()
+        lead = p * (1 - p) * self.margin + (p * h * is_neg - (1 - p) * h * is_pos).mean()
+        return spread + 2 * alpha * lead - p * (1 - p) * alpha**2
+
+    def extra_repr(self) -> str:
+        """Show the knobs in the module's printout."""
+        return f"margin={self.margin}, positive_share={self.positive_share}"
+
+
+def _columns(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    for name, given in (("scores", scores), ("labels", labels)):
+        if given.ndim != 1 and not (given.ndim == 2 and given.shape[1] == 1):
+            raise ValueError(
+                f"{name} must have the shape (n,) or (n, 1); got {tuple(given.shape)}. "
+                "For several tasks, use one AUCMLoss per column."
+            )
+    if not scores.is_floating_point():
+        raise ValueError(f"scores must be floating; got {scores.dtype}. Pass what the model gave.")
+    if scores.shape[0] != labels.shape[0] or scores.shape[0] == 0:
+        raise ValueError(
+            f"scores and labels must have the same rows, at least one; got {scores.shape[0]} "
+            f"scores and {labels.shape[0]} labels."
+        )
+    # The values of labels cannot be read while compiling, nor on an accelerator without waiting.
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling():
+        column = labels.detach().reshape(-1).numpy()
+        _inputs.positives(_inputs.batch_from(column.astype("float32"), column))
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    return scores.reshape(-1).to(wide), labels.reshape(-1) > 0

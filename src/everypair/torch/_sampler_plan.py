@@ -1,0 +1,119 @@
+"""How many batches an epoch has, and how many rows of each class go into each of them.
+
+Counts only: which rows they are is up to the sampler.
+
+>>> plan = plan_epoch(3, 97, batch_size=10, min_per_class=1)
+>>> plan.n_batches, plan.n_small, plan.n_large  # the three rare rows fill eleven places
+(11, 11, 97)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["EpochPlan", "plan_epoch"]
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The batches of an epoch over all ranks, and the rows of each class that they share.
+
+    Attributes
+    ----------
+    n_batches : int
+    n_small, n_large : int
+        Places for rows of the rarer and of the larger class. More places than rows means that
+        rows are recycled, fewer that some are left out.
+    """
+
+    n_batches: int
+    n_small: int
+    n_large: int
+
+    # Rows that do not divide evenly go to the first batches in one class and to the last ones in
+    # the other: a batch gets two of them only where there are more such rows than batches, so that
+    # none exceeds the mean size rounded up.
+
+    def small(self, i: int) -> tuple[int, int]:
+        """Return the first place of the rarer class in batch `i`, and the first beyond."""
+
+        def before(i: int) -> int:
+            each, left = divmod(self.n_small, self.n_batches)
+            return i * each + min(i, left)
+
+        return before(i), before(i + 1)
+
+    def large(self, i: int) -> tuple[int, int]:
+        """Return the first place of the larger class in batch `i`, and the first beyond."""
+
+        def before(i: int) -> int:
+            each, left = divmod(self.n_large, self.n_batches)
+            return i * each + max(0, i - (self.n_batches - left))
+
+        return before(i), before(i + 1)
+
+
+def plan_epoch(
+    n_small: int,
+    n_large: int,
+    *,
+    batch_size: int,
+    min_per_class: int,
+    quota: int | None = None,
+    drop_last: bool = False,
+    world_size: int = 1,
+) -> EpochPlan:
+    """Plan an epoch in which the larger class is seen once and the rarer as often as needed.
+
+    Parameters
+    ----------
+    n_small, n_large : int
+        Rows of the rarer and of the larger class.
+    batch_size, min_per_class : int
+        The most rows of a batch and the fewest of a class in it; twice the latter fit.
+    quota : int, optional
+        The fixed number of rows of the rarer class in a full batch. The larger class is then the
+        one whose rows need more batches.
+    drop_last : bool
+        Only full batches.
+    world_size : int
+        The number of batches is a multiple of it.
+
+    Returns
+    -------
+    EpochPlan
+        Without batches if rows are too few for full ones.
+    """
+
+    def rounded(batches: float) -> int:
+        rounds = batches / world_size
+        return world_size * (math.floor(rounds) if drop_last else math.ceil(rounds))
+
+    if quota is None:
+        n_batches = rounded((n_small + n_large) / batch_size)
+        if n_small >= min_per_class * n_batches:
+            return _each_row_once(n_small, n_large, n_batches, batch_size if drop_last else None)
+        quota = min_per_class
+        # Never so few batches that a row of the rarer class finds no place.
+        n_batches = rounded(max(n_large / (batch_size - quota), n_small / quota))
+        wanted = quota * n_batches
+    else:
+        n_batches = rounded(n_large / (batch_size - quota))
+        wanted = math.ceil(n_large * quota / (batch_size - quota))
+    if drop_last:
+        return EpochPlan(n_batches, quota * n_batches, (batch_size - quota) * n_batches)
+    fewest = min_per_class * n_batches
+    return EpochPlan(n_batches, max(wanted, fewest), max(n_large, fewest))
+
+
+def _each_row_once(n_small: int, n_large: int, n_batches: int, full_size: int | None) -> EpochPlan:
+    if full_size is None:
+        return EpochPlan(n_batches, n_small, n_large)
+    # What does not fill a batch is left out of the larger class, until both are equally large.
+    left_out = n_small + n_large - n_batches * full_size
+    of_large_alone = min(left_out, n_large - n_small)
+    of_both = left_out - of_large_alone
+    return EpochPlan(
+        n_batches, n_small - of_both // 2, n_large - of_large_alone - (of_both + 1) // 2
+    )

@@ -1,0 +1,154 @@
+// Buckets that were not certified: their rows, solved as problems of their own.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "profile.hpp"
+
+namespace everypair::EVERYPAIR_ISA {
+
+constexpr int most_buckets = 1 << 13;
+constexpr int deepest = 3;
+
+struct Row {
+    float score;
+    std::uint32_t index;
+};
+
+// What all levels of one problem share.
+struct Target {
+    Scale positions;
+    double factor;    // 2 b2 x the reduction's scale
+    double centre;    // of the positions, to keep the products of the loss small
+    double limit[2];  // by class: the error a row may have
+    float* grad;      // may be null
+};
+
+// Blocks of a list of rows of one class.
+template <class Use>
+void by_blocks(const Axis& axis, const Row* rows, std::int64_t n, std::uint8_t positive, Use&& use) {
+    float scores[block_rows], fractions[block_rows];
+    std::uint8_t classes[block_rows];
+    std::int32_t slots[block_rows];
+    std::fill(classes, classes + block_rows, positive);
+    for (std::int64_t i = 0; i < n; i += block_rows) {
+        const int count = static_cast<int>(std::min<std::int64_t>(block_rows, n - i));
+        for (int k = 0; k < count; ++k) scores[k] = rows[i + k].score;
+        locate<true>(axis, scores, classes, count, slots, fractions);
+        use(rows + i, scores, classes, slots, fractions, count);
+    }
+}
+
+// Exact, by sorting both lists: the last resort, and the quickest way for a handful of rows.
+inline double settle(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low,
+                     double high, const Outside& outside, const Target& target) {
+    const auto before = [](const Row& a, const Row& b) { return a.score < b.score || (a.score == b.score && a.index < b.index); };
+    std::sort(pos, pos + n_pos, before);
+    std::sort(neg, neg + n_neg, before);
+    const auto write = [&](const Row& row, double gradient) {
+        if (target.grad) target.grad[row.index] = static_cast<float>(gradient);
+    };
+    double sum = 0, at = low, count = outside.pos_count, moment = outside.pos_moment;
+    for (std::int64_t i = 0, j = 0; i < n_neg; ++i) {
+        const double u = target.positions.u(neg[i].score, 0);
+        for (; j < n_pos && target.positions.u(pos[j].score, 1) < u; ++j) {
+            const double v = target.positions.u(pos[j].score, 1);
+            moment += count * (v - at);
+            at = v;
+            count += 1;
+        }
+        moment += count * (u - at);
+        at = u;
+        write(neg[i], target.factor * moment);
+        sum += target.factor * moment * (u - target.centre);
+    }
+    at = high, count = outside.neg_count, moment = outside.neg_moment;
+    for (std::int64_t i = n_pos - 1, j = n_neg - 1; i >= 0; --i) {
+        const double u = target.positions.u(pos[i].score, 1);
+        for (; j >= 0 && target.positions.u(neg[j].score, 0) > u; --j) {
+            const double v = target.positions.u(neg[j].score, 0);
+            moment += count * (at - v);
+            at = v;
+            count += 1;
+        }
+        moment += count * (at - u);
+        at = u;
+        write(pos[i], -target.factor * moment);
+        sum -= target.factor * moment * (u - target.centre);
+    }
+    return sum;
+}
+
+inline int buckets_for(double n_pos, double n_neg, double range, const double limit[2], int most) {
+    // Rows spread evenly leave w c / 8 with w = range / B, c = n / B. Rows that had to be solved again are seldom even: where
+    // they crowd a hundredfold, ten times the buckets are still cheaper than one more level.
+    const double need = 10 * std::sqrt(range / 8 * std::max(n_pos / limit[0], n_neg / limit[1]));
+    int buckets = 1;
+    while (buckets < most && buckets < need) buckets *= 2;
+    return buckets;
+}
+
+// The rows of one heavy bucket between `low` and `high`; returns their sum of gradient x (position - centre).
+inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
+                         const Outside& outside, const Target& target, int depth) {
+    double first = high, last = low;
+    for (std::int64_t i = 0; i < n_pos; ++i) first = std::min(first, target.positions.u(pos[i].score, 1));
+    for (std::int64_t i = 0; i < n_neg; ++i) last = std::max(last, target.positions.u(neg[i].score, 0));
+    const std::int64_t n = n_pos + n_neg;
+    // Rows that only touch (ties) need one bucket of any width.
+    if (last <= first) last = first + (high - low);
+    if (n < 256 || depth == deepest || (last - first) < (high - low) * 0x1p-30)
+        return settle(pos, n_pos, neg, n_neg, low, high, outside, target);
+
+    const int most = static_cast<int>(std::min<std::int64_t>(4 * most_buckets, n / 4));
+    const int buckets = buckets_for(static_cast<double>(n_pos), static_cast<double>(n_neg), last - first, target.limit, most);
+    const Axis axis = axis_over(target.positions, first, last, buckets);
+    const Outside around{outside.pos_count, outside.pos_moment + outside.pos_count * (first - low), outside.neg_count,
+                         outside.neg_moment + outside.neg_count * (high - axis.end())};
+    Scratch scratch;
+    std::uint64_t* words = scratch.take<std::uint64_t>(axis.slots());
+    Line<float>* lines = scratch.take<Line<float>>(axis.slots());
+    Heavy* heavy = scratch.take<Heavy>(buckets);
+    std::fill(words, words + axis.slots(), 0);
+    const auto count_rows = [&](const Row*, const float*, const std::uint8_t*, const std::int32_t* slots, const float* fractions,
+                                int count) { tally(slots, fractions, count, words); };
+    by_blocks(axis, pos, n_pos, 1, count_rows);
+    by_blocks(axis, neg, n_neg, 0, count_rows);
+    Profile profile(scratch, axis);
+    profile.read(axis, words);
+    profile.sweep(axis, around);
+    profile.draw(axis, target.factor, lines);
+    const int n_heavy = profile.list_heavy(axis, target.limit, heavy);
+    erase(lines, heavy, n_heavy);
+
+    std::int64_t n_rest = 0;
+    std::int64_t* next = scratch.take<std::int64_t>(axis.slots());
+    for (int h = 0; h < n_heavy; ++h) {
+        next[2 * heavy[h].bucket + 1] = n_rest;
+        next[2 * heavy[h].bucket] = n_rest + heavy[h].n_pos;
+        n_rest += heavy[h].n_pos + heavy[h].n_neg;
+    }
+    Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
+    double sum = 0;
+    const auto evaluate_rows = [&](const Row* rows, const float* scores, const std::uint8_t* classes, const std::int32_t* slots,
+                                   const float* fractions, int count) {
+        float grad[block_rows];
+        look_up(lines, slots, fractions, count, grad);
+        set_aside(grad, count, [&](int i) { rest[next[slots[i]]++] = rows[i]; });
+        sum += dot_positions(target.positions, target.centre, scores, classes, grad, count);
+        if (target.grad)
+            for (int i = 0; i < count; ++i) target.grad[rows[i].index] = grad[i];
+    };
+    by_blocks(axis, pos, n_pos, 1, evaluate_rows);
+    by_blocks(axis, neg, n_neg, 0, evaluate_rows);
+    for (int h = 0; h < n_heavy; ++h) {
+        sum += solve_rows(rest, heavy[h].n_pos, rest + heavy[h].n_pos, heavy[h].n_neg, heavy[h].low, heavy[h].high,
+                          heavy[h].outside, target, depth + 1);
+        rest += heavy[h].n_pos + heavy[h].n_neg;
+    }
+    return sum;
+}
+
+}  // namespace everypair::EVERYPAIR_ISA

@@ -1,0 +1,258 @@
+"""The baseline: equal to LibAUC where that is installed, and to the published formulas anywhere."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+
+from everypair.torch._aucm import AUCMLoss
+from everypair.torch._pesg import PESG
+
+N_STEPS = 50
+STAGES = (20, 35)  # steps before which the regulariser is updated
+
+
+def network(seed=1):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1), nn.Sigmoid())
+
+
+def batches(n=N_STEPS, seed=2, coding="zero one"):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(n):
+        X = torch.randn(40, 6, generator=generator)
+        y = (X[:, :1] + torch.randn(40, 1, generator=generator) > 1.0).float()
+        yield X, (y if coding == "zero one" else 2 * y - 1)
+
+
+def train(model, loss, optimizer, data, stages=STAGES):
+    """Yield the variables after every step, as one vector."""
+    for step, (X, y) in enumerate(data):
+        if step in stages:
+            optimizer.update_regularizer(decay_factor=2.0)
+        optimizer.zero_grad()
+        loss(model(X), y).sum().backward()
+        optimizer.step()
+        variables = [*model.parameters(), loss.a, loss.b, loss.alpha]
+        yield torch.cat([v.detach().reshape(-1) for v in variables])
+
+
+@pytest.mark.skipif(find_spec("libauc") is None, reason="libauc is not installed here")
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        {"lr": 0.5, "momentum": 0.3, "weight_decay": 1e-2, "epoch_decay": 0.05},
+        {"momentum": 0.0, "clip_value": 0.01},
+        {"lr": 0.02, "momentum": 1.0, "epoch_decay": 0.5},
+    ],
+    ids=str,
+)
+def test_equals_libauc_step_by_step(knobs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        libauc_losses = pytest.importorskip("libauc.losses", exc_type=ImportError)
+        libauc_optimizers = pytest.importorskip("libauc.optimizers", exc_type=ImportError)
+    theirs, ours = network(), network()
+    their_loss, our_loss = libauc_losses.AUCMLoss(device="cpu"), AUCMLoss()
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        their_optimizer = libauc_optimizers.PESG(
+            theirs.parameters(), loss_fn=their_loss, verbose=False, device="cpu", **knobs
+        )
+    our_optimizer = PESG(ours.parameters(), our_loss, seed=5, **knobs)
+    n_compared = 0
+    for expected, got in zip(
+        train(theirs, their_loss, their_optimizer, batches()),
+        train(ours, our_loss, our_optimizer, batches()),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+        n_compared += 1
+    assert n_compared == N_STEPS
+    assert got[-1] > 0, "the dual variable was never at work"
+
+
+def test_follows_the_published_formulas():
+    model, loss = nn.Linear(6, 1, bias=False).double(), AUCMLoss(margin=0.7)
+    knobs = {"lr": 0.3, "momentum": 0.8, "clip_value": 0.05, "weight_decay": 0.1}
+    optimizer = PESG(model.parameters(), loss, epoch_decay=0.2, seed=9, **knobs)
+    ref = torch.empty(1, 6).normal_(0, 0.01, generator=torch.Generator().manual_seed(9)).double()
+    w = model.weight.detach().clone()
+    u = None
+    for X, y in batches(5):
+        optimizer.zero_grad()
+        loss(model(X.double()), y).backward()
+        g = model.weight.grad.clamp(-0.05, 0.05) + 0.2 * (w - ref) + 0.1 * w
+        u = g if u is None else 0.2 * u + 0.8 * g
+        w = w - 0.3 * u
+        alpha = loss.alpha.item()
+        optimizer.step()
+        torch.testing.assert_close(model.weight, w, rtol=1e-12, atol=1e-12)
+        alpha = alpha + 0.3 * (2 * (0.7 + loss.b.item() - loss.a.item()) - 2 * alpha)
+        assert loss.alpha.item() == pytest.approx(min(max(alpha, 0.0), 999.0), abs=1e-6)
+
+
+def test_the_loss_equals_its_formula():
+    generator = torch.Generator().manual_seed(0)
+    h = torch.rand(50, generator=generator, dtype=torch.float64)
+    y = torch.rand(50, generator=generator) > 0.7
+    loss = AUCMLoss(margin=0.8)
+    with torch.no_grad():
+        loss.a.fill_(0.3)
+        loss.b.fill_(0.2)
+        loss.alpha.fill_(0.6)
+    a, b, alpha = loss.a.item(), loss.b.item(), loss.alpha.item()
+    for share in (None, 0.25):
+        loss.positive_share = share
+        p = y.double().mean().item() if share is None else share
+        expected = 0.0
+        for score, positive in zip(h.tolist(), y.tolist(), strict=True):
+            expected += (1 - p) * (score - a) ** 2 if positive else p * (score - b) ** 2
+            expected += 2 * alpha * (-(1 - p) * score if positive else p * score)
+        expected = expected / 50 + 2 * alpha * p * (1 - p) * 0.8 - p * (1 - p) * alpha**2
+        assert loss(h, y).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_both_codings_of_labels_are_one():
+    one, other = network(), network()
+    loss_one, loss_other = AUCMLoss(), AUCMLoss()
+    for a, b in zip(
+        train(one, loss_one, PESG(one.parameters(), loss_one), batches(10)),
+        train(other, loss_other, PESG(other.parameters(), loss_other), batches(10, coding="signs")),
+        strict=True,
+    ):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0, -1.0])
+@pytest.mark.parametrize("share", [None, 0.1])
+def test_one_class_batches_stay_finite(label, share):
+    model, loss = network(), AUCMLoss(positive_share=share)
+    data = [(X, torch.full_like(y, label)) for X, y in batches(5)]
+    for variables in train(model, loss, PESG(model.parameters(), loss), data):
+        assert variables.isfinite().all()
+    value = loss(model(data[0][0]), data[0][1])
+    assert value.requires_grad
+    if share is None:
+        assert value.item() == 0.0
+
+
+def test_parameter_groups_have_their_own_knobs():
+    model, loss = network(), AUCMLoss()
+    head, body = model[2].parameters(), model[0].parameters()
+    optimizer = PESG(
+        [{"params": body, "lr": 0.0}, {"params": head, "epoch_decay": 0.0}], loss, lr=0.1
+    )
+    before = copy.deepcopy(model.state_dict())
+    list(train(model, loss, optimizer, batches(5), stages=()))
+    after = model.state_dict()
+    assert torch.equal(before["0.weight"], after["0.weight"])
+    assert not torch.equal(before["2.weight"], after["2.weight"])
+    optimizer.update_regularizer(decay_factor=4.0)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.025, 0.025]
+
+
+@pytest.mark.parametrize("epoch_decay", [2e-3, 0.0])
+def test_a_saved_training_goes_on_as_if_nothing_happened(epoch_decay):
+    model, loss = network(), AUCMLoss()
+    optimizer = PESG(model.parameters(), loss, epoch_decay=epoch_decay, seed=3)
+    data = list(batches())
+    list(train(model, loss, optimizer, data[:25]))
+    saved = io.BytesIO()
+    torch.save([model.state_dict(), loss.state_dict(), optimizer.state_dict()], saved)
+    *_, expected = train(model, loss, optimizer, data[25:], stages=(10,))
+    saved.seek(0)
+    states = torch.load(saved, weights_only=True)
+    model, loss = network(seed=8), AUCMLoss()
+    optimizer = PESG(model.parameters(), loss, epoch_decay=epoch_decay)
+    for thing, state in zip((model, loss, optimizer), states, strict=True):
+        thing.load_state_dict(state)
+    *_, got = train(model, loss, optimizer, data[25:], stages=(10,))
+    assert torch.equal(got, expected)
+
+
+def test_a_stage_without_steps_keeps_the_reference():
+    model, loss = network(), AUCMLoss()
+    optimizer = PESG(model.parameters(), loss)
+    optimizer.update_regularizer(decay_factor=1.0)
+    optimizer.update_regularizer()
+    assert all(v.isfinite().all() for v in train(model, loss, optimizer, batches(3)))
+
+
+def test_a_group_added_later_starts_at_its_own_values():
+    model, loss = network(), AUCMLoss()
+    optimizer = PESG(model[0].parameters(), loss, weight_decay=0.0)
+    optimizer.add_param_group({"params": model[2].parameters(), "clip_value": 0.0})
+    before = model[2].weight.detach().clone()
+    list(train(model, loss, optimizer, batches(3)))
+    assert torch.equal(model[2].weight, before)
+
+
+def test_draws_nothing_from_the_global_generator():
+    before = torch.get_rng_state()
+    PESG(network().parameters(), AUCMLoss())
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_closure_is_called_with_gradients_on():
+    model, loss = network(), AUCMLoss()
+    optimizer = PESG(model.parameters(), loss)
+    ((X, y),) = batches(1)
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss(model(X), y)
+        value.backward()
+        return value
+
+    assert optimizer.step(closure).item() == pytest.approx(0.17, abs=0.15)
+
+
+def test_half_precision_scores_are_averaged_in_single():
+    scores = torch.full((4096,), 0.5, dtype=torch.bfloat16, requires_grad=True)
+    labels = torch.arange(4096) < 4
+    value = AUCMLoss()(scores, labels)
+    assert value.dtype is torch.float32
+    value.backward()
+    assert scores.grad.dtype is torch.bfloat16
+
+
+def test_compiles_in_one_graph():
+    loss = AUCMLoss()
+    compiled = torch.compile(loss, fullgraph=True, backend="eager")
+    ((X, y),) = batches(1)
+    assert torch.equal(compiled(X[:, 0], y[:, 0]), loss(X[:, 0], y[:, 0]))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: AUCMLoss(margin=-1), "margin must be"),
+        (lambda: AUCMLoss(positive_share=1.0), "positive_share must be between 0 and 1; got 1.0"),
+        (lambda: AUCMLoss()(torch.zeros(3, 2), torch.zeros(3)), r"shape .n,. or .n, 1.; got .3, 2"),
+        (lambda: AUCMLoss()(torch.zeros(3), torch.zeros(4)), "got 3 scores and 4 labels"),
+        (lambda: AUCMLoss()(torch.zeros(3), torch.tensor([0, 1, 2])), "got 2 .first at index 2"),
+        (lambda: AUCMLoss()(torch.zeros(3).int(), torch.zeros(3)), "scores must be floating"),
+        (lambda: PESG(network().parameters(), nn.MSELoss()), "must be an AUCMLoss; got MSELoss"),
+        (lambda: PESG(network().parameters(), AUCMLoss(), lr=-1), "lr must be at least 0; got -1"),
+        (
+            lambda: PESG(network().parameters(), AUCMLoss(), momentum=2),
+            "momentum must be between 0 and 1; got 2",
+        ),
+        (
+            lambda: PESG(network().parameters(), AUCMLoss()).update_regularizer(0),
+            "decay_factor must be larger than 0",
+        ),
+    ],
+)
+def test_mistakes_are_explained(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()

@@ -1,0 +1,237 @@
+"""Every batch holds both classes; every row has its turn."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
+
+from everypair.torch._sampler import StratifiedBatchSampler
+
+
+def labels_of(n_pos, n_neg, seed=0):
+    return np.random.default_rng(seed).permutation(np.repeat([1, 0], [n_pos, n_neg]))
+
+
+@st.composite
+def settings_of_samplers(draw):
+    knobs = {
+        "min_per_class": draw(st.integers(1, 4)),
+        "shuffle": draw(st.booleans()),
+        "seed": draw(st.integers(0, 3)),
+        "world_size": draw(st.integers(1, 4)),
+    }
+    batch_size = draw(st.integers(2 * knobs["min_per_class"], 40))
+    if draw(st.booleans()):
+        knobs["positives"] = draw(st.floats(0.01, 0.99))
+    return labels_of(draw(st.integers(1, 60)), draw(st.integers(1, 200))), batch_size, knobs
+
+
+def all_ranks(labels, batch_size, world_size=1, **knobs):
+    return [
+        list(StratifiedBatchSampler(labels, batch_size, rank=rank, world_size=world_size, **knobs))
+        for rank in range(world_size)
+    ]
+
+
+@given(settings_of_samplers())
+def test_every_batch_has_both_classes_and_every_row_its_turn(drawn):
+    labels, batch_size, knobs = drawn
+    by_rank = all_ranks(labels, batch_size, **knobs)
+    assert len({len(batches) for batches in by_rank}) == 1
+    batches = [batch for batches in by_rank for batch in batches]
+    for batch in batches:
+        n_pos = int(labels[batch].sum())
+        assert min(n_pos, len(batch) - n_pos) >= knobs["min_per_class"]
+        assert len(batch) <= batch_size
+    seen = Counter(row for batch in batches for row in batch)
+    assert set(seen) == set(range(len(labels)))
+    for cls in (0, 1):
+        times = [seen[row] for row in np.flatnonzero(labels == cls)]
+        assert max(times) - min(times) <= 1
+    sizes = [len(batch) for batch in batches]
+    assert max(sizes) - min(sizes) <= 2
+
+
+@given(
+    n_small=st.integers(1, 60),
+    n_large=st.integers(320, 400),
+    positives_are_rare=st.booleans(),
+    min_per_class=st.integers(1, 4),
+    world_size=st.integers(1, 4),
+)
+def test_the_larger_class_is_seen_once(
+    n_small, n_large, positives_are_rare, min_per_class, world_size
+):
+    labels = labels_of(n_small, n_large)
+    labels = labels if positives_are_rare else 1 - labels
+    by_rank = all_ranks(labels, 20, min_per_class=min_per_class, world_size=world_size)
+    seen = Counter(row for batches in by_rank for batch in batches for row in batch)
+    assert {seen[row] for row in np.flatnonzero(labels != positives_are_rare)} == {1}
+
+
+def test_enough_positives_are_not_recycled():
+    labels = labels_of(300, 700)
+    batches = list(StratifiedBatchSampler(labels, 100, min_per_class=5))
+    assert sorted(row for batch in batches for row in batch) == list(range(1000))
+    assert [int(labels[batch].sum()) for batch in batches] == [30] * 10
+
+
+def test_a_row_repeats_within_a_batch_only_when_it_must():
+    labels = labels_of(7, 1000)
+    for batch in StratifiedBatchSampler(labels, 32, min_per_class=5):
+        assert len(set(batch)) == len(batch)
+    batch = next(iter(StratifiedBatchSampler(labels, 32, min_per_class=10)))
+    assert max(Counter(batch).values()) == 2
+
+
+@pytest.mark.parametrize(("positives", "expected"), [(0.5, 50), (0.1, 10), (7, 7)])
+def test_a_fixed_share_is_kept(positives, expected):
+    labels = labels_of(20, 4000)
+    sampler = StratifiedBatchSampler(labels, 100, positives=positives, drop_last=True)
+    assert {(int(labels[b].sum()), len(b)) for b in sampler} == {(expected, 100)}
+    for batch in StratifiedBatchSampler(labels, 100, positives=positives):
+        assert abs(labels[batch].mean() - expected / 100) < 0.01
+
+
+def test_a_share_above_that_of_the_data_recycles_the_negatives():
+    labels = labels_of(500, 500)
+    seen = Counter(row for b in StratifiedBatchSampler(labels, 10, positives=0.1) for row in b)
+    assert {seen[row] for row in np.flatnonzero(labels == 1)} == {1}
+    assert min(seen[row] for row in np.flatnonzero(labels == 0)) == 9
+
+
+@pytest.mark.parametrize("n_pos", [1, 30, 480])
+def test_drop_last_gives_full_batches_of_distinct_rows(n_pos):
+    labels = labels_of(n_pos, 1003 - n_pos)
+    sampler = StratifiedBatchSampler(labels, 100, drop_last=True)
+    batches = list(sampler)
+    assert {len(batch) for batch in batches} == {100}
+    assert len(batches) == 10
+    seen = Counter(row for batch in batches for row in batch)
+    assert all(seen[row] for row in np.flatnonzero(labels == 1))
+    assert all(seen[row] <= 1 for row in np.flatnonzero(labels == 0))
+
+
+def test_each_pass_is_a_new_epoch_and_can_be_named():
+    sampler = StratifiedBatchSampler(labels_of(10, 90), 10)
+    first, second = list(sampler), list(sampler)
+    assert first != second
+    sampler.set_epoch(0)
+    assert list(sampler) == first
+    sampler.set_epoch(1)
+    assert list(sampler) == second
+    batches = iter(sampler)
+    next(batches)
+    assert list(sampler) not in (first, second), "a pass that was left early counts as an epoch"
+
+
+def test_seeds_differ_and_nothing_global_moves():
+    labels = labels_of(10, 90)
+    before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    passes = [list(StratifiedBatchSampler(labels, 10, seed=seed)) for seed in (0, 1, 0)]
+    assert passes[0] != passes[1]
+    assert passes[0] == passes[2]
+    assert torch.equal(before, torch.get_rng_state())
+    assert np.array_equal(before_numpy, np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_without_shuffling_rows_keep_their_order():
+    labels = labels_of(10, 90)
+    rows = [r for b in StratifiedBatchSampler(labels, 20, shuffle=False) for r in b]
+    assert [r for r in rows if labels[r] == 0] == np.flatnonzero(labels == 0).tolist()
+
+
+@pytest.mark.parametrize("done", [0, 1, 4, 10])
+def test_resuming_gives_the_batches_that_remained(done):
+    labels = labels_of(10, 90)
+    sampler = StratifiedBatchSampler(labels, 10, seed=3)
+    list(sampler)
+    batches = iter(sampler)
+    for _ in range(done):
+        next(batches)
+    state = sampler.state_dict()
+    expected = list(batches) + list(sampler)
+    resumed = StratifiedBatchSampler(labels, 10, seed=3)
+    resumed.load_state_dict(state)
+    assert (list(resumed) + list(resumed))[:10] == expected[:10]
+
+
+def test_prefetched_batches_need_not_count():
+    labels = labels_of(10, 90)
+    sampler = StratifiedBatchSampler(labels, 10)
+    whole = list(sampler)
+    resumed = StratifiedBatchSampler(labels, 10)
+    resumed.load_state_dict(sampler.state_dict(batches_done=6))
+    assert list(resumed) == whole[6:]
+    with pytest.raises(ValueError, match="at most the 10 batches"):
+        sampler.state_dict(batches_done=11)
+
+
+def test_a_state_of_other_data_is_refused():
+    state = StratifiedBatchSampler(labels_of(10, 90), 10).state_dict()
+    with pytest.raises(ValueError, match="same n_pos; it has 10, this one 11"):
+        StratifiedBatchSampler(labels_of(11, 90), 10).load_state_dict(state)
+
+
+def test_works_with_a_data_loader_and_workers():
+    labels = torch.from_numpy(labels_of(3, 97)).float()
+    data = TensorDataset(torch.arange(100.0), labels)
+    sampler = StratifiedBatchSampler(labels, 10)
+    loader = DataLoader(data, batch_sampler=sampler, num_workers=1)
+    assert len(loader) == len(sampler) == 11
+    seen = torch.cat([x for x, _ in loader])
+    assert set(seen.int().tolist()) == set(range(100))
+
+
+def test_three_positives_in_a_million_rows():
+    labels = torch.zeros(1_000_000, dtype=torch.int8)
+    labels[[5, 77, 999_999]] = 1
+    sampler = StratifiedBatchSampler(labels, 1000, min_per_class=2)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        first = next(iter(sampler))
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.2
+    assert int(labels[first].sum()) == 2
+    sampler.set_epoch(0)
+    seen = np.bincount([row for batch in sampler for row in batch], minlength=1_000_000)
+    assert seen.min() == 1
+    assert (seen > 1).sum() == 3
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0, 1, 1, 0], [-1, 1, 1, -1], [False, True, True, False], torch.tensor([0.0, 1, 1, 0])],
+)
+def test_labels_of_every_coding(labels):
+    assert list(StratifiedBatchSampler(labels, 2, shuffle=False)) == [[0, 1], [3, 2]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "batch_size", "knobs", "says"),
+    [
+        ([0, 0, 0], 2, {}, "both classes; got 0 positives and 3 negatives"),
+        ([0, 1, 2], 2, {}, "got 2 .first at index 2."),
+        ([], 2, {}, "at least one row"),
+        ([0, 1], 1, {}, "batch_size must be a whole number of at least 2; got 1"),
+        ([0, 1], 2.0, {}, "batch_size must be a whole number"),
+        ([0, 1], 4, {"min_per_class": 3}, "a batch_size of at least 6"),
+        ([0, 1], 4, {"min_per_class": 0}, "min_per_class"),
+        ([0, 1], 4, {"positives": 1.5}, "positives must be a share between 0 and 1.*got 1.5"),
+        ([0, 1], 4, {"positives": 4}, "a whole number from 1 to 3.*got 4"),
+        ([0, 1], 4, {"rank": 2, "world_size": 2}, "rank 2 of 2"),
+        ([0, 1], 4, {"seed": -1}, "seed"),
+        ([0, 1], 4, {"drop_last": True}, "Take a smaller batch_size"),
+    ],
+)
+def test_mistakes_are_explained(labels, batch_size, knobs, says):
+    with pytest.raises(ValueError, match=says):
+        StratifiedBatchSampler(labels, batch_size, **knobs)
