@@ -41,8 +41,8 @@ struct Axis {
 };
 
 inline Axis axis_over(const Scale& positions, double start, double end, int cells) {
-    // A hair longer than the range, so that the last negative falls into the last cell.
-    const double scale = cells / (end - start) * (1 - 0x1p-40), forward = 1 / scale - start;
+    // A hair longer than the range at both ends, so that the lowest positive and the highest negative fall inside.
+    const double scale = cells / (end - start) * (1 - 0x1p-38), forward = (1 + 0x1p-40) / scale - start;
     return {positions.origin, {positions.shift + forward, forward}, start, scale, cells, cells};
 }
 
@@ -53,7 +53,8 @@ inline void measure(const Axis& axis, double* widths) {
         return;
     }
     for (int c = 0, b = 0; c < axis.cells + 2; ++c)
-        for (int part = 0; part < static_cast<int>(axis.split.parts[c]); ++part) widths[b++] = axis.width() / axis.split.parts[c];
+        for (int part = 0; part < static_cast<int>(axis.split.parts[c]); ++part)
+            widths[b++] = axis.width() / axis.split.parts[c];
 }
 
 // Slot (2 x bucket + class) and fraction of each row of a block. Where `open`, the fraction of a row outside the axis goes on
@@ -85,17 +86,80 @@ void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, 
     }
 }
 
-constexpr std::uint64_t one_row = std::uint64_t{1} << 44;
+// Of the rows of one slot: their number (20 bits) above the sum of their fractions (of 24 bits), and the sum of the squares of
+// the fractions (of 40 bits). Integers: their sums do not depend on any order.
+struct Tally {
+    std::uint64_t packed, packed_squares;
 
-// One 64-bit word a slot: the count above, the sum of 24-bit fractions below.
-inline void tally(const std::int32_t* slots, const float* fractions, int count, std::uint64_t* words) {
-    std::int32_t fixed[block_rows];
-#pragma omp simd
-    for (int i = 0; i < count; ++i) {
-        const float f = fractions[i] > 0 ? fractions[i] : 0;
-        fixed[i] = static_cast<std::int32_t>((f < 1 ? f : 1 - 0x1p-24f) * 0x1p24f);
+    double rows() const { return static_cast<double>(static_cast<std::int64_t>(packed >> 44)); }
+    double fractions() const { return static_cast<double>(static_cast<std::int64_t>(packed << 20 >> 20)) * 0x1p-24; }
+    double squares() const { return static_cast<double>(static_cast<std::int64_t>(packed_squares)) * 0x1p-40; }
+    void add(const Tally& other) { packed += other.packed, packed_squares += other.packed_squares; }
+};
+constexpr std::int64_t tally_rows = 1 << 20;  // more would overflow
+
+// The same for any number of rows.
+struct WideTally {
+    std::uint64_t n, sum;
+    unsigned __int128 sum_of_squares;
+
+    double rows() const { return static_cast<double>(n); }
+    double fractions() const { return static_cast<double>(sum) * 0x1p-24; }
+    double squares() const { return static_cast<double>(sum_of_squares) * 0x1p-40; }
+    void add(const WideTally& other) { n += other.n, sum += other.sum, sum_of_squares += other.sum_of_squares; }
+};
+
+// The tallies of an axis, by slot.
+class Tallies {
+  public:
+    // Room for at most n rows.
+    Tallies(Scratch& scratch, const Axis& axis, std::int64_t n) : slots_(axis.slots()), rows(scratch.take<Tally>(slots_)) {
+        if (n >= tally_rows) wide = scratch.take<WideTally>(slots_);
     }
-    for (int i = 0; i < count; ++i) words[slots[i]] += one_row + static_cast<std::uint32_t>(fixed[i]);
-}
+
+    void clear() {
+        std::fill(rows, rows + slots_, Tally{0, 0});
+        if (wide) std::fill(wide, wide + slots_, WideTally{0, 0, 0});
+        pending_ = 0;
+    }
+
+    void add(const std::int32_t* slots, const float* fractions, int count) {
+        if (wide && pending_ + count >= tally_rows) spill();
+        pending_ += count;
+        typedef std::uint64_t Two __attribute__((vector_size(16)));
+        alignas(64) std::uint64_t adding[2 * block_rows];
+#pragma omp simd
+        for (int i = 0; i < count; ++i) {
+            const float f = fractions[i] > 0 ? fractions[i] : 0;
+            const std::int64_t fixed = static_cast<std::int32_t>((f < 1 ? f : 1 - 0x1p-24f) * 0x1p24f);
+            adding[2 * i] = (std::uint64_t{1} << 44) + static_cast<std::uint64_t>(fixed);
+            adding[2 * i + 1] = static_cast<std::uint64_t>(fixed * fixed) >> 8;
+        }
+        Two* table = reinterpret_cast<Two*>(rows);
+        for (int i = 0; i < count; ++i) table[slots[i]] += reinterpret_cast<const Two*>(adding)[i];
+    }
+
+    // To be called before `wide` is read.
+    void spill() {
+        for (std::size_t slot = 0; wide && slot < slots_; ++slot) {
+            const Tally tally = rows[slot];
+            wide[slot].add({tally.packed >> 44, tally.packed << 20 >> 20, tally.packed_squares});
+            rows[slot] = {0, 0};
+        }
+        pending_ = 0;
+    }
+
+    std::int64_t count(std::size_t slot) const {
+        return static_cast<std::int64_t>(wide ? wide[slot].n : rows[slot].packed >> 44);
+    }
+
+  private:
+    std::size_t slots_;
+    std::int64_t pending_ = 0;
+
+  public:
+    Tally* rows;
+    WideTally* wide = nullptr;  // if there, holds everything after a spill
+};
 
 }  // namespace everypair::EVERYPAIR_ISA

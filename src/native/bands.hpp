@@ -1,43 +1,27 @@
-// One truncated term, exactly: partition the rows into bands, the bands into strips, and finish each strip in the first-level cache.
+// One truncated term, exactly: partition the rows into bands, the bands into strips, and finish each strip in the first-level
+// cache.
 //
 // On the axis of u (positives at s, negatives at s + shift, relative to the lowest positive) a pair of different bands needs no
 // comparison: one sweep carries, to each band, the number of positives below, their distances and squared distances to its left
-// edge, and likewise the negatives above. The strips of a band repeat this. Pairs of one strip are few and are compared one by one,
-// which vectorises better than a sort; a crowded band is sorted. All sums are of positive numbers relative to an edge close by, so
-// nothing cancels, and a band's rows stay in order of their index, so the bits do not depend on the threads.
+// edge, and likewise the negatives above. The strips of a band repeat this. Pairs of one strip are few and are compared one by
+// one, which vectorises better than a sort; a crowded band is sorted. All sums are of positive numbers relative to an edge
+// close by, so nothing cancels, and a band's rows stay in order of their index, so the bits do not depend on the threads.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include "crowd.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Number, distances and squared distances of the rows of one class on one side of an edge.
-struct Crowd {
-    double count = 0, first = 0, second = 0;
-
-    // The edge moves away by `step`, and the rows between, measured from the new edge, join.
-    void move(double step, const Crowd& joining) {
-        second += step * (2 * first + step * count) + joining.second;
-        first += step * count + joining.first;
-        count += joining.count;
-    }
-    Crowd seen_from(double step) const { return {count, first + step * count, second + step * (2 * first + step * count)}; }
-    void meet(double distance) {
-        count += 1;
-        first += distance;
-        second += distance * distance;
-    }
-};
-
 template <class S>
 class Bands {
-public:
+  public:
     Bands(const S* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, const Term& term, double scale,
           S* grad, S* hess, int threads)
         : scores_(scores), classes_(classes), n_(n), term_(term), scale_(scale), grad_(grad), hess_(hess), threads_(threads) {
@@ -54,7 +38,9 @@ public:
         Scratch scratch;
         const std::size_t slots = 2 * (static_cast<std::size_t>(bands_) + 2);
         const int tasks = task_count(n_), teams = std::max(1, std::min(threads_, tasks));
-        const auto first_row = [&](int team) { return std::min(n_, static_cast<std::int64_t>(tasks) * team / teams * task_rows); };
+        const auto first_row = [&](int team) {
+            return std::min(n_, static_cast<std::int64_t>(tasks) * team / teams * task_rows);
+        };
         std::uint32_t* next = scratch.take<std::uint32_t>(slots * teams);
         begins_ = scratch.take<std::uint32_t>(slots + 1);
         rows_ = scratch.take<Keyed<S>>(n_);
@@ -79,8 +65,7 @@ public:
         parallel(teams, teams, [&](int team) {
             std::uint32_t* mine = next + team * slots;
             by_blocks(first_row(team), first_row(team + 1), [&](std::int64_t i, const std::int32_t* where, int count) {
-                for (int k = 0; k < count; ++k)
-                    rows_[mine[where[k]]++] = {scores_[i + k], static_cast<std::uint32_t>(i + k)};
+                for (int k = 0; k < count; ++k) rows_[mine[where[k]]++] = {scores_[i + k], static_cast<std::uint32_t>(i + k)};
             });
         });
 
@@ -114,7 +99,7 @@ public:
         return value * scale_;
     }
 
-private:
+  private:
     static constexpr int block = 256;
     static constexpr std::int64_t stretch = 16;  // bands of one task
     static constexpr std::int64_t crowded_band = 16384, crowded_strip = 512, strip_rows = 32;
@@ -237,8 +222,8 @@ private:
 
     // The rows of one strip, negatives first.
     template <bool quadratic>
-    double compare(const double* u, const std::uint32_t* rows, int n_neg, int n_pos, double start, double width, const Crowd& below,
-                   const Crowd& above) const {
+    double compare(const double* u, const std::uint32_t* rows, int n_neg, int n_pos, double start, double width,
+                   const Crowd& below, const Crowd& above) const {
         const double *u_neg = u, *u_pos = u + n_neg;
         double value = 0;
         for (int i = 0; i < n_neg; i += lanes) {
@@ -254,7 +239,8 @@ private:
             const Eight step = x - start, c = __builtin_convertvector(count, Eight) + below.count;
             const Eight f = first + below.first + step * below.count;
             Eight values = term_.b0 * c + term_.b1 * f;
-            if constexpr (quadratic) values += term_.b2 * (second + below.second + step * (2 * below.first + step * below.count));
+            if constexpr (quadratic)
+                values += term_.b2 * (second + below.second + step * (2 * below.first + step * below.count));
             const int some = std::min(lanes, n_neg - i);
             for (int k = 0; k < some; ++k) value += values[k];
             write<quadratic>(rows + i, some, scale_, c, f);

@@ -16,17 +16,19 @@
 //
 // The bounds differ most at f = m, by c m (1 - m). Their average, a line with one kink, is therefore wrong by at most
 // w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose bound exceeds `slack` times the largest M of the
-// class, or four times its mean, is not certified: its rows are gathered and solved as a problem of their own, in finer buckets over the range
-// they really occupy, and in the end by a sort. Where that would be many rows, crowded buckets are split and counted again first.
-// The mirror image (positives against negatives) has the same bound.
+// class, or four times its mean, is not certified: its rows are gathered and solved as a problem of their own, in finer buckets
+// over the range they really occupy, and in the end by a sort. Where that would be many rows, crowded buckets are split and
+// counted again first. The mirror image (positives against negatives) has the same bound.
 //
-// The loss needs no pass of its own: sum of gradient x u over all rows is 2 b2 sum of d (u_neg - u_pos) = 2 x loss.
+// The loss comes from the counts alone, with the squares of the fractions counted as well: pairs of different buckets exactly,
+// as a sum of positive numbers; pairs of one bucket, of the second order again, by an estimate with a bound of its own.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <new>
+#include <type_traits>
 
 #include "heavy.hpp"
 #include "pool.hpp"
@@ -36,67 +38,55 @@
 namespace everypair::EVERYPAIR_ISA {
 
 constexpr double slack = 0x1p-21;
-constexpr std::int64_t packed_rows = std::int64_t{1} << 20;  // 20 bits of count above 44 bits of sum
 
 // Pass 1 over a whole batch: the counts of an axis, and its profile.
 class Counted {
-public:
+  public:
     Counted(Scratch& scratch, const Axis& over, const float* scores, const std::uint8_t* classes, std::int64_t n, int threads)
         : axis(over), profile(scratch, axis), tasks(task_count(n)), teams(std::max(1, std::min(threads, tasks))), n_(n) {
-        const std::size_t slots = axis.slots();
-        const bool wide = n >= packed_rows;
-        words_ = scratch.take<std::uint64_t>(slots * teams);
-        counts_ = wide ? scratch.take<std::uint64_t>(slots * teams) : nullptr;
-        sums_ = wide ? scratch.take<std::uint64_t>(slots * teams) : nullptr;
+        tallies_ = scratch.take<Tallies>(teams);
+        for (int team = 0; team < teams; ++team) new (tallies_ + team) Tallies(scratch, axis, n);
         parallel(teams, teams, [&](int team) {
-            std::uint64_t* words = words_ + team * slots;
-            std::uint64_t* counts = counts_ + team * slots;
-            std::uint64_t* sums = sums_ + team * slots;
-            std::fill(words, words + slots, 0);
-            if (wide) std::fill(counts, counts + slots, 0), std::fill(sums, sums + slots, 0);
+            Tallies& mine = tallies_[team];
+            mine.clear();
             std::int32_t where[block_rows];
             float fractions[block_rows];
-            const std::int64_t begin = first_row(team), end = first_row(team + 1), spill = packed_rows / 2;
-            for (std::int64_t i = begin; i < end; i += block_rows) {
+            const std::int64_t end = first_row(team + 1);
+            for (std::int64_t i = first_row(team); i < end; i += block_rows) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 locate<false>(axis, scores + i, classes + i, count, where, fractions);
-                tally(where, fractions, count, words);
-                if (wide && ((i - begin) % spill == spill - block_rows || i + count == end))
-                    for (std::size_t slot = 0; slot < slots; ++slot) {
-                        counts[slot] += words[slot] >> 44;
-                        sums[slot] += words[slot] & (one_row - 1);
-                        words[slot] = 0;
-                    }
+                mine.add(where, fractions, count);
             }
+            mine.spill();
         });
-        const auto merged = [&](const std::uint64_t* by_team) {
-            if (teams == 1) return by_team;
-            std::uint64_t* all = scratch.take<std::uint64_t>(slots);
-            for (std::size_t slot = 0; slot < slots; ++slot) {
-                all[slot] = 0;
-                for (int team = 0; team < teams; ++team) all[slot] += by_team[team * slots + slot];
+        const auto read = [&](auto&& of_team) {
+            auto* all = of_team(tallies_[0]);
+            if (teams > 1) {
+                all = scratch.take<std::remove_pointer_t<decltype(all)>>(axis.slots());
+                std::copy(of_team(tallies_[0]), of_team(tallies_[0]) + axis.slots(), all);
+                for (int team = 1; team < teams; ++team)
+                    for (std::size_t slot = 0; slot < axis.slots(); ++slot) all[slot].add(of_team(tallies_[team])[slot]);
             }
-            return static_cast<const std::uint64_t*>(all);
+            profile.read(axis, all);
         };
-        if (wide) profile.read(axis, merged(counts_), merged(sums_));
-        else profile.read(axis, merged(words_));
+        if (n < tally_rows)
+            read([](const Tallies& tallies) { return tallies.rows; });
+        else
+            read([](const Tallies& tallies) { return tallies.wide; });
         profile.sweep(axis, {});
     }
 
     // Each team of one thread has counts of its own and a fixed stretch of tasks.
     std::int64_t first_row(int team) const { return std::min(n_, static_cast<std::int64_t>(tasks) * team / teams * task_rows); }
-    std::int64_t rows_of(int team, std::size_t slot) const {
-        const std::size_t at = team * axis.slots() + slot;
-        return static_cast<std::int64_t>(counts_ ? counts_[at] : words_[at] >> 44);
-    }
+    std::int64_t rows_of(int team, std::size_t slot) const { return tallies_[team].count(slot); }
 
     const Axis axis;
     Profile profile;
     const int tasks, teams;
 
-private:
+  private:
     std::int64_t n_;
-    std::uint64_t *words_, *counts_, *sums_;
+    Tallies* tallies_;
 };
 
 // The same axis, with the heavy cells split as finely as rows spread evenly, ten times denser in places, would need.
@@ -124,7 +114,7 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     return finer;
 }
 
-// One term over a whole batch. Returns the value: b2 x sum of d^2 x the reduction's scale; factor is 2 b2 x that scale.
+// One term over a whole batch. Returns the value, b2 x sum of d^2 x the reduction's scale; factor is 2 b2 x that scale.
 // Asks for a positive range, an ordinary number, and both classes.
 inline double certified_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
                              double shift, double factor, float* grad, int threads) {
@@ -137,20 +127,22 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
         const Profile& profile = counted->profile;
         return slack * std::min(profile.greatest(counted->axis, side), 4 * profile.total / profile.active(counted->axis, side));
     };
-    const Target target{positions, factor, range / 2, {limit(0), limit(1)}, grad};
+    const Target target{positions, factor, {limit(0), limit(1)}, grad};
     Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
-    int n_heavy = counted->profile.list_heavy(counted->axis, target.limit, heavy);
+    Estimate all = counted->profile.pair_squares(counted->axis);
+    int n_heavy = counted->profile.list_heavy(counted->axis, target.limit, all, slack * all.least(), heavy);
     std::int64_t n_rest = 0;
     for (int h = 0; h < n_heavy; ++h) n_rest += heavy[h].n_pos + heavy[h].n_neg;
     if (n_rest > n / 8) {
         const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, target.limit);
         counted = new (scratch.take<Counted>(1)) Counted(scratch, finer, scores, classes, n, threads);
         heavy = scratch.take<Heavy>(finer.buckets);
-        n_heavy = counted->profile.list_heavy(finer, target.limit, heavy);
+        all = counted->profile.pair_squares(finer);
+        n_heavy = counted->profile.list_heavy(finer, target.limit, all, slack * all.least(), heavy);
     }
     const Axis& axis = counted->axis;
     const std::size_t slots = axis.slots();
-    const int teams = counted->teams, tasks = counted->tasks;
+    const int teams = counted->teams;
     Line<float>* lines = scratch.take<Line<float>>(slots);
     counted->profile.draw(axis, factor, lines);
     erase(lines, heavy, n_heavy);
@@ -169,36 +161,31 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
             }
     }
     Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
-    double* parts = scratch.take<double>(tasks + n_heavy);
-    parallel(teams, teams, [&](int team) {
-        std::int32_t where[block_rows];
-        float fractions[block_rows], spare[block_rows];
-        std::int64_t* my_next = next + team * slots;
-        for (std::int64_t begin = counted->first_row(team); begin < counted->first_row(team + 1); begin = task_end(n, begin)) {
-            const std::int64_t end = task_end(n, begin);
-            double sum = 0;
-            for (std::int64_t i = begin; i < end; i += block_rows) {
+    if (grad || n_heavy)
+        parallel(teams, teams, [&](int team) {
+            std::int32_t where[block_rows];
+            float fractions[block_rows], spare[block_rows];
+            std::int64_t* my_next = next + team * slots;
+            const std::int64_t end = counted->first_row(team + 1);
+            for (std::int64_t i = counted->first_row(team); i < end; i += block_rows) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 float* out = grad ? grad + i : spare;
                 locate<false>(axis, scores + i, classes + i, count, where, fractions);
                 look_up(lines, where, fractions, count, out);
                 if (n_heavy)
-                    set_aside(out, count, [&](int k) {
-                        rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)};
-                    });
-                sum += dot_positions(positions, target.centre, scores + i, classes + i, out, count);
+                    set_aside(out, count,
+                              [&](int k) { rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)}; });
             }
-            parts[begin / task_rows] = sum;
-        }
-    });
+        });
+    double* parts = scratch.take<double>(n_heavy);
     parallel(n_rest < task_rows ? 1 : threads, n_heavy, [&](int h) {
         Row *pos = rest + begins[h], *neg = pos + heavy[h].n_pos;
-        parts[tasks + h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high, heavy[h].outside,
-                                      target, 1);
+        parts[h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high, heavy[h].outside, target,
+                              slack * all.least() / n_heavy, 1);
     });
-    double sum = 0;
-    for (int t = 0; t < tasks + n_heavy; ++t) sum += parts[t];
-    return sum / 2;
+    double squares = all.value;
+    for (int h = 0; h < n_heavy; ++h) squares += parts[h] - counted->profile.own_squares(heavy[h].bucket).value;
+    return factor / 2 * squares;
 }
 
 // Several terms over a whole batch, added up in double because they may nearly cancel. Returns false, and leaves the work
@@ -208,6 +195,12 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     constexpr int most_terms = 4;
     // With few rows in a class, some bucket of them is sure to fail.
     if (n_terms > most_terms || std::min(found.n_pos, n - found.n_pos) < 4096) return false;
+    // Far from their knots the terms cancel down to the distance of the knots, so positions must be known to much less than
+    // that; a fraction has 24 bits of a bucket, 37 of the range.
+    for (int j = 1; j < n_terms; ++j) {
+        const double range = found.max_neg - found.min_pos + std::max(terms[j].shift, terms[j - 1].shift);
+        if (range > 4096 * std::abs(terms[j].shift - terms[j - 1].shift)) return false;
+    }
     Scratch scratch;
     const Counted* axes[most_terms];
     Line<double>* lines[most_terms];
@@ -226,35 +219,34 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     for (int j = 0; j < n_terms; ++j)
         if (axes[j]->profile.exceeds(limit, 1, axes[j]->axis.buckets + 1)) return false;
 
-    const int tasks = task_count(n);
-    double* parts = scratch.take<double>(tasks);
-    parallel(threads, tasks, [&](int t) {
+    value = 0;
+    double doubt = 0;
+    for (int j = 0; j < n_terms; ++j) {
+        const Estimate squares = axes[j]->profile.pair_squares(axes[j]->axis);
+        value += scale * terms[j].b2 * squares.value;
+        doubt += scale * std::abs(terms[j].b2) * squares.doubt;
+    }
+    if (doubt > slack * std::abs(value)) return false;
+    if (!grad) return true;
+    parallel(threads, task_count(n), [&](int t) {
         std::int32_t where[block_rows];
         float fractions[block_rows];
-        double sums[block_rows], part = 0;
+        double sums[block_rows];
         const std::int64_t end = task_end(n, t * task_rows);
         for (std::int64_t i = t * task_rows; i < end; i += block_rows) {
             const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
             std::fill(sums, sums + count, 0.0);
             for (int j = 0; j < n_terms; ++j) {
-                const Axis& axis = axes[j]->axis;
-                const double width = axis.width(), origin = axis.buckets / 2 + 1;
-                locate<false>(axis, scores + i, classes + i, count, where, fractions);
+                locate<false>(axes[j]->axis, scores + i, classes + i, count, where, fractions);
                 for (int k = 0; k < count; ++k) {
                     const Line<double>& line = lines[j][where[k]];
                     const double f = fractions[k], past = f - line.m;
-                    const double g = line.c + line.d * f + line.k * (past > 0 ? past : 0);
-                    sums[k] += g;
-                    part += g * ((where[k] >> 1) - origin + f) * width;
+                    sums[k] += line.c + line.d * f + line.k * (past > 0 ? past : 0);
                 }
             }
-            if (grad)
-                for (int k = 0; k < count; ++k) grad[i + k] = static_cast<float>(sums[k]);
+            for (int k = 0; k < count; ++k) grad[i + k] = static_cast<float>(sums[k]);
         }
-        parts[t] = part;
     });
-    value = 0;
-    for (int t = 0; t < tasks; ++t) value += parts[t] / 2;
     return true;
 }
 

@@ -35,8 +35,10 @@ Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t 
                 for (int k = 0; k < lanes; ++k) add(i + k, k, weight(i + k));
             for (; i < end; ++i) add(i, 0, weight(i));
         };
-        if (weights) add_all([&](std::int64_t i) { return weights[i]; });
-        else add_all([](std::int64_t) { return 1.0; });
+        if (weights)
+            add_all([&](std::int64_t i) { return weights[i]; });
+        else
+            add_all([](std::int64_t) { return 1.0; });
         Two part{{0, 0}};
         for (int k = 0; k < lanes; ++k) part.of[0] += neg[k], part.of[1] += pos[k];
         parts[t] = part;

@@ -21,7 +21,6 @@ struct Row {
 struct Target {
     Scale positions;
     double factor;    // 2 b2 x the reduction's scale
-    double centre;    // of the positions, to keep the products of the loss small
     double limit[2];  // by class: the error a row may have
     float* grad;      // may be null
 };
@@ -37,48 +36,46 @@ void by_blocks(const Axis& axis, const Row* rows, std::int64_t n, std::uint8_t p
         const int count = static_cast<int>(std::min<std::int64_t>(block_rows, n - i));
         for (int k = 0; k < count; ++k) scores[k] = rows[i + k].score;
         locate<true>(axis, scores, classes, count, slots, fractions);
-        use(rows + i, scores, classes, slots, fractions, count);
+        use(rows + i, slots, fractions, count);
     }
 }
 
 // Exact, by sorting both lists: the last resort, and the quickest way for a handful of rows.
-inline double settle(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low,
-                     double high, const Outside& outside, const Target& target) {
-    const auto before = [](const Row& a, const Row& b) { return a.score < b.score || (a.score == b.score && a.index < b.index); };
+inline double settle(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
+                     const Outside& outside, const Target& target) {
+    const auto before = [](const Row& a, const Row& b) {
+        return a.score < b.score || (a.score == b.score && a.index < b.index);
+    };
     std::sort(pos, pos + n_pos, before);
     std::sort(neg, neg + n_neg, before);
     const auto write = [&](const Row& row, double gradient) {
         if (target.grad) target.grad[row.index] = static_cast<float>(gradient);
     };
-    double sum = 0, at = low, count = outside.pos_count, moment = outside.pos_moment;
+    double squares = 0, at = low;
+    Crowd below, above;
     for (std::int64_t i = 0, j = 0; i < n_neg; ++i) {
         const double u = target.positions.u(neg[i].score, 0);
         for (; j < n_pos && target.positions.u(pos[j].score, 1) < u; ++j) {
             const double v = target.positions.u(pos[j].score, 1);
-            moment += count * (v - at);
+            below.move(v - at, {1, 0, 0});
             at = v;
-            count += 1;
         }
-        moment += count * (u - at);
-        at = u;
-        write(neg[i], target.factor * moment);
-        sum += target.factor * moment * (u - target.centre);
+        const Crowd met = below.seen_from(u - at);
+        squares += met.second;
+        write(neg[i], target.factor * (met.first + outside.pos_moment + outside.pos_count * (u - low)));
     }
-    at = high, count = outside.neg_count, moment = outside.neg_moment;
+    at = high;
     for (std::int64_t i = n_pos - 1, j = n_neg - 1; i >= 0; --i) {
         const double u = target.positions.u(pos[i].score, 1);
         for (; j >= 0 && target.positions.u(neg[j].score, 0) > u; --j) {
             const double v = target.positions.u(neg[j].score, 0);
-            moment += count * (at - v);
+            above.move(at - v, {1, 0, 0});
             at = v;
-            count += 1;
         }
-        moment += count * (at - u);
-        at = u;
-        write(pos[i], -target.factor * moment);
-        sum -= target.factor * moment * (u - target.centre);
+        const Crowd met = above.seen_from(at - u);
+        write(pos[i], -target.factor * (met.first + outside.neg_moment + outside.neg_count * (high - u)));
     }
-    return sum;
+    return squares;
 }
 
 inline int buckets_for(double n_pos, double n_neg, double range, const double limit[2], int most) {
@@ -90,9 +87,10 @@ inline int buckets_for(double n_pos, double n_neg, double range, const double li
     return buckets;
 }
 
-// The rows of one heavy bucket between `low` and `high`; returns their sum of gradient x (position - centre).
+// The rows of one heavy bucket between `low` and `high`; returns the sum of d^2 over the pairs inside it,
+// which may be wrong by `tolerance`.
 inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
-                         const Outside& outside, const Target& target, int depth) {
+                         const Outside& outside, const Target& target, double tolerance, int depth) {
     double first = high, last = low;
     for (std::int64_t i = 0; i < n_pos; ++i) first = std::min(first, target.positions.u(pos[i].score, 1));
     for (std::int64_t i = 0; i < n_neg; ++i) last = std::max(last, target.positions.u(neg[i].score, 0));
@@ -108,19 +106,25 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
     const Outside around{outside.pos_count, outside.pos_moment + outside.pos_count * (first - low), outside.neg_count,
                          outside.neg_moment + outside.neg_count * (high - axis.end())};
     Scratch scratch;
-    std::uint64_t* words = scratch.take<std::uint64_t>(axis.slots());
+    Tallies tallies(scratch, axis, n);
     Line<float>* lines = scratch.take<Line<float>>(axis.slots());
     Heavy* heavy = scratch.take<Heavy>(buckets);
-    std::fill(words, words + axis.slots(), 0);
-    const auto count_rows = [&](const Row*, const float*, const std::uint8_t*, const std::int32_t* slots, const float* fractions,
-                                int count) { tally(slots, fractions, count, words); };
+    tallies.clear();
+    const auto count_rows = [&](const Row*, const std::int32_t* slots, const float* fractions, int count) {
+        tallies.add(slots, fractions, count);
+    };
     by_blocks(axis, pos, n_pos, 1, count_rows);
     by_blocks(axis, neg, n_neg, 0, count_rows);
+    tallies.spill();
     Profile profile(scratch, axis);
-    profile.read(axis, words);
+    if (tallies.wide)
+        profile.read(axis, tallies.wide);
+    else
+        profile.read(axis, tallies.rows);
     profile.sweep(axis, around);
     profile.draw(axis, target.factor, lines);
-    const int n_heavy = profile.list_heavy(axis, target.limit, heavy);
+    const Estimate all = profile.pair_squares(axis);
+    const int n_heavy = profile.list_heavy(axis, target.limit, all, tolerance, heavy);
     erase(lines, heavy, n_heavy);
 
     std::int64_t n_rest = 0;
@@ -131,24 +135,23 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
         n_rest += heavy[h].n_pos + heavy[h].n_neg;
     }
     Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
-    double sum = 0;
-    const auto evaluate_rows = [&](const Row* rows, const float* scores, const std::uint8_t* classes, const std::int32_t* slots,
-                                   const float* fractions, int count) {
+    const auto evaluate_rows = [&](const Row* rows, const std::int32_t* slots, const float* fractions, int count) {
         float grad[block_rows];
         look_up(lines, slots, fractions, count, grad);
         set_aside(grad, count, [&](int i) { rest[next[slots[i]]++] = rows[i]; });
-        sum += dot_positions(target.positions, target.centre, scores, classes, grad, count);
         if (target.grad)
             for (int i = 0; i < count; ++i) target.grad[rows[i].index] = grad[i];
     };
     by_blocks(axis, pos, n_pos, 1, evaluate_rows);
     by_blocks(axis, neg, n_neg, 0, evaluate_rows);
+    double squares = all.value;
     for (int h = 0; h < n_heavy; ++h) {
-        sum += solve_rows(rest, heavy[h].n_pos, rest + heavy[h].n_pos, heavy[h].n_neg, heavy[h].low, heavy[h].high,
-                          heavy[h].outside, target, depth + 1);
+        squares -= profile.own_squares(heavy[h].bucket).value;
+        squares += solve_rows(rest, heavy[h].n_pos, rest + heavy[h].n_pos, heavy[h].n_neg, heavy[h].low, heavy[h].high,
+                              heavy[h].outside, target, tolerance / n_heavy, depth + 1);
         rest += heavy[h].n_pos + heavy[h].n_neg;
     }
-    return sum;
+    return squares;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

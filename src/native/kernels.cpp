@@ -14,7 +14,7 @@ namespace everypair::EVERYPAIR_ISA {
 namespace {
 
 // Threads cost more than they give below this many rows.
-constexpr std::int64_t threaded_rows = 1 << 17;
+constexpr std::int64_t threaded_rows = 1 << 16;
 // Below this many rows the buckets' own cost outweighs a sort.
 constexpr std::int64_t certified_rows = 3000;
 
@@ -56,7 +56,8 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                 return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                       question.threads);
             double value;
-            if (certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads, value))
+            if (certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
+                                value))
                 return value;
         }
     }

@@ -6,9 +6,10 @@
 //
 //     M0 = sum of w,    M1 = sum of w d = T_r + M0 d_r,    M2 = sum of w d^2 = Q_r + 2 d_r T_r + M0 d_r^2,
 //
-// where z_r is the last source below x, d_r = x - z_r, and T_r, Q_r are the sums of w (z_r - z) and w (z_r - z)^2. T and Q are built from the
-// gaps between neighbours, every addend positive: no offset and no spread can cancel digits. The sources' own derivatives come
-// from the queries: each leaves its slope 2 b2 w and its value at the last source below it, and one sweep downwards adds them up.
+// where z_r is the last source below x, d_r = x - z_r, and T_r, Q_r are the sums of w (z_r - z) and w (z_r - z)^2. T and Q are
+// built from the gaps between neighbours, every addend positive: no offset and no spread can cancel digits. The sources' own
+// derivatives come from the queries: each leaves its slope 2 b2 w and its value at the last source below it, and one sweep
+// downwards adds them up.
 //
 #pragma once
 
@@ -32,7 +33,7 @@ struct Anchor {
 
 template <class S, class Acc>
 class Lookup {
-public:
+  public:
     Lookup(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
            std::int64_t begin, std::int64_t n, const Survey& found, double scale)
         : question_(question), n_(n), scale_(scale) {
@@ -78,7 +79,7 @@ public:
         return value * scale_;
     }
 
-private:
+  private:
     static constexpr int block = 256;
 
     void sum_sources(const Sources<S>& sources) {
@@ -112,7 +113,9 @@ private:
                 rows[count] = static_cast<std::uint32_t>(r);
                 count += classes_[r] != source_class_;
             }
-            if (count) total += weights_ ? answer_block<true>(sources, rows, count, lane) : answer_block<false>(sources, rows, count, lane);
+            if (count)
+                total +=
+                    weights_ ? answer_block<true>(sources, rows, count, lane) : answer_block<false>(sources, rows, count, lane);
         }
         return total;
     }
@@ -210,7 +213,7 @@ private:
     double *masses_, *spins_, *left_spins_;
 };
 
-// Weight of the pairs in the right order, ties counting half. 
+// Weight of the pairs in the right order, ties counting half.
 template <class S>
 double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::int64_t begin, std::int64_t n,
                          const Survey& found, int threads) {

@@ -12,10 +12,10 @@ namespace nb = nanobind;
 
 namespace everypair {
 
-#define EVERYPAIR_DECLARE(isa)                                              \
-    namespace isa {                                                         \
-    Answer evaluate(const Batch&, const Question&, const Outputs&);         \
-    Answer concordance(const Batch&, int threads);                          \
+#define EVERYPAIR_DECLARE(isa)                                      \
+    namespace isa {                                                 \
+    Answer evaluate(const Batch&, const Question&, const Outputs&); \
+    Answer concordance(const Batch&, int threads);                  \
     }
 EVERYPAIR_DECLARE(baseline)
 #if defined(EVERYPAIR_X86_DISPATCH)
@@ -37,8 +37,8 @@ std::vector<Kernels> available() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
         here.push_back({"avx2", avx2::evaluate, avx2::concordance});
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512bw"))
             here.push_back({"avx512", avx512::evaluate, avx512::concordance});
     }
 #endif
@@ -49,7 +49,7 @@ Kernels chosen = available().back();
 
 // A C-contiguous one-dimensional buffer, or none.
 class Array {
-public:
+  public:
     Array(nb::handle object, bool writable) {
         if (object.is_none()) return;
         if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
@@ -86,7 +86,7 @@ public:
         return *this;
     }
 
-private:
+  private:
     Py_buffer view_{};
     bool held_ = false;
 };
@@ -94,7 +94,8 @@ private:
 Batch batch_of(const Array& scores, const Array& labels, const Array& weights, const Array& vector, const Array& offsets) {
     const std::int64_t n = scores.size();
     if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("between 1 and 2^32 - 1 rows, please");
-    if (scores.dtype() != Dtype::f32 && scores.dtype() != Dtype::f64) throw std::invalid_argument("scores must be float32 or float64");
+    if (scores.dtype() != Dtype::f32 && scores.dtype() != Dtype::f64)
+        throw std::invalid_argument("scores must be float32 or float64");
     const Batch batch{scores.data(),
                       scores.dtype(),
                       labels.must(n, labels.dtype()).data(),

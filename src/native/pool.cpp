@@ -26,7 +26,7 @@ inline void pause() {
 }
 
 class Pool {
-public:
+  public:
     // False when another caller is using the pool.
     bool run(int threads, int count, void (*task)(void*, int), void* context) {
         std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
@@ -57,7 +57,7 @@ public:
         return true;
     }
 
-private:
+  private:
     void drain() {
         for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) task_(context_, i);
     }

@@ -19,7 +19,7 @@ void parallel(int threads, int count, F&& body) {
 
 // A stack of scratch arrays, given back together. The memory stays with the thread for its next call.
 class Scratch {
-public:
+  public:
     Scratch();
     ~Scratch();
     Scratch(const Scratch&) = delete;
@@ -30,9 +30,9 @@ public:
         return static_cast<T*>(bytes(count * sizeof(T)));
     }
 
-private:
+  private:
     void* bytes(std::size_t size);  // 64-byte aligned, not zeroed
-    std::size_t used_, extra_;  // how full the thread's memory was before
+    std::size_t used_, extra_;      // how full the thread's memory was before
 };
 
 }  // namespace everypair

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "axis.hpp"
+#include "crowd.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -30,33 +32,35 @@ struct Heavy {
     Outside outside;
 };
 
+// A number, and how wrong it may be.
+struct Estimate {
+    double value, doubt;
+
+    double least() const { return value > doubt ? value - doubt : 0; }
+};
+
 // What is known of each bucket, by class of its rows.
 struct Profile {
     double* widths;
-    double *rows[2], *fractions[2];  // number of rows, sum of their fractions
-    double *others[2], *moment[2];   // of the opposite class, beyond the bucket: below its left edge (class 0), above its right (1)
-    double total;                    // sum of d over the pairs of different buckets
+    double *rows[2], *fractions[2], *squares[2];  // number of rows, sums of their fractions and of the squares of these
+    double *others[2],
+        *moment[2];  // of the opposite class, beyond the bucket: below its left edge (class 0), above its right (1)
+    double total;    // sum of d over the pairs of different buckets
 
     Profile(Scratch& scratch, const Axis& axis) : widths(scratch.take<double>(axis.buckets + 2)) {
         measure(axis, widths);
-        for (double** array : {rows, fractions, others, moment})
+        for (double** array : {rows, fractions, squares, others, moment})
             for (int side = 0; side < 2; ++side) array[side] = scratch.take<double>(axis.buckets + 2);
     }
 
-    void read(const Axis& axis, const std::uint64_t* words) {
+    template <class AnyTally>
+    void read(const Axis& axis, const AnyTally* tallies) {
         for (int b = 0; b < axis.buckets + 2; ++b)
             for (int side = 0; side < 2; ++side) {
-                const std::int64_t word = static_cast<std::int64_t>(words[2 * b + side]);
-                rows[side][b] = static_cast<double>(word >> 44);
-                fractions[side][b] = static_cast<double>(word & (one_row - 1)) * 0x1p-24;
-            }
-    }
-
-    void read(const Axis& axis, const std::uint64_t* counts, const std::uint64_t* sums) {
-        for (int b = 0; b < axis.buckets + 2; ++b)
-            for (int side = 0; side < 2; ++side) {
-                rows[side][b] = static_cast<double>(counts[2 * b + side]);
-                fractions[side][b] = static_cast<double>(sums[2 * b + side]) * 0x1p-24;
+                const AnyTally tally = tallies[2 * b + side];
+                rows[side][b] = tally.rows();
+                fractions[side][b] = tally.fractions();
+                squares[side][b] = tally.squares();
             }
     }
 
@@ -77,6 +81,34 @@ struct Profile {
         }
         total = 0;
         for (int b = 0; b < n; ++b) total += rows[0][b] * moment[0][b] + others[0][b] * fractions[0][b] * widths[b];
+    }
+
+    // The pairs inside a bucket: half of all their squares, or all or nothing where one class lies above the other. Between
+    // nothing and all of what is not explained by the distance of the classes' means, it cannot be wrong by more than half of
+    // `all`.
+    Estimate own_squares(int b) const {
+        const double n_neg = rows[0][b], n_pos = rows[1][b], f_neg = fractions[0][b], f_pos = fractions[1][b];
+        const double all = n_pos * squares[0][b] + n_neg * squares[1][b] - 2 * f_neg * f_pos;
+        const double apart = n_pos * f_neg - n_neg * f_pos, pairs = n_pos * n_neg, half = 0.5 * widths[b] * widths[b];
+        if (!(pairs > 0)) return {0, 0};
+        // Two single rows, or two clusters of ties, leave no doubt but the rounding of `all`.
+        const double known = apart * apart / pairs, unknown = pairs > 1 ? all - known : 0;
+        return {half * (all + apart * std::abs(apart) / pairs), half * (unknown > 0x1p-20 * all ? unknown + known : 0)};
+    }
+
+    // The sum of d^2 over all pairs of rows on this axis: those of different buckets exactly, as a sum of positive numbers.
+    Estimate pair_squares(const Axis& axis) const {
+        Crowd below;
+        Estimate sum{0, 0};
+        for (int b = 0; b < axis.buckets + 2; ++b) {
+            const double w = widths[b], n_pos = rows[1][b], f_pos = fractions[1][b];
+            const Estimate own = own_squares(b);
+            sum.value += own.value + rows[0][b] * below.second +
+                         w * (2 * below.first * fractions[0][b] + w * below.count * squares[0][b]);
+            sum.doubt += own.doubt;
+            below.move(w, {n_pos, w * (n_pos - f_pos), w * w * (n_pos - 2 * f_pos + squares[1][b])});
+        }
+        return sum;
     }
 
     // By class: rows that can meet any other, and the greatest sum of d that one of them meets.
@@ -110,8 +142,9 @@ struct Profile {
         }
     }
 
-    // Does the error of some row in buckets from .. to - 1 exceed the limit of its class? It is own m (1 - m) / 2 widths at most,
-    // with own m the sum of fractions; nothing where there is a single other row. Neither divisions nor branches: this vectorises.
+    // Does the error of some row in buckets from .. to - 1 exceed the limit of its class? It is own m (1 - m) / 2 widths at
+    // most, with own m the sum of fractions; nothing where there is a single other row. Neither divisions nor branches: this
+    // vectorises.
     bool exceeds(const double limit[2], int from, int to) const {
         int bad = 0;
         for (int side = 0; side < 2; ++side) {
@@ -123,18 +156,28 @@ struct Profile {
         return bad;
     }
 
-    // Lists the buckets that are not certified.
-    int list_heavy(const Axis& axis, const double limit[2], Heavy* heavy) const {
+    // Lists the buckets that are not certified: rows whose error may exceed the limit of their class, or pairs whose squares
+    // are too doubtful, where all doubts together exceed what the loss may be wrong by.
+    int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, double tolerance, Heavy* heavy) const {
         constexpr int few = 32;
-        double low = axis.start;
+        double low = axis.start, doubtful = std::numeric_limits<double>::infinity();
+        if (all.doubt > tolerance) {
+            int n_doubts = 0;
+            for (int b = 1; b <= axis.buckets; ++b) n_doubts += own_squares(b).doubt > 0;
+            doubtful = tolerance / n_doubts;
+        }
         int found = 0;
         for (int from = 1; from <= axis.buckets; from += few) {
             const int to = std::min(from + few, axis.buckets + 1);
-            const bool some = exceeds(limit, from, to);
+            const bool some = all.doubt > tolerance || exceeds(limit, from, to);
             for (int b = from; b < to; ++b) {
-                if (some && exceeds(limit, b, b + 1))
-                    heavy[found++] = {b, static_cast<std::int64_t>(rows[1][b]), static_cast<std::int64_t>(rows[0][b]), low,
-                                      low + widths[b], {others[0][b], moment[0][b], others[1][b], moment[1][b]}};
+                if (some && (exceeds(limit, b, b + 1) || own_squares(b).doubt > doubtful))
+                    heavy[found++] = {b,
+                                      static_cast<std::int64_t>(rows[1][b]),
+                                      static_cast<std::int64_t>(rows[0][b]),
+                                      low,
+                                      low + widths[b],
+                                      {others[0][b], moment[0][b], others[1][b], moment[1][b]}};
                 low += widths[b];
             }
         }
@@ -172,8 +215,8 @@ inline void look_up(const Line<float>* lines, const std::int32_t* slots, const f
     }
 }
 
-// Calls `use` for each row of a block without a gradient, which is set to 0. They are listed first, without branches: which rows
-// these are is not to be guessed.
+// Calls `use` for each row of a block without a gradient, which is set to 0. They are listed first, without branches: which
+// rows these are is not to be guessed.
 template <class Use>
 void set_aside(float* grad, int count, Use&& use) {
     constexpr int few = 32;
@@ -191,23 +234,6 @@ void set_aside(float* grad, int count, Use&& use) {
         }
         for (int k = 0; k < listed; ++k) use(list[k]);
     }
-}
-
-// Sum of gradient x (position - centre) over a block. Explicit lanes fix the order of the additions.
-inline double dot_positions(const Scale& positions, double centre, const float* scores, const std::uint8_t* classes,
-                            const float* grad, int count) {
-    constexpr int lanes = 8;
-    double sums[lanes] = {}, at[block_rows];
-    const double origin = positions.origin, of_pos = -centre, of_neg = positions.shift - centre;
-#pragma omp simd
-    for (int i = 0; i < count; ++i) at[i] = (static_cast<double>(scores[i]) - origin) + (classes[i] ? of_pos : of_neg);
-    int i = 0;
-    for (; i + lanes <= count; i += lanes)
-        for (int k = 0; k < lanes; ++k) sums[k] += static_cast<double>(grad[i + k]) * at[i + k];
-    for (; i < count; ++i) sums[0] += static_cast<double>(grad[i]) * at[i];
-    double sum = 0;
-    for (int k = 0; k < lanes; ++k) sum += sums[k];
-    return sum;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -1,8 +1,8 @@
 // The rows of the smaller class in order, and a table that finds the place of any score among them.
 //
-// Keys are scores, negated where the order is to be mirrored. A linear map of the keys onto buckets, two a source, sorts them, and
-// the same map finds a query's bucket. A crowded bucket is sorted by comparison and searched by halving, so that no input takes
-// more than O(n log n).
+// Keys are scores, negated where the order is to be mirrored. A linear map of the keys onto buckets, two a source, sorts them,
+// and the same map finds a query's bucket. A crowded bucket is sorted by comparison and searched by halving, so that no input
+// takes more than O(n log n).
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Keyed {
 
 template <class S>
 class Sources {
-public:
+  public:
     // The n_sources rows of class `side`, mirrored if sign is -1.
     Sources(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n_all, std::int64_t n_sources,
             std::uint8_t side, double sign, int threads)
@@ -90,8 +90,10 @@ public:
         std::int64_t low = from + 4, high = starts_[b + 1] > low ? starts_[b + 1] : low;
         while (low < high) {
             const std::int64_t middle = (low + high) / 2;
-            if (distance(middle, query, shift) > 0) low = middle + 1;
-            else high = middle;
+            if (distance(middle, query, shift) > 0)
+                low = middle + 1;
+            else
+                high = middle;
         }
         return low;
     }
@@ -99,7 +101,7 @@ public:
     std::int64_t n;
     std::uint32_t* rows;
 
-private:
+  private:
     void sort_buckets(Keyed<S>* sorted, std::int64_t from, std::int64_t to) const {
         for (std::int64_t b = from; b < to; ++b) {
             Keyed<S>*first = sorted + starts_[b], *last = sorted + starts_[b + 1];

@@ -12,7 +12,7 @@
 namespace everypair::EVERYPAIR_ISA {
 
 // Rows are cut into tasks of this many, whatever the number of threads: sums then have one order.
-constexpr std::int64_t task_rows = 1 << 16;
+constexpr std::int64_t task_rows = 1 << 14;
 
 inline int task_count(std::int64_t n) { return static_cast<int>((n + task_rows - 1) / task_rows); }
 inline std::int64_t task_end(std::int64_t n, std::int64_t begin) { return n - begin < task_rows ? n : begin + task_rows; }
@@ -49,7 +49,8 @@ bool is_label(L y) {
 template <class S, class L>
 Survey survey_rows(const S* scores, const L* labels, const double* weights, std::uint8_t* classes, std::int64_t n) {
     constexpr int block = 512;
-    using Flags = std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::uint32_t, std::uint64_t>>;
+    using Flags =
+        std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::uint32_t, std::uint64_t>>;
     const S inf = std::numeric_limits<S>::infinity();
     S least = inf, most = -inf, zeros = 0;
     Flags odd = 0, zero = 0, minus = 0;

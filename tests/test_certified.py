@@ -1,0 +1,144 @@
+"""The compiled kernel's large-n plans against its exact float64 plan, on inputs that hunt their bounds.
+
+The exact plan is held to the double sum by the laws; here it is the yardstick, because the double sum
+would take minutes at these sizes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import everypair as ep
+from everypair import _moments
+
+from .tolerances import assert_close
+
+native = pytest.importorskip("everypair._native", reason="the compiled kernel is not built")
+
+MARGINS = (0.0, 1e-6, 1e-3, 0.1, 1.0, 10.0, 1e4)
+
+
+def clusters(seed):
+    """Scores in clusters of many widths, with heavy tails, ties, offsets and few positives."""
+    rng = np.random.default_rng(seed)
+    n = int(10 ** rng.uniform(3.5, 5.0))
+    k = rng.integers(1, 6)
+    which = rng.choice(k, n, p=rng.dirichlet(np.full(k, rng.choice([0.2, 1, 5]))))
+    centres = rng.normal(size=k) * rng.choice([1e-3, 1, 10, 1e3, 1e6])
+    widths = 10 ** rng.uniform(-8, 2, k) * rng.choice([0, 1, 1, 1], k)
+    shapes = (
+        lambda: rng.normal(size=n),
+        lambda: rng.standard_cauchy(n),
+        lambda: rng.uniform(-1, 1, n),
+        lambda: rng.choice([-1, 1], n) * 10 ** rng.uniform(-12, 3, n),
+    )
+    scores = centres[which] + widths[which] * shapes[rng.integers(4)]()
+    if rng.random() < 0.2:
+        scores = np.round(scores * rng.choice([1, 10, 100])) / 100
+    if rng.random() < 0.2:
+        scores = 1 / (1 + np.exp(-np.clip(scores * 20, -700, 700)))
+    labels = rng.random(n) < 10 ** rng.uniform(-3.3, -0.3)
+    if rng.random() < 0.5:
+        labels = ~labels
+    scores = scores + labels * rng.choice([0, 0, 1, -1, 8])
+    labels[:2] = True, False
+    offset = rng.choice([0, 0, 0, 1, 1e3, 1e6, -1e6])
+    return (scores + offset).astype(np.float32), labels
+
+
+def assert_equals_exact_plan(scores, labels, **knobs):
+    with _moments.backend("native"):
+        loss, grad = ep.pair_loss_and_grad(scores, labels, **knobs)
+        exact_loss, exact_grad = ep.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)
+    assert_close(grad, exact_grad, np.float32)
+    assert_close(loss, exact_loss, np.float32)
+
+
+@given(seed=st.integers(0, 2**40), margin=st.sampled_from(MARGINS))
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "huber_hinge"])
+def test_bounds_hold_on_clusters(surrogate, seed, margin):
+    assert_equals_exact_plan(*clusters(seed), margin=margin, surrogate=surrogate)
+
+
+# Found by running the search above for minutes.
+@pytest.mark.parametrize(
+    ("seed", "margin"),
+    [(538237826265, 0.0), (967160229709, 0.0), (663966950124, 1e-6), (16974579401, 0.0)],
+)
+def test_loss_inside_one_bucket(seed, margin):
+    assert_equals_exact_plan(*clusters(seed), margin=margin)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ties_at_a_large_offset(seed):
+    rng = np.random.default_rng(seed)
+    scores = (rng.normal(size=4500) * 0.01 - 1e6).astype(np.float32)
+    assert_equals_exact_plan(scores, rng.random(4500) < 0.3, margin=0.0)
+
+
+@pytest.mark.parametrize("n", [1_100_000, 2_300_000])
+def test_more_rows_than_one_table_of_counts_holds(n):
+    rng = np.random.default_rng(n)
+    labels = rng.random(n) < 0.3
+    for scores in (rng.normal(size=n), rng.integers(0, 3, n), rng.standard_cauchy(n)):
+        assert_equals_exact_plan((scores + labels).astype(np.float32), labels)
+
+
+@pytest.fixture
+def default_isa():
+    yield
+    native.use_isa(native.isas()[-1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("surrogate", ep.surrogates.names())
+def test_every_instruction_set_agrees(default_isa, surrogate, dtype):
+    rng = np.random.default_rng(5)
+    labels = rng.random(20_000) < 0.1
+    weights = rng.random(20_000)
+    scores = (rng.standard_cauchy(20_000) + labels).astype(dtype)
+    answers = []
+    for isa in native.isas():
+        native.use_isa(isa)
+        assert native.isa() == isa
+        with _moments.backend("native"):
+            answers.append(
+                [
+                    *ep.pair_loss_and_grad(scores, labels, surrogate=surrogate),
+                    *ep.pair_derivatives(scores, labels, surrogate=surrogate, weights=weights),
+                    ep.pair_hvp(scores, labels, np.cos(scores), surrogate=surrogate),
+                    ep.auc(scores, labels),
+                ]
+            )
+    for other in answers[1:]:
+        for got, expected in zip(other, answers[0], strict=True):
+            assert_close(got, expected, np.float64 if np.ndim(got) == 0 else dtype)
+
+
+def test_unknown_instruction_set():
+    with pytest.raises(ValueError, match="cannot run sse9"):
+        native.use_isa("sse9")
+
+
+def test_far_weightless_row_costs_no_digits():
+    rng = np.random.default_rng(2)
+    scores = np.append(rng.normal(size=49) * 1e-3, -1e6)
+    labels = np.append(rng.random(49) < 0.5, True)
+    for weight in (0.0, 1e-12):
+        weights = np.append(np.ones(49), weight)
+        knobs = {"margin": 0.0, "weights": weights}
+        expected = ep.naive.pair_loss_and_grad(scores, labels, **knobs)
+        with _moments.backend("native"):
+            loss, grad = ep.pair_loss_and_grad(scores, labels, **knobs)
+        assert_close(loss, expected[0], np.float64)
+        assert_close(grad, expected[1], np.float64)
+
+
+def test_no_negative_zeros():
+    with _moments.backend("native"):
+        for surrogate in ep.surrogates.names():
+            _, grad = ep.pair_loss_and_grad([5.0, 2.0, 0.0, -1.0], [1, 1, 0, 0], surrogate=surrogate)
+            assert not np.signbit(grad[grad == 0]).any()
