@@ -4,7 +4,7 @@ A block is fenced with ```python. A ```text block right after it is what it prin
 whatever may differ between machines. A block that begins with ``# needs: package`` is left out
 where that package is missing.
 
-    python docs/run_page.py docs/torch/tutorial.md --to docs/torch    # draws the page's figures again
+    python docs/run_page.py docs/torch/tutorial.md --to docs/torch    # draws its figures again
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 
 __all__ = ["blocks", "run"]
 
-_FENCED = re.compile(r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(
+    r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
 _NEEDS = re.compile(r"# needs: (\w+)")
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

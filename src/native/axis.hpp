@@ -86,27 +86,32 @@ void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, 
     }
 }
 
-// Of the rows of one slot: their number (20 bits) above the sum of their fractions (of 24 bits), and the sum of the squares of
-// the fractions (of 40 bits). Integers: their sums do not depend on any order.
+// Of the rows of one slot: their number (20 bits) above the sum of their fractions (of 24 bits). Integers: their sums do not
+// depend on any order.
 struct Tally {
-    std::uint64_t packed, packed_squares;
+    std::uint64_t packed;
 
     double rows() const { return static_cast<double>(static_cast<std::int64_t>(packed >> 44)); }
     double fractions() const { return static_cast<double>(static_cast<std::int64_t>(packed << 20 >> 20)) * 0x1p-24; }
-    double squares() const { return static_cast<double>(static_cast<std::int64_t>(packed_squares)) * 0x1p-40; }
-    void add(const Tally& other) { packed += other.packed, packed_squares += other.packed_squares; }
+    void add(const Tally& other) { packed += other.packed; }
 };
 constexpr std::int64_t tally_rows = 1 << 20;  // more would overflow
 
 // The same for any number of rows.
 struct WideTally {
     std::uint64_t n, sum;
-    unsigned __int128 sum_of_squares;
 
     double rows() const { return static_cast<double>(n); }
     double fractions() const { return static_cast<double>(sum) * 0x1p-24; }
-    double squares() const { return static_cast<double>(sum_of_squares) * 0x1p-40; }
-    void add(const WideTally& other) { n += other.n, sum += other.sum, sum_of_squares += other.sum_of_squares; }
+    void add(const WideTally& other) { n += other.n, sum += other.sum; }
+};
+
+// And the sum of the squares of the fractions, where it is needed.
+struct Squares {
+    std::uint64_t sum;
+
+    double squares() const { return static_cast<double>(sum) * 0x1p-24; }
+    void add(const Squares& other) { sum += other.sum; }
 };
 
 // The tallies of an axis, by slot.
@@ -118,48 +123,59 @@ class Tallies {
     }
 
     void clear() {
-        std::fill(rows, rows + slots_, Tally{0, 0});
-        if (wide) std::fill(wide, wide + slots_, WideTally{0, 0, 0});
+        std::fill(rows, rows + slots_, Tally{0});
+        if (wide) std::fill(wide, wide + slots_, WideTally{0, 0});
         pending_ = 0;
     }
 
     void add(const std::int32_t* slots, const float* fractions, int count) {
         if (wide && pending_ + count >= tally_rows) spill();
         pending_ += count;
-        typedef std::uint64_t Two __attribute__((vector_size(16)));
-        alignas(64) std::uint64_t adding[2 * block_rows];
+        std::int32_t fixed[block_rows];
 #pragma omp simd
-        for (int i = 0; i < count; ++i) {
-            const float f = fractions[i] > 0 ? fractions[i] : 0;
-            const std::int64_t fixed = static_cast<std::int32_t>((f < 1 ? f : 1 - 0x1p-24f) * 0x1p24f);
-            adding[2 * i] = (std::uint64_t{1} << 44) + static_cast<std::uint64_t>(fixed);
-            adding[2 * i + 1] = static_cast<std::uint64_t>(fixed * fixed) >> 8;
-        }
-        Two* table = reinterpret_cast<Two*>(rows);
-        for (int i = 0; i < count; ++i) table[slots[i]] += reinterpret_cast<const Two*>(adding)[i];
+        for (int i = 0; i < count; ++i) fixed[i] = static_cast<std::int32_t>(proper(fractions[i]) * 0x1p24f);
+        for (int i = 0; i < count; ++i)
+            rows[slots[i]].packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]);
     }
 
     // To be called before `wide` is read.
     void spill() {
         for (std::size_t slot = 0; wide && slot < slots_; ++slot) {
-            const Tally tally = rows[slot];
-            wide[slot].add({tally.packed >> 44, tally.packed << 20 >> 20, tally.packed_squares});
-            rows[slot] = {0, 0};
+            wide[slot].add({rows[slot].packed >> 44, rows[slot].packed << 20 >> 20});
+            rows[slot] = {0};
         }
         pending_ = 0;
     }
+
+    void add_squares(const std::int32_t* slots, const float* fractions, int count) {
+        std::int32_t fixed[block_rows];
+#pragma omp simd
+        for (int i = 0; i < count; ++i)
+            fixed[i] = static_cast<std::int32_t>(proper(fractions[i]) * proper(fractions[i]) * 0x1p24f);
+        for (int i = 0; i < count; ++i) squares[slots[i]].sum += static_cast<std::uint32_t>(fixed[i]);
+    }
+
+    void take_squares(Scratch& scratch) { squares = scratch.take<Squares>(slots_); }
+    void clear_squares() { std::fill(squares, squares + slots_, Squares{0}); }
 
     std::int64_t count(std::size_t slot) const {
         return static_cast<std::int64_t>(wide ? wide[slot].n : rows[slot].packed >> 44);
     }
 
   private:
+    // Rows outside an open axis have fractions outside [0, 1).
+    static float proper(float fraction) {
+        const float f = fraction > 0 ? fraction : 0;
+        return f < 1 ? f : 1 - 0x1p-24f;
+    }
+
     std::size_t slots_;
     std::int64_t pending_ = 0;
 
   public:
     Tally* rows;
-    WideTally* wide = nullptr;  // if there, holds everything after a spill
+    WideTally* wide = nullptr;   // if there, holds everything after a spill
+    Squares* squares = nullptr;  // if asked for
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

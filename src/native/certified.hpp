@@ -27,8 +27,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <new>
-#include <type_traits>
 
 #include "heavy.hpp"
 #include "pool.hpp"
@@ -37,43 +37,38 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-constexpr double slack = 0x1p-21;
+// Relative errors: of a gradient, and of the loss for its pairs of one bucket.
+constexpr double slack = 0x1p-21, own_slack = 0x1p-22;
 
 // Pass 1 over a whole batch: the counts of an axis, and its profile.
 class Counted {
   public:
     Counted(Scratch& scratch, const Axis& over, const float* scores, const std::uint8_t* classes, std::int64_t n, int threads)
-        : axis(over), profile(scratch, axis), tasks(task_count(n)), teams(std::max(1, std::min(threads, tasks))), n_(n) {
+        : axis(over),
+          profile(scratch, axis),
+          tasks(task_count(n)),
+          teams(std::max(1, std::min(threads, tasks))),
+          scores_(scores),
+          classes_(classes),
+          n_(n) {
         tallies_ = scratch.take<Tallies>(teams);
         for (int team = 0; team < teams; ++team) new (tallies_ + team) Tallies(scratch, axis, n);
-        parallel(teams, teams, [&](int team) {
-            Tallies& mine = tallies_[team];
-            mine.clear();
-            std::int32_t where[block_rows];
-            float fractions[block_rows];
-            const std::int64_t end = first_row(team + 1);
-            for (std::int64_t i = first_row(team); i < end; i += block_rows) {
-                const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-                locate<false>(axis, scores + i, classes + i, count, where, fractions);
-                mine.add(where, fractions, count);
-            }
-            mine.spill();
-        });
-        const auto read = [&](auto&& of_team) {
-            auto* all = of_team(tallies_[0]);
-            if (teams > 1) {
-                all = scratch.take<std::remove_pointer_t<decltype(all)>>(axis.slots());
-                std::copy(of_team(tallies_[0]), of_team(tallies_[0]) + axis.slots(), all);
-                for (int team = 1; team < teams; ++team)
-                    for (std::size_t slot = 0; slot < axis.slots(); ++slot) all[slot].add(of_team(tallies_[team])[slot]);
-            }
-            profile.read(axis, all);
-        };
+        // Unequal widths would not let the look-up learn the squares of the fractions.
+        count_rows(scratch, axis.is_split);
         if (n < tally_rows)
-            read([](const Tallies& tallies) { return tallies.rows; });
+            profile.read(axis, merged(scratch, &Tallies::rows));
         else
-            read([](const Tallies& tallies) { return tallies.wide; });
+            profile.read(axis, merged(scratch, &Tallies::wide));
         profile.sweep(axis, {});
+    }
+
+    // The sum of d^2 over all pairs; where buckets are equal, without the part that `look_up` returns.
+    Estimate pair_squares(Scratch& scratch) {
+        if (axis.is_split)
+            profile.read_squares(axis, merged(scratch, &Tallies::squares));
+        else
+            profile.guess_squares(axis);
+        return profile.pair_squares(axis, axis.is_split);
     }
 
     // Each team of one thread has counts of its own and a fixed stretch of tasks.
@@ -85,6 +80,38 @@ class Counted {
     const int tasks, teams;
 
   private:
+    void count_rows(Scratch& scratch, bool squares) {
+        for (int team = 0; squares && team < teams; ++team) tallies_[team].take_squares(scratch);
+        parallel(teams, teams, [&](int team) {
+            Tallies& mine = tallies_[team];
+            mine.clear();
+            if (squares) mine.clear_squares();
+            std::int32_t where[block_rows];
+            float fractions[block_rows];
+            const std::int64_t end = first_row(team + 1);
+            for (std::int64_t i = first_row(team); i < end; i += block_rows) {
+                const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
+                locate<false>(axis, scores_ + i, classes_ + i, count, where, fractions);
+                mine.add(where, fractions, count);
+                if (squares) mine.add_squares(where, fractions, count);
+            }
+            mine.spill();
+        });
+    }
+
+    // One table of all teams.
+    template <class T>
+    const T* merged(Scratch& scratch, T* Tallies::* table) const {
+        if (teams == 1) return tallies_[0].*table;
+        T* all = scratch.take<T>(axis.slots());
+        std::copy(tallies_[0].*table, tallies_[0].*table + axis.slots(), all);
+        for (int team = 1; team < teams; ++team)
+            for (std::size_t slot = 0; slot < axis.slots(); ++slot) all[slot].add((tallies_[team].*table)[slot]);
+        return all;
+    }
+
+    const float* scores_;
+    const std::uint8_t* classes_;
     std::int64_t n_;
     Tallies* tallies_;
 };
@@ -121,7 +148,7 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     Scratch scratch;
     const double range = found.max_neg - found.min_pos + shift;
     const Scale positions{found.min_pos, shift};
-    const Counted* counted = new (scratch.take<Counted>(1))
+    Counted* counted = new (scratch.take<Counted>(1))
         Counted(scratch, axis_over(positions, 0, range, n < 30000 ? 2048 : 4096), scores, classes, n, threads);
     const auto limit = [&](int side) {
         const Profile& profile = counted->profile;
@@ -129,23 +156,25 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     };
     const Target target{positions, factor, {limit(0), limit(1)}, grad};
     Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
-    Estimate all = counted->profile.pair_squares(counted->axis);
-    int n_heavy = counted->profile.list_heavy(counted->axis, target.limit, all, slack * all.least(), heavy);
+    const double any = std::numeric_limits<double>::infinity();
+    int n_heavy = counted->profile.list_heavy(counted->axis, target.limit, {0, 0}, any, heavy);
     std::int64_t n_rest = 0;
     for (int h = 0; h < n_heavy; ++h) n_rest += heavy[h].n_pos + heavy[h].n_neg;
     if (n_rest > n / 8) {
         const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, target.limit);
         counted = new (scratch.take<Counted>(1)) Counted(scratch, finer, scores, classes, n, threads);
         heavy = scratch.take<Heavy>(finer.buckets);
-        all = counted->profile.pair_squares(finer);
-        n_heavy = counted->profile.list_heavy(finer, target.limit, all, slack * all.least(), heavy);
     }
+    const Estimate all = counted->pair_squares(scratch);
+    const double tolerance = own_slack * all.least();
+    if (counted->axis.is_split || all.doubt > tolerance)
+        n_heavy = counted->profile.list_heavy(counted->axis, target.limit, all, tolerance, heavy);
     const Axis& axis = counted->axis;
     const std::size_t slots = axis.slots();
     const int teams = counted->teams;
     Line<float>* lines = scratch.take<Line<float>>(slots);
     counted->profile.draw(axis, factor, lines);
-    erase(lines, heavy, n_heavy);
+    erase(lines, heavy, n_heavy, factor);
 
     // Where each team puts its rows of the heavy buckets: in the order of the rows, whatever the number of teams.
     std::int64_t* next = scratch.take<std::int64_t>(n_heavy ? slots * teams : 0);
@@ -161,30 +190,35 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
             }
     }
     Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
-    if (grad || n_heavy)
-        parallel(teams, teams, [&](int team) {
-            std::int32_t where[block_rows];
-            float fractions[block_rows], spare[block_rows];
-            std::int64_t* my_next = next + team * slots;
-            const std::int64_t end = counted->first_row(team + 1);
-            for (std::int64_t i = counted->first_row(team); i < end; i += block_rows) {
+    double* parts = scratch.take<double>(counted->tasks + n_heavy);
+    parallel(teams, teams, [&](int team) {
+        std::int32_t where[block_rows];
+        float fractions[block_rows], spare[block_rows];
+        std::int64_t* my_next = next + team * slots;
+        for (std::int64_t begin = counted->first_row(team); begin < counted->first_row(team + 1); begin = task_end(n, begin)) {
+            const std::int64_t end = task_end(n, begin);
+            double sum = 0;
+            for (std::int64_t i = begin; i < end; i += block_rows) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 float* out = grad ? grad + i : spare;
                 locate<false>(axis, scores + i, classes + i, count, where, fractions);
-                look_up(lines, where, fractions, count, out);
+                sum += look_up(lines, where, fractions, count, out);
                 if (n_heavy)
                     set_aside(out, count,
                               [&](int k) { rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)}; });
             }
-        });
-    double* parts = scratch.take<double>(n_heavy);
+            parts[begin / task_rows] = axis.is_split ? 0 : sum * axis.width() / factor;
+        }
+    });
     parallel(n_rest < task_rows ? 1 : threads, n_heavy, [&](int h) {
         Row *pos = rest + begins[h], *neg = pos + heavy[h].n_pos;
-        parts[h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high, heavy[h].outside, target,
-                              slack * all.least() / n_heavy, 1);
+        parts[counted->tasks + h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high,
+                                               heavy[h].outside, target, tolerance / n_heavy, 1) -
+                                    counted->profile.own_squares(heavy[h].bucket).value +
+                                    (axis.is_split ? 0 : counted->profile.own_slopes(heavy[h].bucket));
     });
     double squares = all.value;
-    for (int h = 0; h < n_heavy; ++h) squares += parts[h] - counted->profile.own_squares(heavy[h].bucket).value;
+    for (int t = 0; t < counted->tasks + n_heavy; ++t) squares += parts[t];
     return factor / 2 * squares;
 }
 
@@ -202,7 +236,7 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
         if (range > 4096 * std::abs(terms[j].shift - terms[j - 1].shift)) return false;
     }
     Scratch scratch;
-    const Counted* axes[most_terms];
+    Counted* axes[most_terms];
     Line<double>* lines[most_terms];
     double total = 0, active[2] = {0, 0}, widest = 0;
     for (int j = 0; j < n_terms; ++j) {
@@ -215,38 +249,45 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
         for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], axes[j]->profile.active(over, side));
         widest = std::max(widest, std::abs(terms[j].b2));
     }
-    const double share = 2 * slack * std::abs(total) / (widest * n_terms), limit[2] = {share / active[0], share / active[1]};
+    const double share = slack * std::abs(total) / (widest * n_terms), limit[2] = {share / active[0], share / active[1]};
     for (int j = 0; j < n_terms; ++j)
         if (axes[j]->profile.exceeds(limit, 1, axes[j]->axis.buckets + 1)) return false;
 
     value = 0;
     double doubt = 0;
     for (int j = 0; j < n_terms; ++j) {
-        const Estimate squares = axes[j]->profile.pair_squares(axes[j]->axis);
+        const Estimate squares = axes[j]->pair_squares(scratch);
         value += scale * terms[j].b2 * squares.value;
         doubt += scale * std::abs(terms[j].b2) * squares.doubt;
     }
-    if (doubt > slack * std::abs(value)) return false;
-    if (!grad) return true;
-    parallel(threads, task_count(n), [&](int t) {
+    if (doubt > own_slack * std::abs(value)) return false;
+    const int tasks = task_count(n);
+    double* parts = scratch.take<double>(tasks);
+    parallel(threads, tasks, [&](int t) {
         std::int32_t where[block_rows];
         float fractions[block_rows];
-        double sums[block_rows];
+        double sums[block_rows], part = 0;
         const std::int64_t end = task_end(n, t * task_rows);
         for (std::int64_t i = t * task_rows; i < end; i += block_rows) {
             const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
             std::fill(sums, sums + count, 0.0);
             for (int j = 0; j < n_terms; ++j) {
                 locate<false>(axes[j]->axis, scores + i, classes + i, count, where, fractions);
+                double squares = 0;
                 for (int k = 0; k < count; ++k) {
                     const Line<double>& line = lines[j][where[k]];
                     const double f = fractions[k], past = f - line.m;
                     sums[k] += line.c + line.d * f + line.k * (past > 0 ? past : 0);
+                    squares += line.d * f * f;
                 }
+                part += squares * axes[j]->axis.width() / 2;  // the lines hold 2 b2
             }
-            for (int k = 0; k < count; ++k) grad[i + k] = static_cast<float>(sums[k]);
+            if (grad)
+                for (int k = 0; k < count; ++k) grad[i + k] = static_cast<float>(sums[k]);
         }
+        parts[t] = part;
     });
+    for (int t = 0; t < tasks; ++t) value += parts[t];
     return true;
 }
 

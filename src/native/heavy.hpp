@@ -110,8 +110,11 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
     Line<float>* lines = scratch.take<Line<float>>(axis.slots());
     Heavy* heavy = scratch.take<Heavy>(buckets);
     tallies.clear();
+    tallies.take_squares(scratch);
+    tallies.clear_squares();
     const auto count_rows = [&](const Row*, const std::int32_t* slots, const float* fractions, int count) {
         tallies.add(slots, fractions, count);
+        tallies.add_squares(slots, fractions, count);
     };
     by_blocks(axis, pos, n_pos, 1, count_rows);
     by_blocks(axis, neg, n_neg, 0, count_rows);
@@ -121,11 +124,13 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
         profile.read(axis, tallies.wide);
     else
         profile.read(axis, tallies.rows);
+    profile.read_squares(axis, tallies.squares);
+    profile.sweep(axis, {});
+    const Estimate all = profile.pair_squares(axis, true);
     profile.sweep(axis, around);
     profile.draw(axis, target.factor, lines);
-    const Estimate all = profile.pair_squares(axis);
     const int n_heavy = profile.list_heavy(axis, target.limit, all, tolerance, heavy);
-    erase(lines, heavy, n_heavy);
+    erase(lines, heavy, n_heavy, target.factor);
 
     std::int64_t n_rest = 0;
     std::int64_t* next = scratch.take<std::int64_t>(axis.slots());

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "bands.hpp"
@@ -63,8 +64,15 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     }
     if (question.n_terms == 1 && plain && ordinary(terms[0]))
         return Bands<S>(scores, sides, group.n, group.found, terms[0], scale, grad, hess, question.threads).run();
-    if (std::is_same_v<S, double> && question.n_terms > 1)
-        return Lookup<S, long double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
+    // Far from their knots several terms may cancel down to the distance of the knots.
+    double range = 0, nearest = std::numeric_limits<double>::infinity();
+    for (int j = 0; j < question.n_terms; ++j) {
+        range = std::max(range, group.found.max_neg - group.found.min_pos + std::abs(terms[j].shift));
+        for (int i = 0; i < j; ++i) nearest = std::min(nearest, std::abs(terms[j].shift - terms[i].shift));
+    }
+    const double digits = std::is_same_v<S, float> ? 0x1p26 : 1;
+    if (question.n_terms > 1 && range > digits * nearest)
+        return Lookup<S, Twofold>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
     return Lookup<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
 }
 

@@ -20,6 +20,7 @@
 #include "pool.hpp"
 #include "sources.hpp"
 #include "survey.hpp"
+#include "twofold.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -27,8 +28,7 @@ namespace everypair::EVERYPAIR_ISA {
 // from their knots. And what the queries leave there: the sum of their slopes, and of their derivatives at this source.
 template <class Acc>
 struct Anchor {
-    Acc first, second;
-    double slope, value;
+    Acc first, second, slope, value;
 };
 
 template <class S, class Acc>
@@ -58,7 +58,7 @@ class Lookup {
         const int lanes = static_cast<int>(std::clamp<std::int64_t>(n_ / (8 * n_sources_), 1, std::min(tasks, 8)));
         stride_ = n_sources_ + 1;  // the first anchor belongs to queries below all sources
         anchors_ = scratch.take<Anchor<Acc>>(stride_ * lanes);
-        masses_ = scratch.take<double>(weights_ ? stride_ : 0);
+        masses_ = scratch.take<Acc>(weights_ ? stride_ : 0);
         spins_ = scratch.take<double>(hvp_ ? stride_ : 0);
         left_spins_ = scratch.take<double>(hvp_ ? stride_ * lanes : 0);
         double* values = scratch.take<double>(lanes);
@@ -88,17 +88,17 @@ class Lookup {
         for (std::int64_t k = 0; k <= n_sources_; ++k) {
             if (k) {
                 const double here = sources.key(k - 1);
-                const Acc gap = k > 1 ? static_cast<Acc>(here) - z : 0;
-                second += gap * (2 * first + gap * mass);
+                const Acc gap = k > 1 ? Acc(here) + Acc(-z) : Acc(0);
+                second += gap * (Acc(2) * first + gap * mass);
                 first += gap * mass;
                 z = here;
                 const std::uint32_t row = sources.rows[k - 1];
                 const double w = weights_ ? weights_[row] : 1;
-                mass += w;
+                mass += Acc(w);
                 if (hvp_) spin += w * vector_[row];
             }
-            anchors_[k] = {first, second, 0, 0};
-            if (weights_) masses_[k] = static_cast<double>(mass);
+            anchors_[k] = {first, second, Acc(0), Acc(0)};
+            if (weights_) masses_[k] = mass;
             if (hvp_) spins_[k] = spin;
         }
     }
@@ -123,10 +123,10 @@ class Lookup {
     // Short loops over a block: those that wait for memory hold many loads in flight, the others are vectorised.
     template <bool weighted>
     double answer_block(const Sources<S>& sources, const std::uint32_t* rows, int count, std::int64_t lane) {
-        double at[block], w[block], d[block], mass[block], hess[block], hvp[block];
+        double at[block], w[block], hess[block], hvp[block];
         std::int32_t places[block];
         std::int64_t ranks[block];
-        Acc first[block], second[block], value[block], grad[block];
+        Acc d[block], mass[block], first[block], second[block], value[block], grad[block];
         const double sign = sign_;
         Anchor<Acc>* anchors = anchors_ + lane;
         for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores_[rows[q]]);
@@ -147,24 +147,25 @@ class Lookup {
             }
             for (int q = 0; q < count; ++q) {
                 const std::int64_t last = ranks[q] ? ranks[q] - 1 : 0;
-                d[q] = ranks[q] ? sources.distance(last, at[q], term.shift) : 0;
-                mass[q] = weighted ? masses_[ranks[q]] : static_cast<double>(ranks[q]);
+                d[q] = ranks[q] ? sources.template exact_distance<Acc>(last, at[q], term.shift) : Acc(0);
+                mass[q] = weighted ? masses_[ranks[q]] : Acc(static_cast<double>(ranks[q]));
                 Anchor<Acc>& anchor = anchors[ranks[q]];
                 first[q] = anchor.first;
                 second[q] = anchor.second;
-                anchor.slope += slope * w[q];
-                anchor.value += w[q] * (term.b1 + slope * d[q]);
+                anchor.slope += Acc(slope) * Acc(w[q]);
+                anchor.value += Acc(w[q]) * (Acc(term.b1) + Acc(slope) * d[q]);
             }
             for (int q = 0; q < count; ++q) {
-                const Acc moved = first[q] + static_cast<Acc>(mass[q]) * d[q];
-                value[q] += term.b0 * mass[q] + term.b1 * moved + term.b2 * (second[q] + d[q] * (first[q] + moved));
-                grad[q] += term.b1 * mass[q] + slope * moved;
+                const Acc moved = first[q] + mass[q] * d[q];
+                value[q] +=
+                    Acc(term.b0) * mass[q] + Acc(term.b1) * moved + Acc(term.b2) * (second[q] + d[q] * (first[q] + moved));
+                grad[q] += Acc(term.b1) * mass[q] + Acc(slope) * moved;
             }
             if (hess_)
-                for (int q = 0; q < count; ++q) hess[q] += slope * mass[q];
+                for (int q = 0; q < count; ++q) hess[q] += slope * static_cast<double>(mass[q]);
             if (hvp_)
                 for (int q = 0; q < count; ++q) {
-                    hvp[q] += slope * (vector_[rows[q]] * mass[q] - spins_[ranks[q]]);
+                    hvp[q] += slope * (vector_[rows[q]] * static_cast<double>(mass[q]) - spins_[ranks[q]]);
                     left_spins_[lane + ranks[q]] += slope * w[q] * vector_[rows[q]];
                 }
         }
@@ -182,10 +183,11 @@ class Lookup {
 
     // Downwards over the sources: the queries above each, by the traces they left.
     void sum_traces(const Sources<S>& sources, int lanes) {
-        double slope = 0, value = 0, spin = 0, z = 0;
+        double spin = 0, z = 0;
+        Acc slope = 0, value = 0;
         for (std::int64_t k = n_sources_; k > 0; --k) {
             const double here = sources.key(k - 1);
-            if (k < n_sources_) value += slope * (z - here);
+            if (k < n_sources_) value += slope * (Acc(z) + Acc(-here));
             z = here;
             for (int lane = 0; lane < lanes; ++lane) {
                 const Anchor<Acc>& anchor = anchors_[lane * stride_ + k];
@@ -195,9 +197,9 @@ class Lookup {
             }
             const std::uint32_t row = sources.rows[k - 1];
             const double out = scale_ * (weights_ ? weights_[row] : 1);
-            if (grad_) grad_[row] = static_cast<S>(-sign_ * out * value + 0.0);  // no negative zeros
-            if (hess_) hess_[row] = static_cast<S>(out * slope);
-            if (hvp_) hvp_[row] = static_cast<S>(out * (slope * vector_[row] - spin));
+            if (grad_) grad_[row] = static_cast<S>(-sign_ * out * static_cast<double>(value) + 0.0);  // no negative zeros
+            if (hess_) hess_[row] = static_cast<S>(out * static_cast<double>(slope));
+            if (hvp_) hvp_[row] = static_cast<S>(out * (static_cast<double>(slope) * vector_[row] - spin));
         }
     }
 
@@ -210,7 +212,8 @@ class Lookup {
     std::uint8_t source_class_;
     double scale_, sign_;
     Anchor<Acc>* anchors_;
-    double *masses_, *spins_, *left_spins_;
+    Acc* masses_;
+    double *spins_, *left_spins_;
 };
 
 // Weight of the pairs in the right order, ties counting half.

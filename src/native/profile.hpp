@@ -55,13 +55,33 @@ struct Profile {
 
     template <class AnyTally>
     void read(const Axis& axis, const AnyTally* tallies) {
-        for (int b = 0; b < axis.buckets + 2; ++b)
-            for (int side = 0; side < 2; ++side) {
-                const AnyTally tally = tallies[2 * b + side];
-                rows[side][b] = tally.rows();
-                fractions[side][b] = tally.fractions();
-                squares[side][b] = tally.squares();
+        for (int side = 0; side < 2; ++side) {
+            double *n = rows[side], *sum = fractions[side];
+#pragma omp simd
+            for (int b = 0; b < axis.buckets + 2; ++b) {
+                n[b] = tallies[2 * b + side].rows();
+                sum[b] = tallies[2 * b + side].fractions();
             }
+        }
+    }
+
+    void read_squares(const Axis& axis, const Squares* counted) {
+        for (int side = 0; side < 2; ++side) {
+            double* sum = squares[side];
+#pragma omp simd
+            for (int b = 0; b < axis.buckets + 2; ++b) sum[b] = counted[2 * b + side].squares();
+        }
+    }
+
+    // The squares of the fractions of rows spread evenly around their mean: a variance of 1/12.
+    void guess_squares(const Axis& axis) {
+        for (int side = 0; side < 2; ++side) {
+            const double *n = rows[side], *sum = fractions[side];
+            double* guess = squares[side];
+#pragma omp simd
+            for (int b = 0; b < axis.buckets + 2; ++b)
+                guess[b] = sum[b] * sum[b] / (n[b] > 0 ? n[b] : 1) + (n[b] > 1 ? n[b] / 12 : 0);
+        }
     }
 
     // Both sweeps in one loop: each is a chain of additions, and two chains run side by side.
@@ -88,27 +108,52 @@ struct Profile {
     // `all`.
     Estimate own_squares(int b) const {
         const double n_neg = rows[0][b], n_pos = rows[1][b], f_neg = fractions[0][b], f_pos = fractions[1][b];
+        const double pairs = n_pos * n_neg, half = pairs > 0 ? 0.5 * widths[b] * widths[b] : 0;
         const double all = n_pos * squares[0][b] + n_neg * squares[1][b] - 2 * f_neg * f_pos;
-        const double apart = n_pos * f_neg - n_neg * f_pos, pairs = n_pos * n_neg, half = 0.5 * widths[b] * widths[b];
-        if (!(pairs > 0)) return {0, 0};
+        const double apart = n_pos * f_neg - n_neg * f_pos, known = apart * apart / (pairs > 0 ? pairs : 1);
         // Two single rows, or two clusters of ties, leave no doubt but the rounding of `all`.
-        const double known = apart * apart / pairs, unknown = pairs > 1 ? all - known : 0;
-        return {half * (all + apart * std::abs(apart) / pairs), half * (unknown > 0x1p-20 * all ? unknown + known : 0)};
+        const double doubt = (pairs > 1) & (all - known > 0x1p-20 * all) ? all : 0;
+        return {half * (all + (apart > 0 ? known : -known)), half * doubt};
+    }
+
+    // What the slopes that the rows of one bucket make for each other add to the sum that `look_up` returns.
+    double own_slopes(int b) const {
+        const double n_neg = rows[0][b], n_pos = rows[1][b], of_pos = n_pos > 1 ? 0.5 : 0, of_neg = n_neg > 1 ? 0.5 : 0;
+        return widths[b] * widths[b] *
+               (of_pos * (n_pos - fractions[1][b]) * squares[0][b] +
+                ((1 - of_neg) * n_neg + of_neg * fractions[0][b]) * squares[1][b]);
     }
 
     // The sum of d^2 over all pairs of rows on this axis: those of different buckets exactly, as a sum of positive numbers.
-    Estimate pair_squares(const Axis& axis) const {
-        Crowd below;
-        Estimate sum{0, 0};
+    // Asks for nothing outside the axis. Without `counted` squares, what these add is left out: for each row, width^2 x others
+    // x fraction^2.
+    Estimate pair_squares(const Axis& axis, bool counted) const {
+        const double use = counted;
+        double own = 0, doubt = 0;
+#pragma omp simd reduction(+ : own, doubt)
         for (int b = 0; b < axis.buckets + 2; ++b) {
-            const double w = widths[b], n_pos = rows[1][b], f_pos = fractions[1][b];
-            const Estimate own = own_squares(b);
-            sum.value += own.value + rows[0][b] * below.second +
-                         w * (2 * below.first * fractions[0][b] + w * below.count * squares[0][b]);
-            sum.doubt += own.doubt;
-            below.move(w, {n_pos, w * (n_pos - f_pos), w * w * (n_pos - 2 * f_pos + squares[1][b])});
+            const Estimate inside = own_squares(b);
+            own += inside.value - (1 - use) * own_slopes(b);
+            doubt += inside.doubt;
         }
-        return sum;
+        constexpr int some = 64;
+        double sum = 0, below = 0, steps[some];  // below: sum of squares of the distances of the positives below
+        for (int from = 0; from < axis.buckets + 2; from += some) {
+            const int count = std::min(some, axis.buckets + 2 - from);
+            const double *w = widths + from, *met = others[0] + from, *first = moment[0] + from;
+            const double *n = rows[1] + from, *f = fractions[1] + from, *q = squares[1] + from;
+            const double *n_neg = rows[0] + from, *f_neg = fractions[0] + from, *q_neg = squares[0] + from;
+#pragma omp simd reduction(+ : sum)
+            for (int b = 0; b < count; ++b) {
+                steps[b] = w[b] * (2 * first[b] + w[b] * (met[b] + n[b] - 2 * f[b] + use * q[b]));
+                sum += w[b] * (2 * first[b] * f_neg[b] + w[b] * met[b] * use * q_neg[b]);
+            }
+            for (int b = 0; b < count; ++b) {
+                sum += n_neg[b] * below;
+                below += steps[b];
+            }
+        }
+        return {sum + own, doubt};
     }
 
     // By class: rows that can meet any other, and the greatest sum of d that one of them meets.
@@ -159,6 +204,7 @@ struct Profile {
     // Lists the buckets that are not certified: rows whose error may exceed the limit of their class, or pairs whose squares
     // are too doubtful, where all doubts together exceed what the loss may be wrong by.
     int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, double tolerance, Heavy* heavy) const {
+        if (all.doubt <= tolerance && !exceeds(limit, 1, axis.buckets + 1)) return 0;
         constexpr int few = 32;
         double low = axis.start, doubtful = std::numeric_limits<double>::infinity();
         if (all.doubt > tolerance) {
@@ -185,16 +231,22 @@ struct Profile {
     }
 };
 
-// Heavy buckets have no line: NaN stands there.
-inline void erase(Line<float>* lines, const Heavy* heavy, int n_heavy) {
+// Heavy buckets have no line: NaN stands there, beside the slope that pairs of different buckets make.
+inline void erase(Line<float>* lines, const Heavy* heavy, int n_heavy, double factor) {
     const float none = std::numeric_limits<float>::quiet_NaN();
-    for (int h = 0; h < n_heavy; ++h) lines[2 * heavy[h].bucket] = lines[2 * heavy[h].bucket + 1] = {none, 0, 0, 0};
+    for (int h = 0; h < n_heavy; ++h) {
+        const double scale = factor * (heavy[h].high - heavy[h].low);
+        lines[2 * heavy[h].bucket] = {none, static_cast<float>(scale * heavy[h].outside.pos_count), 0, 0};
+        lines[2 * heavy[h].bucket + 1] = {none, static_cast<float>(scale * heavy[h].outside.neg_count), 0, 0};
+    }
 }
 
-// Four rows at a time: a line is one 16-byte load, and a transposition turns four lines into vectors of c, d, k and m.
-inline void look_up(const Line<float>* lines, const std::int32_t* slots, const float* fractions, int count, float* grad) {
+// Four rows at a time: a line is one 16-byte load, and a transposition turns four lines into vectors of c, d, k and m. Returns
+// the sum of d f^2, from which the loss learns the squares of the fractions.
+inline float look_up(const Line<float>* lines, const std::int32_t* slots, const float* fractions, int count, float* grad) {
     typedef float Four __attribute__((vector_size(16)));
     const Four* table = reinterpret_cast<const Four*>(lines);
+    Four squares{};
     int i = 0;
     for (; i + 4 <= count; i += 4) {
         const Four w = table[slots[i]], x = table[slots[i + 1]], y = table[slots[i + 2]], z = table[slots[i + 3]];
@@ -205,21 +257,24 @@ inline void look_up(const Line<float>* lines, const std::int32_t* slots, const f
         Four f;
         std::memcpy(&f, fractions + i, sizeof f);
         const Four past = f - m;
+        squares += d * f * f;
         const Four result = c + d * f + k * (past > 0.0f ? past : past - past);
         std::memcpy(grad + i, &result, sizeof result);
     }
     for (; i < count; ++i) {
         const Line<float>& line = lines[slots[i]];
         const float past = fractions[i] - line.m;
+        squares[0] += line.d * fractions[i] * fractions[i];
         grad[i] = line.c + line.d * fractions[i] + line.k * (past > 0 ? past : 0);
     }
+    return (squares[0] + squares[1]) + (squares[2] + squares[3]);
 }
 
 // Calls `use` for each row of a block without a gradient, which is set to 0. They are listed first, without branches: which
 // rows these are is not to be guessed.
 template <class Use>
 void set_aside(float* grad, int count, Use&& use) {
-    constexpr int few = 32;
+    constexpr int few = 16;
     for (int from = 0; from < count; from += few) {
         const int to = std::min(count, from + few);
         int some = 0;

@@ -75,6 +75,10 @@ class Sources {
 
     // d of source k and a query: subtracted first, an offset of all scores costs no digits.
     double distance(std::int64_t k, double query, double shift) const { return (query - key(k)) + shift; }
+    template <class Acc>
+    Acc exact_distance(std::int64_t k, double query, double shift) const {
+        return (Acc(query) + Acc(-key(k))) + Acc(shift);
+    }
 
     std::int32_t bucket(double x) const {
         const double p = (x - least_) * scale_, q = p > 0 ? p : 0, last = static_cast<double>(buckets_ - 1);

@@ -225,6 +225,10 @@ def test_half_precision_scores_are_averaged_in_single():
     assert scores.grad.dtype is torch.bfloat16
 
 
+def test_shows_its_knobs():
+    assert repr(AUCMLoss(0.5)) == "AUCMLoss(margin=0.5, positive_share=None)"
+
+
 def test_compiles_in_one_graph():
     loss = AUCMLoss()
     compiled = torch.compile(loss, fullgraph=True, backend="eager")
@@ -237,10 +241,10 @@ def test_compiles_in_one_graph():
     [
         (lambda: AUCMLoss(margin=-1), "margin must be"),
         (lambda: AUCMLoss(positive_share=1.0), "positive_share must be between 0 and 1; got 1.0"),
-        (lambda: AUCMLoss()(torch.zeros(3, 2), torch.zeros(3)), r"shape .n,. or .n, 1.; got .3, 2"),
-        (lambda: AUCMLoss()(torch.zeros(3), torch.zeros(4)), "got 3 scores and 4 labels"),
+        (lambda: AUCMLoss()(torch.zeros(3, 2), torch.zeros(3, 2)), r"or .n, 1.; got .3, 2"),
+        (lambda: AUCMLoss()(torch.zeros(3), torch.zeros(4)), r"labels must have the shape .3,."),
         (lambda: AUCMLoss()(torch.zeros(3), torch.tensor([0, 1, 2])), "got 2 .first at index 2"),
-        (lambda: AUCMLoss()(torch.zeros(3).int(), torch.zeros(3)), "scores must be floating"),
+        (lambda: AUCMLoss()(torch.zeros(3).int(), torch.zeros(3)), "scores must be floats"),
         (lambda: PESG(network().parameters(), nn.MSELoss()), "must be an AUCMLoss; got MSELoss"),
         (lambda: PESG(network().parameters(), AUCMLoss(), lr=-1), "lr must be at least 0; got -1"),
         (

@@ -11,10 +11,12 @@ to be minimised in the scores h and in a, b, and maximised in alpha >= 0. `PESG`
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from everypair import _inputs
+from everypair.torch._inputs import batch_from
 
 __all__ = ["AUCMLoss"]
 
@@ -94,22 +96,16 @@ class AUCMLoss(nn.Module):
 
 
 def _columns(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    for name, given in (("scores", scores), ("labels", labels)):
-        if given.ndim != 1 and not (given.ndim == 2 and given.shape[1] == 1):
-            raise ValueError(
-                f"{name} must have the shape (n,) or (n, 1); got {tuple(given.shape)}. "
-                "For several tasks, use one AUCMLoss per column."
-            )
-    if not scores.is_floating_point():
-        raise ValueError(f"scores must be floating; got {scores.dtype}. Pass what the model gave.")
-    if scores.shape[0] != labels.shape[0] or scores.shape[0] == 0:
+    """Return the scores in at least single precision, and which of them are positive."""
+    rows, label_rows, _, _ = batch_from(scores, labels)
+    if rows.ndim == 2 and rows.shape[0] > 1:
         raise ValueError(
-            f"scores and labels must have the same rows, at least one; got {scores.shape[0]} "
-            f"scores and {labels.shape[0]} labels."
+            f"scores must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. "
+            "For several tasks, use one AUCMLoss for each column."
         )
     # The values of labels cannot be read while compiling, nor on an accelerator without waiting.
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
         column = labels.detach().reshape(-1).numpy()
-        _inputs.positives(_inputs.batch_from(column.astype("float32"), column))
+        _inputs.positives(_inputs.batch_from(np.zeros(len(column)), column))
     wide = torch.promote_types(scores.dtype, torch.float32)
-    return scores.reshape(-1).to(wide), labels.reshape(-1) > 0
+    return rows.reshape(-1).to(wide), label_rows.reshape(-1) > 0

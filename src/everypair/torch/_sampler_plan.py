@@ -25,33 +25,34 @@ class EpochPlan:
     n_small, n_large : int
         Places for rows of the rarer and of the larger class. More places than rows means that
         rows are recycled, fewer that some are left out.
+    fixed_share : bool
+        Whether both classes are to be large in the same batches, so that their ratio stays.
     """
 
     n_batches: int
     n_small: int
     n_large: int
-
-    # Rows that do not divide evenly go to the first batches in one class and to the last ones in
-    # the other: a batch gets two of them only where there are more such rows than batches, so that
-    # none exceeds the mean size rounded up.
+    fixed_share: bool = False
 
     def small(self, i: int) -> tuple[int, int]:
         """Return the first place of the rarer class in batch `i`, and the first beyond."""
-
-        def before(i: int) -> int:
-            each, left = divmod(self.n_small, self.n_batches)
-            return i * each + min(i, left)
-
-        return before(i), before(i + 1)
+        return self._before(self.n_small, i), self._before(self.n_small, i + 1)
 
     def large(self, i: int) -> tuple[int, int]:
         """Return the first place of the larger class in batch `i`, and the first beyond."""
+        if self.fixed_share:
+            return self._before(self.n_large, i), self._before(self.n_large, i + 1)
+        # Counted from the other end. Rows that do not divide evenly thus go to the first batches in
+        # one class and to the last in the other: a batch gets two of them only where there are more
+        # such rows than batches, so that none exceeds the mean size rounded up.
+        i = self.n_batches - i
+        begin = self.n_large - self._before(self.n_large, i)
+        return begin, self.n_large - self._before(self.n_large, i - 1)
 
-        def before(i: int) -> int:
-            each, left = divmod(self.n_large, self.n_batches)
-            return i * each + max(0, i - (self.n_batches - left))
-
-        return before(i), before(i + 1)
+    def _before(self, n: int, i: int) -> int:
+        """Return how many of `n` places are in the batches before `i`; the first get the rest."""
+        each, left = divmod(n, self.n_batches)
+        return i * each + min(i, left)
 
 
 def plan_epoch(
@@ -90,6 +91,7 @@ def plan_epoch(
         rounds = batches / world_size
         return world_size * (math.floor(rounds) if drop_last else math.ceil(rounds))
 
+    fixed_share = quota is not None
     if quota is None:
         n_batches = rounded((n_small + n_large) / batch_size)
         if n_small >= min_per_class * n_batches:
@@ -104,7 +106,7 @@ def plan_epoch(
     if drop_last:
         return EpochPlan(n_batches, quota * n_batches, (batch_size - quota) * n_batches)
     fewest = min_per_class * n_batches
-    return EpochPlan(n_batches, max(wanted, fewest), max(n_large, fewest))
+    return EpochPlan(n_batches, max(wanted, fewest), max(n_large, fewest), fixed_share)
 
 
 def _each_row_once(n_small: int, n_large: int, n_batches: int, full_size: int | None) -> EpochPlan:

@@ -1,0 +1,18 @@
+"""What a training step pays for the loss: PairLoss beside BCE, forward and backward."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from benchmarks.contenders import BCE, Call, Contender, with_autograd
+from benchmarks.harness import powers_of_ten, suite
+from benchmarks.inputs import batch
+from everypair.torch import PairLoss
+
+PAIR_LOSS = Contender("everypair.torch", "squared_hinge")
+MODULES = {BCE: nn.BCEWithLogitsLoss, PAIR_LOSS: PairLoss}
+
+
+@suite("torch", contenders=MODULES, threads=(1, 2), positives=(0.5, 0.01), n=powers_of_ten(2, 7))
+def torch_overhead(contender: Contender, n: int, positives: float, threads: int) -> Call:
+    return with_autograd(batch(n, positives), MODULES[contender]())

@@ -1,0 +1,117 @@
+"""Where a loss is computed: by the library's kernels on the CPU, by torch operations elsewhere.
+
+A batch is `scores` of the shape (..., n): rows in the last dimension, and one value for each entry
+of the others. Labels, weights, groups and vectors broadcast to that shape.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from everypair.torch import _kernel, _tensor_moments
+from everypair.torch._inputs import value_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    KnotTerm = tuple[float, float, float, float, bool]
+
+__all__ = ["Answer", "Question", "evaluate", "loss_and_grad", "torch_operations"]
+
+_forced: ContextVar[bool] = ContextVar("everypair_torch_operations", default=False)
+
+
+class Question(NamedTuple):
+    """What is asked about a batch, besides its data."""
+
+    terms: tuple[KnotTerm, ...]
+    mean: bool
+    check: bool  # a value that is not allowed raises
+    missing: bool  # a label that is NaN leaves its row out
+
+
+class Answer(NamedTuple):
+    """What was computed; None where it was not asked.
+
+    `values` and `pair_weight` have the shape of the batch without its rows. Arrays are float32
+    where scores are narrower, so that a factor can be applied before they are rounded.
+    """
+
+    values: Tensor
+    pair_weight: Tensor
+    grad: Tensor | None
+    hvp: Tensor | None
+
+
+@contextmanager
+def torch_operations() -> Iterator[None]:
+    """Compute with torch operations inside the block, on the CPU too."""
+    token = _forced.set(True)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def loss_and_grad(
+    scores: Tensor, labels: Tensor, question: Question
+) -> tuple[Tensor, float, Tensor] | None:
+    """Return value, pair weight and gradient where that takes no preparation, else None."""
+    if _forced.get() or not scores.is_cpu:
+        return None
+    return _kernel.loss_and_grad(scores, labels, question.terms, question.mean)
+
+
+def evaluate(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    question: Question,
+    *,
+    grad: bool = False,
+    vector: Tensor | None = None,
+) -> Answer:
+    """Return the loss of every batch and, as asked, gradient and Hessian times `vector`."""
+    terms, mean, check, missing = question
+    on_cpu = scores.is_cpu and not _forced.get()
+    if missing:
+        unknown = labels.isnan()
+        if not on_cpu or bool(unknown.any()):
+            labels = labels.masked_fill(unknown, 1.0)
+            weights = torch.ones_like(labels) if weights is None else weights.expand(labels.shape)
+            weights = weights.masked_fill(unknown, 0.0)
+    if on_cpu:
+        evaluate_on_cpu = _kernel.evaluate if scores.dim() == 1 else _kernel.evaluate_columns
+        return Answer(
+            *evaluate_on_cpu(
+                scores, labels, weights, groups, vector, terms, mean=mean, grad=grad, check=check
+            )
+        )
+    if check:
+        _kernel.check_values(scores, labels, weights)
+    shape = scores.shape
+    values, pair_weight, *arrays = _tensor_moments.evaluate(
+        scores,
+        (labels > 0).expand(shape),
+        None if weights is None else weights.expand(shape),
+        None if groups is None else groups.long().expand(shape),
+        None if vector is None else vector.expand(shape),
+        terms,
+        mean=mean,
+        grad=grad,
+    )
+    dtype = value_dtype(scores)
+    gradient, product = arrays
+    return Answer(
+        values.to(dtype),
+        pair_weight,
+        None if gradient is None else _kernel.finite(gradient, scores.dtype).to(dtype),
+        None if product is None else product.to(dtype),
+    )

@@ -1,0 +1,135 @@
+"""The loss over every pair, as a function of tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from everypair import surrogates
+from everypair._inputs import check_margin
+from everypair.torch._columns import Question
+from everypair.torch._inputs import batch_from, check_reduction
+from everypair.torch._ops import pair_values
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from everypair.surrogates import KnotTerm, Surrogate
+
+__all__ = ["loss_and_pair_weight", "pair_loss"]
+
+
+def pair_loss(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    surrogate: str | Surrogate = "squared_hinge",
+    margin: float = 1.0,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    check: bool | None = None,
+) -> Tensor:
+    """Average a surrogate over every (positive, negative) pair; differentiable in the scores.
+
+    Takes the time of a sort at most, and O(n) memory. On the CPU the compiled kernel reads the
+    tensors where they are.
+
+    Parameters
+    ----------
+    scores : (n,) or (n, tasks) floating tensor
+        Larger means more positive; logits are fine. Several tasks have no pairs in common.
+    labels : tensor of the shape of the scores
+        Coded {0, 1}, {-1, +1} or bool, of any type. With two-dimensional scores, a label that is
+        NaN is missing: its row takes no part in that task.
+    surrogate : str or Surrogate
+        A name from `everypair.surrogates.names`, or one of your own.
+    margin : float
+        The lead in score that a positive should have over a negative; at least 0.
+    weights : (n,) or (n, tasks) tensor, optional
+        A pair weighs the product of its two weights. Finite and at least 0.
+    groups : (n,) tensor of whole numbers, optional
+        Only pairs inside a group count: queries, patients, days.
+    reduction : {"mean", "sum", "none"}
+        The mean divides by the total weight of all pairs; over tasks, it is the mean of those that
+        have a pair. "none" gives one mean for each task.
+    check : bool, optional
+        Whether bad values raise: scores that are not finite, labels of other codes, negative
+        weights. By default they do on the CPU, where checking is free, and not elsewhere, where the
+        program would have to wait for the device. Unchecked, a score that is not finite gives a
+        loss of NaN, and a label is positive if it is larger than zero. On the CPU, labels and
+        weights are always checked.
+
+    Returns
+    -------
+    Tensor
+        A number, or one for each task. Zero, with a gradient of zero, where there is no pair, as
+        with one class only. float64 for float64 scores, float32 for all others.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not as described; the message says which, where and what to do.
+
+    See Also
+    --------
+    PairLoss : The same as a module, which counts the batches without a pair.
+
+    Notes
+    -----
+    Can be differentiated twice, in reverse and in forward mode; works under `torch.compile`,
+    `torch.export`, `torch.func` and `torch.vmap`. At the knot of a surrogate with a kink, the slope
+    is that from below. The gradient of finite scores is finite: entries beyond the range of the
+    scores' type are cut to it. The loss itself may be infinite if it is larger than its type holds.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from everypair.torch import pair_loss
+    >>> scores = torch.tensor([0.5, 2.0, 0.0, 1.0], requires_grad=True)
+    >>> loss = pair_loss(scores, torch.tensor([1, 1, 0, 0]))  # shortfalls 0.5, 1.5, -1 and 0
+    >>> loss.item()
+    0.625
+    >>> loss.backward()
+    >>> scores.grad
+    tensor([-1.0000,  0.0000,  0.2500,  0.7500])
+
+    Two tasks; the first row has no label in the second one, which is left with one class:
+
+    >>> labels = torch.tensor([[1, torch.nan], [1, 0], [0, 0], [0, 0]])
+    >>> pair_loss(scores[:, None].expand(4, 2), labels, reduction="none").tolist()
+    [0.625, 0.0]
+    """
+    terms = surrogates.get(surrogate).at_knots(check_margin(margin))
+    return loss_and_pair_weight(
+        scores, labels, weights, groups, terms, check_reduction(reduction), check
+    )[0]
+
+
+def loss_and_pair_weight(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    terms: tuple[KnotTerm, ...],
+    reduction: str,
+    check: bool | None,
+) -> tuple[Tensor, Tensor | float]:
+    """Return the reduced loss, and the pair weight of each task."""
+    rows, label_rows, weight_rows, group_rows = batch_from(scores, labels, weights, groups)
+    of_tasks = scores.dim() == 2
+    question = Question(
+        terms,
+        reduction != "sum",
+        scores.is_cpu if check is None else check,
+        of_tasks and labels.is_floating_point(),
+    )
+    values, pair_weight = pair_values(rows, label_rows, weight_rows, group_rows, question)
+    if not of_tasks:
+        return values, pair_weight
+    if reduction == "none":
+        return values.reshape(scores.shape[1]), pair_weight
+    if values.dim() == 1:
+        values = values.sum()
+        if reduction == "mean":
+            values = values / (pair_weight > 0.0).sum().clamp(min=1)  # type: ignore[union-attr]
+    return values, pair_weight

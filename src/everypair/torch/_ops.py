@@ -1,0 +1,122 @@
+"""How the loss is differentiated: once, twice, under transforms, compiled and exported.
+
+Three ways lead to the same kernels:
+
+- `_Eager`, the cheap one, for ordinary tensors: the gradient is computed together with the loss and
+  handed over by the first backward.
+- `values` and `product` of `_transforms`, whose outputs can be differentiated again.
+- the operators ``everypair::pair_values`` and ``everypair::pair_hvp`` of `_library`, which
+  `torch.compile` and `torch.export` take as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.autograd import Function, forward_ad
+
+from everypair.torch import _columns, _library
+from everypair.torch._transforms import scaled
+from everypair.torch._transforms import values as transformable_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from everypair.torch._columns import Question
+
+__all__ = ["is_transformed", "pair_values"]
+
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+# The cheap way reads memory, so it must know who else wants to see the operations. Torch has no
+# public names for these questions.
+_transforms_active = torch._C._are_functorch_transforms_active
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+
+
+def is_transformed() -> bool:
+    """Return whether `torch.func`, `torch.vmap` or forward mode is at work, uncompiled."""
+    if torch.compiler.is_compiling():
+        return False
+    return _transforms_active() or forward_ad._current_level >= 0
+
+
+def pair_values(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    question: Question,
+) -> tuple[Tensor, Tensor | float]:
+    """Return the loss and the pair weight of every batch of scores of shape (..., n)."""
+    if torch.compiler.is_compiling() or type(scores) not in _PLAIN or _dispatch_modes():
+        return _library.pair_values(scores, labels, weights, groups, question)[:2]
+    if is_transformed():
+        return transformable_values(scores, labels, weights, groups, question)[:2]
+    if scores.requires_grad and torch.is_grad_enabled():
+        # What is not differentiated leaves through a list: a second output would cost as much as
+        # the kernel does for a small batch.
+        pair_weight: list[Tensor | float] = []
+        values = _eager(scores, (labels, weights, groups), question, pair_weight)
+        return values, pair_weight[0]
+    return _columns.evaluate(scores, labels, weights, groups, question)[:2]
+
+
+class _Eager(Function):
+    """The loss of ordinary tensors, with as little around the kernel as torch allows."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        data: tuple[Tensor, Tensor | None, Tensor | None],
+        question: Question,
+        pair_weight: list[Tensor | float],
+    ) -> Tensor:
+        labels, weights, groups = data
+        value, weight, grad = (
+            weights is None and groups is None and _columns.loss_and_grad(scores, labels, question)
+        ) or _columns.evaluate(scores, labels, weights, groups, question, grad=True)[:3]
+        pair_weight.append(weight)
+        ctx.save_for_backward(scores, labels, weights, groups)
+        ctx.question = question
+        ctx.dtype = scores.dtype
+        ctx.held = [grad]
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None, None, None]:
+        return _scores_grad(ctx, factor), None, None, None
+
+
+# `Function.apply` looks for transforms once more before it calls this one.
+_eager = cast("Callable[..., Tensor]", super(Function, _Eager).apply)
+
+
+def _scores_grad(ctx: Any, factor: Tensor) -> Tensor:
+    held = ctx.held
+    if torch.is_grad_enabled():  # create_graph: the gradient itself will be differentiated
+        grad = transformable_values(*ctx.saved_tensors, ctx.question)[2]
+    elif not held:
+        scores, labels, weights, groups = ctx.saved_tensors
+        answer = _columns.evaluate(scores, labels, weights, groups, ctx.question, grad=True)
+        grad = cast("Tensor", answer.grad)
+    elif held[0].dtype is ctx.dtype and _is_one(factor):
+        # Given away, so that torch need not copy it. Should the graph be kept for another backward,
+        # the gradient is computed again.
+        return cast("Tensor", held.pop())
+    else:
+        grad = held[0]
+    return scaled(grad, factor, ctx.dtype)
+
+
+def _is_one(factor: Tensor) -> bool:
+    """Return whether the factor is known to be one, without waiting for a device."""
+    if factor.dim() or not factor.is_cpu or torch.compiler.is_compiling():
+        return False
+    try:
+        return factor.item() == 1.0
+    except RuntimeError:  # a batch of factors has no single value
+        return False

@@ -1,0 +1,114 @@
+"""The hard inputs of the core, computed by torch operations: the promise is the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from everypair import surrogates
+from everypair.torch import _tensor_moments, pair_loss
+from everypair.torch._columns import torch_operations
+
+from ..strategies import BUMPY, SURROGATES, Batch, double_sum
+from ..test_adversarial import CASES, batch_of, expected_of
+from ..tolerances import assert_close
+from .backends import TorchBackend
+
+OPERATIONS = TorchBackend("torch operations")
+
+
+def check(batch, surrogate, expected, curvature=0.0):
+    knobs = {"surrogate": surrogate, **batch.knobs}
+    loss, grad = OPERATIONS.loss_and_grad(batch.scores, batch.labels, **knobs)
+    hvp = OPERATIONS.hvp(batch.scores, batch.labels, batch.vector, **knobs)
+    assert_close(loss, expected.value, batch.dtype)
+    assert_close(grad, expected.grad, batch.dtype)
+    assert_close(hvp, expected.hvp, batch.dtype, scale=curvature * np.abs(batch.vector).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "thirty decades"])
+def test_hard_inputs(case, surrogate, dtype):
+    batch = batch_of(case, 500, 0.2, dtype)
+    # Curvatures of several terms may cancel altogether, as the Huber hinge's do far from its knots.
+    smaller = min(batch.labels.sum(), (~batch.labels).sum())
+    curvature = 2.0 / smaller if len(surrogate.terms) > 1 else 0.0
+    check(batch, surrogate, expected_of(case, 500, 0.2, dtype, 1.0, surrogate), curvature)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge"])
+def test_thirty_decades(name, dtype):
+    batch = batch_of("thirty decades", 500, 0.2, dtype)
+    surrogate = surrogates.get(name)
+    check(batch, surrogate, expected_of("thirty decades", 500, 0.2, dtype, 1.0, surrogate))
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+def test_many_groups_and_weights_of_many_sizes(surrogate):
+    rng = np.random.default_rng(24)
+    n = 600
+    groups = rng.integers(0, 150, n)
+    scores = np.round(rng.normal(size=n) * 1024) / 1024 + np.round(1000.0 * np.sin(groups))
+    weights = 10.0 ** rng.uniform(-6, 6, n) * (rng.random(n) < 0.8)
+    knobs = {"margin": 1.0, "groups": groups, "weights": weights}
+    batch = Batch(scores, rng.random(n) < 0.4, rng.normal(size=n), knobs)
+    check(batch, surrogate, double_sum(batch, surrogate))
+
+
+@pytest.mark.parametrize("groups", [[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_wide_group_leaves_no_rounding_error_in_a_narrow_one(groups, dtype):
+    tiny = 2.0**-20
+    loss, grad = OPERATIONS.loss_and_grad(
+        np.array([0.0, 1e9, -5.0, 0.0, tiny, 2 * tiny], dtype),
+        [1, 1, 0, 1, 1, 0],
+        groups=groups,
+        margin=0.0,
+        reduction="sum",
+    )
+    assert_close(loss, 5 * tiny**2, dtype)
+    assert_close(grad, [0.0, 0.0, 0.0, -4 * tiny, -2 * tiny, 6 * tiny], dtype)
+
+
+@pytest.mark.parametrize("groups", [[0, 0, 1, 1], [1, 1, 0, 0]])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_heavy_group_leaves_no_rounding_error_in_a_light_one(dtype, groups):
+    scores = np.array([5.0, 0.0, 0.0, 0.0], dtype)
+    knobs = {"groups": groups, "weights": [1e12, 1e12, 1e-6, 3e-6], "reduction": "sum"}
+    loss, grad = OPERATIONS.loss_and_grad(scores, [1, 0, 1, 0], **knobs)
+    assert_close(loss, 3e-12, dtype)
+    assert_close(grad, [0.0, 0.0, -6e-12, 6e-12], dtype)
+
+
+def test_the_margin_does_not_drown_far_from_the_origin():
+    # Beyond 2^53 a margin of 1 changes no score at all, but every pair still falls short by it.
+    scores = np.array([0.0, 2.0**60, 2.0**60])
+    loss, grad = OPERATIONS.loss_and_grad(
+        scores, [1, 1, 0], groups=[0, 1, 1], surrogate="linear_hinge"
+    )
+    assert loss == 1.0
+    assert grad.tolist() == [0.0, -1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["squared_hinge", "huber_hinge"])
+def test_single_precision_is_compensated_where_there_is_no_double(monkeypatch, name):
+    monkeypatch.setattr(_tensor_moments, "_work_dtype", lambda _: torch.float32)
+    batch = batch_of("offset", 500, 0.2, np.float32)
+    knobs = {"surrogate": name, **batch.knobs}
+    want = expected_of("offset", 500, 0.2, np.float32, 1.0, surrogates.get(name))
+    loss, grad = OPERATIONS.loss_and_grad(batch.scores, batch.labels, **knobs)
+    assert_close(loss, want.value, np.float32)
+    assert_close(grad, want.grad, np.float32)
+
+
+def test_batches_side_by_side_do_not_mix():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(50, 3, generator=generator, dtype=torch.float64)
+    labels = torch.rand(50, 3, generator=generator) < 0.3
+    with torch_operations():
+        together = pair_loss(scores, labels, surrogate=BUMPY, reduction="none")
+    alone = [pair_loss(scores[:, k], labels[:, k], surrogate=BUMPY).item() for k in range(3)]
+    assert_close(together.numpy(), alone, np.float64)

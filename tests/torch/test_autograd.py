@@ -1,0 +1,237 @@
+"""First and second derivatives, forward and reverse, and the transforms of torch.func."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import functional_call, grad, hessian, jacrev, stack_module_state, vmap
+
+from everypair import naive
+from everypair.torch import PairLoss, pair_loss
+from everypair.torch._columns import torch_operations
+
+from ..strategies import SURROGATES
+
+# Forward mode is scripted by torch itself, which then warns of its own scripts.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+for_every_surrogate = pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+
+
+def away_from_knots(n=9, seed=0, columns=None):
+    """Scores whose differences keep clear of all knots of all surrogates, whatever the labels."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = torch.Size((n,) if columns is None else (n, columns))
+    whole = torch.randint(-8, 9, shape, generator=generator)
+    # A quarter of a step for each row: no difference is a multiple of a half.
+    fraction = torch.linspace(0.01, 0.24, shape.numel()).reshape(shape)
+    return (whole / 2 + fraction).double().requires_grad_()
+
+
+LABELS = torch.tensor([1, 0, 0, 1, 0, 1, 0, 0, 1])
+KNOBS = {
+    "plain": {},
+    "sum": {"reduction": "sum", "margin": 0.5},
+    "weights": {"weights": torch.tensor([1.0, 2, 0, 3, 1, 1, 0.5, 2, 1])},
+    "groups": {"groups": torch.tensor([5, 5, 5, 2, 2, 2, 2, 5, 5])},
+}
+
+
+@for_every_surrogate
+@pytest.mark.parametrize("knobs", KNOBS.values(), ids=KNOBS)
+def test_derivatives_are_those_of_finite_differences(surrogate, knobs):
+    def loss(scores):
+        return pair_loss(scores, LABELS, surrogate=surrogate, **knobs)
+
+    scores = (away_from_knots(),)
+    assert gradcheck(loss, scores, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(loss, scores, check_fwd_over_rev=True)
+
+
+@for_every_surrogate
+def test_torch_operations_have_the_same_derivatives(surrogate):
+    def loss(scores):
+        return pair_loss(scores, LABELS, surrogate=surrogate)
+
+    with torch_operations():
+        assert gradcheck(loss, (away_from_knots(),))
+        assert gradgradcheck(loss, (away_from_knots(),))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_derivatives_of_several_tasks(reduction):
+    labels = torch.stack([LABELS, 1 - LABELS, torch.ones(9)], 1)
+    labels[2, 0] = torch.nan
+
+    def loss(scores):
+        return pair_loss(scores, labels, reduction=reduction)
+
+    scores = away_from_knots(columns=3)
+    assert gradcheck(loss, (scores,))
+    assert gradgradcheck(loss, (scores,))
+
+
+def test_what_comes_from_above_multiplies_the_gradient():
+    scores = away_from_knots()
+    pair_loss(scores, LABELS).backward()
+    once, scores.grad = scores.grad, None
+    (-3.0 * pair_loss(scores, LABELS)).backward()
+    torch.testing.assert_close(scores.grad, -3.0 * once)
+
+
+def test_a_graph_that_is_kept_gives_the_gradient_again():
+    scores = away_from_knots()
+    loss = pair_loss(scores, LABELS)
+    loss.backward(retain_graph=True)
+    once = scores.grad.clone()
+    scores.grad.zero_()  # the first gradient was given away: nobody else may hold it
+    loss.backward(torch.tensor(2.0, dtype=torch.float64), retain_graph=True)
+    torch.testing.assert_close(scores.grad, 2 * once)
+    loss.backward()
+    torch.testing.assert_close(scores.grad, 3 * once)
+
+
+def test_a_graph_that_is_not_kept_is_gone():
+    scores = away_from_knots()
+    loss = pair_loss(scores, LABELS)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_scores_that_change_in_place_are_noticed():
+    scores = away_from_knots()
+    moved = scores * 1.0
+    (first,) = torch.autograd.grad(pair_loss(moved, LABELS), moved, create_graph=True)
+    with torch.no_grad():
+        moved.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(first.square().sum(), moved)
+
+
+def test_without_gradients_there_is_no_graph():
+    scores = away_from_knots()
+    with torch.no_grad():
+        assert not pair_loss(scores, LABELS).requires_grad
+    assert not pair_loss(scores.detach(), LABELS).requires_grad
+
+
+def test_a_penalty_on_the_gradient_can_be_trained():
+    model = torch.nn.Linear(3, 1).double()
+    inputs = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
+    loss = pair_loss(model(inputs), LABELS)
+    (slopes,) = torch.autograd.grad(loss, inputs, create_graph=True)
+    (loss + slopes.square().sum()).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    assert model.weight.grad.abs().sum() > 0
+
+
+def test_checkpointing_recomputes_the_loss():
+    scores = away_from_knots()
+    loss = torch.utils.checkpoint.checkpoint(pair_loss, scores, LABELS, use_reentrant=False)
+    loss.backward()
+    want = grad(lambda s: pair_loss(s, LABELS))(scores.detach())
+    torch.testing.assert_close(scores.grad, want)
+
+
+def test_strided_scores_need_no_help():
+    table = away_from_knots(columns=2)
+    pair_loss(table[:, 1], LABELS).backward()
+    want = grad(lambda s: pair_loss(s, LABELS))(table[:, 1].detach().clone())
+    torch.testing.assert_close(table.grad[:, 1], want)
+    assert not table.grad[:, 0].any()
+
+
+@for_every_surrogate
+def test_hessians_of_every_making_agree_with_the_double_sum(surrogate):
+    def loss(scores):
+        return pair_loss(scores, LABELS, surrogate=surrogate)
+
+    scores = away_from_knots().detach()
+    columns = [
+        naive.pair_hvp(scores.numpy(), LABELS.numpy(), column, surrogate=surrogate)
+        for column in np.eye(9)
+    ]
+    want = torch.tensor(np.stack(columns))
+    for made in (hessian(loss), jacrev(jacrev(loss))):
+        torch.testing.assert_close(made(scores), want)
+    assert torch.autograd.functional.hessian(loss, scores).allclose(want)
+
+
+def test_func_grad_is_the_gradient():
+    scores = away_from_knots()
+    pair_loss(scores, LABELS).backward()
+    found = grad(lambda s: pair_loss(s, LABELS))(scores.detach())
+    torch.testing.assert_close(found, scores.grad)
+
+
+@pytest.mark.parametrize("way", ["kernel", "operations"])
+def test_vmap_over_scores_labels_weights_and_groups(way):
+    scores = torch.stack([away_from_knots(seed=k).detach() for k in range(4)])
+    labels = torch.stack([LABELS.roll(k) for k in range(4)])
+    weights = torch.rand(4, 9, generator=torch.Generator().manual_seed(0))
+    groups = torch.randint(0, 2, (4, 9), generator=torch.Generator().manual_seed(1))
+
+    def loss(scores, labels, weights, groups):
+        return pair_loss(scores, labels, weights=weights, groups=groups)
+
+    many = [scores, labels, weights, groups]
+    for in_dims in ((0, 0, 0, 0), (0, None, None, None), (None, 0, 0, None), (1, 1, None, 0)):
+        given = [
+            batch if d == 0 else batch.movedim(0, d) if d else batch[0]
+            for batch, d in zip(many, in_dims, strict=True)
+        ]
+        want = torch.stack(
+            [
+                loss(*(b[0] if d is None else b[k] for b, d in zip(many, in_dims, strict=True)))
+                for k in range(4)
+            ]
+        )
+        with torch_operations() if way == "operations" else torch.enable_grad():
+            torch.testing.assert_close(vmap(loss, in_dims)(*given), want)
+
+
+def test_vmap_inside_vmap_and_around_grad():
+    scores = torch.stack([away_from_knots(seed=k).detach() for k in range(6)]).reshape(2, 3, 9)
+
+    def loss(scores):
+        return pair_loss(scores, LABELS)
+
+    want = torch.stack([loss(s) for s in scores.reshape(6, 9)]).reshape(2, 3)
+    torch.testing.assert_close(vmap(vmap(loss))(scores), want)
+    slopes = vmap(vmap(grad(loss)))(scores)
+    torch.testing.assert_close(slopes[1, 2], grad(loss)(scores[1, 2]))
+    through = grad(lambda s: vmap(vmap(loss))(s).sum())(scores)
+    torch.testing.assert_close(through, slopes)
+
+
+def test_an_ensemble_of_models_at_once():
+    models = [torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1)) for _ in range(3)]
+    inputs = torch.randn(9, 4)
+    parameters, buffers = stack_module_state(models)
+    bare = copy.deepcopy(models[0]).to("meta")
+    criterion = PairLoss()
+
+    def loss(parameters, buffers):
+        return criterion(functional_call(bare, (parameters, buffers), (inputs,)), LABELS)
+
+    slopes = vmap(grad(loss))(parameters, buffers)
+    for k, model in enumerate(models):
+        criterion(model(inputs), LABELS).backward()
+        torch.testing.assert_close(slopes["0.weight"][k], model[0].weight.grad)
+
+
+def test_the_loss_can_be_called_with_a_state_of_its_own():
+    criterion = PairLoss()
+    state = {"n_one_class": torch.tensor(5)}
+    scores = away_from_knots()
+    loss = functional_call(criterion, state, (scores, LABELS))
+    assert loss == criterion(scores, LABELS)
+    slopes = grad(lambda s: functional_call(criterion, state, (s, torch.ones(9))))(scores.detach())
+    assert not slopes.any()
+    assert state["n_one_class"] == 6
+    assert criterion.n_one_class == 0

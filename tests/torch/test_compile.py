@@ -1,0 +1,129 @@
+"""The operators in the graphs of torch.compile and torch.export."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.library import opcheck
+
+from everypair.torch import PairLoss, _library, pair_loss
+from everypair.torch._columns import torch_operations
+
+from ..strategies import BUMPY
+
+# Compiling warns of torch's own affairs.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TERMS = [float(number) for term in BUMPY.at_knots(1.0) for number in term]
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_before():
+    torch._dynamo.reset()
+
+
+def sample(columns=None, dtype=torch.float32, n=20):
+    generator = torch.Generator().manual_seed(0)
+    shape = (n,) if columns is None else (columns, n)
+    scores = torch.randn(shape, generator=generator, dtype=dtype, requires_grad=True)
+    return scores, torch.rand(shape, generator=generator) < 0.4
+
+
+def data(kind):
+    """Return scores, labels, weights and groups."""
+    if kind == "plain":
+        return *sample(), None, None
+    if kind == "half":
+        return *sample(dtype=torch.float16), None, None
+    scores, labels = sample(columns=3, dtype=torch.float64)
+    labels = labels.double()
+    labels[0, 0] = torch.nan
+    return scores, labels, torch.rand(20), torch.arange(20) % 3
+
+
+@pytest.mark.parametrize("way", ["kernel", "operations"])
+@pytest.mark.parametrize("kind", ["plain", "half", "everything"])
+def test_the_operators_keep_their_contract(kind, way):
+    inputs = data(kind)
+    question = (TERMS, True, True, kind == "everything")
+    vector = torch.randn_like(inputs[0], dtype=torch.float64).requires_grad_()
+    with torch_operations() if way == "operations" else torch.enable_grad():
+        opcheck(_library.pair_values_op, (*inputs, *question))
+        opcheck(_library.pair_hvp_op, (*inputs, vector.float(), *question))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_training_step_compiles_in_one_piece(backend):
+    criterion = PairLoss(surrogate="huber_hinge")
+    model = torch.nn.Linear(3, 1)
+    inputs, (_, labels) = torch.randn(20, 3), sample()
+
+    def step(inputs, labels):
+        return criterion(model(inputs), labels)
+
+    step(inputs, labels).backward()
+    want, model.weight.grad = model.weight.grad, None
+    compiled = torch.compile(step, fullgraph=True, backend=backend)
+    loss = compiled(inputs, labels)
+    loss.backward()
+    torch.testing.assert_close(loss, step(inputs, labels))
+    torch.testing.assert_close(model.weight.grad, want)
+    assert criterion.n_one_class == 0
+    compiled(inputs, torch.zeros_like(labels)).backward()
+    assert criterion.n_one_class == 1
+
+
+def test_tasks_weights_and_groups_compile_in_one_piece():
+    scores, labels, weights, groups = data("everything")
+    rows = scores.detach().t().contiguous().requires_grad_()
+
+    def loss(scores, labels):
+        return pair_loss(scores, labels, surrogate=BUMPY, weights=weights, groups=groups)
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
+    torch.testing.assert_close(compiled(rows, labels.t()), loss(rows, labels.t()))
+    (want,) = torch.autograd.grad(loss(rows, labels.t()), rows)
+    (found,) = torch.autograd.grad(compiled(rows, labels.t()), rows)
+    torch.testing.assert_close(found, want)
+
+
+def test_a_compiled_loss_can_be_batched():
+    _, labels = sample()
+    many = torch.randn(4, 20)
+
+    def losses(many):
+        return torch.vmap(lambda scores: pair_loss(scores, labels))(many)
+
+    compiled = torch.compile(losses, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(many), losses(many))
+
+
+def test_bad_values_raise_from_a_compiled_loss():
+    scores, labels = sample()
+    compiled = torch.compile(pair_loss, fullgraph=True, backend="aot_eager")
+    with pytest.raises(ValueError, match="got 2"):
+        compiled(scores, torch.where(labels, 2, 0))
+
+
+def test_export_with_any_number_of_rows():
+    scores, labels = sample()
+    rows = torch.export.Dim("rows", min=2)
+    program = torch.export.export(
+        PairLoss(), (scores.detach(), labels), dynamic_shapes=({0: rows}, {0: rows})
+    )
+    assert "everypair.pair_values" in str(program.graph)
+    exported = program.module()
+    for n in (20, 7):
+        torch.testing.assert_close(
+            exported(scores.detach()[:n], labels[:n]), pair_loss(scores.detach()[:n], labels[:n])
+        )
+    exported(scores.detach()[:5], torch.zeros(5, dtype=torch.bool))
+    assert exported.n_one_class == 1
+
+
+def test_tensors_without_values_have_a_loss_of_the_right_kind():
+    with torch._subclasses.FakeTensorMode():
+        scores = torch.randn(5, 3, requires_grad=True)
+        loss = pair_loss(scores, torch.zeros(5, 3), reduction="none")
+    assert loss.shape == (3,)
+    assert loss.requires_grad

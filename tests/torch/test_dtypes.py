@@ -1,0 +1,160 @@
+"""Narrow and wide types, autocast, and scores as large as their type allows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from everypair import naive
+from everypair.torch import PairLoss, pair_loss
+from everypair.torch._columns import torch_operations
+
+from ..strategies import SURROGATES
+from ..tolerances import RELATIVE, assert_close
+
+NARROW = (torch.float16, torch.bfloat16)
+FLOATS = (*NARROW, torch.float32, torch.float64)
+WAYS = {"kernel": torch.enable_grad, "operations": torch_operations}
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    with WAYS[request.param]():
+        yield
+
+
+def sample(dtype, n=200, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, generator=generator).to(dtype).requires_grad_()
+    return scores, torch.rand(n, generator=generator) < 0.3
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["square", "squared_hinge", "huber_hinge"])
+def test_every_float_is_accumulated_in_a_wider_one(way, name, dtype):
+    scores, labels = sample(dtype)
+    loss = pair_loss(scores, labels, surrogate=name)
+    loss.backward()
+    want, slopes = naive.pair_loss_and_grad(
+        scores.detach().double().numpy(), labels.numpy(), surrogate=name
+    )
+    wide = np.float64 if dtype is torch.float64 else np.float32
+    assert loss.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+    assert scores.grad.dtype is dtype
+    assert_close(loss.item(), want, wide)
+    rounding = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+    size = np.abs(slopes).max()
+    error = np.abs(scores.grad.double().numpy() - slopes).max()
+    assert error <= rounding.get(dtype, RELATIVE[np.dtype(wide)]) * size
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16,
+        torch.uint32, torch.uint64, *FLOATS,
+    ],
+    ids=str,
+)  # fmt: skip
+def test_labels_of_every_type(dtype):
+    scores, labels = sample(torch.float32)
+    want = pair_loss(scores, labels)
+    assert pair_loss(scores, labels.to(dtype)) == want
+    if dtype.is_signed:
+        assert pair_loss(scores, torch.where(labels, 1, -1).to(dtype)) == want
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, *FLOATS], ids=str)
+def test_weights_of_every_type(way, dtype):
+    scores, labels = sample(torch.float32)
+    weights = torch.arange(200) % 3
+    want = pair_loss(scores, labels, weights=weights.double())
+    assert pair_loss(scores, labels, weights=weights.to(dtype)) == want
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.int64], ids=str)
+def test_groups_of_every_type(way, dtype):
+    scores, labels = sample(torch.float32)
+    groups = torch.arange(200) % 2
+    want = pair_loss(scores, labels, groups=groups + 3)
+    torch.testing.assert_close(pair_loss(scores, labels, groups=groups.to(dtype)), want)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+def test_large_scores_have_a_finite_loss_and_gradient(way, surrogate):
+    scores = torch.tensor([-1e18, 1e18, 0.0, 3.0, -1e18, 1e18], requires_grad=True)
+    loss = pair_loss(scores, torch.tensor([1, 0, 1, 0, 0, 1]), surrogate=surrogate)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+    assert scores.grad.any()
+
+
+@pytest.mark.parametrize("n", [2, 6000])
+@pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_largest_scores_have_a_finite_gradient(way, dtype, n, reduction):
+    most = torch.finfo(dtype).max
+    scores = torch.tensor([-most, most], dtype=dtype).repeat(n // 2).requires_grad_()
+    loss = pair_loss(scores, torch.tensor([1, 0]).repeat(n // 2), reduction=reduction)
+    assert not loss.isnan()
+    loss.backward()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad[::2] < 0).all()
+    assert (scores.grad[1::2] > 0).all()
+
+
+def test_a_loss_beyond_its_type_is_infinite_and_not_hidden(way):
+    scores = torch.tensor([-1e30, 1e30], requires_grad=True)
+    loss = pair_loss(scores, torch.tensor([1, 0]))
+    loss.backward()
+    assert loss.isinf()
+    torch.testing.assert_close(scores.grad, torch.tensor([-4e30, 4e30]))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_autocast(dtype):
+    model = torch.nn.Linear(5, 1)
+    inputs, (_, labels) = torch.randn(200, 5), sample(torch.float32)
+    with torch.autocast("cpu", dtype=dtype):
+        scores = model(inputs)
+        assert scores.dtype is dtype
+        loss = PairLoss()(scores, labels)
+    assert loss.dtype is torch.float32
+    loss.backward()
+    assert model.weight.grad.dtype is torch.float32
+    want = pair_loss(scores.detach().float(), labels)
+    torch.testing.assert_close(loss.detach(), want)
+
+
+def test_a_scale_is_applied_before_the_gradient_is_rounded(way):
+    # Gradients of one part in a million vanish in float16, which is what loss scaling is for.
+    n = 4000
+    scores = torch.zeros(n, dtype=torch.float16, requires_grad=True)
+    labels = torch.arange(n) % 2
+    (pair_loss(scores, labels, margin=1e-4) * 65536.0).backward()
+    want = 65536.0 * 2e-4 / (n / 2)
+    assert want / 65536.0 < torch.finfo(torch.float16).smallest_normal
+    torch.testing.assert_close(scores.grad[0].item(), want, rtol=1e-3, atol=0.0)
+
+
+def test_subclasses_of_tensors_are_welcome():
+    class Tagged(torch.Tensor):
+        pass
+
+    scores, labels = sample(torch.float32)
+    want = pair_loss(scores, labels)
+    tagged = scores.detach().as_subclass(Tagged).requires_grad_()
+    loss = pair_loss(tagged, labels)
+    loss.backward()
+    assert loss.item() == want.item()
+    assert tagged.grad.isfinite().all()
+
+
+def test_parameters_are_scores_too():
+    scores, labels = sample(torch.float32)
+    parameter = torch.nn.Parameter(scores.detach().clone())
+    pair_loss(parameter, labels).backward()
+    pair_loss(scores, labels).backward()
+    torch.testing.assert_close(parameter.grad, scores.grad)

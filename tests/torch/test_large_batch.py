@@ -1,0 +1,395 @@
+"""Chunk by chunk equals all at once, in the memory of one chunk."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from everypair.torch._aucm import AUCMLoss
+from everypair.torch._large_batch import large_batch_backward
+from everypair.torch._module import PairLoss
+from everypair.torch._sampler import StratifiedBatchSampler
+
+N = 300
+
+
+def data(seed=0, n=N):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(n, 6, generator=generator)
+    return X, (X[:, 0] + torch.randn(n, generator=generator) > 1.5).float()
+
+
+def network(*layers, seed=1):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(6, 32), nn.ReLU(), *layers, nn.Linear(32, 1))
+
+
+def gradient(model):
+    return torch.cat([w.grad.reshape(-1) for w in model.parameters()])
+
+
+def close(got, expected, tolerance=1e-6):
+    assert (got - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, N, 10 * N])
+def test_equals_the_gradient_at_once(chunk):
+    X, y = data()
+    at_once, chunked = network(), network()
+    value = PairLoss()(at_once(X), y)
+    value.backward()
+    got = large_batch_backward(chunked, PairLoss(), X, y, chunk=chunk)
+    close(gradient(chunked), gradient(at_once))
+    close(got, value.detach())
+    assert not got.requires_grad
+
+
+def test_in_double_precision_they_agree_to_the_last_digits():
+    X, y = data(n=3000)
+    at_once, chunked = network().double(), network().double()
+    PairLoss()(at_once(X.double()), y).backward()
+    large_batch_backward(chunked, PairLoss(), X.double(), y, chunk=111)
+    close(gradient(chunked), gradient(at_once), 1e-13)
+
+
+def test_gradients_are_added_to_what_is_there():
+    X, y = data()
+    model = network()
+    large_batch_backward(model, PairLoss(), X, y, chunk=64)
+    once = gradient(model).clone()
+    large_batch_backward(model, PairLoss(), X, y, chunk=64)
+    close(gradient(model), 2 * once)
+
+
+def test_weights_and_groups_reach_the_loss():
+    X, y = data()
+    weights, groups = torch.rand(N, generator=torch.Generator().manual_seed(3)), torch.arange(N) % 4
+    at_once, chunked = network(), network()
+    PairLoss()(at_once(X), y, weights=weights, groups=groups).backward()
+    large_batch_backward(
+        chunked, PairLoss(), X, y, chunk=50, weights=weights, groups=groups, device="cpu"
+    )
+    close(gradient(chunked), gradient(at_once))
+
+
+def test_dropout_is_replayed_and_the_generator_moves_as_in_one_pass():
+    X, y = data()
+    model, twin = network(nn.Dropout(0.5)), network(nn.Dropout(0.5))
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        large_batch_backward(model, PairLoss(), X, y, chunk=64)
+        after = torch.get_rng_state()
+        # At once, but with the masks that the chunks drew.
+        torch.manual_seed(4)
+        scores = torch.cat([twin(part) for part in X.split(64)])
+        assert torch.equal(torch.get_rng_state(), after)
+    PairLoss()(scores, y).backward()
+    close(gradient(model), gradient(twin))
+
+
+def test_running_statistics_move_once():
+    X, y = data()
+    model, twin = network(nn.BatchNorm1d(32)), network(nn.BatchNorm1d(32))
+    large_batch_backward(model, PairLoss(), X, y, chunk=100)
+    scores = torch.cat([twin(part) for part in X.split(100)])
+    PairLoss()(scores, y).backward()
+    close(gradient(model), gradient(twin), 1e-5)
+    for got, expected in zip(model.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(got, expected)
+    assert model[2].num_batches_tracked == 3
+
+
+def test_batch_normalisation_in_eval_mode_equals_the_gradient_at_once():
+    X, y = data()
+    at_once, chunked = network(nn.BatchNorm1d(32)).eval(), network(nn.BatchNorm1d(32)).eval()
+    PairLoss()(at_once(X), y).backward()
+    large_batch_backward(chunked, PairLoss(), X, y, chunk=64)
+    close(gradient(chunked), gradient(at_once))
+
+
+def test_spectral_normalisation_repeats_itself():
+    X, y = data()
+    model = network()
+    nn.utils.parametrizations.spectral_norm(model[0])
+    large_batch_backward(model, PairLoss(), X, y, chunk=64)
+
+
+def test_under_autocast_gradients_reach_the_weights():
+    X, y = data()
+    at_once, chunked = network(), network()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = at_once(X)
+        value = PairLoss()(scores, y)
+    value.backward()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        large_batch_backward(chunked, PairLoss(), X, y, chunk=64)
+    assert scores.dtype is torch.bfloat16
+    close(gradient(chunked), gradient(at_once), 0.02)
+
+
+class Scaler:
+    def scale(self, value):
+        return 1024.0 * value
+
+
+def test_a_scaler_scales_the_gradient_not_the_value():
+    X, y = data()
+    at_once, chunked = network(), network()
+    value = PairLoss()(at_once(X), y)
+    value.backward()
+    got = large_batch_backward(chunked, PairLoss(), X, y, chunk=64, scaler=Scaler())
+    close(gradient(chunked), 1024.0 * gradient(at_once))
+    close(got, value.detach())
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = network()
+
+    def forward(self, left, right):
+        return self.net(torch.cat([left, right], dim=1)).squeeze(1)
+
+
+@pytest.mark.parametrize("kind", ["tuple", "list", "dict", "list of batches", "loader of dicts"])
+def test_inputs_of_every_kind(kind):
+    X, y = data()
+    left, right = X[:, :2], X[:, 2:]
+    at_once, chunked = TwoInputs(), TwoInputs()
+    PairLoss()(at_once(left, right), y).backward()
+    given = {
+        "tuple": ((left, right), y),
+        "list": ([left, right], y),
+        "dict": ({"right": right, "left": left}, y),
+        "list of batches": (
+            [((left[:200], right[:200]), y[:200]), ((left[200:], right[200:]), y[200:])],
+        ),
+        "loader of dicts": (DataLoader(Rows(left, right, y), batch_size=70),),
+    }[kind]
+    large_batch_backward(chunked, PairLoss(), *given, chunk=64)
+    close(gradient(chunked), gradient(at_once))
+
+
+class Rows(Dataset):
+    """Rows as dictionaries; with noise, as augmentation would add."""
+
+    def __init__(self, left, right, y, noise=0.0):
+        self.left, self.right, self.y, self.noise = left, right, y, noise
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, i):
+        noise = self.noise * torch.randn(2)
+        return {"left": self.left[i] + noise, "right": self.right[i]}, self.y[i]
+
+
+@pytest.mark.parametrize("own_generator", [False, True])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_shuffling_loader_is_replayed(own_generator, workers):
+    X, y = data()
+    generator = torch.Generator().manual_seed(5) if own_generator else None
+    loader = DataLoader(
+        Rows(X[:, :2], X[:, 2:], y, noise=0.5),
+        batch_size=64,
+        shuffle=True,
+        generator=generator,
+        num_workers=workers,
+    )
+    large_batch_backward(TwoInputs(), PairLoss(), loader)
+    first, second = next(iter(loader))[1], next(iter(loader))[1]
+    assert not torch.equal(first, second), "the loader goes on shuffling"
+
+
+def test_a_stratified_loader_is_replayed():
+    X, y = data()
+    loader = DataLoader(
+        TensorDataset(X, y), batch_sampler=StratifiedBatchSampler(y, 40, min_per_class=4)
+    )
+    at_once, chunked = network(), network()
+    PairLoss()(at_once(X), y).backward()
+    large_batch_backward(chunked, PairLoss(), loader)
+    close(gradient(chunked), gradient(at_once))
+    next(iter(loader))
+    large_batch_backward(chunked, PairLoss(), loader)
+
+
+def test_the_loss_may_have_parameters():
+    X, y = data()
+    loss, twin = AUCMLoss(), AUCMLoss()
+    at_once, chunked = network(), network()
+    twin(at_once(X), y).backward()
+    large_batch_backward(chunked, loss, X, y, chunk=64)
+    close(gradient(chunked), gradient(at_once))
+    close(loss.a.grad, twin.a.grad)
+    close(loss.b.grad, twin.b.grad)
+
+
+def test_a_loader_may_give_weights():
+    X, y = data()
+    weights = torch.rand(N, generator=torch.Generator().manual_seed(3))
+    at_once, chunked = network(), network()
+    PairLoss()(at_once(X), y, weights=weights).backward()
+    loader = DataLoader(TensorDataset(X, y, weights), batch_size=64)
+    large_batch_backward(chunked, PairLoss(), loader)
+    close(gradient(chunked), gradient(at_once))
+
+
+def test_several_tasks():
+    X, y = data()
+    labels = torch.stack([y, 1 - y], dim=1)
+
+    def loss(scores, labels):
+        return sum(PairLoss()(scores[:, i], labels[:, i]) for i in range(2))
+
+    at_once, chunked = nn.Linear(6, 2), nn.Linear(6, 2)
+    chunked.load_state_dict(at_once.state_dict())
+    loss(at_once(X), labels).backward()
+    large_batch_backward(chunked, loss, X, labels, chunk=64)
+    close(gradient(chunked), gradient(at_once))
+
+
+def test_gradients_are_exchanged_once():
+    X, y = data()
+    quiet = []
+
+    class Distributed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x):
+            return self.net(x)
+
+        @contextmanager
+        def no_sync(self):
+            quiet.append(True)
+            yield
+
+    large_batch_backward(Distributed(), PairLoss(), X, y, chunk=100)
+    assert len(quiet) == 2
+
+
+class Ledger:
+    """Bytes that autograd keeps for the backward pass, and the most that it kept at once."""
+
+    def __init__(self):
+        self.now = self.peak = 0
+
+    def keep(self, tensor):
+        held = Held(tensor.detach())
+        size = tensor.numel() * tensor.element_size()
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(held, self.release, size)
+        return held
+
+    def release(self, size):
+        self.now -= size
+
+
+class Held:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def kept_at_most(call):
+    ledger = Ledger()
+    gc.collect()
+    with torch.autograd.graph.saved_tensors_hooks(ledger.keep, lambda held: held.tensor):
+        call()
+    return ledger.peak
+
+
+def test_memory_is_that_of_one_chunk():
+    n, chunk = 4096, 128
+    X, y = data(n=n)
+    at_once = kept_at_most(lambda: PairLoss()(network()(X), y).backward())
+    one_chunk = kept_at_most(lambda: network()(X[:chunk]).sum().backward())
+    scores = 2 * y.numel() * y.element_size()  # the loss keeps its gradient in all scores
+    chunked = kept_at_most(lambda: large_batch_backward(network(), PairLoss(), X, y, chunk=chunk))
+    assert chunked <= one_chunk + scores
+    assert chunked < at_once / 20
+
+
+def test_a_model_that_does_not_repeat_itself_is_caught():
+    X, y = data()
+    calls = []
+
+    class Drifting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x):
+            calls.append(x)
+            return self.net(x) * len(calls)
+
+    with pytest.raises(RuntimeError, match=r"other scores the second time.*zero_grad"):
+        large_batch_backward(Drifting(), PairLoss(), X, y, chunk=100)
+
+
+@pytest.mark.parametrize("sizes", [([100, 200], [200, 100]), ([100, 100], [100]), ([50], [50, 50])])
+def test_a_loader_that_does_not_repeat_itself_is_caught(sizes):
+    X, y = data()
+    passes = iter(sizes)
+
+    class Changing:
+        def __iter__(self):
+            for size in next(passes):
+                yield X[:size], y[:size]
+
+    with pytest.raises(RuntimeError, match="other batches the second time"):
+        large_batch_backward(network(), PairLoss(), Changing())
+
+
+@pytest.mark.parametrize(
+    ("args", "knobs", "says"),
+    [
+        ((torch.zeros(4, 6),), {}, "labels must be given"),
+        ((iter([1]),), {}, "gone through twice"),
+        (([],), {}, "at least one batch"),
+        (([torch.zeros(4, 6)],), {}, "each batch must be .* got a tensor of shape .4, 6"),
+        (([],), {"weights": torch.ones(4)}, "weights and groups must come with the batches"),
+        ((torch.zeros(4, 6), torch.zeros(5)), {}, "got a tensor of shape .4, 6. for 5 labels"),
+        ((torch.zeros(4, 6), torch.zeros(4)), {"chunk": 0}, "chunk must be .* got 0"),
+        (
+            (torch.zeros(4, 6), torch.zeros(4)),
+            {"weights": torch.ones(3)},
+            "weights must be tensors with one row per label",
+        ),
+    ],
+)
+def test_mistakes_are_explained(args, knobs, says):
+    with pytest.raises(ValueError, match=says):
+        large_batch_backward(network(), PairLoss(), *args, **knobs)
+
+
+def test_other_things_than_scores_are_explained():
+    X, y = data()
+    with pytest.raises(ValueError, match=r"model must return one row of scores.*got a tuple of 2"):
+        large_batch_backward(Pair(), PairLoss(), X, y)
+    with pytest.raises(ValueError, match="loss must depend on the scores"):
+        large_batch_backward(network(), lambda s, y: torch.zeros((), requires_grad=True) + 0, X, y)
+
+
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
+
+
+def test_the_models_own_state_is_untouched():
+    X, y = data()
+    model = network(nn.Dropout(0.5))
+    before = copy.deepcopy(model.state_dict())
+    large_batch_backward(model, PairLoss(), X, y, chunk=64)
+    assert model.training
+    assert all(torch.equal(before[name], model.state_dict()[name]) for name in before)

@@ -1,0 +1,434 @@
+"""The monitor's numbers are those of the whole set, and it says when a training goes wrong."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import math
+import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import everypair as ep
+from everypair.torch._divergence import judge_loss
+from everypair.torch._lightning import MonitorHooks, lightning_callback
+from everypair.torch._module import PairLoss
+from everypair.torch._monitor import DivergenceError, DivergenceWarning, EpochMonitor
+from everypair.torch._sampler import StratifiedBatchSampler
+
+
+def scored(n=500, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = (torch.rand(n, generator=generator) < 0.1).long()
+    return torch.randn(n, generator=generator) + labels, labels
+
+
+def feed(monitor, split, scores, labels, batch_size=64, **told):
+    for rows in torch.arange(len(labels)).split(batch_size):
+        monitor.update(
+            split, scores[rows], labels[rows], **{name: part[rows] for name, part in told.items()}
+        )
+
+
+@pytest.mark.parametrize("batch_size", [1, 64, 500])
+def test_equals_the_whole_set_whatever_the_batches(batch_size):
+    scores, labels = scored()
+    names = ep.surrogates.names()
+    monitor = EpochMonitor(names, margin=0.7)
+    feed(monitor, "subtrain", scores, labels, batch_size)
+    feed(monitor, "validation", -scores, labels, batch_size)
+    record = monitor.end_epoch()
+    for split, s in (("subtrain", scores.double()), ("validation", -scores.double())):
+        for name in names:
+            expected = ep.naive.pair_loss(s.numpy(), labels.numpy(), surrogate=name, margin=0.7)
+            assert record[f"{split}/{name}"] == pytest.approx(expected, rel=1e-12)
+            assert record[f"{split}/{name}"] >= 0.0
+        assert record[f"{split}/auc"] == ep.auc(s.numpy(), labels.numpy())
+    assert record["epoch"] == 0
+    assert monitor.history == [record]
+    assert monitor.advice == ""
+
+
+def test_weights_and_groups_count():
+    scores, labels = scored()
+    weights = torch.rand(500, generator=torch.Generator().manual_seed(1))
+    groups = torch.arange(500) % 3
+    monitor = EpochMonitor()
+    feed(monitor, "subtrain", scores, labels, weights=weights, groups=groups)
+    record = monitor.end_epoch()
+    knobs = {"weights": weights.numpy(), "groups": groups.numpy()}
+    double = scores.double().numpy()
+    assert record["subtrain/squared_hinge"] == pytest.approx(
+        ep.pair_loss(double, labels.numpy(), **knobs), rel=1e-12
+    )
+    assert record["subtrain/auc"] == pytest.approx(ep.auc(double, labels.numpy(), **knobs))
+    monitor.update("subtrain", scores, labels, weights)
+    monitor.update("subtrain", scores, labels)
+    with pytest.raises(ValueError, match="weights must come with every batch of an epoch"):
+        monitor.end_epoch()
+
+
+def test_several_tasks_with_missing_labels():
+    scores, labels = scored()
+    table = torch.stack([labels.float(), 1.0 - labels, torch.zeros(500)], dim=1)
+    table[:100, 1] = math.nan
+    monitor = EpochMonitor()
+    feed(monitor, "subtrain", torch.stack([scores] * 3, dim=1), table)
+    double, y = scores.double().numpy(), labels.numpy()
+    expected = (ep.auc(double, y) + ep.auc(double[100:], 1 - y[100:])) / 2
+    record = monitor.end_epoch()
+    assert record["subtrain/auc"] == pytest.approx(expected, rel=1e-12)
+    monitor.update("subtrain", torch.zeros(2, 3), torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="as many tasks in every batch"):
+        monitor.update("subtrain", torch.zeros(2), torch.zeros(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_scores_of_every_precision_are_taken_as_they_are(dtype):
+    scores, labels = scored()
+    monitor = EpochMonitor()
+    kept = scores.to(dtype).requires_grad_()
+    monitor.update("subtrain", kept, labels)
+    with torch.no_grad():
+        kept.zero_()  # as a compiled model does with its next batch
+    expected = ep.pair_loss(scores.to(dtype).double().numpy(), labels.numpy())
+    assert monitor.end_epoch()["subtrain/squared_hinge"] == pytest.approx(expected, rel=1e-12)
+
+
+def one_epoch(monitor, scores, labels=None, split="subtrain"):
+    labels = torch.arange(len(scores)) % 2 if labels is None else labels
+    monitor.update(split, torch.as_tensor(scores), labels)
+    return monitor.end_epoch()
+
+
+def test_scores_that_are_not_finite_are_named_with_their_batch():
+    monitor = EpochMonitor()
+    monitor.update("subtrain", torch.zeros(4), torch.arange(4) % 2)
+    monitor.update("subtrain", torch.tensor([0.0, math.nan, math.inf]), torch.tensor([0, 1, 0]))
+    with pytest.warns(DivergenceWarning, match="epoch 0, subtrain: 2 of 7 scores.*in batch 1"):
+        record = monitor.end_epoch()
+    assert math.isnan(record["subtrain/auc"])
+    assert "earlier checkpoint" in monitor.advice
+    assert "learning rate by 10" in monitor.advice
+
+
+def test_a_loss_beyond_the_type_of_training_is_an_overflow():
+    labels = torch.tensor([1, 0])
+    monitor = EpochMonitor()
+    with pytest.warns(DivergenceWarning, match=r"squared_hinge is .*e\+77, beyond the 3.4e\+38"):
+        record = one_epoch(monitor, torch.tensor([-3e38, 3e38], dtype=torch.bfloat16), labels)
+    assert math.isfinite(record["subtrain/squared_hinge"])
+    one_epoch(EpochMonitor(), torch.tensor([-1e18, 1e18]), labels)
+    with pytest.warns(DivergenceWarning, match="squared_hinge is inf"):
+        one_epoch(EpochMonitor(), torch.tensor([-1e200, 1e200], dtype=torch.float64), labels)
+
+
+def test_one_class_has_no_loss_and_says_so():
+    monitor = EpochMonitor()
+    with pytest.warns(DivergenceWarning, match="0 positives and 4 negatives.*stratified"):
+        record = one_epoch(monitor, torch.zeros(4), torch.zeros(4), "validation")
+    assert math.isnan(record["validation/squared_hinge"])
+
+
+def test_a_network_that_died_is_found():
+    monitor = EpochMonitor()
+    one_epoch(monitor, torch.zeros(4))  # a linear model starts there
+    assert monitor.advice == ""
+    with pytest.warns(DivergenceWarning, match="epoch 1.*same score.*died"):
+        one_epoch(monitor, torch.zeros(4))
+
+
+def judged(losses, patience=3):
+    found = [
+        list(
+            judge_loss(i, "s", "loss", losses[: i + 1], largest=1e38, chance=1.0, patience=patience)
+        )
+        for i in range(len(losses))
+    ]
+    return [(finding.epoch, finding.kind) for findings in found for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([1.1, 0.5, 0.2, 0.1], []),
+        ([0.5, 0.6, 0.7, 0.8], [(3, "rising")]),
+        ([0.5, 0.6, 0.7, 0.69, 0.8], []),
+        ([1.0, 0.1, 0.2, 0.3, 0.4], []),  # rises, but is still below its start
+        ([1.0, 0.1, 20.0, 15.0, 0.2], [(2, "exploded")]),
+        ([1e4, 5e3, 1e3], []),  # started there, and falls
+        ([1.0, 1e39], [(1, "overflow")]),
+    ],
+)
+def test_when_a_loss_goes_wrong(losses, expected):
+    assert judged(losses) == expected
+
+
+def test_each_trouble_is_told_once():
+    monitor = EpochMonitor()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            one_epoch(monitor, torch.full((4,), math.nan))
+    assert len(told) == len(monitor.findings) == 1
+    assert told[0].filename == __file__, "the warning points at the user's line"
+
+
+def test_a_training_can_be_stopped_or_left_alone():
+    monitor = EpochMonitor(on_divergence="raise")
+    with pytest.raises(DivergenceError, match="epoch 0"):
+        one_epoch(monitor, torch.full((4,), math.nan))
+    assert len(monitor.history) == 1
+    monitor = EpochMonitor(on_divergence="ignore")
+    one_epoch(monitor, torch.full((4,), math.nan))
+    assert [finding.kind for finding in monitor.findings] == ["not finite"]
+
+
+def test_only_the_training_split_is_watched_for_a_rising_loss():
+    monitor = EpochMonitor(train_split="subtrain")
+    scores, labels = scored()
+    for step in range(6):  # overfits
+        monitor.update("validation", (1 + step) * scores, labels)
+        monitor.update("subtrain", scores + step * labels, labels)
+        monitor.end_epoch()
+    losses = monitor.values("validation", "squared_hinge")
+    assert losses == sorted(losses)
+    assert monitor.advice == ""
+
+
+def digits_at_one_percent():
+    X, digit = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([np.flatnonzero(digit != 3), rng.choice(np.flatnonzero(digit == 3), 16)])
+    labels = torch.tensor(digit[rows] == 3)
+    return torch.tensor(X[rows] / 16, dtype=torch.float32), labels
+
+
+@pytest.mark.parametrize("rate", [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0])
+def test_says_at_which_epoch_a_rate_diverges(rate):
+    X, labels = digits_at_one_percent()
+    assert labels.float().mean() == pytest.approx(0.01, abs=1e-3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    loss, sampler = PairLoss(check=False), StratifiedBatchSampler(labels, 500)
+    monitor = EpochMonitor(on_divergence="ignore")
+    for _ in range(8):
+        with torch.no_grad():
+            feed(monitor, "subtrain", model(X), labels, 500)
+        monitor.end_epoch()
+        for rows in sampler:
+            optimizer.zero_grad()
+            loss(model(X[rows]), labels[rows]).backward()
+            optimizer.step()
+    losses = monitor.values("subtrain", "squared_hinge")
+    diverged = not losses[-1] <= losses[0]
+    assert diverged == (rate >= 1.0)
+    assert bool(monitor.advice) == diverged
+    if diverged:
+        first = next(i for i, value in enumerate(losses) if not value <= 10.0)
+        assert monitor.findings[0].epoch == first
+        assert f"epoch {first}, subtrain" in monitor.advice
+        assert "Divide the learning rate by 10" in monitor.advice
+
+
+def test_writes_its_history_as_csv(tmp_path):
+    monitor = EpochMonitor()
+    for factor in (1.0, 2.0):
+        scores, labels = scored()
+        feed(monitor, "subtrain", factor * scores, labels)
+        monitor.end_epoch()
+    monitor.to_csv(tmp_path / "history.csv")
+    with open(tmp_path / "history.csv", newline="") as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    assert rows == monitor.history
+
+
+def test_tells_a_writer_every_number():
+    told = []
+    writer = SimpleNamespace(add_scalar=lambda *args: told.append(args))
+    monitor = EpochMonitor(writer=writer)
+    scores, labels = scored()
+    feed(monitor, "validation", scores, labels)
+    record = monitor.end_epoch()
+    assert told == [(tag, record[tag], 0) for tag in record if tag != "epoch"]
+
+
+def test_draws_the_curves(tmp_path):
+    monitor = EpochMonitor(("squared_hinge", "linear_hinge"), on_divergence="ignore")
+    for factor in (1.0, 2.0, math.nan):
+        scores, labels = scored()
+        feed(monitor, "subtrain", factor * scores, labels)
+        feed(monitor, "validation", scores, labels)
+        monitor.end_epoch()
+    figure = monitor.plot()
+    assert [axes.get_ylabel() for axes in figure.axes] == ["squared hinge", "linear hinge", "AUC"]
+    assert [len(axes.lines) for axes in figure.axes] == [3, 3, 3]  # two splits and a mark
+    figure.savefig(tmp_path / "curves.png")
+    assert EpochMonitor().plot().axes == []
+
+
+def test_without_matplotlib_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install matplotlib.*to_csv"):
+        EpochMonitor().plot()
+
+
+def test_goes_on_after_a_checkpoint():
+    scores, labels = scored()
+    monitor, resumed = EpochMonitor(on_divergence="ignore"), EpochMonitor()
+    one_epoch(monitor, torch.full((4,), math.nan))
+    resumed.load_state_dict(monitor.state_dict())
+    assert resumed.history[0].keys() == monitor.history[0].keys()
+    assert resumed.findings == monitor.findings
+    feed(resumed, "subtrain", scores, labels)
+    assert resumed.end_epoch()["epoch"] == 1
+
+
+def test_imports_neither_matplotlib_nor_lightning():
+    program = (
+        "import sys, everypair.torch._monitor, everypair.torch._lightning; print(*sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not {"matplotlib", "lightning", "pytorch_lightning"} & set(ran.stdout.split())
+
+
+class Module:
+    """As much of a LightningModule as the callback sees."""
+
+    def __init__(self):
+        self.logged = {}
+
+    def log_dict(self, values):
+        self.logged.update(values)
+
+
+def test_the_callback_feeds_the_monitor():
+    scores, labels = scored()
+    monitor, module = EpochMonitor(), Module()
+    callback = MonitorHooks(monitor)
+    outputs = {"loss": None, "scores": scores, "labels": labels}
+    rehearsal, training = (
+        SimpleNamespace(sanity_checking=True),
+        SimpleNamespace(sanity_checking=False),
+    )
+    callback.on_validation_batch_end(rehearsal, module, outputs, None, 0)
+    for _ in range(2):
+        callback.on_train_batch_end(training, module, outputs, None, 0)
+        callback.on_validation_batch_end(training, module, outputs, None, 0, 0)
+        callback.on_train_epoch_end(training, module)
+    assert len(monitor.history) == 2
+    assert module.logged == {k: v for k, v in monitor.history[-1].items() if k != "epoch"}
+    resumed = MonitorHooks(
+        EpochMonitor(), scores_and_labels=lambda outputs, batch: batch, log=False
+    )
+    resumed.load_state_dict(callback.state_dict())
+    resumed.on_train_batch_end(training, module, None, (scores, labels), 0)
+    resumed.on_train_epoch_end(training, module)
+    assert [record["epoch"] for record in resumed.monitor.history] == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"must return a dict.*got \['loss'\]"):
+        callback.on_train_batch_end(training, module, {"loss": None}, None, 0)
+
+
+def test_without_lightning_the_callback_says_what_to_install(monkeypatch):
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("everypair.torch._lightning.import_module", absent)
+    with pytest.raises(ImportError, match="pip install lightning"):
+        lightning_callback(EpochMonitor())
+
+
+def test_the_callback_is_one_of_the_trainers_own_kind(monkeypatch):
+    class Callback:
+        pass
+
+    monkeypatch.setattr(
+        "everypair.torch._lightning.import_module", lambda _: SimpleNamespace(Callback=Callback)
+    )
+    monitor = EpochMonitor()
+    callback = lightning_callback(monitor)
+    assert isinstance(callback, Callback)
+    assert callback.monitor is monitor
+
+
+def test_in_a_real_trainer(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            lightning = importlib.import_module("lightning.pytorch")
+        except ImportError:
+            pytest.skip("lightning is not installed here")
+        X, labels = digits_at_one_percent()
+
+        class Digits(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net, self.loss = nn.Linear(64, 1), PairLoss()
+
+            def training_step(self, batch, _):
+                scores = self.net(batch[0])
+                return {"loss": self.loss(scores, batch[1]), "scores": scores, "labels": batch[1]}
+
+            validation_step = training_step
+
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        monitor = EpochMonitor()
+        loader = torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(X, labels),
+            batch_sampler=StratifiedBatchSampler(labels, 500),
+        )
+        trainer = lightning.Trainer(
+            max_epochs=3,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+            callbacks=[lightning_callback(monitor)],
+        )
+        trainer.fit(Digits(), loader, loader)
+    assert len(monitor.history) == 3
+    assert trainer.callback_metrics["validation/auc"] == pytest.approx(
+        monitor.history[-1]["validation/auc"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("knobs", "says"),
+    [
+        ({"surrogates": ()}, "at least one"),
+        ({"surrogates": ("squared_hing",)}, "Did you mean"),
+        ({"margin": -1}, "margin"),
+        ({"patience": 0}, "patience must be"),
+        ({"on_divergence": "print"}, "on_divergence must be"),
+        ({"writer": 3}, "writer must have a method add_scalar"),
+    ],
+)
+def test_mistakes_are_explained(knobs, says):
+    with pytest.raises(ValueError, match=says):
+        EpochMonitor(**knobs)
+
+
+def test_mistakes_in_use_are_explained():
+    monitor = EpochMonitor("linear_hinge")
+    with pytest.raises(ValueError, match="at least one batch"):
+        monitor.end_epoch()
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        monitor.update("subtrain", torch.zeros(3), torch.zeros(2))
+    one_epoch(monitor, torch.arange(4.0))
+    with pytest.raises(ValueError, match=r"among.*subtrain/linear_hinge.*got 'subtrain/auk'"):
+        monitor.values("subtrain", "auk")

@@ -1,0 +1,120 @@
+"""Batches that have no pair: no loss, no gradient, no NaN, but a graph and a count."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from everypair.torch import PairLoss, pair_loss
+from everypair.torch._columns import torch_operations
+
+from ..strategies import SURROGATES
+
+WAYS = {"kernel": torch.enable_grad, "operations": torch_operations}
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    with WAYS[request.param]():
+        yield
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+@pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1], [-1, -1, -1]], ids=str)
+def test_one_class_has_no_loss_but_a_graph(way, surrogate, labels):
+    model = torch.nn.Linear(2, 1)
+    loss = pair_loss(model(torch.randn(3, 2)), torch.tensor(labels), surrogate=surrogate)
+    assert loss.item() == 0.0
+    loss.backward()
+    assert not model.weight.grad.any()
+
+
+def test_one_row_is_one_class(way):
+    scores = torch.tensor([3.0], requires_grad=True)
+    pair_loss(scores, torch.tensor([True])).backward()
+    assert scores.grad.tolist() == [0.0]
+
+
+def test_weights_and_groups_can_leave_no_pair(way):
+    scores = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    labels = torch.tensor([1, 0, 0])
+    criterion = PairLoss()
+    criterion(scores, labels, weights=torch.tensor([0.0, 1.0, 1.0])).backward()
+    criterion(scores, labels, groups=torch.tensor([0, 1, 1])).backward()
+    assert not scores.grad.any()
+    assert criterion.n_one_class == 2
+
+
+def test_batches_without_a_pair_are_counted(way):
+    criterion = PairLoss()
+    scores = torch.randn(4, requires_grad=True)
+    for labels, count in (([0, 1, 0, 1], 0), ([0, 0, 0, 0], 1), ([1, 1, 1, 1], 2)):
+        criterion(scores, torch.tensor(labels))
+        assert criterion.n_one_class == count
+    with torch.no_grad():
+        criterion(scores, torch.zeros(4))
+    assert criterion.n_one_class == 3
+
+
+def test_every_task_counts_for_itself(way):
+    criterion = PairLoss()
+    labels = torch.tensor([[1, 0, torch.nan], [0, 0, torch.nan], [0, 0, 1]])
+    scores = torch.tensor([[0.0] * 3, [1.0] * 3, [1.0] * 3], requires_grad=True)
+    loss = criterion(scores, labels)
+    loss.backward()
+    assert criterion.n_one_class == 2
+    # The mean is over the one task that has pairs, each with a shortfall of 2.
+    assert loss.item() == 4.0
+    assert scores.grad[:, 1:].any().item() is False
+
+
+def test_no_task_with_a_pair_is_no_loss(way):
+    scores = torch.randn(3, 2, requires_grad=True)
+    loss = pair_loss(scores, torch.zeros(3, 2))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert not scores.grad.any()
+
+
+def test_the_count_is_part_of_the_state():
+    criterion = PairLoss()
+    criterion(torch.randn(3), torch.zeros(3))
+    state = criterion.state_dict()
+    assert state["n_one_class"].dtype is torch.int64
+    other = PairLoss()
+    other.load_state_dict(state)
+    assert other.n_one_class == 1
+    assert copy.deepcopy(criterion).n_one_class == 1
+    assert [name for name, _ in criterion.named_buffers()] == ["n_one_class"]
+    assert not list(criterion.parameters())
+
+
+def test_the_count_follows_the_scores_to_their_device():
+    criterion = PairLoss()
+    criterion(torch.randn(3, device="meta"), torch.zeros(3, device="meta"), None, None)
+    assert criterion.n_one_class.device.type == "meta"
+
+
+def test_an_ensemble_adds_its_counts_up():
+    criterion = PairLoss()
+    labels = torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
+    torch.vmap(criterion, in_dims=(None, 0))(torch.randn(3), labels)
+    assert criterion.n_one_class == 2
+    torch.vmap(torch.func.grad(criterion), in_dims=(None, 0))(torch.randn(3), labels)
+    assert criterion.n_one_class == 4
+    torch.vmap(criterion, in_dims=(0, None))(torch.randn(5, 3), torch.zeros(3))
+    assert criterion.n_one_class == 9
+
+
+def test_an_ensemble_of_losses_counts_each_for_itself():
+    losses = [PairLoss() for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(losses)
+    labels = torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1]])
+
+    def loss(buffers, scores, labels):
+        return torch.func.functional_call(losses[0], (parameters, buffers), (scores, labels))
+
+    torch.vmap(loss)(buffers, torch.randn(3, 3), labels)
+    assert buffers["n_one_class"].tolist() == [0, 1, 1]

@@ -1,0 +1,156 @@
+"""Stochastic average gradient reaches an optimum that SGD only circles."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+from everypair.torch._sag import SAG
+
+from .convex import RIDGE, Problem
+
+N_PASSES = 20
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return Problem()
+
+
+def gaps(problem, optimizer_of, rate_at=None, n_passes=N_PASSES):
+    """Return the distance to the optimal value after each pass."""
+    generator = torch.Generator().manual_seed(1)
+    w = torch.zeros(problem.X.shape[1], dtype=torch.float64, requires_grad=True)
+    optimizer = optimizer_of([w])
+    n_batches, step, gaps = len(problem.parts), 0, []
+    for _ in range(n_passes):
+        for i in torch.randperm(n_batches, generator=generator).tolist():
+            if rate_at is not None:
+                optimizer.param_groups[0]["lr"] = rate_at(step)
+            optimizer.zero_grad()
+            problem.loss(w, i).backward()
+            optimizer.step(**({"index": i} if isinstance(optimizer, SAG) else {}))
+            step += 1
+        gaps.append(problem.gap(w))
+    return gaps
+
+
+def test_reaches_the_optimum_faster_than_sgd_per_pass(problem):
+    sag = gaps(problem, lambda w: SAG(w, len(problem.parts), lr=0.02, weight_decay=RIDGE))
+    assert sag[-1] < 1e-8
+    best_of_sgd = min(
+        gaps(
+            problem,
+            lambda w: torch.optim.SGD(w, lr=0.1, weight_decay=RIDGE),
+            lambda step, rate=rate, decay=decay: rate / (1 + decay * step),
+        )[-1]
+        for rate in (0.01, 0.03, 0.1)
+        for decay in (0.0, 0.01, 0.1)
+    )
+    assert sag[-1] < best_of_sgd / 100
+    passes_of_sag = next(i for i, gap in enumerate(sag) if gap < best_of_sgd)
+    assert passes_of_sag <= N_PASSES // 2
+
+
+def test_a_step_is_the_average_of_the_remembered_gradients():
+    w = torch.zeros(2, requires_grad=True)
+    optimizer = SAG([w], n_batches=3, lr=0.5)
+    position = torch.zeros(2)
+    remembered = {}
+    for index, grad in [(0, 1.0), (2, 4.0), (0, -2.0), (1, 3.0)]:
+        w.grad = torch.full((2,), grad)
+        optimizer.step(index=index)
+        remembered[index] = grad
+        position -= 0.5 * sum(remembered.values()) / len(remembered)
+        torch.testing.assert_close(w.detach(), position)
+
+
+def test_one_batch_is_gradient_descent():
+    ours, theirs = (torch.tensor([1.0, -2.0], requires_grad=True) for _ in range(2))
+    sag = SAG([ours], n_batches=1, lr=0.1, weight_decay=0.3)
+    sgd = torch.optim.SGD([theirs], lr=0.1, weight_decay=0.3)
+    for _ in range(5):
+        for w, step in ((ours, lambda: sag.step(index=0)), (theirs, sgd.step)):
+            w.grad = None
+            (w**4).sum().backward()
+            step()
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_rounding_errors_do_not_pile_up():
+    w = torch.zeros(1, requires_grad=True)
+    optimizer = SAG([w], n_batches=4, lr=0.0)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(4000):
+        w.grad = 10.0 ** torch.randint(-3, 6, (1,), generator=generator)
+        optimizer.step(index=step % 4)
+    state = optimizer.state[w]
+    assert torch.equal(state["total"], state["gradients"].sum(0))
+
+
+def test_a_parameter_that_a_batch_does_not_touch_has_gradient_zero_there():
+    w, idle = torch.zeros(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    optimizer = SAG([w, idle], n_batches=2, lr=1.0)
+    w.grad = torch.ones(1)
+    optimizer.step(index=0)
+    w.grad = None
+    optimizer.step(index=1)
+    assert w.item() == -1.5
+    assert idle.item() == 1.0
+    assert idle not in optimizer.state
+
+
+def test_groups_have_their_own_rates_and_a_closure_is_called():
+    slow, fast = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    optimizer = SAG([{"params": [slow], "lr": 0.1}, {"params": [fast]}], n_batches=2, lr=0.5)
+
+    def closure():
+        optimizer.zero_grad()
+        value = (slow + fast).sum()
+        value.backward()
+        return value
+
+    assert optimizer.step(closure, index=1).item() == 2.0
+    assert (slow.item(), fast.item()) == (pytest.approx(0.9), 0.5)
+    optimizer.param_groups[0]["seen"][0] = True
+    assert optimizer.param_groups[1]["seen"] == [False, True]
+
+
+def test_a_saved_training_goes_on_as_if_nothing_happened(problem):
+    def trained(w, optimizer, indices):
+        for i in indices:
+            optimizer.zero_grad()
+            problem.loss(w, i).backward()
+            optimizer.step(index=i)
+        return w
+
+    w = torch.zeros(20, dtype=torch.float64, requires_grad=True)
+    optimizer = SAG([w], len(problem.parts), lr=0.02)
+    trained(w, optimizer, range(25))
+    saved = io.BytesIO()
+    torch.save(optimizer.state_dict(), saved)
+    saved.seek(0)
+    twin = w.detach().clone().requires_grad_()
+    resumed = SAG([twin], len(problem.parts))
+    resumed.load_state_dict(torch.load(saved, weights_only=True))
+    indices = [*range(20, 40), *range(10)]
+    assert torch.equal(trained(w, optimizer, indices), trained(twin, resumed, indices))
+    with pytest.raises(ValueError, match="it has 40 batches, this optimiser 41"):
+        SAG([twin], 41).load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda w: SAG([w], n_batches=0), "n_batches must be a whole number of at least 1; got 0"),
+        (lambda w: SAG([w], n_batches=2, lr=-1), "lr must be at least 0; got -1"),
+        (lambda w: SAG([w], n_batches=2, weight_decay=-1), "weight_decay must be at least 0"),
+        (lambda w: SAG([w], n_batches=2).step(), "index must be .* from 0 to 1.* got None"),
+        (lambda w: SAG([w], n_batches=2).step(index=2), "index must be .* got 2"),
+    ],
+)
+def test_mistakes_are_explained(call, says):
+    with pytest.raises(ValueError, match=says):
+        call(torch.zeros(1, requires_grad=True))
