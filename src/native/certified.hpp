@@ -38,7 +38,7 @@
 namespace everypair::EVERYPAIR_ISA {
 
 // Relative errors: of a gradient, and of the loss for its pairs of one bucket.
-constexpr double slack = 0x1p-21, own_slack = 0x1p-22;
+constexpr double slack = 0x1.8p-21, own_slack = 0x1p-22;
 
 // Pass 1 over a whole batch: the counts of an axis, and its profile.
 class Counted {
@@ -214,8 +214,8 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
         Row *pos = rest + begins[h], *neg = pos + heavy[h].n_pos;
         parts[counted->tasks + h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high,
                                                heavy[h].outside, target, tolerance / n_heavy, 1) -
-                                    counted->profile.own_squares(heavy[h].bucket).value +
-                                    (axis.is_split ? 0 : counted->profile.own_slopes(heavy[h].bucket));
+                                    counted->profile.inside(heavy[h].bucket).squares().value +
+                                    (axis.is_split ? 0 : counted->profile.inside(heavy[h].bucket).slopes());
     });
     double squares = all.value;
     for (int t = 0; t < counted->tasks + n_heavy; ++t) squares += parts[t];

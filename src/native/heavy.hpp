@@ -151,7 +151,7 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
     by_blocks(axis, neg, n_neg, 0, evaluate_rows);
     double squares = all.value;
     for (int h = 0; h < n_heavy; ++h) {
-        squares -= profile.own_squares(heavy[h].bucket).value;
+        squares -= profile.inside(heavy[h].bucket).squares().value;
         squares += solve_rows(rest, heavy[h].n_pos, rest + heavy[h].n_pos, heavy[h].n_neg, heavy[h].low, heavy[h].high,
                               heavy[h].outside, target, tolerance / n_heavy, depth + 1);
         rest += heavy[h].n_pos + heavy[h].n_neg;

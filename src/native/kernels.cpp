@@ -17,7 +17,7 @@ namespace {
 // Threads cost more than they give below this many rows.
 constexpr std::int64_t threaded_rows = 1 << 16;
 // Below this many rows the buckets' own cost outweighs a sort.
-constexpr std::int64_t certified_rows = 3000;
+constexpr std::int64_t certified_rows = 6000;
 
 struct Group {
     std::int64_t begin, n;

@@ -99,42 +99,49 @@ struct Profile {
             above_moment += (above + fractions[0][e]) * widths[e];
             above += rows[0][e];
         }
-        total = 0;
-        for (int b = 0; b < n; ++b) total += rows[0][b] * moment[0][b] + others[0][b] * fractions[0][b] * widths[b];
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int b = 0; b < n; ++b) sum += rows[0][b] * moment[0][b] + others[0][b] * fractions[0][b] * widths[b];
+        total = sum;
     }
 
-    // The pairs inside a bucket: half of all their squares, or all or nothing where one class lies above the other. Between
-    // nothing and all of what is not explained by the distance of the classes' means, it cannot be wrong by more than half of
-    // `all`.
-    Estimate own_squares(int b) const {
-        const double n_neg = rows[0][b], n_pos = rows[1][b], f_neg = fractions[0][b], f_pos = fractions[1][b];
-        const double pairs = n_pos * n_neg, half = pairs > 0 ? 0.5 * widths[b] * widths[b] : 0;
-        const double all = n_pos * squares[0][b] + n_neg * squares[1][b] - 2 * f_neg * f_pos;
-        const double apart = n_pos * f_neg - n_neg * f_pos, known = apart * apart / (pairs > 0 ? pairs : 1);
-        // Two single rows, or two clusters of ties, leave no doubt but the rounding of `all`.
-        const double doubt = (pairs > 1) & (all - known > 0x1p-20 * all) ? all : 0;
-        return {half * (all + (apart > 0 ? known : -known)), half * doubt};
-    }
+    // One bucket by its sums: [0] of negatives, [1] of positives.
+    struct Inside {
+        double n[2], f[2], q[2], width;
 
-    // What the slopes that the rows of one bucket make for each other add to the sum that `look_up` returns.
-    double own_slopes(int b) const {
-        const double n_neg = rows[0][b], n_pos = rows[1][b], of_pos = n_pos > 1 ? 0.5 : 0, of_neg = n_neg > 1 ? 0.5 : 0;
-        return widths[b] * widths[b] *
-               (of_pos * (n_pos - fractions[1][b]) * squares[0][b] +
-                ((1 - of_neg) * n_neg + of_neg * fractions[0][b]) * squares[1][b]);
+        // The sum of d^2 over the pairs inside: half of all their squares, or all or nothing where one class lies above the
+        // other. It cannot be wrong by more than half of `all`.
+        Estimate squares() const {
+            const double pairs = n[0] * n[1], half = pairs > 0 ? 0.5 * width * width : 0;
+            const double all = n[1] * q[0] + n[0] * q[1] - 2 * f[0] * f[1];
+            const double apart = n[1] * f[0] - n[0] * f[1], known = apart * apart / (pairs > 0 ? pairs : 1);
+            // Two single rows, or two clusters of ties, leave no doubt but the rounding of `all`.
+            const double doubt = (pairs > 1) & (all - known > 0x1p-20 * all) ? all : 0;
+            return {half * (all + (apart > 0 ? known : -known)), half * doubt};
+        }
+
+        // What the slopes that these rows make for each other add to the sum that `look_up` returns.
+        double slopes() const {
+            const double of_pos = n[1] > 1 ? 0.5 : 0, of_neg = n[0] > 1 ? 0.5 : 0;
+            return width * width * (of_pos * (n[1] - f[1]) * q[0] + ((1 - of_neg) * n[0] + of_neg * f[0]) * q[1]);
+        }
+    };
+    Inside inside(int b) const {
+        return {{rows[0][b], rows[1][b]}, {fractions[0][b], fractions[1][b]}, {squares[0][b], squares[1][b]}, widths[b]};
     }
 
     // The sum of d^2 over all pairs of rows on this axis: those of different buckets exactly, as a sum of positive numbers.
     // Asks for nothing outside the axis. Without `counted` squares, what these add is left out: for each row, width^2 x others
     // x fraction^2.
     Estimate pair_squares(const Axis& axis, bool counted) const {
-        const double use = counted;
+        const double use = counted, *n0 = rows[0], *n1 = rows[1], *f0 = fractions[0], *f1 = fractions[1], *q0 = squares[0],
+                     *q1 = squares[1], *wide = widths;
         double own = 0, doubt = 0;
 #pragma omp simd reduction(+ : own, doubt)
         for (int b = 0; b < axis.buckets + 2; ++b) {
-            const Estimate inside = own_squares(b);
-            own += inside.value - (1 - use) * own_slopes(b);
-            doubt += inside.doubt;
+            const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, wide[b]};
+            own += here.squares().value - (1 - use) * here.slopes();
+            doubt += here.squares().doubt;
         }
         constexpr int some = 64;
         double sum = 0, below = 0, steps[some];  // below: sum of squares of the distances of the positives below
@@ -159,6 +166,7 @@ struct Profile {
     // By class: rows that can meet any other, and the greatest sum of d that one of them meets.
     double active(const Axis& axis, int side) const {
         double sum = 0;
+#pragma omp simd reduction(+ : sum)
         for (int b = 1; b <= axis.buckets; ++b) sum += rows[side][b];
         return sum;
     }
@@ -209,7 +217,7 @@ struct Profile {
         double low = axis.start, doubtful = std::numeric_limits<double>::infinity();
         if (all.doubt > tolerance) {
             int n_doubts = 0;
-            for (int b = 1; b <= axis.buckets; ++b) n_doubts += own_squares(b).doubt > 0;
+            for (int b = 1; b <= axis.buckets; ++b) n_doubts += inside(b).squares().doubt > 0;
             doubtful = tolerance / n_doubts;
         }
         int found = 0;
@@ -217,7 +225,7 @@ struct Profile {
             const int to = std::min(from + few, axis.buckets + 1);
             const bool some = all.doubt > tolerance || exceeds(limit, from, to);
             for (int b = from; b < to; ++b) {
-                if (some && (exceeds(limit, b, b + 1) || own_squares(b).doubt > doubtful))
+                if (some && (exceeds(limit, b, b + 1) || inside(b).squares().doubt > doubtful))
                     heavy[found++] = {b,
                                       static_cast<std::int64_t>(rows[1][b]),
                                       static_cast<std::int64_t>(rows[0][b]),
