@@ -64,25 +64,35 @@ void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, 
             float* fractions) {
     const double origin = axis.origin, of_neg = axis.offset[0], of_pos = axis.offset[1];
     const double scale = axis.scale, last = axis.cells + 1.5;
+    if (!axis.is_split) {
+#pragma omp simd
+        for (int i = 0; i < count; ++i) {
+            const double p = ((static_cast<double>(scores[i]) - origin) + (classes[i] ? of_pos : of_neg)) * scale;
+            double q = p > 0 ? p : 0;
+            q = q < last ? q : last;
+            const std::int32_t cell = static_cast<std::int32_t>(q);
+            slots[i] = cell * 2 + classes[i];
+            fractions[i] = static_cast<float>((open ? p : q) - cell);
+        }
+        return;
+    }
+    // A part is found from the double: the float's 24 bits of a cell would be too few of a part.
+    const std::int32_t* first = axis.split.first;
+    const float* parts = axis.split.parts;
+    double places[block_rows];
 #pragma omp simd
     for (int i = 0; i < count; ++i) {
         const double p = ((static_cast<double>(scores[i]) - origin) + (classes[i] ? of_pos : of_neg)) * scale;
-        double q = p > 0 ? p : 0;
-        q = q < last ? q : last;
-        const std::int32_t cell = static_cast<std::int32_t>(q);
-        slots[i] = cell * 2 + classes[i];
-        fractions[i] = static_cast<float>((open ? p : q) - cell);
+        const double q = p > 0 ? p : 0;
+        places[i] = q < last ? q : last;
     }
-    if (!axis.is_split) return;
-    const std::int32_t* first = axis.split.first;
-    const float* parts = axis.split.parts;
 #pragma omp simd
     for (int i = 0; i < count; ++i) {
-        const std::int32_t cell = slots[i] >> 1, side = slots[i] & 1;
-        const float at = fractions[i] * parts[cell], most = parts[cell] - 1;
+        const std::int32_t cell = static_cast<std::int32_t>(places[i]);
+        const double at = (places[i] - cell) * parts[cell], most = parts[cell] - 1;
         const std::int32_t part = static_cast<std::int32_t>(at < most ? at : most);
-        slots[i] = (first[cell] + part) * 2 + side;
-        fractions[i] = at - static_cast<float>(part);
+        slots[i] = (first[cell] + part) * 2 + classes[i];
+        fractions[i] = static_cast<float>(at - part);
     }
 }
 

@@ -64,14 +64,15 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     }
     if (question.n_terms == 1 && plain && ordinary(terms[0]))
         return Bands<S>(scores, sides, group.n, group.found, terms[0], scale, grad, hess, question.threads).run();
-    // Far from their knots several terms may cancel down to the distance of the knots.
+    // Far from their knots several terms cancel down to the distance of the knots, and rounding errors of as many additions as
+    // there are rows do not.
     double range = 0, nearest = std::numeric_limits<double>::infinity();
     for (int j = 0; j < question.n_terms; ++j) {
         range = std::max(range, group.found.max_neg - group.found.min_pos + std::abs(terms[j].shift));
         for (int i = 0; i < j; ++i) nearest = std::min(nearest, std::abs(terms[j].shift - terms[i].shift));
     }
-    const double digits = std::is_same_v<S, float> ? 0x1p26 : 1;
-    if (question.n_terms > 1 && range > digits * nearest)
+    const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // what double leaves beyond the digits promised
+    if (question.n_terms > 1 && static_cast<double>(group.n) * range > room * nearest)
         return Lookup<S, Twofold>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
     return Lookup<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
 }

@@ -214,7 +214,7 @@ struct Profile {
     int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, double tolerance, Heavy* heavy) const {
         if (all.doubt <= tolerance && !exceeds(limit, 1, axis.buckets + 1)) return 0;
         constexpr int few = 32;
-        double low = axis.start, doubtful = std::numeric_limits<double>::infinity();
+        double doubtful = std::numeric_limits<double>::infinity();
         if (all.doubt > tolerance) {
             int n_doubts = 0;
             for (int b = 1; b <= axis.buckets; ++b) n_doubts += inside(b).squares().doubt > 0;
@@ -223,17 +223,24 @@ struct Profile {
         int found = 0;
         for (int from = 1; from <= axis.buckets; from += few) {
             const int to = std::min(from + few, axis.buckets + 1);
-            const bool some = all.doubt > tolerance || exceeds(limit, from, to);
-            for (int b = from; b < to; ++b) {
-                if (some && (exceeds(limit, b, b + 1) || inside(b).squares().doubt > doubtful))
+            if (all.doubt <= tolerance && !exceeds(limit, from, to)) continue;
+            for (int b = from; b < to; ++b)
+                if (exceeds(limit, b, b + 1) || inside(b).squares().doubt > doubtful)
                     heavy[found++] = {b,
                                       static_cast<std::int64_t>(rows[1][b]),
                                       static_cast<std::int64_t>(rows[0][b]),
-                                      low,
-                                      low + widths[b],
+                                      0,
+                                      0,
                                       {others[0][b], moment[0][b], others[1][b], moment[1][b]}};
-                low += widths[b];
-            }
+        }
+        double edge = axis.start;
+        for (int h = 0, b = 1; h < found; ++h) {
+            if (axis.is_split)
+                for (; b < heavy[h].bucket; ++b) edge += widths[b];
+            else
+                edge = axis.start + (heavy[h].bucket - 1) * widths[1];
+            heavy[h].low = edge;
+            heavy[h].high = edge + widths[heavy[h].bucket];
         }
         return found;
     }

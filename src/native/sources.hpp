@@ -1,6 +1,6 @@
 // The rows of the smaller class in order, and a table that finds the place of any score among them.
 //
-// Keys are scores, negated where the order is to be mirrored. A linear map of the keys onto buckets, two a source, sorts them,
+// Keys are scores, negated where the order is to be mirrored. A linear map of the keys onto buckets, one a source, sorts them,
 // and the same map finds a query's bucket. A crowded bucket is sorted by comparison and searched by halving, so that no input
 // takes more than O(n log n).
 #pragma once
@@ -28,7 +28,7 @@ class Sources {
     // The n_sources rows of class `side`, mirrored if sign is -1.
     Sources(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n_all, std::int64_t n_sources,
             std::uint8_t side, double sign, int threads)
-        : n(n_sources), buckets_(std::clamp<std::int64_t>(2 * n_sources, 1, 1 << 22)) {
+        : n(n_sources), buckets_(std::clamp<std::int64_t>(n_sources, 1, 1 << 22)) {
         keys_ = keep.take<S>(n + 4);
         rows = keep.take<std::uint32_t>(n);
         starts_ = keep.take<std::uint32_t>(buckets_ + 2);
