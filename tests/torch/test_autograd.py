@@ -10,6 +10,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import functional_call, grad, hessian, jacrev, stack_module_state, vmap
 
+import everypair as ep
 from everypair import naive
 from everypair.torch import PairLoss, pair_loss
 from everypair.torch._columns import torch_operations
@@ -160,6 +161,54 @@ def test_hessians_of_every_making_agree_with_the_double_sum(surrogate):
     for made in (hessian(loss), jacrev(jacrev(loss))):
         torch.testing.assert_close(made(scores), want)
     assert torch.autograd.functional.hessian(loss, scores).allclose(want)
+
+
+def test_products_with_the_hessian_of_every_making():
+    def loss(scores):
+        return pair_loss(scores, LABELS, surrogate="huber_hinge")
+
+    scores, vector = away_from_knots().detach(), torch.linspace(-1, 1, 9, dtype=torch.float64)
+    want = torch.tensor(
+        naive.pair_hvp(scores.numpy(), LABELS.numpy(), vector.numpy(), surrogate="huber_hinge")
+    )
+    torch.testing.assert_close(torch.func.jvp(grad(loss), (scores,), (vector,))[1], want)
+    torch.testing.assert_close(torch.func.vjp(grad(loss), scores)[1](vector)[0], want)
+    # By differentiating the product with a dummy vector, which is linear in it.
+    torch.testing.assert_close(torch.autograd.functional.hvp(loss, scores, vector)[1], want)
+
+
+def test_third_derivatives_vanish_between_knots():
+    def curvature(scores):
+        return hessian(lambda s: pair_loss(s, LABELS))(scores)
+
+    scores = away_from_knots()
+    assert not torch.func.jvp(curvature, (scores.detach(),), (torch.rand(9).double(),))[1].any()
+    (slopes,) = torch.autograd.grad(pair_loss(scores, LABELS), scores, create_graph=True)
+    (product,) = torch.autograd.grad(slopes.square().sum(), scores, create_graph=True)
+    # The square's own second derivative is left: the Hessian squared.
+    (found,) = torch.autograd.grad(product.sum(), scores)
+    matrix = curvature(scores.detach())
+    torch.testing.assert_close(found, 2 * matrix @ matrix.sum(0))
+
+
+def test_a_batch_of_factors_at_once():
+    scores = away_from_knots()
+    loss = pair_loss(scores, LABELS)
+    factors = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    (found,) = torch.autograd.grad(loss, scores, factors, is_grads_batched=True, retain_graph=True)
+    (once,) = torch.autograd.grad(loss, scores)
+    torch.testing.assert_close(found, torch.stack([once, 2 * once]))
+
+
+def test_a_million_rows():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2**20, generator=generator, requires_grad=True)
+    labels = torch.rand(2**20, generator=generator) < 0.01
+    loss = pair_loss(scores, labels)
+    loss.backward()
+    want, slopes = ep.pair_loss_and_grad(scores.detach().numpy(), labels.numpy())
+    assert loss.item() == np.float32(want)
+    np.testing.assert_array_equal(scores.grad.numpy(), slopes)
 
 
 def test_func_grad_is_the_gradient():

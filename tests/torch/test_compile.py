@@ -98,6 +98,17 @@ def test_a_compiled_loss_can_be_batched():
     torch.testing.assert_close(compiled(many), losses(many))
 
 
+def test_the_operators_can_be_batched():
+    scores, labels, weights, groups = data("everything")
+    question = (TERMS, True, True, True)
+    vectors = torch.randn(4, 3, 20)
+
+    def product(vector):
+        return _library.pair_hvp_op(scores, labels, weights, groups, vector, *question)
+
+    torch.testing.assert_close(torch.vmap(product)(vectors), torch.stack([*map(product, vectors)]))
+
+
 def test_bad_values_raise_from_a_compiled_loss():
     scores, labels = sample()
     compiled = torch.compile(pair_loss, fullgraph=True, backend="aot_eager")

@@ -118,3 +118,5 @@ def test_an_ensemble_of_losses_counts_each_for_itself():
 
     torch.vmap(loss)(buffers, torch.randn(3, 3), labels)
     assert buffers["n_one_class"].tolist() == [0, 1, 1]
+    torch.vmap(loss, in_dims=(0, None, None))(buffers, torch.randn(3), torch.zeros(3))
+    assert buffers["n_one_class"].tolist() == [1, 2, 2]

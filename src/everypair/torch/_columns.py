@@ -60,12 +60,12 @@ def torch_operations() -> Iterator[None]:
 
 
 def loss_and_grad(
-    scores: Tensor, labels: Tensor, question: Question
+    scores: Tensor, labels: Tensor, weights: Tensor | None, question: Question
 ) -> tuple[Tensor, float, Tensor] | None:
     """Return value, pair weight and gradient where that takes no preparation, else None."""
     if _forced.get() or not scores.is_cpu:
         return None
-    return _kernel.loss_and_grad(scores, labels, question.terms, question.mean)
+    return _kernel.loss_and_grad(scores, labels, weights, question.terms, question.mean)
 
 
 def evaluate(

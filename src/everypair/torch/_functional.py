@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from everypair import surrogates
 from everypair._inputs import check_margin
 from everypair.torch._columns import Question
-from everypair.torch._inputs import batch_from, check_reduction
+from everypair.torch._inputs import check_reduction, data_for
 from everypair.torch._ops import pair_values
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def loss_and_pair_weight(
     check: bool | None,
 ) -> tuple[Tensor, Tensor | float]:
     """Return the reduced loss, and the pair weight of each task."""
-    rows, label_rows, weight_rows, group_rows = batch_from(scores, labels, weights, groups)
+    data = data_for(scores, labels, weights, groups)
     of_tasks = scores.dim() == 2
     question = Question(
         terms,
@@ -123,7 +123,7 @@ def loss_and_pair_weight(
         scores.is_cpu if check is None else check,
         of_tasks and labels.is_floating_point(),
     )
-    values, pair_weight = pair_values(rows, label_rows, weight_rows, group_rows, question)
+    values, pair_weight = pair_values(scores, data, question)
     if not of_tasks:
         return values, pair_weight
     if reduction == "none":

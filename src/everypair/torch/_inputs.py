@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    Data = tuple[Tensor, Tensor | None, Tensor | None]
     Batch = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
-__all__ = ["LABELS", "batch_from", "check_reduction", "value_dtype"]
+__all__ = ["LABELS", "batch_from", "check_reduction", "data_for", "score_rows", "value_dtype"]
 
 _FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 # Kernels read few types of labels: the others travel in one that holds their values. uint64 goes to
@@ -45,6 +46,24 @@ def batch_from(
     groups: Tensor | None = None,
 ) -> Batch:
     """Return scores, labels, weights and groups with rows in the last dimension."""
+    data = data_for(scores, labels, weights, groups)
+    return score_rows(scores), *data
+
+
+def score_rows(scores: Tensor) -> Tensor:
+    """Return scores that passed the door with rows in the last dimension."""
+    if scores.dim() == 1:
+        return scores
+    return scores.squeeze(1) if scores.shape[1] == 1 else scores.t()
+
+
+def data_for(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
+) -> Data:
+    """Check everything; return labels, weights and groups with rows in the last dimension."""
     if not isinstance(scores, Tensor):
         _raise_not_a_tensor("scores", scores)
     if scores.dtype not in _FLOATS:
@@ -92,9 +111,7 @@ def batch_from(
                 f"groups must be whole numbers, one for every row; got {groups.dtype}. "
                 "Number them first: torch.unique(groups, return_inverse=True)[1]."
             )
-    if len(shape) == 2:
-        scores = scores.squeeze(1) if n_tasks == 1 else scores.t()
-    return scores, label_rows, weights, groups
+    return label_rows, weights, groups
 
 
 def check_reduction(reduction: str) -> str:

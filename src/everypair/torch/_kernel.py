@@ -30,7 +30,11 @@ _HUGE_PAGES = 1 << 20
 
 
 def loss_and_grad(
-    scores: Tensor, labels: Tensor, terms: tuple[KnotTerm, ...], mean: bool
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    terms: tuple[KnotTerm, ...],
+    mean: bool,
 ) -> tuple[Tensor, float, Tensor] | None:
     """Return value, pair weight and gradient of a batch that needs no preparation, else None.
 
@@ -45,13 +49,14 @@ def loss_and_grad(
         or not _moments._uses_native()
     ):
         return None
+    mass = None if weights is None else _array(weights, torch.float64)
     array = scores.numpy(force=True)
     if array.size < _HUGE_PAGES:
         grad = torch.empty_like(scores, requires_grad=False)
     else:
         grad = torch.from_numpy(np.empty_like(array))
     status, value, pair_weight = _moments._native.evaluate(  # type: ignore[attr-defined]
-        array, labels.numpy(force=True), None, None, None,
+        array, labels.numpy(force=True), mass, None, None,
         terms, mean, _threads.get_num_threads(), grad.numpy(), None, None,
     )  # fmt: skip
     if status or not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
@@ -134,8 +139,14 @@ def evaluate_columns(
         *(_rows(tensor, shape) for tensor in (scores, labels, weights, groups, vector)),
         strict=True,
     )
-    answers = []
+    answers: list[Tensors] = []
+    quick = grad and vector is None and groups is None and runs is None
     for k, (x, y, w, g, z) in enumerate(rows):
+        found = loss_and_grad(x, y, w, terms, mean) if quick else None
+        if found is not None:
+            loss, mass, slope = found
+            answers.append((loss, torch.scalar_tensor(mass, dtype=torch.float64), slope, None))
+            continue
         try:
             answers.append(
                 evaluate(x, y, w, g, z, terms, mean=mean, grad=grad, check=check, runs=runs)

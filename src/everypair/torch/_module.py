@@ -127,10 +127,6 @@ class _Count(Function):
         ctx.mark_non_differentiable(output)
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> tuple[None, None]:
-        return None, None
-
-    @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], counter: Tensor, pair_weight: Tensor
     ) -> tuple[Tensor, int | None]:

@@ -17,6 +17,7 @@ import torch
 from torch.autograd import Function, forward_ad
 
 from everypair.torch import _columns, _library
+from everypair.torch._inputs import score_rows
 from everypair.torch._transforms import scaled
 from everypair.torch._transforms import values as transformable_values
 
@@ -44,24 +45,23 @@ def is_transformed() -> bool:
 
 
 def pair_values(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    groups: Tensor | None,
-    question: Question,
+    scores: Tensor, data: tuple[Tensor, Tensor | None, Tensor | None], question: Question
 ) -> tuple[Tensor, Tensor | float]:
-    """Return the loss and the pair weight of every batch of scores of shape (..., n)."""
+    """Return the loss and the pair weight of every task, from what has passed the door.
+
+    Scores have the shape in which they arrived, labels, weights and groups that of `data_for`.
+    """
     if torch.compiler.is_compiling() or type(scores) not in _PLAIN or _dispatch_modes():
-        return _library.pair_values(scores, labels, weights, groups, question)[:2]
+        return _library.pair_values(score_rows(scores), *data, question)[:2]
     if is_transformed():
-        return transformable_values(scores, labels, weights, groups, question)[:2]
+        return transformable_values(score_rows(scores), *data, question)[:2]
     if scores.requires_grad and torch.is_grad_enabled():
         # What is not differentiated leaves through a list: a second output would cost as much as
         # the kernel does for a small batch.
         pair_weight: list[Tensor | float] = []
-        values = _eager(scores, (labels, weights, groups), question, pair_weight)
+        values = _eager(scores, data, question, pair_weight)
         return values, pair_weight[0]
-    return _columns.evaluate(scores, labels, weights, groups, question)[:2]
+    return _columns.evaluate(score_rows(scores), *data, question)[:2]
 
 
 class _Eager(Function):
@@ -75,40 +75,47 @@ class _Eager(Function):
         question: Question,
         pair_weight: list[Tensor | float],
     ) -> Tensor:
+        rows = score_rows(scores)
         labels, weights, groups = data
         value, weight, grad = (
-            weights is None and groups is None and _columns.loss_and_grad(scores, labels, question)
-        ) or _columns.evaluate(scores, labels, weights, groups, question, grad=True)[:3]
+            groups is None and _columns.loss_and_grad(rows, labels, weights, question)
+        ) or _columns.evaluate(rows, labels, weights, groups, question, grad=True)[:3]
         pair_weight.append(weight)
         ctx.save_for_backward(scores, labels, weights, groups)
         ctx.question = question
         ctx.dtype = scores.dtype
+        ctx.is_table = rows is not scores
         ctx.held = [grad]
         return value
 
     @staticmethod
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None, None, None]:
-        return _scores_grad(ctx, factor), None, None, None
+        grad = _rows_grad(ctx, factor)
+        if ctx.is_table:
+            grad = grad.unsqueeze(1) if grad.dim() == 1 else grad.t()
+        return grad, None, None, None
 
 
 # `Function.apply` looks for transforms once more before it calls this one.
 _eager = cast("Callable[..., Tensor]", super(Function, _Eager).apply)
 
 
-def _scores_grad(ctx: Any, factor: Tensor) -> Tensor:
+def _rows_grad(ctx: Any, factor: Tensor) -> Tensor:
     held = ctx.held
-    if torch.is_grad_enabled():  # create_graph: the gradient itself will be differentiated
-        grad = transformable_values(*ctx.saved_tensors, ctx.question)[2]
-    elif not held:
-        scores, labels, weights, groups = ctx.saved_tensors
-        answer = _columns.evaluate(scores, labels, weights, groups, ctx.question, grad=True)
-        grad = cast("Tensor", answer.grad)
-    elif held[0].dtype is ctx.dtype and _is_one(factor):
-        # Given away, so that torch need not copy it. Should the graph be kept for another backward,
-        # the gradient is computed again.
-        return cast("Tensor", held.pop())
+    if held and not torch.is_grad_enabled():
+        if held[0].dtype is ctx.dtype and _is_one(factor):
+            # Given away, so that torch need not copy it.
+            return cast("Tensor", held.pop())
+        return scaled(held[0], factor, ctx.dtype)
+    scores, labels, weights, groups = ctx.saved_tensors
+    rows = score_rows(scores)
+    # With create_graph the gradient itself will be differentiated; without, it was given away to an
+    # earlier backward.
+    if torch.is_grad_enabled():
+        grad = transformable_values(rows, labels, weights, groups, ctx.question)[2]
     else:
-        grad = held[0]
+        answer = _columns.evaluate(rows, labels, weights, groups, ctx.question, grad=True)
+        grad = cast("Tensor", answer.grad)
     return scaled(grad, factor, ctx.dtype)
 
 
