@@ -1,7 +1,7 @@
-"""The compiled kernel's large-n plans against its exact float64 plan, on inputs that hunt their bounds.
+"""The compiled kernel's large-n plans against its exact float64 plan, where their bounds are tight.
 
-The exact plan is held to the double sum by the laws; here it is the yardstick, because the double sum
-would take minutes at these sizes.
+The exact plan is held to the double sum by the laws; here it is the yardstick, because the double
+sum would take minutes at these sizes.
 """
 
 from __future__ import annotations
@@ -140,5 +140,7 @@ def test_far_weightless_row_costs_no_digits():
 def test_no_negative_zeros():
     with _moments.backend("native"):
         for surrogate in ep.surrogates.names():
-            _, grad = ep.pair_loss_and_grad([5.0, 2.0, 0.0, -1.0], [1, 1, 0, 0], surrogate=surrogate)
+            _, grad = ep.pair_loss_and_grad(
+                [5.0, 2.0, 0.0, -1.0], [1, 1, 0, 0], surrogate=surrogate
+            )
             assert not np.signbit(grad[grad == 0]).any()

@@ -51,7 +51,12 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     };
     if constexpr (std::is_same_v<S, float>) {
         // Value and slope must vanish at the knot: then what happens inside a bucket is of second order.
-        const auto smooth = [&](const Term& term) { return ordinary(term) && term.b0 == 0 && term.b1 == 0; };
+        // And no gradient may come near the end of float32's range.
+        const auto smooth = [&](const Term& term) {
+            const double range = group.found.max_neg - group.found.min_pos + term.shift;
+            return ordinary(term) && term.b0 == 0 && term.b1 == 0 &&
+                   std::abs(term.b2) * scale * static_cast<double>(group.n) * range < 0x1p120;
+        };
         if (plain && !hess && group.n >= certified_rows && std::all_of(terms, terms + question.n_terms, smooth)) {
             if (question.n_terms == 1)
                 return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,

@@ -16,8 +16,9 @@ except ImportError as error:
 from everypair.torch._aucm import AUCMLoss
 from everypair.torch._functional import pair_loss
 from everypair.torch._large_batch import large_batch_backward
+from everypair.torch._lightning import lightning_callback
 from everypair.torch._module import PairLoss
-from everypair.torch._monitor import EpochMonitor
+from everypair.torch._monitor import DivergenceError, DivergenceWarning, EpochMonitor
 from everypair.torch._pesg import PESG
 from everypair.torch._sag import SAG
 from everypair.torch._sampler import StratifiedBatchSampler
@@ -26,9 +27,12 @@ __all__ = [
     "PESG",
     "SAG",
     "AUCMLoss",
+    "DivergenceError",
+    "DivergenceWarning",
     "EpochMonitor",
     "PairLoss",
     "StratifiedBatchSampler",
     "large_batch_backward",
+    "lightning_callback",
     "pair_loss",
 ]
