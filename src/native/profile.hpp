@@ -212,8 +212,7 @@ struct Profile {
     // Lists the buckets that are not certified: rows whose error may exceed the limit of their class, or pairs whose squares
     // are too doubtful, where all doubts together exceed what the loss may be wrong by.
     int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, double tolerance, Heavy* heavy) const {
-        if (all.doubt <= tolerance && !exceeds(limit, 1, axis.buckets + 1)) return 0;
-        constexpr int few = 32;
+        constexpr int few = 128;
         double doubtful = std::numeric_limits<double>::infinity();
         if (all.doubt > tolerance) {
             int n_doubts = 0;
