@@ -16,6 +16,7 @@
 #include "pool.hpp"
 #include "sources.hpp"
 #include "survey.hpp"
+#include "twofold.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -37,7 +38,7 @@ class Bands {
     double run() {
         Scratch scratch;
         const std::size_t slots = 2 * (static_cast<std::size_t>(bands_) + 2);
-        const int tasks = task_count(n_), teams = std::max(1, std::min(threads_, tasks));
+        const int tasks = task_count(n_), teams = team_count(n_, threads_);
         const auto first_row = [&](int team) {
             return std::min(n_, static_cast<std::int64_t>(tasks) * team / teams * task_rows);
         };
@@ -45,7 +46,7 @@ class Bands {
         begins_ = scratch.take<std::uint32_t>(slots + 1);
         rows_ = scratch.take<Keyed<S>>(n_);
 
-        parallel(teams, teams, [&](int team) {
+        parallel(threads_, teams, [&](int team) {
             std::uint32_t* mine = next + team * slots;
             std::fill(mine, mine + slots, 0);
             by_blocks(first_row(team), first_row(team + 1), [&](std::int64_t, const std::int32_t* where, int count) {
@@ -62,7 +63,7 @@ class Bands {
             }
         }
         begins_[slots] = total;
-        parallel(teams, teams, [&](int team) {
+        parallel(threads_, teams, [&](int team) {
             std::uint32_t* mine = next + team * slots;
             by_blocks(first_row(team), first_row(team + 1), [&](std::int64_t i, const std::int32_t* where, int count) {
                 for (int k = 0; k < count; ++k) rows_[mine[where[k]]++] = {scores_[i + k], static_cast<std::uint32_t>(i + k)};
@@ -261,31 +262,39 @@ class Bands {
         return value;
     }
 
-    double solve_sorted(std::int64_t b, Crowd below, Crowd above) {
+    // Rows outside the band are met from its edge, in one step: many small ones would lose their digits.
+    double solve_sorted(std::int64_t b, const Crowd& below, const Crowd& above) {
         const std::uint32_t neg = begins_[2 * b], pos = begins_[2 * b + 1], end = begins_[2 * b + 2];
         std::sort(rows_ + neg, rows_ + pos);
         std::sort(rows_ + pos, rows_ + end);
-        double value = 0, at = left(b);
+        const double start = left(b), stop = left(b + 1);
+        const auto together = [](const Crowd& x, const Crowd& y) {
+            return Crowd{x.count + y.count, x.first + y.first, x.second + y.second};
+        };
+        Crowd own;
+        Twofold value;  // a long sum of nearly equal numbers rounds the same way every time
+        double at = start;
         for (std::uint32_t i = neg, j = pos; i < pos; ++i) {
             const double x = position(i, 0);
             for (; j < end && position(j, 1) < x; ++j) {
-                below.move(position(j, 1) - at, {1, 0, 0});
+                own.move(position(j, 1) - at, {1, 0, 0});
                 at = position(j, 1);
             }
-            const Crowd met = below.seen_from(x - at);
+            const Crowd met = together(own.seen_from(x - at), below.seen_from(x - start));
             value += value_of(met);
             write(rows_[i].row, 1, met);
         }
-        at = left(b + 1);
+        own = {};
+        at = stop;
         for (std::uint32_t i = end, j = pos; i > pos; --i) {
             const double x = position(i - 1, 1);
             for (; j > neg && position(j - 1, 0) > x; --j) {
-                above.move(at - position(j - 1, 0), {1, 0, 0});
+                own.move(at - position(j - 1, 0), {1, 0, 0});
                 at = position(j - 1, 0);
             }
-            write(rows_[i - 1].row, -1, above.seen_from(at - x));
+            write(rows_[i - 1].row, -1, together(own.seen_from(at - x), above.seen_from(stop - x)));
         }
-        return value;
+        return static_cast<double>(value);
     }
 
     const S* scores_;

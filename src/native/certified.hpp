@@ -47,10 +47,11 @@ class Counted {
         : axis(over),
           profile(scratch, axis),
           tasks(task_count(n)),
-          teams(std::max(1, std::min(threads, tasks))),
+          teams(team_count(n, threads)),
           scores_(scores),
           classes_(classes),
-          n_(n) {
+          n_(n),
+          threads_(threads) {
         tallies_ = scratch.take<Tallies>(teams);
         for (int team = 0; team < teams; ++team) new (tallies_ + team) Tallies(scratch, axis, n);
         // Unequal widths would not let the look-up learn the squares of the fractions.
@@ -71,7 +72,7 @@ class Counted {
         return profile.pair_squares(axis, axis.is_split);
     }
 
-    // Each team of one thread has counts of its own and a fixed stretch of tasks.
+    // Each team has counts of its own and a fixed stretch of tasks.
     std::int64_t first_row(int team) const { return std::min(n_, static_cast<std::int64_t>(tasks) * team / teams * task_rows); }
     std::int64_t rows_of(int team, std::size_t slot) const { return tallies_[team].count(slot); }
 
@@ -82,7 +83,7 @@ class Counted {
   private:
     void count_rows(Scratch& scratch, bool squares) {
         for (int team = 0; squares && team < teams; ++team) tallies_[team].take_squares(scratch);
-        parallel(teams, teams, [&](int team) {
+        parallel(threads_, teams, [&](int team) {
             Tallies& mine = tallies_[team];
             mine.clear();
             if (squares) mine.clear_squares();
@@ -113,6 +114,7 @@ class Counted {
     const float* scores_;
     const std::uint8_t* classes_;
     std::int64_t n_;
+    int threads_;
     Tallies* tallies_;
 };
 
@@ -191,7 +193,7 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     }
     Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
     double* parts = scratch.take<double>(counted->tasks + n_heavy);
-    parallel(teams, teams, [&](int team) {
+    parallel(threads, teams, [&](int team) {
         std::int32_t where[block_rows];
         float fractions[block_rows], spare[block_rows];
         std::int64_t* my_next = next + team * slots;

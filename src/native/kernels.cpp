@@ -15,7 +15,7 @@ namespace everypair::EVERYPAIR_ISA {
 namespace {
 
 // Threads cost more than they give below this many rows.
-constexpr std::int64_t threaded_rows = 1 << 16;
+constexpr std::int64_t threaded_rows = 1 << 17;
 // Below this many rows the buckets' own cost outweighs a sort.
 constexpr std::int64_t certified_rows = 6000;
 

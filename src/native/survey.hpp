@@ -14,6 +14,13 @@ namespace everypair::EVERYPAIR_ISA {
 // Rows are cut into tasks of this many, whatever the number of threads: sums then have one order.
 constexpr std::int64_t task_rows = 1 << 14;
 
+// Teams are stretches of tasks with tables of their own. Large batches have more of them than threads: where one thread comes
+// late, the others take what is left.
+inline int team_count(std::int64_t n, int threads) {
+    const std::int64_t tasks = (n + task_rows - 1) / task_rows, wanted = threads > 1 && n >= 1 << 19 ? 4 * threads : threads;
+    return static_cast<int>(wanted < 1 ? 1 : wanted < tasks ? wanted : tasks);
+}
+
 inline int task_count(std::int64_t n) { return static_cast<int>((n + task_rows - 1) / task_rows); }
 inline std::int64_t task_end(std::int64_t n, std::int64_t begin) { return n - begin < task_rows ? n : begin + task_rows; }
 
