@@ -10,8 +10,9 @@ STAMPS  := $(VENV)/.stamps
 PIP     := $(BIN)/python -m pip
 # No build isolation: the pinned build tools stay in .venv, so that a rebuild compiles only what changed.
 INSTALL := EVERYPAIR_NATIVE=$(NATIVE) $(PIP) install --quiet --constraint constraints.txt --no-build-isolation
-# What the installed package is made of, except the Python files: those are live.
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.py $(wildcard src/native/*)
+# What the installed package is made of, except the Python files: those are live, but a new package has to be found.
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.py $(wildcard src/native/*) \
+           $(wildcard src/everypair/*/__init__.py)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -33,7 +34,7 @@ check: $(STAMPS)/dev  ## lint, check the formatting and the types
 	$(BIN)/mypy --strict src
 	$(if $(wildcard src/native/*.cpp),$(BIN)/clang-format --dry-run --Werror $(wildcard src/native/*.cpp src/native/*.hpp))
 
-bench: $(STAMPS)/bench  ## time against the neighbours, write rows, plot and tables, check the bars
+bench: $(STAMPS)/dev  ## time against the neighbours, write rows, plot and tables, check the bars
 	$(BIN)/python -m benchmarks run
 	$(BIN)/python -m benchmarks report
 	$(BIN)/python -m benchmarks check
@@ -63,11 +64,7 @@ $(STAMPS)/demo: $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/native-$(NATIVE) $(SOURCES)
-	$(INSTALL) --editable '.[dev]'
-	@touch $@
-
-$(STAMPS)/bench: $(STAMPS)/dev
-	$(PIP) install --quiet --constraint constraints.txt tqdm
+	$(INSTALL) --editable '.[dev]' tqdm
 	$(PIP) install --quiet --constraint constraints.txt --no-deps libauc
 	@touch $@
 
