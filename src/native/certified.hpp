@@ -16,9 +16,9 @@
 //
 // The bounds differ most at f = m, by c m (1 - m). Their average, a line with one kink, is therefore wrong by at most
 // w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose bound exceeds `slack` times the largest M of the
-// class, or four times its mean, is not certified: its rows are gathered and solved as a problem of their own, in finer buckets
-// over the range they really occupy, and in the end by a sort. Where that would be many rows, crowded buckets are split and
-// counted again first. The mirror image (positives against negatives) has the same bound.
+// class, or sixteen times its mean, is not certified: its rows are gathered and solved as a problem of their own, in finer
+// buckets over the range they really occupy, and in the end by a sort. Where that would be many rows, crowded buckets are split
+// and counted again first. The mirror image (positives against negatives) has the same bound.
 //
 // The loss comes from the counts alone, with the squares of the fractions counted as well: pairs of different buckets exactly,
 // as a sum of positive numbers; pairs of one bucket, of the second order again, by an estimate with a bound of its own.
@@ -154,7 +154,8 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
         Counted(scratch, axis_over(positions, 0, range, n < 30000 ? 2048 : 4096), scores, classes, n, threads);
     const auto limit = [&](int side) {
         const Profile& profile = counted->profile;
-        return slack * std::min(profile.greatest(counted->axis, side), 4 * profile.total / profile.active(counted->axis, side));
+        return slack *
+               std::min(profile.greatest(counted->axis, side), 16 * profile.total / profile.active(counted->axis, side));
     };
     const Target target{positions, factor, {limit(0), limit(1)}, grad};
     Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
