@@ -159,19 +159,22 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     };
     const Target target{positions, factor, {limit(0), limit(1)}, grad};
     Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
-    const double any = std::numeric_limits<double>::infinity();
-    int n_heavy = counted->profile.list_heavy(counted->axis, target.limit, {0, 0}, any, heavy);
-    std::int64_t n_rest = 0;
-    for (int h = 0; h < n_heavy; ++h) n_rest += heavy[h].n_pos + heavy[h].n_neg;
-    if (n_rest > n / 8) {
+    Estimate all{0, 0};
+    int n_heavy = 0;
+    const auto list_heavy = [&] {
+        all = counted->pair_squares(scratch);
+        n_heavy = counted->profile.list_heavy(counted->axis, target.limit, all, own_slack * all.least(), heavy);
+        std::int64_t rows = 0;
+        for (int h = 0; h < n_heavy; ++h) rows += heavy[h].n_pos + heavy[h].n_neg;
+        return rows;
+    };
+    if (list_heavy() > n / 8) {
         const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, target.limit);
         counted = new (scratch.take<Counted>(1)) Counted(scratch, finer, scores, classes, n, threads);
         heavy = scratch.take<Heavy>(finer.buckets);
+        list_heavy();
     }
-    const Estimate all = counted->pair_squares(scratch);
     const double tolerance = own_slack * all.least();
-    if (counted->axis.is_split || all.doubt > tolerance)
-        n_heavy = counted->profile.list_heavy(counted->axis, target.limit, all, tolerance, heavy);
     const Axis& axis = counted->axis;
     const std::size_t slots = axis.slots();
     const int teams = counted->teams;
@@ -182,7 +185,7 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     // Where each team puts its rows of the heavy buckets: in the order of the rows, whatever the number of teams.
     std::int64_t* next = scratch.take<std::int64_t>(n_heavy ? slots * teams : 0);
     std::int64_t* begins = scratch.take<std::int64_t>(n_heavy);
-    n_rest = 0;
+    std::int64_t n_rest = 0;
     for (int h = 0; h < n_heavy; ++h) {
         begins[h] = n_rest;
         for (const int side : {1, 0})
