@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import everypair as ep
 from everypair import surrogates
 from everypair.surrogates import HUBER_HINGE, LINEAR_HINGE, SQUARE, SQUARED_HINGE, Surrogate, Term
 
@@ -121,9 +122,16 @@ def test_a_lone_term_or_any_real_number_is_welcome():
     assert all(type(c) is float for c in vars(Term(1, True, np.float64(2), knot=0)).values())
 
 
-def test_non_convex_and_increasing_ones_are_accepted():
-    Surrogate("non-convex", [Term(0, 0, -1)])
-    Surrogate("decreasing", [Term(0, -1, 0, knot=0)])
+@pytest.mark.parametrize("term", [Term(0, 0, -1), Term(0, -1, 0, knot=0)])
+def test_non_convex_and_increasing_ones_are_accepted(term):
+    # A loss that rises with s_pos - s_neg falls with the shortfall.
+    odd = Surrogate("odd", [term])
+    scores, labels = [0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]
+    loss, grad = ep.pair_loss_and_grad(scores, labels, surrogate=odd)
+    expected, expected_grad = ep.naive.pair_loss_and_grad(scores, labels, surrogate=odd)
+    assert loss == pytest.approx(expected)
+    assert loss < 0
+    np.testing.assert_allclose(grad, expected_grad)
 
 
 def test_surrogates_are_values():

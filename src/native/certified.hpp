@@ -20,14 +20,14 @@
 // buckets over the range they really occupy, and in the end by a sort. Where that would be many rows, crowded buckets are split
 // and counted again first. The mirror image (positives against negatives) has the same bound.
 //
-// The loss comes from the counts alone, with the squares of the fractions counted as well: pairs of different buckets exactly,
-// as a sum of positive numbers; pairs of one bucket, of the second order again, by an estimate with a bound of its own.
+// The loss comes from the counts: pairs of different buckets exactly, as a sum of positive numbers; pairs of one bucket, of the
+// second order again, by an estimate with a bound of its own. All it lacks are the squares of the fractions: pass 2 adds them
+// up, or pass 1 counts them where cells are split.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <new>
 
 #include "heavy.hpp"
