@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     KnotTerm = tuple[float, float, float, float, bool]
 
-__all__ = ["Result", "backend", "concordance", "evaluate", "native_is_here"]
+__all__ = ["Result", "backend", "borrow_team", "concordance", "evaluate", "native_is_here"]
 
 _VARIABLE = "EVERYPAIR_BACKEND"
 _BACKENDS = ("auto", "numpy", "native")
@@ -61,6 +61,12 @@ def backend(name: str) -> Iterator[None]:
         yield
     finally:
         _chosen.reset(token)
+
+
+def borrow_team(fork: int) -> None:
+    """Let the compiled kernel run on the threads behind a function called like GOMP_parallel."""
+    if _native is not None:
+        _native.borrow_team(fork)
 
 
 def evaluate(

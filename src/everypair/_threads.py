@@ -6,13 +6,18 @@ The results do not depend on it: the kernel gives the same bits for any number o
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-__all__ = ["get_num_threads", "set_num_threads"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["follow", "get_num_threads", "set_num_threads"]
 
 _VARIABLE = "EVERYPAIR_NUM_THREADS"
 
 _chosen: int | None = None
 _default: int | None = None
+_leader: Callable[[], int] | None = None
 
 
 def set_num_threads(threads: int | None) -> None:
@@ -22,7 +27,8 @@ def set_num_threads(threads: int | None) -> None:
     ----------
     threads : int or None
         At least 1. None goes back to the default: the environment variable
-        ``EVERYPAIR_NUM_THREADS`` where it is set, else every core this process may run on.
+        ``EVERYPAIR_NUM_THREADS`` where it is set, else `torch.get_num_threads` once
+        `everypair.torch` is imported, else every core this process may run on.
 
     Examples
     --------
@@ -37,7 +43,7 @@ def set_num_threads(threads: int | None) -> None:
     ):
         raise ValueError(
             f"threads must be a whole number of at least 1, or None; got {threads!r}. "
-            "None uses every core."
+            "None goes back to the default."
         )
     _chosen = None if threads is None else int(threads)
 
@@ -51,8 +57,15 @@ def get_num_threads() -> int:
         return _chosen
     global _default
     if _default is None:
-        _default = _from_environment() or _cores()
-    return _default
+        _default = _from_environment() or (0 if _leader else _cores())
+    return _default or (_leader or _cores)()
+
+
+def follow(leader: Callable[[], int]) -> None:
+    """Let this function decide from now on where neither the user nor the environment does."""
+    global _default, _leader
+    _leader = leader
+    _default = None
 
 
 def _from_environment() -> int | None:

@@ -60,15 +60,13 @@ class Counted {
             profile.read(axis, merged(scratch, &Tallies::rows));
         else
             profile.read(axis, merged(scratch, &Tallies::wide));
+        if (axis.is_split) profile.read_squares(axis, merged(scratch, &Tallies::squares));
         profile.sweep(axis, {});
     }
 
     // The sum of d^2 over all pairs; where buckets are equal, without the part that `look_up` returns.
-    Estimate pair_squares(Scratch& scratch) {
-        if (axis.is_split)
-            profile.read_squares(axis, merged(scratch, &Tallies::squares));
-        else
-            profile.guess_squares(axis);
+    Estimate pair_squares() {
+        if (!axis.is_split) profile.guess_squares(axis);
         return profile.pair_squares(axis, axis.is_split);
     }
 
@@ -151,18 +149,26 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     const double range = found.max_neg - found.min_pos + shift;
     const Scale positions{found.min_pos, shift};
     Counted* counted = new (scratch.take<Counted>(1))
-        Counted(scratch, axis_over(positions, 0, range, n < 30000 ? 2048 : 4096), scores, classes, n, threads);
+        Counted(scratch, axis_over(positions, 0, range, n < 1 << 17 ? 2048 : 4096), scores, classes, n, threads);
     const auto limit = [&](int side) {
         const Profile& profile = counted->profile;
         return slack *
                std::min(profile.greatest(counted->axis, side), 16 * profile.total / profile.active(counted->axis, side));
     };
     const Target target{positions, factor, {limit(0), limit(1)}, grad};
-    Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
+    Line<float>* lines;
+    Heavy* heavy;
     Estimate all{0, 0};
     int n_heavy = 0;
     const auto list_heavy = [&] {
-        all = counted->pair_squares(scratch);
+        lines = scratch.take<Line<float>>(counted->axis.slots());
+        heavy = scratch.take<Heavy>(counted->axis.buckets);
+        parallel(threads, 2, [&](int part) {
+            if (part)
+                counted->profile.draw(counted->axis, factor, lines);
+            else
+                all = counted->pair_squares();
+        });
         n_heavy = counted->profile.list_heavy(counted->axis, target.limit, all, own_slack * all.least(), heavy);
         std::int64_t rows = 0;
         for (int h = 0; h < n_heavy; ++h) rows += heavy[h].n_pos + heavy[h].n_neg;
@@ -171,15 +177,12 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     if (list_heavy() > n / 8) {
         const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, target.limit);
         counted = new (scratch.take<Counted>(1)) Counted(scratch, finer, scores, classes, n, threads);
-        heavy = scratch.take<Heavy>(finer.buckets);
         list_heavy();
     }
     const double tolerance = own_slack * all.least();
     const Axis& axis = counted->axis;
     const std::size_t slots = axis.slots();
     const int teams = counted->teams;
-    Line<float>* lines = scratch.take<Line<float>>(slots);
-    counted->profile.draw(axis, factor, lines);
     erase(lines, heavy, n_heavy, factor);
 
     // Where each team puts its rows of the heavy buckets: in the order of the rows, whatever the number of teams.
@@ -262,7 +265,7 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     value = 0;
     double doubt = 0;
     for (int j = 0; j < n_terms; ++j) {
-        const Estimate squares = axes[j]->pair_squares(scratch);
+        const Estimate squares = axes[j]->pair_squares();
         value += scale * terms[j].b2 * squares.value;
         doubt += scale * std::abs(terms[j].b2) * squares.doubt;
     }

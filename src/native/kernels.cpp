@@ -14,8 +14,6 @@
 namespace everypair::EVERYPAIR_ISA {
 namespace {
 
-// Threads cost more than they give below this many rows.
-constexpr std::int64_t threaded_rows = 1 << 17;
 // Below this many rows the buckets' own cost outweighs a sort.
 constexpr std::int64_t certified_rows = 6000;
 
@@ -85,7 +83,7 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
 // Surveys all groups, hands each that has both classes to `use`, and adds up what it returns.
 template <class S, class Use, class Skip>
 Answer over_groups(const Batch& batch, int threads, Use&& use, Skip&& skip) {
-    if (batch.n < threaded_rows) threads = 1;
+    if (batch.n < threaded_rows()) threads = 1;
     Scratch scratch;
     std::uint8_t* classes = scratch.take<std::uint8_t>(batch.n);
     const std::int64_t n_groups = batch.offsets ? batch.n_groups : 1;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "pool.hpp"
 #include "types.hpp"
 
 namespace nb = nanobind;
@@ -158,6 +159,7 @@ NB_MODULE(_native, m) {
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc", &auc, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
           nb::arg("threads"));
+    m.def("borrow_team", [](std::uintptr_t fork) { borrow_team(reinterpret_cast<Fork*>(fork)); }, nb::arg("fork"));
     m.def("isa", [] { return std::string_view(chosen.name).data(); });
     // For tests and benchmarks: every path that this machine can run.
     m.def("isas", [] {

@@ -25,10 +25,42 @@ inline void pause() {
 #endif
 }
 
+// Tasks 0 .. count - 1, cut into one stretch a thread. A thread starts with the same stretch in every pass, whose rows its own
+// cache still holds, and then helps with the others'.
+class Errand {
+  public:
+    Errand(int threads, int count, void (*task)(void*, int), void* context)
+        : threads_(threads < most_stretches ? threads : most_stretches), count_(count), task_(task), context_(context) {
+        for (int t = 0; t < threads_; ++t) stretches_[t].next.store(first(t), std::memory_order_relaxed);
+    }
+
+    void drain() {
+        static std::atomic<int> seats{0};
+        thread_local const int seat = seats.fetch_add(1, std::memory_order_relaxed);
+        for (int t = 0; t < threads_; ++t) {
+            const int stretch = (seat + t) % threads_, end = first(stretch + 1);
+            for (int i; (i = stretches_[stretch].next.fetch_add(1, std::memory_order_relaxed)) < end;) task_(context_, i);
+        }
+    }
+
+  private:
+    static constexpr int most_stretches = 64;
+    struct alignas(64) Stretch {
+        std::atomic<int> next;
+    };
+
+    int first(int stretch) const { return static_cast<int>(std::int64_t{count_} * stretch / threads_); }
+
+    int threads_, count_;
+    void (*task_)(void*, int);
+    void* context_;
+    Stretch stretches_[most_stretches];
+};
+
 class Pool {
   public:
     // False when another caller is using the pool.
-    bool run(int threads, int count, void (*task)(void*, int), void* context) {
+    bool run(int threads, int count, Errand& errand) {
         std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
         if (!mine.owns_lock()) return false;
         const int helpers = (threads < count ? threads : count) - 1;
@@ -39,15 +71,12 @@ class Pool {
         }
         {
             std::lock_guard<std::mutex> lock(state_);
-            task_ = task;
-            context_ = context;
-            count_ = count;
+            errand_ = &errand;
             seats_ = helpers;
-            next_.store(0, std::memory_order_relaxed);
             round_.fetch_add(1, std::memory_order_release);
         }
         wake_.notify_all();
-        drain();
+        errand.drain();
         {
             // Who has not joined by now need not come any more.
             std::lock_guard<std::mutex> lock(state_);
@@ -58,10 +87,6 @@ class Pool {
     }
 
   private:
-    void drain() {
-        for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) task_(context_, i);
-    }
-
     void work(int me) {
         std::uint64_t seen = 0;
         for (;;) {
@@ -74,7 +99,7 @@ class Pool {
                 if (me >= seats_) continue;
                 joined_.fetch_add(1, std::memory_order_relaxed);
             }
-            drain();
+            errand_->drain();
             joined_.fetch_sub(1, std::memory_order_release);
         }
     }
@@ -82,16 +107,29 @@ class Pool {
     std::mutex busy_, state_;
     std::condition_variable wake_;
     int workers_ = 0;
-    void (*task_)(void*, int) = nullptr;
-    void* context_ = nullptr;
-    int count_ = 0;
+    Errand* errand_ = nullptr;
     int seats_ = 0;
-    std::atomic<int> next_{0};
     std::atomic<int> joined_{0};
     std::atomic<std::uint64_t> round_{0};
 };
 
 std::atomic<Pool*> current{nullptr};
+
+// The team of threads that another library of this process keeps warm, where one was lent.
+std::atomic<Fork*> lent{nullptr};
+
+// Threads do not survive a fork. The child starts a pool of its own when it needs one, and leaves the lent team alone.
+void forget_threads_after_fork() {
+#if defined(__unix__) || defined(__APPLE__)
+    static std::once_flag once;
+    std::call_once(once, [] {
+        pthread_atfork(nullptr, nullptr, [] {
+            current.store(nullptr);
+            lent.store(nullptr);
+        });
+    });
+#endif
+}
 
 Pool& pool() {
     Pool* here = current.load(std::memory_order_acquire);
@@ -102,11 +140,7 @@ Pool& pool() {
         delete fresh;
         return *here;
     }
-#if defined(__unix__) || defined(__APPLE__)
-    // The threads do not survive a fork; the child starts a pool of its own when it needs one.
-    static std::once_flag once;
-    std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { current.store(nullptr); }); });
-#endif
+    forget_threads_after_fork();
     return *fresh;
 }
 
@@ -148,8 +182,22 @@ thread_local Arena arena;
 
 }  // namespace
 
+void borrow_team(Fork* fork) {
+    forget_threads_after_fork();
+    lent.store(fork);
+}
+
+std::int64_t threaded_rows() { return lent.load(std::memory_order_relaxed) ? 1 << 15 : 1 << 17; }
+
 void run_tasks(int threads, int count, void (*task)(void*, int), void* context) {
-    if (threads > 1 && count > 1 && pool().run(threads, count, task, context)) return;
+    if (threads > 1 && count > 1) {
+        Errand errand(threads, count, task, context);
+        if (Fork* fork = lent.load(std::memory_order_relaxed)) {
+            fork([](void* self) { static_cast<Errand*>(self)->drain(); }, &errand, static_cast<unsigned>(threads), 0);
+            return;
+        }
+        if (pool().run(threads, count, errand)) return;
+    }
     for (int i = 0; i < count; ++i) task(context, i);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace everypair {
@@ -16,6 +17,16 @@ void parallel(int threads, int count, F&& body) {
     using Body = std::remove_reference_t<F>;
     run_tasks(threads, count, [](void* context, int i) { (*static_cast<Body*>(context))(i); }, &body);
 }
+
+// Starts body(context) on that many threads at once and waits for them: the calling convention of GOMP_parallel.
+using Fork = void(void (*body)(void*), void* context, unsigned threads, unsigned flags);
+
+// From now on tasks run on the threads behind this function (none: on threads of our own). Where another library keeps a team
+// spinning between its calls, as OpenMP does, threads of our own would wait for a core behind it.
+void borrow_team(Fork* fork);
+
+// Smaller batches are not worth waking threads for.
+std::int64_t threaded_rows();
 
 // A stack of scratch arrays, given back together. The memory stays with the thread for its next call.
 class Scratch {

@@ -12,7 +12,7 @@
 namespace everypair::EVERYPAIR_ISA {
 
 // Rows are cut into tasks of this many, whatever the number of threads: sums then have one order.
-constexpr std::int64_t task_rows = 1 << 14;
+constexpr std::int64_t task_rows = 1 << 12;
 
 // Teams are stretches of tasks with tables of their own. Large batches have more of them than threads: where one thread comes
 // late, the others take what is left.

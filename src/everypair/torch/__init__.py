@@ -22,6 +22,9 @@ from everypair.torch._monitor import DivergenceError, DivergenceWarning, EpochMo
 from everypair.torch._pesg import PESG
 from everypair.torch._sag import SAG
 from everypair.torch._sampler import StratifiedBatchSampler
+from everypair.torch._team import share_threads
+
+share_threads()
 
 __all__ = [
     "PESG",

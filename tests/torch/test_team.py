@@ -1,0 +1,99 @@
+"""The kernel on torch's threads: the same bits, and as many threads as torch has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import everypair as ep
+from everypair import _moments, _threads
+from everypair.torch import _team, pair_loss
+
+from ..strategies import SURROGATES
+
+needs_kernel = pytest.mark.skipif(not _moments.native_is_here(), reason="no compiled kernel here")
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+    ep.set_num_threads(None)
+    _team.share_threads()
+
+
+def sample(n):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.rand(n, generator=generator) < 0.2
+    return torch.randn(n, generator=generator, requires_grad=True), labels
+
+
+def test_as_many_threads_as_torch_has(monkeypatch):
+    monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
+    _team.share_threads()
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        assert ep.get_num_threads() == threads
+    ep.set_num_threads(2)
+    assert ep.get_num_threads() == 2
+
+
+def test_the_environment_wins_over_torch(monkeypatch):
+    monkeypatch.setenv("EVERYPAIR_NUM_THREADS", "5")
+    _threads.follow(lambda: 3)
+    assert ep.get_num_threads() == 5
+
+
+@needs_kernel
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+@pytest.mark.parametrize("n", [40_000, 300_000])
+def test_same_bits_on_any_team(n, surrogate):
+    answers = []
+    for lend, threads in ((False, 1), (False, 2), (True, 2), (True, 3)):
+        if lend:
+            _team.share_threads()
+        else:
+            _moments.borrow_team(0)
+        ep.set_num_threads(threads)
+        scores, labels = sample(n)
+        loss = pair_loss(scores, labels, surrogate=surrogate)
+        loss.backward()
+        answers.append((loss.item(), scores.grad.numpy().tobytes()))
+    assert len(set(answers)) == 1
+
+
+@needs_kernel
+def test_after_fork():
+    # A process of its own: the one that runs the tests has threads that must not be forked.
+    program = """
+import multiprocessing, torch, everypair as ep, everypair.torch
+torch.manual_seed(0)
+scores, labels = torch.randn(300_000).numpy(), (torch.rand(300_000) < 0.5).numpy()
+def loss(_):
+    ep.set_num_threads(2)
+    return ep.pair_loss_and_grad(scores, labels)[0]
+before = loss(0)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map_async(loss, range(4)).get(timeout=60) == [before] * 4
+assert loss(0) == before
+print("done")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert ran.stdout.strip() == "done", ran.stderr
+
+
+def test_without_openmp_the_kernel_has_threads_of_its_own(tmp_path):
+    assert _team._openmp_fork(tmp_path / "libtorch_cpu.so") is None
+    assert _team._openmp_fork(np.linalg._umath_linalg.__file__) is None
+
+
+def test_without_the_kernel_nothing_is_lent(monkeypatch):
+    monkeypatch.setattr(_moments, "_native", None)
+    _team.share_threads()
