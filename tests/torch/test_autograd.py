@@ -50,7 +50,7 @@ def test_derivatives_are_those_of_finite_differences(surrogate, knobs):
 
     scores = (away_from_knots(),)
     assert gradcheck(loss, scores, check_forward_ad=True, check_batched_grad=True)
-    assert gradgradcheck(loss, scores, check_fwd_over_rev=True)
+    assert gradgradcheck(loss, scores, check_fwd_over_rev=True, check_batched_grad=True)
 
 
 @for_every_surrogate

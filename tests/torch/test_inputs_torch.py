@@ -141,7 +141,7 @@ BAD = {
         SCORES,
         LABELS[:3],
     ),
-    r"labels must have the shape \(4,\) or \(4, 2\) .* got \(4, 3\)": (MANY, torch.zeros(4, 3)),
+    r"labels must have the shape \(4, 2\) for scores .* got \(4, 3\)": (MANY, torch.zeros(4, 3)),
     r"labels must have one column per task; got the shape \(4,\) .* \(4, 2\)": (MANY, LABELS),
     r"labels must have one column per task; got the shape \(4, 1\)": (MANY, LABELS[:, None]),
     "labels must be whole numbers, bools or floats; got torch.complex64": (SCORES, LABELS + 0j),

@@ -35,6 +35,10 @@ class Question(NamedTuple):
     check: bool  # a value that is not allowed raises
     missing: bool  # a label that is NaN leaves its row out
 
+    def flat(self) -> tuple[list[float], bool, bool, bool]:
+        """Return it as operators of `torch.library` take it: five numbers for each term."""
+        return [float(number) for term in self.terms for number in term], *self[1:]
+
 
 class Answer(NamedTuple):
     """What was computed; None where it was not asked.

@@ -146,10 +146,11 @@ def _rows_of(tensor: Tensor, name: str, scores: Tensor, n_tasks: int) -> Tensor:
     if len(shape) == 2 and shape[0] == n and shape[1] in (1, n_tasks):
         # One column goes with (n,) scores as well as with those of several tasks.
         return tensor.squeeze(1) if shape[1] == 1 else tensor.t()
-    columns = "" if n_tasks == 1 else f" or ({n}, {n_tasks})"
+    allowed = [f"({n},)"] if n_tasks == 1 or name == "weights" else []
+    allowed += [f"({n}, {n_tasks})"] if n_tasks > 1 else []
     raise ValueError(
-        f"{name} must have the shape ({n},){columns} for scores of shape {tuple(scores.shape)}; "
-        f"got {tuple(shape)}. Check that both come from the same rows and tasks."
+        f"{name} must have the shape {' or '.join(allowed)} for scores of shape "
+        f"{tuple(scores.shape)}; got {tuple(shape)}. Check that both come from the same rows and tasks."
     )
 
 

@@ -31,9 +31,7 @@ def pair_values(
     question: Question,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return losses, pair weights and gradients of scores of shape (..., n)."""
-    terms, mean, check, missing = question
-    flat = [float(number) for term in terms for number in term]
-    found = pair_values_op(scores, labels, weights, groups, flat, mean, check, missing)
+    found = pair_values_op(scores, labels, weights, groups, *question.flat())
     return cast("tuple[Tensor, Tensor, Tensor]", found)
 
 

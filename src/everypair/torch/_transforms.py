@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch.autograd import Function
 
 from everypair.torch import _columns
@@ -16,7 +17,6 @@ from everypair.torch import _columns
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
     from torch import Tensor
 
     from everypair.torch._columns import Question
@@ -82,6 +82,9 @@ class _Product(Function):
         vector: Tensor,
         question: Question,
     ) -> Tensor:
+        if _is_batched_grad(vector):
+            operator: Callable[..., Tensor] = torch.ops.everypair.pair_hvp
+            return operator(scores, labels, weights, groups, vector, *question.flat())
         answer = _columns.evaluate(scores, labels, weights, groups, question, vector=vector)
         return cast("Tensor", answer.hvp)
 
@@ -108,6 +111,14 @@ class _Product(Function):
 
 values = cast("Callable[..., tuple[Tensor, Tensor, Tensor]]", _Values.apply)
 product = cast("Callable[..., Tensor]", _Product.apply)
+
+
+def _is_batched_grad(vector: Tensor) -> bool:
+    """Return whether `torch.autograd.grad` sends many vectors at once.
+
+    It has a kind of tensor of its own for that, which only operators of `torch.library` can read.
+    """
+    return torch._C._functorch.is_legacy_batchedtensor(vector)
 
 
 def scores_grad(
