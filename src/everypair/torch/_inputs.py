@@ -150,7 +150,8 @@ def _rows_of(tensor: Tensor, name: str, scores: Tensor, n_tasks: int) -> Tensor:
     allowed += [f"({n}, {n_tasks})"] if n_tasks > 1 else []
     raise ValueError(
         f"{name} must have the shape {' or '.join(allowed)} for scores of shape "
-        f"{tuple(scores.shape)}; got {tuple(shape)}. Check that both come from the same rows and tasks."
+        f"{tuple(scores.shape)}; got {tuple(shape)}. "
+        "Check that both come from the same rows and tasks."
     )
 
 

@@ -16,7 +16,7 @@ and then, with the new a and b::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -145,9 +145,11 @@ class PESG(Optimizer):
                 value = closure()
         with torch.no_grad():
             for group in self.param_groups:
-                for v in self._primal(group):
-                    if v.grad is not None:
-                        self._descend(v, v.grad, group)
+                ready = [v for v in self._primal(group) if v.grad is not None]
+                begun = [v for v in ready if "momentum_buffer" in self.state[v]]
+                fresh = [v for v in ready if "momentum_buffer" not in self.state[v]]
+                for parameters in filter(None, (begun, fresh)):
+                    self._descend(parameters, group)
             self._ascend(self.param_groups)
         return value
 
@@ -166,33 +168,47 @@ class PESG(Optimizer):
                 group["lr"] = group["lr"] / decay_factor
             for v in self._primal(group):
                 state = self.state[v]
-                if state.get("n_summed", 0) > 0:
-                    state["reference"] = state["sum"] / state["n_summed"]
-                    state["sum"] = torch.zeros_like(v)
-                    state["n_summed"] = 0
+                if "n_summed" in state:
+                    # In place and without looking at the count: a captured graph keeps these
+                    # tensors, and no device is waited for.
+                    total, n, reference = state["sum"], state["n_summed"], state["reference"]
+                    reference.copy_(torch.where(n > 0, total / n, reference))
+                    total.zero_()
+                    n.zero_()
 
     def _primal(self, group: dict[str, Any]) -> list[Tensor]:
         return [v for v in group["params"] if v is not self._loss.alpha]
 
-    def _descend(self, v: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[v]
-        g = grad.clamp(-group["clip_value"], group["clip_value"])
-        if group["epoch_decay"] > 0:
-            if "reference" not in state:
-                state["reference"] = v.detach().clone()
-            g = g + group["epoch_decay"] * (v - state["reference"])
-        g = g + group["weight_decay"] * v
-        if group["momentum"] > 0:
-            if "momentum_buffer" in state:
-                u = state["momentum_buffer"]
-                u.mul_(1 - group["momentum"]).add_(g, alpha=group["momentum"])
+    def _descend(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        states = [self.state[v] for v in parameters]
+        clip, decay = group["clip_value"], group["epoch_decay"]
+        grads = [cast("Tensor", v.grad) for v in parameters]
+        g = list(torch._foreach_clamp_max(torch._foreach_clamp_min(grads, -clip), clip))
+        if decay > 0:
+            for v, state in zip(parameters, states, strict=True):
+                if "reference" not in state:
+                    state["reference"] = v.detach().clone()
+            pull = torch._foreach_sub(parameters, [state["reference"] for state in states])
+            torch._foreach_add_(g, torch._foreach_mul(pull, decay))
+        torch._foreach_add_(g, torch._foreach_mul(parameters, group["weight_decay"]))
+        momentum = group["momentum"]
+        if momentum > 0:
+            if "momentum_buffer" in states[0]:
+                u = [state["momentum_buffer"] for state in states]
+                torch._foreach_mul_(u, 1 - momentum)
+                torch._foreach_add_(u, g, alpha=momentum)
+                g = u
             else:
-                u = state["momentum_buffer"] = g.clone()
-            g = u
-        v.sub_(group["lr"] * g)
-        if group["epoch_decay"] > 0:
-            state["sum"] = state["sum"] + v if "sum" in state else v.detach().clone()
-            state["n_summed"] = state.get("n_summed", 0) + 1
+                for state, first in zip(states, g, strict=True):
+                    state["momentum_buffer"] = first.clone()
+        torch._foreach_sub_(parameters, torch._foreach_mul(g, group["lr"]))
+        if decay > 0:
+            for v, state in zip(parameters, states, strict=True):
+                if "sum" not in state:
+                    state["sum"] = torch.zeros_like(v)
+                    state["n_summed"] = torch.zeros((), device=v.device)
+            torch._foreach_add_([state["sum"] for state in states], parameters)
+            torch._foreach_add_([state["n_summed"] for state in states], 1.0)
 
     def _ascend(self, groups: list[dict[str, Any]]) -> None:
         a, b, alpha = self._loss.a, self._loss.b, self._loss.alpha
