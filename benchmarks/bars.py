@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 import everypair as ep
 from benchmarks.contenders import NATIVE
 from benchmarks.rows import Row
+from benchmarks.runner_overhead import BARE, RUNNER
+from benchmarks.torch_overhead import PAIR_LOSS
 
 # Loss and gradient of the squared hinge, float32: time over that of BCE with as many threads.
 SPEED = {
@@ -15,6 +18,8 @@ SPEED = {
     2: {10**3: 0.5, 10**4: 0.9, 10**5: 1.4, 10**6: 1.0, 10**7: 0.6},
 }
 POSITIVES = (0.5, 0.01, 0.001)
+# PairLoss forward and backward: time over that of BCE with as many threads.
+TORCH = {10**2: 1.3, 10**3: 1.3, 10**5: 1.2, 10**6: 1.2, 10**7: 1.2}
 HARD = ("saturated sigmoid", "ties on a grid", "separated classes", "Cauchy")
 HARD_RATIO = 2.5
 SURROGATE_RATIO = 4.0
@@ -24,6 +29,7 @@ ACCURACY = {"float32": 1e-6, "float64": 1e-12}
 BYTES_PER_ROW = 24.0
 WHEEL_BYTES = 1e6
 IMPORT_SECONDS = 0.15
+RUNNER_RATIO = 1.1
 
 
 class Verdict(NamedTuple):
@@ -92,6 +98,12 @@ def verdicts(rows: list[Row]) -> Iterator[Verdict]:
             bar = f"{shape}, n 1e6, {threads} thread(s): over BCE"
             yield ratio_to_bce(bar, HARD_RATIO, found)
 
+    for threads, positives, (n, limit) in product((1, 2), (0.5, 0.01), TORCH.items()):
+        place = {"suite": "torch", "backend": PAIR_LOSS.backend}
+        found = where(rows, **place, n=n, positives=positives, threads=threads)
+        bar = f"PairLoss, n {n:g}, {positives:.1%} positives, {threads} thread(s): over BCE"
+        yield ratio_to_bce(bar, limit, found)
+
     for shape in sorted({r.input for r in rows if r.suite == "hard_inputs"}):
         small, large = (
             where(rows, suite="hard_inputs", n=n, input=shape, threads=1) for n in (10**5, 10**6)
@@ -109,6 +121,11 @@ def verdicts(rows: list[Row]) -> Iterator[Verdict]:
         for quantity in ("loss error", "gradient error"):
             found = where(rows, suite="accuracy", dtype=dtype, quantity=quantity)
             yield worst(f"{quantity}, {dtype}", limit, found)
+
+    for model in ("linear", "mlp"):
+        place = {"suite": "runner", "input": model}
+        runner, bare = (where(rows, **place, backend=c.backend) for c in (RUNNER, BARE))
+        yield times(f"a trial, {model}, batch 100: over a bare loop", RUNNER_RATIO, runner, bare)
 
     memory = [r for r in rows if r.suite == "memory" and r.backend == NATIVE.backend]
     yield worst("working bytes per row", BYTES_PER_ROW, memory)

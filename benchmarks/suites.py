@@ -6,6 +6,7 @@ import everypair as ep
 from benchmarks.contenders import BCE, NATIVE, NEIGHBOURS, NUMPY, Call, Contender, call_of
 from benchmarks.harness import powers_of_ten, suite
 from benchmarks.inputs import HARD, batch
+from benchmarks.runner_overhead import runner_overhead
 from benchmarks.torch_overhead import torch_overhead
 
 POSITIVES = (0.5, 0.01, 0.001)
@@ -55,4 +56,4 @@ def hard_inputs(contender: Contender, n: int, threads: int, input: str) -> Call 
     return call_of(contender, batch(n, 0.5, "float32", input))
 
 
-TIMED = (loss_and_grad, surrogates, float64, hard_inputs, torch_overhead)
+TIMED = (loss_and_grad, surrogates, float64, hard_inputs, torch_overhead, runner_overhead)

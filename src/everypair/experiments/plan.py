@@ -82,7 +82,7 @@ class Grid:
     losses: tuple[str, ...]
     batches: tuple[int, ...]
     seeds: tuple[int, ...]
-    rates: dict[str, tuple[float, ...]]  # by loss
+    rates: dict[str, tuple[float, ...]]  # by loss, or by "loss/optimiser" where they differ
     optimisers: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # by loss; absent: sgd, or pesg for aucm
@@ -100,8 +100,12 @@ class Grid:
         return [
             Trial(cell, batch, rate)
             for cell in self.cells()
-            for batch, rate in product(self.batches, self.rates[cell.loss])
+            for batch, rate in product(self.batches, self.rates_of(cell))
         ]
+
+    def rates_of(self, cell: Cell) -> tuple[float, ...]:
+        """Return the learning rates that compete in a cell."""
+        return self.rates.get(f"{cell.loss}/{cell.optimiser}") or self.rates[cell.loss]
 
 
 def default_optimiser(loss: str) -> str:

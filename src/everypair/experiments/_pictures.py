@@ -1,0 +1,81 @@
+"""Where a command's figures and rows go, written whole or not at all.
+
+>>> [str(path) for path in targets(Path("mine"), "roc", ("csv", "png")).values()]
+['mine.csv', 'mine.png']
+>>> list(targets(Path("mine.png"), "roc", ("csv", "png")))
+['png']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everypair.experiments._atomic import replacing
+from everypair.experiments.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["save", "styled", "targets"]
+
+
+def targets(out: Path, name: str, kinds: Sequence[str]) -> dict[str, Path]:
+    """Return the files to write, by kind: the one that `out` names, or one of each.
+
+    Where `out` is a folder they lie in it and are called `name`.
+    """
+    out = out / name if out.is_dir() else out
+    kind = out.suffix[1:].lower()
+    if not kind:
+        return {kind: out.with_name(f"{out.name}.{kind}") for kind in kinds}
+    if kind in kinds:
+        return {kind: out}
+    raise UserError(
+        f"--out must end in {', '.join(f'.{k}' for k in kinds)}, or in none of them to get "
+        f"all; got {str(out)!r}."
+    )
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the style of the project inside the block."""
+    import matplotlib as mpl
+
+    style: Any = {
+        "font.size": 10,
+        "svg.hashsalt": "everypair",  # the same figure gives the same file
+        "axes.edgecolor": "#999999",
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": 11,
+        "grid.color": "#e6e6e6",
+        "legend.frameon": False,
+    }
+    with mpl.rc_context(style):
+        yield
+
+
+def save(path: Path, content: Figure | bytes) -> None:
+    """Write a figure (PNG or SVG, by the end of the name) or bytes."""
+    try:
+        with replacing(path) as unfinished:
+            if isinstance(content, bytes):
+                unfinished.write_bytes(content)
+            else:
+                _save_figure(content, unfinished)
+    except OSError as error:
+        raise UserError(
+            f"{str(path)!r} could not be written: {error.strerror or error}. "
+            "Choose another place with --out."
+        ) from error
+
+
+def _save_figure(figure: Figure, path: Path) -> None:
+    is_svg = path.suffix.lower() == ".svg"
+    with styled():
+        figure.savefig(path, dpi=160, metadata={"Date": None} if is_svg else None)

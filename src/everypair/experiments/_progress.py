@@ -1,0 +1,39 @@
+"""A progress bar on standard error, where that is a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["progress"]
+
+
+@contextmanager
+def progress(
+    text: str, total: float | None, *, done: float = 0, in_bytes: bool = False
+) -> Iterator[Callable[[float], None]]:
+    """Show a bar while the block runs; call what it gives with the amount that was just done.
+
+    >>> with progress("Counting", 2) as advance:
+    ...     advance(1)
+    """
+    from rich import progress as rich_progress
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    amounts: list[rich_progress.ProgressColumn] = (
+        [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
+        if in_bytes
+        else [rich_progress.MofNCompleteColumn()]
+    )
+    with rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        *amounts,
+        rich_progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(text, total=total, completed=int(done))
+        yield lambda amount: bar.advance(task, amount)

@@ -1,0 +1,51 @@
+"""One module a command: its options, and what it says. The work is done a layer below.
+
+A command is a function ``command`` whose parameters are typer's options. It raises `UserError` for
+mistakes of the user, and loads heavy packages inside, so that ``everypair --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import everypair
+from everypair.experiments.commands import (
+    evaluate,
+    experiment,
+    geometry,
+    predict,
+    report,
+    timing,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Train and evaluate binary scorers on every (positive, negative) pair.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"everypair {everypair.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
+) -> None:
+    pass
+
+
+for _module in (experiment, report, predict, timing, geometry, evaluate):
+    app.command(_module.__name__.rpartition(".")[2])(_module.command)

@@ -1,0 +1,94 @@
+"""``everypair evaluate``: exact AUC and pair losses of a file of predictions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from everypair.experiments.errors import UserError
+
+if TYPE_CHECKING:
+    from everypair.experiments.evaluation import Evaluation, Predictions
+
+__all__ = ["command"]
+
+
+def command(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet, one row for each prediction.")],
+    scores: Annotated[str | None, typer.Option(help="The column of scores.")] = None,
+    labels: Annotated[str | None, typer.Option(help="The column of labels: two values.")] = None,
+    weights: Annotated[str | None, typer.Option(help="A column of weights.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="A column of groups: only pairs inside a group count.")
+    ] = None,
+    positive: Annotated[
+        str | None, typer.Option(help="The positive label; by default 1, true or the rarer one.")
+    ] = None,
+    margin: Annotated[float, typer.Option(min=0.0, help="Of the pair losses.")] = 1.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="ROC curve: writes OUT.csv, OUT.png and OUT.svg, or the one it names."),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say how good a file of predictions is: exact AUC, pair losses, ROC curve."""
+    from rich.console import Console
+
+    from everypair.experiments import _pictures, evaluation
+
+    files = {} if out is None else _pictures.targets(out, "roc", ("csv", "png", "svg"))
+    with Console(stderr=True).status(f"Reading {file}"):
+        predictions = evaluation.read(
+            file, scores=scores, labels=labels, weights=weights, group=group, positive=positive
+        )
+    try:
+        found = evaluation.evaluate(predictions, margin=margin)
+    except ValueError as error:  # the library's own doors: infinite scores, negative weights, ...
+        raise UserError(f"{file}: {error}") from error
+    if files:
+        _write_curve(predictions, found, files)
+    if json_:
+        written = [str(path) for path in files.values()]
+        plain = {"file": str(file), "columns": predictions.columns, **asdict(found)}
+        typer.echo(json.dumps({**plain, "written": written}, indent=2))
+        return
+    _show(found, predictions.columns or {})
+    if files:
+        typer.echo("Written: " + ", ".join(map(str, files.values())))
+
+
+def _write_curve(predictions: Predictions, found: Evaluation, files: dict[str, Path]) -> None:
+    import everypair as ep
+    from everypair.experiments import _pictures, evaluation
+
+    curve = ep.roc_curve(predictions.scores, predictions.positive, weights=predictions.weights)
+    for kind, path in files.items():
+        content = evaluation.curve_rows(curve) if kind == "csv" else evaluation.draw(curve, found)
+        _pictures.save(path, content)
+
+
+def _show(found: Evaluation, columns: dict[str, str]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    groups = "" if found.groups is None else f", {found.groups:,} groups"
+    console = Console(highlight=False)
+    console.print(
+        f"{found.rows:,} rows: {found.positives:,} positive ({columns['positive']}), "
+        f"{found.negatives:,} negative{groups}. "
+        f"Scores from column {columns['scores']}.",
+        markup=False,
+    )
+    inside = "" if groups == "" else ", inside groups"
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(f"over every pair{inside}")
+    table.add_column("value", justify="right")
+    table.add_row("AUC", f"{found.auc:.6f}", style="bold")
+    for name, loss in found.losses.items():
+        table.add_row(f"{name}, margin {found.margin:g}", f"{loss:.6g}")
+    console.print(table)

@@ -1,0 +1,128 @@
+"""``everypair timing``: the paper's figure 2, with whichever backends are here."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from everypair.experiments.errors import UserError
+
+if TYPE_CHECKING:
+    from everypair.experiments.timing import Result
+
+__all__ = ["command"]
+
+
+def command(
+    max_n: Annotated[
+        float, typer.Option("--max-n", help="The largest number of rows, such as 1e6.")
+    ] = 1e7,
+    backends: Annotated[
+        str | None, typer.Option(help="Only these, by comma: native,numpy,torch,cuda,logistic...")
+    ] = None,
+    surrogate: Annotated[str, typer.Option(help="The pair loss to time.")] = "squared_hinge",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads for everyone.")] = 1,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="Repeat every call for about so long.")
+    ] = 0.3,
+    limit: Annotated[
+        float, typer.Option(min=0.0, help="Skip sizes where one call would take longer.")
+    ] = 3.0,
+    out: Annotated[
+        Path, typer.Option(help="Writes OUT.csv, OUT.png and OUT.svg, or the one it names.")
+    ] = Path("timing"),
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON, and write no file.")] = False,
+) -> None:
+    """Time loss and gradient against the number of rows (the paper's figure 2)."""
+    import everypair as ep
+    from everypair.experiments import _pictures, _timing_plot, timing
+
+    ns = timing.sizes(int(max_n)) if math.isfinite(max_n) else []
+    if not ns:
+        raise UserError(f"--max-n must be a number of at least 10; got {max_n:g}.")
+    names = _chosen(backends, tuple(timing.CONTENDERS))
+    if surrogate not in ep.surrogates.names():
+        known = ", ".join(ep.surrogates.names())
+        raise UserError(f"--surrogate must be one of {known}; got {surrogate!r}.")
+    files = {} if json_ else _pictures.targets(out, "timing", ("csv", "png", "svg"))
+    result = _run_with_progress(
+        names, ns, surrogate=surrogate, threads=threads, seconds=seconds, limit=limit
+    )
+    if not result.timings:
+        reasons = "; ".join(f"{name} {why}" for name, why in result.left_out.items())
+        raise UserError(f"--backends must name at least one that runs here; {reasons}")
+    if json_:
+        typer.echo(json.dumps({**asdict(result), "slopes": _slopes(result)}, indent=2))
+        return
+    _show(result, ns)
+    for kind, path in files.items():
+        content = _timing_plot.rows(result) if kind == "csv" else _timing_plot.draw(result)
+        _pictures.save(path, content)
+    typer.echo("Written: " + ", ".join(map(str, files.values())))
+
+
+def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
+    if backends is None:
+        return list(known)
+    chosen = [name.strip() for name in backends.split(",") if name.strip()]
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
+        raise UserError(
+            f"--backends must be some of {','.join(known)}; got {', '.join(unknown) or 'none'}."
+        )
+    return chosen
+
+
+def _run_with_progress(names: list[str], ns: list[int], **knobs: float | str) -> Result:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from everypair.experiments import timing
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(names) * len(ns))
+
+        def on_step(name: str, n: int) -> None:
+            done = names.index(name) * len(ns) + ns.index(n)
+            label = timing.CONTENDERS[name].label
+            progress.update(task, completed=done, description=f"{label}, n = {n:,}")
+
+        return timing.run(names, ns, on_step=on_step, **knobs)  # type: ignore[arg-type]
+
+
+def _slopes(result: Result) -> dict[str, float | None]:
+    from everypair.experiments.timing import slope
+
+    names = dict.fromkeys(t.contender for t in result.timings)
+    fitted = {name: slope(result.of(name)) for name in names}
+    return {name: None if math.isnan(value) else value for name, value in fitted.items()}
+
+
+def _show(result: Result, ns: list[int]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from everypair.experiments._timing_plot import duration
+
+    threads = f"{result.threads} thread{'' if result.threads == 1 else 's'}"
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("n", no_wrap=True)
+    for n in ns:
+        table.add_column(f"1e{len(str(n)) - 1}", justify="right", no_wrap=True)
+    table.add_column("slope", justify="right")
+    for name, exponent in _slopes(result).items():
+        taken = {t.n: duration(t.median) for t in result.of(name)}
+        cells = [taken.get(n, "") for n in ns]
+        table.add_row(name, *cells, "" if exponent is None else f"{exponent:.2f}")
+    console = Console(highlight=False)
+    console.print(f"Time of loss and gradient: {result.surrogate}, {threads}")
+    console.print(table)
+    for name, why in result.left_out.items():
+        console.print(f"{name}: {why}", style="dim")

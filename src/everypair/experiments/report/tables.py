@@ -1,0 +1,204 @@
+"""The report's numbers as plain rows: the files of figures and tables are written from these."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from everypair.experiments.plan import FULL_BATCH
+from everypair.experiments.selection import Difference, Summary, gathered
+
+__all__ = [
+    "COLUMNS_DIFFERENCES",
+    "COLUMNS_FIGURE3",
+    "GridPoint",
+    "as_csv",
+    "cost",
+    "differences",
+    "figure3",
+    "grid_points",
+    "losses_of_trials",
+    "table2",
+]
+
+Row = dict[str, Any]
+NAN = float("nan")
+
+# Said once more, so that a table without rows keeps its header.
+COLUMNS_FIGURE3 = (
+    *("data", "imratio", "loss", "optimiser", "seed", "batch", "rate", "epoch"),
+    *("validation_auc", "test_auc", "state"),
+)
+COLUMNS_DIFFERENCES = (
+    *("data", "imratio", "first", "second", "n_seeds", "mean_difference", "low", "high"),
+    "verdict",
+)
+
+
+class GridPoint(NamedTuple):
+    """One batch size and rate of a contender on a task, over the seeds."""
+
+    batch: int
+    rate: float
+    mean: float  # validation AUC at each trial's best epoch
+    n: int
+    n_diverged: int
+    n_failed: int
+    n_chosen: int
+
+
+def key(summary: Summary) -> Row:
+    """Return the columns that tell summaries apart."""
+    return {**summary.task._asdict(), **summary.contender._asdict()}
+
+
+def table2(summed: Sequence[Summary]) -> list[Row]:
+    """Return the paper's table 2: the medians of what was selected, and how it went."""
+    return [
+        {
+            **key(summary),
+            "n_seeds": summary.n,
+            "mean_test_auc": summary.mean,
+            "sd_test_auc": summary.sd,
+            "median_batch": summary.batch,
+            "median_rate": summary.rate,
+            "n_rate_at_edge": summary.n_at_edge,
+            "n_trials": len(summary.records),
+            "n_diverged": summary.count("diverged"),
+            "n_failed": summary.count("failed"),
+            "seconds": round(summary.seconds, 3),
+        }
+        for summary in summed
+    ]
+
+
+def figure3(summed: Sequence[Summary]) -> list[Row]:
+    """Return the points of the paper's figure 3: the chosen trial of every seed."""
+    return [
+        {
+            **key(summary),
+            "seed": record.trial.cell.seed,
+            "batch": record.trial.batch,
+            "rate": record.trial.rate,
+            "epoch": record.best_epoch,
+            "validation_auc": record.validation_auc,
+            "test_auc": record.test_auc,
+            "state": record.state,
+        }
+        for summary in summed
+        for record in summary.chosen
+    ]
+
+
+def differences(gaps: Sequence[Difference]) -> list[Row]:
+    """Return the paired differences with their intervals."""
+    return [
+        {
+            **gap.task._asdict(),
+            "first": "+".join(gap.first),
+            "second": "+".join(gap.second),
+            "n_seeds": gap.n,
+            "mean_difference": gap.mean,
+            "low": gap.interval[0] if gap.interval else NAN,
+            "high": gap.interval[1] if gap.interval else NAN,
+            "verdict": gap.verdict,
+        }
+        for gap in gaps
+    ]
+
+
+def losses_of_trials(summed: Sequence[Summary]) -> list[Row]:
+    """Return what diverged or failed, by contender, rate and reason."""
+    lost = [
+        (summary, record)
+        for summary in summed
+        for record in summary.records
+        if record.state != "finished"
+    ]
+    rows = []
+    for (_, _, rate, state), found in gathered(
+        lost, lambda one: (one[0].task, one[0].contender, one[1].trial.rate, one[1].state)
+    ).items():
+        summary, records = found[0][0], [record for _, record in found]
+        n_tried = sum(record.trial.rate == rate for record in summary.records)
+        epochs = [r.diverged_at for r in records if r.diverged_at is not None]
+        rows.append(
+            {
+                **key(summary),
+                "rate": rate,
+                "state": state,
+                "n": len(records),
+                "n_tried": n_tried,
+                "first_epoch": min(epochs, default=None),
+                "last_epoch": max(epochs, default=None),
+                "reason": next((record.reason for record in records if record.reason), ""),
+            }
+        )
+    return rows
+
+
+def cost(summed: Sequence[Summary]) -> list[Row]:
+    """Return what each contender took: all trials, on all tasks."""
+    rows = []
+    for who, parts in gathered(summed, lambda summary: summary.contender).items():
+        records = [record for summary in parts for record in summary.records]
+        seconds = sum(record.seconds for record in records)
+        rows.append(
+            {
+                **who._asdict(),
+                "n_trials": len(records),
+                "seconds": round(seconds, 3),
+                "seconds_per_trial": round(seconds / len(records), 3),
+                "n_one_class_batches": sum(record.n_one_class for record in records),
+                "devices": " ".join(sorted({record.device for record in records})),
+            }
+        )
+    return rows
+
+
+def grid_points(summary: Summary) -> list[GridPoint]:
+    """Return what every batch size and rate reached, by batch (full last) and rate.
+
+    Rates that a sampler drew freely are gathered to the nearest half decade, as in a grid.
+    """
+    drawn = {record.trial.rate for record in summary.records}
+    free = len(drawn) > 15
+    nearest = {r: 10 ** (round(2 * math.log10(r)) / 2) if free else r for r in drawn}
+    groups = gathered(
+        summary.records, lambda record: (record.trial.batch, nearest[record.trial.rate])
+    )
+    chosen = {id(record) for record in summary.chosen}
+    points = []
+    for batch, rate in sorted(groups, key=lambda place: (place[0] == FULL_BATCH, *place)):
+        tried = groups[batch, rate]
+        able = [r.validation_auc for r in tried if math.isfinite(r.validation_auc)]
+        states = [record.state for record in tried]
+        points.append(
+            GridPoint(
+                batch,
+                rate,
+                mean=fmean(able) if able else NAN,
+                n=len(able),
+                n_diverged=states.count("diverged"),
+                n_failed=states.count("failed"),
+                n_chosen=sum(id(record) in chosen for record in tried),
+            )
+        )
+    return points
+
+
+def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+    r"""Return rows as CSV with a header; what is not there is an empty field.
+
+    >>> as_csv([{"loss": "logistic", "sd": float("nan")}])
+    'loss,sd\nlogistic,\n'
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns or list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([{name: "" if v != v else v for name, v in row.items()} for row in rows])
+    return text.getvalue()

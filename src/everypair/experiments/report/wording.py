@@ -1,0 +1,185 @@
+"""Words and numbers as every output of the report writes them.
+
+>>> spread(0.98765, 0.00432), spread(0.98765, float("nan"))
+('0.988 ± 0.004', '0.988')
+>>> duration(75), duration(7322)
+('1 min 15 s', '2 h 2 min')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+
+from everypair.experiments.plan import FULL_BATCH, Settings
+from everypair.experiments.selection import Contender, Difference, Standing, Task
+
+__all__ = [
+    "NOTHING",
+    "ahead",
+    "amount",
+    "auc",
+    "batch",
+    "contender",
+    "data",
+    "duration",
+    "imratio",
+    "interval",
+    "listing",
+    "name",
+    "rate",
+    "signed",
+    "spread",
+    "standing",
+    "task",
+]
+
+NOTHING = "–"
+
+# Names that are not simply their words.
+NAMES = {
+    "aucm": "AUCM",
+    "sgd": "SGD",
+    "pesg": "PESG",
+    "sag": "SAG",
+    "lbfgs": "LBFGS",
+    "adam": "Adam",
+    "cifar10": "CIFAR10",
+    "stl10": "STL10",
+    "catdog": "Cat&Dog",
+}
+
+
+def name(key: str) -> str:
+    """Return a loss, an optimiser or a data set as people write it."""
+    return NAMES.get(key, key.replace("_", " "))
+
+
+def contender(who: Contender) -> str:
+    """Return loss and optimiser."""
+    return f"{name(who.loss)} + {name(who.optimiser)}"
+
+
+def data(key: str, settings: Settings) -> str:
+    """Return the data set; for a user's table, the name of its file."""
+    return PurePath(settings.table.path).name if settings.table else name(key)
+
+
+def imratio(value: float) -> str:
+    """Return the share of positives, or that nobody changed it."""
+    return f"{value:g}" if value else "as it is"
+
+
+def task(what: Task, settings: Settings) -> str:
+    """Return data and share of positives."""
+    share = f"{100 * what.imratio:g} % positives" if what.imratio else "positives as they are"
+    return f"{data(what.data, settings)}, {share}"
+
+
+def number(value: float, pattern: str) -> str:
+    """Return the formatted value, a dash for what is not there."""
+    return NOTHING if math.isnan(value) else format(value, pattern)
+
+
+def auc(value: float) -> str:
+    """Return an AUC to three digits."""
+    return number(value, ".3f")
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign, and a true minus.
+
+    >>> signed(-0.00123)
+    '−0.0012'
+    """
+    return number(value, "+.4f").replace("-", "−")
+
+
+def spread(mean: float, sd: float) -> str:
+    """Return mean and standard deviation; one seed has no spread."""
+    return auc(mean) if math.isnan(sd) else f"{auc(mean)} ± {auc(sd)}"
+
+
+def batch(size: float) -> str:
+    """Return a batch size."""
+    return "full" if size == FULL_BATCH else number(size, "g")
+
+
+def rate(value: float) -> str:
+    """Return a learning rate to two digits.
+
+    >>> rate(10**-3.5), rate(100.0)
+    ('0.00032', '100')
+    """
+    return NOTHING if math.isnan(value) else f"{float(f'{value:.2g}'):g}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the two units that matter."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def amount(n: int, thing: str) -> str:
+    """Return how many.
+
+    >>> amount(1, "seed"), amount(1200, "trial")
+    ('1 seed', '1,200 trials')
+    """
+    return f"{n:,} {thing}" + "s" * (n != 1)
+
+
+def interval(gap: Difference) -> str:
+    """Return the interval of a difference, or why there is none."""
+    if gap.interval is None:
+        return "needs two seeds" if gap.n else "no seed in common"
+    low, high = gap.interval
+    return f"{signed(low)} to {signed(high)}"
+
+
+def ahead(gap: Difference, called: Callable[[Contender], str]) -> str:
+    """Say who is ahead."""
+    return {
+        "first": called(gap.first),
+        "second": called(gap.second),
+        "tie": "tie",
+        "unknown": "cannot say",
+    }[gap.verdict]
+
+
+def listing(items: Sequence[str]) -> str:
+    """Return items as a sentence has them.
+
+    >>> listing(["a", "b", "c"])
+    'a, b and c'
+    """
+    *head, last = items
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def standing(place: Standing, called: Callable[[Contender], str]) -> str:
+    """Say in a sentence or two who is ahead on a task, and call a tie a tie."""
+    leader = called(place.leader)
+    tied, behind, unknown = (
+        [called(who) for who in place.where(verdict)] for verdict in ("tie", "first", "unknown")
+    )
+    said = []
+    if tied:
+        said.append(f"{listing([leader, *tied])} tie.")
+    if behind:
+        said.append(f"{leader} is ahead of {listing(behind)}.")
+    if unknown:
+        said.append(
+            f"{leader} has the greatest mean, but fewer than two seeds "
+            f"in common with {listing(unknown)}: cannot say."
+        )
+    if not said:
+        said.append(f"{leader} had no rival.")
+    return " ".join(sentence[0].upper() + sentence[1:] for sentence in said)

@@ -1,0 +1,288 @@
+"""From records to results: who is chosen in each cell, and what the chosen ones say together.
+
+A cell's trials compete by validation AUC alone; the test AUC of the winner is the cell's result.
+Contenders (a loss with its optimiser) are compared on a task (data at an imratio) seed by seed,
+because a seed fixes the split and the first weights for all of them.
+
+>>> from everypair.experiments.plan import Cell, Trial
+>>> cell = Cell("digits", 0.1, "logistic", "sgd", seed=0)
+>>> records = [
+...     Record(Trial(cell, 50, 0.1), "finished", {}, 3, validation_auc=0.90, test_auc=0.95),
+...     Record(Trial(cell, 50, 1.0), "finished", {}, 7, validation_auc=0.92, test_auc=0.91),
+... ]
+>>> [result] = results(records)
+>>> result.winner.trial.rate, result.test_auc
+(1.0, 0.91)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, median, stdev
+from typing import Literal, NamedTuple, TypeVar
+
+from everypair.experiments.plan import FULL_BATCH, Cell, Record
+
+__all__ = [
+    "CellResult",
+    "Contender",
+    "Difference",
+    "Standing",
+    "Summary",
+    "Task",
+    "difference",
+    "differences",
+    "gathered",
+    "results",
+    "standings",
+    "summaries",
+    "t_interval",
+]
+
+NAN = float("nan")
+CONFIDENCE = 0.95
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
+
+
+class Task(NamedTuple):
+    """What contenders are compared on."""
+
+    data: str
+    imratio: float
+
+
+class Contender(NamedTuple):
+    """Who is compared."""
+
+    loss: str
+    optimiser: str
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A cell, its records, and the one with the greatest validation AUC (None: nobody has one)."""
+
+    cell: Cell
+    records: tuple[Record, ...]
+    winner: Record | None
+
+    @property
+    def task(self) -> Task:
+        """Return what the cell is a repetition of."""
+        return Task(self.cell.data, self.cell.imratio)
+
+    @property
+    def contender(self) -> Contender:
+        """Return the loss and its optimiser."""
+        return Contender(self.cell.loss, self.cell.optimiser)
+
+    @property
+    def test_auc(self) -> float:
+        """Return the winner's test AUC at its best validation epoch, NaN without a winner."""
+        return self.winner.test_auc if self.winner else NAN
+
+    @property
+    def at_edge(self) -> bool:
+        """Say whether the smallest or largest of three or more rates won: look further there."""
+        rates = {record.trial.rate for record in self.records}
+        won = self.winner.trial.rate if self.winner else NAN
+        return len(rates) > 2 and won in (min(rates), max(rates))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One contender on one task, over its seeds."""
+
+    task: Task
+    contender: Contender
+    cells: tuple[CellResult, ...]
+
+    @property
+    def chosen(self) -> tuple[Record, ...]:
+        """Return the winners, one a seed."""
+        return tuple(cell.winner for cell in self.cells if cell.winner)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Return all records, of every seed."""
+        return tuple(record for cell in self.cells for record in cell.records)
+
+    @property
+    def n(self) -> int:
+        """Return the number of seeds that have a winner."""
+        return len(self.chosen)
+
+    @property
+    def mean(self) -> float:
+        """Return the mean test AUC over seeds."""
+        return fmean(record.test_auc for record in self.chosen) if self.n else NAN
+
+    @property
+    def sd(self) -> float:
+        """Return the standard deviation (n - 1) of the test AUC over seeds, NaN for one seed."""
+        return stdev(record.test_auc for record in self.chosen) if self.n > 1 else NAN
+
+    @property
+    def batch(self) -> float:
+        """Return the median of the selected batch sizes; `FULL_BATCH` counts as the largest."""
+        sizes = [float(record.trial.batch or math.inf) for record in self.chosen]
+        middle = median(sizes or [NAN])
+        return FULL_BATCH if middle == math.inf else middle
+
+    @property
+    def rate(self) -> float:
+        """Return the median of the selected learning rates."""
+        return median([record.trial.rate for record in self.chosen] or [NAN])
+
+    @property
+    def n_at_edge(self) -> int:
+        """Return for how many seeds the selected rate lies at the edge of what was tried."""
+        return sum(cell.at_edge for cell in self.cells)
+
+    @property
+    def seconds(self) -> float:
+        """Return what all trials took together."""
+        return sum(record.seconds for record in self.records)
+
+    def count(self, state: str) -> int:
+        """Return the number of trials that ended in a state."""
+        return sum(record.state == state for record in self.records)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Test AUC of one contender minus another's, on the seeds that both have."""
+
+    task: Task
+    first: Contender
+    second: Contender
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]  # one a seed
+
+    @property
+    def n(self) -> int:
+        """Return the number of seeds that both have."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        """Return the mean difference."""
+        return fmean(self.values) if self.values else NAN
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Return the 95 % interval of the mean difference, None for fewer than two seeds."""
+        return t_interval(self.values)
+
+    @property
+    def verdict(self) -> Literal["first", "second", "tie", "unknown"]:
+        """Say who is ahead: a tie when the interval holds 0, unknown when there is none."""
+        if self.interval is None:
+            return "unknown"
+        low, high = self.interval
+        return "first" if low > 0 else "second" if high < 0 else "tie"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The greatest mean test AUC on a task, and where the others stand against it."""
+
+    task: Task
+    leader: Contender
+    others: dict[Contender, Difference]  # the leader minus the other
+
+    def where(self, *verdicts: str) -> tuple[Contender, ...]:
+        """Return the others of these verdicts: ``first`` are behind, ``tie`` and ``unknown``."""
+        return tuple(who for who, gap in self.others.items() if gap.verdict in verdicts)
+
+
+def gathered(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items by key, keys and items in order of appearance."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def t_interval(
+    values: Sequence[float], confidence: float = CONFIDENCE
+) -> tuple[float, float] | None:
+    """Return Student's interval of the mean, None for fewer than two values.
+
+    >>> low, high = t_interval([0.01, 0.02, 0.03])
+    >>> round(low, 4), round(high, 4)  # 0.02 -+ 4.303 * 0.01 / sqrt(3)
+    (-0.0048, 0.0448)
+    """
+    if len(values) < 2:
+        return None
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+    n = len(values)
+    half = float(stdtrit(n - 1, (1 + confidence) / 2)) * stdev(values) / math.sqrt(n)
+    return fmean(values) - half, fmean(values) + half
+
+
+def results(records: Iterable[Record]) -> list[CellResult]:
+    """Choose in every cell the record with the greatest validation AUC.
+
+    A diverged trial competes with the epochs before it did; a failed one does not.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        In the order of the grid: of equal validation AUCs, the first wins.
+    """
+    chosen = []
+    for cell, tried in gathered(records, lambda record: record.trial.cell).items():
+        able = [r for r in tried if r.state != "failed" and math.isfinite(r.validation_auc)]
+        winner = max(able, key=lambda record: record.validation_auc, default=None)
+        chosen.append(CellResult(cell, tuple(tried), winner))
+    return chosen
+
+
+def summaries(cells: Iterable[CellResult]) -> list[Summary]:
+    """Gather seeds: one summary a task and contender, data by data, the mildest imratio first."""
+    cells = list(cells)
+    data = list(gathered(cells, lambda result: result.cell.data))
+    contenders = list(gathered(cells, lambda result: result.contender))
+    groups = gathered(cells, lambda result: (result.task, result.contender))
+    ordered = sorted(
+        groups, key=lambda k: (data.index(k[0].data), -k[0].imratio, contenders.index(k[1]))
+    )
+    return [
+        Summary(*key, tuple(sorted(groups[key], key=lambda result: result.cell.seed)))
+        for key in ordered
+    ]
+
+
+def difference(first: Summary, second: Summary) -> Difference:
+    """Pair two contenders by seed."""
+    ours, theirs = (
+        {record.trial.cell.seed: record.test_auc for record in summary.chosen}
+        for summary in (first, second)
+    )
+    seeds = tuple(sorted(ours.keys() & theirs.keys()))
+    gaps = tuple(ours[seed] - theirs[seed] for seed in seeds)
+    return Difference(first.task, first.contender, second.contender, seeds, gaps)
+
+
+def differences(summed: Iterable[Summary]) -> list[Difference]:
+    """Pair all contenders of every task."""
+    tasks = gathered(summed, lambda summary: summary.task).values()
+    return [difference(a, b) for rivals in tasks for a, b in combinations(rivals, 2)]
+
+
+def standings(summed: Iterable[Summary]) -> list[Standing]:
+    """Compare everybody with the greatest mean of the task, where there is one."""
+    found = []
+    for task, rivals in gathered(summed, lambda summary: summary.task).items():
+        leader = max((s for s in rivals if s.n), key=lambda summary: summary.mean, default=None)
+        if leader:
+            others = {s.contender: difference(leader, s) for s in rivals if s is not leader}
+            found.append(Standing(task, leader.contender, others))
+    return found

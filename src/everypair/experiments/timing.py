@@ -1,0 +1,282 @@
+"""The paper's figure 2: time of loss and gradient against the number of rows.
+
+Half of the rows are positive, scores are standard normal in float32. Every call is warmed up and
+repeated, and its median counts. Contenders run in processes of their own, because the number of
+threads and the kernel are chosen by environment variables.
+
+>>> taken = measure("logistic", 1000, seconds=0.001)
+>>> taken.n, taken.low <= taken.median <= taken.high
+(1000, True)
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import everypair as ep
+
+__all__ = ["CONTENDERS", "Contender", "Result", "Timing", "measure", "run", "sizes", "slope"]
+
+Call = Callable[[], object]
+WARM_UP_SECONDS = 0.02
+MAX_REPEATS = 101
+SIZES_OF_SLOPE = 3  # the largest ones: below, the call itself takes most of the time
+
+
+class NotHereError(Exception):
+    """A contender that cannot run on this machine, and why."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to compute a loss and its gradient; `build` prepares the call that is timed."""
+
+    label: str
+    build: Callable[[int, str], Call]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for one size: the median, and the 20th and 80th percentile."""
+
+    contender: str
+    n: int
+    median: float
+    low: float
+    high: float
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured, and what was left out and why, by the contender's name."""
+
+    timings: list[Timing]
+    left_out: dict[str, str]
+    surrogate: str
+    threads: int
+
+    def of(self, contender: str) -> list[Timing]:
+        """Return a contender's timings, the smallest size first."""
+        return [t for t in self.timings if t.contender == contender]
+
+
+def sizes(max_n: int) -> list[int]:
+    """Return the powers of ten from 10 on.
+
+    Examples
+    --------
+    >>> sizes(1000)
+    [10, 100, 1000]
+    """
+    return [10**k for k in range(1, 10) if 10**k <= max_n]
+
+
+def slope(timings: Sequence[Timing]) -> float:
+    """Fit the exponent of n over the largest sizes; NaN for fewer than two.
+
+    Examples
+    --------
+    >>> slope([Timing("square", n, 3.0 * n**2, 0, 0, 1) for n in (10, 100, 1000)])
+    2.0
+    """
+    largest = timings[-SIZES_OF_SLOPE:]
+    if len(largest) < 2:
+        return float("nan")
+    exponent, _ = np.polyfit(
+        np.log10([t.n for t in largest]), np.log10([t.median for t in largest]), deg=1
+    )
+    return round(float(exponent), 3)
+
+
+def measure(
+    contender: str, n: int, *, surrogate: str = "squared_hinge", seconds: float = 0.3
+) -> Timing:
+    """Time one contender at one size in this process, repeating for about so many seconds."""
+    call = CONTENDERS[contender].build(n, surrogate)
+    _seconds_of(call)
+    warm = perf_counter() + WARM_UP_SECONDS
+    while perf_counter() < warm:
+        call()
+    taken = [_seconds_of(call) for _ in range(3)]
+    while sum(taken) < seconds and len(taken) < MAX_REPEATS:
+        taken.append(_seconds_of(call))
+    low, median, high = np.quantile(taken, (0.2, 0.5, 0.8)).tolist()
+    return Timing(contender, n, median, low, high, len(taken))
+
+
+def run(
+    contenders: Sequence[str],
+    ns: Sequence[int],
+    *,
+    surrogate: str = "squared_hinge",
+    threads: int = 1,
+    seconds: float = 0.3,
+    limit: float = 3.0,
+    on_step: Callable[[str, int], None] = lambda contender, n: None,
+) -> Result:
+    """Time contenders at every size, until a call would take longer than `limit` seconds.
+
+    Parameters
+    ----------
+    contenders : sequence of str
+        Keys of `CONTENDERS`. Those that cannot run here are left out, with the reason.
+    ns : sequence of int
+        Numbers of rows, the smallest first.
+    surrogate : str
+        Of the pair losses.
+    threads : int
+        For every contender on the CPU.
+    seconds : float
+        For which a call is repeated at each size.
+    limit : float
+        Larger sizes are skipped once the next call is foreseen to take longer.
+    on_step : callable
+        Told the contender and the size before each measurement.
+    """
+    result = Result([], {}, surrogate, threads)
+    with ExitStack() as stack:
+        processes: dict[tuple[tuple[str, str], ...], ProcessPoolExecutor] = {}
+        for name in contenders:
+            environment = {**_threads(threads), **CONTENDERS[name].environment}
+            key = tuple(environment.items())
+            if key not in processes:
+                processes[key] = stack.enter_context(_process(environment))
+            for n in ns:
+                on_step(name, n)
+                foreseen = _foreseen(result.of(name), n)
+                if foreseen > limit:
+                    result.left_out[name] = f"from n = {n:,} on: about {foreseen:.3g} s a call"
+                    break
+                try:
+                    timing = processes[key].submit(_measured, name, n, surrogate, seconds).result()
+                except BrokenProcessPool:
+                    del processes[key]
+                    timing = f"from n = {n:,} on: its process died, probably out of memory"
+                if isinstance(timing, str):
+                    result.left_out[name] = timing
+                    break
+                result.timings.append(timing)
+    return result
+
+
+def _foreseen(before: Sequence[Timing], n: int) -> float:
+    """Return the seconds that the next size will take if it grows as it did last."""
+    if len(before) < 2:
+        return 0.0
+    last, now = before[-2], before[-1]
+    growth = np.log(now.median / last.median) / np.log(now.n / last.n)
+    return float(now.median * (n / now.n) ** max(growth, 1.0))
+
+
+def _threads(threads: int) -> dict[str, str]:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "EVERYPAIR_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))
+
+
+def _process(environment: Mapping[str, str]) -> ProcessPoolExecutor:
+    # Spawned: a fork would bring along the kernel and the threads of this process.
+    return ProcessPoolExecutor(
+        1,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_enter,
+        initargs=(dict(environment),),
+    )
+
+
+def _enter(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits
+
+
+def _measured(contender: str, n: int, surrogate: str, seconds: float) -> Timing | str:
+    try:
+        return measure(contender, n, surrogate=surrogate, seconds=seconds)
+    except (ImportError, NotHereError) as error:
+        return f"not here: {error}"
+    except MemoryError:
+        return f"from n = {n:,} on: out of memory"
+
+
+def _seconds_of(call: Call) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
+
+
+def _batch(n: int) -> tuple[Any, Any]:
+    scores = np.random.default_rng(n).standard_normal(n, dtype=np.float32)
+    return scores, (np.arange(n) % 2).astype(np.float32)
+
+
+def _on_arrays(compute: Callable[..., object]) -> Callable[[int, str], Call]:
+    def build(n: int, surrogate: str) -> Call:
+        scores, labels = _batch(n)
+        return lambda: compute(scores, labels, surrogate=surrogate)
+
+    return build
+
+
+def _on_tensors(make: Callable[[str], Any], device: str = "cpu") -> Callable[[int, str], Call]:
+    def build(n: int, surrogate: str) -> Call:
+        import torch
+
+        if device == "cuda" and not torch.cuda.is_available():
+            raise NotHereError("torch finds no CUDA device.")
+        wait: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
+        loss = make(surrogate).to(device)
+        scores, labels = (torch.from_numpy(array).to(device) for array in _batch(n))
+        scores.requires_grad_()
+
+        def call() -> None:
+            scores.grad = None
+            loss(scores, labels).backward()
+            wait()
+
+        return call
+
+    return build
+
+
+def _pair_loss(surrogate: str) -> Any:
+    from everypair.torch import PairLoss
+
+    return PairLoss(surrogate=surrogate)
+
+
+def _logistic(_: str) -> Any:
+    from torch.nn import BCEWithLogitsLoss
+
+    return BCEWithLogitsLoss()
+
+
+def _aucm(_: str) -> Any:
+    from everypair.torch import AUCMLoss
+
+    return AUCMLoss()
+
+
+_LOSS_AND_GRAD = _on_arrays(ep.pair_loss_and_grad)
+CONTENDERS: dict[str, Contender] = {
+    "naive": Contender("double sum, NumPy", _on_arrays(ep.naive.pair_loss_and_grad)),
+    "numpy": Contender("everypair, NumPy only", _LOSS_AND_GRAD, {"EVERYPAIR_BACKEND": "numpy"}),
+    "native": Contender("everypair, compiled", _LOSS_AND_GRAD, {"EVERYPAIR_BACKEND": "native"}),
+    "torch": Contender("everypair.torch", _on_tensors(_pair_loss)),
+    "cuda": Contender("everypair.torch, CUDA", _on_tensors(_pair_loss, "cuda")),
+    "logistic": Contender("logistic loss, torch", _on_tensors(_logistic)),
+    "logistic_cuda": Contender("logistic loss, CUDA", _on_tensors(_logistic, "cuda")),
+    "aucm": Contender("AUCM", _on_tensors(_aucm)),
+}
+"""What can be timed, by name, in the order of the table."""

@@ -1,0 +1,169 @@
+"""A file of predictions: which columns, what it is worth, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import everypair as ep
+from everypair import cli
+from everypair.experiments import evaluation
+from everypair.experiments.errors import UserError
+
+
+@pytest.fixture
+def frame():
+    random = np.random.default_rng(5)
+    label = random.random(300) < 0.3
+    return pd.DataFrame(
+        {
+            "score": np.round(random.normal(size=300) + label, 2),
+            "label": label.astype(int),
+            "heavy": random.integers(0, 4, 300),
+            "patient": random.choice(["a", "b", "c"], 300),
+        }
+    )
+
+
+@pytest.fixture
+def file(frame, tmp_path):
+    frame.to_csv(tmp_path / "scored.csv", index=False)
+    return tmp_path / "scored.csv"
+
+
+def test_agrees_with_the_library(file, frame, capsys):
+    line = ["evaluate", str(file), "--weights", "heavy", "--group", "patient", "--margin", "0.5"]
+    assert cli.main([*line, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    knobs = {"weights": frame.heavy, "groups": frame.patient}
+    assert said["auc"] == ep.auc(frame.score, frame.label, **knobs)
+    assert list(said["losses"]) == list(ep.surrogates.names())
+    for name, loss in said["losses"].items():
+        expected = ep.naive.pair_loss(frame.score, frame.label, surrogate=name, margin=0.5, **knobs)
+        assert loss == pytest.approx(expected, rel=1e-9)
+    assert (said["rows"], said["groups"]) == (300, 3)
+    assert said["positives"] + said["negatives"] == 300
+    assert said["columns"]["group"] == "patient"
+
+
+def test_parquet_and_csv_say_the_same(file, frame, tmp_path):
+    frame.to_parquet(tmp_path / "scored.parquet")
+    by_csv, by_parquet = (
+        evaluation.evaluate(evaluation.read(path)) for path in (file, tmp_path / "scored.parquet")
+    )
+    assert by_csv == by_parquet
+
+
+def test_shows_a_table(file, capsys):
+    assert cli.main(["evaluate", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "300 rows" in said
+    assert "AUC" in said
+    assert all(name in said for name in ep.surrogates.names())
+
+
+def test_groups_are_mentioned(file, capsys):
+    assert cli.main(["evaluate", str(file), "--group", "patient"]) == 0
+    said = capsys.readouterr().out
+    assert "3 groups" in said
+    assert "inside groups" in said
+
+
+def test_writes_the_curve(file, frame, tmp_path, capsys):
+    assert cli.main(["evaluate", str(file), "--out", str(tmp_path / "curve")]) == 0
+    assert "curve.csv" in capsys.readouterr().out.replace("\n", "")
+    rows = pd.read_csv(tmp_path / "curve.csv")
+    expected = ep.roc_curve(frame.score, frame.label)
+    for name, column in zip(rows, expected, strict=True):
+        np.testing.assert_array_equal(rows[name], column)
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "curve.svg").read_text().startswith("<?xml")
+
+
+def test_a_long_curve_is_drawn_with_few_points():
+    random = np.random.default_rng(0)
+    scored = evaluation.Predictions(random.normal(size=20_000), random.random(20_000) < 0.5)
+    found = evaluation.evaluate(scored)
+    curve = ep.roc_curve(scored.scores, scored.positive)
+    (axes,) = evaluation.draw(curve, found).axes
+    fpr, tpr = axes.lines[1].get_data()
+    assert len(fpr) <= evaluation._POINTS_DRAWN
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0.0, 0.0, 1.0, 1.0)
+    assert np.trapezoid(tpr, fpr) == pytest.approx(found.auc, abs=1e-3)
+
+
+def test_the_picture_says_that_groups_are_not_in_the_curve(frame):
+    groups = frame.patient.factorize()[0]
+    scored = evaluation.Predictions(frame.score.to_numpy(), frame.label == 1, groups=groups)
+    found = evaluation.evaluate(scored)
+    (axes,) = evaluation.draw(ep.roc_curve(frame.score, frame.label), found).axes
+    assert "inside groups; the curve is over all rows" in axes.get_title()
+
+
+@pytest.mark.parametrize(("scores", "labels"), [("Score", "LABEL"), ("y_pred", "y_true")])
+def test_recognises_columns_by_their_names(frame, tmp_path, scores, labels):
+    frame.rename(columns={"score": scores, "label": labels}).to_csv(tmp_path / "p.csv")
+    read = evaluation.read(tmp_path / "p.csv")
+    assert (read.columns["scores"], read.columns["labels"]) == (scores, labels)
+
+
+def test_labels_may_be_words(frame, tmp_path):
+    frame["label"] = np.where(frame.label == 1, "ill", "well")
+    frame.to_csv(tmp_path / "p.csv")
+    rarer, other = (
+        evaluation.evaluate(evaluation.read(tmp_path / "p.csv", positive=positive))
+        for positive in (None, "well")
+    )
+    assert rarer.auc == pytest.approx(1.0 - other.auc)
+    assert rarer.positives == other.negatives == (frame.label == "ill").sum()
+
+
+def test_whole_numbers_and_booleans_are_scores(frame, tmp_path):
+    frame.assign(score=frame.score > 0).to_csv(tmp_path / "p.csv")
+    assert evaluation.read(tmp_path / "p.csv").scores.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        ({}, {"scores": "scoer"}, "did you mean 'score'"),
+        ({"score": "abc"}, {}, "got 'abc' in row 1 (300 such rows)"),
+        ({"score": None}, {}, "got nothing in row 1"),
+        ({"patient": None}, {"group": "patient"}, "got nothing in row 1"),
+        ({"label": 1}, {}, "two values"),
+        ({"prediction": 1.0}, {}, "several columns could be them"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(frame, tmp_path, change, options, said):
+    frame.assign(**change).to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(UserError) as raised:
+        evaluation.read(tmp_path / "p.csv", **options)
+    assert said in str(raised.value)
+    assert "p.csv" in str(raised.value)
+
+
+def test_columns_that_nothing_tells_have_to_be_named(frame, tmp_path):
+    frame.rename(columns={"score": "z"}).to_csv(tmp_path / "p.csv", index=False)
+    with pytest.raises(UserError, match="--scores must name a column, as no column's name says so"):
+        evaluation.read(tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        ({"score": "inf"}, [], "scores must be finite"),
+        ({"heavy": -1}, ["--weights", "heavy"], "weights must"),
+        ({"heavy": range(300)}, ["--group", "heavy"], "both classes in at least one group"),
+        ({}, ["--margin", "inf"], "margin must be"),
+        ({}, ["--out", "roc.pdf"], "--out must end in"),
+    ],
+)
+def test_mistakes_end_in_one_line(frame, tmp_path, capsys, change, options, said):
+    frame.assign(**change).to_csv(tmp_path / "p.csv", index=False)
+    assert cli.main(["evaluate", str(tmp_path / "p.csv"), *options]) == 2
+    message = capsys.readouterr().err
+    assert said in message
+    assert message.count("\n") == 1
