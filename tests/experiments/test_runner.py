@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from everypair.experiments import runner, store
+from everypair.experiments import _workers, runner, saved, store, winner
+from everypair.experiments._display import Display
 from everypair.experiments._owners import _began
 from everypair.experiments.errors import UserError
+from everypair.experiments.plan import Settings
+from everypair.experiments.work import Training, work_for
 from tests.experiments import stand_in
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +101,50 @@ def test_trials_that_go_together_are_run_together(run):
     assert sorted(together) == ["1"] * 2 + ["3"] * 6  # of 4 trials for each loss
 
 
+def test_a_worker_answers_until_its_parent_hangs_up(monkeypatch, tmp_path):
+    monkeypatch.setattr(_workers, "_end_with_the_parent", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
+    monkeypatch.setattr(_workers, "_EPOCH_SECONDS", 0.0)
+    here, there = multiprocessing.Pipe()
+    losses = ("square", "raises", "mistake", "full")
+    for loss in losses:
+        here.send(stand_in.grid(loss, seeds=1, rates=(0.1,), batches=(10,)).trials())
+    got = []
+
+    def listen():
+        got.extend(here.recv() for _ in range(8))
+        here.close()
+
+    answers = threading.Thread(target=listen)
+    answers.start()
+    _workers._serve(there, stand_in.StandIn(str(tmp_path / "log")))
+    answers.join()
+    assert [message.kind for message in got] == [
+        *["epoch", "record"] * 2,
+        *["epoch", "stop"] * 2,
+    ]
+    assert got[3].content.state == "failed"
+    assert "disk is full" in got[-1].content
+
+
+def test_training_saves_the_model_before_it_gives_the_record(tmp_path):
+    grid = stand_in.grid("logistic", seeds=1, rates=(0.5,), batches=(100,))
+    settings = Settings(model="linear", epochs=1)
+    training, processes = work_for(settings, "cpu", str(tmp_path))
+    assert processes == _workers.cores()
+    assert training.together(grid.trials()[0]) == grid.trials()[0]
+    rows = []
+    [record] = training(grid.trials(), rows.append)
+    assert [row["epoch"] for row in rows] == [0, 1]
+    saved_model = saved.load(winner.path_of(tmp_path, record.trial))
+    assert saved_model.validation_auc == record.validation_auc
+    again = Training(settings)
+    [same] = again(grid.trials(), rows.append)
+    assert replace(same, seconds=0) == replace(record, seconds=0)
+
+
 @pytest.fixture
 def start():
     started = []
@@ -106,8 +159,9 @@ def start():
 
     yield start
     for process in started:
-        process.kill()
-        process.communicate()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 def wait_for(log, lines):
@@ -154,21 +208,50 @@ def test_workers_end_with_their_parent(start, tmp_path):
         time.sleep(0.05)
 
 
-def test_interrupted_it_puts_back_what_is_running(start, tmp_path):
-    process = start(tmp_path / "store", "square,lasts", seconds=0)
-    wait_for(tmp_path / "store.log", 6)  # the last two of them stay
-    process.terminate()
-    said = process.communicate(timeout=20)[1]
-    assert "KeyboardInterrupt" in said
-    with store.open(str(tmp_path / "store")) as opened:
-        assert opened.counts() == store.Counts(waiting=12, running=0, finished=4)
+def test_terminated_it_puts_back_what_is_running(run):
+    def terminate():
+        wait_for(run.log, 6)  # four are done, and the last two stay
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate).start()
+    with pytest.raises(KeyboardInterrupt):
+        run("square", "lasts", seeds=1)
+    assert run.counts == store.Counts(waiting=4, running=0, finished=4)
 
 
-def test_two_processes_share_a_store_and_both_see_its_end(start, tmp_path):
-    log = tmp_path / "store.log"
-    first = start(tmp_path / "store", seconds=0.2)
-    second = start(tmp_path / "store", seconds=0.2)
-    assert first.communicate()[1] == ""
-    assert second.communicate()[1] == ""
-    assert sorted(stand_in.runs(log)) == sorted(map(repr, stand_in.grid("square").trials()))
-    assert len(read(tmp_path / "store")) == 8
+def test_waits_for_what_another_process_runs(run, tmp_path):
+    grid = run.grid("square", seeds=1)
+    with store.open(str(tmp_path), create=True) as elsewhere:
+        elsewhere.prepare(grid, stand_in.SETTINGS)
+        claim = elsewhere.claim()
+        [left] = stand_in.StandIn(str(run.log))([claim.trial], lambda row: None)
+
+        def finish():
+            wait_for(run.log, 4)
+            elsewhere.finish(claim, left)
+
+        threading.Thread(target=finish).start()
+        assert len(run("square", seeds=1)) == 4
+    assert "waiting" in [event.kind for event in run.events]
+    assert sorted(stand_in.runs(run.log)) == sorted(map(repr, grid.trials()))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_display_says_how_far_it_is(run, terminal):
+    shown = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    records = run("raises", "square", seeds=1, batches=(10,), rates=(0.1, 1.0))
+    with Display(shown, records[:1]) as display:
+        for event in run.events:
+            display(event)
+        display(replace(run.events[-1], kind="waiting", counts=store.Counts(0, 3, 1)))
+        if terminal:
+            shown.print(display._picture())
+    text = shown.file.getvalue()
+    assert "square" in text
+    assert "0.6100" in text
+    assert "3 failed" in text
+    assert ("that other processes run" if terminal else "4 of 4 trials (3 failed).") in text
+
+
+def test_the_display_begins_with_nothing():
+    assert Display(Console(file=io.StringIO()))._bests() == "Best validation AUC: none yet"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -183,6 +184,35 @@ def test_a_machine_that_fell_silent_is_given_up(opened, tmp_path):
     assert opened.put_back_the_dead() == 1
     assert opened.counts().waiting == 8
     assert not opened.finish(claim, left_by(claim.trial)), "somebody else may run it by now"
+
+
+def test_one_who_died_before_signing_is_given_up_after_a_while(opened, tmp_path):
+    opened.claim()
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        database.execute("delete from trial_user_attributes where key = 'owner'")
+    assert opened.put_back_the_dead() == 0
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        database.execute("update trials set datetime_start = '2001-01-01 00:00:00.000000'")
+    assert opened.put_back_the_dead() == 1
+
+
+def test_what_was_read_as_waiting_may_be_finished_by_now(opened):
+    claim = opened.claim()
+    cell = opened._cells[claim.trial.cell]
+    slots, search = opened._plan[claim.trial.cell]
+    stale = cell.holders()[next(iter(slots))]
+    assert cell._take(stale, search) is None
+    opened.finish(claim, left_by(claim.trial))
+    assert cell._take(stale, search) is None
+
+
+def test_without_proc_the_system_is_asked(monkeypatch):
+    began = _owners._began(os.getpid())
+    monkeypatch.setattr(_owners, "Path", lambda path: Path("/nowhere"))
+    asked = _owners._began(os.getpid())
+    assert asked != began
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert _owners._began(os.getpid()) is None
 
 
 def test_processes_are_told_apart_by_when_they_began():

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from everypair.torch import pair_loss
-from everypair.torch._columns import torch_operations
+from everypair.torch._columns import forced
 
 
 class TorchBackend:
@@ -42,7 +42,7 @@ class TorchBackend:
             return times_hessian(torch.tensor(vector, dtype=grad.dtype)).numpy()
 
     def _way(self):
-        return torch_operations() if self.name == "torch operations" else nullcontext()
+        return forced("operations") if self.name == "torch operations" else nullcontext()
 
     def _graph(self, scores, labels, knobs):
         # Laws ask for several products with one Hessian: the graph behind it is made once.

@@ -8,7 +8,7 @@ import torch
 
 from everypair import surrogates
 from everypair.torch import _tensor_moments, pair_loss
-from everypair.torch._columns import torch_operations
+from everypair.torch._columns import forced
 
 from ..strategies import BUMPY, SURROGATES, Batch, double_sum
 from ..test_adversarial import CASES, batch_of, expected_of
@@ -108,7 +108,7 @@ def test_batches_side_by_side_do_not_mix():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(50, 3, generator=generator, dtype=torch.float64)
     labels = torch.rand(50, 3, generator=generator) < 0.3
-    with torch_operations():
+    with forced("operations"):
         together = pair_loss(scores, labels, surrogate=BUMPY, reduction="none")
     alone = [pair_loss(scores[:, k], labels[:, k], surrogate=BUMPY).item() for k in range(3)]
     assert_close(together.numpy(), alone, np.float64)

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, hessian, jacrev, stack_module_stat
 import everypair as ep
 from everypair import naive
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._columns import torch_operations
+from everypair.torch._columns import forced
 
 from ..strategies import SURROGATES
 
@@ -58,7 +58,7 @@ def test_torch_operations_have_the_same_derivatives(surrogate):
     def loss(scores):
         return pair_loss(scores, LABELS, surrogate=surrogate)
 
-    with torch_operations():
+    with forced("operations"):
         assert gradcheck(loss, (away_from_knots(),))
         assert gradgradcheck(loss, (away_from_knots(),))
 
@@ -240,7 +240,7 @@ def test_vmap_over_scores_labels_weights_and_groups(way):
                 for k in range(4)
             ]
         )
-        with torch_operations() if way == "operations" else torch.enable_grad():
+        with forced("operations") if way == "operations" else torch.enable_grad():
             torch.testing.assert_close(vmap(loss, in_dims)(*given), want)
 
 

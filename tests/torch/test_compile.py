@@ -7,7 +7,7 @@ import torch
 from torch.library import opcheck
 
 from everypair.torch import PairLoss, _library, pair_loss
-from everypair.torch._columns import torch_operations
+from everypair.torch._columns import forced
 
 from ..strategies import BUMPY
 
@@ -47,7 +47,7 @@ def test_the_operators_keep_their_contract(kind, way):
     inputs = data(kind)
     question = (TERMS, True, True, kind == "everything")
     vector = torch.randn_like(inputs[0], dtype=torch.float64).requires_grad_()
-    with torch_operations() if way == "operations" else torch.enable_grad():
+    with forced("operations") if way == "operations" else torch.enable_grad():
         opcheck(_library.pair_values_op, (*inputs, *question))
         opcheck(_library.pair_hvp_op, (*inputs, vector.float(), *question))
 

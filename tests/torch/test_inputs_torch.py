@@ -9,9 +9,9 @@ import torch
 import everypair as ep
 from everypair import _moments
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._columns import torch_operations
+from everypair.torch._columns import forced
 
-WAYS = {"kernel": torch.enable_grad, "operations": torch_operations}
+WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
 
 
 @pytest.fixture(params=WAYS)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._columns import torch_operations
+from everypair.torch._columns import forced
 
 from ..strategies import SURROGATES
 
-WAYS = {"kernel": torch.enable_grad, "operations": torch_operations}
+WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
 
 
 @pytest.fixture(params=WAYS)

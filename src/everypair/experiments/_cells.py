@@ -96,7 +96,7 @@ class CellStudy:
             if slot not in holders:
                 self._add(slot, params, place=place)
                 new += 1
-            if search.sampler == "tpe" and not _finished(holders.get(slot)):
+            if search.sampler == "tpe" and not _is_finished(holders.get(slot)):
                 break
         return new
 
@@ -119,11 +119,15 @@ class CellStudy:
         return next(filter(None, (self._take(held, search) for held in waiting)), None)
 
     def _take(self, held: FrozenTrial, search: Search) -> Claim | None:
+        from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
         trial_id = held._trial_id
-        if not self._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
-            return None  # another process was quicker
+        try:
+            if not self._storage.set_trial_state_values(trial_id, TrialState.RUNNING):
+                return None  # another process was quicker
+        except UpdateFinishedTrialError:
+            return None  # and has even finished it
         self._storage.set_trial_user_attr(trial_id, "owner", dict(this_process()))
         self.beat(trial_id)
         params = held.params or self._ask(trial_id, held.user_attrs["slot"], search)
@@ -216,7 +220,7 @@ class CellStudy:
         self._storage.create_new_trial(self._id, template_trial=template)
 
 
-def _finished(trial: FrozenTrial | None) -> bool:
+def _is_finished(trial: FrozenTrial | None) -> bool:
     return trial is not None and trial.state.is_finished()
 
 

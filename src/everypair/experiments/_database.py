@@ -56,7 +56,8 @@ def connect(where: str, *, create: bool) -> tuple[BaseStorage, Any]:
                 "`everypair experiment` wrote, or the URL of its database."
             )
     url = where if is_url else f"sqlite:///{(Path(where) / FILE_NAME).absolute()}"
-    with storage_errors(where):
+    # A missing driver is an ImportError, and tables of another version are a RuntimeError.
+    with storage_errors(where, ImportError, RuntimeError):
         return _connect(url, create=create)
 
 
@@ -131,25 +132,26 @@ def _set_up_for_writing(engine: Any) -> None:
     engine.dispose()  # connections that were opened before the listeners
 
 
-def close(storage: BaseStorage, engine: Any) -> None:
-    """Let go of the database; of SQLite, whoever is the last leaves one file that can be copied."""
+def close(storage: BaseStorage, engine: Any, *, written: bool) -> None:
+    """Let go of the database; of SQLite, the last writer leaves one file that can be copied."""
     storage.remove_session()
     engine.dispose()
-    if engine.name == "sqlite" and os.access(engine.url.database, os.W_OK):
+    if written and engine.name == "sqlite" and os.path.exists(engine.url.database):
         with suppress(sqlite3.Error), closing(sqlite3.connect(engine.url.database)) as last:
             last.execute("PRAGMA busy_timeout=0")
             last.execute("PRAGMA journal_mode=DELETE")
 
 
 @contextmanager
-def storage_errors(where: str) -> Iterator[None]:
+def storage_errors(where: str, *others: type[Exception]) -> Iterator[None]:
     """Turn what a database raises into one line."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
+    expected: tuple[type[Exception], ...] = (SQLAlchemyError, StorageInternalError, *others)
     try:
         yield
-    except (SQLAlchemyError, StorageInternalError, ImportError, RuntimeError) as error:
+    except expected as error:
         raise UserError(_explain(without_password(where), _innermost(error))) from error
 
 
@@ -173,7 +175,8 @@ _ADVICE = {  # what the database says: what to do
     "unable to open": "It cannot be opened. Name a folder that you may write to.",
     "locked": "Another program has held it for long. Run the same command again when it is done.",
     "no longer compatible": "It was written by another version of Optuna. Name another folder.",
-    "no such table": "It is no experiment store. Name a folder that `everypair experiment` wrote.",
+    "no such table": "It is no experiment store. Name one that `everypair experiment` wrote.",
+    "relation": "It is no experiment store. Name one that `everypair experiment` wrote.",
     "does not exist": "Check the URL. A PostgreSQL database has to be made first: createdb NAME.",
     "Failed to import DB access module": "Install the driver, for PostgreSQL: "
     "pip install 'psycopg[binary]', with a URL that begins postgresql+psycopg://.",

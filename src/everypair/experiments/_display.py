@@ -106,7 +106,7 @@ class Display:
 
     def _bests(self) -> str:
         said = (
-            f"{_label(loss)} {value:.4f} at {imratio:g}"
+            f"{_label(loss)} {value:.4f}" + (f" at {imratio:g}" if imratio else "")
             for (loss, imratio), value in self.best.items()
         )
         return f"Best validation AUC: {', '.join(said) or 'none yet'}"
@@ -126,7 +126,7 @@ class Display:
             cells = ("" if value is None else f"{value:.4f}" for value in found)
             table.add_row(_label(loss), *cells)
         below = Text(f"{self.epoch}{self._lost()}", style="dim")
-        return Group(self._bar, table, below)
+        return Group(self._bar, *([table] if self.best else []), below)
 
 
 def _label(loss: str) -> str:

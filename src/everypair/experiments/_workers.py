@@ -11,6 +11,7 @@ import errno
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -126,8 +127,9 @@ def _serve(pipe: Connection, work: Work) -> None:
     """Run trials until the parent hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which decides
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
-    # Before torch is imported.
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "EVERYPAIR_NUM_THREADS"), "1"))
+    if torch := sys.modules.get("torch"):  # a script that imports it came before us
+        torch.set_num_threads(1)
     told = time.monotonic()
 
     def on_epoch(row: dict[str, float]) -> None:

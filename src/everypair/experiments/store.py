@@ -81,13 +81,14 @@ class Store:
         self._done: set[Cell] = set()  # of the plan, so that they are not looked at again
         self._claims: dict[int, Claim] = {}
         self._lock = threading.RLock()
+        self._writable = create
         self._storage, self._engine = _database.connect(address, create=create)
         self._cells: dict[Cell, CellStudy] = {}
         try:
             with self._errors():
                 self._read_cells()
         except BaseException:
-            _database.close(self._storage, self._engine)
+            _database.close(self._storage, self._engine, written=self._writable)
             raise
 
     def __enter__(self) -> Store:
@@ -107,7 +108,7 @@ class Store:
             for claim in list(self._claims.values()):
                 self.release(claim)
         finally:
-            _database.close(self._storage, self._engine)
+            _database.close(self._storage, self._engine, written=self._writable)
 
     @property
     def settings(self) -> Settings:

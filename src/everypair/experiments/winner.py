@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from everypair.experiments.plan import Record, Trial
 
-__all__ = ["FILE_NAME", "choose", "crown", "forget_worse", "path_of"]
+__all__ = ["FILE_NAME", "BestSeeds", "choose", "crown", "path_of"]
 
 FILE_NAME = "model.pt"
 _FOLDER = "models"
@@ -41,12 +41,31 @@ def path_of(folder: str | Path, trial: Trial) -> Path:
     return Path(folder) / _FOLDER / name
 
 
-def forget_worse(folder: str | Path, record: Record, others: Iterable[Record]) -> None:
-    """Remove the models of a configuration that have a lesser validation AUC than its best."""
-    same = [other for other in others if _configuration(other) == _configuration(record)]
-    for worse in _best_first([record, *same])[1:]:
-        if worse.trial != _best_first([record, *same])[0].trial:
-            path_of(folder, worse.trial).unlink(missing_ok=True)
+class BestSeeds:
+    """Removes models while the experiment runs: one seed a configuration is enough.
+
+    Parameters
+    ----------
+    folder : path
+        Of the experiment.
+    records : iterable of Record
+        What is there already.
+    """
+
+    def __init__(self, folder: str | Path, records: Iterable[Record] = ()) -> None:
+        self._folder = folder
+        self._best: dict[Configuration, Record] = {}
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        """Take note of a trial, and remove the worse model of two."""
+        best = self._best.setdefault(_configuration(record), record)
+        if best.trial == record.trial:
+            return
+        better, worse = _best_first([best, record])
+        self._best[_configuration(record)] = better
+        path_of(self._folder, worse.trial).unlink(missing_ok=True)
 
 
 def choose(records: Iterable[Record]) -> list[Record]:
@@ -95,6 +114,7 @@ def _configuration(record: Record) -> Configuration:
 
 
 def _best_first(records: list[Record]) -> list[Record]:
-    return sorted(
-        records, key=lambda r: r.validation_auc if math.isfinite(r.validation_auc) else -1.0
-    )[::-1]
+    def value(record: Record) -> float:
+        return record.validation_auc if math.isfinite(record.validation_auc) else -1.0
+
+    return sorted(records, key=value, reverse=True)

@@ -48,12 +48,8 @@ class Training:
         self, trials: Sequence[Trial], on_epoch: Callable[[dict[str, float]], None]
     ) -> Iterator[Record]:
         """Train each trial; its best model is in the folder before its record is yielded."""
-        import torch
-
         from everypair.experiments import saved, training
 
-        if self.device == "cpu":
-            torch.set_num_threads(1)
         for trial in trials:
             cell = trial.cell
             split = _split(self.settings, cell.data, cell.imratio, cell.seed, self.device)

@@ -1,4 +1,4 @@
-"""Where a loss is computed: by the library's kernels on the CPU, by torch operations elsewhere.
+"""Where a loss is computed: by kernels on CPU and CUDA, by torch operations elsewhere.
 
 A batch is `scores` of the shape (..., n): rows in the last dimension, and one value for each entry
 of the others. Labels, weights, groups and vectors broadcast to that shape.
@@ -6,9 +6,10 @@ of the others. Labels, weights, groups and vectors broadcast to that shape.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
@@ -17,14 +18,17 @@ from everypair.torch._inputs import value_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from torch import Tensor
 
     KnotTerm = tuple[float, float, float, float, bool]
 
-__all__ = ["Answer", "Question", "evaluate", "loss_and_grad", "torch_operations"]
+__all__ = ["Answer", "Question", "evaluate", "forced", "loss_and_grad"]
 
-_forced: ContextVar[bool] = ContextVar("everypair_torch_operations", default=False)
+Way = Literal["kernel", "triton", "operations"]
+
+_forced: ContextVar[Way | None] = ContextVar("everypair_torch_way", default=None)
 
 
 class Question(NamedTuple):
@@ -54,9 +58,9 @@ class Answer(NamedTuple):
 
 
 @contextmanager
-def torch_operations() -> Iterator[None]:
-    """Compute with torch operations inside the block, on the CPU too."""
-    token = _forced.set(True)
+def forced(way: Way) -> Iterator[None]:
+    """Compute this way inside the block, wherever the tensors are."""
+    token = _forced.set(way)
     try:
         yield
     finally:
@@ -67,7 +71,7 @@ def loss_and_grad(
     scores: Tensor, labels: Tensor, weights: Tensor | None, question: Question
 ) -> tuple[Tensor, float, Tensor] | None:
     """Return value, pair weight and gradient where that takes no preparation, else None."""
-    if _forced.get() or not scores.is_cpu:
+    if not scores.is_cpu or _forced.get() is not None:
         return None
     return _kernel.loss_and_grad(scores, labels, weights, question.terms, question.mean)
 
@@ -84,7 +88,8 @@ def evaluate(
 ) -> Answer:
     """Return the loss of every batch and, as asked, gradient and Hessian times `vector`."""
     terms, mean, check, missing = question
-    on_cpu = scores.is_cpu and not _forced.get()
+    way = _forced.get() or _way(scores.device.type)
+    on_cpu = way == "kernel"
     if missing:
         unknown = labels.isnan()
         if not on_cpu or bool(unknown.any()):
@@ -101,6 +106,22 @@ def evaluate(
     if check:
         _kernel.check_values(scores, labels, weights)
     shape = scores.shape
+    if way == "triton" and groups is None and len(shape) <= 2:
+        with _device_of(scores):
+            found = _triton().evaluate(
+                scores,
+                labels.expand(shape),
+                None if weights is None else weights.expand(shape),
+                None if vector is None else vector.expand(shape),
+                terms,
+                mean=mean,
+                grad=grad,
+            )
+        if found is not None:
+            values, pair_weight, gradient, product = found
+            if gradient is not None and scores.dtype is not gradient.dtype:
+                gradient = _kernel.finite(gradient, scores.dtype)
+            return Answer(values, pair_weight, gradient, product)
     values, pair_weight, *arrays = _tensor_moments.evaluate(
         scores,
         (labels > 0).expand(shape),
@@ -119,3 +140,30 @@ def evaluate(
         None if gradient is None else _kernel.finite(gradient, scores.dtype).to(dtype),
         None if product is None else product.to(dtype),
     )
+
+
+@lru_cache(maxsize=8)
+def _way(device_type: str) -> Way:
+    if device_type == "cpu":
+        return "kernel"
+    if device_type == "cuda" and torch.version.cuda is not None:
+        try:
+            _triton()
+            return "triton"
+        except ImportError:  # Triton comes with torch on Linux only
+            pass
+    return "operations"
+
+
+@lru_cache(maxsize=1)
+def _triton() -> ModuleType:
+    from everypair.torch import _triton as module
+
+    return module
+
+
+def _device_of(scores: Tensor) -> AbstractContextManager[object]:
+    # Triton launches on the current device.
+    if scores.is_cuda and scores.device.index != torch.cuda.current_device():
+        return torch.cuda.device(scores.device)
+    return nullcontext()

@@ -110,7 +110,8 @@ class PairLoss(nn.Module):
         if is_transformed():
             _counted(counter, pair_weight)
         else:
-            counter.add_((pair_weight == 0.0).sum())
+            one_class = pair_weight == 0.0
+            counter.add_(one_class if one_class.dim() == 0 else one_class.sum())
 
 
 class _Count(Function):

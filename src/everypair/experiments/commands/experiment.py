@@ -169,9 +169,17 @@ def _run(
 
     work, default_workers = work_for(settings, device, str(folder))
     with store.open(storage or str(folder), create=True) as opened:
-        on_event = Display(Console(stderr=True), opened.records())
+        before = opened.records()
+        display = Display(Console(stderr=True), before)
+        models = winner.BestSeeds(folder, before)
+
+        def on_event(event: runner.Event) -> None:
+            if event.record is not None:
+                models.add(event.record)
+            display(event)
+
         try:
-            with on_event:
+            with display:
                 runner.run(
                     grid,
                     settings,

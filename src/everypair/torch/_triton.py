@@ -1,0 +1,177 @@
+"""Triton's kernels behind one entry: which plan computes what, and how it is launched.
+
+Small batches meet pair by pair. Large ones go through certified buckets where there is one term
+b2 d^2 that vanishes at its knot with its slope, and no weights. All else is left to the operations
+of `_tensor_moments`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+
+from everypair.torch._triton_buckets import CELLS, CHUNKS, LEVELS, WORK, certified
+from everypair.torch._triton_pairs import all_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    KnotTerm = tuple[float, float, float, float, bool]
+    Answer = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+
+__all__ = ["evaluate"]
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+FEW_ROWS = 6_000
+"""Below, pair by pair is faster than buckets."""
+SOME_ROWS = 30_000
+"""Below, it is faster than sorting, for what buckets cannot do."""
+MOST_ROWS = 1 << 27
+"""Sums of places of more would not fit in 64 bits."""
+BLOCK = 1024
+WARPS = 8
+SEATS = 4  # programs that a multiprocessor holds at once
+NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
+
+
+def evaluate(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    vector: Tensor | None,
+    terms: tuple[KnotTerm, ...],
+    *,
+    mean: bool,
+    grad: bool,
+) -> Answer | None:
+    """Return values, pair weights, gradient and Hessian times vector; None where no plan fits.
+
+    Scores are (n,) or (tasks, n); what comes with them has the same shape.
+    """
+    n = scores.shape[-1]
+    tasks = scores.numel() // n
+    _, b0, b1, _, truncated = terms[0]
+    bucketed = (
+        len(terms) == 1
+        and truncated
+        and not b0
+        and not b1
+        and weights is None
+        and vector is None
+        and scores.dtype in NARROW
+        and n <= MOST_ROWS
+        and tasks * CHUNKS.value <= _seats(scores.device)
+    )
+    if n > (FEW_ROWS if bucketed else SOME_ROWS):
+        if not bucketed:
+            return None
+        plan = _buckets
+    else:
+        plan = _pairs
+    if labels.dtype is torch.bool:
+        labels = labels.view(torch.uint8)
+    scores, labels = scores.contiguous(), labels.contiguous()
+    shape = scores.shape[:-1]
+    dtype = torch.float64 if scores.dtype is torch.float64 else torch.float32
+    value = torch.empty(shape, dtype=dtype, device=scores.device)
+    pair_weight = torch.empty(shape, dtype=torch.float64, device=scores.device)
+    slopes = torch.empty_like(scores, dtype=dtype) if grad else None
+    product = None if vector is None else torch.empty_like(scores, dtype=dtype)
+    plan(scores, labels, weights, vector, terms, mean, value, pair_weight, slopes, product)
+    return value, pair_weight, slopes, product
+
+
+def _pairs(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    vector: Tensor | None,
+    terms: tuple[KnotTerm, ...],
+    mean: bool,
+    value: Tensor,
+    pair_weight: Tensor,
+    slopes: Tensor | None,
+    product: Tensor | None,
+) -> None:
+    n = scores.shape[-1]
+    tasks = scores.numel() // n
+    rows = 16
+    blocks = triton.cdiv(n, rows)
+    padded = triton.next_power_of_2(blocks)
+    shares = torch.empty(tasks * padded, dtype=torch.float64, device=scores.device)
+    arrivals = torch.zeros(tasks, dtype=torch.int32, device=scores.device)
+    all_pairs[(blocks, tasks)](
+        scores, labels, scores if weights is None else weights.contiguous(),
+        scores if vector is None else vector.contiguous(), _on_device(terms, scores.device),
+        value if slopes is None else slopes, value if product is None else product, value,
+        pair_weight, shares, arrivals, n, N_TERMS=len(terms), MEAN=mean,
+        HAS_WEIGHTS=weights is not None, WANT_GRAD=slopes is not None,
+        HAS_VECTOR=vector is not None, ROWS=rows, STEP=64, BLOCKS=padded, num_warps=4,
+    )  # fmt: skip
+
+
+def _buckets(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    vector: Tensor | None,
+    terms: tuple[KnotTerm, ...],
+    mean: bool,
+    value: Tensor,
+    pair_weight: Tensor,
+    slopes: Tensor | None,
+    product: Tensor | None,
+) -> None:
+    n = scores.shape[-1]
+    tasks = scores.numel() // n
+    device = scores.device
+    programs = max(min(_seats(device) // tasks, triton.cdiv(n, BLOCK)), CHUNKS.value)
+    padded = triton.next_power_of_2(programs)
+    size = tasks * (WORK.value + 5 * padded + 2 * CELLS.value * programs)
+    words = torch.empty(size, dtype=torch.float64, device=device)
+    counter = torch.zeros(tasks, dtype=torch.int32, device=device)
+    shift, _, _, b2, _ = terms[0]
+
+    def launch(step: int, level: int = 0) -> None:
+        certified[(programs, tasks)](
+            scores, labels, value if slopes is None else slopes, value, pair_weight, words, counter,
+            n, shift, b2, level, MEAN=mean, WANT_GRAD=slopes is not None, BLOCK=BLOCK,
+            PROGRAMS=padded, SHARED=not INTERPRETED, STEP=step, num_warps=WARPS, maxnreg=64,
+            launch_cooperative_grid=step == -1,
+        )  # fmt: skip
+
+    if not INTERPRETED:
+        launch(-1)
+        return
+    launch(0)
+    for level in range(LEVELS.value):
+        for step in range(1, 7):
+            launch(step, level)
+    launch(7)
+    launch(8)
+
+
+@lru_cache(maxsize=64)
+def _on_device(terms: tuple[KnotTerm, ...], device: torch.device) -> Tensor:
+    """Return the terms as coefficients of the first one's d.
+
+    Filled in on the device, because a copy from the host could not be captured in a graph.
+    """
+    first = terms[0][0]
+    numbers = []
+    for shift, b0, b1, b2, truncated in terms:
+        step = shift - first
+        numbers += [shift, b0 + step * (b1 + step * b2), b1 + 2 * step * b2, b2]
+        numbers.append(shift if truncated else float("inf"))
+    return torch.stack([torch.full((), x, dtype=torch.float64, device=device) for x in numbers])
+
+
+@lru_cache(maxsize=16)
+def _seats(device: torch.device) -> int:
+    if INTERPRETED:
+        return 16
+    return SEATS * torch.cuda.get_device_properties(device).multi_processor_count

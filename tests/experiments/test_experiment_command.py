@@ -1,0 +1,167 @@
+"""``everypair experiment`` from the command line: to the end, interrupted, and mistaken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from everypair.cli import main
+from everypair.experiments import saved, store, winner
+from everypair.experiments.plan import Cell, Record, Trial
+
+TINY = ["--imratio", "0.1", "--seeds", "2", "--batch", "100", "--epochs", "2", "--model", "linear"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((400, 3))
+    frame = pd.DataFrame(x, columns=["a", "b", "c"])
+    frame["kind"] = rng.choice(["u", "v"], 400)
+    frame["day"] = np.repeat(np.arange(40), 10)
+    frame["fraud"] = np.where(x[:, 0] + rng.standard_normal(400) > 1, "yes", "no")
+    path = tmp_path_factory.mktemp("table") / "my.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_digits_from_nothing_to_a_report(tmp_path, capsys):
+    command = ["experiment", "digits", *TINY, "--out", str(tmp_path), "--workers", "1", "--json"]
+    assert main([*command, "--losses", "squared_hinge,logistic", "--rate", "0.1,0.5"]) == 0
+    printed = capsys.readouterr()
+    said = json.loads(printed.out)
+    assert (said["n_trials"], said["n_planned"]) == (8, 8)
+    assert "8 of 8 trials" in printed.err
+    assert (tmp_path / "report.html").is_file()
+    assert not (tmp_path / "models").exists()
+    model = saved.load(said["model"])
+    with store.open(str(tmp_path)) as opened:
+        records = opened.records()
+    assert model.trial == winner.choose(records)[0].trial
+    assert [record.state for record in records] == ["finished"] * 8
+
+
+def test_a_table_is_compared_and_its_model_scores_it(tmp_path, table, capsys):
+    out = tmp_path / "run"
+    command = ["experiment", "--data", str(table), "--label", "fraud", "--positive", "yes"]
+    knobs = ["--losses", "logistic", "--rate", "1", "--batch", "full", "--seeds", "1"]
+    assert main([*command, *knobs, "--epochs", "20", "--workers", "1", "--out", str(out)]) == 0
+    assert f"The best model: {out / 'model.pt'}" in capsys.readouterr().out
+    assert main(["predict", str(out / "model.pt"), str(table), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)["score"]
+    fraud = pd.read_csv(table)["fraud"] == "yes"
+    assert np.mean(np.asarray(scores)[fraud]) > np.mean(np.asarray(scores)[~fraud])
+    table_now = table.read_text()
+    try:
+        table.write_text(table_now.replace("0.1", "0.2"))
+        assert main([*command, *knobs, "--epochs", "20", "--out", str(out)]) == 2
+        assert "other data" in capsys.readouterr().err
+    finally:
+        table.write_text(table_now)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["digit"], "Did you mean digits?"),
+        (["table"], "--data FILE"),
+        (["table", "--data", "TABLE"], "--label COLUMN"),
+        (["digits", "--label", "x"], "goes with the preset table"),
+        (["table", "--data", "nowhere.csv", "--label", "x"], "nowhere.csv"),
+        (["table", "--data", "TABLE", "--label", "fruad"], "fraud"),
+        (["digits", "--losses", "hinge"], "no rates are known for the loss 'hinge'"),
+        (["digits", "--losses", "hinge", "--rate", "1"], "loss must be one of"),
+        (["digits", "--model", "resnet"], "resnet20"),
+        (["digits", "--optimiser", "lbfgs", "--batch", "50"], "--batch 0"),
+        (["digits", "--rate", "fast"], "--rate must be numbers"),
+        (["digits", "--rate", "-1"], "each greater than 0"),
+        (["digits", "--rate", "square=1"], "a loss that is not run"),
+        (["digits", "--imratio", "1.5"], "less than 1"),
+        (["digits", "--imratio", "0.0001"], "positives of"),
+        (["digits", "--batch", "1.5"], "each a whole number, or full"),
+        (["digits", "--trials", "9"], "--sampler tpe"),
+        (["digits", "--device", "abacus"], "--device abacus"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(arguments, said, table, tmp_path, capsys):
+    out = tmp_path / "run"
+    given = [str(table) if word == "TABLE" else word for word in arguments]
+    assert main(["experiment", *given, "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_other_settings_need_another_folder(tmp_path, capsys):
+    command = ["experiment", "digits", *TINY, "--losses", "logistic", "--rate", "0.1"]
+    with store.open(str(tmp_path), create=True) as opened:
+        from everypair.experiments._options import Options, planned
+
+        opened.prepare(*planned(Options("digits", seeds=1, epochs=9)))
+    assert main([*command, "--out", str(tmp_path)]) == 2
+    assert "epochs 9 (now 2)" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, capsys):
+    def press():
+        until = time.monotonic() + 60
+        while not counts(tmp_path).running and time.monotonic() < until:
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press).start()
+    command = ["experiment", "digits", "--losses", "logistic", "--epochs", "100000"]
+    assert main([*command, "--workers", "1", "--out", str(tmp_path)]) == 130
+    said = capsys.readouterr().err
+    assert "0 of 36 trials are finished and kept; the same command continues." in said
+    assert counts(tmp_path) == store.Counts(waiting=36, running=0, finished=0)
+
+
+def counts(folder):
+    try:
+        with store.open(str(folder)) as opened:
+            return opened.counts()
+    except ValueError:  # it is just being made
+        return store.Counts(0, 0, 0)
+
+
+def made_up(rate, seed, value):
+    return Record(
+        Trial(Cell("digits", 0.1, "square", "sgd", seed), 50, rate),
+        "finished",
+        {},
+        validation_auc=value,
+    )
+
+
+def test_the_winner_has_the_greatest_mean_over_seeds(tmp_path):
+    records = [
+        made_up(0.1, 0, 0.99),  # the greatest, but its mean is not
+        made_up(0.1, 1, 0.50),
+        made_up(1.0, 0, 0.80),
+        made_up(1.0, 1, 0.81),
+        made_up(9.0, 0, 0.95),  # has not run with all seeds
+        made_up(9.0, 1, float("nan")),
+    ]
+    assert winner.choose(records) == [records[3], records[2]]
+    paths = [winner.path_of(tmp_path, record.trial) for record in records]
+    paths[0].parent.mkdir()
+    for path in paths:
+        path.write_text(path.name)
+    winner.BestSeeds(tmp_path, records)
+    assert [path.exists() for path in paths] == [True, False, False, True, True, False]
+    assert winner.crown(tmp_path, records) == tmp_path / "model.pt"
+    assert (tmp_path / "model.pt").read_text() == paths[3].name
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
+
+
+def test_without_a_model_there_is_none(tmp_path):
+    assert winner.crown(tmp_path, []) is None

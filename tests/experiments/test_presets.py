@@ -1,0 +1,81 @@
+"""Presets are fair: as many rates for each loss, of which none is ruled out by its place."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from everypair.experiments import optimisers, sources
+from everypair.experiments.errors import UserError
+from everypair.experiments.models import MODELS
+from everypair.experiments.objectives import OBJECTIVES
+from everypair.experiments.presets import PRESETS, paper_grid, with_losses
+
+LIBRARY_LOSSES = {
+    "squared_hinge",
+    "square",
+    "linear_hinge",
+    "logistic",
+    "weighted_logistic",
+    "aucm",
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_loss_has_as_many_rates_as_far_apart(name):
+    rates = PRESETS[name].grid.rates
+    assert set(rates) == LIBRARY_LOSSES
+    assert len({len(of_loss) for of_loss in rates.values()}) == 1
+    widths = [math.log10(max(of_loss) / min(of_loss)) for of_loss in rates.values()]
+    assert max(widths) - min(widths) < 0.01
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_names_are_known_and_go_together(name):
+    grid, settings = PRESETS[name].grid, PRESETS[name].settings
+    assert name in sources.names()
+    assert settings.model in MODELS
+    assert settings.protocol == "corrected"
+    for cell in grid.cells():
+        for batch in grid.batches:
+            optimisers.check(cell.loss, cell.optimiser, batch=batch)
+
+
+def test_the_demo_is_what_was_promised():
+    grid = PRESETS["digits"].grid
+    assert grid.losses == ("squared_hinge", "logistic", "aucm")
+    assert grid.imratios == (0.1, 0.01)
+    assert (len(grid.batches), len(grid.seeds), len(grid.rates["logistic"])) == (2, 3, 3)
+
+
+def test_the_paper_grid_is_the_paper_s():
+    grid = paper_grid("stl10")
+    assert grid.batches == (10, 50, 100, 500, 1000, 5000)
+    assert grid.rates["squared_hinge"][:3] == (0.0001, 0.000316, 0.001)
+    assert (grid.rates["squared_hinge"][-1], grid.rates["aucm"][-1]) == (0.1, 100.0)
+    assert [len(grid.rates[loss]) for loss in grid.losses] == [7, 13, 13]
+    assert len(grid.seeds) == 5
+
+
+def test_optimisers_get_rates_that_suit_them():
+    base = PRESETS["digits"].grid
+    grid = with_losses(base, ["square", "aucm"], ["sgd", "adam"])
+    rates = {(cell.loss, cell.optimiser): grid.rates_of(cell) for cell in grid.cells()}
+    assert set(rates) == {("square", "sgd"), ("square", "adam"), ("aucm", "pesg")}
+    assert rates["square", "sgd"] == base.rates["square"]
+    assert max(rates["square", "adam"]) < 0.1
+    assert len({len(of_loss) for of_loss in rates.values()}) == 1
+    assert with_losses(base, ["square"], ["lbfgs"]).batches == (0,)
+    said = with_losses(base, ["square"], ["adam"], square=(0.5,))
+    assert said.rates_of(said.cells()[0]) == (0.5,)
+
+
+def test_an_unknown_loss_has_to_bring_its_rates():
+    with pytest.raises(UserError, match="--rate mine="):
+        with_losses(PRESETS["digits"].grid, ["mine"])
+    assert with_losses(PRESETS["digits"].grid, ["mine"], mine=(0.1,)).rates == {"mine": (0.1,)}
+
+
+def test_the_library_has_no_other_losses():
+    assert set(OBJECTIVES) >= LIBRARY_LOSSES
