@@ -22,8 +22,8 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## +/  make \1\t/' | expand -t 14
 
-demo: $(STAMPS)/demo  ## fit a linear scorer on scikit-learn's digits, 1 % positives
-	$(BIN)/python examples/digits.py
+demo: $(STAMPS)/demo  ## compare three losses on unbalanced digits; the page is demo/report.html
+	$(BIN)/everypair experiment digits --out demo
 
 test: $(STAMPS)/dev  ## run the tests on two processes, with branch coverage
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=95
@@ -47,7 +47,7 @@ wheel: $(STAMPS)/dev  ## build the source distribution and the wheel into dist/
 	@ls -l dist
 
 clean:  ## remove everything that was built, .venv included
-	rm -rf $(VENV) build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMPS)/tools: constraints.txt
@@ -60,7 +60,7 @@ $(STAMPS)/native-$(NATIVE): $(STAMPS)/tools
 	@rm -f $(STAMPS)/native-* && touch $@
 
 $(STAMPS)/demo: $(STAMPS)/native-$(NATIVE) $(SOURCES)
-	$(INSTALL) --editable . scikit-learn rich
+	$(INSTALL) --editable '.[experiments]'
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/native-$(NATIVE) $(SOURCES)

@@ -2,8 +2,8 @@
 
 python -m benchmarks.side_by_side [--rows FILE]
 
-ResNet20 on 32 x 32 colour images (noise: the time does not depend on what they show), batches of 50,
-the squared hinge and the logistic loss. Everything of a trial counts: the steps, and measuring
+ResNet20 on 32 x 32 colour images (noise: the time does not depend on what they show), batches of
+50, the squared hinge and the logistic loss. Everything of a trial counts: the steps, and measuring
 loss and AUC of all parts after every epoch.
 """
 
@@ -26,7 +26,7 @@ from everypair.experiments.training import train
 TOGETHER = (4, 8, 16, 32)
 BATCH = 50
 SETTINGS = Settings(model="resnet20", epochs=3)
-N_IMAGES = 12_000
+N_IMAGES = 40_000
 
 
 def noise(n: int = N_IMAGES) -> Dataset:

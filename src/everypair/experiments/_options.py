@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -50,12 +49,7 @@ def planned(options: Options) -> tuple[Grid, Settings]:
     (('square',), (0,), {'square': (0.1, 0.2)})
     """
     name = options.preset or ("digits" if options.data is None else "table")
-    if name not in presets.PRESETS:
-        near = difflib.get_close_matches(name, presets.PRESETS, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        known = ", ".join(presets.PRESETS)
-        raise UserError(f"PRESET must be one of {known}; got {name!r}.{hint}")
-    preset = presets.PRESETS[name]
+    preset = presets.PRESETS.find(name)
     own = {
         field.name: getattr(options, field.name)
         for field in fields(Settings)

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, default_optimiser
+from everypair.experiments.registry import Registry
 
 __all__ = ["PRESETS", "Preset", "paper_grid", "with_losses"]
 
@@ -87,31 +88,34 @@ def _image_preset(data: str) -> Preset:
     )
 
 
-PRESETS: dict[str, Preset] = {
-    "digits": Preset(
-        Grid(
-            data="digits",
-            imratios=(0.1, 0.01),
-            losses=PAPER_LOSSES,
-            batches=(50, 500),
-            seeds=(0, 1, 2),
-            rates=_DIGITS_RATES,
+PRESETS: Registry[Preset] = Registry(
+    "PRESET",
+    {
+        "digits": Preset(
+            Grid(
+                data="digits",
+                imratios=(0.1, 0.01),
+                losses=PAPER_LOSSES,
+                batches=(50, 500),
+                seeds=(0, 1, 2),
+                rates=_DIGITS_RATES,
+            ),
+            Settings(model="mlp", scores="sigmoid", epochs=50),
         ),
-        Settings(model="mlp", scores="sigmoid", epochs=50),
-    ),
-    "table": Preset(
-        Grid(
-            data="table",
-            imratios=(0.0,),
-            losses=PAPER_LOSSES,
-            batches=(100, 1000),
-            seeds=(0, 1, 2),
-            rates=_TABLE_RATES,
+        "table": Preset(
+            Grid(
+                data="table",
+                imratios=(0.0,),
+                losses=PAPER_LOSSES,
+                batches=(100, 1000),
+                seeds=(0, 1, 2),
+                rates=_TABLE_RATES,
+            ),
+            Settings(model="mlp", scores="sigmoid", epochs=15),
         ),
-        Settings(model="mlp", scores="sigmoid", epochs=15),
-    ),
-    **{data: _image_preset(data) for data in ("cifar10", "stl10", "catdog")},
-}
+        **{data: _image_preset(data) for data in ("cifar10", "stl10", "catdog")},
+    },
+)
 """What ``everypair experiment NAME`` runs where nothing else is said."""
 
 _OPTIMISER_RATES = {  # of optimisers whose steps have a size of their own

@@ -17,10 +17,14 @@ from everypair.experiments.plan import Record, Settings, TableFile, Trial
 if TYPE_CHECKING:
     from everypair.experiments.sources import Dataset
     from everypair.experiments.splits import Split
+    from everypair.experiments.training import State
 
-__all__ = ["Training", "work_for"]
+__all__ = ["SideBySide", "Training", "work_for"]
 
-_SPLITS = 2  # at once: neighbours in the grid share theirs
+TOGETHER = 16
+"""Trials in one CUDA graph: from about eight on, an H200 trains no more of them an hour."""
+
+_SPLITS = 8  # kept at once: those of the seeds that are trained together
 
 
 @dataclass(frozen=True)
@@ -48,24 +52,71 @@ class Training:
         self, trials: Sequence[Trial], on_epoch: Callable[[dict[str, float]], None]
     ) -> Iterator[Record]:
         """Train each trial; its best model is in the folder before its record is yielded."""
-        from everypair.experiments import saved, training
+        from everypair.experiments import training
 
         for trial in trials:
-            cell = trial.cell
-            split = _split(self.settings, cell.data, cell.imratio, cell.seed, self.device)
+            split = self.split(trial)
             record, state = training.train(
                 trial, self.settings, split, device=self.device, on_epoch=on_epoch
             )
-            if self.folder is not None and record.best_epoch >= 0:
-                saved.save(
-                    winner.path_of(self.folder, trial),
-                    model_state=state,
-                    settings=self.settings,
-                    trial=trial,
-                    input_shape=tuple(split.subtrain.inputs.shape[1:]),
-                    encoder=split.encoder,
-                    validation_auc=record.validation_auc,
-                )
+            self.keep(record, state, split)
+            yield record
+
+    def split(self, trial: Trial) -> Split:
+        """Return the data of a trial, on the device."""
+        cell = trial.cell
+        return _split(self.settings, cell.data, cell.imratio, cell.seed, self.device)
+
+    def keep(self, record: Record, state: State, split: Split) -> None:
+        """Save a trial's best model, if it has one and there is a folder for it."""
+        from everypair.experiments import saved
+
+        if self.folder is not None and record.best_epoch >= 0:
+            saved.save(
+                winner.path_of(self.folder, record.trial),
+                model_state=state,
+                settings=self.settings,
+                trial=record.trial,
+                input_shape=tuple(split.subtrain.inputs.shape[1:]),
+                encoder=split.encoder,
+                validation_auc=record.validation_auc,
+            )
+
+
+@dataclass(frozen=True)
+class SideBySide(Training):
+    """Train trials that differ in seed and rate only at once, as branches of one CUDA graph."""
+
+    width: int = TOGETHER
+
+    def together(self, trial: Trial) -> object:
+        """Return what trials of one graph share."""
+        from everypair.experiments.side_by_side import can_share_a_graph
+
+        cell = trial.cell
+        if not can_share_a_graph(trial):
+            return trial
+        return cell.data, cell.imratio, cell.loss, cell.optimiser, trial.batch
+
+    def __call__(
+        self, trials: Sequence[Trial], on_epoch: Callable[[dict[str, float]], None]
+    ) -> Iterator[Record]:
+        """Train the trials; all records come together."""
+        from everypair.experiments.side_by_side import train_together
+
+        if len(trials) == 1:
+            yield from super().__call__(trials, on_epoch)
+            return
+        splits = [self.split(trial) for trial in trials]
+        found = train_together(
+            trials,
+            self.settings,
+            splits,
+            device=self.device,
+            on_epoch=lambda trial, row: on_epoch(row),
+        )
+        for (record, state), split in zip(found, splits, strict=True):
+            self.keep(record, state, split)
             yield record
 
 
@@ -87,4 +138,6 @@ def _split(settings: Settings, data: str, imratio: float, seed: int, device: str
 
 def work_for(settings: Settings, device: str, folder: str | None) -> tuple[Work, int]:
     """Return what suits a device, and on how many processes."""
+    if device.startswith("cuda"):
+        return SideBySide(settings, device, folder), 1
     return Training(settings, device, folder), cores() if device == "cpu" else 1
