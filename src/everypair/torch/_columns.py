@@ -38,21 +38,27 @@ class Question(NamedTuple):
     mean: bool
     check: bool  # a value that is not allowed raises
     missing: bool  # a label that is NaN leaves its row out
+    one_class: Tensor | None = None  # counts batches of one class, where a kernel can
+
+    def uncounted(self) -> Question:
+        """Return it without the counter, for whoever asks once more or may be asked to."""
+        return self if self.one_class is None else self._replace(one_class=None)
 
     def flat(self) -> tuple[list[float], bool, bool, bool]:
         """Return it as operators of `torch.library` take it: five numbers for each term."""
-        return [float(number) for term in self.terms for number in term], *self[1:]
+        return [float(number) for term in self.terms for number in term], *self[1:4]
 
 
 class Answer(NamedTuple):
     """What was computed; None where it was not asked.
 
-    `values` and `pair_weight` have the shape of the batch without its rows. Arrays are float32
-    where scores are narrower, so that a factor can be applied before they are rounded.
+    `values` and `pair_weight` have the shape of the batch without its rows; there is no pair weight
+    where a batch of one class has been counted already. Arrays are float32 where scores are
+    narrower, so that a factor can be applied before they are rounded.
     """
 
     values: Tensor
-    pair_weight: Tensor
+    pair_weight: Tensor | None
     grad: Tensor | None
     hvp: Tensor | None
 
@@ -87,7 +93,7 @@ def evaluate(
     vector: Tensor | None = None,
 ) -> Answer:
     """Return the loss of every batch and, as asked, gradient and Hessian times `vector`."""
-    terms, mean, check, missing = question
+    terms, mean, check, missing, one_class = question
     way = _forced.get() or _way(scores.device.type)
     on_cpu = way == "kernel"
     if missing:
@@ -110,18 +116,19 @@ def evaluate(
         with _device_of(scores):
             found = _triton().evaluate(
                 scores,
-                labels.expand(shape),
+                labels if labels.shape == shape else labels.expand(shape),
                 None if weights is None else weights.expand(shape),
                 None if vector is None else vector.expand(shape),
                 terms,
                 mean=mean,
                 grad=grad,
+                one_class=one_class,
             )
         if found is not None:
             values, pair_weight, gradient, product = found
             if gradient is not None and scores.dtype is not gradient.dtype:
                 gradient = _kernel.finite(gradient, scores.dtype)
-            return Answer(values, pair_weight, gradient, product)
+            return Answer(values, pair_weight if one_class is None else None, gradient, product)
     values, pair_weight, *arrays = _tensor_moments.evaluate(
         scores,
         (labels > 0).expand(shape),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from everypair import surrogates
 from everypair._inputs import check_margin
@@ -113,8 +113,12 @@ def loss_and_pair_weight(
     terms: tuple[KnotTerm, ...],
     reduction: str,
     check: bool | None,
-) -> tuple[Tensor, Tensor | float]:
-    """Return the reduced loss, and the pair weight of each task."""
+    one_class: Tensor | None = None,
+) -> tuple[Tensor, Tensor | float | None]:
+    """Return the reduced loss, and the pair weight of each task.
+
+    There is none where `one_class`, a counter of batches of one class, has been advanced already.
+    """
     data = data_for(scores, labels, weights, groups)
     of_tasks = scores.dim() == 2
     question = Question(
@@ -122,6 +126,7 @@ def loss_and_pair_weight(
         reduction != "sum",
         scores.is_cpu if check is None else check,
         of_tasks and labels.is_floating_point(),
+        one_class if not of_tasks or scores.shape[1] == 1 else None,
     )
     values, pair_weight = pair_values(scores, data, question)
     if not of_tasks:
@@ -131,5 +136,5 @@ def loss_and_pair_weight(
     if values.dim() == 1:
         values = values.sum()
         if reduction == "mean":
-            values = values / (pair_weight > 0.0).sum().clamp(min=1)  # type: ignore[union-attr]
+            values = values / (cast("Tensor", pair_weight) > 0.0).sum().clamp(min=1)
     return values, pair_weight

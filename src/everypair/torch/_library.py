@@ -54,10 +54,8 @@ def pair_values_op(
     scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None, *question: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute what `pair_values` returns."""
-    values, pair_weight, grad, _ = _columns.evaluate(
-        scores, labels, weights, groups, _question(*question), grad=True
-    )
-    return values, pair_weight, cast("Tensor", grad)
+    answer = _columns.evaluate(scores, labels, weights, groups, _question(*question), grad=True)
+    return cast("tuple[Tensor, Tensor, Tensor]", answer[:3])
 
 
 @torch.library.custom_op(

@@ -80,6 +80,9 @@ class PairLoss(nn.Module):
         groups: Tensor | None = None,
     ) -> Tensor:
         """Return the loss; see `pair_loss` for shapes and types."""
+        counter = None
+        if scores.is_cuda and not torch.compiler.is_compiling():
+            counter = self._counter_on(scores.device)
         loss, pair_weight = loss_and_pair_weight(
             scores,
             labels,
@@ -88,7 +91,10 @@ class PairLoss(nn.Module):
             self.surrogate.at_knots(self.margin),
             self.reduction,
             self.check,
+            counter,
         )
+        if pair_weight is None:
+            return loss
         # A float is what the quickest way returns, and what it would take longest to wrap.
         if type(pair_weight) is not float:
             self._count(cast("Tensor", pair_weight))
@@ -102,11 +108,14 @@ class PairLoss(nn.Module):
             f"surrogate={self.surrogate.name!r}, margin={self.margin}, reduction={self.reduction!r}"
         )
 
-    def _count(self, pair_weight: Tensor) -> None:
-        counter = self.n_one_class
-        if counter.device != pair_weight.device:
+    def _counter_on(self, device: torch.device) -> Tensor:
+        if self.n_one_class.device != device:
             # Losses are seldom moved to the model's device: the counter follows the scores.
-            self.n_one_class = counter = counter.to(pair_weight.device)
+            self.n_one_class = self.n_one_class.to(device)
+        return self.n_one_class
+
+    def _count(self, pair_weight: Tensor) -> None:
+        counter = self._counter_on(pair_weight.device)
         if is_transformed():
             _counted(counter, pair_weight)
         else:

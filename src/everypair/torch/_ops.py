@@ -46,7 +46,7 @@ def is_transformed() -> bool:
 
 def pair_values(
     scores: Tensor, data: tuple[Tensor, Tensor | None, Tensor | None], question: Question
-) -> tuple[Tensor, Tensor | float]:
+) -> tuple[Tensor, Tensor | float | None]:
     """Return the loss and the pair weight of every task, from what has passed the door.
 
     Scores have the shape in which they arrived, labels, weights and groups that of `data_for`.
@@ -54,11 +54,11 @@ def pair_values(
     if torch.compiler.is_compiling() or type(scores) not in _PLAIN or _dispatch_modes():
         return _library.pair_values(score_rows(scores), *data, question)[:2]
     if is_transformed():
-        return transformable_values(score_rows(scores), *data, question)[:2]
+        return transformable_values(score_rows(scores), *data, question.uncounted())[:2]
     if scores.requires_grad and torch.is_grad_enabled():
         # What is not differentiated leaves through a list: a second output would cost as much as
         # the kernel does for a small batch.
-        pair_weight: list[Tensor | float] = []
+        pair_weight: list[Tensor | float | None] = []
         values = _eager(scores, data, question, pair_weight)
         return values, pair_weight[0]
     return _columns.evaluate(score_rows(scores), *data, question)[:2]
@@ -73,7 +73,7 @@ class _Eager(Function):
         scores: Tensor,
         data: tuple[Tensor, Tensor | None, Tensor | None],
         question: Question,
-        pair_weight: list[Tensor | float],
+        pair_weight: list[Tensor | float | None],
     ) -> Tensor:
         rows = score_rows(scores)
         labels, weights, groups = data
@@ -82,7 +82,7 @@ class _Eager(Function):
         ) or _columns.evaluate(rows, labels, weights, groups, question, grad=True)[:3]
         pair_weight.append(weight)
         ctx.save_for_backward(scores, labels, weights, groups)
-        ctx.question = question
+        ctx.question = question.uncounted()
         ctx.dtype = scores.dtype
         ctx.is_table = rows is not scores
         ctx.held = [grad]

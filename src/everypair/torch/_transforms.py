@@ -36,7 +36,7 @@ class _Values(Function):
         question: Question,
     ) -> tuple[Tensor, Tensor, Tensor]:
         answer = _columns.evaluate(scores, labels, weights, groups, question, grad=True)
-        return answer.values, answer.pair_weight, cast("Tensor", answer.grad)
+        return cast("tuple[Tensor, Tensor, Tensor]", answer[:3])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

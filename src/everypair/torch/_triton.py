@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 
-from everypair.torch._triton_buckets import CELLS, CHUNKS, LEVELS, WORK, certified
+from everypair.torch._triton_buckets import certified
+from everypair.torch._triton_cells import CELLS, CHUNKS, LEVELS, SPLIT, WORK
 from everypair.torch._triton_pairs import all_pairs
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ SOME_ROWS = 30_000
 """Below, it is faster than sorting, for what buckets cannot do."""
 MOST_ROWS = 1 << 27
 """Sums of places of more would not fit in 64 bits."""
+MANY_ROWS = 4_000_000
+"""From here on, several launches are faster than one."""
+FEW_PROGRAMS = 256
 BLOCK = 1024
 WARPS = 8
 SEATS = 4  # programs that a multiprocessor holds at once
@@ -47,10 +51,12 @@ def evaluate(
     *,
     mean: bool,
     grad: bool,
+    one_class: Tensor | None = None,
 ) -> Answer | None:
     """Return values, pair weights, gradient and Hessian times vector; None where no plan fits.
 
-    Scores are (n,) or (tasks, n); what comes with them has the same shape.
+    Scores are (n,) or (tasks, n); what comes with them has the same shape. Batches of one class are
+    added to the counter `one_class`.
     """
     n = scores.shape[-1]
     tasks = scores.numel() // n
@@ -81,7 +87,9 @@ def evaluate(
     pair_weight = torch.empty(shape, dtype=torch.float64, device=scores.device)
     slopes = torch.empty_like(scores, dtype=dtype) if grad else None
     product = None if vector is None else torch.empty_like(scores, dtype=dtype)
-    plan(scores, labels, weights, vector, terms, mean, value, pair_weight, slopes, product)
+    plan(
+        scores, labels, weights, vector, terms, mean, value, pair_weight, one_class, slopes, product
+    )
     return value, pair_weight, slopes, product
 
 
@@ -94,6 +102,7 @@ def _pairs(
     mean: bool,
     value: Tensor,
     pair_weight: Tensor,
+    one_class: Tensor | None,
     slopes: Tensor | None,
     product: Tensor | None,
 ) -> None:
@@ -103,14 +112,17 @@ def _pairs(
     blocks = triton.cdiv(n, rows)
     padded = triton.next_power_of_2(blocks)
     shares = torch.empty(tasks * padded, dtype=torch.float64, device=scores.device)
-    arrivals = torch.zeros(tasks, dtype=torch.int32, device=scores.device)
-    all_pairs[(blocks, tasks)](
-        scores, labels, scores if weights is None else weights.contiguous(),
-        scores if vector is None else vector.contiguous(), _on_device(terms, scores.device),
-        value if slopes is None else slopes, value if product is None else product, value,
-        pair_weight, shares, arrivals, n, N_TERMS=len(terms), MEAN=mean,
-        HAS_WEIGHTS=weights is not None, WANT_GRAD=slopes is not None,
-        HAS_VECTOR=vector is not None, ROWS=rows, STEP=64, BLOCKS=padded, num_warps=4,
+    arrivals = _zeros(tasks, scores.device)
+    _launch(
+        all_pairs, (blocks, tasks),
+        (scores, labels, scores if weights is None else weights.contiguous(),
+         scores if vector is None else vector.contiguous(), _on_device(terms, scores.device),
+         value if slopes is None else slopes, value if product is None else product, value,
+         pair_weight, value if one_class is None else one_class, shares, arrivals),
+        (n,),
+        (len(terms), mean, one_class is not None, weights is not None, slopes is not None,
+         vector is not None, rows, 64, padded),
+        num_warps=4,
     )  # fmt: skip
 
 
@@ -123,36 +135,79 @@ def _buckets(
     mean: bool,
     value: Tensor,
     pair_weight: Tensor,
+    one_class: Tensor | None,
     slopes: Tensor | None,
     product: Tensor | None,
 ) -> None:
     n = scores.shape[-1]
     tasks = scores.numel() // n
     device = scores.device
-    programs = max(min(_seats(device) // tasks, triton.cdiv(n, BLOCK)), CHUNKS.value)
+    # More programs than these leave more tables to merge than they save.
+    most = _seats(device) if n * tasks >= MANY_ROWS else min(_seats(device), FEW_PROGRAMS)
+    programs = max(min(most // tasks, triton.cdiv(n, BLOCK)), CHUNKS.value)
     padded = triton.next_power_of_2(programs)
     size = tasks * (WORK.value + 5 * padded + 2 * CELLS.value * programs)
     words = torch.empty(size, dtype=torch.float64, device=device)
-    counter = torch.zeros(tasks, dtype=torch.int32, device=device)
+    counter = _zeros(2 * tasks, device)
     shift, _, _, b2, _ = terms[0]
+    pointers = (scores, labels, value if slopes is None else slopes, value, pair_weight,
+                value if one_class is None else one_class, words, counter)  # fmt: skip
+    flags = (mean, one_class is not None, slopes is not None, BLOCK, padded, not INTERPRETED)
 
     def launch(step: int, level: int = 0) -> None:
-        certified[(programs, tasks)](
-            scores, labels, value if slopes is None else slopes, value, pair_weight, words, counter,
-            n, shift, b2, level, MEAN=mean, WANT_GRAD=slopes is not None, BLOCK=BLOCK,
-            PROGRAMS=padded, SHARED=not INTERPRETED, STEP=step, num_warps=WARPS, maxnreg=64,
-            launch_cooperative_grid=step == -1,
+        _launch(
+            certified, (programs, tasks), pointers, (n, shift, b2, level), (*flags, step),
+            num_warps=WARPS, maxnreg=64, launch_cooperative_grid=step < 0,
         )  # fmt: skip
 
-    if not INTERPRETED:
+    if INTERPRETED:
+        launch(0)
+        for level in range(LEVELS.value):
+            for step in range(1, 7):
+                launch(step, level)
+            after = range(SPLIT.value + level + 1, size, size // tasks)
+            if not any(words[k] for k in after):
+                break
+        launch(7)
+    elif n * tasks < MANY_ROWS:
         launch(-1)
+    else:
+        # What streams over the rows is faster in kernels of its own, and by now the host is ahead.
+        for step in (0, 1, -2, 7):
+            launch(step)
+
+
+_compiled: dict[tuple[object, ...], Any] = {}
+
+
+def _launch(
+    kernel: Any,
+    grid: tuple[int, int],
+    pointers: tuple[Tensor, ...],
+    scalars: tuple[float, ...],
+    constants: tuple[int, ...],
+    **options: Any,
+) -> None:
+    """Launch a kernel, the second time without asking Triton once more which variant it is.
+
+    Triton looks at the type and alignment of every argument, which takes as long as all else that
+    a small batch needs. Here only what a user brings can differ.
+    """
+    n = scalars[0]
+    if INTERPRETED or any(tensor.data_ptr() % 16 for tensor in pointers):
+        names = kernel.arg_names[-len(constants) :]
+        kernel[grid](*pointers, *scalars, **dict(zip(names, constants, strict=True)), **options)
         return
-    launch(0)
-    for level in range(LEVELS.value):
-        for step in range(1, 7):
-            launch(step, level)
-    launch(7)
-    launch(8)
+    dtypes = tuple(tensor.dtype for tensor in pointers)
+    key = kernel, pointers[0].device, dtypes, n % 16 == 0, n == 1, scalars[3:], constants
+    found = _compiled.get(key)
+    if found is None:
+        names = kernel.arg_names[-len(constants) :]
+        named = dict(zip(names, constants, strict=True))
+        found = _compiled[key] = kernel.warmup(
+            *pointers, *scalars, **named, **options, grid=(*grid, 1)
+        )
+    found[(*grid, 1)](*pointers, *scalars, *constants)
 
 
 @lru_cache(maxsize=64)
@@ -175,3 +230,21 @@ def _seats(device: torch.device) -> int:
     if INTERPRETED:
         return 16
     return SEATS * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _zeros(n: int, device: torch.device) -> Tensor:
+    """Return counters at zero, which the kernel sets back when it is done.
+
+    Launches on one stream follow each other, so they share theirs. A captured graph may be replayed
+    anywhere: it gets its own.
+    """
+    if INTERPRETED or torch.cuda.is_current_stream_capturing():
+        return torch.zeros(n, dtype=torch.int32, device=device)
+    return _counters(
+        triton.next_power_of_2(n), device, torch.cuda.current_stream(device).cuda_stream
+    )
+
+
+@lru_cache(maxsize=256)
+def _counters(n: int, device: torch.device, stream: int) -> Tensor:
+    return torch.zeros(n, dtype=torch.int32, device=device)

@@ -15,9 +15,10 @@ __all__ = ["all_pairs"]
 
 @triton.jit
 def all_pairs(
-    scores, labels, weights, vector, terms, grad, product, value, pair_weight, shares, arrivals, n,
-    N_TERMS: tl.constexpr, MEAN: tl.constexpr, HAS_WEIGHTS: tl.constexpr, WANT_GRAD: tl.constexpr,
-    HAS_VECTOR: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, BLOCKS: tl.constexpr,
+    scores, labels, weights, vector, terms, grad, product, value, pair_weight, one_class, shares,
+    arrivals, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr, COUNTED: tl.constexpr,
+    HAS_WEIGHTS: tl.constexpr, WANT_GRAD: tl.constexpr, HAS_VECTOR: tl.constexpr,
+    ROWS: tl.constexpr, STEP: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Compute loss, gradient and Hessian times vector of the batches of `scores`, (tasks, n).
 
@@ -97,3 +98,6 @@ def all_pairs(
         total = tl.sum(tl.load(shares + k, mask=k < blocks, other=0.0), 0)
         tl.store(value + task, (total * scale + bad).to(value.dtype.element_ty))
         tl.store(pair_weight + task, pairs + bad)
+        if COUNTED:
+            tl.atomic_add(one_class, (pairs == 0.0).to(tl.int64))
+        tl.store(arrivals + task, 0)  # for the next launch

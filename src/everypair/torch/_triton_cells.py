@@ -1,0 +1,245 @@
+"""The cells of the certified plan on a GPU: where they are kept, and how rows are counted in them.
+
+A level is a table of columns, CELLS long each, of eight-byte words in the workspace of a batch.
+Level 0 is the axis itself; each further level holds the parts of the cells that the one before
+splits.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = [
+    "ABOVE",
+    "ABOVE_M",
+    "BELOW",
+    "BELOW_M",
+    "BELOW_S",
+    "CELLS",
+    "CHILD",
+    "CHUNK",
+    "CHUNKS",
+    "COUNTS",
+    "C_N0",
+    "C_N1",
+    "C_U0",
+    "C_U1",
+    "C_V1",
+    "DONE",
+    "FIRST",
+    "F_NEG",
+    "F_POS",
+    "HEAVIES",
+    "LEVELS",
+    "LINES",
+    "LOSSES",
+    "N_NEG",
+    "N_POS",
+    "N_SPLIT",
+    "ONE",
+    "OWN_SLACK",
+    "PARENT",
+    "PARTS",
+    "SHARES",
+    "SLACK",
+    "SPLIT",
+    "TOTALS",
+    "WIDTH",
+    "WORK",
+    "axis",
+    "column",
+    "count",
+    "descend",
+    "integers",
+    "merge",
+    "pack",
+    "place",
+    "rows",
+    "survey",
+    "unpack",
+]
+
+CELLS = tl.constexpr(2048)
+"""Cells of a level: their counts, 8 bytes a class, fit in the memory of a multiprocessor."""
+LEVELS = tl.constexpr(8)
+"""Levels at most; each divides what is still heavy by up to 2048."""
+CHUNK = tl.constexpr(256)  # cells that one program scans
+CHUNKS = tl.constexpr(8)
+SLACK = tl.constexpr(1.5 * 2.0**-21)  # relative error of a gradient
+OWN_SLACK = tl.constexpr(2.0**-22)  # of the loss, for its pairs of one cell
+ONE = tl.constexpr(1 << 24)  # fractions are integers of 24 bits
+ROW = tl.constexpr(1 << 44)  # and stand below the number of rows in a packed count
+
+# Columns of a level in the workspace, CELLS long each.
+N_NEG, F_NEG, N_POS, F_POS = (tl.constexpr(k) for k in range(4))  # rows, sums of fractions
+C_N0, C_U0, C_N1, C_U1, C_V1 = (tl.constexpr(k) for k in range(4, 9))  # running sums
+BELOW, BELOW_M, BELOW_S = (tl.constexpr(k) for k in range(9, 12))  # A, M and the second moment
+ABOVE, ABOVE_M = (tl.constexpr(k) for k in range(12, 14))  # D and E
+WIDTH, FIRST, PARENT, PARTS, CHILD, HEAVIES = (tl.constexpr(k) for k in range(14, 20))
+LINES = tl.constexpr(20)  # four columns: two packed words for each class
+COLUMNS = tl.constexpr(24)
+# Numbers of a batch, before the levels. By level: into how many parts it splits each heavy cell of
+# the one before (0: it is not needed), and how many of these there are. Levels that are done. By
+# chunk: five running sums, four shares of what the limits need, heavy cells, losses.
+SPLIT, N_SPLIT, DONE = (tl.constexpr(k) for k in (0, 16, 31))
+TOTALS, SHARES, COUNTS, LOSSES = (tl.constexpr(k) for k in (32, 72, 104, 112))
+NUMBERS = tl.constexpr(120)
+WORK = NUMBERS + LEVELS * COLUMNS * CELLS
+"""Eight-byte words of workspace for a batch, besides five and a table for each program."""
+
+
+@triton.jit
+def column(work, level, column):
+    return work + NUMBERS + (level * COLUMNS + column) * CELLS
+
+
+@triton.jit
+def integers(column):
+    return column.to(tl.pointer_type(tl.int64))
+
+
+@triton.jit
+def pack(first, second):
+    low = first.to(tl.float32).to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
+    return low | (second.to(tl.float32).to(tl.int32, bitcast=True).to(tl.int64) << 32)
+
+
+@triton.jit
+def unpack(word):
+    low = (word & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+    return low, (word >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def rows(scores, labels, i, n):
+    inside = i < n
+    s = tl.load(scores + i, mask=inside, other=0.0).to(tl.float32)
+    positive = tl.load(labels + i, mask=inside, other=0) > 0
+    return s, positive, inside
+
+
+@triton.jit
+def survey(scores, labels, parts, n, P, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    low = tl.full((BLOCK,), float("inf"), tl.float32)
+    high = tl.full((BLOCK,), float("-inf"), tl.float32)
+    n_pos = tl.zeros((BLOCK,), tl.int32)
+    taint = tl.zeros((BLOCK,), tl.float32)
+    for start in range(pid * BLOCK, n, P * BLOCK):
+        s, positive, inside = rows(scores, labels, start + tl.arange(0, BLOCK), n)
+        low = tl.minimum(low, tl.where(inside & positive, s, float("inf")))
+        high = tl.maximum(high, tl.where(inside & (positive == 0), s, float("-inf")))
+        n_pos += (inside & positive).to(tl.int32)
+        taint += s * 0.0
+    tl.store(parts + 4 * pid, tl.min(low, 0).to(tl.float64))
+    tl.store(parts + 4 * pid + 1, tl.max(high, 0).to(tl.float64))
+    tl.store(parts + 4 * pid + 2, tl.sum(n_pos, 0).to(tl.float64))
+    tl.store(parts + 4 * pid + 3, tl.sum(taint, 0).to(tl.float64))
+
+
+@triton.jit
+def axis(parts, shift, P, PROGRAMS: tl.constexpr):
+    """Return lowest positive, cells per unit of score, number of positives, and NaN or zero."""
+    i = tl.arange(0, PROGRAMS)
+    here = i < P
+    low = tl.min(tl.load(parts + 4 * i, mask=here, other=float("inf")), 0)
+    high = tl.max(tl.load(parts + 4 * i + 1, mask=here, other=float("-inf")), 0)
+    n_pos = tl.sum(tl.load(parts + 4 * i + 2, mask=here, other=0.0), 0)
+    taint = tl.sum(tl.load(parts + 4 * i + 3, mask=here, other=0.0), 0)
+    length = high - low + shift
+    # A hair longer than the range, so that the highest negative falls inside.
+    scale = tl.where(length > 0.0, (1.0 - 2.0**-38) / length * CELLS, 0.0)
+    return low, scale, n_pos, taint
+
+
+@triton.jit
+def place(s, positive, inside, low, scale, shift):
+    """Return place, cell and fraction at level 0, and which rows can be in a pair."""
+    u = s.to(tl.float64) - low
+    p = tl.where(positive, u, u + shift) * scale
+    active = inside & (p >= 0.0) & (p < CELLS)
+    cell = tl.where(active, p, 0.0).to(tl.int32)
+    return cell, tl.where(active, p - cell, 0.0), active
+
+
+@triton.jit
+def descend(work, level, cell, fraction, mask):
+    """Return where rows of a heavy cell stand on the next level; others are masked out."""
+    parts = tl.load(column(work, level, PARTS) + cell, mask=mask, other=0.0)
+    mask = mask & (parts > 0.0)
+    child = tl.load(column(work, level, CHILD) + cell, mask=mask, other=0.0).to(tl.int32)
+    at = fraction * parts
+    part = at.to(tl.int32)
+    return child + part, at - part, mask
+
+
+@triton.jit
+def count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK: tl.constexpr,
+           SHARED: tl.constexpr):  # fmt: skip
+    pid = tl.program_id(0)
+    lane = tl.arange(0, 256)
+    base = 0
+    if SHARED:
+        # Triton has no counters in the memory of a multiprocessor: these are ours.
+        base = tl.max(
+            tl.inline_asm_elementwise(
+                "{ .shared .align 8 .b8 everypair_counts[32768]; mov.u32 $0, everypair_counts; }",
+                "=r,r", [lane], dtype=tl.int32, is_pure=False, pack=1,
+            ), 0,
+        )  # fmt: skip
+        for k in range(0, 2 * CELLS, 256):
+            tl.inline_asm_elementwise(
+                "{ .reg .b64 zero; mov.b64 zero, 0; st.shared.b64 [$1], zero; mov.u32 $0, 0; }",
+                "=r,r", [base + (lane + k) * 8], dtype=tl.int32, is_pure=False, pack=1,
+            )  # fmt: skip
+    else:
+        for k in range(0, 2 * CELLS, 256):
+            tl.store(table + k + lane, tl.zeros((256,), tl.int64))
+    tl.debug_barrier()
+    for start in range(pid * BLOCK, n, P * BLOCK):
+        s, positive, inside = rows(scores, labels, start + tl.arange(0, BLOCK), n)
+        cell, fraction, mask = place(s, positive, inside, low, scale, shift)
+        for above in range(level):
+            cell, fraction, mask = descend(work, above, cell, fraction, mask)
+        slot = 2 * tl.where(mask, cell, 0) + positive.to(tl.int32)
+        count = tl.where(mask, (fraction * ONE).to(tl.int64) + ROW, 0)
+        if SHARED:
+            tl.inline_asm_elementwise(
+                "{ red.shared.add.u64 [$1], $2; mov.u32 $0, 0; }",
+                "=r,r,l", [base + slot * 8, count], dtype=tl.int32, is_pure=False, pack=1,
+            )  # fmt: skip
+        else:
+            tl.atomic_add(table + slot, count, mask=mask, sem="relaxed")
+    tl.debug_barrier()
+    if SHARED:
+        for k in range(0, 2 * CELLS, 256):
+            counted = tl.inline_asm_elementwise(
+                "ld.shared.b64 $0, [$1];",
+                "=l,r", [base + (lane + k) * 8], dtype=tl.int64, is_pure=False, pack=1,
+            )  # fmt: skip
+            tl.store(table + k + lane, counted)
+
+
+@triton.jit
+def merge(tables, work, level, P):
+    """Add up the tables of all programs; each program takes its share of the cells."""
+    pid = tl.program_id(0)
+    WIDE: tl.constexpr = 16
+    HIGH: tl.constexpr = 64
+    for first in range(pid * WIDE, 2 * CELLS, P * WIDE):
+        slot = first + tl.arange(0, WIDE)
+        rows = tl.zeros((WIDE,), tl.int64)
+        fractions = tl.zeros((WIDE,), tl.int64)
+        for top in range(0, P, HIGH):
+            program = top + tl.arange(0, HIGH)
+            packed = tl.load(
+                tables + program[:, None] * (2 * CELLS) + slot[None, :],
+                mask=(program < P)[:, None],
+                other=0,
+            )
+            rows += tl.sum(packed >> 44, 0)
+            fractions += tl.sum(packed & (ROW - 1), 0)
+        at = column(work, level, N_NEG) + (slot % 2) * (2 * CELLS) + slot // 2
+        tl.store(at, rows.to(tl.float64))
+        tl.store(at + CELLS, fractions.to(tl.float64))

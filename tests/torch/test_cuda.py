@@ -1,0 +1,157 @@
+"""What only a GPU can show: nothing waits, graphs capture it, streams and memory are respected."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import everypair as ep
+from everypair.torch import PairLoss, pair_loss
+from everypair.torch._columns import forced
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+SIZES = [300, 20_000, 300_000]
+
+
+def batch(n, seed=0, share=0.1):
+    generator = torch.Generator("cuda").manual_seed(seed)
+    labels = torch.rand(n, device="cuda", generator=generator) < share
+    labels[0], labels[1] = True, False
+    scores = torch.randn(n, device="cuda", generator=generator) + labels
+    return scores.requires_grad_(), labels.float()
+
+
+def step(loss, scores, labels):
+    scores.grad = None
+    value = loss(scores, labels)
+    value.backward()
+    return value
+
+
+def assert_right(value, scores, labels):
+    wanted, slopes = ep.pair_loss_and_grad(scores.detach().double().cpu(), labels.cpu())
+    assert value.item() == pytest.approx(wanted, rel=1e-6)
+    error = (scores.grad.double().cpu() - torch.from_numpy(slopes)).abs().max()
+    assert error <= 1e-6 * abs(slopes).max()
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("n", SIZES)
+def test_nothing_waits(n):
+    scores, labels = batch(n)
+    loss = PairLoss().cuda()
+    step(loss, scores, labels)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value = step(loss, scores, labels)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert_right(value, scores, labels)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_captured_graph_takes_new_data(n):
+    scores, labels = batch(n)
+    loss = PairLoss().cuda()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step(loss, scores, labels)
+    torch.cuda.current_stream().wait_stream(side)
+    scores.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value = loss(scores, labels)
+        value.backward()
+    for seed in (1, 2):
+        others, new_labels = batch(n, seed, share=0.3)
+        with torch.no_grad():
+            scores.copy_(others)
+            labels.copy_(new_labels)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert_right(value, scores, labels)
+
+
+def test_streams_run_side_by_side():
+    cases = [batch(n, seed) for seed, n in enumerate([20_000] * 6 + [300] * 2)]
+    loss = PairLoss().cuda()
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in cases]
+    found = []
+    for stream, (scores, labels) in zip(streams, cases, strict=True):
+        with torch.cuda.stream(stream):
+            found.append(step(loss, scores, labels))
+    torch.cuda.synchronize()
+    for value, (scores, labels) in zip(found, cases, strict=True):
+        assert_right(value, scores, labels)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+@pytest.mark.parametrize("n", SIZES)
+def test_compiled(n):
+    scores, labels = batch(n)
+    compiled = torch.compile(lambda s, y: pair_loss(2.0 * s, y), fullgraph=True)
+    value = step(compiled, scores, labels)
+    grad = scores.grad.clone()
+    assert value.item() == pytest.approx(step(lambda s, y: pair_loss(2.0 * s, y), scores, labels)
+                                         .item(), rel=1e-6)  # fmt: skip
+    torch.testing.assert_close(grad, scores.grad)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_the_same_bits_every_time(n):
+    scores, labels = batch(n)
+    torch.use_deterministic_algorithms(True)
+    try:
+        runs = []
+        for _ in range(5):
+            value = step(pair_loss, scores, labels)
+            runs.append((value.item(), scores.grad.cpu().numpy().tobytes()))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(set(runs)) == 1
+
+
+def test_memory_of_a_large_batch():
+    n = 5_000_000
+    scores, labels = batch(n)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step(pair_loss, scores, labels)
+    assert torch.cuda.max_memory_allocated() - before <= 40 * n
+
+
+def test_one_class_is_counted_without_waiting():
+    loss = PairLoss()
+    scores, _ = batch(20_000)
+    for labels in (torch.ones(20_000), torch.arange(20_000) % 2, torch.zeros(20_000)):
+        step(loss, scores, labels.cuda())
+    assert loss.n_one_class.is_cuda
+    assert loss.n_one_class.item() == 2
+    step(loss, scores[:, None], torch.ones(20_000).cuda())
+    assert loss.n_one_class.item() == 3
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+def test_another_device():
+    scores, labels = (part.detach().to("cuda:1") for part in batch(20_000))
+    scores.requires_grad_()
+    assert_right(step(pair_loss, scores, labels), scores, labels)
+
+
+@pytest.mark.parametrize("n", [300, 20_000])
+def test_second_derivatives(n):
+    scores, labels = batch(n)
+    vector = torch.randn(n, device="cuda")
+
+    def product(way):
+        with forced(way):
+            loss = pair_loss(scores, labels)
+            (grad,) = torch.autograd.grad(loss, scores, create_graph=True)
+            return torch.autograd.grad(grad, scores, vector)[0]
+
+    torch.testing.assert_close(product("triton"), product("operations"), rtol=1e-4, atol=1e-9)

@@ -1,0 +1,170 @@
+"""The kernels for CUDA against the double sum; `test_triton` runs this file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import everypair as ep
+from everypair.torch import _triton, pair_loss
+from everypair.torch._columns import Question, evaluate, forced
+
+from ..strategies import SURROGATES, batches, double_sum
+from ..tolerances import assert_close
+
+DEVICE = "cpu" if _triton.INTERPRETED else "cuda"
+# The interpreter computes with NumPy, which tells of what a GPU does silently.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def on_triton():
+    with forced("triton"):
+        yield
+
+
+@pytest.fixture
+def buckets_only(monkeypatch):
+    monkeypatch.setattr(_triton, "FEW_ROWS", 0)
+
+
+def derivatives(scores, labels, **knobs):
+    leaf = torch.as_tensor(scores, device=DEVICE).requires_grad_()
+    loss = pair_loss(leaf, torch.as_tensor(labels, device=DEVICE), **knobs)
+    loss.sum().backward()
+    return loss.detach().cpu().numpy(), leaf.grad.cpu()
+
+
+def assert_right(scores, labels, rtol=1e-6, **knobs):
+    value, grad = derivatives(scores, labels, **knobs)
+    wanted, slopes = ep.pair_loss_and_grad(
+        np.asarray(scores, np.float64), np.asarray(labels), **knobs
+    )
+    assert value == pytest.approx(wanted, rel=rtol)
+    np.testing.assert_allclose(grad.double(), slopes, rtol=0, atol=rtol * np.abs(slopes).max())
+
+
+@settings(max_examples=20)
+@given(batch=batches(groups=False), surrogate=st.sampled_from(SURROGATES))
+def test_pair_by_pair_equals_the_double_sum(batch, surrogate):
+    weights = batch.knobs["weights"]
+    knobs = {**batch.knobs, "weights": None, "groups": None, "surrogate": surrogate}
+    if weights is not None:
+        knobs["weights"] = torch.tensor(weights, device=DEVICE)
+    leaf = torch.tensor(batch.scores, device=DEVICE, requires_grad=True)
+    labels = torch.tensor(np.asarray(batch.labels), device=DEVICE)
+    loss = pair_loss(leaf, labels, **knobs)
+    (grad,) = torch.autograd.grad(loss, leaf, create_graph=True)
+    vector = torch.tensor(batch.vector, device=DEVICE).to(grad.dtype)
+    (hvp,) = torch.autograd.grad(grad, leaf, vector)
+    wanted = double_sum(batch, surrogate)
+    assert_close(loss.item(), wanted.value, batch.dtype)
+    assert_close(grad.detach().cpu().numpy(), wanted.grad, batch.dtype)
+    assert_close(hvp.cpu().numpy(), wanted.hvp, batch.dtype)
+
+
+def scores_of(kind, n=700, share=0.4):
+    rng = np.random.default_rng(3)
+    labels = rng.random(n) < share
+    labels[:2] = True, False
+    s = rng.normal(size=n) + labels
+    kinds = {
+        "normal": s,
+        "offset": s + 1000,
+        "saturated": 1 / (1 + np.exp(-20 * s)),
+        "ties": np.round(4 * s) / 4,
+        "two values": np.where(rng.random(n) < 0.5, 0.25, 0.75),
+        "cauchy": np.tan(s),
+        "separated": s + 3 * labels,
+        "decades": np.sign(s) * 10 ** rng.uniform(-15, 15, n),
+        "huge": 1e18 * s,
+    }
+    return kinds[kind].astype(np.float32), labels
+
+
+@pytest.mark.usefixtures("buckets_only")
+@pytest.mark.parametrize(
+    "kind",
+    ["normal", "offset", "saturated", "ties", "two values", "cauchy", "separated", "decades",
+     "huge"],
+)  # fmt: skip
+def test_buckets_equal_the_sort(kind):
+    scores, labels = scores_of(kind)
+    assert_right(scores, labels, margin=0.1 if kind == "offset" else 1.0)
+
+
+@pytest.mark.usefixtures("buckets_only")
+def test_buckets_with_few_positives():
+    assert_right(*scores_of("normal", share=0.01))
+
+
+@pytest.mark.usefixtures("buckets_only")
+def test_buckets_that_no_pair_needs():
+    scores, labels = scores_of("normal", n=50)
+    for value, grad in (
+        derivatives(scores + 100 * labels, labels),  # every pair is beyond the margin
+        derivatives(scores, np.ones(50)),
+    ):
+        assert value == 0.0
+        assert not grad.any()
+
+
+@pytest.mark.usefixtures("buckets_only")
+def test_buckets_of_several_tasks():
+    columns = [scores_of(kind, n=300) for kind in ("normal", "saturated")]
+    scores, labels = (np.stack(part, 1) for part in zip(*columns, strict=True))
+    labels[:, 1] |= True
+    value, grad = derivatives(scores, labels, reduction="none")
+    wanted, slopes = ep.pair_loss_and_grad(scores[:, 0].astype(np.float64), labels[:, 0])
+    assert value == pytest.approx([wanted, 0.0], rel=1e-6)
+    np.testing.assert_allclose(grad[:, 0], slopes, rtol=0, atol=1e-6 * np.abs(slopes).max())
+    assert not grad[:, 1].any()
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_scores(monkeypatch, dtype, few):
+    monkeypatch.setattr(_triton, "FEW_ROWS", few)
+    scores, labels = scores_of("normal", n=200)
+    scores = torch.tensor(scores).to(dtype)
+    value, grad = derivatives(scores.clone(), labels)
+    wanted, slopes = ep.pair_loss_and_grad(scores.double().numpy(), labels)
+    assert grad.dtype is dtype
+    assert value == pytest.approx(wanted, rel=1e-6)
+    np.testing.assert_allclose(
+        grad.double(), slopes, rtol=0, atol=torch.finfo(dtype).eps * np.abs(slopes).max()
+    )
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_scores_do_not_pass_unnoticed(monkeypatch, few, bad):
+    monkeypatch.setattr(_triton, "FEW_ROWS", few)
+    scores, labels = scores_of("normal", n=60)
+    scores[7] = bad
+    value, grad = derivatives(scores, labels, check=False)
+    assert np.isnan(value)
+    assert grad.isnan().all()
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
+def test_batches_of_one_class_are_counted(monkeypatch, few):
+    monkeypatch.setattr(_triton, "FEW_ROWS", few)
+    counter = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    terms = ep.surrogates.SQUARED_HINGE.at_knots(1.0)
+    question = Question(terms, True, False, False, counter)
+    scores = torch.randn(30, device=DEVICE)
+    for labels in (torch.ones(30), torch.arange(30) % 2, torch.zeros(30)):
+        answer = evaluate(scores, labels.to(DEVICE), None, None, question, grad=True)
+        assert answer.pair_weight is None
+    assert counter.item() == 2
+    assert question.uncounted().one_class is None
+
+
+def test_what_no_plan_fits_goes_to_torch_operations(monkeypatch):
+    monkeypatch.setattr(_triton, "SOME_ROWS", 0)
+    scores, labels = scores_of("normal", n=50)
+    assert_right(scores, labels, surrogate="huber_hinge")
