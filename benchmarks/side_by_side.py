@@ -26,7 +26,7 @@ from everypair.experiments.training import train
 TOGETHER = (4, 8, 16, 32)
 BATCH = 50
 SETTINGS = Settings(model="resnet20", epochs=3)
-N_IMAGES = 40_000
+N_IMAGES = 12_000
 
 
 def noise(n: int = N_IMAGES) -> Dataset:

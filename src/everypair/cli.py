@@ -5,10 +5,17 @@ Exit codes: 0 done, 1 something broke, 2 the arguments or a file are at fault, 1
 
 from __future__ import annotations
 
+import _thread
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from everypair.experiments.errors import UserError
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 __all__ = ["main"]
 
@@ -32,9 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        from everypair.experiments.commands import app
+        with _insisting():
+            from everypair.experiments.commands import app
 
-        app(given, prog_name="everypair")
+            code = app(given or ["--help"], prog_name="everypair", standalone_mode=False)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except KeyboardInterrupt:
@@ -43,7 +51,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--debug" in given:
             raise
         return _explain(error)
-    return 0
+    # What typer makes of Ctrl-C; commands that have said more about it leave by SystemExit.
+    return _say("interrupted.", 130) if code == 130 else code or 0
+
+
+@contextmanager
+def _insisting() -> Iterator[None]:
+    """Let a Ctrl-C count that arrives where Python can only ignore exceptions, as in `__del__`."""
+    before = sys.unraisablehook
+
+    def again(ignored: UnraisableHookArgs) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            threading.Timer(0.05, _thread.interrupt_main).start()
+        else:
+            before(ignored)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _explain(error: Exception) -> int:
@@ -52,6 +79,10 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in _EXTRA:
         name = str(error.name).partition(".")[0]
         return _say(f"needs {name}. Install it with: pip install 'everypair[experiments]'", 2)
+    if hasattr(error, "format_message"):  # typer's mistakes of the command line have no public base
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "everypair"
+        return _say(f"{error.format_message().rstrip('.')}. See: {command} --help", 2)
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return _say(f"{what} (everypair --debug ... shows where)", 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -48,6 +49,42 @@ def test_an_unknown_command_or_option_is_the_users_mistake(capsys):
         assert cli.main(line) == 2
         assert "--help" in (said := capsys.readouterr().err) or "-h" in said
         assert "Traceback" not in said
+
+
+def test_a_slip_of_the_command_line_is_one_line_too(capsys):
+    assert cli.main(["timing", "--threads", "many"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("everypair: Invalid value for '--threads'")
+    assert said.endswith("See: everypair timing --help\n")
+    assert said.count("\n") == 1
+
+
+def test_without_a_word_it_explains_itself(capsys):
+    assert cli.main([]) == 0
+    assert "experiment" in capsys.readouterr().out
+
+
+def test_an_interrupt_inside_a_command_is_one_line(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("everypair.experiments.geometry.geometry", interrupted)
+    assert cli.main(["geometry", "--json"]) == 130
+    assert capsys.readouterr().err == "everypair: interrupted.\n"
+
+
+def test_an_interrupt_that_python_ignored_comes_again(monkeypatch, capsys):
+    class Deaf:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    def swallowing(*_, **__):
+        Deaf()
+        time.sleep(10)
+
+    monkeypatch.setattr("everypair.experiments.geometry.geometry", swallowing)
+    assert cli.main(["geometry", "--json"]) == 130
+    assert capsys.readouterr().err == "everypair: interrupted.\n"
 
 
 def test_a_mistake_is_one_line_and_code_2(monkeypatch, capsys):

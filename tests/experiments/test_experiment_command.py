@@ -14,6 +14,7 @@ import pytest
 
 from everypair.cli import main
 from everypair.experiments import saved, store, winner
+from everypair.experiments.objectives import OBJECTIVES
 from everypair.experiments.plan import Cell, Record, Trial
 
 TINY = ["--imratio", "0.1", "--seeds", "2", "--batch", "100", "--epochs", "2", "--model", "linear"]
@@ -39,6 +40,7 @@ def test_digits_from_nothing_to_a_report(tmp_path, capsys):
     said = json.loads(printed.out)
     assert (said["n_trials"], said["n_planned"]) == (8, 8)
     assert "8 of 8 trials" in printed.err
+    assert "Few positives" not in printed.err
     assert (tmp_path / "report.html").is_file()
     assert not (tmp_path / "models").exists()
     model = saved.load(said["model"])
@@ -53,7 +55,11 @@ def test_a_table_is_compared_and_its_model_scores_it(tmp_path, table, capsys):
     command = ["experiment", "--data", str(table), "--label", "fraud", "--positive", "yes"]
     knobs = ["--losses", "logistic", "--rate", "1", "--batch", "full", "--seeds", "1"]
     assert main([*command, *knobs, "--epochs", "20", "--workers", "1", "--out", str(out)]) == 0
-    assert f"The best model: {out / 'model.pt'}" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert f"The best model: {out / 'model.pt'}" in printed.out
+    assert " of them positive (fraud = yes)." in printed.err
+    assert saved.load(out / "model.pt").settings.table.positive == "yes"
+    assert "fraud = yes" in (out / "report.html").read_text()
     assert main(["predict", str(out / "model.pt"), str(table), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)["score"]
     fraud = pd.read_csv(table)["fraud"] == "yes"
@@ -76,7 +82,12 @@ def test_a_table_is_compared_and_its_model_scores_it(tmp_path, table, capsys):
         (["digits", "--label", "x"], "goes with the preset table"),
         (["table", "--data", "nowhere.csv", "--label", "x"], "nowhere.csv"),
         (["table", "--data", "TABLE", "--label", "fruad"], "fraud"),
-        (["digits", "--losses", "hinge"], "no rates are known for the loss 'hinge'"),
+        (["digits", "--losses", "hinge"], "loss must be one of"),
+        (["digits", "--losses", "sqare"], "Did you mean square?"),
+        (["digits", "--grid", "paper", "--losses", "square"], "no rates are known for the loss"),
+        (["digits", "--protocol", "paper", "--scores", "raw"], "ends in a sigmoid"),
+        (["table", "--data", ".", "--label", "x"], "is a folder"),
+        (["digits", "--epochs", "many"], "everypair experiment --help"),
         (["digits", "--losses", "hinge", "--rate", "1"], "loss must be one of"),
         (["digits", "--model", "resnet"], "resnet20"),
         (["digits", "--optimiser", "lbfgs", "--batch", "50"], "--batch 0"),
@@ -98,6 +109,13 @@ def test_a_mistake_is_one_line_and_leaves_nothing(arguments, said, table, tmp_pa
     assert said in printed.err
     assert printed.err.count("\n") == 1
     assert not out.exists()
+
+
+def test_few_positives_for_validation_are_told(tmp_path, capsys):
+    few = ["--imratio", "0.1,0.01", "--seeds", "1", "--batch", "full", "--epochs", "1"]
+    command = ["experiment", "digits", *few, "--losses", "logistic", "--rate", "0.1", "--json"]
+    assert main([*command, "--workers", "1", "--out", str(tmp_path)]) == 0
+    assert "validation has 1 at imratio 0.01. What is selected" in capsys.readouterr().err
 
 
 def test_other_settings_need_another_folder(tmp_path, capsys):
@@ -133,9 +151,9 @@ def counts(folder):
         return store.Counts(0, 0, 0)
 
 
-def made_up(rate, seed, value):
+def made_up(rate, seed, value, imratio=0.1):
     return Record(
-        Trial(Cell("digits", 0.1, "square", "sgd", seed), 50, rate),
+        Trial(Cell("digits", imratio, "square", "sgd", seed), 50, rate),
         "finished",
         {},
         validation_auc=value,
@@ -161,6 +179,38 @@ def test_the_winner_has_the_greatest_mean_over_seeds(tmp_path):
     assert winner.crown(tmp_path, records) == tmp_path / "model.pt"
     assert (tmp_path / "model.pt").read_text() == paths[3].name
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
+
+
+def test_the_winner_is_sought_where_most_positives_were():
+    mild, severe = made_up(0.1, 0, 0.8, imratio=0.1), made_up(0.1, 0, 0.9, imratio=0.01)
+    untouched = made_up(0.1, 0, 0.7, imratio=0.0)
+    assert winner.choose([severe, mild]) == [mild]
+    assert winner.choose([severe, mild, untouched]) == [untouched]
+
+
+def test_when_every_trial_fails_so_does_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("EVERYPAIR_EXTENSIONS", str(tmp_path / "broken_loss.py"))
+    (tmp_path / "broken_loss.py").write_text(
+        "from everypair.experiments.objectives import OBJECTIVES, Objective\n"
+        "def broken(settings, labels): raise RuntimeError('out of cheese')\n"
+        "OBJECTIVES['broken'] = Objective(broken)\n"
+    )
+    command = ["experiment", "digits", *TINY, "--losses", "broken", "--rate", "0.1"]
+    try:
+        assert main([*command, "--out", str(tmp_path / "run"), "--workers", "1"]) == 1
+    finally:
+        OBJECTIVES.pop("broken", None)
+    said = capsys.readouterr().err
+    assert "trials failed (RuntimeError: out of cheese" in said
+    assert "The same command tries them again." in said
+
+
+def test_a_folder_of_models_that_cannot_be_written_ends_the_run(tmp_path, capsys):
+    (tmp_path / "models").write_text("in the way")
+    command = ["experiment", "digits", *TINY, "--losses", "logistic", "--rate", "0.1"]
+    assert main([*command, "--out", str(tmp_path), "--workers", "1"]) == 2
+    assert "could not be written" in capsys.readouterr().err
+    assert counts(tmp_path).finished == 0
 
 
 def test_without_a_model_there_is_none(tmp_path):

@@ -15,7 +15,7 @@ PUBLIC = {"everypair", "everypair.torch", "everypair.surrogates", "everypair.nai
 
 # From the ground up. A module may import what stands before it, in its own layer too.
 LAYERS = {
-    "ground": ("__init__", "errors", "plan", "seeds", "registry", "_atomic", "_progress"),
+    "ground": ("__init__", "errors", "plan", "seeds", "registry", "labels", "_atomic", "_progress"),
     "data": (
         *("_download", "_decoding", "_archives", "_images", "_encoder", "_tables"),
         *("augment", "sources", "splits"),

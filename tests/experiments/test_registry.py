@@ -56,16 +56,19 @@ def test_a_file_of_the_user_adds_entries_once(extension):
         "from everypair.experiments.objectives import OBJECTIVES, Objective, pairs\n"
         "count = globals().get('count', 0) + 1\n"
         "assert 'square' in OBJECTIVES\n"
-        "OBJECTIVES['mine'] = Objective('my own', pairs('huber_hinge'))\n",
+        "OBJECTIVES['mine'] = Objective(pairs('huber_hinge'))\n"
+        "from everypair.experiments.labels import LABELS\n"
+        "LABELS['mine'] = 'my own'\n",
     )
+    from everypair.experiments.labels import LABELS, label
     from everypair.experiments.objectives import OBJECTIVES
 
     try:
-        assert OBJECTIVES.find("mine").label == "my own"
+        assert label("mine") == "my own"
         load_extensions()
         assert sys.modules["my_losses"].count == 1
     finally:
-        del OBJECTIVES["mine"]
+        del OBJECTIVES["mine"], LABELS["mine"]
 
 
 def test_a_module_can_be_named_too(tmp_path, monkeypatch, colours):

@@ -53,6 +53,33 @@ def test_writes_every_file_and_nothing_else(few, tmp_path):
             assert ET.parse(path).getroot().tag.endswith("svg")
 
 
+def test_a_folder_that_cannot_be_written_is_one_clear_line(few, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"table2.csv could not be written: .* safe in the store"):
+        report.write(few, PLAIN, tmp_path / "file", formats=["csv"])
+
+
+def test_tables_fit_a_terminal_without_cutting_words(few):
+    console = Console(file=io.StringIO(), width=80)
+    report.show(console, few, PLAIN)
+    text = console.file.getvalue()
+    assert "…" not in text
+    rows = [line.split() for line in text.splitlines() if line.startswith(" 0.1 ")]
+    # Three selected, three differences, each on a line of its own.
+    assert [row[1] for row in rows[:3]] == ["squared", "logistic", "AUCM"]
+    assert sum("to" in row for row in rows) == 3
+
+
+def test_of_many_differences_those_with_the_leader_are_shown():
+    losses = ("square", "linear_hinge", "logistic", "weighted_logistic", "aucm", "squared_hinge")
+    records = [
+        r for k, loss in enumerate(losses) for r in made_up.simple([0.9 - k / 10, 0.8], loss)
+    ]
+    text = shown(records)
+    assert text.count(" to ") == 5
+    assert "10 more, without a leader, are on the page" in text
+
+
 def test_the_same_records_give_the_same_files(few, tmp_path):
     one, two = (report.write(few, PLAIN, tmp_path / k, formats=["svg"]) for k in "ab")
     assert [p.read_bytes() for p in one.files] == [p.read_bytes() for p in two.files]
@@ -110,7 +137,7 @@ def test_a_users_table_goes_by_its_name():
     records = made_up.simple([0.7, 0.8], data="table", imratio=0.0)
     text = shown(records, Settings(table=TableFile("somewhere/fraud.csv", "fraud")))
     assert "fraud.csv" in text
-    assert "as it is" in text
+    assert "positives as they are" in text
     assert "somewhere" not in text
 
 

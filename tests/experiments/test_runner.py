@@ -129,6 +129,20 @@ def test_a_worker_answers_until_its_parent_hangs_up(monkeypatch, tmp_path):
     assert "disk is full" in got[-1].content
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="POSIX only")
+def test_ctrl_c_does_not_reach_a_worker_that_is_starting(tmp_path):
+    [trial, *_] = stand_in.grid("square").trials()
+    with _workers.Team(1, stand_in.StandIn(str(tmp_path / "log"))) as team:
+        worker = next(team.idle())
+        os.kill(worker.process.pid, signal.SIGINT)
+        worker.give([store.Claim(trial, 0)])
+        kinds, until = [], time.monotonic() + 30
+        while "record" not in kinds and time.monotonic() < until:
+            kinds += [message.kind for _, message in team.messages(1.0)]
+    assert set(kinds) <= {"epoch", "record"}
+    assert "record" in kinds
+
+
 def test_training_saves_the_model_before_it_gives_the_record(tmp_path):
     grid = stand_in.grid("logistic", seeds=1, rates=(0.5,), batches=(100,))
     settings = Settings(model="linear", epochs=1)
@@ -226,13 +240,18 @@ def test_waits_for_what_another_process_runs(run, tmp_path):
         claim = elsewhere.claim()
         [left] = stand_in.StandIn(str(run.log))([claim.trial], lambda row: None)
 
+        def kinds():
+            return [event.kind for event in run.events]
+
         def finish():
-            wait_for(run.log, 4)
+            until = time.monotonic() + 60
+            while "waiting" not in kinds() and time.monotonic() < until:
+                time.sleep(0.05)
             elsewhere.finish(claim, left)
 
         threading.Thread(target=finish).start()
         assert len(run("square", seeds=1)) == 4
-    assert "waiting" in [event.kind for event in run.events]
+    assert "waiting" in kinds()
     assert sorted(stand_in.runs(run.log)) == sorted(map(repr, grid.trials()))
 
 

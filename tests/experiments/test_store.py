@@ -232,7 +232,7 @@ def test_processes_are_told_apart_by_when_they_began():
     ("settings", "said"),
     [
         (replace(SETTINGS, epochs=7), "epochs 20 (now 7)"),
-        (replace(SETTINGS, model="linear", margin=2.0), "model 'mlp' (now 'linear'), margin 1.0"),
+        (replace(SETTINGS, model="linear", margin=2.0), "model mlp (now linear), margin 1.0"),
         (replace(SETTINGS, fingerprint="abc"), "begun on other data"),
     ],
 )

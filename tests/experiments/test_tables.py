@@ -61,13 +61,14 @@ def test_parquet_is_known_by_its_contents(tmp_path):
         (GOOD, "age", "must hold exactly two values; it holds 3: '20' (1), '30' (1), '40' (1)"),
         ("age,fraud\n1,0\n2,0\n", "fraud", "must hold exactly two values; it holds 1: '0' (2)"),
         ("age,fraud\n1,0\n2,\n3,1\n", "fraud", "is empty in 1 of 3 rows (the first is row 2)"),
-        ("", "fraud", "is not a CSV or Parquet table: No columns to parse from file"),
+        ("", "fraud", "is empty: it has no bytes at all"),
         ("age,fraud\n", "fraud", "is empty: it has no row below its header"),
         ("fraud\n1\n0\n", "fraud", "has no column to learn from besides fraud"),
         ("a,fraud\n1,2,3,4\n1\n1,2,3,4,5\n", "fraud", "is not a CSV or Parquet table"),
         ("a,fraud\n1,0,7\n2,1,8\n", "fraud", "is not a CSV or Parquet table: Length of header"),
         (b"PAR1 and then nothing", "fraud", "is not a CSV or Parquet table"),
-        (b"age,fraud\n\xff\xfe,1\n", "fraud", "cannot be read"),
+        (b"age,fraud\n\xff\xfe,1\n", "fraud", "save it as UTF-8"),
+        ("x,x,fraud\n1,2,0\n3,4,1\n", "fraud", "has more than one column 'x'"),
     ],
 )
 def test_bad_files_end_in_one_clear_line(tmp_path, content, label, message):
@@ -82,6 +83,8 @@ def test_a_file_that_is_not_there_suggests_its_neighbour(tmp_path):
     written(tmp_path, GOOD, "transactions.csv")
     with pytest.raises(UserError, match=r"no such file\. Did you mean .*transactions\.csv"):
         _tables.read(tmp_path / "transaction.csv")
+    with pytest.raises(UserError, match=r"is a folder; name a CSV or Parquet file in it"):
+        _tables.read(tmp_path)
     with pytest.raises(UserError, match=r"no such file\.$"):
         _tables.read(tmp_path / "nowhere" / "transaction.csv")
 
@@ -109,7 +112,9 @@ def test_columns_that_share_a_name_are_refused(tmp_path):
         ([0.0, 1.0, 1.0], None, "1.0"),
         ([True, True, False], None, "True"),
         (["no", "no", "yes"], None, "yes"),
-        (["yes", "yes", "no"], None, "no"),  # neither says which; the rarer one
+        (["yes", "yes", "no"], None, "yes"),
+        (["N", "Y", "Y"], None, "Y"),
+        (["ill", "ill", "well"], None, "well"),  # neither says which; the rarer one
         ([1, 2, 1], None, "2"),
         (["a", "b"], None, "b"),
         (pd.Categorical(["a", "b", "a"], ["a", "b", "c"]), None, "b"),

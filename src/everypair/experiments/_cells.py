@@ -1,7 +1,9 @@
 """One cell in Optuna: a study whose trials hold the cell's slots.
 
 A slot is held by the first trial that was not given up. Given up means: state FAIL and no record,
-which is what becomes of a trial whose process died; a new trial then takes the slot. The states of
+which is what becomes of a trial whose process died; a new trial then takes the slot. A trial that
+raised has a record that says so; it holds its slot until the first one that is to run it again
+takes over, and that one names it, so that several who ask for it at once get one. The states of
 Optuna change atomically and a trial that is given up stays so, hence all processes agree on who
 holds a slot, and nobody needs a lock.
 """
@@ -59,9 +61,13 @@ class CellStudy:
         """Return the trial that holds each slot."""
         holders: dict[str, FrozenTrial] = {}
         for trial in self.trials():
-            given_up = trial.state.name == "FAIL" and "record" not in trial.user_attrs
-            if "slot" in trial.user_attrs and not given_up:
-                holders.setdefault(trial.user_attrs["slot"], trial)
+            said = trial.user_attrs
+            given_up = trial.state.name == "FAIL" and "record" not in said
+            if "slot" not in said or given_up:
+                continue
+            held = holders.get(said["slot"])
+            if held is None or said.get("again") == held.number:
+                holders[said["slot"]] = trial
         return holders
 
     def states(self, slots: Iterable[str] | None = None) -> list[str]:
@@ -186,10 +192,20 @@ class CellStudy:
         except UpdateFinishedTrialError:
             return False  # whoever was quicker lets the slot wait
         said = trial.user_attrs
-        tpe = said["slot"].startswith("tpe ")
-        params = {} if tpe else trial.params
-        self._add(said["slot"], params, place=said["place"], deaths=said["deaths"] + died)
+        self._add_like(trial, deaths=said["deaths"] + died, again=said.get("again"))
         return True
+
+    def try_again(self, slots: Iterable[str]) -> int:
+        """Let the slots wait whose trial failed; return how many."""
+        holders = self.holders()
+        failed = [
+            holders[slot]
+            for slot in slots
+            if slot in holders and _state_of_record(holders[slot]) == "failed"
+        ]
+        for trial in failed:
+            self._add_like(trial, again=trial.number)
+        return len(failed)
 
     def put_back_the_dead(self, slots: Slots, search: Search) -> int:
         """Put back the trials whose process is gone; return how many."""
@@ -205,7 +221,19 @@ class CellStudy:
             optuna.storages.fail_stale_trials(study)  # of machines that fell silent
         return put_back + self.fill(slots, search)
 
-    def _add(self, slot: str, params: dict[str, Any], *, place: int, deaths: int = 0) -> None:
+    def _add_like(self, trial: FrozenTrial, **said: int | None) -> None:
+        slot, place = trial.user_attrs["slot"], trial.user_attrs["place"]
+        self._add(slot, {} if slot.startswith("tpe ") else trial.params, place=place, **said)
+
+    def _add(
+        self,
+        slot: str,
+        params: dict[str, Any],
+        *,
+        place: int,
+        deaths: int | None = 0,
+        again: int | None = None,
+    ) -> None:
         from optuna.distributions import FloatDistribution, IntDistribution
         from optuna.trial import TrialState, create_trial
 
@@ -215,9 +243,13 @@ class CellStudy:
             state=TrialState.WAITING,
             params=params,
             distributions={name: ranges[name] for name in params},
-            user_attrs={"slot": slot, "place": place, "deaths": deaths},
+            user_attrs={"slot": slot, "place": place, "deaths": deaths, "again": again},
         )
         self._storage.create_new_trial(self._id, template_trial=template)
+
+
+def _state_of_record(trial: FrozenTrial) -> str:
+    return str(trial.user_attrs.get("record", {}).get("state", ""))
 
 
 def _is_finished(trial: FrozenTrial | None) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from everypair.experiments.objectives import OBJECTIVES
+from everypair.experiments.labels import label
 from everypair.experiments.plan import Record
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Display:
         if event.row is not None and event.trials:
             cell = event.trials[0].cell
             self.epoch = (
-                f"{_label(cell.loss)}, imratio {cell.imratio:g}: epoch {event.row['epoch']:.0f}, "
+                f"{label(cell.loss)}, imratio {cell.imratio:g}: epoch {event.row['epoch']:.0f}, "
                 f"validation AUC {event.row['validation_auc']:.4f}"
             )
         if event.kind == "waiting":
@@ -106,7 +106,7 @@ class Display:
 
     def _bests(self) -> str:
         said = (
-            f"{_label(loss)} {value:.4f}" + (f" at {imratio:g}" if imratio else "")
+            f"{label(loss)} {value:.4f}" + (f" at {imratio:g}" if imratio else "")
             for (loss, imratio), value in self.best.items()
         )
         return f"Best validation AUC: {', '.join(said) or 'none yet'}"
@@ -124,10 +124,6 @@ class Display:
         for loss in dict.fromkeys(loss for loss, _ in self.best):
             found = (self.best.get((loss, imratio)) for imratio in imratios)
             cells = ("" if value is None else f"{value:.4f}" for value in found)
-            table.add_row(_label(loss), *cells)
+            table.add_row(label(loss), *cells)
         below = Text(f"{self.epoch}{self._lost()}", style="dim")
         return Group(self._bar, *([table] if self.best else []), below)
-
-
-def _label(loss: str) -> str:
-    return OBJECTIVES[loss].label if loss in OBJECTIVES else loss

@@ -90,7 +90,7 @@ def check_layout(attributes: dict[str, Any], where: str) -> None:
 
 def check_settings(attributes: dict[str, Any], settings: Settings, where: str) -> None:
     """Raise where a store was begun with other settings, and say which."""
-    kept, wanted = asdict(settings_from_dict(attributes["settings"])), asdict(settings)
+    kept, wanted = _flat(settings_from_dict(attributes["settings"])), _flat(settings)
     differing = [name for name in wanted if kept[name] != wanted[name]]
     if not differing:
         return
@@ -100,7 +100,7 @@ def check_settings(attributes: dict[str, Any], settings: Settings, where: str) -
             "another folder with --out to begin anew."
         )
     said = ", ".join(
-        f"{name} {kept[name]!r} (now {wanted[name]!r})"
+        f"{name} {_or_none(kept[name])} (now {_or_none(wanted[name])})"
         for name in differing
         if name != "fingerprint"
     )
@@ -108,6 +108,17 @@ def check_settings(attributes: dict[str, Any], settings: Settings, where: str) -
         f"the store {where} was begun with {said}, and all its trials share their settings. "
         "Use the same again to continue, or name another folder with --out to begin anew."
     )
+
+
+def _flat(settings: Settings) -> dict[str, Any]:
+    """Return the settings by the names of their options."""
+    plain = asdict(settings)
+    table = plain.pop("table") or dict.fromkeys(field.name for field in fields(TableFile))
+    return {**plain, "data": table.pop("path"), **table}
+
+
+def _or_none(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def check_search(attributes: dict[str, Any], search: Search, where: str) -> None:

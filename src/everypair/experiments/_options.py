@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from everypair.experiments import presets
 from everypair.experiments.errors import UserError
@@ -49,6 +49,8 @@ def planned(options: Options) -> tuple[Grid, Settings]:
     (('square',), (0,), {'square': (0.1, 0.2)})
     """
     name = options.preset or ("digits" if options.data is None else "table")
+    from everypair.experiments import objectives
+
     preset = presets.PRESETS.find(name)
     own = {
         field.name: getattr(options, field.name)
@@ -58,8 +60,17 @@ def planned(options: Options) -> tuple[Grid, Settings]:
     if options.batches is not None:
         own["sampler"] = options.batches
     settings = replace(preset.settings, **own, table=_table(name, options))
+    if settings.protocol == "paper":
+        if options.scores == "raw":
+            raise UserError(
+                "--scores raw does not go with --protocol paper, under which every model ends in a "
+                "sigmoid, as in the authors' code. Leave one of the two out."
+            )
+        settings = replace(settings, scores="sigmoid")
     grid = presets.paper_grid(name) if options.grid == "paper" else preset.grid
     losses = _words(options.losses) or grid.losses
+    for loss in losses:
+        objectives.OBJECTIVES.find(loss)
     grid = presets.with_losses(
         grid, losses, _words(options.optimiser), **_rates(options.rate, losses)
     )
@@ -81,16 +92,30 @@ def check_names(grid: Grid, settings: Settings) -> None:
             optimisers.check(cell.loss, cell.optimiser, batch=batch)
 
 
-def check_splits(grid: Grid, settings: Settings, dataset: Any) -> None:
+class Checked(NamedTuple):
+    """What the splits of an experiment are like."""
+
+    left_out: list[str]  # columns of a table that no split learns from
+    fewest: dict[float, int]  # positives of a validation part, by imratio
+
+
+def check_splits(grid: Grid, settings: Settings, dataset: Any) -> Checked:
     """Raise where a split would leave a part without a class, before anything is trained."""
     from everypair.experiments import splits
     from everypair.experiments._progress import progress
 
+    dropped: list[tuple[str, ...]] = []
+    fewest: dict[float, int] = {}
     wanted = [(imratio, seed) for imratio in grid.imratios for seed in grid.seeds]
     with progress("Checking the splits", len(wanted)) as advance:
         for imratio, seed in wanted:
-            splits.split(dataset, imratio=imratio, seed=seed, protocol=settings.protocol)
+            made = splits.split(dataset, imratio=imratio, seed=seed, protocol=settings.protocol)
+            dropped.append(made.encoder.dropped if made.encoder else ())
+            n_pos = int(made.validation.labels.sum())
+            fewest[imratio] = min(n_pos, fewest.get(imratio, n_pos))
             advance(1)
+    left_out = [name for name in dropped[0] if all(name in others for others in dropped)]
+    return Checked(left_out, fewest)
 
 
 def _table(name: str, options: Options) -> TableFile | None:

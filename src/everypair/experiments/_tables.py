@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["ReadTable", "load", "read", "require_columns", "two_classes"]
 
 _SEPARATORS = (",", ";", "\t")
-_TRUE_AND_FALSE = ({"1", "1.0", "true"}, {"0", "0.0", "-1", "-1.0", "false"})
+_TRUE_AND_FALSE = (
+    {"1", "1.0", "true", "t", "yes", "y"},
+    {"0", "0.0", "-1", "-1.0", "false", "f", "no", "n"},
+)
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,18 @@ def read(path: str | Path) -> pd.DataFrame:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a CSV or Parquet file in it")
     if not path.is_file():
         near = difflib.get_close_matches(path.name, _neighbours(path), 1)
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
         raise UserError(f"{path}: there is no such file.{hint}")
     try:
         with path.open("rb") as file:
-            is_parquet = file.read(4) == b"PAR1"
+            first = file.read(4)
+        if not first:
+            raise UserError(f"{path} is empty: it has no bytes at all")
+        is_parquet = first == b"PAR1"
         frame = _read_parquet(path) if is_parquet else _read_csv(path)
     except (
         pd.errors.EmptyDataError,
@@ -81,11 +89,15 @@ def read(path: str | Path) -> pd.DataFrame:
         pa.ArrowException,
     ) as error:
         raise UserError(f"{path} is not a CSV or Parquet table: {_first_line(error)}") from None
-    except (OSError, UnicodeError) as error:
+    except UnicodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 text ({_first_line(error)}). If it is a CSV file, save it as "
+            "UTF-8; spreadsheets call that CSV UTF-8"
+        ) from None
+    except OSError as error:
         raise UserError(f"{path} cannot be read: {_first_line(error)}") from None
     if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise UserError(f"{path} has more than one column {twice!r}; rename or remove one")
+        _refuse_twice(path, frame.columns[frame.columns.duplicated()][0])
     if len(frame) == 0:
         raise UserError(f"{path} is empty: it has no row below its header")
     return frame
@@ -127,7 +139,7 @@ def two_classes(labels: pd.Series[Any], table: TableFile) -> tuple[NDArray[np.bo
 
 
 def _positive_value(counts: dict[str, int], wanted: str | None, where: str) -> str:
-    """Choose between two values: the wanted one, else 1 or True beside 0 or -1, else the rarer."""
+    """Choose one of two: the wanted one, else a yes beside a no however spelt, else the rarer."""
     if wanted is not None:
         same = [value for value in counts if value == wanted or _same_number(value, wanted)]
         if not same:
@@ -172,6 +184,9 @@ def _read_csv(path: Path) -> pd.DataFrame:
     knobs: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False}
     widths = {s: pd.read_csv(path, sep=s, nrows=0, **knobs).shape[1] for s in _SEPARATORS}
     separator = max(_SEPARATORS, key=lambda s: widths[s])
+    names = pd.read_csv(path, sep=separator, nrows=1, header=None, dtype=str, **knobs).iloc[0]
+    if (twice := names[names.duplicated() & names.notna()]).size:  # else the second gets a new name
+        _refuse_twice(path, twice.iloc[0])
     # Where the comma does not separate columns, it may be the decimal one.
     knobs.update(sep=separator, decimal="," if separator == ";" else ".")
     with warnings.catch_warnings():
@@ -179,6 +194,10 @@ def _read_csv(path: Path) -> pd.DataFrame:
         warnings.simplefilter("error", pd.errors.ParserWarning)
         # All at once, so that the type of a column does not depend on where its chunks begin.
         return pd.read_csv(path, low_memory=False, **knobs)
+
+
+def _refuse_twice(path: Path, name: object) -> NoReturn:
+    raise UserError(f"{path} has more than one column {name!r}; rename or remove one")
 
 
 def _neighbours(path: Path) -> list[str]:

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Protocol
@@ -118,9 +119,26 @@ class Team:
     def _start(self) -> Worker:
         here, there = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(there, self._work), daemon=True)
-        process.start()
+        with _no_interrupts():
+            process.start()
         there.close()  # or the end of the process would not end the pipe
         return Worker(process, here)
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back; what is started inside never gets it, not even while it imports."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # now, since its start lets signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: Connection, work: Work) -> None:

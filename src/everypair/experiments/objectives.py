@@ -37,8 +37,6 @@ class Objective:
 
     Attributes
     ----------
-    label : str
-        What reports call it.
     make : callable
         From the settings and the labels of the subtrain part, a module: ``module(scores, labels,
         groups)`` returns the loss of a batch, and `groups` may be None.
@@ -48,7 +46,6 @@ class Objective:
         What can train it, the default first.
     """
 
-    label: str
     make: Callable[[Settings, Tensor], nn.Module]
     scores: Literal["as set", "raw", "sigmoid"] = "as set"
     optimisers: tuple[str, ...] = ANY_OPTIMISER
@@ -121,13 +118,13 @@ def _aucm(settings: Settings, labels: Tensor) -> nn.Module:
 OBJECTIVES: Registry[Objective] = Registry(
     "loss",
     {
-        "squared_hinge": Objective("squared hinge", pairs("squared_hinge")),
-        "square": Objective("square", pairs("square")),
-        "linear_hinge": Objective("linear hinge", pairs("linear_hinge")),
-        "logistic": Objective("logistic", _logistic, scores="raw"),
-        "weighted_logistic": Objective("weighted logistic", _weighted_logistic, scores="raw"),
+        "squared_hinge": Objective(pairs("squared_hinge")),
+        "square": Objective(pairs("square")),
+        "linear_hinge": Objective(pairs("linear_hinge")),
+        "logistic": Objective(_logistic, scores="raw"),
+        "weighted_logistic": Objective(_weighted_logistic, scores="raw"),
         # Its margin is a difference of probabilities.
-        "aucm": Objective("AUCM", _aucm, scores="sigmoid", optimisers=("pesg",)),
+        "aucm": Objective(_aucm, scores="sigmoid", optimisers=("pesg",)),
     },
 )
 """From the name of a loss to what it is."""

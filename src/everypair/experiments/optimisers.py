@@ -71,8 +71,6 @@ class Optimiser:
 
     Attributes
     ----------
-    label : str
-        What reports call it.
     make : callable
         From the model's parameters, the loss module and the task, a torch optimiser.
     full_batch : bool
@@ -86,7 +84,6 @@ class Optimiser:
         Of the torch optimiser and the settings: what is due after every epoch.
     """
 
-    label: str
     make: Callable[[list[Tensor], nn.Module, Task], Optimizer]
     full_batch: bool = False
     fixed_batches: bool = False
@@ -139,12 +136,12 @@ def _refresh_reference(optimiser: Optimizer, settings: Settings) -> None:
 OPTIMISERS: Registry[Optimiser] = Registry(
     "optimiser",
     {
-        "sgd": Optimiser("SGD", _sgd),
-        "momentum": Optimiser("SGD with momentum", _momentum),
-        "adam": Optimiser("Adam", _adam),
-        "lbfgs": Optimiser("L-BFGS", _lbfgs, full_batch=True, step=_closure_step),
-        "sag": Optimiser("SAG", _sag, fixed_batches=True, step=_sag_step),
-        "pesg": Optimiser("PESG", _pesg, end_epoch=_refresh_reference),
+        "sgd": Optimiser(_sgd),
+        "momentum": Optimiser(_momentum),
+        "adam": Optimiser(_adam),
+        "lbfgs": Optimiser(_lbfgs, full_batch=True, step=_closure_step),
+        "sag": Optimiser(_sag, fixed_batches=True, step=_sag_step),
+        "pesg": Optimiser(_pesg, end_epoch=_refresh_reference),
     },
 )
 """From the name of an optimiser to what it is."""

@@ -191,6 +191,8 @@ def load(path: str | Path) -> SavedModel:
         If there is no such file, it is something else, or of another version.
     """
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name the model in it: {path / 'model.pt'}")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; an experiment saves its best model there")
     try:

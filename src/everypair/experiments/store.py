@@ -120,7 +120,7 @@ class Store:
         )
 
     def prepare(self, grid: Grid, settings: Settings, *, tpe_trials: int | None = None) -> None:
-        """Let every trial of a grid wait that is not there yet.
+        """Let every trial of a grid wait that is not there yet, or failed when it ran.
 
         Parameters
         ----------
@@ -137,16 +137,18 @@ class Store:
             self._done.clear()
             for known in self._cells.values():
                 check_settings(known.attributes, settings, self.where)
-            self._plan = {
+            plan = {
                 cell: (slots_of(grid, cell, tpe_trials), Search.of(grid, cell, tpe_trials))
                 for cell in grid.cells()
             }
-            for cell in self._plan.keys() & self._cells.keys():
-                check_search(self._cells[cell].attributes, self._plan[cell][1], self.where)
-            for cell, (slots, search) in self._plan.items():
+            for cell in plan.keys() & self._cells.keys():
+                check_search(self._cells[cell].attributes, plan[cell][1], self.where)
+            for cell, (slots, search) in plan.items():
                 if cell not in self._cells:
                     self._create(cell, settings, search)
                 self._cells[cell].plan(len(slots))
+                self._cells[cell].try_again(slots)
+            self._plan = plan  # not before its cells are there: Ctrl-C may come in between
             self.put_back_the_dead()
 
     def claim(self, where: Callable[[Trial], bool] = lambda trial: True) -> Claim | None:

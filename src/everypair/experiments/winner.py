@@ -2,7 +2,9 @@
 
 Every trial's model is saved as soon as it is trained. Of trials that differ in the seed only, the
 one with the greatest validation AUC stays. At the end the configuration with the greatest mean
-validation AUC over the seeds wins, and its model becomes ``model.pt``.
+validation AUC over the seeds wins, and its model becomes ``model.pt``. Validation AUCs of different
+imratios are of different rows, so only the mildest one takes part: 0 (as the data are) if it was
+run, else the largest, which had the most positives to learn from.
 """
 
 from __future__ import annotations
@@ -71,11 +73,14 @@ class BestSeeds:
 def choose(records: Iterable[Record]) -> list[Record]:
     """Return the trials of the winning configuration, the best seed first.
 
-    Only configurations that have run with as many seeds as any other take part.
+    Only configurations that have run with as many seeds as any other take part, all at one imratio.
     """
+    able = [record for record in records if math.isfinite(record.validation_auc)]
+    shares = {record.trial.cell.imratio for record in able}
+    mildest = 0.0 if 0.0 in shares else max(shares, default=0.0)
     runs: dict[Configuration, list[Record]] = defaultdict(list)
-    for record in records:
-        if math.isfinite(record.validation_auc):
+    for record in able:
+        if record.trial.cell.imratio == mildest:
             runs[_configuration(record)].append(record)
     if not runs:
         return []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from everypair.experiments import winner
 from everypair.experiments._workers import Work, cores
+from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Record, Settings, TableFile, Trial
 
 if TYPE_CHECKING:
@@ -71,9 +72,12 @@ class Training:
         """Save a trial's best model, if it has one and there is a folder for it."""
         from everypair.experiments import saved
 
-        if self.folder is not None and record.best_epoch >= 0:
+        if self.folder is None or record.best_epoch < 0:
+            return
+        path = winner.path_of(self.folder, record.trial)
+        try:
             saved.save(
-                winner.path_of(self.folder, record.trial),
+                path,
                 model_state=state,
                 settings=self.settings,
                 trial=record.trial,
@@ -81,6 +85,11 @@ class Training:
                 encoder=split.encoder,
                 validation_auc=record.validation_auc,
             )
+        except OSError as error:  # which awaits the other trials too
+            raise UserError(
+                f"{path} could not be written: {error.strerror or error}. Mend that, or name "
+                "another folder with --out; the same command continues, what is finished is kept."
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,14 @@ def write(
     folder = Path(folder)
     written = []
     for name, content in _contents(study, formats):
-        with replacing(folder / name) as draft:
-            draft.write_bytes(content)
+        try:
+            with replacing(folder / name) as draft:
+                draft.write_bytes(content)
+        except OSError as error:
+            raise UserError(
+                f"{folder / name} could not be written: {error.strerror or error}. The trials are "
+                "safe in the store; write the report elsewhere with `everypair report STORE --out`."
+            ) from error
         written.append(folder / name)
     return Paths(folder, tuple(written))
 

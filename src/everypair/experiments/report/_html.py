@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from everypair.experiments.report import wording
+from everypair.experiments.labels import label
 from everypair.experiments.report.study import Study
 from everypair.experiments.selection import Contender
 
@@ -65,8 +65,8 @@ def short(study: Study, one: Contender) -> str:
 def who(study: Study, one: Contender) -> str:
     """Return a contender with its colour: loss and optimiser."""
     return (
-        f'<span class="dot {colour(study, one)}"></span>{escape(wording.name(one.loss))} '
-        f"<small>+ {escape(wording.name(one.optimiser))}</small>"
+        f'<span class="dot {colour(study, one)}"></span>{escape(label(one.loss))} '
+        f"<small>+ {escape(label(one.optimiser))}</small>"
     )
 
 

@@ -73,7 +73,10 @@ def differences_text(study: Study) -> str:
         )
     if known < len(study.gaps):
         text += "A single seed gives no interval, and nothing can be said: run more seeds. "
-    return text + "Intervals cover splits and weights, not the choice of the test rows."
+    return (
+        text + "Intervals cover other splits and first weights; where the data have an official "
+        "test set all seeds share it, and they do not cover another one."
+    )
 
 
 def differences(study: Study) -> str:

@@ -41,7 +41,9 @@ def figure3(study: Study) -> Figure:
             )
         names = [wording.contender(who) for who in study.contenders]
         axes.set_yticks([-k for k in range(n_who)], names)
-        axes.set(title=wording.task(task, study.settings), ylim=(-n_who + 0.4, 0.6))
+        axes.set_title(wording.task(task, study.settings), fontsize=9)
+        axes.set_ylim(-n_who + 0.4, 0.6)
+        axes.locator_params(axis="x", nbins=5)  # more would run into each other
         axes.label_outer()
         axes.tick_params(labelbottom=True)
     figure.supxlabel("test AUC at the greatest validation AUC, mean ± sd over seeds", fontsize=9)
@@ -61,7 +63,7 @@ def learning_curves(study: Study) -> Figure:
                 axes.plot(values, color=shade, alpha=0.3, linewidth=0.7)
             for part, style in STYLES.items():
                 values = curves.mean_column(summary, f"{part}_auc")
-                axes.plot(values, style, color=shade, label=part)
+                axes.plot(values, style, color=shade, label=f"{part} AUC")
             axes.set_title(wording.contender(summary.contender), fontsize=8)
             if column == 0:
                 axes.set_ylabel(wording.task(task, study.settings), fontsize=8)
@@ -128,7 +130,6 @@ def _figure(
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.25)
-        axes.title.set_fontsize(9)
     return figure
 
 

@@ -72,7 +72,9 @@ def _facts(study: Study) -> str:
     settings = study.settings
     n_seeds = len({record.trial.cell.seed for record in study.records})
     n_lost = sum(record.state != "finished" for record in study.records)
+    table = settings.table
     facts = {
+        **({"Positive": f"{table.label} = {table.positive}"} if table and table.positive else {}),
         "Trials": f"{len(study.records):,}"
         + (f" of {study.planned:,}" if study.unfinished else ""),
         "Diverged or failed": f"{n_lost:,}",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from everypair.experiments import selection
+from everypair.experiments.labels import label
 from everypair.experiments.plan import Record, Settings
 from everypair.experiments.report import wording
 from everypair.experiments.selection import Contender, Difference, Standing, Summary, Task
@@ -49,7 +50,7 @@ class Study:
     def called(self, who: Contender) -> str:
         """Return the loss, with its optimiser only where it has several."""
         alone = sum(other.loss == who.loss for other in self.contenders) == 1
-        return wording.name(who.loss) if alone else wording.contender(who)
+        return label(who.loss) if alone else wording.contender(who)
 
     @property
     def unfinished(self) -> int:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
+from everypair.experiments.labels import label
 from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.selection import Contender, Difference, Standing, Task
 
@@ -27,7 +28,6 @@ __all__ = [
     "imratio",
     "interval",
     "listing",
-    "name",
     "rate",
     "signed",
     "spread",
@@ -37,33 +37,15 @@ __all__ = [
 
 NOTHING = "–"
 
-# Names that are not simply their words.
-NAMES = {
-    "aucm": "AUCM",
-    "sgd": "SGD",
-    "pesg": "PESG",
-    "sag": "SAG",
-    "lbfgs": "LBFGS",
-    "adam": "Adam",
-    "cifar10": "CIFAR10",
-    "stl10": "STL10",
-    "catdog": "Cat&Dog",
-}
-
-
-def name(key: str) -> str:
-    """Return a loss, an optimiser or a data set as people write it."""
-    return NAMES.get(key, key.replace("_", " "))
-
 
 def contender(who: Contender) -> str:
     """Return loss and optimiser."""
-    return f"{name(who.loss)} + {name(who.optimiser)}"
+    return f"{label(who.loss)} + {label(who.optimiser)}"
 
 
 def data(key: str, settings: Settings) -> str:
     """Return the data set; for a user's table, the name of its file."""
-    return PurePath(settings.table.path).name if settings.table else name(key)
+    return PurePath(settings.table.path).name if settings.table else label(key)
 
 
 def imratio(value: float) -> str:
