@@ -156,7 +156,7 @@ def contenders(scores: Tensor, labels: Tensor) -> dict[str, Step]:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.gpu", description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/gpu.csv"))
+    parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/gpu/loss_and_grad.csv"))
     parser.add_argument("--quick", action="store_true", help="no check, up to 10^6 rows")
     given = parser.parse_args()
     sizes = tuple(n for n in SIZES if not given.quick or n <= 10**6)

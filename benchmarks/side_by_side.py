@@ -65,7 +65,7 @@ def seconds_a_trial(loss: str, together: int, split: splits.Split) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.side_by_side")
-    parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/side_by_side.csv"))
+    parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/gpu/side_by_side.csv"))
     rows_file = parser.parse_args().rows
     split = splits.split(noise(), imratio=0.1, seed=0, protocol="corrected").to("cuda")
     steps = -(-len(split.subtrain.labels) // BATCH) * SETTINGS.epochs
