@@ -96,8 +96,8 @@ def load_extensions() -> None:
 
 def _import_file(name: str, path: Path) -> None:
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     # Before it runs: it asks the tables for their entries, which would import it again.
     sys.modules[name] = module

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -33,13 +33,32 @@ SOME_ROWS = 30_000
 """Below, it is faster than sorting, for what buckets cannot do."""
 MOST_ROWS = 1 << 27
 """Sums of places of more would not fit in 64 bits."""
+MOST_TASKS = 65_535
+"""A launch has no more rows of programs."""
 MANY_ROWS = 4_000_000
 """From here on, several launches are faster than one."""
 FEW_PROGRAMS = 256
+ROWS_A_PROGRAM = 1 << 20  # more in one cell would overflow its count
 BLOCK = 1024
 WARPS = 8
 SEATS = 4  # programs that a multiprocessor holds at once
 NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
+
+
+class _Job(NamedTuple):
+    """What a plan gets: the batches, what is asked, and where the answers go."""
+
+    scores: Tensor
+    labels: Tensor
+    weights: Tensor | None
+    vector: Tensor | None
+    terms: tuple[KnotTerm, ...]
+    mean: bool
+    one_class: Tensor | None
+    value: Tensor
+    pair_weight: Tensor
+    slopes: Tensor | None
+    product: Tensor | None
 
 
 def evaluate(
@@ -71,7 +90,10 @@ def evaluate(
         and scores.dtype in NARROW
         and n <= MOST_ROWS
         and tasks * CHUNKS.value <= _seats(scores.device)
+        and n <= (_seats(scores.device) // tasks) * ROWS_A_PROGRAM
     )
+    if tasks > MOST_TASKS:
+        return None
     if n > (FEW_ROWS if bucketed else SOME_ROWS):
         if not bucketed:
             return None
@@ -88,24 +110,17 @@ def evaluate(
     slopes = torch.empty_like(scores, dtype=dtype) if grad else None
     product = None if vector is None else torch.empty_like(scores, dtype=dtype)
     plan(
-        scores, labels, weights, vector, terms, mean, value, pair_weight, one_class, slopes, product
-    )
+        _Job(
+            scores, labels, weights, vector, terms, mean, one_class,
+            value, pair_weight, slopes, product,
+        )
+    )  # fmt: skip
     return value, pair_weight, slopes, product
 
 
-def _pairs(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    vector: Tensor | None,
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
-    value: Tensor,
-    pair_weight: Tensor,
-    one_class: Tensor | None,
-    slopes: Tensor | None,
-    product: Tensor | None,
-) -> None:
+def _pairs(job: _Job) -> None:
+    scores, labels, weights, vector, terms, mean, one_class = job[:7]
+    value, pair_weight, slopes, product = job[7:]
     n = scores.shape[-1]
     tasks = scores.numel() // n
     rows = 16
@@ -126,19 +141,9 @@ def _pairs(
     )  # fmt: skip
 
 
-def _buckets(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    vector: Tensor | None,
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
-    value: Tensor,
-    pair_weight: Tensor,
-    one_class: Tensor | None,
-    slopes: Tensor | None,
-    product: Tensor | None,
-) -> None:
+def _buckets(job: _Job) -> None:
+    scores, labels, _, _, terms, mean, one_class = job[:7]
+    value, pair_weight, slopes, _ = job[7:]
     n = scores.shape[-1]
     tasks = scores.numel() // n
     device = scores.device
