@@ -1,0 +1,184 @@
+"""PairLinearClassifier against scikit-learn's LogisticRegression(solver="lbfgs"), side by side.
+
+    python -m benchmarks.linear              # both sizes, written to benchmarks/rows/linear/
+    python -m benchmarks.linear --threads 2
+
+Both stop at a relative gradient norm of 1e-6: the norm of the gradient over that at zero. For
+LogisticRegression, which knows an absolute tolerance only, the tolerance is lowered from 1e-3 by
+factors of 1.5 until its solution is that good, outside the clock. Its penalty C = 1 is that of
+alpha = 1 / n. The relative gradient norms that both reach are in the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
+
+import everypair as ep
+from benchmarks.rows import ROWS, environment, installed
+from everypair.sklearn import PairLinearClassifier
+
+COLUMNS = 50
+POSITIVES = 0.01
+TOL = 1e-6
+# Rows, and the most times the seconds of LogisticRegression.
+BARS = {2_000: 1.5, 200_000: 3.0}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One estimator in one cell: seconds, over those of LogisticRegression, and what it reached."""
+
+    n: int
+    columns: int
+    positives: float
+    threads: int
+    estimator: str
+    median: float
+    p20: float
+    p80: float
+    repeats: int
+    ratio: float
+    limit: float
+    relative_gradient: float
+    n_iter: int
+    train_auc: float
+
+
+def made_up(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return correlated normal columns, moved for the positives."""
+    rng = np.random.default_rng(0)
+    y = np.zeros(n, dtype=int)
+    y[rng.choice(n, round(POSITIVES * n), replace=False)] = 1
+    mixing = np.eye(COLUMNS) + 0.3 * rng.standard_normal((COLUMNS, COLUMNS)) / COLUMNS**0.5
+    X = rng.standard_normal((n, COLUMNS)) @ mixing
+    return X + 0.3 * rng.standard_normal(COLUMNS) * y[:, None], y
+
+
+def logistic_gradient(X: np.ndarray, y: np.ndarray, coef: np.ndarray, intercept: float) -> float:
+    residual = (1.0 / (1.0 + np.exp(-(X @ coef + intercept))) - y) / len(y)
+    return float(np.linalg.norm([*(X.T @ residual + coef / len(y)), residual.sum()]))
+
+
+def pair_gradient(X: np.ndarray, y: np.ndarray, coef: np.ndarray) -> float:
+    _, slope = ep.pair_loss_and_grad(X @ coef, y)
+    return float(np.linalg.norm(X.T @ slope + coef / len(y)))
+
+
+def relative_gradient(model: object, X: np.ndarray, y: np.ndarray) -> float:
+    zero, coef = np.zeros(COLUMNS), model.coef_[0]
+    if isinstance(model, PairLinearClassifier):
+        return pair_gradient(X, y, coef) / pair_gradient(X, y, zero)
+    at_zero = logistic_gradient(X, y, zero, 0.0)
+    return logistic_gradient(X, y, coef, model.intercept_[0]) / at_zero
+
+
+def logistic_as_good(X: np.ndarray, y: np.ndarray) -> LogisticRegression:
+    """Return the loosest LogisticRegression that reaches the tolerance."""
+    tol = 1e-3
+    while True:
+        model = LogisticRegression(solver="lbfgs", C=1.0, tol=tol, max_iter=10_000).fit(X, y)
+        if relative_gradient(model, X, y) <= TOL:
+            return model
+        tol /= 1.5
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def cell(n: int, limit: float, threads: int) -> list[Fit]:
+    X, y = made_up(n)
+    reference = logistic_as_good(X, y)
+    models = {"LogisticRegression(lbfgs)": reference}
+    for solver in ("auto", "newton-cg", "lbfgs"):
+        models[f"PairLinearClassifier({solver})"] = PairLinearClassifier(
+            alpha=1.0 / n, tol=TOL, solver=solver
+        )
+    repeats = 9 if n > 10_000 else 51
+    taken: dict[str, list[float]] = {name: [] for name in models}
+    for model in models.values():
+        model.fit(X, y)
+    # In turns, so that a slow spell of the machine meets all of them alike.
+    for _ in range(repeats):
+        for name, model in models.items():
+            taken[name].append(seconds(lambda model=model: model.fit(X, y)))
+    base = statistics.median(taken["LogisticRegression(lbfgs)"])
+    fits = []
+    for name, model in models.items():
+        p20, median, p80 = np.quantile(taken[name], [0.2, 0.5, 0.8])
+        fits.append(
+            Fit(
+                n=n,
+                columns=COLUMNS,
+                positives=POSITIVES,
+                threads=threads,
+                estimator=name,
+                median=median,
+                p20=p20,
+                p80=p80,
+                repeats=repeats,
+                ratio=median / base,
+                limit=limit,
+                relative_gradient=relative_gradient(model, X, y),
+                n_iter=int(np.max(model.n_iter_)),
+                train_auc=ep.auc(model.decision_function(X), y),
+            )
+        )
+    return fits
+
+
+def write(fits: list[Fit], threads: int) -> None:
+    where = {
+        **environment(),
+        "scikit-learn": installed("scikit-learn"),
+        "scipy": installed("scipy"),
+    }
+    path = ROWS / "linear" / f"fit_{threads}_threads.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{**asdict(fit), **where} for fit in fits]
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        for row in rows:
+            table.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    threads = parser.parse_args().threads
+    warnings.simplefilter("error", ConvergenceWarning)
+    ep.set_num_threads(threads)
+    fits: list[Fit] = []
+    with threadpool_limits(threads):
+        for n, limit in BARS.items():
+            for fit in cell(n, limit, threads):
+                fits.append(fit)
+                verdict = (
+                    ""
+                    if "auto" not in fit.estimator
+                    else (f"  at most {limit}: {'pass' if fit.ratio <= limit else 'MISSED'}")
+                )
+                print(
+                    f"n {fit.n:7d}  {fit.estimator:32s} {1e3 * fit.median:8.2f} ms"
+                    f"  {fit.ratio:5.2f} x  gradient {fit.relative_gradient:.1e}"
+                    f"  {fit.n_iter:3d} iterations  AUC {fit.train_auc:.4f}{verdict}"
+                )
+    write(fits, threads)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Kinks, rounded: Newton's method needs a slope without jumps."""
+
+from __future__ import annotations
+
+from everypair.surrogates import Surrogate, Term
+
+__all__ = ["has_kinks", "smoothed"]
+
+
+def has_kinks(surrogate: Surrogate) -> bool:
+    """Return whether the slope jumps somewhere; a value that jumps is an error.
+
+    Examples
+    --------
+    >>> from everypair.surrogates import HUBER_HINGE, LINEAR_HINGE
+    >>> has_kinks(LINEAR_HINGE), has_kinks(HUBER_HINGE)
+    (True, False)
+    """
+    jumps = [(t.b0, t.b1) for t in surrogate.at_knots(0.0) if t.truncated]
+    if any(abs(b0) > 1e-9 for b0, _ in jumps):
+        raise ValueError(
+            f"surrogate must be continuous to be minimised; {surrogate.name!r} jumps at a knot. "
+            "Choose the coefficients of each Term so that it is zero at its own knot."
+        )
+    return any(abs(b1) > 1e-9 for _, b1 in jumps)
+
+
+def smoothed(surrogate: Surrogate, width: float) -> Surrogate:
+    """Replace each jump of the slope by a ramp of this width around its knot.
+
+    The value changes by at most ``jump * width / 8``, and only for shortfalls inside a ramp.
+
+    Examples
+    --------
+    >>> from everypair.surrogates import LINEAR_HINGE
+    >>> smoothed(LINEAR_HINGE, 0.5).value([-0.25, 0.0, 0.25, 1.0])
+    array([0.    , 0.0625, 0.25  , 1.    ])
+    """
+    terms: list[Term] = []
+    for term, at_knot in zip(surrogate.terms, surrogate.at_knots(0.0), strict=True):
+        if term.knot is None or at_knot.b1 == 0.0:
+            terms.append(term)
+            continue
+        if term.c2:
+            terms.append(_squared_beyond(term.c2, term.knot))
+        steepness = at_knot.b1 / (2.0 * width)
+        terms.append(_squared_beyond(steepness, term.knot - 0.5 * width))
+        terms.append(_squared_beyond(-steepness, term.knot + 0.5 * width))
+    return Surrogate(f"{surrogate.name}, smoothed", tuple(terms))
+
+
+def _squared_beyond(c: float, knot: float) -> Term:
+    return Term(c * knot * knot, -2.0 * c * knot, c, knot=knot)

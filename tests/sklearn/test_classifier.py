@@ -1,0 +1,222 @@
+"""What the estimator does with its parameters and its data."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import everypair as ep
+from everypair.sklearn import PairLinearClassifier
+from everypair.sklearn._thresholds import threshold_from
+
+from .tables import table
+
+
+@pytest.mark.parametrize("solver", ["newton-cg", "lbfgs"])
+@pytest.mark.parametrize("container", [sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.coo_array])
+def test_sparse_gives_what_dense_gives(solver, container):
+    data = table()
+    X = np.where(np.abs(data.X) > 0.5, data.X, 0.0)
+    dense = PairLinearClassifier(solver=solver).fit(X, data.y)
+    sparse = PairLinearClassifier(solver=solver).fit(container(X), data.y)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        sparse.decision_function(container(X)), dense.decision_function(X), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("solver", ["auto", "lbfgs"])
+def test_sparse_is_never_made_dense(solver):
+    # As a dense matrix this would take 16 GB.
+    n, d = 2000, 10**6
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, 300, (n, 5))
+    X = sp.csr_matrix((np.ones(5 * n), columns.ravel(), 5 * np.arange(n + 1)), shape=(n, d))
+    y = (columns < 30).sum(axis=1) > 1
+    model = PairLinearClassifier(alpha=0.01, solver=solver).fit(X, y)
+    assert ep.auc(model.decision_function(X), y) > 0.95
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[0, 1], [-1, 1], [False, True], ["ham", "spam"], [2.0, 5.0], np.array(["a", "b"], object)],
+    ids=str,
+)
+def test_labels_of_any_kind(labels):
+    data = table()
+    y = np.asarray(labels)[data.y]
+    model = PairLinearClassifier().fit(data.X, y)
+    assert list(model.classes_) == list(labels)
+    assert set(model.predict(data.X)) == set(labels)
+    above = model.decision_function(data.X) > 0
+    assert ((model.predict(data.X) == labels[1]) == above).all()
+
+
+def test_integer_weights_are_repetitions():
+    data = table()
+    counts = np.random.default_rng(0).integers(0, 4, len(data.y))
+    weighted = PairLinearClassifier(tol=1e-9).fit(data.X, data.y, sample_weight=counts)
+    repeated = PairLinearClassifier(tol=1e-9).fit(
+        np.repeat(data.X, counts, axis=0), np.repeat(data.y, counts)
+    )
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-7)
+    assert weighted.threshold_ == pytest.approx(repeated.threshold_)
+
+
+def test_the_balanced_threshold_has_the_best_balanced_accuracy():
+    data = table()
+    model = PairLinearClassifier().fit(data.X, data.y)
+    scores = data.X @ model.coef_[0]
+
+    def balanced(threshold):
+        above = scores > threshold
+        return above[data.y == 1].mean() + (~above)[data.y == 0].mean()
+
+    assert balanced(model.threshold_) >= max(map(balanced, scores)) - 1e-12
+    assert model.intercept_[0] == -model.threshold_
+
+
+def test_the_prevalence_threshold_predicts_as_many_as_there_are():
+    data = table()
+    model = PairLinearClassifier(threshold="prevalence").fit(data.X, data.y)
+    assert model.predict(data.X).sum() == data.y.sum()
+
+
+def test_a_threshold_of_ones_own():
+    data = table()
+    model = PairLinearClassifier(threshold=0.25).fit(data.X, data.y)
+    assert model.threshold_ == 0.25
+    assert (model.predict(data.X) == (data.X @ model.coef_[0] > 0.25)).all()
+
+
+@pytest.mark.parametrize("rule", ["balanced", "prevalence"])
+def test_thresholds_of_ties_and_neighbours_are_finite(rule):
+    positive = np.array([False, True])
+    assert threshold_from(rule, np.zeros(2), positive, None) == 0.0
+    scores = np.array([1.0, np.nextafter(1.0, 2.0)])
+    assert threshold_from(rule, scores, positive, None) == 1.0
+
+
+def test_running_out_of_iterations_warns_with_advice():
+    data = table()
+    with pytest.warns(ConvergenceWarning, match=r"after 1 iterations.*Increase max_iter") as seen:
+        PairLinearClassifier(max_iter=1).fit(data.X, data.y)
+    assert "newton-cg" in str(seen[0].message)
+    assert seen[0].filename == __file__
+
+
+def test_a_tolerance_beyond_floating_point_warns_with_advice():
+    data = table()
+    with pytest.warns(ConvergenceWarning, match="raise tol"):
+        PairLinearClassifier(tol=0.0, max_iter=10_000).fit(data.X, data.y)
+
+
+def test_a_warm_start_begins_at_the_last_coefficients():
+    data = table()
+    model = PairLinearClassifier(warm_start=True, solver="lbfgs").fit(data.X, data.y)
+    cold = model.n_iter_
+    assert model.fit(data.X, data.y).n_iter_ == 1 < cold
+    assert model.fit(data.X[:, :3], data.y).coef_.shape == (1, 3)
+
+
+@pytest.mark.parametrize("solver", ["newton-cg", "lbfgs"])
+def test_verbose_writes_a_line_an_iteration(solver, capsys):
+    data = table()
+    model = PairLinearClassifier(verbose=1, solver=solver).fit(data.X, data.y)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == model.n_iter_
+    assert lines[-1].startswith(f"iteration {model.n_iter_:3d}  objective")
+
+
+def test_groups_leave_pairs_between_them_out():
+    data = table(n=400)
+    offset = 20.0 * data.groups * (data.groups % 2 == 0)
+    X = np.column_stack([data.X[:, 0], offset + 0.1 * data.X[:, 1]])
+    inside = PairLinearClassifier().fit(X, data.y, groups=data.groups)
+    area = ep.auc(inside.decision_function(X), data.y, groups=data.groups)
+    across = PairLinearClassifier().fit(X, data.y)
+    assert area > ep.auc(across.decision_function(X), data.y, groups=data.groups)
+
+
+def test_groups_travel_by_metadata_routing():
+    data = table(n=400)
+    names = np.array(["a", "b", "c", "d"])[data.groups]
+    direct = PairLinearClassifier().fit(data.X, data.y, groups=names)
+    with config_context(enable_metadata_routing=True):
+        model = PairLinearClassifier().set_fit_request(groups=True)
+        routed = make_pipeline(model).fit(data.X, data.y, groups=names)
+    np.testing.assert_array_equal(routed[-1].coef_, direct.coef_)
+
+
+def test_at_home_in_scikit_learn():
+    data = table(n=300)
+    pipeline = make_pipeline(StandardScaler(), PairLinearClassifier())
+    grid = {"pairlinearclassifier__alpha": [1e-4, 1e-1], "pairlinearclassifier__margin": [0.5, 1]}
+    search = GridSearchCV(pipeline, grid, scoring="roc_auc", cv=3, n_jobs=2)
+    search.fit(data.X, data.y)
+    assert search.best_score_ > 0.7
+    assert cross_val_score(pipeline, data.X, data.y, scoring="roc_auc", cv=3).min() > 0.7
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert (again.predict(data.X) == search.predict(data.X)).all()
+    assert clone(pipeline).fit(data.X, data.y).score(data.X, data.y) > 0.6
+
+
+def test_calibration_makes_probabilities():
+    data = table(n=600)
+    calibrated = CalibratedClassifierCV(PairLinearClassifier()).fit(data.X, data.y)
+    assert calibrated.predict_proba(data.X)[:, 1].mean() == pytest.approx(0.3, abs=0.03)
+
+
+def test_more_classes_by_one_versus_rest():
+    data = table(n=300)
+    y = data.y + (data.X[:, 0] > 0.2)
+    assert OneVsRestClassifier(PairLinearClassifier()).fit(data.X, y).score(data.X, y) > 0.5
+    with pytest.raises(ValueError, match=r"3 classes.*OneVsRestClassifier"):
+        PairLinearClassifier().fit(data.X, y)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"alpha": -1.0}, "alpha must be a finite number of at least 0; got -1.0"),
+        ({"alpha": "small"}, "alpha must be a finite number of at least 0; got 'small'"),
+        ({"margin": np.inf}, "margin must be a finite number of at least 0; got inf"),
+        ({"tol": None}, "tol must be a finite number of at least 0; got None"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1; got 0"),
+        ({"solver": "sag"}, "solver must be one of 'auto', 'newton-cg', 'lbfgs'; got 'sag'"),
+        ({"surrogate": "hinge"}, "surrogate must be one of"),
+        ({"threshold": "best"}, "threshold must be 'balanced'.*got 'best'"),
+        ({"threshold": np.nan}, "threshold must be 'balanced'.*got nan"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_named(knobs, message):
+    with pytest.raises(ValueError, match=message):
+        PairLinearClassifier(**knobs).fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"y": [1, 1, 1, 1]}, "y must hold two classes"),
+        ({"sample_weight": [0, 1, 0, 1]}, "all rows of class .*0.* weigh zero"),
+        ({"sample_weight": [-1, 1, 1, 1]}, "[Nn]egative"),
+        ({"groups": [0, 1]}, "groups must have one value a row; got 2 values for 4 rows"),
+        ({"groups": [0, 1, 0, 1]}, "no group holds rows of both classes"),
+    ],
+    ids=str,
+)
+def test_wrong_data_are_named(data, message):
+    with pytest.raises(ValueError, match=message):
+        PairLinearClassifier().fit(**{"X": np.eye(4), "y": [0, 1, 0, 1], **data})

@@ -1,0 +1,20 @@
+"""scikit-learn's own checks of an estimator, all of them."""
+
+from __future__ import annotations
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from everypair.sklearn import PairLinearClassifier, PairLinearClassifierCV
+
+ESTIMATORS = [
+    PairLinearClassifier(),
+    # One of the checks compares two fits to 1e-7, closer than the default tolerance promises.
+    PairLinearClassifier(solver="lbfgs", tol=1e-8),
+    PairLinearClassifier(surrogate="linear_hinge", threshold="prevalence", tol=1e-8),
+    PairLinearClassifierCV(alphas=3, cv=3),
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_agrees(estimator, check):
+    check(estimator)

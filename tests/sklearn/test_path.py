@@ -1,0 +1,72 @@
+"""Alpha is the one with the best validation AUC."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
+import everypair as ep
+from everypair.sklearn import PairLinearClassifier, PairLinearClassifierCV
+
+from .tables import table
+
+
+def test_judges_as_a_grid_search_does():
+    data = table(n=150, d=40)
+    alphas = [1e-4, 1e-2, 1.0, 100.0]
+    folds = StratifiedKFold(4, shuffle=True, random_state=0)
+    path = PairLinearClassifierCV(alphas=alphas, cv=folds).fit(data.X, data.y)
+    search = GridSearchCV(PairLinearClassifier(), {"alpha": alphas}, scoring="roc_auc", cv=folds)
+    search.fit(data.X, data.y)
+    assert search.best_score_ - path.scores_.mean(axis=0).max() < 1e-2
+    assert path.alpha_ == path.alphas_[path.scores_.mean(axis=0).argmax()]
+    assert list(path.alphas_) == alphas[::-1]
+    by_fold = [search.cv_results_[f"split{i}_test_score"][::-1] for i in range(4)]
+    np.testing.assert_allclose(path.scores_, by_fold, atol=1e-2)
+    last = PairLinearClassifier(alpha=path.alpha_).fit(data.X, data.y)
+    np.testing.assert_array_equal(path.coef_, last.coef_)
+    assert path.objective_ == last.objective_
+
+
+def test_folds_side_by_side_give_the_same():
+    data = table()
+    one, two = (
+        PairLinearClassifierCV(alphas=3, n_jobs=n_jobs).fit(data.X, data.y) for n_jobs in (None, 2)
+    )
+    np.testing.assert_array_equal(one.scores_, two.scores_)
+    assert one.scores_.shape == (5, 3)
+
+
+def test_folds_keep_groups_whole_and_judge_inside_them():
+    data = table(n=300)
+    groups = np.arange(300) // 10
+    model = PairLinearClassifierCV(alphas=[0.1], cv=3)
+    model.fit(data.X, data.y, sample_weight=data.weights, groups=groups)
+    for train, validation in model._folds(model._rows(data.X, data.y, None, groups)):
+        assert not set(groups[train]) & set(groups[validation])
+    assert model.scores_.min() > 0.6
+    folds = StratifiedKFold(3)
+    model = PairLinearClassifierCV(alphas=[0.1], cv=folds).fit(data.X, data.y, groups=groups)
+    train, validation = next(folds.split(data.X, data.y))
+    fold = PairLinearClassifier(alpha=0.1).fit(data.X[train], data.y[train], groups=groups[train])
+    scores = fold.decision_function(data.X[validation])
+    area = ep.auc(scores, data.y[validation], groups=groups[validation])
+    assert model.scores_[0, 0] == pytest.approx(area)
+
+
+def test_folds_without_a_pair_do_not_count():
+    data = table(n=40)
+    one_class = np.flatnonzero(data.y == 0)
+    half = np.arange(20), np.arange(20, 40)
+    folds = [half, (np.arange(40), one_class)]
+    model = PairLinearClassifierCV(alphas=2, cv=folds).fit(data.X, data.y)
+    assert np.isnan(model.scores_[1]).all()
+    with pytest.raises(ValueError, match="cv must leave both classes"):
+        PairLinearClassifierCV(alphas=2, cv=folds[1:]).fit(data.X, data.y)
+
+
+@pytest.mark.parametrize("alphas", [0, [], [-1.0]], ids=str)
+def test_wrong_alphas_are_named(alphas):
+    with pytest.raises(ValueError, match=r"alphas? must"):
+        PairLinearClassifierCV(alphas=alphas).fit([[0.0], [1.0]], [0, 1])

@@ -1,0 +1,39 @@
+"""Kinks are rounded a little, jumps are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import everypair as ep
+from everypair.sklearn import PairLinearClassifier
+from everypair.sklearn._smoothing import has_kinks, smoothed
+from everypair.surrogates import Surrogate, Term
+
+MIXED = Surrogate("mixed", [Term(0, 1, 0.5), Term(-1, -1, 2, knot=1), Term(0, 0, 1, knot=0)])
+
+
+@pytest.mark.parametrize("surrogate", [ep.surrogates.LINEAR_HINGE, MIXED], ids=lambda s: s.name)
+@pytest.mark.parametrize("width", [1.0, 1e-3])
+def test_differs_inside_the_ramp_only(surrogate, width):
+    assert has_kinks(surrogate)
+    rounded = smoothed(surrogate, width)
+    assert not has_kinks(rounded)
+    t = np.linspace(-3, 5, 2001)
+    gap = rounded.value(t) - surrogate.value(t)
+    knots = [term.knot for term in surrogate.terms if term.knot is not None]
+    near = np.min([np.abs(t - k) for k in knots], axis=0) <= width / 2
+    jump = 3.0 if surrogate is MIXED else 1.0
+    assert np.abs(gap[~near]).max() < 1e-8
+    assert np.abs(gap).max() <= jump * width / 8 + 1e-8
+
+
+def test_smooth_surrogates_stay_as_they_are():
+    assert not has_kinks(ep.surrogates.HUBER_HINGE)
+    assert smoothed(ep.surrogates.HUBER_HINGE, 0.1).terms == ep.surrogates.HUBER_HINGE.terms
+
+
+def test_a_surrogate_that_jumps_is_refused():
+    step = Surrogate("step", [Term(1, 0, 0, knot=0)])
+    with pytest.raises(ValueError, match=r"surrogate must be continuous.*'step' jumps"):
+        PairLinearClassifier(surrogate=step).fit([[0.0], [1.0]], [0, 1])
