@@ -1,0 +1,154 @@
+"""The door for JAX arrays: types and shapes are checked always, values where they are known.
+
+While a function is traced, its arguments have no values yet. Whatever passes leaves as floats of
+the type that the loss is computed in, and data beside them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from everypair import _inputs
+from everypair.jax._compensated import Number, minus, number
+from everypair.jax._sorted_moments import Data, Terms
+
+if TYPE_CHECKING:
+    from jax.typing import ArrayLike
+
+    from everypair.surrogates import Surrogate
+
+__all__ = ["rows_from"]
+
+
+def rows_from(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    weights: ArrayLike | None,
+    groups: ArrayLike | None,
+    surrogate: Surrogate,
+    margin: ArrayLike,
+    reduction: str,
+) -> tuple[Array, Data]:
+    """Check everything; return the scores and all that goes with them."""
+    x = _array(scores, "scores")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(
+            f"scores must be floats, because they receive a gradient; got {x.dtype}. "
+            "Pass scores.astype(float)."
+        )
+    if x.ndim == 2 and x.shape[1] > 1:
+        raise ValueError(
+            f"scores must have the shape (n,) or (n, 1); got {x.shape}. "
+            "For several tasks, call jax.vmap(pair_loss, in_axes=1)."
+        )
+    if x.ndim not in (1, 2):
+        raise ValueError(
+            f"scores must have the shape (n,) or (n, 1); got {x.shape}. "
+            "Pass scores.ravel() if every entry is a row."
+        )
+    n = x.shape[0]
+    if x.size == 0:
+        raise ValueError("scores must hold at least one row; got none. Check the filter before it.")
+    work = jnp.promote_types(x.dtype, jnp.float32)
+    y = _row_of(labels, "labels", n)
+    w = None if weights is None else _row_of(weights, "weights", n)
+    _check_values(x, y, w)
+    data = Data(
+        y > 0 if y.dtype != bool else y,
+        None if w is None else w.astype(work),
+        None if groups is None else _groups(groups, n),
+        _terms(surrogate, margin, work),
+        jnp.asarray(_inputs.check_reduction(reduction)),
+    )
+    return x.reshape(n).astype(work), data
+
+
+def _array(given: ArrayLike, name: str) -> Array:
+    if isinstance(given, Array):
+        array = given
+    else:
+        try:
+            array = jnp.asarray(given)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} must be an array of numbers; got {type(given).__name__}. "
+                f"Pass jnp.asarray({name})."
+            ) from error
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} must be real numbers; got {array.dtype}. Pass {name}.real.")
+    return array
+
+
+def _row_of(given: ArrayLike, name: str, n: int) -> Array:
+    array = _array(given, name)
+    if array.shape not in ((n,), (n, 1)):
+        raise ValueError(
+            f"{name} must have the shape ({n},), one entry per score; got {array.shape}. "
+            "Check that both come from the same rows."
+        )
+    return array.reshape(n)
+
+
+def _groups(given: Any, n: int) -> Array:
+    if not isinstance(given, Array):
+        # Numbered here, whatever they are: JAX has no strings, and cuts 64 bits down to 32.
+        values = np.asarray(given)
+        given = jnp.asarray(np.unique(values, return_inverse=True)[1].reshape(values.shape))
+    groups = _row_of(given, "groups", n)
+    if not jnp.issubdtype(groups.dtype, jnp.integer) and groups.dtype != bool:
+        raise ValueError(
+            f"groups must be whole numbers, one for every row; got {groups.dtype}. "
+            "Number them first: jnp.unique(groups, return_inverse=True)[1]."
+        )
+    return groups
+
+
+def _check_values(x: Array, y: Array, w: Array | None) -> None:
+    """Raise on values that are wrong, as far as they are known."""
+
+    def known(array: Array | None) -> Any:
+        if array is None or isinstance(array, jax.core.Tracer):
+            return None
+        narrow = array.dtype.itemsize < 4 and jnp.issubdtype(array.dtype, jnp.floating)
+        return np.asarray(array.astype(jnp.float32) if narrow else array).reshape(-1)
+
+    scores, labels = known(x), known(y)
+    _inputs.positives(
+        _inputs.batch_from(
+            np.zeros(x.shape[0]) if scores is None else scores,
+            np.zeros(x.shape[0]) if labels is None else labels,
+            known(w),
+        )
+    )
+
+
+def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Terms:
+    """Return the terms at their knots; only a margin that is traced is rounded to the work type."""
+
+    def numbers(values: list[float]) -> Number:
+        exact = np.array(values, np.float64)
+        high = exact.astype(work)
+        return Number(jnp.asarray(high), jnp.asarray((exact - high).astype(work)))
+
+    traced = isinstance(margin, jax.core.Tracer)
+    if traced and margin.shape != ():
+        raise ValueError(
+            f"margin must be one number; got the shape {margin.shape}. "
+            "For several margins, call jax.vmap over them."
+        )
+    known = surrogate.at_knots(0.0 if traced else _inputs.check_margin(margin))
+    shift = numbers([term.shift for term in known])
+    if traced:
+        given = number(jnp.broadcast_to(margin.astype(work), (len(known),)))
+        shift = minus(given, Number(-shift.high, -shift.low))
+    return Terms(
+        shift,
+        numbers([term.b0 for term in known]),
+        numbers([term.b1 for term in known]),
+        numbers([term.b2 for term in known]),
+    )

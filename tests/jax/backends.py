@@ -1,0 +1,87 @@
+"""everypair.jax behind the methods that the laws ask for: NumPy arrays in and out."""
+
+from __future__ import annotations
+
+from operator import is_not
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from everypair.jax import pair_loss
+
+# Every shape is compiled anew, so batches are filled up with rows that weigh nothing.
+ROWS = 192
+AT_ONCE = 20
+
+
+class JaxBackend:
+    """float32 batches without x64, as most people run JAX; float64 ones with it."""
+
+    def __init__(self):
+        self._last = None, None
+
+    def loss(self, scores, labels, **knobs):
+        x64, scores, labels, knobs = filled(scores, labels, knobs)
+        with jax.enable_x64(x64):
+            return float(pair_loss(scores, labels, **knobs))
+
+    def loss_and_grad(self, scores, labels, **knobs):
+        n = len(scores)
+        x64, scores, labels, knobs = filled(scores, labels, knobs)
+        with jax.enable_x64(x64):
+            value, grad = jax.value_and_grad(pair_loss)(scores, labels, **knobs)
+            return float(value), np.asarray(grad)[:n]
+
+    def derivatives(self, scores, labels, **knobs):
+        n = len(scores)
+        value, grad, times_hessian = self._graph(scores, labels, knobs)
+        return value, grad[:n], np.diagonal(times_hessian(np.eye(n, ROWS))).copy()
+
+    def hvp(self, scores, labels, vector, **knobs):
+        n = len(scores)
+        filled_up = np.zeros((1, ROWS))
+        filled_up[0, :n] = vector
+        return self._graph(scores, labels, knobs)[2](filled_up)[0, :n]
+
+    def _graph(self, scores, labels, knobs):
+        # Laws ask for several products with one Hessian: the graph behind it is made once.
+        asked = [scores, labels, *knobs, *knobs.values()]
+        known, graph = self._last
+        if known is None or len(known) != len(asked) or any(map(is_not, known, asked)):
+            graph = self._new_graph(scores, labels, knobs)
+            self._last = asked, graph
+        return graph
+
+    def _new_graph(self, scores, labels, knobs):
+        x64, scores, labels, knobs = filled(scores, labels, knobs)
+
+        def value_and_grad(x):
+            return jax.value_and_grad(pair_loss)(x, labels, **knobs)
+
+        with jax.enable_x64(x64):
+            (value, grad), pull = jax.vjp(value_and_grad, jnp.asarray(scores))
+            products = jax.vmap(lambda v: pull((jnp.zeros_like(value), v))[0])
+
+        def times_hessian(vectors):
+            out = np.empty(vectors.shape, scores.dtype)
+            for i in range(0, len(vectors), AT_ONCE):
+                some = np.zeros((AT_ONCE, ROWS), scores.dtype)
+                some[: len(vectors) - i] = vectors[i : i + AT_ONCE]
+                with jax.enable_x64(x64):
+                    out[i : i + AT_ONCE] = np.asarray(products(some))[: len(vectors) - i]
+            return out
+
+        return float(value), np.asarray(grad), times_hessian
+
+
+def filled(scores, labels, knobs):
+    """Fill up a batch with rows without weight, and with the groups that it may lack."""
+    n, knobs = len(scores), dict(knobs)
+    weights, groups = np.zeros(ROWS), np.zeros(ROWS, np.int32)
+    weights[:n] = 1.0 if knobs.get("weights") is None else knobs["weights"]
+    groups[:n] = 0 if knobs.get("groups") is None else knobs["groups"]
+    knobs |= {"weights": weights, "groups": groups}
+    positive = np.zeros(ROWS, bool)
+    positive[:n] = np.asarray(labels) == 1
+    return scores.dtype == np.float64, np.resize(scores, ROWS), positive, knobs

@@ -1,0 +1,84 @@
+"""Single precision keeps its digits, also after XLA has rearranged the program."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import everypair as ep
+from everypair.jax import _compensated as c
+from everypair.jax import pair_loss
+
+from ..tolerances import assert_close
+
+
+def exact(a):
+    return np.asarray(a.high, np.float64) + np.asarray(a.low, np.float64)
+
+
+def test_sums_and_products_keep_twice_the_digits_under_jit():
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=10_001).astype(np.float32) * 2.0 ** rng.integers(-9, 9) for _ in "ab")
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+
+    @jax.jit
+    def all_of_them(a, b):
+        product = c.times(c.number(a), c.number(b))
+        starts = jnp.arange(a.size) == 5000
+        return (
+            c.two_sum(a, b),
+            product,
+            c.plus(product, c.times(product, c.number(a))),
+            c.total(product),
+            c.prefix(product, starts),
+        )
+
+    total, product, chained, summed, sums = map(exact, all_of_them(a, b))
+    assert (total == wide_a + wide_b).all()
+    np.testing.assert_allclose(product, wide_a * wide_b, rtol=2e-14)
+    np.testing.assert_allclose(
+        chained, wide_a * wide_b * (1 + wide_a), rtol=0, atol=1e-13 * np.abs(chained).max()
+    )
+    size = np.abs(wide_a * wide_b).sum()
+    assert abs(summed - (wide_a * wide_b).sum()) <= 1e-12 * size
+    expected = np.concatenate(
+        [np.cumsum((wide_a * wide_b)[:5000]), np.cumsum((wide_a * wide_b)[5000:])]
+    )
+    assert np.abs(sums - expected).max() <= 1e-12 * size
+
+
+@pytest.mark.parametrize("name", ["squared_hinge", "huber_hinge"])
+def test_a_hundred_thousand_rows_at_an_offset(name):
+    rng = np.random.default_rng(1)
+    labels = rng.random(100_000) < 0.1
+    scores = (rng.normal(size=labels.size) + labels + 1e3).astype(np.float32)
+    vector = rng.normal(size=labels.size).astype(np.float32)
+    wide = scores.astype(np.float64)
+    value, grad = ep.pair_loss_and_grad(wide, labels, surrogate=name)
+    product = ep.pair_hvp(wide, labels, vector, surrogate=name)
+
+    def loss(x):
+        return pair_loss(x, labels, surrogate=name)
+
+    (got, got_grad), (slope, got_product) = jax.jvp(
+        jax.value_and_grad(loss), (jnp.asarray(scores),), (jnp.asarray(vector),)
+    )
+    assert_close(got, value, np.float32)
+    assert_close(got_grad, grad, np.float32)
+    assert_close(got_product, product, np.float32)
+    assert_close(slope, grad @ vector, np.float32, scale=np.abs(grad * vector).sum())
+
+
+def test_groups_of_very_different_weight_leave_each_other_alone():
+    rng = np.random.default_rng(2)
+    labels = rng.random(400) < 0.5
+    scores = rng.normal(size=400).astype(np.float32)
+    groups = np.arange(400) % 4
+    weights = 10.0 ** (-3.0 * groups)
+    knobs = {"groups": groups, "weights": weights, "reduction": "sum"}
+    grad = jax.jit(lambda x: jax.grad(pair_loss)(x, labels, **knobs))(scores)
+    expected = ep.naive.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)[1]
+    for group in range(4):
+        assert_close(grad[groups == group], expected[groups == group], np.float32)
