@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import decimal
 
 import numpy as np
@@ -96,6 +97,8 @@ LABEL_CONTAINERS = {
     "bool tensor": lambda x: torch.tensor(x) == 1,
     "pyarrow": pa.array,
     "pyarrow bools": lambda x: pa.array([v == 1 for v in x]),
+    # Such arrays come out of C libraries, and say their byte order.
+    "C floats": lambda x: np.ctypeslib.as_array((ctypes.c_float * len(x))(*x)),
 }
 
 

@@ -68,6 +68,8 @@ class Array {
 
     Dtype dtype() const {
         const char* format = view_.format ? view_.format : "B";
+        // Arrays that were made from C types say their byte order even where it is this machine's own.
+        if (format[0] == '<' || format[0] == '=' || format[0] == '@') ++format;
         switch (format[0]) {
             case '?':
             case 'B': return Dtype::u8;

@@ -1,0 +1,258 @@
+"""Test AUC on nine unbalanced tables: every pair against the usual objectives, same budget for all.
+
+    EVERYPAIR_DATA=folder python -m benchmarks.evidence run [--splits 10] [--rows 5000]
+    python -m benchmarks.evidence report      the summary in docs/evidence.md, from rows only
+
+Each split is stratified 60/20/20. A method fits the same settings as its rivals on the first part,
+validation AUC chooses setting and number of rounds, and the last part gives the test AUC.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import everypair as ep
+from benchmarks import evidence_report
+from benchmarks.rows import ROWS
+
+PATH = ROWS / "boosting" / "evidence.csv"
+ROUNDS = (5, 10, 20, 30, 50, 75, 100, 150)
+# For every booster: its own defaults (at the same learning rate), small trees, and small steps.
+SETTINGS: tuple[dict[str, float], ...] = (
+    {},
+    {"leaves": 7, "depth": 3, "l2": 1.0, "child": 1.0},
+    {"leaves": 15, "depth": 4, "l2": 10.0, "child": 1.0},
+)
+REGULARISED = ({"leaves": 31, "l2": 1.0, "child": 1.0},)  # XGBoost's defaults, for LightGBM
+STRENGTHS = (1e-4, 1e-2, 1.0)  # of the linear models' regularisation, as C of scikit-learn
+LEARNING_RATE = 0.1
+SEED = 1000  # of the first split; the scaling was chosen on splits 0 to 3
+
+
+class Part(NamedTuple):
+    """Features and labels."""
+
+    X: np.ndarray
+    y: np.ndarray
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method on one split. ``plain`` is the test AUC at defaults after 100 rounds."""
+
+    table: str
+    split: int
+    family: str
+    method: str
+    setting: int
+    rounds: int
+    valid: float
+    test: float
+    plain: float
+
+
+# A fitted model: scores of some rows after so many rounds.
+Scorer = Callable[[np.ndarray, int], np.ndarray]
+
+
+def lightgbm(method: str, train: Part, setting: dict[str, float]) -> Scorer:
+    import lightgbm as lgb
+
+    from everypair.boosting import lightgbm_objective
+
+    chosen: dict[str, Any] = {
+        "everypair": {"objective": lightgbm_objective()},
+        "logloss": {"objective": "binary"},
+        "balanced": {"objective": "binary", "is_unbalance": True},
+        "ranking": {"objective": "lambdarank"},
+    }[method]
+    params = {"num_threads": 1, "verbose": -1, "metric": "None", "learning_rate": LEARNING_RATE}
+    if setting:
+        params |= {
+            "num_leaves": int(setting["leaves"]),
+            "lambda_l2": setting["l2"],
+            "min_sum_hessian_in_leaf": setting["child"],
+        }
+    group = [len(train.y)] if method == "ranking" else None
+    booster = lgb.train(params | chosen, lgb.Dataset(*train, group=group), ROUNDS[-1])
+    return lambda X, rounds: booster.predict(X, raw_score=True, num_iteration=rounds, num_threads=1)
+
+
+def xgboost(method: str, train: Part, setting: dict[str, float]) -> Scorer:
+    import xgboost as xgb
+
+    from everypair.boosting import xgboost_objective
+
+    n_pos = int(train.y.sum())
+    chosen: dict[str, Any] = {
+        "everypair": {"base_score": 0.0},
+        "logloss": {"objective": "binary:logistic"},
+        "balanced": {
+            "objective": "binary:logistic",
+            "scale_pos_weight": (len(train.y) - n_pos) / n_pos,
+        },
+        "ranking": {"objective": "rank:pairwise"},
+    }[method]
+    params = {"nthread": 1, "verbosity": 0, "learning_rate": LEARNING_RATE}
+    if setting:
+        params |= {
+            "max_depth": int(setting["depth"]),
+            "reg_lambda": setting["l2"],
+            "min_child_weight": setting["child"],
+        }
+    rows = xgb.DMatrix(*train, nthread=1)
+    if method == "ranking":
+        rows.set_group([len(train.y)])
+    objective = xgboost_objective() if method == "everypair" else None
+    booster = xgb.train(params | chosen, rows, ROUNDS[-1], obj=objective)
+    return lambda X, rounds: booster.predict(
+        xgb.DMatrix(X, nthread=1), output_margin=True, iteration_range=(0, rounds)
+    )
+
+
+def linear(method: str, train: Part, strength: float) -> Scorer:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import LinearSVC
+
+    if method == "everypair":
+        from everypair.sklearn import PairLinearClassifier
+
+        # A mean over pairs and a sum over rows: alpha = 1 / (C n).
+        model = PairLinearClassifier(alpha=1.0 / (strength * len(train.y)))
+    elif method == "svm":
+        model = LinearSVC(C=strength, max_iter=2000)
+    else:
+        weight = "balanced" if method == "balanced" else None
+        model = LogisticRegression(C=strength, class_weight=weight, max_iter=2000)
+    fitted = make_pipeline(StandardScaler(), model).fit(*train)
+    return lambda X, _: fitted.decision_function(X)
+
+
+BOOSTED = ("everypair", "logloss", "balanced", "ranking")
+FAMILIES: dict[str, tuple[Callable[..., Scorer], tuple[str, ...], tuple, tuple[int, ...]]] = {
+    "LightGBM": (lightgbm, BOOSTED, SETTINGS, ROUNDS),
+    "LightGBM-regularised": (lightgbm, BOOSTED, REGULARISED, (100,)),
+    "XGBoost": (xgboost, BOOSTED, SETTINGS, ROUNDS),
+    "linear": (linear, ("everypair", "logloss", "balanced", "svm"), STRENGTHS, (1,)),
+}
+
+
+@lru_cache(maxsize=1)
+def table(folder: Path, name: str, max_rows: int) -> Part:
+    import pandas as pd
+    from sklearn.model_selection import train_test_split
+
+    frame = pd.read_parquet(folder / "tabular" / f"{name}.parquet")
+    y = (frame.pop("label").to_numpy() > 0).astype(np.int64)
+    X = frame.to_numpy(np.float32)
+    if len(y) > max_rows:
+        X, _, y, _ = train_test_split(X, y, train_size=max_rows, stratify=y, random_state=0)
+    return Part(X, y)
+
+
+def thirds(rows: Part, split: int) -> tuple[Part, Part, Part]:
+    """Return 60, 20 and 20 percent of the rows, stratified."""
+    from sklearn.model_selection import train_test_split
+
+    seed = SEED + split
+
+    def cut(part: Part, share: float) -> tuple[Part, Part]:
+        a, b, ya, yb = train_test_split(*part, test_size=share, stratify=part.y, random_state=seed)
+        return Part(a, ya), Part(b, yb)
+
+    rest, test = cut(rows, 0.2)
+    train, valid = cut(rest, 0.25)
+    return train, valid, test
+
+
+def measure(job: tuple[Path, str, int, int, tuple[str, ...]]) -> list[Result]:
+    folder, name, max_rows, split, families = job
+    ep.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    train, valid, test = thirds(table(folder, name, max_rows), split)
+    results = []
+    for family in families:
+        fit, methods, settings, rounds = FAMILIES[family]
+        for method in methods:
+            tried = []
+            plain = float("nan")
+            for number, setting in enumerate(settings):
+                score = fit(method, train, setting)
+                for k in rounds:
+                    found = ep.auc(np.float64(score(valid.X, k)), valid.y)
+                    tried.append((found, -number, -k, score))
+                if not setting:
+                    plain = ep.auc(np.float64(score(test.X, 100)), test.y)
+            best, number, k, score = max(tried, key=lambda t: t[:3])
+            result = ep.auc(np.float64(score(test.X, -k)), test.y)
+            results.append(Result(name, split, family, method, -number, -k, best, result, plain))
+    return results
+
+
+def run(options: argparse.Namespace) -> None:
+    folder = Path(os.environ["EVERYPAIR_DATA"])
+    known = json.loads((folder / "manifest.json").read_text())["tabular"]
+    smallest_first = sorted(known, key=lambda each: each["rows"] * each["features"])
+    names = options.table or [each["name"] for each in smallest_first]
+    # One table at a time, so that a worker reads it once.
+    jobs = [
+        (folder, name, options.rows, split, tuple(options.family or FAMILIES))
+        for name in names
+        for split in range(options.splits)
+    ]
+    start = time.perf_counter()
+    results: list[Result] = []
+    with ProcessPoolExecutor(options.processes) as workers:
+        for job, found in zip(jobs, workers.map(measure, jobs), strict=True):
+            results += found
+            write(results, options.output)  # a run that is cut short leaves what it has
+            print(f"{time.perf_counter() - start:6.0f} s  {job[1]} {job[3]}", flush=True)
+
+
+def write(results: list[Result], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        out = csv.DictWriter(file, [f.name for f in fields(Result)], lineterminator="\n")
+        out.writeheader()
+        for result in results:
+            out.writerow(
+                {k: f"{v:.5f}" if isinstance(v, float) else v for k, v in asdict(result).items()}
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m benchmarks.evidence")
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    running.add_argument("--splits", type=int, default=10)
+    running.add_argument("--rows", type=int, default=5000, help="a larger table is subsampled")
+    running.add_argument("--processes", type=int, default=2)
+    running.add_argument("--table", action="append", help="only this one; repeatable")
+    running.add_argument("--family", action="append", choices=FAMILIES, help="repeatable")
+    running.add_argument("--output", type=Path, default=PATH)
+    reporting = commands.add_parser("report")
+    reporting.add_argument("--rows", type=Path, default=PATH)
+    options = parser.parse_args()
+    if options.command == "run":
+        run(options)
+    else:
+        print(evidence_report.fill(options.rows))
+
+
+if __name__ == "__main__":
+    main()

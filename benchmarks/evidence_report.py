@@ -1,0 +1,92 @@
+"""The summary of `benchmarks.evidence`, from rows only, written into docs/evidence.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from benchmarks.rows import ROOT
+
+PAGE = ROOT / "docs" / "evidence.md"
+TEST_SHARE = 0.2 / 0.6  # test rows for each training row
+LEVEL = 0.05
+OURS = "everypair"
+TITLES = {
+    "LightGBM-regularised": "LightGBM: `lambda_l2=1`, `min_sum_hessian_in_leaf=1`, 100 rounds, "
+    "nothing tuned"
+}
+
+
+def fill(path: Path) -> str:
+    """Put the summary between the page's markers, and return it."""
+    text = summary(pd.read_csv(path))
+    if PAGE.exists():
+        pattern = re.compile(r"(<!-- evidence -->\n).*?(<!-- /evidence -->)", re.DOTALL)
+        page = pattern.sub(lambda m: m[1] + "\n" + text + "\n" + m[2], PAGE.read_text())
+        PAGE.write_text(page)
+    return text
+
+
+def summary(results: pd.DataFrame) -> str:
+    parts = []
+    for family, rows in results.groupby("family", sort=False):
+        title = TITLES.get(family, f"{family}: tuned")
+        parts.append(f"### {title}\n\n{against(rows, 'test')}\n\n{by_table(rows, 'test')}")
+        if rows["plain"].notna().all():
+            title = f"### {family}: defaults, 100 rounds, nothing tuned"
+            parts.append(f"{title}\n\n{against(rows, 'plain')}\n\n{by_table(rows, 'plain')}")
+    return "\n\n".join(parts) + "\n"
+
+
+def against(rows: pd.DataFrame, column: str) -> str:
+    """Return one line for each method: mean AUC, mean rank, and everypair held against it."""
+    means = rows.pivot_table(index="table", columns="method", values=column)
+    ranks = means.rank(axis=1, ascending=False).mean()
+    lines = [
+        "| method | mean test AUC | mean rank | everypair wins / ties / loses | p over tables |",
+        "|---|---|---|---|---|",
+    ]
+    for method in rows["method"].unique():
+        row = f"| {method} | {means[method].mean():.4f} | {ranks[method]:.2f} |"
+        if method == OURS:
+            lines.append(f"{row} | |")
+            continue
+        verdicts = [verdict(each, method, column) for _, each in rows.groupby("table")]
+        p = stats.wilcoxon(means[OURS], means[method]).pvalue
+        counts = " / ".join(str(verdicts.count(word)) for word in (1, 0, -1))
+        lines.append(f"{row} {counts} | {p:.2f} |")
+    return "\n".join(lines)
+
+
+def verdict(rows: pd.DataFrame, method: str, column: str) -> int:
+    """Return 1, 0 or -1: everypair is better, as good as can be told, or worse on a table."""
+    splits = rows.pivot_table(index="split", columns="method", values=column)
+    return int(np.sign(differs(splits[OURS] - splits[method])))
+
+
+def differs(gaps: pd.Series) -> float:
+    """Return the mean gap if the corrected resampled t-test (Nadeau and Bengio) finds one, else 0.
+
+    Splits share rows, so that their gaps vary less than those of fresh samples would.
+    """
+    n, variance = len(gaps), gaps.var(ddof=1)
+    if n < 2 or variance == 0.0:
+        return 0.0
+    t = gaps.mean() / np.sqrt((1.0 / n + TEST_SHARE) * variance)
+    return float(gaps.mean()) if 2.0 * stats.t.sf(abs(t), n - 1) < LEVEL else 0.0
+
+
+def by_table(rows: pd.DataFrame, column: str) -> str:
+    """Return the mean test AUC of each method on each table, the best in bold."""
+    methods = list(rows["method"].unique())
+    means = rows.pivot_table(index="table", columns="method", values=column)[methods]
+    lines = ["| table | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    for table, found in means.iterrows():
+        best = found.round(4).max()
+        cells = [f"**{v:.4f}**" if round(v, 4) == best else f"{v:.4f}" for v in found]
+        lines.append(f"| {table} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
