@@ -147,7 +147,7 @@ def counts(folder):
     try:
         with store.open(str(folder)) as opened:
             return opened.counts()
-    except ValueError:  # it is just being made
+    except Exception:  # it is just being made, in whichever of many states
         return store.Counts(0, 0, 0)
 
 
