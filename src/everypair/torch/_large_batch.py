@@ -96,7 +96,7 @@ def large_batch_backward(
     >>> at_once.load_state_dict(model.state_dict())
     <All keys matched successfully>
     >>> PairLoss()(at_once(X), y).backward()
-    >>> torch.allclose(model.weight.grad, at_once.weight.grad, rtol=1e-5)
+    >>> torch.allclose(model.weight.grad, at_once.weight.grad, atol=1e-5)
     True
     """
     if not isinstance(chunk, int) or chunk < 1:

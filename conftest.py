@@ -1,0 +1,17 @@
+"""Every test and every example starts from the same random state, whichever ran before it."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _same_random_state():
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 (the state that scikit-learn and others fall back to)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
