@@ -30,6 +30,10 @@ BYTES_PER_ROW = 24.0
 WHEEL_BYTES = 1e6
 IMPORT_SECONDS = 0.15
 RUNNER_RATIO = 1.1
+# A fit of PairLinearClassifier, one thread: time over that of LogisticRegression, by rows.
+LINEAR = {2_000: 1.5, 200_000: 3.0}
+# A LightGBM round, a million rows of 30 columns: time over that of its built-in logloss.
+BOOSTING_ROUND_RATIO = 1.2
 
 
 class Verdict(NamedTuple):
@@ -126,6 +130,19 @@ def verdicts(rows: list[Row]) -> Iterator[Verdict]:
         place = {"suite": "runner", "input": model}
         runner, bare = (where(rows, **place, backend=c.backend) for c in (RUNNER, BARE))
         yield times(f"a trial, {model}, batch 100: over a bare loop", RUNNER_RATIO, runner, bare)
+
+    for n, limit in LINEAR.items():
+        place = {"suite": "linear", "n": n, "threads": 1}
+        ours = where(rows, **place, backend="PairLinearClassifier(auto)")
+        theirs = where(rows, **place, backend="LogisticRegression(lbfgs)", surrogate="")
+        yield times(f"PairLinearClassifier, n {n:g}: over LogisticRegression", limit, ours, theirs)
+
+    for positives in (0.5, 0.01):
+        place = {"suite": "boosting_round", "n": 10**6, "positives": positives}
+        ours = where(rows, **place, backend="lightgbm-everypair", surrogate="soft_hinge")
+        theirs = where(rows, **place, backend="lightgbm-logloss", surrogate="")
+        bar = f"a LightGBM round, n 1e6, {positives:.1%} positives: over logloss"
+        yield times(bar, BOOSTING_ROUND_RATIO, ours, theirs)
 
     memory = [r for r in rows if r.suite == "memory" and r.backend == NATIVE.backend]
     yield worst("working bytes per row", BYTES_PER_ROW, memory)

@@ -1,6 +1,7 @@
 """What a LightGBM round costs with every pair as its objective, beside its built-in logloss.
 
 python -m benchmarks.boosting_round [--n 1000000] [--rounds 15]
+python -m benchmarks check       the bar, from rows only
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from benchmarks import rows
 from everypair.boosting import lightgbm_objective
 
 PATH = rows.ROWS / "boosting" / "round.csv"
-FEATURES, THREADS, BAR = 30, 2, 1.2
+FEATURES, THREADS = 30, 2
 
 
 def table(n: int, positives: float) -> lgb.Dataset:
@@ -73,27 +74,24 @@ def measure(n: int, positives: float, rounds: int) -> list[rows.Row]:
     return found
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.boosting_round")
     parser.add_argument("--n", type=int, default=10**6)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--output", type=Path, default=PATH)
     options = parser.parse_args()
     ep.set_num_threads(THREADS)
-    measured, missed = [], 0
+    measured = []
     for positives in (0.5, 0.01):
         pair = measure(options.n, positives, options.rounds)
         measured += pair
         ratio = pair[1].median / pair[0].median
-        missed += ratio > BAR
         print(
             f"{positives:g} positives: logloss {pair[0].median:.3f} s, everypair "
-            f"{pair[1].median:.3f} s, {ratio:.2f} times (p20 {pair[1].p20 / pair[0].p20:.2f}), "
-            f"at most {BAR}"
+            f"{pair[1].median:.3f} s, {ratio:.2f} times (p20 {pair[1].p20 / pair[0].p20:.2f})"
         )
     rows.write(measured, options.output)
-    return int(missed > 0)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

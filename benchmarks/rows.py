@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "benchmarks" / "rows"
 SCRATCH = ROOT / "build" / "benchmarks"
+# The files of a folder that hold rows; others beside them have columns of their own.
+FILES = ("*.csv", "linear/*.csv", "boosting/round.csv")
 
 
 @dataclass(frozen=True)
@@ -127,10 +129,10 @@ def constant(value: float) -> dict[str, float]:
     return {"median": value, "p20": value, "p80": value}
 
 
-def write(rows: Iterable[Row], path: Path) -> None:
+def write(rows: Iterable[Row], path: Path, kind: type[Row] = Row) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, [f.name for f in fields(Row)], lineterminator="\n")
+        table = csv.DictWriter(file, [f.name for f in fields(kind)], lineterminator="\n")
         table.writeheader()
         for each in rows:
             table.writerow({k: format_cell(v) for k, v in asdict(each).items()})
@@ -141,7 +143,7 @@ def format_cell(value: object) -> object:
 
 
 def read(folder: Path = ROWS) -> list[Row]:
-    """Read every row of a folder, with types."""
+    """Read every row of a folder, with types; columns that only some suites have are left out."""
     parsers = {
         "int": int,
         "float": float,
@@ -150,7 +152,7 @@ def read(folder: Path = ROWS) -> list[Row]:
     }
     types = {f.name: parsers[str(f.type)] for f in fields(Row)}
     rows = []
-    for path in sorted(folder.glob("*.csv")):
+    for path in [path for pattern in FILES for path in sorted(folder.glob(pattern))]:
         with path.open(newline="") as file:
-            rows += [Row(**{k: types[k](v) for k, v in r.items()}) for r in csv.DictReader(file)]
+            rows += [Row(**{k: t(r[k]) for k, t in types.items()}) for r in csv.DictReader(file)]
     return rows

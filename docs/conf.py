@@ -12,6 +12,7 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the parameters' text already says it
+autodoc_preserve_defaults = True  # a default's name, not the surrogate behind it
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 default_role = "code"

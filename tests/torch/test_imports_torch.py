@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
-
 import everypair.torch
 
-from ..layers import assert_no_cycle, imported_modules
-
-SOURCE = Path(everypair.torch.__file__).parent
+from ..layers import Subpackage
 
 # Each module may import from the subpackage only what stands here: downward.
 MAY_IMPORT = {
@@ -62,40 +54,6 @@ MAY_IMPORT = {
 FROM_THE_CORE = {"_groups", "_inputs", "_moments", "_threads", "surrogates"}
 
 
-def run(program):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
-
-def test_the_core_does_not_load_torch():
-    assert run("import sys, everypair; sys.exit('torch' in sys.modules)").returncode == 0
-
-
-def test_without_torch_the_extra_is_named():
-    ran = run("import sys; sys.modules['torch'] = None; import everypair.torch")
-    assert ran.returncode
-    assert "ImportError: everypair.torch needs PyTorch" in ran.stderr
-    assert "pip install everypair[torch]" in ran.stderr
-
-
-def test_every_public_name_is_there_and_documented():
-    for name in everypair.torch.__all__:
-        assert getattr(everypair.torch, name).__doc__
-
-
-@pytest.mark.parametrize("path", sorted(SOURCE.glob("*.py")), ids=lambda path: path.stem)
-def test_imports_point_downward(path):
-    assert path.stem in MAY_IMPORT, f"say in MAY_IMPORT where {path.stem} stands"
-    allowed = {f"everypair.torch.{name}" for name in MAY_IMPORT[path.stem]}
-    allowed |= {f"everypair.{name}" for name in FROM_THE_CORE}
-    assert imported_modules(path) <= allowed
-
-
-def test_the_layers_have_no_cycle():
-    assert_no_cycle(MAY_IMPORT)
-
-
-@pytest.mark.parametrize("path", sorted(SOURCE.glob("*.py")), ids=lambda path: path.stem)
-def test_files_stay_readable(path):
-    text = path.read_text()
-    assert len(text.splitlines()) <= 300
-    assert "print(" not in text.replace(">>> print(", "")
+class TestTorch(Subpackage):
+    module, needs, loads = everypair.torch, "PyTorch", ("torch",)
+    may_import, from_the_core = MAY_IMPORT, FROM_THE_CORE
