@@ -89,6 +89,16 @@ def test_a_few_thousand_rows(backend, case, surrogate, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("share", [0.03, 0.97])
+@pytest.mark.parametrize(
+    "surrogate", [s for s in SURROGATES if len(s.terms) > 1], ids=lambda s: s.name
+)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "thirty decades"])
+def test_few_of_one_class_and_several_terms(backend, case, surrogate, share, dtype):
+    check(backend, case, 3000, share, dtype, 1.0, surrogate)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge"])
 def test_thirty_decades(backend, name, dtype):
     # Terms that grow against each other lose as many digits as the scores are spread over, and

@@ -21,17 +21,18 @@ def default_threads():
     ep.set_num_threads(None)
 
 
-def sample(n, dtype=np.float32, seed=0):
+def sample(n, dtype=np.float32, seed=0, share=0.2):
     rng = np.random.default_rng(seed)
-    return rng.normal(size=n).astype(dtype), rng.random(n) < 0.2
+    return rng.normal(size=n).astype(dtype), rng.random(n) < share
 
 
+@pytest.mark.parametrize("share", [0.2, 0.01])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
-def test_same_bits_for_any_number_of_threads(backend, surrogate, dtype):
+def test_same_bits_for_any_number_of_threads(backend, surrogate, dtype, share):
     if backend.name == "numpy":
         pytest.skip("NumPy computes on one thread")
-    scores, labels = sample(300_000, dtype)
+    scores, labels = sample(300_000, dtype, share=share)
     knobs = {"surrogate": surrogate}
     vector = np.cos(scores)
     answers = []

@@ -9,6 +9,7 @@
 #include "certified.hpp"
 #include "everywhere.hpp"
 #include "lookup.hpp"
+#include "pieces.hpp"
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
@@ -75,8 +76,17 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
         for (int i = 0; i < j; ++i) nearest = std::min(nearest, std::abs(terms[j].shift - terms[i].shift));
     }
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // what double leaves beyond the digits promised
-    if (question.n_terms > 1 && static_cast<double>(group.n) * range > room * nearest)
-        return Lookup<S, Twofold>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
+    const bool cancels = question.n_terms > 1 && static_cast<double>(group.n) * range > room * nearest;
+    const std::int64_t switches = std::min(group.found.n_pos, group.n - group.found.n_pos) * question.n_terms;
+    const auto scalable = [&](const Term& term) {
+        return ordinary(term) && (term.b2 == 0 || std::abs(term.b2) * scale > 0x1p-100);
+    };
+    if (plain && switches <= std::min<std::int64_t>(group.n / 4, 1 << 18) &&
+        std::all_of(terms, terms + question.n_terms, scalable)) {
+        if (cancels) return Pieces<S, Twofold>(scores, sides, group.n, group.found, question, scale, grad, hess).run();
+        return Pieces<S, double>(scores, sides, group.n, group.found, question, scale, grad, hess).run();
+    }
+    if (cancels) return Lookup<S, Twofold>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
     return Lookup<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
 }
 

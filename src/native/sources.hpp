@@ -34,13 +34,28 @@ class Sources {
         starts_ = keep.take<std::uint32_t>(buckets_ + 2);
 
         Scratch scratch;
-        Keyed<S>* gathered = scratch.take<Keyed<S>>(n + 1);
+        Keyed<S>* gathered = scratch.take<Keyed<S>>(n);
         Keyed<S>* sorted = scratch.take<Keyed<S>>(n);
         const S direction = static_cast<S>(sign);
-        for (std::int64_t i = 0, k = 0; i < n_all; ++i) {
-            gathered[k] = {direction * scores[i], static_cast<std::uint32_t>(i)};
-            k += classes[i] == side;
-        }
+        const int parts = task_count(n_all);
+        std::int64_t* firsts = scratch.take<std::int64_t>(parts + 1);
+        parallel(threads, parts, [&](int t) {
+            int count = 0;
+#pragma omp simd reduction(+ : count)
+            for (std::int64_t i = t * task_rows; i < task_end(n_all, t * task_rows); ++i) count += classes[i] == side;
+            firsts[t + 1] = count;
+        });
+        firsts[0] = 0;
+        for (int t = 0; t < parts; ++t) firsts[t + 1] += firsts[t];
+        parallel(threads, parts, [&](int t) {
+            Keyed<S> mine[task_rows + 1];
+            std::int64_t k = 0;
+            for (std::int64_t i = t * task_rows; i < task_end(n_all, t * task_rows); ++i) {
+                mine[k] = {direction * scores[i], static_cast<std::uint32_t>(i)};
+                k += classes[i] == side;
+            }
+            std::copy(mine, mine + k, gathered + firsts[t]);
+        });
         S least = gathered[0].key, most = least;
         for (std::int64_t k = 1; k < n; ++k) {
             least = std::min(least, gathered[k].key);
