@@ -13,12 +13,23 @@ from hypothesis import strategies as st
 
 import everypair as ep
 from everypair import _moments
+from everypair.surrogates import Surrogate, Term
 
 from .tolerances import assert_close
 
 native = pytest.importorskip("everypair._native", reason="the compiled kernel is not built")
 
 MARGINS = (0.0, 1e-6, 1e-3, 0.1, 1.0, 10.0, 1e4)
+
+
+def bending(*bends):
+    """A surrogate whose curvature changes by so much at each knot, smoothly otherwise."""
+    terms = [Term(b * k * k, -2 * b * k, b, knot=k) for b, k in bends]
+    return Surrogate("bending", terms)
+
+
+ON_ONE_GRID = bending((0.1, 0.0), (0.3, 0.625), (-0.3, 1.375), (-0.1, 2.0))
+NOT_ON_A_GRID = bending((0.5, 0.0), (0.25, 1.0 / np.pi), (-0.75, 1.0))
 
 
 def clusters(seed):
@@ -58,7 +69,9 @@ def assert_equals_exact_plan(scores, labels, **knobs):
 
 
 @given(seed=st.integers(0, 2**40), margin=st.sampled_from(MARGINS))
-@pytest.mark.parametrize("surrogate", ["squared_hinge", "huber_hinge"])
+@pytest.mark.parametrize(
+    "surrogate", ["squared_hinge", "huber_hinge", ON_ONE_GRID, NOT_ON_A_GRID], ids=str
+)
 def test_bounds_hold_on_clusters(surrogate, seed, margin):
     assert_equals_exact_plan(*clusters(seed), margin=margin, surrogate=surrogate)
 

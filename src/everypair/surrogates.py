@@ -18,6 +18,7 @@ array([0., 3.])
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -236,9 +237,20 @@ def _at_knot(term: Term, margin: float) -> KnotTerm:
     if term.knot is None:
         return KnotTerm(margin, term.c0, term.c1, term.c2, False)
     # t = d + knot
-    b0 = term.c0 + term.knot * (term.c1 + term.knot * term.c2)
-    b1 = term.c1 + 2.0 * term.c2 * term.knot
+    linear, square = term.c1 * term.knot, term.c2 * term.knot * term.knot
+    b0 = _unless_rounding(term.c0 + (linear + square), term.c0, linear, square)
+    b1 = _unless_rounding(term.c1 + 2.0 * term.c2 * term.knot, term.c1, 2.0 * term.c2 * term.knot)
     return KnotTerm(margin - term.knot, b0, b1, term.c2, True)
+
+
+def _unless_rounding(total: float, *parts: float) -> float:
+    """Return 0 for a sum that is nothing but the rounding of its parts.
+
+    A term that starts smoothly has neither value nor slope at its knot, and kernels are quicker
+    where they may rely on that.
+    """
+    rounding = 4 * sys.float_info.epsilon * sum(map(abs, parts))
+    return 0.0 if abs(total) <= rounding < math.inf else total
 
 
 def _polynomial(

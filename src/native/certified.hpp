@@ -224,80 +224,11 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
         parts[counted->tasks + h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high,
                                                heavy[h].outside, target, tolerance / n_heavy, 1) -
                                     counted->profile.inside(heavy[h].bucket).squares().value +
-                                    (axis.is_split ? 0 : counted->profile.inside(heavy[h].bucket).slopes());
+                                    (axis.is_split ? 0 : counted->profile.inside(heavy[h].bucket).slopes(false));
     });
     double squares = all.value;
     for (int t = 0; t < counted->tasks + n_heavy; ++t) squares += parts[t];
     return factor / 2 * squares;
-}
-
-// Several terms over a whole batch, added up in double because they may nearly cancel. Returns false, and leaves the work
-// to a plan that is exact, where a bucket of any axis is not certified.
-inline bool certified_terms(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
-                            const Term* terms, int n_terms, double scale, float* grad, int threads, double& value) {
-    constexpr int most_terms = 4;
-    // With few rows in a class, some bucket of them is sure to fail.
-    if (n_terms > most_terms || std::min(found.n_pos, n - found.n_pos) < 4096) return false;
-    // Far from their knots the terms cancel down to the distance of the knots, so positions must be known to much less than
-    // that; a fraction has 24 bits of a bucket, 37 of the range.
-    for (int j = 1; j < n_terms; ++j) {
-        const double range = found.max_neg - found.min_pos + std::max(terms[j].shift, terms[j - 1].shift);
-        if (range > 4096 * std::abs(terms[j].shift - terms[j - 1].shift)) return false;
-    }
-    Scratch scratch;
-    Counted* axes[most_terms];
-    Line<double>* lines[most_terms];
-    double total = 0, active[2] = {0, 0}, widest = 0;
-    for (int j = 0; j < n_terms; ++j) {
-        const double shift = terms[j].shift;
-        const Axis over = axis_over({found.min_pos, shift}, 0, found.max_neg - found.min_pos + shift, most_buckets);
-        axes[j] = new (scratch.take<Counted>(1)) Counted(scratch, over, scores, classes, n, threads);
-        lines[j] = scratch.take<Line<double>>(over.slots());
-        axes[j]->profile.draw(over, 2 * terms[j].b2 * scale, lines[j]);
-        total += terms[j].b2 * axes[j]->profile.total;
-        for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], axes[j]->profile.active(over, side));
-        widest = std::max(widest, std::abs(terms[j].b2));
-    }
-    const double share = slack * std::abs(total) / (widest * n_terms), limit[2] = {share / active[0], share / active[1]};
-    for (int j = 0; j < n_terms; ++j)
-        if (axes[j]->profile.exceeds(limit, 1, axes[j]->axis.buckets + 1)) return false;
-
-    value = 0;
-    double doubt = 0;
-    for (int j = 0; j < n_terms; ++j) {
-        const Estimate squares = axes[j]->pair_squares();
-        value += scale * terms[j].b2 * squares.value;
-        doubt += scale * std::abs(terms[j].b2) * squares.doubt;
-    }
-    if (doubt > own_slack * std::abs(value)) return false;
-    const int tasks = task_count(n);
-    double* parts = scratch.take<double>(tasks);
-    parallel(threads, tasks, [&](int t) {
-        std::int32_t where[block_rows];
-        float fractions[block_rows];
-        double sums[block_rows], part = 0;
-        const std::int64_t end = task_end(n, t * task_rows);
-        for (std::int64_t i = t * task_rows; i < end; i += block_rows) {
-            const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-            std::fill(sums, sums + count, 0.0);
-            for (int j = 0; j < n_terms; ++j) {
-                locate<false>(axes[j]->axis, scores + i, classes + i, count, where, fractions);
-                double squares = 0;
-                for (int k = 0; k < count; ++k) {
-                    const Line<double>& line = lines[j][where[k]];
-                    const double f = fractions[k], past = f - line.m;
-                    sums[k] += line.c + line.d * f + line.k * (past > 0 ? past : 0);
-                    squares += line.d * f * f;
-                }
-                part += squares * axes[j]->axis.width() / 2;  // the lines hold 2 b2
-            }
-            if (grad)
-                for (int k = 0; k < count; ++k) grad[i + k] = static_cast<float>(sums[k]);
-        }
-        parts[t] = part;
-    });
-    for (int t = 0; t < tasks; ++t) value += parts[t];
-    return true;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "bands.hpp"
-#include "certified.hpp"
 #include "everywhere.hpp"
+#include "gridded.hpp"
 #include "lookup.hpp"
 #include "pieces.hpp"
 #include "survey.hpp"
@@ -60,10 +60,12 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
             if (question.n_terms == 1)
                 return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                       question.threads);
+            // More buckets where fewer will not do: they leave the second-level cache.
             double value;
-            if (certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
-                                value))
-                return value;
+            for (const int most : {group.n < 1 << 17 ? 2048 : 8192, 1 << 16})
+                if (certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
+                                    most, value))
+                    return value;
         }
     }
     if (question.n_terms == 1 && plain && ordinary(terms[0]))
