@@ -43,7 +43,11 @@ constexpr double slack = 0x1.8p-21, own_slack = 0x1p-22;
 // Pass 1 over a whole batch: the counts of an axis, and its profile.
 class Counted {
   public:
+    // Unequal widths would not let the look-up learn the squares of the fractions, so that these are counted there.
     Counted(Scratch& scratch, const Axis& over, const float* scores, const std::uint8_t* classes, std::int64_t n, int threads)
+        : Counted(scratch, over, scores, classes, n, threads, over.is_split) {}
+    Counted(Scratch& scratch, const Axis& over, const float* scores, const std::uint8_t* classes, std::int64_t n, int threads,
+            bool squares)
         : axis(over),
           profile(scratch, axis),
           tasks(task_count(n)),
@@ -54,13 +58,12 @@ class Counted {
           threads_(threads) {
         tallies_ = scratch.take<Tallies>(teams);
         for (int team = 0; team < teams; ++team) new (tallies_ + team) Tallies(scratch, axis, n);
-        // Unequal widths would not let the look-up learn the squares of the fractions.
-        count_rows(scratch, axis.is_split);
+        count_rows(scratch, squares);
         if (n < tally_rows)
             profile.read(axis, merged(scratch, &Tallies::rows));
         else
             profile.read(axis, merged(scratch, &Tallies::wide));
-        if (axis.is_split) profile.read_squares(axis, merged(scratch, &Tallies::squares));
+        if (squares) profile.read_squares(axis, merged(scratch, &Tallies::squares));
         profile.sweep(axis, {});
     }
 
@@ -224,7 +227,7 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
         parts[counted->tasks + h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high,
                                                heavy[h].outside, target, tolerance / n_heavy, 1) -
                                     counted->profile.inside(heavy[h].bucket).squares().value +
-                                    (axis.is_split ? 0 : counted->profile.inside(heavy[h].bucket).slopes(false));
+                                    (axis.is_split ? 0 : counted->profile.inside(heavy[h].bucket).slopes());
     });
     double squares = all.value;
     for (int t = 0; t < counted->tasks + n_heavy; ++t) squares += parts[t];

@@ -5,8 +5,10 @@
 // one line in each bucket, in double because the terms may nearly cancel.
 //
 // The rest, phi(f) of certified.hpp, lies between c (f - m)+ and its chord c (1 - m) f, which differ by c m (1 - m) at most.
-// The chord less half of that is a line without a kink, wrong by at most w c m (1 - m) / 2. Where these errors, added up over
-// the terms, exceed what a row may be wrong by, nothing is written.
+// The chord less half of that is a line without a kink, wrong by at most w c m (1 - m) / 2. Where rows are tied, or nearly so,
+// the lower bound is the better choice: with deviation s of their fractions it is wrong by at most w c s / 2. It has a kink,
+// and a line can have one: the term takes it that gains most. Where the errors, added up over the terms, still exceed what a
+// row may be wrong by, nothing is written.
 #pragma once
 
 #include <algorithm>
@@ -35,36 +37,42 @@ inline double common_step(const Term* terms, int n_terms, double reach) {
     return 0;
 }
 
-// A line in each slot, and how wrong it may be.
-struct Chord {
+// The line of a slot, how wrong it may be, and the term that would gain most by a kink.
+struct Sum {
     double start = 0, rise = 0, doubt = 0;
-};
-struct FloatChord {
-    float start, rise;
-};
+    double gain = 0, amount = 0, mean = 0;
 
-// Adds a term's lines to those of all; its negatives were moved down by `moved` buckets.
-inline void add_chords(const Profile& profile, int buckets, int moved, double factor, Chord* chords) {
-    const double width = profile.widths[0], doubt = std::abs(factor) * width / 2;
-    for (int b = 1; b <= buckets; ++b) {
-        const double own = profile.rows[0][b], sum = profile.fractions[0][b], gap = sum * (1 - sum / (own > 0 ? own : 1));
-        Chord& chord = chords[2 * b + 1];
-        chord.start -= factor * (profile.moment[1][b] + width * (profile.others[1][b] + sum - gap / 2));
-        chord.rise += factor * width * (profile.others[1][b] + sum);
-        chord.doubt += doubt * gap;
+    // One more term, whose negatives were moved to bucket b. Seen from a negative phi rises, seen from a positive it falls.
+    void add(int side, const Profile& profile, int b, double factor) {
+        if (b < 1) return;
+        const double width = factor * profile.widths[b], outside = factor * profile.moment[side][b];
+        const double slope = width * profile.others[side][b], n = profile.rows[1 - side][b], c = width * n;
+        start += side ? -(outside + slope) : outside;
+        rise += slope;
+        if (n == 0) return;
+        const double m = profile.fractions[1 - side][b] / n, gap = c * m * (1 - m) / 2;
+        start += side ? gap - c * m : -gap;
+        rise += side ? c * m : c * (1 - m);
+        doubt += std::abs(gap);
+        // Sums of 24 bits: the variance is known to about 2^-22.
+        const double s = std::sqrt(std::max(profile.squares[1 - side][b] / n - m * m, 0.0) + 0x1p-22);
+        const double gained = std::abs(gap) - std::abs(c) * s / 2;
+        if (gained > gain) gain = gained, amount = c, mean = m;
     }
-    for (int b = 1; b + moved <= buckets + 1; ++b) {
-        const double own = profile.rows[1][b], sum = profile.fractions[1][b], gap = sum * (1 - sum / (own > 0 ? own : 1));
-        Chord& chord = chords[2 * (b + moved)];
-        chord.start += factor * (profile.moment[0][b] - width * gap / 2);
-        chord.rise += factor * width * (profile.others[0][b] + own - sum);
-        chord.doubt += doubt * gap;
+
+    Line<float> line(int side) const {
+        if (gain == 0) return {static_cast<float>(start), static_cast<float>(rise), 0, 0};
+        const double gap = amount * mean * (1 - mean) / 2, turn = amount * (1 - mean);
+        return {static_cast<float>(side ? start - gap : start + gap), static_cast<float>(side ? rise + turn : rise - turn),
+                static_cast<float>(side ? -amount : amount), static_cast<float>(mean)};
     }
-}
+};
 
 // Returns false, and leaves the work to a plan that is exact, where the terms have no common grid or a line is too doubtful.
 inline bool certified_terms(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
                             const Term* terms, int n_terms, double scale, float* grad, int threads, int most, double& value) {
+    constexpr int most_terms = 16;  // each has tables of its own
+    if (n_terms > most_terms) return false;
     double reach = terms[0].shift;
     for (int j = 1; j < n_terms; ++j) reach = std::max(reach, terms[j].shift);
     const double range = found.max_neg - found.min_pos + reach, step = common_step(terms, n_terms, reach);
@@ -75,67 +83,57 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     const double forward = (1 + 0x1p-40) * width;
     const Axis axis{found.min_pos, {reach + forward, forward}, 0, 1 / width, cells, cells};
     Scratch scratch;
-    const Counted& counted = *new (scratch.take<Counted>(1)) Counted(scratch, axis, scores, classes, n, threads);
+    const Counted& counted = *new (scratch.take<Counted>(1)) Counted(scratch, axis, scores, classes, n, threads, true);
     const std::size_t slots = axis.slots();
-    Chord* chords = scratch.take<Chord>(slots);
-    std::fill(chords, chords + slots, Chord{});
-    Profile profile(scratch, axis);
+    // Each term by itself, then all of them bucket by bucket.
+    Profile* profiles = scratch.take<Profile>(n_terms);
+    Estimate* pairs = scratch.take<Estimate>(n_terms);
+    int* moved = scratch.take<int>(n_terms);
+    for (int j = 0; j < n_terms; ++j) {
+        moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
+        new (profiles + j) Profile(scratch, axis);
+    }
+    parallel(n < threaded_rows() ? 1 : threads, n_terms, [&](int j) {
+        profiles[j].take(axis, counted.profile, moved[j]);
+        profiles[j].sweep(axis, {});
+        pairs[j] = profiles[j].pair_squares(axis, true);
+    });
     double total = 0, doubt = 0, active[2] = {0, 0};
     value = 0;
     for (int j = 0; j < n_terms; ++j) {
-        const int moved = static_cast<int>(std::lround((reach - terms[j].shift) / width));
-        profile.take(axis, counted.profile, moved);
-        profile.sweep(axis, {});
-        profile.guess_squares(axis);
-        const Estimate squares = profile.pair_squares(axis, false, true);
         const double factor = 2 * terms[j].b2 * scale;
-        value += factor / 2 * squares.value;
-        doubt += std::abs(factor) / 2 * squares.doubt;
-        total += factor * profile.total;
-        for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], profile.active(axis, side));
-        add_chords(profile, axis.buckets, moved, factor, chords);
+        value += factor / 2 * pairs[j].value;
+        doubt += std::abs(factor) / 2 * pairs[j].doubt;
+        total += factor * profiles[j].total;
+        for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], profiles[j].active(axis, side));
     }
-    double limit[2];
-    for (int side = 0; side < 2; ++side) {
-        const double* rows = counted.profile.rows[side];
-        double greatest = 0;
-        for (int b = 0; b < axis.buckets + 2; ++b)
-            if (rows[b] > 0) greatest = std::max(greatest, std::abs(chords[2 * b + side].start));
-        limit[side] = slack * std::min(greatest, 16 * std::abs(total) / active[side]);
-        for (int b = 0; b < axis.buckets + 2; ++b)
-            if (rows[b] > 0 && !(chords[2 * b + side].doubt <= limit[side])) return false;
-    }
-    FloatChord* lines = scratch.take<FloatChord>(slots);
-    for (std::size_t slot = 0; slot < slots; ++slot)
-        lines[slot] = {static_cast<float>(chords[slot].start), static_cast<float>(chords[slot].rise)};
-    double* parts = scratch.take<double>(counted.tasks);
+    if (doubt > own_slack * std::abs(value)) return false;
+    Line<float>* lines = scratch.take<Line<float>>(slots);
+    bool certified[2];
+    parallel(n < threaded_rows() ? 1 : threads, 2, [&](int side) {
+        double greatest = 0, worst = 0;
+        for (int b = 0; b < axis.buckets + 2; ++b) {
+            Sum sum;
+            for (int j = 0; j < n_terms; ++j) sum.add(side, profiles[j], side ? b : b - moved[j], 2 * terms[j].b2 * scale);
+            lines[2 * b + side] = sum.line(side);
+            if (counted.profile.rows[side][b] == 0) continue;
+            greatest = std::max(greatest, std::abs(sum.start));
+            worst = std::max(worst, sum.doubt - sum.gain);
+        }
+        certified[side] = worst <= slack * std::min(greatest, 16 * std::abs(total) / active[side]);
+    });
+    if (!certified[0] || !certified[1]) return false;
     parallel(threads, counted.teams, [&](int team) {
         std::int32_t where[block_rows];
-        float fractions[block_rows], starts[block_rows], rises[block_rows];
-        for (std::int64_t begin = counted.first_row(team); begin < counted.first_row(team + 1); begin = task_end(n, begin)) {
-            const std::int64_t end = task_end(n, begin);
-            double sum = 0;
-            for (std::int64_t i = begin; i < end; i += block_rows) {
-                const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-                locate<false>(axis, scores + i, classes + i, count, where, fractions);
-                for (int k = 0; k < count; ++k) {
-                    starts[k] = lines[where[k]].start;
-                    rises[k] = lines[where[k]].rise;
-                }
-                float squares = 0;
-#pragma omp simd reduction(+ : squares)
-                for (int k = 0; k < count; ++k) {
-                    squares += rises[k] * fractions[k] * fractions[k];
-                    starts[k] += rises[k] * fractions[k];
-                }
-                sum += squares;
-                if (grad) std::copy(starts, starts + count, grad + i);
-            }
-            parts[begin / task_rows] = sum * width / 2;
+        float fractions[block_rows], spare[block_rows];
+        const std::int64_t end = counted.first_row(team + 1);
+        for (std::int64_t i = counted.first_row(team); i < end; i += block_rows) {
+            const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
+            locate<false>(axis, scores + i, classes + i, count, where, fractions);
+            look_up(lines, where, fractions, count, grad ? grad + i : spare);
         }
     });
-    for (int t = 0; t < counted.tasks; ++t) value += parts[t];
-    return doubt <= own_slack * std::abs(value);
+    return true;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -17,6 +17,8 @@ namespace {
 
 // Below this many rows the buckets' own cost outweighs a sort.
 constexpr std::int64_t certified_rows = 6000;
+// The same for several terms, which take more buckets and tables of each.
+constexpr std::int64_t several_rows = 40000;
 
 struct Group {
     std::int64_t begin, n;
@@ -60,11 +62,10 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
             if (question.n_terms == 1)
                 return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                       question.threads);
-            // More buckets where fewer will not do: they leave the second-level cache.
             double value;
-            for (const int most : {group.n < 1 << 17 ? 2048 : 8192, 1 << 16})
-                if (certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
-                                    most, value))
+            for (const int buckets : {group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 16})
+                if (group.n >= several_rows && certified_terms(scores, sides, group.n, group.found, terms, question.n_terms,
+                                                               scale, grad, question.threads, buckets, value))
                     return value;
         }
     }
@@ -134,7 +135,14 @@ Answer over_groups(const Batch& batch, int threads, Use&& use, Skip&& skip) {
 template <class S>
 Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& outputs) {
     const auto use = [&](const std::uint8_t* classes, const Group& group, double pair_weight, int threads) {
-        const Question inner{question.terms, question.n_terms, question.mean, threads};
+        // Terms whose knot no pair reaches, not even that of the lowest positive and the highest negative, are left out.
+        Scratch scratch;
+        Term* terms = scratch.take<Term>(question.n_terms);
+        const double lead = group.found.max_neg - group.found.min_pos;
+        const auto counts = [&](const Term& term) { return !term.truncated || lead + term.shift > 0; };
+        const auto end = std::copy_if(question.terms, question.terms + question.n_terms, terms, counts);
+        if (end == terms) return clear<S>(outputs, group), 0.0;
+        const Question inner{terms, static_cast<int>(end - terms), question.mean, threads};
         return solve<S>(batch, inner, outputs, classes, group, question.mean ? 1 / pair_weight : 1);
     };
     return over_groups<S>(batch, question.threads, use, [&](const Group& group) { clear<S>(outputs, group); });

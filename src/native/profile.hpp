@@ -68,7 +68,7 @@ struct Profile {
     // The rows of another profile of this axis, negatives moved down by so many buckets; what leaves the axis meets none.
     void take(const Axis& axis, const Profile& other, int moved) {
         const int n = axis.buckets + 2, kept = n - moved;
-        for (const auto array : {&Profile::rows, &Profile::fractions}) {
+        for (const auto array : {&Profile::rows, &Profile::fractions, &Profile::squares}) {
             std::copy((other.*array)[1], (other.*array)[1] + n, (this->*array)[1]);
             double* negatives = (this->*array)[0];
             std::copy((other.*array)[0] + moved, (other.*array)[0] + n, negatives);
@@ -132,10 +132,9 @@ struct Profile {
             return {half * (all + (apart > 0 ? known : -known)), half * doubt};
         }
 
-        // What the slopes that these rows make for each other add to the sum that `look_up` returns: of lines with a kink, or
-        // of plain chords.
-        double slopes(bool chords) const {
-            const double of_pos = chords ? 1 : n[1] > 1 ? 0.5 : 0, of_neg = chords ? 1 : n[0] > 1 ? 0.5 : 0;
+        // What the slopes that these rows make for each other add to the sum that `look_up` returns.
+        double slopes() const {
+            const double of_pos = n[1] > 1 ? 0.5 : 0, of_neg = n[0] > 1 ? 0.5 : 0;
             return width * width * (of_pos * (n[1] - f[1]) * q[0] + ((1 - of_neg) * n[0] + of_neg * f[0]) * q[1]);
         }
     };
@@ -145,15 +144,15 @@ struct Profile {
 
     // The sum of d^2 over all pairs of rows on this axis: those of different buckets exactly, as a sum of positive numbers.
     // Asks for nothing outside the axis. Without `counted` squares, what these add is left out: for each row, width^2 x others
-    // x fraction^2, as lines of this kind give it.
-    Estimate pair_squares(const Axis& axis, bool counted, bool chords = false) const {
+    // x fraction^2.
+    Estimate pair_squares(const Axis& axis, bool counted) const {
         const double use = counted, *n0 = rows[0], *n1 = rows[1], *f0 = fractions[0], *f1 = fractions[1], *q0 = squares[0],
                      *q1 = squares[1], *wide = widths;
         double own = 0, doubt = 0;
 #pragma omp simd reduction(+ : own, doubt)
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, wide[b]};
-            own += here.squares().value - (1 - use) * here.slopes(chords);
+            own += here.squares().value - (1 - use) * here.slopes();
             doubt += here.squares().doubt;
         }
         constexpr int some = 64;

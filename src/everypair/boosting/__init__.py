@@ -7,10 +7,10 @@ it, through the native and the scikit-learn interface alike.
 >>> from everypair.boosting import lightgbm_objective
 >>> objective = lightgbm_objective()
 >>> grad, hess = objective(np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(4))
->>> grad  # of a class, as of the logistic loss: a half for each row, times the other class's share
-array([-0.375,  0.125,  0.125,  0.125])
+>>> grad.round(4).tolist()  # at equal scores that of the logistic loss with the best intercept
+[-0.75, 0.25, 0.25, 0.25]
 >>> hess.round(4).tolist()
-[0.1875, 0.0625, 0.0625, 0.0625]
+[0.1875, 0.1875, 0.1875, 0.1875]
 """
 
 from everypair.boosting._catboost import catboost_objective

@@ -8,7 +8,7 @@ import numpy as np
 
 from everypair import metrics
 from everypair.boosting import _scaling
-from everypair.boosting._scaling import SOFT_HINGE, LogisticUnits
+from everypair.boosting._scaling import SOFT_HINGE, Hessian, Pairs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ def catboost_objective(
     weights: ArrayLike | None = None,
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float = 1.0,
+    hessian: Hessian = "logistic",
 ) -> CatboostObjective:
     """Return the pair loss as an objective for CatBoost, for one training set.
 
@@ -38,7 +39,7 @@ def catboost_objective(
         Those of the training set, coded {0, 1}, in its order.
     weights : (n,) real, optional
         Its sample weights, if it has any.
-    surrogate, margin
+    surrogate, margin, hessian
         Those of `lightgbm_objective`, scaled in the same way.
 
     Returns
@@ -64,9 +65,10 @@ def catboost_objective(
     >>> import numpy as np
     >>> objective = catboost_objective([1, 0, 0, 0])
     >>> objective.calc_ders_range(np.zeros(2), np.array([1.0, 0.0]), None).round(4).tolist()
-    [[0.375, -0.1875], [-0.125, -0.0625]]
+    [[0.75, -0.1875], [-0.25, -0.1875]]
     """
-    return CatboostObjective(np.array(labels), _scaling.row_weights(weights), surrogate, margin)
+    pairs = Pairs(surrogate, margin, hessian)
+    return CatboostObjective(np.array(labels), _scaling.row_weights(weights), pairs)
 
 
 class CatboostObjective:
@@ -76,10 +78,9 @@ class CatboostObjective:
         self,
         labels: NDArray[Any],
         weights: NDArray[np.float64] | None,
-        surrogate: str | Surrogate,
-        margin: float,
+        pairs: Pairs,
     ) -> None:
-        self.units = LogisticUnits(surrogate, margin)
+        self.pairs = pairs
         self.labels = labels
         self.weights = weights
         self.metric = CatboostMetric(self)
@@ -103,7 +104,7 @@ class CatboostObjective:
 
     def see(self, scores: NDArray[np.float64]) -> None:
         """Sum all pairs at these scores of the whole training set."""
-        grad, hess = self.units.derivatives(scores, self.labels, self.weights, None)
+        grad, hess = self.pairs.derivatives(scores, self.labels, self.weights, None)
         if self.weights is not None:
             heavy = self.weights > 0.0
             grad = np.divide(grad, self.weights, out=np.zeros_like(grad), where=heavy)

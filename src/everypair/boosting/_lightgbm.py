@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from everypair.boosting import _scaling
-from everypair.boosting._scaling import SOFT_HINGE, LogisticUnits
+from everypair.boosting._scaling import SOFT_HINGE, Hessian, Pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,13 +18,16 @@ __all__ = ["lightgbm_metric", "lightgbm_objective"]
 
 
 def lightgbm_objective(
-    *, surrogate: str | Surrogate = SOFT_HINGE, margin: float = 1.0
+    *,
+    surrogate: str | Surrogate = SOFT_HINGE,
+    margin: float = 1.0,
+    hessian: Hessian = "logistic",
 ) -> LightgbmObjective:
     """Return the pair loss as an objective for LightGBM.
 
-    Exact gradient and diagonal Hessian over every pair, in O(n log n) for each round. Sample
-    weights count (a pair weighs the product of its two), and with groups (``group`` of a Dataset
-    or of ``LGBMRanker.fit``) only pairs inside a group do.
+    The exact gradient over every pair, in the time of a few passes over the scores. Sample weights
+    count (a pair weighs the product of its two), and with groups (``group`` of a Dataset or of
+    ``LGBMRanker.fit``) only pairs inside a group do.
 
     Parameters
     ----------
@@ -34,6 +37,12 @@ def lightgbm_objective(
         so ``"linear_hinge"`` is refused.
     margin : float
         In the unit of the surrogate.
+    hessian : {"logistic", "pairs"}
+        What stands for the curvature of a row, by which trees weigh it. ``"logistic"``: that of the
+        logistic loss at the same scores, with the intercept that makes the probabilities add up to
+        the positives. ``"pairs"``: the exact diagonal Hessian of the pair loss. Half of that lies
+        on the positives, however few: with dozens of them trees overfit unless regularised, with
+        thousands it serves as well, or better. It also takes longer.
 
     Returns
     -------
@@ -44,16 +53,11 @@ def lightgbm_objective(
     Notes
     -----
     *Scaling.* The surrogate is stretched along the scores and scaled so that a pair with equal
-    scores has slope 1/2 and curvature 1/4, those of a row of the logistic loss at score 0, for any
-    surrogate and margin. The mean over pairs is then multiplied by n p (1 - p), where p is the
-    share of positives. So at the start a positive has gradient -(1 - p)/2 and Hessian (1 - p)/4,
-    a negative p/2 and p/4: with rare positives, ``min_sum_hessian_in_leaf=1`` asks for about
-    four positives, or as many negatives as weigh the same, and ``lambda_l2`` and ``learning_rate``
-    act as they do on the logistic loss.
-
-    *Defaults.* LightGBM's own ``lambda_l2=0`` and ``min_sum_hessian_in_leaf=1e-3`` let a leaf hold
-    a single positive, which overfits where positives are few. ``lambda_l2=1`` and
-    ``min_sum_hessian_in_leaf=1`` (XGBoost's defaults) are the better place to start.
+    scores has slope 1 and curvature 1/2, for any surrogate and margin, and the mean over pairs is
+    multiplied by n p (1 - p), where p is the share of positives. So at the start a positive has
+    gradient -(1 - p) and a negative p: those of the logistic loss with the best intercept, which
+    LightGBM starts from. The Hessians add up to those of the logistic loss as well. So
+    ``min_sum_hessian_in_leaf``, ``lambda_l2`` and ``learning_rate`` act as they do there.
 
     *Scores.* Pairs know no intercept: training starts from 0, and scores rank without being
     log-odds. Ask for them by ``predict(X, raw_score=True)``.
@@ -61,12 +65,14 @@ def lightgbm_objective(
     Examples
     --------
     >>> import numpy as np
-    >>> objective = lightgbm_objective(surrogate="squared_hinge")
-    >>> grad, hess = objective(np.array([1.0, 0.0]), np.array([3.0, 0.0]))
-    >>> grad.tolist(), hess.tolist()  # the positive leads by more than the margin
-    ([0.0, 0.0], [0.0, 0.0])
+    >>> labels = np.array([1, 0, 0, 0])
+    >>> grad, hess = lightgbm_objective()(labels, np.zeros(4))
+    >>> grad.round(4).tolist(), hess.round(4).tolist()
+    ([-0.75, 0.25, 0.25, 0.25], [0.1875, 0.1875, 0.1875, 0.1875])
+    >>> lightgbm_objective(hessian="pairs")(labels, np.zeros(4))[1].round(4).tolist()
+    [0.375, 0.125, 0.125, 0.125]
     """
-    return LightgbmObjective(LogisticUnits(surrogate, margin))
+    return LightgbmObjective(Pairs(surrogate, margin, hessian))
 
 
 def lightgbm_metric(
@@ -97,36 +103,36 @@ def lightgbm_metric(
     >>> lightgbm_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     ('auc_pairs', 0.5, True)
     """
-    return LightgbmMetric(_scaling.check_metric(metric), LogisticUnits(surrogate, margin))
+    return LightgbmMetric(_scaling.check_metric(metric), Pairs(surrogate, margin))
 
 
 class LightgbmObjective:
     """What `lightgbm_objective` returns."""
 
-    def __init__(self, units: LogisticUnits) -> None:
-        self.units = units
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
 
     # LightGBM's estimators count the parameters to know whether weights and groups are wanted.
     def __call__(
         self, first: Any, second: Any, weight: Any = None, group: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian of (scores, dataset) or (labels, scores, ...)."""
-        return self.units.derivatives(*_read(first, second, weight, group))
+        return self.pairs.derivatives(*_read(first, second, weight, group))
 
 
 class LightgbmMetric:
     """What `lightgbm_metric` returns."""
 
-    def __init__(self, metric: Literal["auc", "loss"], units: LogisticUnits) -> None:
+    def __init__(self, metric: Literal["auc", "loss"], pairs: Pairs) -> None:
         self.metric = metric
-        self.units = units
+        self.pairs = pairs
         self.__name__ = f"{metric}_pairs"
 
     def __call__(
         self, first: Any, second: Any, weight: Any = None, group: Any = None
     ) -> tuple[str, float, bool]:
         """Return name, value and whether higher is better."""
-        found = _scaling.measure(self.metric, self.units, *_read(first, second, weight, group))
+        found = _scaling.measure(self.metric, self.pairs, *_read(first, second, weight, group))
         return self.__name__, found, self.metric == "auc"
 
 

@@ -2,13 +2,13 @@
 
 Boosters weigh a row by its Hessian: ``min_child_weight`` is a least sum of it, ``lambda`` is added
 to it, and a leaf steps by gradient over Hessian. Their defaults were chosen with the logistic loss
-in mind, whose rows have slope 1/2 and curvature 1/4 at score 0. So the surrogate is stretched along
-the scores and scaled until a pair has just these at equal scores, whatever the surrogate and its
-margin. Sums over pairs become sums over rows by the factor ``w_pos w_neg / (w_pos + w_neg)`` of the
-classes' total weights: at the start a row of a rare class counts as a row of the logistic loss at
-score 0, and the rows of the other class share as much among them.
+in mind. So the surrogate is stretched along the scores and scaled until a pair with equal scores
+has slope 1 and curvature 1/2, twice those of a row of the logistic loss at score 0, whatever the
+surrogate and its margin; and the mean over pairs is multiplied by ``w_pos w_neg / (w_pos + w_neg)``
+of the classes' total weights. At the start the gradient of every row is then that of the logistic
+loss with the best intercept, and so is the sum of all Hessians.
 
->>> round(LogisticUnits(surrogates.SQUARED_HINGE, 1.0).stretch, 3)  # its margin, in scores
+>>> round(Pairs(surrogates.SQUARED_HINGE, 1.0, "pairs").lead, 3)  # its margin, in scores
 2.0
 """
 
@@ -19,28 +19,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from everypair import losses, metrics, surrogates
+from everypair.boosting import _calibration
 from everypair.surrogates import Surrogate, Term
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["SOFT_HINGE", "LogisticUnits", "check_metric", "group_ids"]
+__all__ = ["SOFT_HINGE", "Hessian", "Pairs", "check_metric", "group_ids"]
+
+Hessian = Literal["logistic", "pairs"]
 
 
 def _soft_hinge() -> Surrogate:
-    """Join slopes of the logistic loss: at shortfalls 0, 5/8, 11/8 and 2, a quarter of its unit."""
-    knots = (0.0, 0.625, 1.375, 2.0)
-    slopes = (0.0, 0.17, 0.83, 1.0)
-    rises = [
-        (after - before) / (right - left)
-        for before, after, left, right in zip(slopes, slopes[1:], knots, knots[1:], strict=False)
-    ]
-    bends = np.diff([0.0, *rises, 0.0]).tolist()
+    """Join slopes near those of the logistic loss; a margin of 1 is a lead of 6 in scores."""
+    knots = np.array([0.0, 11.0, 19.0, 30.0]) / 15.0
+    slopes = np.array([0.0, 0.1, 0.9, 1.0])
+    bends = np.diff([0.0, *(np.diff(slopes) / np.diff(knots)), 0.0]).tolist()
     return Surrogate(
         "soft_hinge",
         tuple(
             Term(bend / 2 * knot**2, -bend * knot, bend / 2, knot=knot)
-            for bend, knot in zip(bends, knots, strict=True)
+            for bend, knot in zip(bends, knots.tolist(), strict=True)
         ),
     )
 
@@ -48,32 +47,46 @@ def _soft_hinge() -> Surrogate:
 SOFT_HINGE = _soft_hinge()
 
 
-class LogisticUnits:
-    """A surrogate and a margin, stretched and scaled to the logistic loss at equal scores.
+class Pairs:
+    """A surrogate and a margin in the units of the logistic loss, and what stands for curvature.
 
     Parameters
     ----------
     surrogate : str or Surrogate
         With a slope and a curvature above 0 at the margin.
     margin : float
-        In the surrogate's own unit; the lead asked for in scores is ``margin * stretch``.
+        In the surrogate's own unit.
+    hessian : {"logistic", "pairs"}
+        See `lightgbm_objective`.
+
+    Attributes
+    ----------
+    surrogate : Surrogate
+        Stretched and scaled.
+    lead : float
+        The margin in scores.
     """
 
-    def __init__(self, surrogate: str | Surrogate, margin: float) -> None:
-        self.surrogate = surrogates.get(surrogate)
+    def __init__(
+        self, surrogate: str | Surrogate, margin: float, hessian: Hessian = "logistic"
+    ) -> None:
+        given = surrogates.get(surrogate)
         losses.pair_loss([0.0], [1], margin=margin)  # the door's own message about a margin
-        self.margin = float(margin)
-        slope = float(self.surrogate.slope(self.margin))
-        curvature = float(self.surrogate.curvature(self.margin))
+        margin = float(margin)
+        slope, curvature = float(given.slope(margin)), float(given.curvature(margin))
         if slope <= 0.0 or curvature <= 0.0:
             raise ValueError(
                 "surrogate must have a slope and a curvature above 0 where scores are equal, since "
-                f"trees step by their ratio; {self.surrogate.name!r} with margin={self.margin:g} "
+                f"trees step by their ratio; {given.name!r} with margin={margin:g} "
                 f"has slope {slope:g} and curvature {curvature:g} there. Choose another margin, or "
                 "surrogate='squared_hinge'."
             )
-        self.stretch = 2.0 * curvature / slope
-        self.height = self.stretch / (2.0 * slope)
+        if hessian not in ("logistic", "pairs"):
+            raise ValueError(f"hessian must be 'logistic' or 'pairs'; got {hessian!r}.")
+        self.hessian = hessian
+        stretch = 2.0 * curvature / slope
+        self.lead = margin * stretch
+        self.surrogate = _resized(given, stretch, stretch / slope)
 
     def loss(
         self,
@@ -83,45 +96,56 @@ class LogisticUnits:
         groups: NDArray[Any] | None,
     ) -> float:
         """Return the mean over pairs."""
-        return self.height * losses.pair_loss(
-            self._unstretched(scores),
+        return losses.pair_loss(
+            np.asarray(scores, dtype=np.float64),
             labels,
             surrogate=self.surrogate,
-            margin=self.margin,
+            margin=self.lead,
             weights=weights,
             groups=groups,
         )
 
     def derivatives(
         self,
-        scores: ArrayLike,
+        scores: NDArray[Any],
         labels: NDArray[Any],
         weights: NDArray[Any] | None,
         groups: NDArray[Any] | None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return gradient and diagonal Hessian of the sum that stands for all rows."""
-        unstretched = self._unstretched(scores)
-        per_score = _rows_of(labels, weights) * self.height / self.stretch
-        grad, hess = np.zeros_like(unstretched), np.zeros_like(unstretched)
-        # Term by term: a single one is summed several times quicker than one of many, and what
-        # cancels between them is far below the single precision that boosters keep.
-        for term in self.surrogate.terms:
-            found = losses.pair_derivatives(
-                unstretched,
-                labels,
-                surrogate=Surrogate(self.surrogate.name, (term,)),
-                margin=self.margin,
-                weights=weights,
-                groups=groups,
-            )
-            grad += found.grad
-            hess += found.hess
-        grad *= per_score
-        hess *= per_score / self.stretch
-        return grad, hess
+        """Return gradient and Hessian of the sum that stands for all rows."""
+        rows = _rows_of(labels, weights)
+        given: dict[str, Any] = {
+            "surrogate": self.surrogate,
+            "margin": self.lead,
+            "weights": weights,
+            "groups": groups,
+        }
+        if self.hessian == "pairs":
+            scores = np.asarray(scores, dtype=np.float64)
+            found = losses.pair_derivatives(scores, labels, **given)
+            return found.grad * rows, found.hess * rows
+        # Boosters keep single precision. Pairs know no offset, so that none costs digits here.
+        near = np.empty(np.shape(scores), dtype=np.float32)
+        np.subtract(scores, scores[0], out=near, casting="same_kind")
+        _, grad = losses.pair_loss_and_grad(near, labels, **given)
+        grad *= rows
+        return grad, _calibration.logistic_hessian(near, labels, weights, groups)
 
-    def _unstretched(self, scores: ArrayLike) -> NDArray[Any]:
-        return np.asarray(scores, dtype=np.float64) / self.stretch
+
+def _resized(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
+    """Return height * surrogate(t / stretch)."""
+    return Surrogate(
+        surrogate.name,
+        tuple(
+            Term(
+                height * term.c0,
+                height / stretch * term.c1,
+                height / stretch**2 * term.c2,
+                knot=None if term.knot is None else stretch * term.knot,
+            )
+            for term in surrogate.terms
+        ),
+    )
 
 
 def _rows_of(labels: NDArray[Any], weights: NDArray[Any] | None) -> float:
@@ -137,7 +161,7 @@ def _rows_of(labels: NDArray[Any], weights: NDArray[Any] | None) -> float:
 
 def measure(
     metric: str,
-    units: LogisticUnits,
+    pairs: Pairs,
     scores: NDArray[Any],
     labels: NDArray[Any],
     weights: NDArray[Any] | None,
@@ -145,7 +169,7 @@ def measure(
 ) -> float:
     """Return the exact AUC or the mean loss of an evaluation set."""
     if metric == "loss":
-        return units.loss(scores, labels, weights, groups)
+        return pairs.loss(scores, labels, weights, groups)
     scores = np.asarray(scores, dtype=np.float64)
     return metrics.auc(scores, labels, weights=weights, groups=groups)
 
