@@ -1,6 +1,6 @@
 """What a LightGBM round costs with every pair as its objective, beside its built-in logloss.
 
-python -m benchmarks.boosting_round [--n 1000000] [--rounds 15]
+python -m benchmarks.boosting_round [--n 1000000] [--rounds 30]
 python -m benchmarks check       the bar, from rows only
 """
 
@@ -77,7 +77,7 @@ def measure(n: int, positives: float, rounds: int) -> list[rows.Row]:
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.boosting_round")
     parser.add_argument("--n", type=int, default=10**6)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--output", type=Path, default=PATH)
     options = parser.parse_args()
     ep.set_num_threads(THREADS)

@@ -63,7 +63,7 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                 return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                       question.threads);
             double value;
-            for (const int buckets : {group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 16})
+            for (const int buckets : {group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 15})
                 if (group.n >= several_rows && certified_terms(scores, sides, group.n, group.found, terms, question.n_terms,
                                                                scale, grad, question.threads, buckets, value))
                     return value;

@@ -25,7 +25,7 @@ _NEAR = 0.1  # a last step of this size, to first order, leaves less than a hund
 
 def logistic_hessian(
     scores: NDArray[np.float32],
-    labels: NDArray[Any],
+    positive: NDArray[np.bool_],
     weights: NDArray[np.float64] | None,
     groups: NDArray[np.int64] | None,
 ) -> NDArray[np.float32]:
@@ -40,14 +40,13 @@ def logistic_hessian(
     def add_up(values: NDArray[Any]) -> NDArray[np.float64]:
         weighted = values if weights is None else values * weights
         if groups is None:
-            return np.array([weighted.sum(dtype=np.float64)])
+            return np.array([_sum(weighted)])
         return np.bincount(groups, weighted, n_groups).astype(np.float64)
 
     if weights is None and groups is None:
-        counts = [np.count_nonzero(labels > 0)], [scores.shape[0]]
-        positives, rows = np.array(counts, dtype=np.float64)
+        positives, rows = np.array([[np.count_nonzero(positive)], [len(positive)]], np.float64)
     else:
-        positives, rows = add_up(labels > 0), add_up(np.ones_like(scores))
+        positives, rows = add_up(positive), add_up(np.ones_like(scores))
     pairs = positives * (rows - positives)
     if not pairs.sum() > 0.0:
         return np.zeros_like(scores)
@@ -80,6 +79,13 @@ def logistic_hessian(
     mean_pair = positives.sum() * (rows - positives).sum() / (rows.sum() * pairs.sum())
     hess *= np.where(pairs > 0.0, 0.25 * mean_pair * rows, 0.0).astype(np.float32)[of_row]
     return hess
+
+
+def _sum(values: NDArray[Any]) -> float:
+    """Add up short stretches as they are, and these in double precision."""
+    whole = values.shape[0] - values.shape[0] % 1024
+    stretches = values[:whole].reshape(-1, 1024).sum(axis=1)
+    return float(stretches.sum(dtype=np.float64) + values[whole:].sum(dtype=np.float64))
 
 
 def _solve(

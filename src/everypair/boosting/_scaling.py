@@ -113,7 +113,8 @@ class Pairs:
         groups: NDArray[Any] | None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian of the sum that stands for all rows."""
-        rows = _rows_of(labels, weights)
+        positive = labels > 0
+        rows = _rows_of(positive, weights)
         given: dict[str, Any] = {
             "surrogate": self.surrogate,
             "margin": self.lead,
@@ -129,7 +130,7 @@ class Pairs:
         np.subtract(scores, scores[0], out=near, casting="same_kind")
         _, grad = losses.pair_loss_and_grad(near, labels, **given)
         grad *= rows
-        return grad, _calibration.logistic_hessian(near, labels, weights, groups)
+        return grad, _calibration.logistic_hessian(near, positive, weights, groups)
 
 
 def _resized(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
@@ -148,11 +149,10 @@ def _resized(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
     )
 
 
-def _rows_of(labels: NDArray[Any], weights: NDArray[Any] | None) -> float:
+def _rows_of(positive: NDArray[np.bool_], weights: NDArray[Any] | None) -> float:
     """Return how many rows the mean pair stands for: the logistic loss's n * p * (1 - p)."""
-    positive = labels > 0
     if weights is None:
-        n_pos, n = float(np.count_nonzero(positive)), float(labels.shape[0])
+        n_pos, n = float(np.count_nonzero(positive)), float(positive.shape[0])
     else:
         n_pos = float(weights.sum(where=positive, dtype=np.float64))
         n = float(weights.sum(dtype=np.float64))
