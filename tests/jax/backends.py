@@ -76,12 +76,13 @@ class JaxBackend:
 
 
 def filled(scores, labels, knobs):
-    """Fill up a batch with rows without weight, and with the groups that it may lack."""
+    """Fill up a batch with rows without weight, in any group."""
     n, knobs = len(scores), dict(knobs)
-    weights, groups = np.zeros(ROWS), np.zeros(ROWS, np.int32)
+    weights = np.zeros(ROWS)
     weights[:n] = 1.0 if knobs.get("weights") is None else knobs["weights"]
-    groups[:n] = 0 if knobs.get("groups") is None else knobs["groups"]
-    knobs |= {"weights": weights, "groups": groups}
+    knobs["weights"] = weights
+    if knobs.get("groups") is not None:
+        knobs["groups"] = np.resize(np.asarray(knobs["groups"], np.int32), ROWS)
     positive = np.zeros(ROWS, bool)
     positive[:n] = np.asarray(labels) == 1
     return scores.dtype == np.float64, np.resize(scores, ROWS), positive, knobs

@@ -49,7 +49,7 @@ def test_sums_and_products_keep_twice_the_digits_under_jit():
     assert np.abs(sums - expected).max() <= 1e-12 * size
 
 
-@pytest.mark.parametrize("name", ["squared_hinge", "huber_hinge"])
+@pytest.mark.parametrize("name", ["square", "squared_hinge", "huber_hinge"])
 def test_a_hundred_thousand_rows_at_an_offset(name):
     rng = np.random.default_rng(1)
     labels = rng.random(100_000) < 0.1

@@ -10,7 +10,8 @@ from ..layers import Subpackage
 MAY_IMPORT = {
     "_compensated": set(),
     "_sorted_moments": {"_compensated"},
-    "_derivatives": {"_sorted_moments"},
+    "_class_moments": {"_compensated", "_sorted_moments"},
+    "_derivatives": {"_class_moments", "_sorted_moments"},
     "_inputs": {"_compensated", "_sorted_moments"},
     "_functional": {"_derivatives", "_inputs"},
     "__init__": {"_functional"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,12 +118,14 @@ def test_remat_and_loops_keep_the_gradient(loss):
 
 
 @pytest.mark.parametrize("positive", [True, False])
-def test_one_class_trains_on_nothing(positive):
+@pytest.mark.parametrize("name", ["square", "squared_hinge"])
+def test_one_class_trains_on_nothing(positive, name):
     scores = jnp.asarray(batch()[0])
     labels = jnp.full(N, positive)
-    value, grad = jax.jit(jax.value_and_grad(pair_loss))(scores, labels)
+    value, grad = jax.jit(jax.value_and_grad(partial(pair_loss, surrogate=name)))(scores, labels)
     assert value == 0.0
     assert not grad.any()
+    assert not jnp.signbit(grad).any()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
@@ -139,3 +143,19 @@ def test_narrow_scores_have_a_wide_loss_and_a_narrow_gradient(dtype):
 def test_one_row_has_no_pair():
     assert float(pair_loss(jnp.ones(1), jnp.ones(1))) == 0.0
     assert float(pair_loss(jnp.ones((2, 1)), jnp.array([[0], [1]]))) == 1.0
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda loss, _: loss,
+        lambda loss, _: jax.grad(loss),
+        lambda loss, v: lambda x: jax.jvp(jax.grad(loss), (x,), (v,))[1],
+    ],
+    ids=["loss", "gradient", "product with the Hessian"],
+)
+@pytest.mark.parametrize(("name", "sorts"), [("square", False), ("squared_hinge", True)])
+def test_a_surrogate_without_knots_sorts_nothing(derive, name, sorts):
+    scores, labels = batch()
+    program = jax.make_jaxpr(derive(lambda x: pair_loss(x, labels, surrogate=name), scores))(scores)
+    assert ("sort[" in str(program)) == sorts

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from everypair.jax import _sorted_moments
+from everypair.jax import _class_moments, _sorted_moments
 
 if TYPE_CHECKING:
     from jax import Array
@@ -23,8 +23,18 @@ if TYPE_CHECKING:
 
 __all__ = ["value"]
 
+
+def _moments(truncated: Truncated, data: Data) -> Any:
+    # Where nothing has a knot, only groups that may be anywhere are left to sort by.
+    sorts = any(truncated) or data.groups is not None
+    return _sorted_moments if sorts else _class_moments
+
+
 # Compiled here, because hundreds of small operations would otherwise be sent one by one.
-_value_and_grad = jax.jit(_sorted_moments.value_and_grad, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
+def _value_and_grad(truncated: Truncated, x: Array, data: Data) -> tuple[Array, Array]:
+    out: tuple[Array, Array] = _moments(truncated, data).value_and_grad(truncated, x, data)
+    return out
 
 
 @partial(jax.jit, static_argnums=0)
@@ -32,7 +42,8 @@ def _derivative_along(truncated: Truncated, x: Array, data: Data, z: Array) -> A
     # Compensated sums are linear in value only, so JAX could not transpose them. It is told that
     # this map is its own transpose, in the one form that it can also batch.
     def solve(_: Any, v: Array) -> Array:
-        return _sorted_moments.derivative_along(truncated, x, data, v)
+        along: Array = _moments(truncated, data).derivative_along(truncated, x, data, v)
+        return along
 
     out: Array = lax.custom_linear_solve(lambda v: v, z, solve, symmetric=True)
     return out

@@ -29,7 +29,8 @@ def pair_loss(
 ) -> Array:
     """Average a surrogate over every (positive, negative) pair; differentiable in the scores.
 
-    Takes the time of a sort and O(n) memory, on any device, with shapes that depend on no value.
+    Takes the time of a sort, or O(n) with a surrogate without knots and no groups, and O(n) memory;
+    on any device, with shapes that depend on no value.
 
     Parameters
     ----------

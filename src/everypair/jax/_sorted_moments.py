@@ -41,7 +41,7 @@ from everypair.jax._compensated import (
 # Which terms have a knot: all that decides on the program, besides shapes.
 Truncated = tuple[bool, ...]
 
-__all__ = ["Data", "Terms", "Truncated", "derivative_along", "value_and_grad"]
+__all__ = ["Data", "Terms", "Truncated", "derivative_along", "finished", "value_and_grad"]
 
 
 class Terms(NamedTuple):
@@ -104,7 +104,8 @@ def value_and_grad(truncated: Truncated, x: Array, data: Data) -> tuple[Array, A
     # Nothing is not negative: people read gradients.
     keep = side.is_upper | (slope.high == 0.0)
     grad = _rows(each(lambda part: jnp.where(keep, part, -part), slope), side.order)
-    return _finished(x, data, side, value), _finished(x, data, side, grad)
+    pair_weight = _pair_weight(side)
+    return finished(x, data, pair_weight, value), finished(x, data, pair_weight, grad)
 
 
 def derivative_along(truncated: Truncated, x: Array, data: Data, z: Array) -> Array:
@@ -118,7 +119,15 @@ def derivative_along(truncated: Truncated, x: Array, data: Data, z: Array) -> Ar
     opposite = _chosen(side.is_upper, *pulls)
     pull = times(side.weights, minus(times(along, mass), opposite))
     curvature = each(lambda part: 2.0 * _column(part), side.terms.b2)
-    return _finished(x, data, side, _rows(times(pull, curvature), side.order))
+    return finished(x, data, _pair_weight(side), _rows(times(pull, curvature), side.order))
+
+
+def finished(x: Array, data: Data, pair_weight: Array, a: Number) -> Array:
+    """Divide by the weight of all pairs for the mean; NaN where a score is not finite."""
+    out = a.high + a.low
+    out = out / jnp.where(data.mean & (pair_weight > 0.0), pair_weight, 1.0)
+    # At an end that no pair spans, or without a weight, it would go unnoticed.
+    return jnp.where(jnp.isfinite(x).all(), out, jnp.nan)
 
 
 def _sides(truncated: Truncated, x: Array, data: Data) -> _Side:
@@ -165,15 +174,6 @@ def _pair_weight(side: _Side) -> Array:
     below, above, heads = (part[0] for part in (side.below.high, side.above.high, side.heads))
     head = lax.cummax(jnp.where(heads, jnp.arange(heads.size), 0))
     return total(number(jnp.where(_tails(heads), below * above[head], 0.0))).high
-
-
-def _finished(x: Array, data: Data, side: _Side, a: Number) -> Array:
-    """Divide by the weight of all pairs for the mean; NaN where a score is not finite."""
-    out = a.high + a.low
-    pair_weight = _pair_weight(side)
-    out = out / jnp.where(data.mean & (pair_weight > 0.0), pair_weight, 1.0)
-    # Sorted to an end that no pair spans, a score that is not finite would go unnoticed.
-    return jnp.where(jnp.isfinite(x).all(), out, jnp.nan)
 
 
 def _both_ways(up: Number, down: Number, heads: Array) -> tuple[Number, Number]:

@@ -128,7 +128,7 @@ def evaluate(
             values, pair_weight, gradient, product = found
             if gradient is not None and scores.dtype is not gradient.dtype:
                 gradient = _kernel.finite(gradient, scores.dtype)
-            return Answer(values, pair_weight if one_class is None else None, gradient, product)
+            return Answer(values, pair_weight, gradient, product)
     values, pair_weight, *arrays = _tensor_moments.evaluate(
         scores,
         (labels > 0).expand(shape),

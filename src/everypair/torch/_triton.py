@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import triton
 
 from everypair.torch._triton_buckets import certified
 from everypair.torch._triton_cells import CELLS, CHUNKS, LEVELS, SPLIT, WORK
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     KnotTerm = tuple[float, float, float, float, bool]
-    Answer = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+    Answer = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 __all__ = ["evaluate"]
 
@@ -56,7 +55,7 @@ class _Job(NamedTuple):
     mean: bool
     one_class: Tensor | None
     value: Tensor
-    pair_weight: Tensor
+    pair_weight: Tensor | None
     slopes: Tensor | None
     product: Tensor | None
 
@@ -75,11 +74,12 @@ def evaluate(
     """Return values, pair weights, gradient and Hessian times vector; None where no plan fits.
 
     Scores are (n,) or (tasks, n); what comes with them has the same shape. Batches of one class are
-    added to the counter `one_class`.
+    added to the counter `one_class`; with it, no pair weights are returned.
     """
     n = scores.shape[-1]
     tasks = scores.numel() // n
     _, b0, b1, _, truncated = terms[0]
+    seats = _seats(scores.device)
     bucketed = (
         len(terms) == 1
         and truncated
@@ -89,8 +89,8 @@ def evaluate(
         and vector is None
         and scores.dtype in NARROW
         and n <= MOST_ROWS
-        and tasks * CHUNKS.value <= _seats(scores.device)
-        and n <= (_seats(scores.device) // tasks) * ROWS_A_PROGRAM
+        and tasks * CHUNKS.value <= seats
+        and n <= (seats // tasks) * ROWS_A_PROGRAM
     )
     if tasks > MOST_TASKS:
         return None
@@ -106,7 +106,9 @@ def evaluate(
     shape = scores.shape[:-1]
     dtype = torch.float64 if scores.dtype is torch.float64 else torch.float32
     value = torch.empty(shape, dtype=dtype, device=scores.device)
-    pair_weight = torch.empty(shape, dtype=torch.float64, device=scores.device)
+    pair_weight = None
+    if one_class is None:
+        pair_weight = torch.empty(shape, dtype=torch.float64, device=scores.device)
     slopes = torch.empty_like(scores, dtype=dtype) if grad else None
     product = None if vector is None else torch.empty_like(scores, dtype=dtype)
     plan(
@@ -124,16 +126,17 @@ def _pairs(job: _Job) -> None:
     n = scores.shape[-1]
     tasks = scores.numel() // n
     rows = 16
-    blocks = triton.cdiv(n, rows)
-    padded = triton.next_power_of_2(blocks)
-    shares = torch.empty(tasks * padded, dtype=torch.float64, device=scores.device)
+    blocks = -(-n // rows)
+    padded = _power_of_2(blocks)
+    shares, spare = _words(tasks * padded, tasks, scores.device)
     arrivals = _zeros(tasks, scores.device)
     _launch(
         all_pairs, (blocks, tasks),
         (scores, labels, scores if weights is None else weights.contiguous(),
          scores if vector is None else vector.contiguous(), _on_device(terms, scores.device),
          value if slopes is None else slopes, value if product is None else product, value,
-         pair_weight, value if one_class is None else one_class, shares, arrivals),
+         spare if pair_weight is None else pair_weight,
+         value if one_class is None else one_class, shares, arrivals),
         (n,),
         (len(terms), mean, one_class is not None, weights is not None, slopes is not None,
          vector is not None, rows, 64, padded),
@@ -147,15 +150,12 @@ def _buckets(job: _Job) -> None:
     n = scores.shape[-1]
     tasks = scores.numel() // n
     device = scores.device
-    # More programs than these leave more tables to merge than they save.
-    most = _seats(device) if n * tasks >= MANY_ROWS else min(_seats(device), FEW_PROGRAMS)
-    programs = max(min(most // tasks, triton.cdiv(n, BLOCK)), CHUNKS.value)
-    padded = triton.next_power_of_2(programs)
-    size = tasks * (WORK.value + 5 * padded + 2 * CELLS.value * programs)
-    words = torch.empty(size, dtype=torch.float64, device=device)
+    programs, padded, size = _sizes(n, tasks, _seats(device))
+    words, spare = _words(size, tasks, device)
     counter = _zeros(2 * tasks, device)
     shift, _, _, b2, _ = terms[0]
-    pointers = (scores, labels, value if slopes is None else slopes, value, pair_weight,
+    pointers = (scores, labels, value if slopes is None else slopes, value,
+                spare if pair_weight is None else pair_weight,
                 value if one_class is None else one_class, words, counter)  # fmt: skip
     flags = (mean, one_class is not None, slopes is not None, BLOCK, padded, not INTERPRETED)
 
@@ -182,6 +182,28 @@ def _buckets(job: _Job) -> None:
             launch(step)
 
 
+def _words(size: int, tasks: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return room for a plan, and the end of it for pair weights that nobody asks for."""
+    size += size % 2  # addresses stay multiples of 16
+    words = torch.empty(size + tasks, dtype=torch.float64, device=device)
+    return words, words[size:]
+
+
+@lru_cache(maxsize=256)
+def _sizes(n: int, tasks: int, seats: int) -> tuple[int, int, int]:
+    """Return how many programs a task gets, rounded up to a power of two, and words for all."""
+    # More programs than these leave more tables to merge than they save.
+    most = seats if n * tasks >= MANY_ROWS else min(seats, FEW_PROGRAMS)
+    programs = max(min(most // tasks, -(-n // BLOCK)), CHUNKS.value)
+    padded = _power_of_2(programs)
+    return programs, padded, tasks * (WORK.value + 5 * padded + 2 * CELLS.value * programs)
+
+
+def _power_of_2(n: int) -> int:
+    """Return the next one; Triton's own takes microseconds."""
+    return 1 << (n - 1).bit_length()
+
+
 _compiled: dict[tuple[object, ...], Any] = {}
 
 
@@ -196,23 +218,30 @@ def _launch(
     """Launch a kernel, the second time without asking Triton once more which variant it is.
 
     Triton looks at the type and alignment of every argument, which takes as long as all else that
-    a small batch needs. Here only what a user brings can differ.
+    a small batch needs. Here only what a user brings can differ, and an address is read sooner than
+    a tensor.
     """
-    n = scalars[0]
-    if INTERPRETED or any(tensor.data_ptr() % 16 for tensor in pointers):
+    addresses = [tensor.data_ptr() for tensor in pointers]
+    if INTERPRETED or any(address % 16 for address in addresses):
         names = kernel.arg_names[-len(constants) :]
         kernel[grid](*pointers, *scalars, **dict(zip(names, constants, strict=True)), **options)
         return
-    dtypes = tuple(tensor.dtype for tensor in pointers)
-    key = kernel, pointers[0].device, dtypes, n % 16 == 0, n == 1, scalars[3:], constants
-    found = _compiled.get(key)
-    if found is None:
+    n = scalars[0]
+    device = pointers[0].device
+    dtypes = [tensor.dtype for tensor in pointers]
+    key = id(kernel), device, *dtypes, n % 16 == 0, n == 1, scalars[3:], constants, grid
+    run = _compiled.get(key)
+    if run is None:
         names = kernel.arg_names[-len(constants) :]
         named = dict(zip(names, constants, strict=True))
-        found = _compiled[key] = kernel.warmup(
-            *pointers, *scalars, **named, **options, grid=(*grid, 1)
-        )
-    found[(*grid, 1)](*pointers, *scalars, *constants)
+        whole = (*grid, 1)
+        compiled = kernel.warmup(*pointers, *scalars, **named, **options, grid=whole)
+        run = _compiled[key] = compiled[whole]
+    run(*addresses, *scalars, *constants, stream=_stream(device))
+
+
+def _stream(device: torch.device) -> int:
+    return torch._C._cuda_getCurrentRawStream(device.index)
 
 
 @lru_cache(maxsize=64)
@@ -245,9 +274,7 @@ def _zeros(n: int, device: torch.device) -> Tensor:
     """
     if INTERPRETED or torch.cuda.is_current_stream_capturing():
         return torch.zeros(n, dtype=torch.int32, device=device)
-    return _counters(
-        triton.next_power_of_2(n), device, torch.cuda.current_stream(device).cuda_stream
-    )
+    return _counters(_power_of_2(n), device, _stream(device))
 
 
 @lru_cache(maxsize=256)
