@@ -121,15 +121,14 @@ class Pairs:
             "weights": weights,
             "groups": groups,
         }
-        if self.hessian == "pairs":
-            scores = np.asarray(scores, dtype=np.float64)
-            found = losses.pair_derivatives(scores, labels, **given)
-            return found.grad * rows, found.hess * rows
         # Boosters keep single precision. Pairs know no offset, so that none costs digits here.
         near = np.empty(np.shape(scores), dtype=np.float32)
         np.subtract(scores, scores[0], out=near, casting="same_kind")
+        if self.hessian == "pairs":
+            found = losses.pair_derivatives(near, labels, **given)
+            return found.grad * np.float32(rows), found.hess * np.float32(rows)
         _, grad = losses.pair_loss_and_grad(near, labels, **given)
-        grad *= rows
+        grad *= np.float32(rows)
         return grad, _calibration.logistic_hessian(near, positive, weights, groups)
 
 
