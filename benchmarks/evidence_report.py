@@ -85,7 +85,10 @@ def by_table(rows: pd.DataFrame, column: str) -> str:
     """Return the mean test AUC of each method on each table, the best in bold."""
     methods = list(rows["method"].unique())
     means = rows.pivot_table(index="table", columns="method", values=column)[methods]
-    lines = ["| table | " + " | ".join(NAMES.get(m, m) for m in methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    lines = [
+        "| table | " + " | ".join(NAMES.get(m, m) for m in methods) + " |",
+        "|---" * (len(methods) + 1) + "|",
+    ]
     for table, found in means.iterrows():
         best = found.round(4).max()
         cells = [f"**{v:.4f}**" if round(v, 4) == best else f"{v:.4f}" for v in found]

@@ -196,6 +196,21 @@ class TestCatboost:
         model.fit(X[:2000], y[:2000], eval_set=(X[2000:], y[2000:]))
         assert ep.auc(model.predict(X[2000:]), y[2000:]) > 0.8
 
+    def test_an_objective_serves_one_training_after_another(self, table):
+        X, y, _ = table
+        objective = catboost_objective(y)
+        models = [self.catboost.CatBoost({**CATBOOST, **objective.params}) for _ in range(2)]
+        first, second = (model.fit(X, y).predict(X) for model in models)
+        np.testing.assert_array_equal(first, second)
+
+    @pytest.mark.parametrize("where", ["fit", "objective"])
+    def test_weights_in_one_place_only_are_refused(self, table, where):
+        X, y, w = table
+        objective = catboost_objective(y, weights=w if where == "objective" else None)
+        model = self.catboost.CatBoost({**CATBOOST, **objective.params})
+        with pytest.raises(Exception, match="weights must be the same for the objective and fo"):
+            model.fit(X, y, sample_weight=w if where == "fit" else None)
+
     def test_scores_it_has_not_seen_are_refused(self, table):
         _, y, _ = table
         objective = catboost_objective(y)

@@ -189,8 +189,25 @@ def catboost_of_two(**knobs):
 def test_a_surrogate_without_curvature_is_refused(make):
     with pytest.raises(ValueError, match="surrogate must have a slope and a curvature above 0"):
         make(surrogate="linear_hinge")
-    with pytest.raises(ValueError, match=r"margin=0 has slope 0 and curvature 0 there\. Choose"):
+    with pytest.raises(ValueError, match=r"margin=0 has slope 0 and curvature 0 there\. The"):
         make(surrogate="squared_hinge", margin=0.0)
+
+
+def test_data_that_cannot_be_pairs_are_named():
+    with pytest.raises(ValueError, match=r"labels must hold two classes; .* shape \(4, 3\)"):
+        lightgbm_objective()(np.array([0.0, 1.0, 2.0, 1.0]), np.zeros((4, 3)))
+    with pytest.raises(ValueError, match="labels must"):
+        catboost_objective(["fraud", "fine"])
+    with pytest.raises(ValueError, match="weights must have"):
+        catboost_objective([0, 1], weights=[1.0, 1.0, 1.0])
+
+
+def test_objectives_tell_their_settings():
+    wanted = "(surrogate='squared_hinge', margin=2, hessian='pairs')"
+    knobs = {"surrogate": "squared_hinge", "margin": 2.0, "hessian": "pairs"}
+    assert repr(lightgbm_objective(**knobs)) == f"lightgbm_objective{wanted}"
+    assert repr(xgboost_objective(**knobs)) == f"xgboost_objective{wanted}"
+    assert repr(catboost_objective([0, 1], **knobs)) == f"catboost_objective{wanted}"
 
 
 def test_wrong_arguments_are_named():
@@ -198,7 +215,7 @@ def test_wrong_arguments_are_named():
         lightgbm_objective(margin=-1.0)
     with pytest.raises(ValueError, match="Did you mean 'squared_hinge'"):
         xgboost_objective(surrogate="squared-hinge")
-    with pytest.raises(ValueError, match="hessian must be 'logistic' or 'pairs'; got 'exact'"):
+    with pytest.raises(ValueError, match="'pairs', which is the exact one; got 'exact'"):
         lightgbm_objective(hessian="exact")
     with pytest.raises(ValueError, match="metric must be 'auc' or 'loss'; got 'f1'"):
         lightgbm_metric("f1")

@@ -46,7 +46,8 @@ def catboost_objective(
     -------
     object
         Pass it as ``loss_function=`` and its attribute `metric`, the exact AUC, as
-        ``eval_metric=``. It serves one training at a time.
+        ``eval_metric=``. It serves one training at a time, on all rows of these labels: not
+        ``catboost.cv``, which trains on some.
 
     Raises
     ------
@@ -85,6 +86,10 @@ class CatboostObjective:
         self.weights = weights
         self.metric = CatboostMetric(self)
         self.see(np.zeros(labels.shape[0]))
+        self._at_start = self._tables
+
+    def __repr__(self) -> str:
+        return f"catboost_objective({self.pairs!r})"
 
     # CatBoost copies its parameters, and the copies of objective and metric must stay together.
     def __deepcopy__(self, memo: dict[int, Any]) -> CatboostObjective:
@@ -117,6 +122,18 @@ class CatboostObjective:
             nodes, at = np.unique(scores[kept], return_index=True)
             self._tables.append((nodes, grad[kept][at], hess[kept][at]))
 
+    def check_weights(self, weights: NDArray[np.float64] | None) -> None:
+        """Refuse to train with other weights than those of the objective."""
+        ones = np.ones(self.labels.shape[0])
+        given = ones if weights is None else weights
+        known = ones if self.weights is None else self.weights
+        if not np.allclose(given, known, rtol=1e-5):
+            raise ValueError(
+                "weights must be the same for the objective and for fit, because CatBoost shows an "
+                "objective only some rows at a time; they differ. Pass them to both: "
+                "catboost_objective(labels, weights=w) and fit(..., sample_weight=w)."
+            )
+
     def calc_ders_range(
         self, approxes: NDArray[Any], targets: NDArray[Any], weights: NDArray[Any] | None
     ) -> NDArray[np.float64]:
@@ -124,7 +141,9 @@ class CatboostObjective:
         scores, targets = np.asarray(approxes, dtype=np.float64), np.asarray(targets)
         weights = np.ones_like(scores) if weights is None else np.asarray(weights)
         out = np.zeros((scores.shape[0], 2))
-        for positive, (nodes, grad, hess) in enumerate(self._tables):
+        # Another training begins where the last one has left its own tables.
+        tables = self._tables if scores.any() else self._at_start
+        for positive, (nodes, grad, hess) in enumerate(tables):
             # A row of weight 0 has no pair, and stands in no table.
             side = ((targets > 0) == bool(positive)) & (weights > 0.0)
             if not side.any():
@@ -145,7 +164,7 @@ def _nearest(nodes: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray
     raise RuntimeError(
         "CatBoost asks about scores that the metric has not seen. Train with the parameters that "
         "this objective holds, CatBoost({**objective.params, ...}), on the labels and weights that "
-        "it was made of."
+        "it was made of, without categorical columns (cat_features), baseline or init_model."
     )
 
 
@@ -172,7 +191,8 @@ class CatboostMetric:
         """Return the AUC of a set, and 1."""
         scores = np.asarray(approxes[0], dtype=np.float64)
         labels = np.asarray(target)
-        if np.array_equal(labels > 0, self.objective.labels > 0):
-            self.objective.see(scores)
         weights = _scaling.row_weights(weight)
+        if np.array_equal(labels > 0, self.objective.labels > 0):
+            self.objective.check_weights(weights)
+            self.objective.see(scores)
         return metrics.auc(scores, labels.astype(np.float32), weights=weights), 1.0

@@ -62,6 +62,9 @@ def lightgbm_objective(
     *Scores.* Pairs know no intercept: training starts from 0, and scores rank without being
     log-odds. Ask for them by ``predict(X, raw_score=True)``.
 
+    *Early stopping.* `LGBMClassifier` adds a logloss of its own, which means nothing for such
+    scores and stops training early: pass ``metric="None"`` to it, and `lightgbm_metric` to ``fit``.
+
     Examples
     --------
     >>> import numpy as np
@@ -111,6 +114,9 @@ class LightgbmObjective:
 
     def __init__(self, pairs: Pairs) -> None:
         self.pairs = pairs
+
+    def __repr__(self) -> str:
+        return f"lightgbm_objective({self.pairs!r})"
 
     # LightGBM's estimators count the parameters to know whether weights and groups are wanted.
     def __call__(

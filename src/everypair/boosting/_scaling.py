@@ -61,6 +61,8 @@ class Pairs:
 
     Attributes
     ----------
+    given : Surrogate
+        As it came.
     surrogate : Surrogate
         Stretched and scaled.
     lead : float
@@ -78,12 +80,14 @@ class Pairs:
             raise ValueError(
                 "surrogate must have a slope and a curvature above 0 where scores are equal, since "
                 f"trees step by their ratio; {given.name!r} with margin={margin:g} "
-                f"has slope {slope:g} and curvature {curvature:g} there. Choose another margin, or "
-                "surrogate='squared_hinge'."
+                f"has slope {slope:g} and curvature {curvature:g} there. The default, and "
+                "surrogate='squared_hinge', have both with margin=1."
             )
         if hessian not in ("logistic", "pairs"):
-            raise ValueError(f"hessian must be 'logistic' or 'pairs'; got {hessian!r}.")
-        self.hessian = hessian
+            raise ValueError(
+                f"hessian must be 'logistic' or 'pairs', which is the exact one; got {hessian!r}."
+            )
+        self.given, self.margin, self.hessian = given, margin, hessian
         stretch = 2.0 * curvature / slope
         self.lead = margin * stretch
         self.surrogate = _resized(given, stretch, stretch / slope)
@@ -113,8 +117,12 @@ class Pairs:
         groups: NDArray[Any] | None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian of the sum that stands for all rows."""
-        positive = labels > 0
-        rows = _rows_of(positive, weights)
+        if np.ndim(scores) != 1:
+            raise ValueError(
+                "labels must hold two classes; the booster has scores of shape "
+                f"{np.shape(scores)}, one column for each of several. Train each class against the rest, as "
+                "sklearn.multiclass.OneVsRestClassifier does."
+            )
         given: dict[str, Any] = {
             "surrogate": self.surrogate,
             "margin": self.lead,
@@ -126,10 +134,15 @@ class Pairs:
         np.subtract(scores, scores[0], out=near, casting="same_kind")
         if self.hessian == "pairs":
             found = losses.pair_derivatives(near, labels, **given)
-            return found.grad * np.float32(rows), found.hess * np.float32(rows)
-        _, grad = losses.pair_loss_and_grad(near, labels, **given)
-        grad *= np.float32(rows)
+            rows = np.float32(_rows_of(labels > 0, weights))
+            return found.grad * rows, found.hess * rows
+        _, grad = losses.pair_loss_and_grad(near, labels, **given)  # which checks all of them
+        positive = labels > 0
+        grad *= np.float32(_rows_of(positive, weights))
         return grad, _calibration.logistic_hessian(near, positive, weights, groups)
+
+    def __repr__(self) -> str:
+        return f"surrogate={self.given.name!r}, margin={self.margin:g}, hessian={self.hessian!r}"
 
 
 def _resized(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:

@@ -77,8 +77,8 @@ def xgboost_metric(
     -------
     callable
         Pass it as ``custom_metric=`` to ``xgboost.train`` or as ``eval_metric=`` to an estimator.
-        Early stopping minimises a metric of one's own: with the AUC, say so by
-        ``xgboost.callback.EarlyStopping(rounds=20, maximize=True)``.
+        Early stopping maximises what is called ``auc_pairs``, as all names that begin with "auc",
+        and minimises ``loss_pairs``.
 
     Examples
     --------
@@ -94,6 +94,9 @@ class XgboostObjective:
 
     def __init__(self, pairs: Pairs) -> None:
         self.pairs = pairs
+
+    def __repr__(self) -> str:
+        return f"xgboost_objective({self.pairs!r})"
 
     # XGBoost's estimators look for a parameter called sample_weight.
     def __call__(

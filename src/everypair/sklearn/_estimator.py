@@ -101,7 +101,7 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(classes) < 2:
             raise ValueError(
                 f"y must hold two classes, for pairs have one row of each; got only one class, "
-                f"{classes[0]!r}. Check the filter or the split before it."
+                f"{classes.tolist()[0]!r}. Check the filter or the split before it."
             )
         positive = labels == classes[1]
         weights = None
