@@ -1,6 +1,6 @@
 """Test AUC on nine unbalanced tables: every pair against the usual objectives, same budget for all.
 
-    EVERYPAIR_DATA=folder python -m benchmarks.evidence run [--splits 10] [--rows 5000: a smoke test]
+    EVERYPAIR_DATA=folder python -m benchmarks.evidence run [--splits 10] [--rows 5000]
     python -m benchmarks.evidence report      the summary in docs/evidence.md, from rows only
 
 Each split is stratified 60/20/20. A method fits the same settings as its rivals on the first part,

@@ -120,8 +120,8 @@ class Pairs:
         if np.ndim(scores) != 1:
             raise ValueError(
                 "labels must hold two classes; the booster has scores of shape "
-                f"{np.shape(scores)}, one column for each of several. Train each class against the rest, as "
-                "sklearn.multiclass.OneVsRestClassifier does."
+                f"{np.shape(scores)}, one column for each of several. Train each class against the "
+                "rest, as sklearn.multiclass.OneVsRestClassifier does."
             )
         given: dict[str, Any] = {
             "surrogate": self.surrogate,
