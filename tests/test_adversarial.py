@@ -9,6 +9,7 @@ import pytest
 
 import everypair as ep
 from everypair import naive
+from everypair.surrogates import Surrogate, Term
 
 from .strategies import SURROGATES, Batch, computed, double_sum
 from .tolerances import assert_close
@@ -223,3 +224,71 @@ def test_a_wide_group_leaves_no_rounding_error_in_a_narrow_one(backend, groups):
     )
     assert_close(loss, 5 * tiny**2, np.float64)
     assert_close(grad, [0.0, 0.0, 0.0, -4 * tiny, -2 * tiny, 6 * tiny], np.float64)
+
+
+def bending(*bends):
+    return Surrogate("bending", [Term(b * k * k, -2 * b * k, b, knot=k) for b, k in bends])
+
+
+def assert_equals_double_sum(backend, scores, labels, **knobs):
+    value, grad, hess = naive.pair_derivatives(scores.astype(np.float64), labels, **knobs)
+    got = backend.derivatives(scores, labels, **knobs)
+    assert_close(got[0], value, scores.dtype)
+    assert_close(got[1], grad, scores.dtype)
+    assert_close(got[2], hess, scores.dtype, scale=2.0 / min(labels.sum(), (~labels).sum()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_few_pairs_on_a_knot_stay_on_it(backend, dtype):
+    labels = np.arange(40) < 2
+    scores = np.zeros(40, dtype)
+    scores[:2] = 0.3, 1.0
+    capped = Surrogate("capped", [Term(0, 1, 0, knot=0), Term(0.5, -1, 0, knot=0.5)])
+    assert_equals_double_sum(backend, scores, labels, surrogate=capped)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "outlier"), [(np.float64, -1e6), (np.float64, -1e9), (np.float32, -1e12)]
+)
+def test_an_outlier_among_few_costs_the_others_nothing(backend, dtype, outlier):
+    if backend.name == "numpy" and outlier < -1e7:
+        pytest.skip(
+            "NumPy's long double leaves room for 1e7 knot distances between cancelling terms"
+        )
+    rng = np.random.default_rng(8)
+    labels = np.arange(3000) < 90
+    scores = rng.normal(size=3000)
+    scores[0] = 1.23 * outlier
+    assert_equals_double_sum(backend, scores.astype(dtype), labels, surrogate="huber_hinge")
+
+
+def test_a_positive_too_far_to_square(backend):
+    rng = np.random.default_rng(9)
+    scores = rng.normal(size=400)
+    scores[0] = 1e155
+    surrogate = bending((1.0, 0.0), (1.0, 0.5))
+    assert_equals_double_sum(backend, scores, np.arange(400) < 20, surrogate=surrogate)
+
+
+def test_coefficients_that_float32_cannot_multiply(backend):
+    rng = np.random.default_rng(10)
+    scores = (1e-10 * rng.normal(size=400)).astype(np.float32)
+    knobs = {"surrogate": bending((1e37, 0.0), (1e37, 1e-11)), "margin": 0.0, "reduction": "sum"}
+    labels = np.arange(400) < 20
+    expected = naive.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)
+    for got, wanted in zip(backend.loss_and_grad(scores, labels, **knobs), expected, strict=True):
+        assert_close(got, wanted, np.float32)
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-4])
+def test_slopes_that_rise_and_fall_again(backend, gap):
+    rng = np.random.default_rng(11)
+    labels = np.arange(2000) < 50
+    scores = np.where(labels, 0.0, 2 - gap * rng.uniform(1, 2, 2000)).astype(np.float32)
+    surrogate = bending((1.0, 0.0), (-2.0, 1.0), (1.0, 2.0))
+    expected = naive.pair_loss_and_grad(
+        scores.astype(np.float64), labels, surrogate=surrogate, margin=0.0
+    )
+    got = backend.loss_and_grad(scores, labels, surrogate=surrogate, margin=0.0)
+    for found, wanted in zip(got, expected, strict=True):
+        assert_close(found, wanted, np.float32)

@@ -157,3 +157,30 @@ def test_no_negative_zeros():
                 [5.0, 2.0, 0.0, -1.0], [1, 1, 0, 0], surrogate=surrogate
             )
             assert not np.signbit(grad[grad == 0]).any()
+
+
+HAT = bending((1.0, 0.0), (-2.0, 1.0), (1.0, 2.0))
+
+
+@pytest.mark.parametrize("knots", [(0.0, 0.0), (0.0, 0.0, 99.0)])
+def test_terms_that_share_a_knot(knots):
+    rng = np.random.default_rng(6)
+    labels = rng.random(50_000) < 0.3
+    scores = rng.normal(size=50_000).astype(np.float32)
+    assert_equals_exact_plan(scores, labels, surrogate=bending(*((1.0, knot) for knot in knots)))
+
+
+@pytest.mark.parametrize("gap", [0.1, 0.01, 0.001])
+def test_lines_much_greater_than_the_gradients_on_them(gap):
+    place = 2.0 * np.repeat(np.arange(3000), 10)
+    scores = np.concatenate([place, place - gap]).astype(np.float32)
+    assert_equals_exact_plan(scores, np.arange(60_000) < 30_000, surrogate=HAT, margin=0.0)
+
+
+def test_a_margin_far_beyond_the_range():
+    rng = np.random.default_rng(7)
+    labels = np.arange(60_000) < 30_000
+    far = 2.0**43
+    scores = np.where(labels, far, rng.integers(0, 33, 60_000) / 4).astype(np.float32)
+    surrogate = bending((1.0, 0.0), (1.0, 1.0), (1.0, 3.0))
+    assert_equals_exact_plan(scores, labels, surrogate=surrogate, margin=far)

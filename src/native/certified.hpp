@@ -51,7 +51,9 @@ class Counted {
         : axis(over),
           profile(scratch, axis),
           tasks(task_count(n)),
-          teams(team_count(n, threads)),
+          // A team's tables should not outgrow its rows.
+          teams(static_cast<int>(
+              std::clamp<std::int64_t>(n / static_cast<std::int64_t>(over.slots()), 1, team_count(n, threads)))),
           scores_(scores),
           classes_(classes),
           n_(n),

@@ -21,7 +21,8 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The step of the widest grid with at most 64 steps between neighbours that all terms are on, or 0.
+// The step of the widest grid with at most 64 steps between neighbours that all terms are on; 0 if there is none, infinity if
+// all have one knot.
 inline double common_step(const Term* terms, int n_terms, double reach) {
     double least = std::numeric_limits<double>::infinity();
     for (int j = 0; j < n_terms; ++j)
@@ -75,8 +76,9 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     if (n_terms > most_terms) return false;
     double reach = terms[0].shift;
     for (int j = 1; j < n_terms; ++j) reach = std::max(reach, terms[j].shift);
-    const double range = found.max_neg - found.min_pos + reach, step = common_step(terms, n_terms, reach);
-    if (!(step > 0) || range > most * step) return false;
+    const double range = found.max_neg - found.min_pos + reach, step = std::min(common_step(terms, n_terms, reach), range);
+    // A reach far beyond the range would leave no digits for the places.
+    if (!(step > 0) || range > most * step || std::abs(reach) > 0x1p24 * range) return false;
     const double width = step / std::ceil(step * most / range);
     const int cells = static_cast<int>(range / width) + 2;
     // A hair beyond the end of place 0, so that the lowest positive falls into place 1.
@@ -111,16 +113,20 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     Line<float>* lines = scratch.take<Line<float>>(slots);
     bool certified[2];
     parallel(n < threaded_rows() ? 1 : threads, 2, [&](int side) {
-        double greatest = 0, worst = 0;
+        double greatest = 0, steepest = 0, worst = 0;
         for (int b = 0; b < axis.buckets + 2; ++b) {
             Sum sum;
             for (int j = 0; j < n_terms; ++j) sum.add(side, profiles[j], side ? b : b - moved[j], 2 * terms[j].b2 * scale);
             lines[2 * b + side] = sum.line(side);
             if (counted.profile.rows[side][b] == 0) continue;
-            greatest = std::max(greatest, std::abs(sum.start));
+            // Of the gradients in a bucket, the least and the greatest that there may be.
+            const double first = std::abs(sum.start), last = std::abs(sum.start + sum.rise);
+            if ((sum.start > 0) == (sum.start + sum.rise > 0)) greatest = std::max(greatest, std::min(first, last));
+            steepest = std::max({steepest, first, last});
             worst = std::max(worst, sum.doubt - sum.gain);
         }
-        certified[side] = worst <= slack * std::min(greatest, 16 * std::abs(total) / active[side]);
+        // Lines are rounded to float32, so that none may be much greater than what comes out.
+        certified[side] = worst <= slack * std::min(greatest, 16 * std::abs(total) / active[side]) && steepest <= 2 * greatest;
     });
     if (!certified[0] || !certified[1]) return false;
     parallel(threads, counted.teams, [&](int team) {

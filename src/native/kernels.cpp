@@ -82,7 +82,10 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     const bool cancels = question.n_terms > 1 && static_cast<double>(group.n) * range > room * nearest;
     const std::int64_t switches = std::min(group.found.n_pos, group.n - group.found.n_pos) * question.n_terms;
     const auto scalable = [&](const Term& term) {
-        return ordinary(term) && (term.b2 == 0 || std::abs(term.b2) * scale > 0x1p-100);
+        // Neither the gradients nor what they are made of may come near the ends of the type's range.
+        const double size = std::abs(term.b2) * scale, most = std::is_same_v<S, float> ? 0x1p120 : 0x1p900;
+        return ordinary(term) && range < most && (size == 0 || size > 0x1p-100) &&
+               size * static_cast<double>(group.n) * std::max(range, 1.0) < most;
     };
     if (plain && switches <= std::min<std::int64_t>(group.n / 4, 1 << 18) &&
         std::all_of(terms, terms + question.n_terms, scalable)) {

@@ -29,7 +29,6 @@ class Pieces {
         n_sources_ = source_class_ ? found.n_pos : n - found.n_pos;
         n_switches_ = n_sources_ * question.n_terms;
         sign_ = source_class_ ? 1 : -1;
-        origin_ = found.min_pos;
     }
 
     double run() {
@@ -64,32 +63,35 @@ class Pieces {
   private:
     static constexpr int block = 256, few = 4;
 
+    // At `at` + `low`, where `low` is what rounding took off.
     struct Switch {
-        double at;
+        double at, low;
         std::uint32_t source, term;
 
-        bool operator<(const Switch& other) const { return at < other.at; }
+        bool operator<(const Switch& other) const { return at < other.at || (at == other.at && low < other.low); }
     };
 
     // The function beyond a switch, as a query reads it, and what the queries leave.
     struct Piece {
-        double start, sum;  // sum: of the queries' distances from the start
-        S slope, curvature;
+        double start, low, slope, curvature;
+        double sum;  // of the queries' distances from the start
         std::uint32_t count;
+
+        bool is_below(double x) const { return (start < x) | ((start == x) & (low < 0)); }
     };
 
     // The switches of each term are in order already.
     void line_up(const Sources<S>& sources) {
         Scratch scratch;
         Switch *from = scratch.take<Switch>(n_switches_), *to = switches_;
-        const double middle = sign_ * origin_;
         int merges = 0;
         for (int width = 1; width < question_.n_terms; width *= 2) ++merges;
         if (merges % 2 == 0) std::swap(from, to);  // so that the last merge ends in switches_
         for (int j = 0; j < question_.n_terms; ++j)
-            for (std::int64_t k = 0; k < n_sources_; ++k)
-                from[j * n_sources_ + k] = {(sources.key(k) - middle) - question_.terms[j].shift, static_cast<std::uint32_t>(k),
-                                            static_cast<std::uint32_t>(j)};
+            for (std::int64_t k = 0; k < n_sources_; ++k) {
+                const Twofold at = Twofold::sum(sources.key(k), -question_.terms[j].shift);
+                from[j * n_sources_ + k] = {at.high, at.low, static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
+            }
         for (std::int64_t width = n_sources_; width < n_switches_; width *= 2) {
             for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width) {
                 const std::int64_t half = std::min(begin + width, n_switches_), end = std::min(begin + 2 * width, n_switches_);
@@ -123,38 +125,40 @@ class Pieces {
         Scratch scratch;
         double* on = scratch.take<double>(question_.n_terms);  // sources switched on, by term: whole numbers do not drift
         std::fill(on, on + question_.n_terms, 0.0);
-        double curvature = 0, start = switches_[0].at;
+        double curvature = 0;
         Acc value = 0, slope = 0;
-        const auto piece = [&](double at) {
-            const double now = static_cast<double>(slope);
-            return Piece{at, 0, static_cast<S>(sign_ * scale_ * now), static_cast<S>(scale_ * curvature), 0};
+        const auto piece = [&](double at, double low) {
+            return Piece{at, low, sign_ * scale_ * static_cast<double>(slope), scale_ * curvature, 0, 0};
         };
-        pieces_[0] = piece(start);
+        pieces_[0] = piece(switches_[0].at, switches_[0].low);
         values_[0] = slopes_[0] = 0;
         for (std::int64_t k = 0; k < n_switches_; ++k) {
             const Term& term = question_.terms[switches_[k].term];
-            const Acc gap = switches_[k].at - start;
+            const Acc gap = k ? gap_before(k) : Acc(0);
             value += gap * (slope + Acc(0.5 * curvature) * gap) + Acc(term.b0);
             slope += gap * Acc(curvature) + Acc(term.b1);
-            start = switches_[k].at;
             on[switches_[k].term] += 1;
             curvature = 0;
             for (int j = 0; j < question_.n_terms; ++j) curvature += 2 * question_.terms[j].b2 * on[j];
-            pieces_[k + 1] = piece(start);
+            pieces_[k + 1] = piece(switches_[k].at, switches_[k].low);
             values_[k + 1] = static_cast<double>(value);
             slopes_[k + 1] = static_cast<double>(slope);
         }
         slope = curvature = 0;
-        for (int k = 0; k <= few; ++k) pieces_[n_switches_ + 1 + k] = piece(std::numeric_limits<double>::infinity());
+        for (int k = 0; k <= few; ++k) pieces_[n_switches_ + 1 + k] = piece(std::numeric_limits<double>::infinity(), 0);
+    }
+
+    Acc gap_before(std::int64_t k) const {
+        const Switch &a = switches_[k - 1], &b = switches_[k];
+        return (Acc(b.at) + Acc(-a.at)) + (Acc(b.low) + Acc(-a.low));
     }
 
     // Gradients and Hessians of the queries among the rows. Returns the sum of curvature x distance^2.
     double answer(std::int64_t begin, std::int64_t end, Piece* pieces) const {
-        double at[block], distances[block];
+        double at[block], distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
         std::uint32_t firsts[block];
-        S slopes[block], curvatures[block];
-        const double sign = sign_, origin = origin_;
+        const double sign = sign_;
         double total = 0;
         for (std::int64_t i = begin; i < end; i += block) {
             const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
@@ -162,7 +166,7 @@ class Pieces {
             const std::uint8_t* classes = classes_ + i;
 #pragma omp simd
             for (int k = 0; k < count; ++k) {
-                at[k] = sign * (static_cast<double>(scores[k]) - origin);
+                at[k] = sign * static_cast<double>(scores[k]);
                 cells[k] = cell_of(at[k]);
             }
             for (int k = 0; k < count; ++k) {
@@ -173,10 +177,10 @@ class Pieces {
                 // The piece after a switch starts at that switch, so that pieces[from + 1] is the first to try.
                 const std::int64_t from = firsts[k];
                 int below = 0;
-                for (int s = 1; s <= few; ++s) below += pieces[from + s].start < at[k];
-                const std::int64_t found = below < few ? from + below : search(at[k], cells[k], from);
+                for (int s = 1; s <= few; ++s) below += pieces[from + s].is_below(at[k]);
+                const std::int64_t found = below < few ? from + below : search(pieces, at[k], cells[k], from);
                 Piece& piece = pieces[classes[k] == source_class_ ? n_switches_ + 1 : found];
-                const double distance = at[k] - piece.start;
+                const double distance = (at[k] - piece.start) - piece.low;
                 piece.sum += distance;
                 ++piece.count;
                 slopes[k] = piece.slope;
@@ -185,23 +189,24 @@ class Pieces {
             }
             double sum = 0;
 #pragma omp simd reduction(+ : sum)
-            for (int k = 0; k < count; ++k) sum += static_cast<double>(curvatures[k]) * distances[k] * distances[k];
+            for (int k = 0; k < count; ++k) sum += curvatures[k] * distances[k] * distances[k];
             total += sum;
             if (grad_)
 #pragma omp simd
                 for (int k = 0; k < count; ++k)
-                    grad_[i + k] =
-                        static_cast<S>(slopes[k] + static_cast<S>(sign) * curvatures[k] * static_cast<S>(distances[k])) + S{0};
-            if (hess_) std::copy(curvatures, curvatures + count, hess_ + i);
+                    grad_[i + k] = static_cast<S>(slopes[k] + sign * curvatures[k] * distances[k] + 0.0);
+            if (hess_)
+#pragma omp simd
+                for (int k = 0; k < count; ++k) hess_[i + k] = static_cast<S>(curvatures[k]);
         }
         return total / scale_;
     }
 
-    std::int64_t search(double x, std::int32_t cell, std::int64_t from) const {
+    std::int64_t search(const Piece* pieces, double x, std::int32_t cell, std::int64_t from) const {
         std::int64_t low = from, high = cells_[cell + 1];
         while (low < high) {
             const std::int64_t middle = (low + high) / 2;
-            if (switches_[middle].at < x)
+            if (pieces[middle + 1].is_below(x))
                 low = middle + 1;
             else
                 high = middle;
@@ -216,10 +221,10 @@ class Pieces {
         std::fill(grad, grad + n_sources_, Acc(0));
         std::fill(hess, hess + n_sources_, 0.0);
         Acc moment = 0;
-        double count = 0, value = 0, last = switches_[n_switches_ - 1].at;
+        double count = 0, value = 0;
         for (std::int64_t k = n_switches_ - 1; k >= 0; --k) {
-            moment += Acc(count) * Acc(last - switches_[k].at);
-            last = switches_[k].at;
+            // Switches that no query reaches may lie too far away for their values to be finite.
+            if (count > 0) moment += Acc(count) * gap_before(k + 1);
             double here = 0, sum = 0;
             for (int lane = 0; lane < lanes; ++lane) {
                 const Piece& piece = pieces_[lane * stride_ + k + 1];
@@ -228,7 +233,7 @@ class Pieces {
             }
             count += here;
             moment += Acc(sum);
-            value += here * values_[k + 1] + slopes_[k + 1] * sum;
+            if (here > 0) value += here * values_[k + 1] + slopes_[k + 1] * sum;
             const Term& term = question_.terms[switches_[k].term];
             grad[switches_[k].source] += Acc(term.b1) * Acc(count) + Acc(2 * term.b2) * moment;
             hess[switches_[k].source] += 2 * term.b2 * count;
@@ -249,7 +254,7 @@ class Pieces {
     S *grad_, *hess_;
     std::int64_t n_sources_, n_switches_, n_cells_, stride_;
     std::uint8_t source_class_;
-    double sign_, origin_, per_cell_;
+    double sign_, per_cell_;
     Switch* switches_;
     Piece* pieces_;
     std::uint32_t* cells_;
