@@ -103,7 +103,7 @@ def xgboost(method: str, train: Part, setting: dict[str, float]) -> Scorer:
     n_pos = int(train.y.sum())
     chosen: dict[str, Any] = {
         "everypair": {"base_score": 0.0},
-        "pairs": {"base_score": 0.0},
+        "logistic": {"base_score": 0.0},
         "logloss": {"objective": "binary:logistic"},
         "balanced": {
             "objective": "binary:logistic",
@@ -123,7 +123,7 @@ def xgboost(method: str, train: Part, setting: dict[str, float]) -> Scorer:
         rows.set_group([len(train.y)])
     objective = {
         "everypair": xgboost_objective(),
-        "pairs": xgboost_objective(hessian="pairs"),
+        "logistic": xgboost_objective(hessian="logistic"),
     }.get(method)
     booster = xgb.train(params | chosen, rows, ROUNDS[-1], obj=objective)
     return lambda X, rounds: booster.predict(
@@ -151,11 +151,11 @@ def linear(method: str, train: Part, strength: float) -> Scorer:
     return lambda X, _: fitted.decision_function(X)
 
 
-BOOSTED = ("everypair", "pairs", "logloss", "balanced", "ranking")
+RIVALS = ("logloss", "balanced", "ranking")
 FAMILIES: dict[str, tuple[Callable[..., Scorer], tuple[str, ...], tuple, tuple[int, ...]]] = {
-    "LightGBM": (lightgbm, BOOSTED, SETTINGS, ROUNDS),
-    "LightGBM-regularised": (lightgbm, BOOSTED, REGULARISED, (100,)),
-    "XGBoost": (xgboost, BOOSTED, SETTINGS, ROUNDS),
+    "LightGBM": (lightgbm, ("everypair", "pairs", *RIVALS), SETTINGS, ROUNDS),
+    "LightGBM-regularised": (lightgbm, ("everypair", "pairs", *RIVALS), REGULARISED, (100,)),
+    "XGBoost": (xgboost, ("everypair", "logistic", *RIVALS), SETTINGS, ROUNDS),
     "linear": (linear, ("everypair", "logloss", "balanced", "svm"), STRENGTHS, (1,)),
 }
 

@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "evidence.md"
 TEST_SHARE = 0.2 / 0.6  # test rows for each training row
 LEVEL = 0.05
 OURS = "everypair"
-NAMES = {"pairs": '`hessian="pairs"`'}
+NAMES = {name: f'`hessian="{name}"`' for name in ("logistic", "pairs")}
 TITLES = {
     "LightGBM-regularised": "LightGBM: `lambda_l2=1`, `min_sum_hessian_in_leaf=1`, 100 rounds, "
     "nothing tuned"

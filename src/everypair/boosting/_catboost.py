@@ -24,7 +24,7 @@ def catboost_objective(
     weights: ArrayLike | None = None,
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float = 1.0,
-    hessian: Hessian = "logistic",
+    hessian: Hessian = "pairs",
 ) -> CatboostObjective:
     """Return the pair loss as an objective for CatBoost, for one training set.
 
@@ -40,7 +40,7 @@ def catboost_objective(
     weights : (n,) real, optional
         Its sample weights, if it has any.
     surrogate, margin, hessian
-        Those of `lightgbm_objective`, scaled in the same way.
+        Those of `xgboost_objective`.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def catboost_objective(
     >>> import numpy as np
     >>> objective = catboost_objective([1, 0, 0, 0])
     >>> objective.calc_ders_range(np.zeros(2), np.array([1.0, 0.0]), None).round(4).tolist()
-    [[0.75, -0.1875], [-0.25, -0.1875]]
+    [[0.75, -0.375], [-0.25, -0.125]]
     """
     pairs = Pairs(surrogate, margin, hessian)
     return CatboostObjective(np.array(labels), _scaling.row_weights(weights), pairs)

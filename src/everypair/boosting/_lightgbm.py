@@ -41,8 +41,8 @@ def lightgbm_objective(
         What stands for the curvature of a row, by which trees weigh it. ``"logistic"``: that of the
         logistic loss at the same scores, with the intercept that makes the probabilities add up to
         the positives. ``"pairs"``: the exact diagonal Hessian of the pair loss. Half of that lies
-        on the positives, however few: with dozens of them trees overfit unless regularised, with
-        thousands it serves as well, or better. It also takes longer.
+        on the positives, however few: with LightGBM's defaults trees then overfit, while with
+        ``lambda_l2=1`` and ``min_sum_hessian_in_leaf=1`` it is the better one. It takes longer.
 
     Returns
     -------

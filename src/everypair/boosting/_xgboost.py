@@ -21,7 +21,7 @@ def xgboost_objective(
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float = 1.0,
-    hessian: Hessian = "logistic",
+    hessian: Hessian = "pairs",
 ) -> XgboostObjective:
     """Return the pair loss as an objective for XGBoost.
 
@@ -33,7 +33,9 @@ def xgboost_objective(
     Parameters
     ----------
     surrogate, margin, hessian
-        Those of `lightgbm_objective`, scaled in the same way: ``min_child_weight``, ``reg_lambda``
+        Those of `lightgbm_objective`, but with the pairs' own Hessian by default: XGBoost
+        regularises by default, and then that is the better one. Scaled in the same way:
+        ``min_child_weight``, ``reg_lambda``
         and ``learning_rate`` act as they do on the logistic loss.
 
     Returns
