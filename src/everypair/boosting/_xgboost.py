@@ -25,7 +25,7 @@ def xgboost_objective(
 ) -> XgboostObjective:
     """Return the pair loss as an objective for XGBoost.
 
-    The exact gradient over every pair, in the time of a few passes over the scores; XGBoost's own
+    Exact gradient and diagonal Hessian over every pair, in O(n log n) for each round; XGBoost's own
     ``rank:pairwise`` samples pairs. Sample weights count (a pair weighs the product of its two).
     With the ``qid`` or ``group`` of a DMatrix only pairs inside a group do, and weights are those
     of the groups, as everywhere in XGBoost.
