@@ -280,6 +280,15 @@ def test_coefficients_that_float32_cannot_multiply(backend):
         assert_close(got, wanted, np.float32)
 
 
+def test_distances_beyond_the_range_of_float32(backend):
+    rng = np.random.default_rng(12)
+    labels = np.arange(400) < 20
+    scores = np.where(labels, -3e38, rng.uniform(-3e38, 3e38, 400)).astype(np.float32)
+    knobs = {"surrogate": bending((1e-10, 0.0), (1e-10, 0.5))}
+    _, expected = naive.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)
+    assert_close(backend.loss_and_grad(scores, labels, **knobs)[1], expected, np.float32)
+
+
 @pytest.mark.parametrize("gap", [1e-3, 1e-4])
 def test_slopes_that_rise_and_fall_again(backend, gap):
     rng = np.random.default_rng(11)

@@ -203,6 +203,9 @@ def test_data_that_cannot_be_pairs_are_named():
 
 
 def test_objectives_tell_their_settings():
+    default = "lightgbm_objective(surrogate='soft_hinge', margin=1, hessian='logistic')"
+    assert repr(lightgbm_objective()) == default
+    assert repr(eval(default)) == default
     wanted = "(surrogate='squared_hinge', margin=2, hessian='pairs')"
     knobs = {"surrogate": "squared_hinge", "margin": 2.0, "hessian": "pairs"}
     assert repr(lightgbm_objective(**knobs)) == f"lightgbm_objective{wanted}"

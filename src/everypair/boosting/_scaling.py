@@ -53,7 +53,7 @@ class Pairs:
     Parameters
     ----------
     surrogate : str or Surrogate
-        With a slope and a curvature above 0 at the margin.
+        With a slope and a curvature above 0 at the margin; ``"soft_hinge"`` is known here as well.
     margin : float
         In the surrogate's own unit.
     hessian : {"logistic", "pairs"}
@@ -72,7 +72,7 @@ class Pairs:
     def __init__(
         self, surrogate: str | Surrogate, margin: float, hessian: Hessian = "logistic"
     ) -> None:
-        given = surrogates.get(surrogate)
+        given = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
         losses.pair_loss([0.0], [1], margin=margin)  # the door's own message about a margin
         margin = float(margin)
         slope, curvature = float(given.slope(margin)), float(given.curvature(margin))
