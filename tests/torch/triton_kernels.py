@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 import everypair as ep
 from everypair.torch import _triton, pair_loss
 from everypair.torch._columns import Question, evaluate, forced
+from everypair.torch._triton_launch import INTERPRETED
 
 from ..strategies import SURROGATES, batches, double_sum
 from ..tolerances import assert_close
 
-DEVICE = "cpu" if _triton.INTERPRETED else "cuda"
+DEVICE = "cpu" if INTERPRETED else "cuda"
 # The interpreter computes with NumPy, which tells of what a GPU does silently.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 

@@ -21,6 +21,10 @@ steps one by one.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
 import triton
 import triton.language as tl
 
@@ -28,6 +32,7 @@ from everypair.torch._triton_cells import (
     CELLS,
     CHUNKS,
     DONE,
+    LEVELS,
     LINES,
     LOSSES,
     N_SPLIT,
@@ -45,6 +50,7 @@ from everypair.torch._triton_cells import (
     survey,
     unpack,
 )
+from everypair.torch._triton_launch import INTERPRETED, launch, power_of_2, seats, words, zeros
 from everypair.torch._triton_scan import (
     heavies_of_chunk,
     lines_of_chunk,
@@ -52,7 +58,86 @@ from everypair.torch._triton_scan import (
     sums_of_chunk,
 )
 
-__all__ = ["certified"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from everypair.torch._triton_launch import Job, KnotTerm
+
+__all__ = ["buckets_fit", "by_buckets"]
+
+MOST_ROWS = 1 << 27
+"""Sums of places of more would not fit in 64 bits."""
+MANY_ROWS = 4_000_000
+"""From here on, several launches are faster than one."""
+FEW_PROGRAMS = 256
+ROWS_A_PROGRAM = 1 << 20  # more in one cell would overflow its count
+BLOCK = 1024
+WARPS = 8
+NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
+
+
+def buckets_fit(scores: Tensor, tasks: int, terms: tuple[KnotTerm, ...]) -> bool:
+    """Return whether this is a question for buckets, if there are neither weights nor a vector."""
+    _, b0, b1, _, truncated = terms[0]
+    most = seats(scores.device) // tasks
+    return (
+        len(terms) == 1
+        and truncated
+        and not b0
+        and not b1
+        and scores.dtype in NARROW
+        and most >= CHUNKS.value
+        and scores.shape[-1] <= min(MOST_ROWS, most * ROWS_A_PROGRAM)
+    )
+
+
+def by_buckets(job: Job) -> None:
+    """Answer for loss and gradient of one truncated term, unweighted, of narrow scores."""
+    scores, labels, _, _, terms, mean, one_class = job[:7]
+    value, pair_weight, slopes = job[7:10]
+    n = scores.shape[-1]
+    tasks = scores.numel() // n
+    device = scores.device
+    programs, padded, size = _sizes(n, tasks, seats(device))
+    room, spare = words(size, tasks, device)
+    counter = zeros(2 * tasks, device)
+    shift, _, _, b2, _ = terms[0]
+    pointers = (scores, labels, value if slopes is None else slopes, value,
+                spare if pair_weight is None else pair_weight,
+                value if one_class is None else one_class, room, counter)  # fmt: skip
+    flags = (mean, one_class is not None, slopes is not None, BLOCK, padded, not INTERPRETED)
+
+    def run(step: int, level: int = 0) -> None:
+        launch(
+            certified, (programs, tasks), pointers, (n, shift, b2, level), (*flags, step),
+            num_warps=WARPS, maxnreg=64, launch_cooperative_grid=step < 0,
+        )  # fmt: skip
+
+    if INTERPRETED:
+        run(0)
+        for level in range(LEVELS.value):
+            for step in range(1, 7):
+                run(step, level)
+            after = range(SPLIT.value + level + 1, size, size // tasks)
+            if not any(room[k] for k in after):
+                break
+        run(7)
+    elif n * tasks < MANY_ROWS:
+        run(-1)
+    else:
+        # What streams over the rows is faster in kernels of its own, and by now the host is ahead.
+        for step in (0, 1, -2, 7):
+            run(step)
+
+
+@lru_cache(maxsize=256)
+def _sizes(n: int, tasks: int, seats: int) -> tuple[int, int, int]:
+    """Return how many programs a task gets, rounded up to a power of two, and words for all."""
+    # More programs than these leave more tables to merge than they save.
+    most = seats if n * tasks >= MANY_ROWS else min(seats, FEW_PROGRAMS)
+    programs = max(min(most // tasks, -(-n // BLOCK)), CHUNKS.value)
+    padded = power_of_2(programs)
+    return programs, padded, tasks * (WORK.value + 5 * padded + 2 * CELLS.value * programs)
 
 
 @triton.jit

@@ -7,10 +7,42 @@ coefficients of one polynomial in d before it is evaluated: where they cancel, t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import triton
 import triton.language as tl
 
-__all__ = ["all_pairs"]
+from everypair.torch._triton_launch import coefficients, launch, power_of_2, words, zeros
+
+if TYPE_CHECKING:
+    from everypair.torch._triton_launch import Job
+
+__all__ = ["by_pairs"]
+
+
+def by_pairs(job: Job) -> None:
+    """Answer a question pair by pair."""
+    scores, labels, weights, vector, terms, mean, one_class = job[:7]
+    value, pair_weight, slopes, product = job[7:11]
+    n = scores.shape[-1]
+    tasks = scores.numel() // n
+    rows = 16
+    blocks = -(-n // rows)
+    padded = power_of_2(blocks)
+    shares, spare = words(tasks * padded, tasks, scores.device)
+    arrivals = zeros(tasks, scores.device)
+    launch(
+        all_pairs, (blocks, tasks),
+        (scores, labels, scores if weights is None else weights.contiguous(),
+         scores if vector is None else vector.contiguous(), coefficients(terms, scores.device),
+         value if slopes is None else slopes, value if product is None else product, value,
+         spare if pair_weight is None else pair_weight,
+         value if one_class is None else one_class, shares, arrivals),
+        (n,),
+        (len(terms), mean, one_class is not None, weights is not None, slopes is not None,
+         vector is not None, rows, 64, padded),
+        num_warps=4,
+    )  # fmt: skip
 
 
 @triton.jit

@@ -1,0 +1,150 @@
+"""How Triton's kernels are launched, with as little on the host around it as can be."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    KnotTerm = tuple[float, float, float, float, bool]
+
+__all__ = [
+    "INTERPRETED",
+    "MOST_TASKS",
+    "Job",
+    "coefficients",
+    "launch",
+    "power_of_2",
+    "seats",
+    "words",
+    "zeros",
+]
+
+MOST_TASKS = 65_535
+"""A launch has no more rows of programs."""
+INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+SEATS = 4  # programs that a multiprocessor holds at once
+
+
+class Job(NamedTuple):
+    """What a plan gets: the batches, what is asked, and where the answers go."""
+
+    scores: Tensor
+    labels: Tensor
+    weights: Tensor | None
+    vector: Tensor | None
+    terms: tuple[KnotTerm, ...]
+    mean: bool
+    one_class: Tensor | None
+    value: Tensor
+    pair_weight: Tensor | None
+    slopes: Tensor | None
+    product: Tensor | None
+    diagonal: Tensor | None = None
+
+
+def words(size: int, tasks: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return room for a plan, and the end of it for pair weights that nobody asks for."""
+    size += size % 2  # addresses stay multiples of 16
+    room = torch.empty(size + tasks, dtype=torch.float64, device=device)
+    return room, room[size:]
+
+
+def power_of_2(n: int) -> int:
+    """Return the next one; Triton's own takes microseconds."""
+    return 1 << (n - 1).bit_length()
+
+
+_compiled: dict[tuple[object, ...], Any] = {}
+
+
+def launch(
+    kernel: Any,
+    grid: tuple[int, int],
+    pointers: tuple[Tensor, ...],
+    scalars: tuple[float, ...],
+    constants: tuple[int, ...],
+    **options: Any,
+) -> None:
+    """Launch a kernel, the second time without asking Triton once more which variant it is.
+
+    Triton looks at the type and alignment of every argument, which takes as long as all else that
+    a small batch needs. Here only what a user brings can differ, and an address is read sooner than
+    a tensor.
+    """
+    addresses = [tensor.data_ptr() for tensor in pointers]
+    if INTERPRETED or any(address % 16 for address in addresses):
+        names = kernel.arg_names[-len(constants) :]
+        kernel[grid](*pointers, *scalars, **dict(zip(names, constants, strict=True)), **options)
+        return
+    n = scalars[0]
+    device = pointers[0].device
+    dtypes = [tensor.dtype for tensor in pointers]
+    key = id(kernel), device, *dtypes, n % 16 == 0, n == 1, scalars[3:], constants, grid
+    run = _compiled.get(key)
+    if run is None:
+        names = kernel.arg_names[-len(constants) :]
+        named = dict(zip(names, constants, strict=True))
+        whole = (*grid, 1)
+        compiled = kernel.warmup(*pointers, *scalars, **named, **options, grid=whole)
+        run = _compiled[key] = compiled[whole]
+    run(*addresses, *scalars, *constants, stream=_stream(device))
+
+
+def _stream(device: torch.device) -> int:
+    return torch._C._cuda_getCurrentRawStream(device.index)
+
+
+def coefficients(terms: tuple[KnotTerm, ...], device: torch.device) -> Tensor:
+    """Return the terms as coefficients of the first one's d.
+
+    Filled in on the device, because a copy from the host could not be captured in a graph; and what
+    is captured belongs to its graph alone.
+    """
+    if _is_capturing():
+        return _coefficients.__wrapped__(terms, device)
+    return _coefficients(terms, device)
+
+
+@lru_cache(maxsize=64)
+def _coefficients(terms: tuple[KnotTerm, ...], device: torch.device) -> Tensor:
+    first = terms[0][0]
+    numbers = []
+    for shift, b0, b1, b2, truncated in terms:
+        step = shift - first
+        numbers += [shift, b0 + step * (b1 + step * b2), b1 + 2 * step * b2, b2]
+        numbers.append(shift if truncated else float("inf"))
+    return torch.stack([torch.full((), x, dtype=torch.float64, device=device) for x in numbers])
+
+
+def _is_capturing() -> bool:
+    return not INTERPRETED and torch.cuda.is_current_stream_capturing()
+
+
+@lru_cache(maxsize=16)
+def seats(device: torch.device) -> int:
+    """Return how many programs run at once."""
+    if INTERPRETED:
+        return 16
+    return SEATS * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def zeros(n: int, device: torch.device) -> Tensor:
+    """Return counters at zero, which the kernel sets back when it is done.
+
+    Launches on one stream follow each other, so they share theirs. A captured graph may be replayed
+    anywhere: it gets its own.
+    """
+    if INTERPRETED or _is_capturing():
+        return torch.zeros(n, dtype=torch.int32, device=device)
+    return _counters(power_of_2(n), device, _stream(device))
+
+
+@lru_cache(maxsize=256)
+def _counters(n: int, device: torch.device, stream: int) -> Tensor:
+    return torch.zeros(n, dtype=torch.int32, device=device)
