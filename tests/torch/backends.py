@@ -8,16 +8,21 @@ from operator import is_not
 import numpy as np
 import torch
 
-from everypair.torch import pair_loss
+from everypair.torch import pair_derivatives, pair_loss
 from everypair.torch._columns import forced
+
+_PER_ROW = ("weights", "groups")
+_FORCED = {"torch operations": "operations", "torch triton": "triton"}
 
 
 class TorchBackend:
-    """Derivatives as autograd gives them: from the kernels of a device, or from operations."""
+    """Tensors on a device, computed the way that belongs to it or the one that is forced.
 
-    def __init__(self, name):
-        self.name = name
-        self.device = "cuda" if name == "torch cuda" else "cpu"
+    Gradients and products with the Hessian are those of autograd.
+    """
+
+    def __init__(self, name, device="cpu"):
+        self.name, self.device = name, device
         self._last = None, None
 
     def loss(self, scores, labels, **knobs):
@@ -33,10 +38,10 @@ class TorchBackend:
 
     def derivatives(self, scores, labels, **knobs):
         with self._way():
-            loss, grad, times_hessian = self._graph(scores, labels, knobs)
-            eye = torch.eye(grad.numel(), dtype=grad.dtype, device=self.device)
-            hessian = torch.vmap(times_hessian)(eye)
-            return loss.item(), grad.detach().cpu().numpy(), hessian.diagonal().cpu().numpy()
+            found = pair_derivatives(
+                self._tensor(scores), self._tensor(labels), **self._tensors(knobs)
+            )
+            return found.value.item(), found.grad.cpu().numpy(), found.hess.cpu().numpy()
 
     def hvp(self, scores, labels, vector, **knobs):
         with self._way():
@@ -44,7 +49,7 @@ class TorchBackend:
             return times_hessian(self._tensor(vector).to(grad.dtype)).cpu().numpy()
 
     def _way(self):
-        return forced("operations") if self.name == "torch operations" else nullcontext()
+        return forced(_FORCED[self.name]) if self.name in _FORCED else nullcontext()
 
     def _graph(self, scores, labels, knobs):
         # Laws ask for several products with one Hessian: the graph behind it is made once.
@@ -64,12 +69,15 @@ class TorchBackend:
     def _tensor(self, array):
         return torch.tensor(np.asarray(array), device=self.device)
 
+    def _tensors(self, knobs):
+        per_row = {k: self._tensor(knobs[k]) for k in _PER_ROW if knobs.get(k) is not None}
+        return {**knobs, **per_row}
+
     def _loss_of(self, labels, knobs):
-        for name in ("weights", "groups"):
-            if knobs.get(name) is not None:
-                knobs = {**knobs, name: self._tensor(knobs[name])}
-        labels = self._tensor(labels)
+        labels, knobs = self._tensor(labels), self._tensors(knobs)
         return lambda scores: pair_loss(scores, labels, **knobs)
 
 
-BACKENDS = ("torch", "torch operations", *(["torch cuda"] if torch.cuda.is_available() else []))
+BACKENDS = [TorchBackend("torch"), TorchBackend("torch operations")]
+if torch.cuda.is_available():
+    BACKENDS.append(TorchBackend("torch cuda", "cuda"))

@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, hessian, jacrev, stack_module_stat
 
 import everypair as ep
 from everypair import naive
-from everypair.torch import PairLoss, pair_loss
+from everypair.torch import PairLoss, pair_derivatives, pair_loss
 from everypair.torch._columns import forced
 
 from ..strategies import SURROGATES
@@ -161,6 +161,23 @@ def test_hessians_of_every_making_agree_with_the_double_sum(surrogate):
     for made in (hessian(loss), jacrev(jacrev(loss))):
         torch.testing.assert_close(made(scores), want)
     assert torch.autograd.functional.hessian(loss, scores).allclose(want)
+
+
+@for_every_surrogate
+@pytest.mark.parametrize("knobs", KNOBS.values(), ids=KNOBS)
+@pytest.mark.parametrize("way", ["kernel", "operations"])
+def test_the_hessian_of_autograd_has_the_diagonal_of_pair_derivatives(way, knobs, surrogate):
+    scores = away_from_knots()
+    with forced(way):
+        found = pair_derivatives(scores, LABELS, surrogate=surrogate, **knobs)
+        loss = pair_loss(scores, LABELS, surrogate=surrogate, **knobs)
+        (slopes,) = torch.autograd.grad(loss, scores, create_graph=True)
+        rows = vmap(lambda v: torch.autograd.grad(slopes, scores, v, retain_graph=True)[0])(
+            torch.eye(9, dtype=torch.float64)
+        )
+    torch.testing.assert_close(found.value, loss.detach())
+    torch.testing.assert_close(found.grad, slopes.detach())
+    torch.testing.assert_close(found.hess, rows.diagonal())
 
 
 def test_products_with_the_hessian_of_every_making():

@@ -14,7 +14,7 @@ except ImportError as error:
     ) from error
 
 from everypair.torch._aucm import AUCMLoss
-from everypair.torch._functional import pair_loss
+from everypair.torch._functional import PairDerivatives, pair_derivatives, pair_loss
 from everypair.torch._large_batch import large_batch_backward
 from everypair.torch._lightning import lightning_callback
 from everypair.torch._module import PairLoss
@@ -33,9 +33,11 @@ __all__ = [
     "DivergenceError",
     "DivergenceWarning",
     "EpochMonitor",
+    "PairDerivatives",
     "PairLoss",
     "StratifiedBatchSampler",
     "large_batch_backward",
     "lightning_callback",
+    "pair_derivatives",
     "pair_loss",
 ]

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     KnotTerm = tuple[float, float, float, float, bool]
 
-__all__ = ["Answer", "Question", "evaluate", "forced", "loss_and_grad"]
+__all__ = ["Answer", "Question", "evaluate", "forced", "loss_and_grad", "scale_in_place"]
 
 Way = Literal["kernel", "triton", "operations"]
 
+_WIDE = frozenset((torch.float32, torch.float64))
 _forced: ContextVar[Way | None] = ContextVar("everypair_torch_way", default=None)
 
 
@@ -61,6 +62,7 @@ class Answer(NamedTuple):
     pair_weight: Tensor | None
     grad: Tensor | None
     hvp: Tensor | None
+    diagonal: Tensor | None
 
 
 @contextmanager
@@ -75,11 +77,45 @@ def forced(way: Way) -> Iterator[None]:
 
 def loss_and_grad(
     scores: Tensor, labels: Tensor, weights: Tensor | None, question: Question
-) -> tuple[Tensor, float, Tensor] | None:
-    """Return value, pair weight and gradient where that takes no preparation, else None."""
-    if not scores.is_cpu or _forced.get() is not None:
+) -> tuple[Tensor, float | None, Tensor] | None:
+    """Return value, pair weight and gradient where that takes no preparation, else None.
+
+    On a GPU there is no pair weight: a batch of one class has been counted, if anyone asked.
+    """
+    if _forced.get() is not None:
         return None
-    return _kernel.loss_and_grad(scores, labels, weights, question.terms, question.mean)
+    terms, mean, check, missing, one_class = question
+    if scores.is_cpu:
+        return _kernel.loss_and_grad(scores, labels, weights, terms, mean)
+    if (
+        weights is None
+        and scores.dim() == 1
+        and scores.dtype in _WIDE
+        and not (check or missing)
+        and _way(scores.device.type) == "triton"
+        and scores.device.index == torch.cuda.current_device()
+    ):
+        found: tuple[Tensor, None, Tensor] | None = _triton_quick().loss_and_grad(
+            scores, labels, terms, mean, one_class
+        )
+        return found
+    return None
+
+
+def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:
+    """Multiply a gradient that nobody else holds by a number, or return None and leave it alone."""
+    if (
+        type(factor) is torch.Tensor
+        and factor.is_cuda
+        and factor.dim() == 0
+        and _way("cuda") == "triton"
+        and not torch._C._functorch.is_legacy_batchedtensor(factor)
+        and not torch._C._are_functorch_transforms_active()
+        and grad.device.index == torch.cuda.current_device()
+    ):
+        scaled: Tensor = _triton_scale().scale_in_place(grad, factor)
+        return scaled
+    return None
 
 
 def evaluate(
@@ -91,8 +127,12 @@ def evaluate(
     *,
     grad: bool = False,
     vector: Tensor | None = None,
+    diagonal: bool = False,
 ) -> Answer:
-    """Return the loss of every batch and, as asked, gradient and Hessian times `vector`."""
+    """Return the loss of every batch and, as asked, its derivatives.
+
+    These are the gradient, the Hessian times `vector`, and the diagonal of the Hessian.
+    """
     terms, mean, check, missing, one_class = question
     way = _forced.get() or _way(scores.device.type)
     on_cpu = way == "kernel"
@@ -106,9 +146,10 @@ def evaluate(
         evaluate_on_cpu = _kernel.evaluate if scores.dim() == 1 else _kernel.evaluate_columns
         return Answer(
             *evaluate_on_cpu(
-                scores, labels, weights, groups, vector, terms, mean=mean, grad=grad, check=check
+                scores, labels, weights, groups, vector, terms,
+                mean=mean, grad=grad, diagonal=diagonal, check=check,
             )
-        )
+        )  # fmt: skip
     if check:
         _kernel.check_values(scores, labels, weights)
     shape = scores.shape
@@ -122,13 +163,16 @@ def evaluate(
                 terms,
                 mean=mean,
                 grad=grad,
+                diagonal=diagonal,
                 one_class=one_class,
             )
         if found is not None:
-            values, pair_weight, gradient, product = found
+            values, pair_weight, gradient, product, curvature = found
             if gradient is not None and scores.dtype is not gradient.dtype:
                 gradient = _kernel.finite(gradient, scores.dtype)
-            return Answer(values, pair_weight, gradient, product)
+            if curvature is not None and scores.dtype is not curvature.dtype:
+                curvature = _kernel.finite(curvature, scores.dtype)
+            return Answer(values, pair_weight, gradient, product, curvature)
     values, pair_weight, *arrays = _tensor_moments.evaluate(
         scores,
         (labels > 0).expand(shape),
@@ -138,14 +182,16 @@ def evaluate(
         terms,
         mean=mean,
         grad=grad,
+        diagonal=diagonal,
     )
     dtype = value_dtype(scores)
-    gradient, product = arrays
+    gradient, product, curvature = arrays
     return Answer(
         values.to(dtype),
         pair_weight,
         None if gradient is None else _kernel.finite(gradient, scores.dtype).to(dtype),
         None if product is None else product.to(dtype),
+        None if curvature is None else _kernel.finite(curvature, scores.dtype).to(dtype),
     )
 
 
@@ -165,6 +211,20 @@ def _way(device_type: str) -> Way:
 @lru_cache(maxsize=1)
 def _triton() -> ModuleType:
     from everypair.torch import _triton as module
+
+    return module
+
+
+@lru_cache(maxsize=1)
+def _triton_quick() -> ModuleType:
+    from everypair.torch import _triton_quick as module
+
+    return module
+
+
+@lru_cache(maxsize=1)
+def _triton_scale() -> ModuleType:
+    from everypair.torch import _triton_scale as module
 
     return module
 

@@ -1,13 +1,14 @@
-"""The loss over every pair, as a function of tensors."""
+"""The loss over every pair and its derivatives, as functions of tensors."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
-from everypair import surrogates
+from everypair import _inputs, surrogates
 from everypair._inputs import check_margin
+from everypair.torch import _columns
 from everypair.torch._columns import Question
-from everypair.torch._inputs import check_reduction, data_for
+from everypair.torch._inputs import check_reduction, data_for, score_rows
 from everypair.torch._ops import pair_values
 
 if TYPE_CHECKING:
@@ -15,7 +16,23 @@ if TYPE_CHECKING:
 
     from everypair.surrogates import KnotTerm, Surrogate
 
-__all__ = ["loss_and_pair_weight", "pair_loss"]
+__all__ = ["PairDerivatives", "loss_and_pair_weight", "pair_derivatives", "pair_loss"]
+
+
+class PairDerivatives(NamedTuple):
+    """A loss, its gradient and the diagonal of its Hessian, none of them part of a graph.
+
+    Attributes
+    ----------
+    value : () or (tasks,) tensor
+        float64 for float64 scores, float32 for all others.
+    grad, hess : tensor
+        Of the shape and the dtype of the scores.
+    """
+
+    value: Tensor
+    grad: Tensor
+    hess: Tensor
 
 
 def pair_loss(
@@ -73,6 +90,7 @@ def pair_loss(
     See Also
     --------
     PairLoss : The same as a module, which counts the batches without a pair.
+    pair_derivatives : Value, gradient and diagonal Hessian at once, without a graph.
 
     Notes
     -----
@@ -103,6 +121,88 @@ def pair_loss(
     return loss_and_pair_weight(
         scores, labels, weights, groups, terms, check_reduction(reduction), check
     )[0]
+
+
+def pair_derivatives(
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    surrogate: str | Surrogate = "squared_hinge",
+    margin: float = 1.0,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
+    reduction: Literal["mean", "sum"] = "mean",
+    check: bool | None = None,
+) -> PairDerivatives:
+    """Average a surrogate over every pair, with gradient and diagonal Hessian in the scores.
+
+    One evaluation where the scores are, on any device, without a graph: what a Newton step or a
+    round of gradient boosting asks for.
+
+    Parameters
+    ----------
+    scores, labels, surrogate, margin, weights, groups, check
+        Those of `pair_loss`.
+    reduction : {"mean", "sum"}
+        The mean divides by the total weight of all pairs, task by task.
+
+    Returns
+    -------
+    PairDerivatives
+        The fields `value`, `grad` and `hess`. Tasks are not reduced: scores of shape (n, tasks)
+        give one value for each task, and each column of `grad` and `hess` belongs to the loss of
+        its own task. These are the derivatives of the sum over tasks of
+        ``pair_loss(..., reduction="none")``.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not as described; the message says which, where and what to do.
+
+    See Also
+    --------
+    everypair.pair_derivatives : The same on arrays.
+
+    Notes
+    -----
+    The Hessian is the second derivative almost everywhere: a jump of the slope at a knot adds
+    nothing to it, so that of the linear hinge is zero. Entries beyond the range of the scores' type
+    are cut to it, as those of the gradient are.
+
+    `torch.compile` runs it between two graphs. For `torch.vmap`, pass the batches as tasks.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from everypair.torch import pair_derivatives
+    >>> found = pair_derivatives(torch.tensor([0.5, 2.0, 0.0, 1.0]), torch.tensor([1, 1, 0, 0]))
+    >>> found.value.item()
+    0.625
+    >>> found.grad
+    tensor([-1.0000,  0.0000,  0.2500,  0.7500])
+    >>> found.hess
+    tensor([1.0000, 0.0000, 0.5000, 0.5000])
+    """
+    terms = surrogates.get(surrogate).at_knots(check_margin(margin))
+    mean = _inputs.check_reduction(reduction)
+    data = data_for(scores, labels, weights, groups)
+    of_tasks = scores.dim() == 2
+    question = Question(
+        terms,
+        mean,
+        scores.is_cpu if check is None else check,
+        of_tasks and labels.is_floating_point(),
+    )
+    rows = score_rows(scores.detach())
+    answer = _columns.evaluate(rows, *data, question, grad=True, diagonal=True)
+    value, dtype = answer.values, scores.dtype
+    grad, hess = cast("Tensor", answer.grad).to(dtype), cast("Tensor", answer.diagonal).to(dtype)
+    if not of_tasks:
+        return PairDerivatives(value, grad, hess)
+    n_tasks = scores.shape[1]
+    return PairDerivatives(
+        value.reshape(n_tasks), grad.reshape(n_tasks, -1).t(), hess.reshape(n_tasks, -1).t()
+    )
 
 
 def loss_and_pair_weight(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     KnotTerm = tuple[float, float, float, float, bool]
     Runs = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
-    Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+    Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 __all__ = ["check_values", "evaluate", "evaluate_columns", "finite", "loss_and_grad"]
 
@@ -74,47 +74,62 @@ def evaluate(
     *,
     mean: bool,
     grad: bool,
+    diagonal: bool,
     check: bool,
     runs: Runs | None = None,
 ) -> Tensors:
-    """Return value, pair weight, gradient and Hessian times vector of one batch of shape (n,)."""
+    """Return value, pair weight and derivatives of one batch of shape (n,).
+
+    The derivatives are the gradient, the Hessian times vector and the diagonal of the Hessian.
+    """
     if runs is None:
         runs = _ONE_RUN if groups is None else _groups.runs(_array(groups))
     batch = _batch(scores, labels, weights, runs)
     try:
-        value, pair_weight, gradient, _, product = _moments.evaluate(
+        value, pair_weight, gradient, hess, product = _moments.evaluate(
             batch,
             terms,
             mean,
             grad=grad,
+            hess=diagonal,
             vector=None if vector is None else _array(vector, torch.float64),
         )
     except ValueError:
         if check or bool(scores.isfinite().all()):
             raise
         nothing = torch.full_like(scores, torch.nan, dtype=value_dtype(scores))
-        return nothing[0], nothing[0].double(), nothing, nothing
+        return (
+            nothing[0],
+            nothing[0].double(),
+            nothing if grad else None,
+            None if vector is None else nothing,
+            nothing if diagonal else None,
+        )
     dtype = value_dtype(scores)
     if not -_ORDINARY_LOSS < value < _ORDINARY_LOSS and dtype is torch.float32:
         # Inside the kernel, single precision may overflow on the way to a gradient that it holds.
-        loss, mass, slopes, curves = evaluate(
+        loss, mass, slopes, along, curvature = evaluate(
             scores.double(), labels, weights, None, vector, terms,
-            mean=mean, grad=grad, check=check, runs=runs,
+            mean=mean, grad=grad, diagonal=diagonal, check=check, runs=runs,
         )  # fmt: skip
         return (
             loss.to(dtype),
             mass,
             None if slopes is None else finite(slopes, scores.dtype).to(dtype),
-            None if curves is None else curves.to(dtype),
+            None if along is None else along.to(dtype),
+            None if curvature is None else finite(curvature, scores.dtype).to(dtype),
         )
     slopes = None if gradient is None else torch.from_numpy(gradient)
-    if slopes is not None and scores.dtype is not dtype:
-        slopes = finite(slopes, scores.dtype)
+    curvature = None if hess is None else torch.from_numpy(hess)
+    if scores.dtype is not dtype:
+        slopes = None if slopes is None else finite(slopes, scores.dtype)
+        curvature = None if curvature is None else finite(curvature, scores.dtype)
     return (
         torch.scalar_tensor(value, dtype=dtype),
         torch.scalar_tensor(pair_weight, dtype=torch.float64),
         slopes,
         None if product is None else torch.from_numpy(product),
+        curvature,
     )
 
 
@@ -128,6 +143,7 @@ def evaluate_columns(
     *,
     mean: bool,
     grad: bool,
+    diagonal: bool,
     check: bool,
 ) -> Tensors:
     """Do the same for every batch of a tensor of shape (..., n), one after the other."""
@@ -140,28 +156,34 @@ def evaluate_columns(
         strict=True,
     )
     answers: list[Tensors] = []
-    quick = grad and vector is None and groups is None and runs is None
+    quick = grad and vector is None and groups is None and runs is None and not diagonal
     for k, (x, y, w, g, z) in enumerate(rows):
         found = loss_and_grad(x, y, w, terms, mean) if quick else None
         if found is not None:
             loss, mass, slope = found
-            answers.append((loss, torch.scalar_tensor(mass, dtype=torch.float64), slope, None))
+            weight = torch.scalar_tensor(mass, dtype=torch.float64)
+            answers.append((loss, weight, slope, None, None))
             continue
         try:
             answers.append(
-                evaluate(x, y, w, g, z, terms, mean=mean, grad=grad, check=check, runs=runs)
-            )
+                evaluate(
+                    x, y, w, g, z, terms,
+                    mean=mean, grad=grad, diagonal=diagonal, check=check, runs=runs,
+                )
+            )  # fmt: skip
         except ValueError as error:
             raise ValueError(f"in column {k}, {error}") from None
-    values, pair_weights, slopes, products = (
+    values, pair_weights, *arrays = (
         None if parts[0] is None else torch.stack(cast("list[Tensor]", parts))
         for parts in map(list, zip(*answers, strict=True))
     )
+    slopes, products, curvatures = (None if a is None else a.reshape(shape) for a in arrays)
     return (
         cast("Tensor", values).reshape(shape[:-1]),
         cast("Tensor", pair_weights).reshape(shape[:-1]),
-        None if slopes is None else slopes.reshape(shape),
-        None if products is None else products.reshape(shape),
+        slopes,
+        products,
+        curvatures,
     )
 
 

@@ -82,7 +82,7 @@ class _Eager(Function):
         ) or _columns.evaluate(rows, labels, weights, groups, question, grad=True)[:3]
         pair_weight.append(weight)
         ctx.save_for_backward(scores, labels, weights, groups)
-        ctx.question = question.uncounted()
+        ctx.question = question
         ctx.dtype = scores.dtype
         ctx.is_table = rows is not scores
         ctx.held = [grad]
@@ -103,25 +103,30 @@ _eager = cast("Callable[..., Tensor]", super(Function, _Eager).apply)
 def _rows_grad(ctx: Any, factor: Tensor) -> Tensor:
     held = ctx.held
     if held and not torch.is_grad_enabled():
-        if held[0].dtype is ctx.dtype and _is_one(factor):
+        if held[0].dtype is ctx.dtype:
             # Given away, so that torch need not copy it.
-            return cast("Tensor", held.pop())
+            if factor.is_cpu:
+                if _is_one(factor):
+                    return cast("Tensor", held.pop())
+            elif (found := _columns.scale_in_place(held[0], factor)) is not None:
+                held.clear()
+                return found
         return scaled(held[0], factor, ctx.dtype)
     scores, labels, weights, groups = ctx.saved_tensors
-    rows = score_rows(scores)
+    rows, question = score_rows(scores), ctx.question.uncounted()
     # With create_graph the gradient itself will be differentiated; without, it was given away to an
     # earlier backward.
     if torch.is_grad_enabled():
-        grad = transformable_values(rows, labels, weights, groups, ctx.question)[2]
+        grad = transformable_values(rows, labels, weights, groups, question)[2]
     else:
-        answer = _columns.evaluate(rows, labels, weights, groups, ctx.question, grad=True)
+        answer = _columns.evaluate(rows, labels, weights, groups, question, grad=True)
         grad = cast("Tensor", answer.grad)
     return scaled(grad, factor, ctx.dtype)
 
 
 def _is_one(factor: Tensor) -> bool:
-    """Return whether the factor is known to be one, without waiting for a device."""
-    if factor.dim() or not factor.is_cpu or torch.compiler.is_compiling():
+    """Return whether a factor on the CPU is known to be one."""
+    if factor.dim() or torch.compiler.is_compiling():
         return False
     try:
         return factor.item() == 1.0

@@ -41,6 +41,7 @@ class _Sums(NamedTuple):
     value: Number | None
     grad: Number | None
     hvp: Number | None
+    diagonal: Number | None
 
 
 def evaluate(
@@ -53,8 +54,9 @@ def evaluate(
     *,
     mean: bool,
     grad: bool,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Return values, pair weights, gradient and Hessian times vector, in the work type.
+    diagonal: bool,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return values, pair weights, gradient, Hessian times vector and diagonal, in the work type.
 
     The last dimension of `scores` holds the rows; the others hold batches that have no pairs in
     common. `positive`, `weights`, `groups` and `vector` have the same shape. Values are zero where
@@ -78,6 +80,7 @@ def evaluate(
         number(torch.zeros_like(pair_weight)) if grad or z is None else None,
         number(torch.zeros_like(x)) if grad else None,
         None if z is None else number(torch.zeros_like(x)),
+        number(torch.zeros_like(x)) if diagonal else None,
     )
     for term in terms:
         sums = _with_term(
@@ -101,6 +104,7 @@ def evaluate(
         pair_weight,
         finished(sums.grad),
         finished(sums.hvp),
+        finished(sums.diagonal),
     )
 
 
@@ -173,7 +177,7 @@ def _with_term(
     if not truncated:
         sides.append(_Side(runs, gap, w, is_upper=is_pos))
         slopes.append(-b1)
-    value, grad, hvp = sums
+    value, grad, hvp, diagonal = sums
     for side, slope in zip(sides, slopes, strict=True):
         if value is not None and (b0 or b1 or b2):
             value = plus(value, side.value(b0, slope, b2))
@@ -181,7 +185,9 @@ def _with_term(
             grad = plus(grad, each(rows, side.grad(slope, b2)))
         if hvp is not None and z is not None and b2:
             hvp = plus(hvp, each(rows, side.hvp(b2, z)))
-    return _Sums(value, grad, hvp)
+        if diagonal is not None and b2:
+            diagonal = plus(diagonal, each(rows, side.diagonal(b2)))
+    return _Sums(value, grad, hvp, diagonal)
 
 
 class _Side:
@@ -225,7 +231,7 @@ class _Side:
         """Return the derivative of that sum in the place of each row."""
         parts = []
         if b1:
-            parts.append(scaled(self._by_side(self.below, self.above), b1))
+            parts.append(scaled(self._opposite_mass, b1))
         if b2:
             over = self.runs.after(self.runs.suffix(times(self.gap, self.above)))
             parts.append(scaled(self._by_side(self.first, over), 2.0 * b2))
@@ -234,11 +240,18 @@ class _Side:
 
     def hvp(self, b2: float, z: Number) -> Number:
         """Return the derivative of `grad` along z."""
-        mass = self._by_side(self.below, self.above)
         opposite = self._by_side(
             self.runs.prefix(times(self.lower, z)), self.runs.suffix(times(self.upper, z))
         )
-        return times(self.w, scaled(minus(times(z, mass), opposite), 2.0 * b2))
+        return times(self.w, scaled(minus(times(z, self._opposite_mass), opposite), 2.0 * b2))
+
+    def diagonal(self, b2: float) -> Number:
+        """Return the derivative of each row's `grad` in its own place."""
+        return times(self.w, scaled(self._opposite_mass, 2.0 * b2))
+
+    @cached_property
+    def _opposite_mass(self) -> Number:
+        return self._by_side(self.below, self.above)
 
     def _by_side(self, upper: Number, lower: Number) -> Number:
         parts = zip(upper, lower, strict=True)

@@ -1,13 +1,13 @@
 """Triton's kernels behind one entry: which plan computes what, and how it is launched.
 
 Small batches meet pair by pair. Large ones go through certified buckets where there is one term
-b2 d^2 that vanishes at its knot with its slope, and no weights. All else is left to the operations
-of `_tensor_moments`.
+b2 d^2 that vanishes at its knot with its slope, no weights, and no second derivative asked. All
+else is left to the operations of `_tensor_moments`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,14 +16,19 @@ from everypair.torch._triton_launch import MOST_TASKS, Job
 from everypair.torch._triton_pairs import by_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
+    from everypair.torch._triton_launch import Trace
+
     KnotTerm = tuple[float, float, float, float, bool]
-    Answer = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+    Plan = Callable[[Job], Trace | None]
+    Answer = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "prepared"]
 
-FEW_ROWS = 6_000
+FEW_ROWS = 2_500
 """Below, pair by pair is faster than buckets."""
 SOME_ROWS = 30_000
 """Below, it is faster than sorting, for what buckets cannot do."""
@@ -35,23 +40,44 @@ def evaluate(
     weights: Tensor | None,
     vector: Tensor | None,
     terms: tuple[KnotTerm, ...],
-    *,
-    mean: bool,
-    grad: bool,
-    one_class: Tensor | None = None,
+    **asked: Any,
 ) -> Answer | None:
-    """Return values, pair weights, gradient and Hessian times vector; None where no plan fits.
+    """Return values, pair weights and derivatives; None where no plan fits.
+
+    The derivatives are the gradient, the Hessian times vector and the diagonal of the Hessian.
 
     Scores are (n,) or (tasks, n); what comes with them has the same shape. Batches of one class are
     added to the counter `one_class`; with it, no pair weights are returned.
     """
+    found = prepared(scores, labels, weights, vector, terms, **asked)
+    if found is None:
+        return None
+    plan, job = found
+    plan(job)
+    return job[7:]
+
+
+def prepared(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    vector: Tensor | None,
+    terms: tuple[KnotTerm, ...],
+    *,
+    mean: bool,
+    grad: bool,
+    diagonal: bool = False,
+    one_class: Tensor | None = None,
+) -> tuple[Plan, Job] | None:
+    """Return the plan that fits and all it needs, with room for its answers; None if none fits."""
     n = scores.shape[-1]
     tasks = scores.numel() // n
     if tasks > MOST_TASKS:
         return None
-    bucketed = weights is None and vector is None and buckets_fit(scores, tasks, terms)
+    bucketed = weights is None and vector is None and not diagonal
+    bucketed = bucketed and buckets_fit(scores, tasks, terms)
     if n <= (FEW_ROWS if bucketed else SOME_ROWS):
-        plan = by_pairs
+        plan: Plan = by_pairs
     elif bucketed:
         plan = by_buckets
     else:
@@ -67,10 +93,8 @@ def evaluate(
         pair_weight = torch.empty(shape, dtype=torch.float64, device=scores.device)
     slopes = torch.empty_like(scores, dtype=dtype) if grad else None
     product = None if vector is None else torch.empty_like(scores, dtype=dtype)
-    plan(
-        Job(
-            scores, labels, weights, vector, terms, mean, one_class,
-            value, pair_weight, slopes, product,
-        )
+    curvature = torch.empty_like(scores, dtype=dtype) if diagonal else None
+    return plan, Job(
+        scores, labels, weights, vector, terms, mean, one_class,
+        value, pair_weight, slopes, product, curvature,
     )  # fmt: skip
-    return value, pair_weight, slopes, product

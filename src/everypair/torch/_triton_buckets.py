@@ -1,4 +1,4 @@
-"""One truncated term b2 d^2 on a GPU, in three streaming passes and one launch.
+"""One truncated term b2 d^2 on a GPU, in three streaming passes.
 
 The plan is that of the compiled kernel's certified buckets. Rows are placed on an axis of equal
 cells, positives at p = s and negatives at p = s + shift, in units of a cell, from the lowest
@@ -14,15 +14,15 @@ kink. Cells where that is not good enough ("heavy" ones) are split into parts th
 scanned as another level of cells, until none is left. All sums that decide are sums of integers, so
 the result does not depend on the order of rows or programs.
 
-All programs run at once (a cooperative launch) and wait for each other between the steps, so the
+Where programs run at once (a cooperative launch) they wait for each other between the steps, so the
 host neither waits nor decides. Where they cannot, as in Triton's interpreter, the host launches the
-steps one by one.
+steps one by one. Large batches get a launch for each step that streams over them.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
@@ -30,12 +30,11 @@ import triton.language as tl
 
 from everypair.torch._triton_cells import (
     CELLS,
-    CHUNKS,
     DONE,
     LEVELS,
     LINES,
     LOSSES,
-    N_SPLIT,
+    MOST_CHUNKS,
     SPLIT,
     WIDTH,
     WORK,
@@ -44,35 +43,42 @@ from everypair.torch._triton_cells import (
     count,
     descend,
     integers,
-    merge,
     place,
     rows,
     survey,
     unpack,
 )
-from everypair.torch._triton_launch import INTERPRETED, launch, power_of_2, seats, words, zeros
-from everypair.torch._triton_scan import (
-    heavies_of_chunk,
-    lines_of_chunk,
-    moments_of_chunk,
-    sums_of_chunk,
+from everypair.torch._triton_launch import (
+    INTERPRETED,
+    Trace,
+    launch,
+    power_of_2,
+    seats,
+    words,
+    zeros,
 )
+from everypair.torch._triton_meet import arrive, wait
+from everypair.torch._triton_scan import scan
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from everypair.torch._triton_launch import Job, KnotTerm
+    from everypair.torch._triton_launch import Job, KnotTerm, Launched
 
 __all__ = ["buckets_fit", "by_buckets"]
 
 MOST_ROWS = 1 << 27
 """Sums of places of more would not fit in 64 bits."""
+ROWS_A_PROGRAM = (1 << 20) - 4096
+"""More in one cell might overflow its count."""
 MANY_ROWS = 4_000_000
 """From here on, several launches are faster than one."""
-FEW_PROGRAMS = 256
-ROWS_A_PROGRAM = 1 << 20  # more in one cell would overflow its count
-BLOCK = 1024
-WARPS = 8
+# Rows a step, warps of a program, and how many programs a multiprocessor gets. Scans are faster
+# with few warps, streams with many.
+SOME, MANY = (1024, 4, 2), (4096, 32, 1)
+SCAN_WARPS = 4
+SURVEY, COUNT, SCAN, LOOK_UP = (tl.constexpr(k) for k in range(4))
+ALL, DEEPER = tl.constexpr(-1), tl.constexpr(-2)
 NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
 
 
@@ -86,67 +92,78 @@ def buckets_fit(scores: Tensor, tasks: int, terms: tuple[KnotTerm, ...]) -> bool
         and not b0
         and not b1
         and scores.dtype in NARROW
-        and most >= CHUNKS.value
+        and most > 0
         and scores.shape[-1] <= min(MOST_ROWS, most * ROWS_A_PROGRAM)
     )
 
 
-def by_buckets(job: Job) -> None:
+def by_buckets(job: Job) -> Trace:
     """Answer for loss and gradient of one truncated term, unweighted, of narrow scores."""
     scores, labels, _, _, terms, mean, one_class = job[:7]
     value, pair_weight, slopes = job[7:10]
     n = scores.shape[-1]
     tasks = scores.numel() // n
     device = scores.device
-    programs, padded, size = _sizes(n, tasks, seats(device))
-    room, spare = words(size, tasks, device)
-    counter = zeros(2 * tasks, device)
+    shape = _shape(n, tasks, seats(device))
+    room, spare = words(shape.words, tasks, device)
+    counters = zeros(4 * tasks, device)
     shift, _, _, b2, _ = terms[0]
     pointers = (scores, labels, value if slopes is None else slopes, value,
                 spare if pair_weight is None else pair_weight,
-                value if one_class is None else one_class, room, counter)  # fmt: skip
-    flags = (mean, one_class is not None, slopes is not None, BLOCK, padded, not INTERPRETED)
+                value if one_class is None else one_class, room, counters)  # fmt: skip
+    flags = (mean, one_class is not None, slopes is not None, shape.block,
+             power_of_2(shape.programs), shape.chunks, not INTERPRETED)  # fmt: skip
 
-    def run(step: int, level: int = 0) -> None:
-        launch(
-            certified, (programs, tasks), pointers, (n, shift, b2, level), (*flags, step),
-            num_warps=WARPS, maxnreg=64, launch_cooperative_grid=step < 0,
+    def run(step: int, level: int = 0) -> Launched | None:
+        alone = step == SCAN.value and not INTERPRETED
+        warps = SCAN_WARPS if alone else shape.warps
+        return launch(
+            certified, (shape.chunks if alone else shape.programs, tasks), pointers,
+            (n, shift, b2, shape.programs, level), (*flags, step),
+            num_warps=warps, maxnreg=255 if alone else shape.registers,
+            launch_cooperative_grid=alone or step < 0,
         )  # fmt: skip
 
     if INTERPRETED:
-        run(0)
+        run(SURVEY.value)
         for level in range(LEVELS.value):
-            for step in range(1, 7):
-                run(step, level)
-            after = range(SPLIT.value + level + 1, size, size // tasks)
+            run(COUNT.value, level)
+            run(SCAN.value, level)
+            after = range(SPLIT.value + level + 1, shape.words, shape.words // tasks)
             if not any(room[k] for k in after):
                 break
-        run(7)
-    elif n * tasks < MANY_ROWS:
-        run(-1)
-    else:
-        # What streams over the rows is faster in kernels of its own, and by now the host is ahead.
-        for step in (0, 1, -2, 7):
-            run(step)
+        return Trace(room, counters, [run(LOOK_UP.value)])
+    if n * tasks < MANY_ROWS:
+        return Trace(room, counters, [run(ALL.value)])
+    # What streams over many rows is faster in kernels of its own, and by then the host is ahead.
+    steps = (SURVEY, COUNT, SCAN, DEEPER, LOOK_UP)
+    return Trace(room, counters, [run(step.value, int(step is DEEPER)) for step in steps])
+
+
+class _Shape(NamedTuple):
+    """How a batch is laid out: programs, chunks of cells, rows a step, warps, registers, words."""
+
+    programs: int
+    chunks: int
+    block: int
+    warps: int
+    registers: int
+    words: int
 
 
 @lru_cache(maxsize=256)
-def _sizes(n: int, tasks: int, seats: int) -> tuple[int, int, int]:
-    """Return how many programs a task gets, rounded up to a power of two, and words for all."""
-    # More programs than these leave more tables to merge than they save.
-    most = seats if n * tasks >= MANY_ROWS else min(seats, FEW_PROGRAMS)
-    programs = max(min(most // tasks, -(-n // BLOCK)), CHUNKS.value)
-    padded = power_of_2(programs)
-    return programs, padded, tasks * (WORK.value + 5 * padded + 2 * CELLS.value * programs)
-
-
-@triton.jit
-def _wait(counter, target):
-    tl.debug_barrier()
-    tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
-    while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < target:
-        pass
-    tl.debug_barrier()
+def _shape(n: int, tasks: int, seats: int) -> _Shape:
+    block, warps, on_a_seat = MANY if n * tasks >= MANY_ROWS else SOME
+    programs = min(max(on_a_seat * seats // tasks, 1), -(-n // block))
+    chunks = 1 if INTERPRETED else min(power_of_2(programs // 2 + 1), MOST_CHUNKS.value)
+    return _Shape(
+        programs,
+        chunks,
+        block,
+        warps,
+        min(255, 2048 // (warps * on_a_seat)),
+        tasks * (WORK.value + 5 * power_of_2(programs) + 2 * CELLS.value * programs),
+    )
 
 
 @triton.jit
@@ -185,7 +202,7 @@ def _look_up(scores, labels, grad, work, sums, n, P, low, scale, shift, n_live, 
 
 @triton.jit
 def _finish(value, pair_weight, one_class, work, sums, P, b2, share, scale, pairs, live, taint,
-            PROGRAMS: tl.constexpr, COUNTED: tl.constexpr):  # fmt: skip
+            PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr, COUNTED: tl.constexpr):  # fmt: skip
     i = tl.arange(0, PROGRAMS)
     squares = tl.sum(tl.load(sums + i, mask=i < P, other=0.0), 0)
     squares += tl.sum(tl.load(work + LOSSES + tl.arange(0, CHUNKS)), 0)
@@ -196,19 +213,18 @@ def _finish(value, pair_weight, one_class, work, sums, P, b2, share, scale, pair
         tl.atomic_add(one_class, (pairs == 0.0).to(tl.int64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P", "level"])
 def certified(
-    scores, labels, grad, value, pair_weight, one_class, words, counter, n, shift: tl.float64,
-    b2: tl.float64, level, MEAN: tl.constexpr, COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr,
-    BLOCK: tl.constexpr, PROGRAMS: tl.constexpr, SHARED: tl.constexpr, STEP: tl.constexpr,
+    scores, labels, grad, value, pair_weight, one_class, words, counters, n, shift: tl.float64,
+    b2: tl.float64, P, level, MEAN: tl.constexpr, COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr,
+    BLOCK: tl.constexpr, PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr, SHARED: tl.constexpr,
+    STEP: tl.constexpr,
 ):  # fmt: skip
-    """Compute loss and gradient of the batches of `scores`, (tasks, n).
+    """Compute loss and gradient of the batches of `scores`, (tasks, n), in P programs each.
 
-    STEP is one step, 0 survey; 1 count, 2 merge and 3 to 6 scan `level`; 7 look up; or several in
-    one launch, with every program running at once: -1 for all, -2 for those between the count of
-    level 0 and the look-up.
+    STEP is one step (of `level`, where that matters), or several in one launch with every program
+    running at once: ALL of them, or those of DEEPER levels than 0 if any are needed.
     """
-    P = tl.num_programs(0)
     pid = tl.program_id(0)
     task = tl.program_id(1).to(tl.int64)
     scores += task * n
@@ -219,80 +235,55 @@ def certified(
     sums = parts + 4 * PROGRAMS
     tables = integers(sums + PROGRAMS)
     table = tables + pid * (2 * CELLS)
-    counter += 2 * task
-    waits = 0
-    if STEP == -1 or STEP == 0:
+    # Arrivals: of all programs at a step, of chunks in a scan, of chunks that are done, at the end.
+    counters += 4 * task
+    arrived = 0
+    met = 3 * CHUNKS if STEP == DEEPER and CHUNKS > 1 else 0  # in the scan of level 0
+    done = 0
+    if STEP == ALL or STEP == SURVEY:
         survey(scores, labels, parts, n, P, BLOCK)
         if pid == 0:
             tl.store(work + DONE, 0.0)
             k = tl.arange(0, 16)
             tl.store(work + SPLIT + k, tl.where(k == 0, 1.0, 0.0).to(tl.float64))
-    if STEP == -1:
-        waits += 1
-        _wait(counter, waits * P)
-    if STEP != 0:
+    if STEP == ALL:
+        arrived += P
+        arrive(counters)
+        wait(counters, arrived)
+    if STEP != SURVEY:
         low, scale, n_pos, taint = axis(parts, shift, P, PROGRAMS)
         pairs = n_pos * (n - n_pos)
         share = tl.where(pairs > 0.0, pairs, 1.0) if MEAN else tl.full((), 1.0, tl.float64)
         live = (scale > 0.0) & (pairs > 0.0) & (taint == 0.0)
         gain = tl.where(live, 2.0 * b2 / (share * tl.where(live, scale, 1.0)), 1.0)
-        if STEP < 7:
+        if STEP != LOOK_UP:
             wanted = live & (tl.load(work + SPLIT + level) > 0.0)
             while wanted:
-                if STEP == -2:
-                    if level > 0:
-                        count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK,
-                              SHARED)  # fmt: skip
-                if STEP == -1 or STEP == 1:
+                if STEP != SCAN:
                     count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK,
                           SHARED)  # fmt: skip
                 if STEP < 0:
-                    waits += 1
-                    _wait(counter, waits * P)
-                if STEP < 0 or STEP == 2:
-                    merge(tables, work, level, P)
-                if STEP < 0:
-                    waits += 1
-                    _wait(counter, waits * P)
-                if STEP < 0 or STEP == 3:
+                    arrived += P
+                    arrive(counters)
+                if STEP != COUNT:
                     if pid < CHUNKS:
-                        sums_of_chunk(work, level, pid)
+                        if STEP < 0:
+                            wait(counters, arrived)
+                        met = scan(tables, work, level, pid, P, gain, counters + 1, met, CHUNKS)
+                        if STEP < 0:
+                            arrive(counters + 2)
+                wanted = False
                 if STEP < 0:
-                    waits += 1
-                    _wait(counter, waits * P)
-                if STEP < 0 or STEP == 4:
-                    if pid < CHUNKS:
-                        moments_of_chunk(work, level, pid)
-                if STEP < 0:
-                    waits += 1
-                    _wait(counter, waits * P)
-                if STEP < 0 or STEP == 5:
-                    if pid < CHUNKS:
-                        heavies_of_chunk(work, level, pid)
-                if STEP < 0:
-                    waits += 1
-                    _wait(counter, waits * P)
-                if STEP < 0 or STEP == 6:
-                    if pid < CHUNKS:
-                        parts_now, n_heavy = lines_of_chunk(work, level, pid, gain)
-                        if pid == 0:
-                            tl.store(work + SPLIT + level + 1, parts_now.to(tl.float64))
-                            tl.store(work + N_SPLIT + level + 1, n_heavy.to(tl.float64))
-                            tl.store(work + DONE, level + 1.0)
-                if STEP < 0:
-                    waits += 1
-                    _wait(counter, waits * P)
+                    done += CHUNKS
+                    wait(counters + 2, done)
                     level += 1
                     wanted = tl.load(work + SPLIT + level) > 0.0
-                else:
-                    wanted = False
-        if STEP == -1 or STEP == 7:
+        if STEP == ALL or STEP == LOOK_UP:
             _look_up(scores, labels, grad, work, sums, n, P, low, scale, shift,
                      tl.where(live, n, 0), gain, taint, WANT_GRAD, BLOCK)  # fmt: skip
             tl.debug_barrier()
             # The last to come adds up, and sets the counters back for the next launch.
-            if tl.atomic_add(counter + 1, 1, sem="acq_rel", scope="gpu") == P - 1:
+            if tl.atomic_add(counters + 3, 1, sem="acq_rel", scope="gpu") == P - 1:
                 _finish(value + task, pair_weight + task, one_class, work, sums, P, b2, share,
-                        scale, pairs, live, taint, PROGRAMS, COUNTED)  # fmt: skip
-                tl.store(counter, 0)
-                tl.store(counter + 1, 0)
+                        scale, pairs, live, taint, PROGRAMS, CHUNKS, COUNTED)  # fmt: skip
+                tl.store(counters + tl.arange(0, 4), tl.zeros((4,), tl.int32))

@@ -18,8 +18,6 @@ __all__ = [
     "BELOW_S",
     "CELLS",
     "CHILD",
-    "CHUNK",
-    "CHUNKS",
     "COUNTS",
     "C_N0",
     "C_N1",
@@ -27,19 +25,15 @@ __all__ = [
     "C_U1",
     "C_V1",
     "DONE",
-    "FIRST",
-    "F_NEG",
-    "F_POS",
     "HEAVIES",
     "LEVELS",
+    "LIMITS",
     "LINES",
     "LOSSES",
-    "N_NEG",
-    "N_POS",
+    "MOST_CHUNKS",
     "N_SPLIT",
     "ONE",
     "OWN_SLACK",
-    "PARENT",
     "PARTS",
     "SHARES",
     "SLACK",
@@ -52,7 +46,7 @@ __all__ = [
     "count",
     "descend",
     "integers",
-    "merge",
+    "merged",
     "pack",
     "place",
     "rows",
@@ -64,27 +58,27 @@ CELLS = tl.constexpr(2048)
 """Cells of a level: their counts, 8 bytes a class, fit in the memory of a multiprocessor."""
 LEVELS = tl.constexpr(8)
 """Levels at most; each divides what is still heavy by up to 2048."""
-CHUNK = tl.constexpr(256)  # cells that one program scans
-CHUNKS = tl.constexpr(8)
+MOST_CHUNKS = tl.constexpr(64)
+"""Programs that share the scan of a level, at most."""
 SLACK = tl.constexpr(1.5 * 2.0**-21)  # relative error of a gradient
 OWN_SLACK = tl.constexpr(2.0**-22)  # of the loss, for its pairs of one cell
 ONE = tl.constexpr(1 << 24)  # fractions are integers of 24 bits
 ROW = tl.constexpr(1 << 44)  # and stand below the number of rows in a packed count
 
 # Columns of a level in the workspace, CELLS long each.
-N_NEG, F_NEG, N_POS, F_POS = (tl.constexpr(k) for k in range(4))  # rows, sums of fractions
-C_N0, C_U0, C_N1, C_U1, C_V1 = (tl.constexpr(k) for k in range(4, 9))  # running sums
-BELOW, BELOW_M, BELOW_S = (tl.constexpr(k) for k in range(9, 12))  # A, M and the second moment
-ABOVE, ABOVE_M = (tl.constexpr(k) for k in range(12, 14))  # D and E
-WIDTH, FIRST, PARENT, PARTS, CHILD, HEAVIES = (tl.constexpr(k) for k in range(14, 20))
-LINES = tl.constexpr(20)  # four columns: two packed words for each class
-COLUMNS = tl.constexpr(24)
+C_N0, C_U0, C_N1, C_U1, C_V1 = (tl.constexpr(k) for k in range(5))  # running sums of a chunk
+BELOW, BELOW_M, BELOW_S = (tl.constexpr(k) for k in range(5, 8))  # A, M and the second moment
+ABOVE, ABOVE_M = (tl.constexpr(k) for k in range(8, 10))  # D and E
+WIDTH, PARTS, CHILD, HEAVIES = (tl.constexpr(k) for k in range(10, 14))
+LINES = tl.constexpr(14)  # four columns: two packed words for each class
+COLUMNS = tl.constexpr(18)
 # Numbers of a batch, before the levels. By level: into how many parts it splits each heavy cell of
-# the one before (0: it is not needed), and how many of these there are. Levels that are done. By
-# chunk: five running sums, four shares of what the limits need, heavy cells, losses.
-SPLIT, N_SPLIT, DONE = (tl.constexpr(k) for k in (0, 16, 31))
-TOTALS, SHARES, COUNTS, LOSSES = (tl.constexpr(k) for k in (32, 72, 104, 112))
-NUMBERS = tl.constexpr(120)
+# the one before (0: it is not needed), and how many of these there are. Levels that are done. Three
+# limits. By chunk: five sums over its cells, four shares of what the limits need, heavy cells,
+# losses.
+SPLIT, N_SPLIT, DONE, LIMITS = (tl.constexpr(k) for k in (0, 16, 32, 33))
+TOTALS, SHARES, COUNTS, LOSSES = (tl.constexpr(36 + 64 * k) for k in (0, 5, 9, 10))
+NUMBERS = tl.constexpr(36 + 64 * 11)
 WORK = NUMBERS + LEVELS * COLUMNS * CELLS
 """Eight-byte words of workspace for a batch, besides five and a table for each program."""
 
@@ -177,69 +171,89 @@ def descend(work, level, cell, fraction, mask):
 @triton.jit
 def count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK: tl.constexpr,
            SHARED: tl.constexpr):  # fmt: skip
+    """Count the rows of a program: by class and cell, their number and the sum of fractions.
+
+    On a GPU in the memory of the multiprocessor, in two words of 32 bits because it adds those at
+    once, and 64 bits by trial and error: the low word of the sum, and above 20 bits for the rows
+    those of the sum that did not fit.
+    """
     pid = tl.program_id(0)
-    lane = tl.arange(0, 256)
+    lane = tl.arange(0, 1024)
     base = 0
     if SHARED:
-        # Triton has no counters in the memory of a multiprocessor: these are ours.
+        # Triton has no counters in the memory of a multiprocessor: these are ours. They are declared
+        # once for each entry that a thread has: one, in a vector this short.
         base = tl.max(
             tl.inline_asm_elementwise(
                 "{ .shared .align 8 .b8 everypair_counts[32768]; mov.u32 $0, everypair_counts; }",
-                "=r,r", [lane], dtype=tl.int32, is_pure=False, pack=1,
+                "=r,r", [tl.arange(0, 32)], dtype=tl.int32, is_pure=False, pack=1,
             ), 0,
         )  # fmt: skip
-        for k in range(0, 2 * CELLS, 256):
+        for k in range(0, 2 * CELLS, 1024):
             tl.inline_asm_elementwise(
                 "{ .reg .b64 zero; mov.b64 zero, 0; st.shared.b64 [$1], zero; mov.u32 $0, 0; }",
                 "=r,r", [base + (lane + k) * 8], dtype=tl.int32, is_pure=False, pack=1,
             )  # fmt: skip
     else:
-        for k in range(0, 2 * CELLS, 256):
-            tl.store(table + k + lane, tl.zeros((256,), tl.int64))
+        for k in range(0, 2 * CELLS, 1024):
+            tl.store(table + k + lane, tl.zeros((1024,), tl.int64))
     tl.debug_barrier()
     for start in range(pid * BLOCK, n, P * BLOCK):
         s, positive, inside = rows(scores, labels, start + tl.arange(0, BLOCK), n)
         cell, fraction, mask = place(s, positive, inside, low, scale, shift)
         for above in range(level):
             cell, fraction, mask = descend(work, above, cell, fraction, mask)
-        slot = 2 * tl.where(mask, cell, 0) + positive.to(tl.int32)
-        count = tl.where(mask, (fraction * ONE).to(tl.int64) + ROW, 0)
+        slot = tl.where(mask, cell, 0) + tl.where(positive, CELLS, 0)
+        part = (fraction * ONE).to(tl.int32)
         if SHARED:
             tl.inline_asm_elementwise(
-                "{ red.shared.add.u64 [$1], $2; mov.u32 $0, 0; }",
-                "=r,r,l", [base + slot * 8, count], dtype=tl.int32, is_pure=False, pack=1,
+                """{
+                .reg .pred here, over;
+                .reg .u32 old, room, more;
+                setp.ne.u32 here, $3, 0;
+                @here atom.shared.add.u32 old, [$1], $2;
+                not.b32 room, old;
+                setp.gt.u32 over, $2, room;
+                selp.u32 more, 0x100001, 1, over;
+                @here red.shared.add.u32 [$1 + 16384], more;
+                mov.u32 $0, 0;
+                }""",
+                "=r,r,r,r", [base + slot * 4, part, mask.to(tl.int32)],
+                dtype=tl.int32, is_pure=False, pack=1,
             )  # fmt: skip
         else:
-            tl.atomic_add(table + slot, count, mask=mask, sem="relaxed")
+            tl.atomic_add(table + slot, part.to(tl.int64) + ROW, mask=mask, sem="relaxed")
     tl.debug_barrier()
     if SHARED:
-        for k in range(0, 2 * CELLS, 256):
+        for k in range(0, 2 * CELLS, 1024):
             counted = tl.inline_asm_elementwise(
-                "ld.shared.b64 $0, [$1];",
-                "=l,r", [base + (lane + k) * 8], dtype=tl.int64, is_pure=False, pack=1,
+                """{
+                .reg .u32 low, high, rows, carries;
+                ld.shared.u32 low, [$1];
+                ld.shared.u32 high, [$1 + 16384];
+                shr.u32 carries, high, 20;
+                shl.b32 rows, high, 12;
+                or.b32 high, rows, carries;
+                mov.b64 $0, {low, high};
+                }""",
+                "=l,r", [base + (lane + k) * 4], dtype=tl.int64, is_pure=False, pack=1,
             )  # fmt: skip
             tl.store(table + k + lane, counted)
 
 
 @triton.jit
-def merge(tables, work, level, P):
-    """Add up the tables of all programs; each program takes its share of the cells."""
-    pid = tl.program_id(0)
-    WIDE: tl.constexpr = 16
-    HIGH: tl.constexpr = 64
-    for first in range(pid * WIDE, 2 * CELLS, P * WIDE):
-        slot = first + tl.arange(0, WIDE)
-        rows = tl.zeros((WIDE,), tl.int64)
-        fractions = tl.zeros((WIDE,), tl.int64)
-        for top in range(0, P, HIGH):
-            program = top + tl.arange(0, HIGH)
-            packed = tl.load(
-                tables + program[:, None] * (2 * CELLS) + slot[None, :],
-                mask=(program < P)[:, None],
-                other=0,
-            )
-            rows += tl.sum(packed >> 44, 0)
-            fractions += tl.sum(packed & (ROW - 1), 0)
-        at = column(work, level, N_NEG) + (slot % 2) * (2 * CELLS) + slot // 2
-        tl.store(at, rows.to(tl.float64))
-        tl.store(at + CELLS, fractions.to(tl.float64))
+def merged(tables, i, P, HIGH: tl.constexpr, WIDE: tl.constexpr):
+    """Return rows and sums of fractions, by class, that all programs counted in some cells."""
+    rows0, sums0 = tl.zeros((HIGH, WIDE), tl.int64), tl.zeros((HIGH, WIDE), tl.int64)
+    rows1, sums1 = rows0, sums0
+    for top in range(0, P, HIGH):
+        program = top + tl.arange(0, HIGH)
+        at = tables + program[:, None].to(tl.int64) * (2 * CELLS) + i[None, :]
+        there = (program < P)[:, None]
+        packed = tl.load(at, mask=there, other=0)
+        rows0 += (packed >> 44) & 0xFFFFF
+        sums0 += packed & (ROW - 1)
+        packed = tl.load(at + CELLS, mask=there, other=0)
+        rows1 += (packed >> 44) & 0xFFFFF
+        sums1 += packed & (ROW - 1)
+    return tl.sum(rows0, 0), tl.sum(sums0, 0), tl.sum(rows1, 0), tl.sum(sums1, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -12,12 +13,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     KnotTerm = tuple[float, float, float, float, bool]
+    Launched = tuple[Any, tuple[Tensor, ...], tuple[float, ...]]
 
 __all__ = [
     "INTERPRETED",
     "MOST_TASKS",
     "Job",
+    "Trace",
     "coefficients",
+    "current_stream",
+    "is_capturing",
     "launch",
     "power_of_2",
     "seats",
@@ -28,7 +33,6 @@ __all__ = [
 MOST_TASKS = 65_535
 """A launch has no more rows of programs."""
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
-SEATS = 4  # programs that a multiprocessor holds at once
 
 
 class Job(NamedTuple):
@@ -46,6 +50,14 @@ class Job(NamedTuple):
     slopes: Tensor | None
     product: Tensor | None
     diagonal: Tensor | None = None
+
+
+class Trace(NamedTuple):
+    """What a plan launched, for whoever wants to do the same again with other batches."""
+
+    room: Tensor
+    counters: Tensor
+    launched: list[Launched | None]
 
 
 def words(size: int, tasks: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -70,18 +82,18 @@ def launch(
     scalars: tuple[float, ...],
     constants: tuple[int, ...],
     **options: Any,
-) -> None:
+) -> Launched | None:
     """Launch a kernel, the second time without asking Triton once more which variant it is.
 
     Triton looks at the type and alignment of every argument, which takes as long as all else that
     a small batch needs. Here only what a user brings can differ, and an address is read sooner than
-    a tensor.
+    a tensor. Returns how to do the same again, where addresses are all that it takes.
     """
     addresses = [tensor.data_ptr() for tensor in pointers]
     if INTERPRETED or any(address % 16 for address in addresses):
         names = kernel.arg_names[-len(constants) :]
         kernel[grid](*pointers, *scalars, **dict(zip(names, constants, strict=True)), **options)
-        return
+        return None
     n = scalars[0]
     device = pointers[0].device
     dtypes = [tensor.dtype for tensor in pointers]
@@ -93,10 +105,13 @@ def launch(
         whole = (*grid, 1)
         compiled = kernel.warmup(*pointers, *scalars, **named, **options, grid=whole)
         run = _compiled[key] = compiled[whole]
-    run(*addresses, *scalars, *constants, stream=_stream(device))
+    rest = (*scalars, *constants)
+    run(*addresses, *rest, stream=current_stream(device))
+    return run, pointers, rest
 
 
-def _stream(device: torch.device) -> int:
+def current_stream(device: torch.device) -> int:
+    """Return the address of the stream on which torch launches."""
     return torch._C._cuda_getCurrentRawStream(device.index)
 
 
@@ -106,7 +121,7 @@ def coefficients(terms: tuple[KnotTerm, ...], device: torch.device) -> Tensor:
     Filled in on the device, because a copy from the host could not be captured in a graph; and what
     is captured belongs to its graph alone.
     """
-    if _is_capturing():
+    if is_capturing():
         return _coefficients.__wrapped__(terms, device)
     return _coefficients(terms, device)
 
@@ -122,29 +137,30 @@ def _coefficients(terms: tuple[KnotTerm, ...], device: torch.device) -> Tensor:
     return torch.stack([torch.full((), x, dtype=torch.float64, device=device) for x in numbers])
 
 
-def _is_capturing() -> bool:
+def is_capturing() -> bool:
+    """Return whether launches go into a CUDA graph."""
     return not INTERPRETED and torch.cuda.is_current_stream_capturing()
 
 
 @lru_cache(maxsize=16)
 def seats(device: torch.device) -> int:
-    """Return how many programs run at once."""
+    """Return how many programs of any size run at once."""
     if INTERPRETED:
         return 16
-    return SEATS * torch.cuda.get_device_properties(device).multi_processor_count
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def zeros(n: int, device: torch.device) -> Tensor:
     """Return counters at zero, which the kernel sets back when it is done.
 
-    Launches on one stream follow each other, so they share theirs. A captured graph may be replayed
-    anywhere: it gets its own.
+    Those that one thread launches on one stream follow each other, so they share theirs. A captured
+    graph may be replayed anywhere: it gets its own.
     """
-    if INTERPRETED or _is_capturing():
+    if INTERPRETED or is_capturing():
         return torch.zeros(n, dtype=torch.int32, device=device)
-    return _counters(power_of_2(n), device, _stream(device))
+    return _counters(power_of_2(n), device, current_stream(device), get_ident())
 
 
 @lru_cache(maxsize=256)
-def _counters(n: int, device: torch.device, stream: int) -> Tensor:
+def _counters(n: int, device: torch.device, stream: int, thread: int) -> Tensor:
     return torch.zeros(n, dtype=torch.int32, device=device)

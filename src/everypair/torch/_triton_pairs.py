@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from everypair.torch._triton_launch import coefficients, launch, power_of_2, words, zeros
+from everypair.torch._triton_launch import (
+    Trace,
+    coefficients,
+    launch,
+    power_of_2,
+    seats,
+    words,
+    zeros,
+)
 
 if TYPE_CHECKING:
     from everypair.torch._triton_launch import Job
@@ -20,39 +28,41 @@ if TYPE_CHECKING:
 __all__ = ["by_pairs"]
 
 
-def by_pairs(job: Job) -> None:
+def by_pairs(job: Job) -> Trace:
     """Answer a question pair by pair."""
     scores, labels, weights, vector, terms, mean, one_class = job[:7]
-    value, pair_weight, slopes, product = job[7:11]
+    value, pair_weight, slopes, product, diagonal = job[7:12]
     n = scores.shape[-1]
     tasks = scores.numel() // n
-    rows = 16
+    rows = 8 if n * tasks <= 8 * seats(scores.device) else 16
     blocks = -(-n // rows)
     padded = power_of_2(blocks)
     shares, spare = words(tasks * padded, tasks, scores.device)
     arrivals = zeros(tasks, scores.device)
-    launch(
+    launched = launch(
         all_pairs, (blocks, tasks),
         (scores, labels, scores if weights is None else weights.contiguous(),
          scores if vector is None else vector.contiguous(), coefficients(terms, scores.device),
-         value if slopes is None else slopes, value if product is None else product, value,
+         value if slopes is None else slopes, value if product is None else product,
+         value if diagonal is None else diagonal, value,
          spare if pair_weight is None else pair_weight,
          value if one_class is None else one_class, shares, arrivals),
         (n,),
         (len(terms), mean, one_class is not None, weights is not None, slopes is not None,
-         vector is not None, rows, 64, padded),
+         vector is not None, diagonal is not None, rows, 64, padded),
         num_warps=4,
     )  # fmt: skip
+    return Trace(shares, arrivals, [launched])
 
 
 @triton.jit
 def all_pairs(
-    scores, labels, weights, vector, terms, grad, product, value, pair_weight, one_class, shares,
-    arrivals, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr, COUNTED: tl.constexpr,
+    scores, labels, weights, vector, terms, grad, product, diagonal, value, pair_weight, one_class,
+    shares, arrivals, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr, COUNTED: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr, WANT_GRAD: tl.constexpr, HAS_VECTOR: tl.constexpr,
-    ROWS: tl.constexpr, STEP: tl.constexpr, BLOCKS: tl.constexpr,
+    WANT_DIAGONAL: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Compute loss, gradient and Hessian times vector of the batches of `scores`, (tasks, n).
+    """Compute the loss of the batches of `scores`, (tasks, n), and its derivatives as asked.
 
     A term is five numbers: its shift, its coefficients in the first term's d, and its shift again,
     or infinity where it has no knot and counts everywhere.
@@ -72,6 +82,7 @@ def all_pairs(
     slopes = tl.zeros((ROWS,), tl.float64)
     values = tl.zeros((ROWS,), tl.float64)
     curves = tl.zeros((ROWS,), tl.float64)
+    own_curves = tl.zeros((ROWS,), tl.float64)
     mass_pos, mass_neg = tl.zeros((STEP,), tl.float64), tl.zeros((STEP,), tl.float64)
     taint = tl.zeros((STEP,), tl.float64)
     shift0 = tl.load(terms)
@@ -105,6 +116,8 @@ def all_pairs(
         if HAS_VECTOR:
             z_j = tl.load(vector + j, mask=there, other=0.0).to(tl.float64)
             curves += tl.sum(2.0 * w * a2 * (z_i[:, None] - z_j[None, :]), 1)
+        if WANT_DIAGONAL:
+            own_curves += tl.sum(2.0 * w * a2, 1)
     pairs = tl.sum(mass_pos, 0) * tl.sum(mass_neg, 0)
     bad = tl.sum(taint, 0)
     scale = 1.0 / tl.where(pairs > 0.0, pairs, 1.0) if MEAN else tl.full((), 1.0, tl.float64)
@@ -118,6 +131,9 @@ def all_pairs(
     if HAS_VECTOR:
         found = own * curves * scale + bad
         tl.store(product + task * n + i, found.to(product.dtype.element_ty), mask=mine)
+    if WANT_DIAGONAL:
+        found = own * own_curves * scale + bad
+        tl.store(diagonal + task * n + i, found.to(diagonal.dtype.element_ty), mask=mine)
     # Each pair has one negative: its rows carry the loss. The program that comes last adds up.
     share = tl.sum(tl.where(positive, 0.0, own * values), 0)
     block = tl.program_id(0)

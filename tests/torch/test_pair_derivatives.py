@@ -1,0 +1,126 @@
+"""Value, gradient and diagonal Hessian without a graph: shapes, types, tasks and bad values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from everypair import naive
+from everypair.torch import PairDerivatives, pair_derivatives, pair_loss
+from everypair.torch._columns import Question, evaluate, forced
+
+WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
+
+
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request):
+    with WAYS[request.param]():
+        yield
+
+
+def sample(shape=(40,), dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(shape, generator=generator).to(dtype)
+    labels = torch.rand(shape, generator=generator) < 0.4
+    labels[:2] = torch.tensor([True, False]).reshape(2, *[1] * (len(shape) - 1))
+    return scores, labels
+
+
+def assert_equal(found, wanted, rtol):
+    for got, array in zip(found, wanted, strict=True):
+        got = got.double().numpy()
+        np.testing.assert_allclose(got, array, rtol=0, atol=rtol * np.abs(array).max(initial=0))
+
+
+def test_nothing_of_it_is_part_of_a_graph():
+    scores, labels = sample()
+    found = pair_derivatives(scores.requires_grad_(), labels)
+    assert isinstance(found, PairDerivatives)
+    assert not any(tensor.requires_grad for tensor in found)
+    pair_loss(scores, labels).backward()
+    torch.testing.assert_close(found.grad, scores.grad)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_every_type_of_scores(dtype, reduction):
+    scores, labels = sample(dtype=dtype)
+    found = pair_derivatives(scores, labels, surrogate="huber_hinge", reduction=reduction)
+    assert found.value.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+    assert found.grad.dtype is found.hess.dtype is dtype
+    wanted = naive.pair_derivatives(
+        scores.double().numpy(), labels.numpy(), surrogate="huber_hinge", reduction=reduction
+    )
+    assert_equal(found, wanted, max(1e-12, torch.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_every_task_has_its_own_value_and_its_own_columns(tasks):
+    scores, labels = sample((40, tasks), torch.float64)
+    labels = labels.double()
+    labels[5] = torch.nan  # missing in every task
+    labels[:, -1] = 1.0 if tasks > 1 else labels[:, -1]  # one class
+    weights, groups = torch.arange(40) % 3, torch.arange(40) % 2
+    knobs = {"weights": weights, "groups": groups}
+    found = pair_derivatives(scores, labels, **knobs)
+    assert found.value.shape == (tasks,)
+    assert found.grad.shape == found.hess.shape == scores.shape
+    leaf = scores.clone().requires_grad_()
+    values = pair_loss(leaf, labels, reduction="none", **knobs)
+    values.sum().backward()
+    torch.testing.assert_close(found.value, values.detach())
+    torch.testing.assert_close(found.grad, leaf.grad)
+    known = ~labels[:, 0].isnan()
+    alone = pair_derivatives(
+        scores[known, 0], labels[known, 0], weights=weights[known], groups=groups[known]
+    )
+    torch.testing.assert_close(found.hess[known, 0], alone.hess)
+    assert not found.hess[5].any()
+    assert found.value[-1] == 0.0 or tasks == 1
+    assert not found.hess[:, -1].any() or tasks == 1
+
+
+def test_a_curvature_beyond_the_type_is_cut_to_it():
+    scores, labels = torch.zeros(2, dtype=torch.float16), torch.tensor([1, 0])
+    found = pair_derivatives(
+        scores, labels, weights=torch.tensor([1e3, 1e3]), reduction="sum", margin=0.5
+    )
+    assert found.hess.tolist() == [torch.finfo(torch.float16).max] * 2
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_score_that_is_not_finite_spoils_its_task_alone(column):
+    scores, labels = sample((40, 2))
+    scores[7, column] = torch.inf
+    found = pair_derivatives(scores, labels, check=False)
+    alone = pair_derivatives(scores[:, 1 - column], labels[:, 1 - column])
+    for tensor, sound in zip(found, alone, strict=True):
+        assert tensor[..., column].isnan().all()
+        torch.testing.assert_close(tensor[..., 1 - column], sound)
+    losses = pair_loss(scores.requires_grad_(), labels, check=False, reduction="none")
+    assert losses.isnan().tolist() == [column == 0, column == 1]
+    with pytest.raises(ValueError, match=f"in column {column}, scores must be finite; got inf"):
+        pair_derivatives(scores, labels, check=True)
+
+
+def test_only_what_is_asked_is_computed():
+    scores, labels = sample()
+    question = Question(((1.0, 0.0, 0.0, 1.0, True),), True, False, False)
+    answer = evaluate(scores, labels, None, None, question, diagonal=True)
+    assert answer.grad is None
+    assert answer.hvp is None
+    torch.testing.assert_close(answer.diagonal, pair_derivatives(scores, labels).hess)
+    along = evaluate(scores, labels, None, None, question, vector=scores, diagonal=True)
+    torch.testing.assert_close(along.diagonal, answer.diagonal)
+    assert along.hvp is not None
+
+
+def test_bad_arguments_are_named():
+    scores, labels = sample()
+    with pytest.raises(ValueError, match=r"reduction must be 'mean' .* got 'none'"):
+        pair_derivatives(scores, labels, reduction="none")
+    with pytest.raises(ValueError, match="labels must have the shape"):
+        pair_derivatives(scores, labels[:5])
+    with pytest.raises(ValueError, match="margin must"):
+        pair_derivatives(scores, labels, margin=-1.0)

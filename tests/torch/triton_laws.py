@@ -1,0 +1,52 @@
+"""Every law of the core holds for every plan on CUDA; `test_triton_laws` runs this file.
+
+Batches with groups are left to torch operations, which have the same laws to obey.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from everypair.torch import _tensor_moments, _triton
+from everypair.torch._triton_launch import INTERPRETED
+
+from ..laws import LAWS, examples_over
+from .backends import TorchBackend
+
+# The interpreter computes with NumPy, which tells of what a GPU does silently.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+globals().update(LAWS)
+
+# What each plan is chosen by: every batch of a law then goes through it.
+PLANS = {
+    "pairs": {"FEW_ROWS": 10**9, "SOME_ROWS": 10**9},
+}
+
+
+@pytest.fixture(scope="module", params=PLANS)
+def backend(request):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, bound in PLANS[request.param].items():
+            patch.setattr(_triton, name, bound)
+        yield TorchBackend("torch triton", "cpu" if INTERPRETED else "cuda")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_examples():
+    """Try a fifth of the examples: the interpreter is slow, and so is compiling every variant."""
+    with examples_over(5):
+        yield
+
+
+def test_no_question_without_groups_is_left_to_operations(backend, monkeypatch):
+    monkeypatch.setattr(_tensor_moments, "evaluate", None)
+    scores, labels = np.linspace(-1.0, 1.0, 40), np.arange(40) % 3 == 0
+    for knobs in ({}, {"surrogate": "huber_hinge", "weights": np.ones(40)}):
+        for array in backend.derivatives(scores, labels, **knobs):
+            assert np.isfinite(array).all()
+        assert np.isfinite(backend.hvp(scores, labels, scores, **knobs)).all()
+
+
+def test_no_law_was_lost():
+    assert len(LAWS) >= 15
