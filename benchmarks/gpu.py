@@ -1,11 +1,13 @@
 """The loss on a CUDA device: first whether it is right, then how fast.
 
-python -m benchmarks.gpu [--rows FILE] [--quick]
+python -m benchmarks.gpu [--rows FOLDER] [--only PART]
 
-Right: loss and gradient against the same loss in double precision by torch operations, on easy and
-hard scores; at 10^8 rows, against a block that is repeated. Fast: forward and backward through
-autograd, float32, medians of CUDA events, beside torch's BCE and LibAUC's AUCM in torch operations,
-eagerly and as the replay of a CUDA graph.
+Right (`check`): loss and gradient against the same loss in double precision by torch operations, on
+easy and hard scores; at 10^8 rows, against a block that is repeated. Fast (`times`): forward and
+backward through autograd, float32, medians of CUDA events, beside torch's BCE and LibAUC's AUCM in
+torch operations, eagerly and as the replay of a CUDA graph. And what else can be asked
+(`questions`): weights, other surrogates, types and derivatives, beside the same in torch
+operations.
 """
 
 from __future__ import annotations
@@ -16,21 +18,23 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import date
+from itertools import product
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 import everypair as ep
-from everypair.torch import AUCMLoss, PairLoss, pair_loss
+from everypair.torch import AUCMLoss, PairLoss, pair_derivatives, pair_loss
 from everypair.torch._columns import forced
 
 SHARES = (0.5, 0.01, 0.001)
 SIZES = (10**3, 10**4, 10**5, 10**6, 10**7, 10**8)
 REPEATS = 51
-WORST = 1e-6
+LIMITS = {torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float64: 1e-12}
 
-Step = Callable[[], None]
+Step = Callable[[], object]
+Facts = dict[str, object]
 
 
 def batch(n: int, share: float, kind: str = "normal") -> tuple[Tensor, Tensor]:
@@ -71,55 +75,55 @@ def error(found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor]) -> float:
     return max(part.item() for part in parts)
 
 
-def check(sizes: tuple[int, ...]) -> float:
+def check() -> float:
+    """Return the largest error of float32 scores, after telling of what is worse than promised."""
     worst = 0.0
-    for n in (*(n for n in sizes if n <= 10**7), 5000, 20_000):
-        for share in SHARES:
-            for kind in KINDS:
-                for dtype in (torch.float32, torch.bfloat16, torch.float64):
-                    for surrogate in ("squared_hinge", "huber_hinge") if n <= 10**5 else (None,):
-                        knobs = {} if surrogate is None else {"surrogate": surrogate}
-                        knobs["margin"] = 0.1 if kind == "offset" else 1.0
-                        scores, labels = batch(n, share, kind)
-                        scores = scores.to(dtype)
-                        with forced("operations"):
-                            wanted = derivatives(scores.double(), labels, **knobs)
-                        if dtype is torch.bfloat16:  # the gradient is rounded to the same type
-                            wanted = wanted[0], wanted[1].to(dtype).double()
-                        found = derivatives(scores, labels, **knobs)
-                        again = derivatives(scores, labels, **knobs)
-                        wrong = error(found, wanted)
-                        same = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
-                        limit = 1e-2 if dtype is torch.bfloat16 else WORST
-                        if not wrong <= limit or not same:
-                            print("WRONG", n, share, kind, dtype, surrogate, wrong, same)
-                        if dtype is not torch.bfloat16:
-                            worst = max(worst, wrong)
-    if max(sizes) >= 10**8:
-        scores, labels = batch(10**6, 0.01)
-        with forced("operations"):
-            loss, grad = derivatives(scores.double(), labels)
-        found = derivatives(scores.repeat(100), labels.repeat(100))
-        worst = max(worst, error(found, (loss, grad.repeat(100) / 100)))
+    for n in (10**3, 5000, 10**4, 20_000, 10**5, 10**6, 10**7):
+        for share, kind, dtype in product(SHARES, KINDS, LIMITS):
+            plain = [{}, {"surrogate": "huber_hinge"}, {"weights": torch.rand(n, device="cuda")}]
+            if n > 10**5:  # the reference takes its time
+                plain = plain[: 1 if kind in ("decades", "huge") or n == 10**7 else 3]
+            for knobs in plain:
+                knobs["margin"] = 0.1 if kind == "offset" else 1.0
+                scores, labels = batch(n, share, kind)
+                scores = scores.to(dtype)
+                with forced("operations"):
+                    wanted = derivatives(scores.double(), labels, **knobs)
+                if dtype is torch.bfloat16:  # the gradient is rounded to the same type
+                    wanted = wanted[0], wanted[1].to(dtype).double()
+                found, again = (derivatives(scores, labels, **knobs) for _ in range(2))
+                wrong = error(found, wanted)
+                same = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+                if not wrong <= LIMITS[dtype] or not same:
+                    print("WRONG", n, share, kind, dtype, [*knobs], wrong, same, flush=True)
+                if dtype is torch.float32:
+                    worst = max(worst, wrong)
+    scores, labels = batch(10**6, 0.01)
+    with forced("operations"):
+        loss, grad = derivatives(scores.double(), labels)
+    found = derivatives(scores.repeat(100), labels.repeat(100))
+    worst = max(worst, error(found, (loss, grad.repeat(100) / 100)))
     print(f"largest relative error: {worst:.2e}", flush=True)
     return worst
 
 
-def milliseconds(step: Step, repeats: int) -> tuple[float, float, float]:
-    """Return median, 20 % and 80 % quantile."""
-    for _ in range(5):
-        step()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        start.record()
-        step()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    times.sort()
-    return times[len(times) // 2], times[len(times) // 5], times[len(times) * 4 // 5]
+def milliseconds(steps: dict[str, Step], repeats: int) -> dict[str, tuple[float, float, float]]:
+    """Return median, 20 % and 80 % quantile of each step; they take turns."""
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(-5, repeats):
+        for name, step in steps.items():
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            start.record()
+            step()
+            end.record()
+            torch.cuda.synchronize()
+            if turn >= 0:
+                found[name].append(start.elapsed_time(end))
+    return {
+        name: (part[repeats // 2], part[repeats // 5], part[repeats * 4 // 5])
+        for name, part in ((name, sorted(part)) for name, part in found.items())
+    }
 
 
 def replay(step: Step) -> Step:
@@ -154,19 +158,10 @@ def contenders(scores: Tensor, labels: Tensor) -> dict[str, Step]:
     return {name: step(module) for name, module in modules.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.gpu", description=__doc__.split("\n")[0])
-    parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/gpu/loss_and_grad.csv"))
-    parser.add_argument("--quick", action="store_true", help="no check, up to 10^6 rows")
-    given = parser.parse_args()
-    sizes = tuple(n for n in SIZES if not given.quick or n <= 10**6)
-    torch.manual_seed(0)
-    worst = float("nan") if given.quick else check(sizes)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+def times(known: Facts) -> list[Facts]:
+    """Return rows of the loss and its gradient, by size, share of positives and contender."""
     rows = []
-    for n in sizes:
+    for n in SIZES:
         for share in SHARES:
             scores, labels = batch(n, share)
             labels = labels.float()
@@ -174,38 +169,113 @@ def main() -> None:
                 steps = contenders(scores, labels)
                 if mode == "graph":
                     steps = {name: replay(step) for name, step in steps.items()}
-                found = {
-                    name: milliseconds(step, 15 if n > 10**7 else REPEATS)
-                    for name, step in steps.items()
-                }
-                for name, (median, low, high) in found.items():
+                found = milliseconds(steps, 15 if n > 10**7 else REPEATS)
+                where = {"n": n, "positives": share, "mode": mode}
+                for name, quantiles in found.items():
+                    ratio = round(quantiles[0] / found["BCE"][0], 3)
                     rows.append(
-                        {
-                            "n": n,
-                            "positives": share,
-                            "mode": mode,
-                            "contender": name,
-                            "median_ms": round(median, 5),
-                            "p20_ms": round(low, 5),
-                            "p80_ms": round(high, 5),
-                            "bce_ratio": round(median / found["BCE"][0], 3),
-                            "worst_error": worst,
-                            "gpu": torch.cuda.get_device_name(),
-                            "torch": torch.__version__,
-                            "everypair": ep.__version__,
-                            "commit": commit,
-                            "date": date.today().isoformat(),
-                        }
+                        {**where, "contender": name, **row(quantiles), "bce_ratio": ratio, **known}
                     )
                 told = "  ".join(f"{k} {v[0]:.4f}" for k, v in found.items())
                 ratio = found["everypair"][0] / found["BCE"][0]
                 print(f"{n:>9} {share:<6} {mode:<6} {told}  ratio {ratio:.2f}", flush=True)
-    given.rows.parent.mkdir(parents=True, exist_ok=True)
-    with given.rows.open("w", newline="") as file:
+    return rows
+
+
+def row(quantiles: tuple[float, float, float]) -> Facts:
+    names = ("median_ms", "p20_ms", "p80_ms")
+    return {name: round(x, 5) for name, x in zip(names, quantiles, strict=True)}
+
+
+def questions(n: int) -> dict[str, Step]:
+    """Return what is asked about n rows, 10 % of them positive, besides the loss of `times`."""
+    scores, labels = batch(n, 0.1)
+    weights, vector = torch.rand(n, device="cuda"), torch.randn(n, device="cuda")
+
+    def trained(scores: Tensor, labels: Tensor = labels, **knobs: object) -> Step:
+        leaf = scores.clone().requires_grad_()
+
+        def run() -> None:
+            leaf.grad = None
+            pair_loss(leaf, labels, **knobs).backward()
+
+        return run
+
+    def curvature() -> None:
+        leaf = scores.clone().requires_grad_()
+        (grad,) = torch.autograd.grad(pair_loss(leaf, labels), leaf, create_graph=True)
+        torch.autograd.grad(grad, leaf, vector)
+
+    return {
+        "squared hinge": trained(scores),
+        "weights": trained(scores, weights=weights),
+        "float64": trained(scores.double()),
+        "bfloat16": trained(scores.bfloat16()),
+        "8 tasks": trained(scores.reshape(n // 8, 8), labels.reshape(n // 8, 8)),
+        "Huber hinge": trained(scores, surrogate="huber_hinge"),
+        "linear hinge": trained(scores, surrogate="linear_hinge"),
+        "square": trained(scores, surrogate="square"),
+        "Hessian times vector": curvature,
+        "diagonal of the Hessian": lambda: pair_derivatives(scores, labels),
+    }
+
+
+def by_operations(step: Step) -> Step:
+    def run() -> None:
+        with forced("operations"):
+            step()
+
+    return run
+
+
+def asked(known: Facts) -> list[Facts]:
+    """Return rows of what else can be asked, by kernels and by torch operations."""
+    rows = []
+    for n in (10**4, 10**5, 10**6, 10**7):
+        for question, step in questions(n).items():
+            with forced("operations"):
+                slow = milliseconds(step, 9)
+            fast = milliseconds(step, 21)
+            for way, quantiles in (("kernels", fast), ("operations", slow)):
+                rows.append({"n": n, "question": question, "way": way, **row(quantiles), **known})
+            print(
+                f"{n:>9} {question:<24} {fast[0]:.3f} ms, by operations {slow[0]:.3f}", flush=True
+            )
+    return rows
+
+
+def write(rows: list[Facts], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    if worst > WORST:
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m benchmarks.gpu", description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/gpu"))
+    parser.add_argument("--only", choices=("check", "times", "questions"), action="append")
+    given = parser.parse_args()
+    parts = given.only or ("check", "times", "questions")
+    torch.manual_seed(0)
+    worst = check() if "check" in parts else float("nan")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    known: Facts = {
+        "worst_error": worst,
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "everypair": ep.__version__,
+        "commit": commit,
+        "date": date.today().isoformat(),
+    }
+    if "times" in parts:
+        write(times(known), given.rows / "loss_and_grad.csv")
+    if "questions" in parts:
+        write(asked(known), given.rows / "questions.csv")
+    if worst > LIMITS[torch.float32]:
         sys.exit(1)
 
 

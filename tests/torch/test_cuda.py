@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -85,6 +87,54 @@ def test_streams_run_side_by_side():
         with torch.cuda.stream(stream):
             found.append(step(loss, scores, labels))
     torch.cuda.synchronize()
+    for value, (scores, labels) in zip(found, cases, strict=True):
+        assert_right(value, scores, labels)
+
+
+@pytest.mark.parametrize("n", [*SIZES, 5_000_000])
+def test_a_factor_from_above(n):
+    scores, labels = batch(n)
+    step(pair_loss, scores, labels)
+    plain = scores.grad
+    for factor in (1.0, 3.0, 2.0**16, 0.0):
+        step(lambda s, y, by=factor: by * pair_loss(s, y), scores, labels)
+        torch.testing.assert_close(scores.grad, factor * plain, rtol=1e-6, atol=0.0)
+
+
+def test_a_graph_that_is_kept_gives_the_same_gradient_again():
+    scores, labels = batch(20_000)
+    loss = 3.0 * pair_loss(scores, labels)
+    first, second = (torch.autograd.grad(loss, scores, retain_graph=True)[0] for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=1e-6, atol=0.0)
+
+
+def test_many_factors_at_once():
+    scores, labels = batch(300)
+    loss = pair_loss(scores, labels)
+    factors = torch.tensor([1.0, 2.0], device="cuda")
+    found = torch.autograd.grad(loss, scores, factors, is_grads_batched=True, retain_graph=True)[0]
+    (once,) = torch.autograd.grad(loss, scores)
+    torch.testing.assert_close(found, factors[:, None] * once)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_rows_that_start_anywhere(n):
+    scores, labels = batch(n + 1)
+    part = scores.detach()[1:].requires_grad_()
+    for _ in range(2):
+        value = step(pair_loss, part, labels[1:])
+    assert_right(value, part, labels[1:])
+
+
+def test_threads_that_share_a_stream():
+    cases = [batch(n, seed) for seed, n in enumerate([300, 20_000, 300_000, 5_000_000] * 2)]
+    loss = PairLoss().cuda()
+
+    def run(case):
+        return [step(loss, *case) for _ in range(5)][-1]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(run, cases))
     for value, (scores, labels) in zip(found, cases, strict=True):
         assert_right(value, scores, labels)
 

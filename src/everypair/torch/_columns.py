@@ -7,7 +7,6 @@ of the others. Labels, weights, groups and vectors broadcast to that shape.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -29,7 +28,7 @@ __all__ = ["Answer", "Question", "evaluate", "forced", "loss_and_grad", "scale_i
 Way = Literal["kernel", "triton", "operations"]
 
 _WIDE = frozenset((torch.float32, torch.float64))
-_forced: ContextVar[Way | None] = ContextVar("everypair_torch_way", default=None)
+_forced: Way | None = None  # of all threads, because a backward may run in another one
 
 
 class Question(NamedTuple):
@@ -68,11 +67,12 @@ class Answer(NamedTuple):
 @contextmanager
 def forced(way: Way) -> Iterator[None]:
     """Compute this way inside the block, wherever the tensors are."""
-    token = _forced.set(way)
+    global _forced
+    before, _forced = _forced, way
     try:
         yield
     finally:
-        _forced.reset(token)
+        _forced = before
 
 
 def loss_and_grad(
@@ -82,7 +82,7 @@ def loss_and_grad(
 
     On a GPU there is no pair weight: a batch of one class has been counted, if anyone asked.
     """
-    if _forced.get() is not None:
+    if _forced is not None:
         return None
     terms, mean, check, missing, one_class = question
     if scores.is_cpu:
@@ -134,7 +134,7 @@ def evaluate(
     These are the gradient, the Hessian times `vector`, and the diagonal of the Hessian.
     """
     terms, mean, check, missing, one_class = question
-    way = _forced.get() or _way(scores.device.type)
+    way = _forced or _way(scores.device.type)
     on_cpu = way == "kernel"
     if missing:
         unknown = labels.isnan()

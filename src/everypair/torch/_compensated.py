@@ -84,9 +84,9 @@ def scaled(a: Number, factor: float) -> Number:
 def cumulated(a: Number) -> Number:
     """Return the sums along the last dimension up to each entry, itself included."""
     if a.low is None:
-        return Number(a.high.cumsum(-1), None)
+        return Number(_cumsum(a.high), None)
     coarse, fine = _sliced(a.high, a.low)
-    return _normal(*two_sum(coarse.cumsum(-1), fine.cumsum(-1)))
+    return _normal(*two_sum(_cumsum(coarse), _cumsum(fine)))
 
 
 def total(a: Number) -> Number:
@@ -95,6 +95,20 @@ def total(a: Number) -> Number:
         return Number(a.high.sum(-1), None)
     coarse, fine = _sliced(a.high, a.low)
     return _normal(*two_sum(coarse.sum(-1), fine.sum(-1)))
+
+
+def _cumsum(a: Tensor) -> Tensor:
+    """Return running sums; the same bits every time, if that is what torch has been told to give.
+
+    Its own operation then raises for CUDA tensors.
+    """
+    if not (a.is_cuda and torch.are_deterministic_algorithms_enabled()):
+        return a.cumsum(-1)
+    reach = 1
+    while reach < a.shape[-1]:
+        a = torch.cat((a[..., :reach], a[..., reach:] + a[..., :-reach]), -1)
+        reach *= 2
+    return a
 
 
 def _normal(high: Tensor, low: Tensor) -> Number:

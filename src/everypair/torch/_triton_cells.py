@@ -181,8 +181,8 @@ def count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK: tl
     lane = tl.arange(0, 1024)
     base = 0
     if SHARED:
-        # Triton has no counters in the memory of a multiprocessor: these are ours. They are declared
-        # once for each entry that a thread has: one, in a vector this short.
+        # Triton has no counters in the memory of a multiprocessor: these are ours. A vector this
+        # short has one entry a thread, so that they are declared once.
         base = tl.max(
             tl.inline_asm_elementwise(
                 "{ .shared .align 8 .b8 everypair_counts[32768]; mov.u32 $0, everypair_counts; }",
