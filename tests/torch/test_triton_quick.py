@@ -42,7 +42,7 @@ def launched(monkeypatch):
 
 
 def ask(scores, labels, one_class):
-    return quick.loss_and_grad(scores, labels, TERMS, True, one_class)
+    return quick.loss_and_grad(scores, labels, TERMS, True, False, one_class)
 
 
 def test_the_second_time_gets_its_own_addresses(launched):

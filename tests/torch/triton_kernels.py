@@ -126,6 +126,23 @@ def test_buckets_of_several_tasks():
 
 
 @pytest.mark.parametrize("few", [0, 10**9])
+def test_rows_without_a_label_are_left_out(monkeypatch, few):
+    monkeypatch.setattr(_triton, "FEW_ROWS", few)
+    scores, labels = scores_of("normal", n=300)
+    labels = labels.astype(np.float32)
+    labels[::7] = np.nan
+    value, grad = derivatives(scores[:, None], labels[:, None])
+    known = ~np.isnan(labels)
+    wanted, slopes = ep.pair_loss_and_grad(scores[known].astype(np.float64), labels[known])
+    assert value == pytest.approx(wanted, rel=1e-6)
+    np.testing.assert_allclose(grad[known, 0], slopes, rtol=0, atol=1e-6 * np.abs(slopes).max())
+    assert not grad[~known].any()
+    value, grad = derivatives(scores[:, None], np.where(labels == 1, np.nan, labels)[:, None])
+    assert value == 0.0
+    assert not grad.any()
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_narrow_scores(monkeypatch, dtype, few):
     monkeypatch.setattr(_triton, "FEW_ROWS", few)

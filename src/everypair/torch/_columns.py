@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 
 from everypair.torch import _kernel, _tensor_moments
-from everypair.torch._inputs import value_dtype
+from everypair.torch._inputs import value_dtype, without_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,12 +91,12 @@ def loss_and_grad(
         weights is None
         and scores.dim() == 1
         and scores.dtype in _WIDE
-        and not (check or missing)
+        and not check
         and _way(scores.device.type) == "triton"
         and scores.device.index == torch.cuda.current_device()
     ):
         found: tuple[Tensor, None, Tensor] | None = _triton_quick().loss_and_grad(
-            scores, labels, terms, mean, one_class
+            scores, labels, terms, mean, missing, one_class
         )
         return found
     return None
@@ -135,14 +135,10 @@ def evaluate(
     """
     terms, mean, check, missing, one_class = question
     way = _forced or _way(scores.device.type)
-    on_cpu = way == "kernel"
-    if missing:
-        unknown = labels.isnan()
-        if not on_cpu or bool(unknown.any()):
-            labels = labels.masked_fill(unknown, 1.0)
-            weights = torch.ones_like(labels) if weights is None else weights.expand(labels.shape)
-            weights = weights.masked_fill(unknown, 0.0)
-    if on_cpu:
+    on_triton = way == "triton" and groups is None and scores.dim() <= 2
+    if missing and not on_triton and (way != "kernel" or bool(labels.isnan().any())):
+        labels, weights = without_missing(labels, weights)
+    if way == "kernel":
         evaluate_on_cpu = _kernel.evaluate if scores.dim() == 1 else _kernel.evaluate_columns
         return Answer(
             *evaluate_on_cpu(
@@ -151,9 +147,10 @@ def evaluate(
             )
         )  # fmt: skip
     if check:
-        _kernel.check_values(scores, labels, weights)
+        given = labels.nan_to_num(nan=1.0) if missing and on_triton else labels
+        _kernel.check_values(scores, given, weights)
     shape = scores.shape
-    if way == "triton" and groups is None and len(shape) <= 2:
+    if on_triton:
         with _device_of(scores):
             found = _triton().evaluate(
                 scores,
@@ -164,6 +161,7 @@ def evaluate(
                 mean=mean,
                 grad=grad,
                 diagonal=diagonal,
+                missing=missing,
                 one_class=one_class,
             )
         if found is not None:
@@ -173,6 +171,8 @@ def evaluate(
             if curvature is not None and scores.dtype is not curvature.dtype:
                 curvature = _kernel.finite(curvature, scores.dtype)
             return Answer(values, pair_weight, gradient, product, curvature)
+        if missing:
+            labels, weights = without_missing(labels, weights)
     values, pair_weight, *arrays = _tensor_moments.evaluate(
         scores,
         (labels > 0).expand(shape),

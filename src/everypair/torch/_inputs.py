@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     Data = tuple[Tensor, Tensor | None, Tensor | None]
     Batch = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
-__all__ = ["LABELS", "batch_from", "check_reduction", "data_for", "score_rows", "value_dtype"]
+__all__ = [
+    "LABELS",
+    "batch_from",
+    "check_reduction",
+    "data_for",
+    "score_rows",
+    "value_dtype",
+    "without_missing",
+]
 
 _FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 # Kernels read few types of labels: the others travel in one that holds their values. uint64 goes to
@@ -128,6 +136,13 @@ def check_reduction(reduction: str) -> str:
 def value_dtype(scores: Tensor) -> torch.dtype:
     """Return the type of losses, and of gradients until they are rounded to that of the scores."""
     return torch.float64 if scores.dtype is torch.float64 else torch.float32
+
+
+def without_missing(labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return labels without NaN, and weights that leave out the rows that had it."""
+    unknown = labels.isnan()
+    weights = torch.ones_like(labels) if weights is None else weights.expand(labels.shape)
+    return labels.masked_fill(unknown, 1.0), weights.masked_fill(unknown, 0.0)
 
 
 def _rows_of(tensor: Tensor, name: str, scores: Tensor, n_tasks: int) -> Tensor:

@@ -54,7 +54,7 @@ def evaluate(
         return None
     plan, job = found
     plan(job)
-    return job[7:]
+    return job[7:12]
 
 
 def prepared(
@@ -67,6 +67,7 @@ def prepared(
     mean: bool,
     grad: bool,
     diagonal: bool = False,
+    missing: bool = False,
     one_class: Tensor | None = None,
 ) -> tuple[Plan, Job] | None:
     """Return the plan that fits and all it needs, with room for its answers; None if none fits."""
@@ -96,5 +97,5 @@ def prepared(
     curvature = torch.empty_like(scores, dtype=dtype) if diagonal else None
     return plan, Job(
         scores, labels, weights, vector, terms, mean, one_class,
-        value, pair_weight, slopes, product, curvature,
+        value, pair_weight, slopes, product, curvature, missing,
     )  # fmt: skip

@@ -111,7 +111,7 @@ def by_buckets(job: Job) -> Trace:
     pointers = (scores, labels, value if slopes is None else slopes, value,
                 spare if pair_weight is None else pair_weight,
                 value if one_class is None else one_class, room, counters)  # fmt: skip
-    flags = (mean, one_class is not None, slopes is not None, shape.block,
+    flags = (mean, one_class is not None, slopes is not None, shape.block, job.missing,
              power_of_2(shape.programs), shape.chunks, not INTERPRETED)  # fmt: skip
 
     def run(step: int, level: int = 0) -> Launched | None:
@@ -162,20 +162,20 @@ def _shape(n: int, tasks: int, seats: int) -> _Shape:
         block,
         warps,
         min(255, 2048 // (warps * on_a_seat)),
-        tasks * (WORK.value + 5 * power_of_2(programs) + 2 * CELLS.value * programs),
+        tasks * (WORK.value + 6 * power_of_2(programs) + 2 * CELLS.value * programs),
     )
 
 
 @triton.jit
 def _look_up(scores, labels, grad, work, sums, n, P, low, scale, shift, n_live, gain, taint,
-             WANT_GRAD: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+             WANT_GRAD: tl.constexpr, BLOCK: tl.constexpr, MISSING: tl.constexpr):  # fmt: skip
     pid = tl.program_id(0)
     levels = tl.load(work + DONE).to(tl.int32)
     squares = tl.zeros((BLOCK,), tl.float64)
     for start in range(pid * BLOCK, n, P * BLOCK):
         i = start + tl.arange(0, BLOCK)
-        s, positive, inside = rows(scores, labels, i, n)
-        cell, fraction, active = place(s, positive, i < n_live, low, scale, shift)
+        s, positive, here = rows(scores, labels, i, n, MISSING)
+        cell, fraction, active = place(s, positive, here & (i < n_live), low, scale, shift)
         side = 2 * positive.to(tl.int32)
         line = integers(column(work, 0, LINES)) + 4 * cell + side
         c, d = unpack(tl.load(line, mask=active, other=0))
@@ -196,7 +196,7 @@ def _look_up(scores, labels, grad, work, sums, n, P, low, scale, shift, n_live, 
             heavy = heavy & (c != c)
         squares += tl.where(active, square, 0.0)
         if WANT_GRAD:
-            tl.store(grad + i, slope + taint.to(tl.float32), mask=inside)
+            tl.store(grad + i, slope + taint.to(tl.float32), mask=i < n)
     tl.store(sums + pid, tl.sum(squares, 0) / gain)
 
 
@@ -217,8 +217,8 @@ def _finish(value, pair_weight, one_class, work, sums, P, b2, share, scale, pair
 def certified(
     scores, labels, grad, value, pair_weight, one_class, words, counters, n, shift: tl.float64,
     b2: tl.float64, P, level, MEAN: tl.constexpr, COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr,
-    BLOCK: tl.constexpr, PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr, SHARED: tl.constexpr,
-    STEP: tl.constexpr,
+    BLOCK: tl.constexpr, MISSING: tl.constexpr, PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr,
+    SHARED: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """Compute loss and gradient of the batches of `scores`, (tasks, n), in P programs each.
 
@@ -230,9 +230,9 @@ def certified(
     scores += task * n
     labels += task * n
     grad += task * n
-    work = words + task * (WORK + 5 * PROGRAMS + 2 * CELLS * P)
+    work = words + task * (WORK + 6 * PROGRAMS + 2 * CELLS * P)
     parts = work + WORK
-    sums = parts + 4 * PROGRAMS
+    sums = parts + 5 * PROGRAMS
     tables = integers(sums + PROGRAMS)
     table = tables + pid * (2 * CELLS)
     # Arrivals: of all programs at a step, of chunks in a scan, of chunks that are done, at the end.
@@ -241,7 +241,7 @@ def certified(
     met = 3 * CHUNKS if STEP == DEEPER and CHUNKS > 1 else 0  # in the scan of level 0
     done = 0
     if STEP == ALL or STEP == SURVEY:
-        survey(scores, labels, parts, n, P, BLOCK)
+        survey(scores, labels, parts, n, P, BLOCK, MISSING)
         if pid == 0:
             tl.store(work + DONE, 0.0)
             k = tl.arange(0, 16)
@@ -251,8 +251,7 @@ def certified(
         arrive(counters)
         wait(counters, arrived)
     if STEP != SURVEY:
-        low, scale, n_pos, taint = axis(parts, shift, P, PROGRAMS)
-        pairs = n_pos * (n - n_pos)
+        low, scale, pairs, taint = axis(parts, shift, P, PROGRAMS)
         share = tl.where(pairs > 0.0, pairs, 1.0) if MEAN else tl.full((), 1.0, tl.float64)
         live = (scale > 0.0) & (pairs > 0.0) & (taint == 0.0)
         gain = tl.where(live, 2.0 * b2 / (share * tl.where(live, scale, 1.0)), 1.0)
@@ -261,7 +260,7 @@ def certified(
             while wanted:
                 if STEP != SCAN:
                     count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK,
-                          SHARED)  # fmt: skip
+                          MISSING, SHARED)  # fmt: skip
                 if STEP < 0:
                     arrived += P
                     arrive(counters)
@@ -280,7 +279,7 @@ def certified(
                     wanted = tl.load(work + SPLIT + level) > 0.0
         if STEP == ALL or STEP == LOOK_UP:
             _look_up(scores, labels, grad, work, sums, n, P, low, scale, shift,
-                     tl.where(live, n, 0), gain, taint, WANT_GRAD, BLOCK)  # fmt: skip
+                     tl.where(live, n, 0), gain, taint, WANT_GRAD, BLOCK, MISSING)  # fmt: skip
             tl.debug_barrier()
             # The last to come adds up, and sets the counters back for the next launch.
             if tl.atomic_add(counters + 3, 1, sem="acq_rel", scope="gpu") == P - 1:

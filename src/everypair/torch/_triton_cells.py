@@ -80,7 +80,7 @@ SPLIT, N_SPLIT, DONE, LIMITS = (tl.constexpr(k) for k in (0, 16, 32, 33))
 TOTALS, SHARES, COUNTS, LOSSES = (tl.constexpr(36 + 64 * k) for k in (0, 5, 9, 10))
 NUMBERS = tl.constexpr(36 + 64 * 11)
 WORK = NUMBERS + LEVELS * COLUMNS * CELLS
-"""Eight-byte words of workspace for a batch, besides five and a table for each program."""
+"""Eight-byte words of workspace for a batch, besides six and a table for each program."""
 
 
 @triton.jit
@@ -106,53 +106,63 @@ def unpack(word):
 
 
 @triton.jit
-def rows(scores, labels, i, n):
-    inside = i < n
-    s = tl.load(scores + i, mask=inside, other=0.0).to(tl.float32)
-    positive = tl.load(labels + i, mask=inside, other=0) > 0
-    return s, positive, inside
+def rows(scores, labels, i, n, MISSING: tl.constexpr):
+    """Return scores, whether rows are positive, and which take part: not those without a label."""
+    here = i < n
+    s = tl.load(scores + i, mask=here, other=0.0).to(tl.float32)
+    label = tl.load(labels + i, mask=here, other=0)
+    if MISSING:
+        here = here & (label == label)
+    return s, label > 0, here
 
 
 @triton.jit
-def survey(scores, labels, parts, n, P, BLOCK: tl.constexpr):
+def survey(scores, labels, parts, n, P, BLOCK: tl.constexpr, MISSING: tl.constexpr):
     pid = tl.program_id(0)
     low = tl.full((BLOCK,), float("inf"), tl.float32)
     high = tl.full((BLOCK,), float("-inf"), tl.float32)
-    n_pos = tl.zeros((BLOCK,), tl.int32)
+    n_pos, n_neg = tl.zeros((BLOCK,), tl.int32), tl.zeros((BLOCK,), tl.int32)
     taint = tl.zeros((BLOCK,), tl.float32)
     for start in range(pid * BLOCK, n, P * BLOCK):
-        s, positive, inside = rows(scores, labels, start + tl.arange(0, BLOCK), n)
-        low = tl.minimum(low, tl.where(inside & positive, s, float("inf")))
-        high = tl.maximum(high, tl.where(inside & (positive == 0), s, float("-inf")))
-        n_pos += (inside & positive).to(tl.int32)
+        s, positive, here = rows(scores, labels, start + tl.arange(0, BLOCK), n, MISSING)
+        negative = here & (positive == 0)
+        positive = here & positive
+        low = tl.minimum(low, tl.where(positive, s, float("inf")))
+        high = tl.maximum(high, tl.where(negative, s, float("-inf")))
+        n_pos += positive.to(tl.int32)
+        n_neg += negative.to(tl.int32)
         taint += s * 0.0
-    tl.store(parts + 4 * pid, tl.min(low, 0).to(tl.float64))
-    tl.store(parts + 4 * pid + 1, tl.max(high, 0).to(tl.float64))
-    tl.store(parts + 4 * pid + 2, tl.sum(n_pos, 0).to(tl.float64))
-    tl.store(parts + 4 * pid + 3, tl.sum(taint, 0).to(tl.float64))
+    parts += 5 * pid
+    tl.store(parts, tl.min(low, 0).to(tl.float64))
+    tl.store(parts + 1, tl.max(high, 0).to(tl.float64))
+    tl.store(parts + 2, tl.sum(n_pos, 0).to(tl.float64))
+    tl.store(parts + 3, tl.sum(n_neg, 0).to(tl.float64))
+    tl.store(parts + 4, tl.sum(taint, 0).to(tl.float64))
 
 
 @triton.jit
 def axis(parts, shift, P, PROGRAMS: tl.constexpr):
-    """Return lowest positive, cells per unit of score, number of positives, and NaN or zero."""
+    """Return lowest positive, cells per unit of score, number of pairs, and NaN or zero."""
     i = tl.arange(0, PROGRAMS)
     here = i < P
-    low = tl.min(tl.load(parts + 4 * i, mask=here, other=float("inf")), 0)
-    high = tl.max(tl.load(parts + 4 * i + 1, mask=here, other=float("-inf")), 0)
-    n_pos = tl.sum(tl.load(parts + 4 * i + 2, mask=here, other=0.0), 0)
-    taint = tl.sum(tl.load(parts + 4 * i + 3, mask=here, other=0.0), 0)
+    parts += 5 * i
+    low = tl.min(tl.load(parts, mask=here, other=float("inf")), 0)
+    high = tl.max(tl.load(parts + 1, mask=here, other=float("-inf")), 0)
+    n_pos = tl.sum(tl.load(parts + 2, mask=here, other=0.0), 0)
+    n_neg = tl.sum(tl.load(parts + 3, mask=here, other=0.0), 0)
+    taint = tl.sum(tl.load(parts + 4, mask=here, other=0.0), 0)
     length = high - low + shift
     # A hair longer than the range, so that the highest negative falls inside.
     scale = tl.where(length > 0.0, (1.0 - 2.0**-38) / length * CELLS, 0.0)
-    return low, scale, n_pos, taint
+    return low, scale, n_pos * n_neg, taint
 
 
 @triton.jit
-def place(s, positive, inside, low, scale, shift):
+def place(s, positive, here, low, scale, shift):
     """Return place, cell and fraction at level 0, and which rows can be in a pair."""
     u = s.to(tl.float64) - low
     p = tl.where(positive, u, u + shift) * scale
-    active = inside & (p >= 0.0) & (p < CELLS)
+    active = here & (p >= 0.0) & (p < CELLS)
     cell = tl.where(active, p, 0.0).to(tl.int32)
     return cell, tl.where(active, p - cell, 0.0), active
 
@@ -170,7 +180,7 @@ def descend(work, level, cell, fraction, mask):
 
 @triton.jit
 def count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK: tl.constexpr,
-           SHARED: tl.constexpr):  # fmt: skip
+          MISSING: tl.constexpr, SHARED: tl.constexpr):  # fmt: skip
     """Count the rows of a program: by class and cell, their number and the sum of fractions.
 
     On a GPU in the memory of the multiprocessor, in two words of 32 bits because it adds those at
@@ -199,8 +209,8 @@ def count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK: tl
             tl.store(table + k + lane, tl.zeros((1024,), tl.int64))
     tl.debug_barrier()
     for start in range(pid * BLOCK, n, P * BLOCK):
-        s, positive, inside = rows(scores, labels, start + tl.arange(0, BLOCK), n)
-        cell, fraction, mask = place(s, positive, inside, low, scale, shift)
+        s, positive, here = rows(scores, labels, start + tl.arange(0, BLOCK), n, MISSING)
+        cell, fraction, mask = place(s, positive, here, low, scale, shift)
         for above in range(level):
             cell, fraction, mask = descend(work, above, cell, fraction, mask)
         slot = tl.where(mask, cell, 0) + tl.where(positive, CELLS, 0)

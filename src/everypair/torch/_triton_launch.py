@@ -50,6 +50,7 @@ class Job(NamedTuple):
     slopes: Tensor | None
     product: Tensor | None
     diagonal: Tensor | None = None
+    missing: bool = False  # labels that are NaN leave their rows out
 
 
 class Trace(NamedTuple):

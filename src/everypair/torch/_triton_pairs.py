@@ -49,7 +49,7 @@ def by_pairs(job: Job) -> Trace:
          value if one_class is None else one_class, shares, arrivals),
         (n,),
         (len(terms), mean, one_class is not None, weights is not None, slopes is not None,
-         vector is not None, diagonal is not None, rows, 64, padded),
+         vector is not None, diagonal is not None, job.missing, rows, 64, padded),
         num_warps=4,
     )  # fmt: skip
     return Trace(shares, arrivals, [launched])
@@ -60,7 +60,8 @@ def all_pairs(
     scores, labels, weights, vector, terms, grad, product, diagonal, value, pair_weight, one_class,
     shares, arrivals, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr, COUNTED: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr, WANT_GRAD: tl.constexpr, HAS_VECTOR: tl.constexpr,
-    WANT_DIAGONAL: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr, BLOCKS: tl.constexpr,
+    WANT_DIAGONAL: tl.constexpr, MISSING: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
+    BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Compute the loss of the batches of `scores`, (tasks, n), and its derivatives as asked.
 
@@ -75,14 +76,13 @@ def all_pairs(
     i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     mine = i < n
     s_i = tl.load(scores + i, mask=mine, other=0.0).to(tl.float64)
-    positive = tl.load(labels + i, mask=mine, other=0) > 0
+    label = tl.load(labels + i, mask=mine, other=0)
+    positive = label > 0
     sign = tl.where(positive, -1.0, 1.0).to(tl.float64)
     if HAS_VECTOR:
         z_i = tl.load(vector + i, mask=mine, other=0.0).to(tl.float64)
-    slopes = tl.zeros((ROWS,), tl.float64)
-    values = tl.zeros((ROWS,), tl.float64)
-    curves = tl.zeros((ROWS,), tl.float64)
-    own_curves = tl.zeros((ROWS,), tl.float64)
+    values = tl.zeros((ROWS, STEP), tl.float64)
+    slopes, curves, own_curves = values, values, values
     mass_pos, mass_neg = tl.zeros((STEP,), tl.float64), tl.zeros((STEP,), tl.float64)
     taint = tl.zeros((STEP,), tl.float64)
     shift0 = tl.load(terms)
@@ -90,16 +90,18 @@ def all_pairs(
         j = start + tl.arange(0, STEP)
         there = j < n
         s_j = tl.load(scores + j, mask=there, other=0.0).to(tl.float64)
-        other_positive = tl.load(labels + j, mask=there, other=0) > 0
+        other = tl.load(labels + j, mask=there, other=0)
         if HAS_WEIGHTS:
             w_j = tl.load(weights + j, mask=there, other=0.0).to(tl.float64)
         else:
             w_j = tl.where(there, 1.0, 0.0).to(tl.float64)
-        mass_pos += tl.where(other_positive, w_j, 0.0)
-        mass_neg += tl.where(other_positive, 0.0, w_j)
+        if MISSING:
+            w_j = tl.where(other == other, w_j, 0.0)
+        mass_pos += tl.where(other > 0, w_j, 0.0)
+        mass_neg += tl.where(other > 0, 0.0, w_j)
         taint += s_j * 0.0
         apart = sign[:, None] * (s_i[:, None] - s_j[None, :])
-        w = tl.where(positive[:, None] != other_positive[None, :], w_j[None, :], 0.0)
+        w = tl.where(positive[:, None] != (other > 0)[None, :], w_j[None, :], 0.0)
         a0 = tl.zeros((ROWS, STEP), tl.float64)
         a1 = tl.zeros((ROWS, STEP), tl.float64)
         a2 = tl.zeros((ROWS, STEP), tl.float64)
@@ -110,14 +112,14 @@ def all_pairs(
             a1 += tl.where(active, tl.load(term + 2), 0.0)
             a2 += tl.where(active, tl.load(term + 3), 0.0)
         d = apart + shift0
-        values += tl.sum(w * (a0 + d * (a1 + d * a2)), 1)
+        values += w * (a0 + d * (a1 + d * a2))
         if WANT_GRAD:
-            slopes += tl.sum(w * (a1 + 2.0 * d * a2), 1)
+            slopes += w * (a1 + 2.0 * d * a2)
         if HAS_VECTOR:
             z_j = tl.load(vector + j, mask=there, other=0.0).to(tl.float64)
-            curves += tl.sum(2.0 * w * a2 * (z_i[:, None] - z_j[None, :]), 1)
+            curves += 2.0 * w * a2 * (z_i[:, None] - z_j[None, :])
         if WANT_DIAGONAL:
-            own_curves += tl.sum(2.0 * w * a2, 1)
+            own_curves += 2.0 * w * a2
     pairs = tl.sum(mass_pos, 0) * tl.sum(mass_neg, 0)
     bad = tl.sum(taint, 0)
     scale = 1.0 / tl.where(pairs > 0.0, pairs, 1.0) if MEAN else tl.full((), 1.0, tl.float64)
@@ -125,17 +127,19 @@ def all_pairs(
         own = tl.load(weights + i, mask=mine, other=0.0).to(tl.float64)
     else:
         own = tl.where(mine, 1.0, 0.0).to(tl.float64)
+    if MISSING:
+        own = tl.where(label == label, own, 0.0)
     if WANT_GRAD:
-        found = sign * own * slopes * scale + bad
+        found = sign * own * tl.sum(slopes, 1) * scale + bad
         tl.store(grad + task * n + i, found.to(grad.dtype.element_ty), mask=mine)
     if HAS_VECTOR:
-        found = own * curves * scale + bad
+        found = own * tl.sum(curves, 1) * scale + bad
         tl.store(product + task * n + i, found.to(product.dtype.element_ty), mask=mine)
     if WANT_DIAGONAL:
-        found = own * own_curves * scale + bad
+        found = own * tl.sum(own_curves, 1) * scale + bad
         tl.store(diagonal + task * n + i, found.to(diagonal.dtype.element_ty), mask=mine)
     # Each pair has one negative: its rows carry the loss. The program that comes last adds up.
-    share = tl.sum(tl.where(positive, 0.0, own * values), 0)
+    share = tl.sum(tl.where(positive, 0.0, own * tl.sum(values, 1)), 0)
     block = tl.program_id(0)
     blocks = tl.num_programs(0)
     shares += task * BLOCKS

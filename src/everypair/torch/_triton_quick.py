@@ -52,6 +52,7 @@ def loss_and_grad(
     labels: Tensor,
     terms: tuple[KnotTerm, ...],
     mean: bool,
+    missing: bool,
     one_class: Tensor | None,
 ) -> tuple[Tensor, None, Tensor] | None:
     """Return value, no pair weight, and gradient of scores of shape (n,), or None if it must wait.
@@ -61,10 +62,19 @@ def loss_and_grad(
     device = scores.device
     if not (scores.is_contiguous() and labels.is_contiguous()) or is_capturing():
         return None
-    key = scores.shape[0], scores.dtype, labels.dtype, device, terms, mean, one_class is None
+    key = (
+        scores.shape[0],
+        scores.dtype,
+        labels.dtype,
+        device,
+        terms,
+        mean,
+        missing,
+        one_class is None,
+    )
     recipe = _recipes.get(key)
     if recipe is None:
-        return _first(key, scores, labels, terms, mean, one_class)
+        return _first(key, scores, labels, terms, mean, missing, one_class)
     stream = current_stream(device)
     place = device.index, stream, get_ident()
     scratch = _scratch.get(place)
@@ -90,10 +100,14 @@ def _first(
     labels: Tensor,
     terms: tuple[KnotTerm, ...],
     mean: bool,
+    missing: bool,
     one_class: Tensor | None,
 ) -> tuple[Tensor, None, Tensor] | None:
     """Compute it the long way and write the recipe down, if there is one."""
-    found = prepared(scores, labels, None, None, terms, mean=mean, grad=True, one_class=one_class)
+    found = prepared(
+        scores, labels, None, None, terms,
+        mean=mean, grad=True, missing=missing, one_class=one_class,
+    )  # fmt: skip
     if found is None:
         return None
     plan, job = found
