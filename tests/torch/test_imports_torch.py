@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "_triton_scan": {"_triton_cells", "_triton_meet"},
     "_triton_buckets": {"_triton_cells", "_triton_launch", "_triton_meet", "_triton_scan"},
     "_triton_pairs": {"_triton_launch"},
-    "_triton_moments": {"_triton_launch"},
+    "_triton_moments": {"_triton_launch", "_triton_numbers"},
     "_triton_numbers": set(),
     "_triton_chunks": {"_triton_numbers"},
     "_triton_sorted": {"_triton_chunks", "_triton_launch", "_triton_numbers"},

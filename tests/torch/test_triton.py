@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
-KERNELS = Path(__file__).with_name("triton_kernels.py")
+HERE = Path(__file__).parent
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not here")
-def test_triton_kernels():
+@pytest.mark.parametrize("name", ["triton_kernels.py", "triton_sorted.py"])
+def test_triton_kernels(name):
     # A process of its own: Triton decides at its first import whether it interprets.
     interpreted = "0" if torch.cuda.is_available() else "1"
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(KERNELS)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / name)],
         env={**os.environ, "TRITON_INTERPRET": interpreted},
-        cwd=KERNELS.parents[2],
+        cwd=HERE.parents[1],
         capture_output=True,
         text=True,
     )

@@ -27,6 +27,7 @@ __all__ = ["Answer", "Question", "evaluate", "forced", "loss_and_grad", "scale_i
 
 Way = Literal["kernel", "triton", "operations"]
 
+_MOST_SCALED = 1 << 30  # places of more would not fit in 32 bits
 _WIDE = frozenset((torch.float32, torch.float64))
 _forced: Way | None = None  # of all threads, because a backward may run in another one
 
@@ -107,6 +108,7 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:
     if (
         type(factor) is torch.Tensor
         and factor.is_cuda
+        and grad.numel() <= _MOST_SCALED
         and factor.dim() == 0
         and _way("cuda") == "triton"
         and not torch._C._functorch.is_legacy_batchedtensor(factor)

@@ -1,8 +1,9 @@
 """Triton's kernels behind one entry: which plan computes what, and how it is launched.
 
 Small batches meet pair by pair. Large ones go through certified buckets where there is one term
-b2 d^2 that vanishes at its knot with its slope, no weights, and no second derivative asked. All
-else is left to the operations of `_tensor_moments`.
+b2 d^2 that vanishes at its knot with its slope, no weights, and no second derivative asked; through
+moments of the classes where no term has a knot; and all others are sorted. Groups are left to the
+operations of `_tensor_moments`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import torch
 
 from everypair.torch._triton_buckets import buckets_fit, by_buckets
 from everypair.torch._triton_launch import MOST_TASKS, Job
+from everypair.torch._triton_moments import by_moments
 from everypair.torch._triton_pairs import by_pairs
+from everypair.torch._triton_sorted import by_sort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate", "prepared"]
 
+MOST_ROWS = 1 << 30
+"""Places of more would not fit in 32 bits."""
 FEW_ROWS = 2_500
-"""Below, pair by pair is faster than buckets."""
-SOME_ROWS = 30_000
-"""Below, it is faster than sorting, for what buckets cannot do."""
+"""Up to here, pair by pair is faster than buckets and moments."""
+SOME_ROWS = 6_000
+"""Up to here, it is faster than a sort."""
 
 
 def evaluate(
@@ -73,16 +78,17 @@ def prepared(
     """Return the plan that fits and all it needs, with room for its answers; None if none fits."""
     n = scores.shape[-1]
     tasks = scores.numel() // n
-    if tasks > MOST_TASKS:
+    if tasks > MOST_TASKS or n > MOST_ROWS:
         return None
-    bucketed = weights is None and vector is None and not diagonal
-    bucketed = bucketed and buckets_fit(scores, tasks, terms)
-    if n <= (FEW_ROWS if bucketed else SOME_ROWS):
-        plan: Plan = by_pairs
-    elif bucketed:
-        plan = by_buckets
-    else:
-        return None
+    simple = weights is None and vector is None and not diagonal
+    plan: Plan = by_sort
+    few = SOME_ROWS
+    if simple and buckets_fit(scores, tasks, terms):
+        plan, few = by_buckets, FEW_ROWS
+    elif not any(truncated for *_, truncated in terms):
+        plan, few = by_moments, FEW_ROWS
+    if n <= few:
+        plan = by_pairs
     if labels.dtype is torch.bool:
         labels = labels.view(torch.uint8)
     scores, labels = scores.contiguous(), labels.contiguous()

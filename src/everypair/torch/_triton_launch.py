@@ -24,6 +24,7 @@ __all__ = [
     "current_stream",
     "is_capturing",
     "launch",
+    "on_device",
     "power_of_2",
     "seats",
     "words",
@@ -74,6 +75,7 @@ def power_of_2(n: int) -> int:
 
 
 _compiled: dict[tuple[object, ...], Any] = {}
+_MOST_COMPILED = 4096
 
 
 def launch(
@@ -105,6 +107,8 @@ def launch(
         named = dict(zip(names, constants, strict=True))
         whole = (*grid, 1)
         compiled = kernel.warmup(*pointers, *scalars, **named, **options, grid=whole)
+        if len(_compiled) >= _MOST_COMPILED:
+            _compiled.clear()
         run = _compiled[key] = compiled[whole]
     rest = (*scalars, *constants)
     run(*addresses, *rest, stream=current_stream(device))
@@ -116,26 +120,35 @@ def current_stream(device: torch.device) -> int:
     return torch._C._cuda_getCurrentRawStream(device.index)
 
 
-def coefficients(terms: tuple[KnotTerm, ...], device: torch.device) -> Tensor:
-    """Return the terms as coefficients of the first one's d.
+def on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return numbers as a tensor, which is kept.
 
     Filled in on the device, because a copy from the host could not be captured in a graph; and what
     is captured belongs to its graph alone.
     """
     if is_capturing():
-        return _coefficients.__wrapped__(terms, device)
-    return _coefficients(terms, device)
+        return _on_device.__wrapped__(numbers, device)
+    return _on_device(numbers, device)
 
 
 @lru_cache(maxsize=64)
-def _coefficients(terms: tuple[KnotTerm, ...], device: torch.device) -> Tensor:
+def _on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.stack([torch.full((), x, dtype=torch.float64, device=device) for x in numbers])
+
+
+@lru_cache(maxsize=64)
+def coefficients(terms: tuple[KnotTerm, ...]) -> tuple[float, ...]:
+    """Return the terms as coefficients of the first one's d: five numbers each.
+
+    These are the shift, the coefficients, and the shift again, or infinity where there is no knot.
+    """
     first = terms[0][0]
-    numbers = []
+    numbers: list[float] = []
     for shift, b0, b1, b2, truncated in terms:
         step = shift - first
         numbers += [shift, b0 + step * (b1 + step * b2), b1 + 2 * step * b2, b2]
         numbers.append(shift if truncated else float("inf"))
-    return torch.stack([torch.full((), x, dtype=torch.float64, device=device) for x in numbers])
+    return tuple(numbers)
 
 
 def is_capturing() -> bool:

@@ -16,6 +16,7 @@ from everypair.torch._triton_launch import (
     Trace,
     coefficients,
     launch,
+    on_device,
     power_of_2,
     seats,
     words,
@@ -42,7 +43,8 @@ def by_pairs(job: Job) -> Trace:
     launched = launch(
         all_pairs, (blocks, tasks),
         (scores, labels, scores if weights is None else weights.contiguous(),
-         scores if vector is None else vector.contiguous(), coefficients(terms, scores.device),
+         scores if vector is None else vector.contiguous(),
+         on_device(coefficients(terms), scores.device),
          value if slopes is None else slopes, value if product is None else product,
          value if diagonal is None else diagonal, value,
          spare if pair_weight is None else pair_weight,

@@ -1,0 +1,295 @@
+"""The plans that sort, or need not, against the double sum; `test_triton` runs this file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everypair import surrogates
+from everypair.surrogates import Surrogate, Term
+from everypair.torch._triton_launch import INTERPRETED, Job
+from everypair.torch._triton_moments import by_moments
+from everypair.torch._triton_sorted import by_sort
+
+from ..strategies import SURROGATES, Batch, batches, double_sum
+from ..tolerances import assert_close
+from .triton_sizes import FULL_SIZES, small_blocks
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+# The interpreter computes with NumPy, which tells of what a GPU does silently.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+
+QUADRATIC = Surrogate("quadratic", (Term(0.5, -0.25, 1.0), Term(0.25, 0.5, -0.75)))
+VALLEY = Surrogate("valley", (Term(0.0, -2e6, 1.0, knot=0.0),))
+PLANS = ((by_sort, surrogates.SQUARED_HINGE), (by_sort, surrogates.SQUARE), (by_moments, QUADRATIC))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def several_blocks():
+    """A few rows make several chunks, blocks, programs and steps."""
+    with small_blocks():
+        yield
+
+
+def answered(
+    plan, scores, labels, terms, *, weights=None, vector=None, mean=True, grad=True, diagonal=True,
+    one_class=None,
+):  # fmt: skip
+    scores, labels, weights, vector = (
+        None if given is None else torch.as_tensor(given).to(DEVICE)
+        for given in (scores, labels, weights, vector)
+    )
+    if labels.dtype is torch.bool:
+        labels = labels.view(torch.uint8)
+    dtype = torch.float64 if scores.dtype is torch.float64 else torch.float32
+
+    def room(shape, *, asked=True, dtype=dtype):
+        return torch.full(shape, 123.0, dtype=dtype, device=DEVICE) if asked else None
+
+    shape = scores.shape
+    job = Job(
+        scores, labels, weights, vector, terms, mean, one_class, room(shape[:-1]),
+        room(shape[:-1], asked=one_class is None, dtype=torch.float64), room(shape, asked=grad),
+        room(shape, asked=vector is not None), room(shape, asked=diagonal),
+    )  # fmt: skip
+    plan(job)
+    return job
+
+
+def assert_right(plan, batch, surrogate):
+    """Ask for all; for the product, too, unless the batch has no vector."""
+    knobs = {"reduction": "mean", "margin": 1.0, "weights": None, **batch.knobs}
+    job = answered(
+        plan, batch.scores, batch.labels, surrogate.at_knots(knobs["margin"]),
+        weights=knobs["weights"], vector=batch.vector, mean=knobs["reduction"] == "mean",
+    )  # fmt: skip
+    asked = batch if batch.vector is not None else replace(batch, vector=0.0 * batch.scores)
+    wanted = double_sum(asked, surrogate)
+    assert_close(job.value.cpu(), wanted.value, batch.dtype)
+    assert_close(job.slopes.cpu(), wanted.grad, batch.dtype)
+    assert_close(job.diagonal.cpu(), wanted.hess, batch.dtype)
+    if batch.vector is not None:
+        assert_close(job.product.cpu(), wanted.hvp, batch.dtype)
+    w = np.ones(len(batch.scores)) if knobs["weights"] is None else knobs["weights"]
+    pairs = w[batch.positive].sum() * w[~batch.positive].sum()
+    assert_close(job.pair_weight.cpu(), pairs, np.float64)
+
+
+def batch_of(scores, labels, dtype=np.float64, weights=None, **knobs):
+    rng = np.random.default_rng(5)
+    knobs = {"weights": weights, "groups": None, **knobs}
+    return Batch(np.asarray(scores, dtype), labels, rng.normal(size=len(scores)), knobs)
+
+
+def normal(n=40, share=0.4, seed=3):
+    rng = np.random.default_rng(seed)
+    labels = rng.random(n) < share
+    labels[:2] = True, False
+    return rng.normal(size=n) + labels, labels, rng
+
+
+@settings(max_examples=10)
+@given(batch=batches(groups=False), surrogate=st.sampled_from(SURROGATES))
+def test_the_sort_equals_the_double_sum(batch, surrogate):
+    assert_right(by_sort, batch, surrogate)
+
+
+@settings(max_examples=10)
+@given(batch=batches(groups=False), surrogate=st.sampled_from((surrogates.SQUARE, QUADRATIC)))
+def test_class_moments_equal_the_double_sum(batch, surrogate):
+    assert_right(by_moments, batch, surrogate)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda surrogate: surrogate.name)
+def test_weights_that_no_grid_holds(surrogate, dtype):
+    scores, labels, rng = normal()
+    assert_right(by_sort, batch_of(scores, labels, dtype, weights=rng.random(40)), surrogate)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("surrogate", SURROGATES[1:3], ids=lambda surrogate: surrogate.name)
+def test_one_term_without_a_vector(surrogate, offset):
+    # Nothing cancels, so that one double is enough for all the digits of another.
+    scores, labels, rng = normal()
+    batch = batch_of(scores / 10 + offset, labels, weights=rng.random(40), margin=0.1)
+    assert_right(by_sort, replace(batch, vector=None), surrogate)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS)
+def test_an_offset_far_beyond_the_margin(plan, surrogate, dtype):
+    scores, labels, _ = normal()
+    assert_right(plan, batch_of(scores / 10 + 1e6, labels, dtype, margin=0.1), surrogate)
+
+
+@pytest.mark.parametrize(
+    ("spread", "dtype"),
+    [(1e3, np.float64), (1e7, np.float64), (1e12, np.float64), (1e12, np.float32)],
+)
+def test_terms_that_grow_against_each_other(spread, dtype):
+    scores, labels, rng = normal()
+    batch = batch_of(scores * spread, labels, dtype, weights=rng.random(40))
+    assert_right(by_sort, batch, surrogates.HUBER_HINGE)
+
+
+def test_distances_whose_squares_overflow():
+    scores, labels, _ = normal()
+    assert_right(by_sort, batch_of(scores * 1e200, labels), surrogates.LINEAR_HINGE)
+
+
+def test_a_term_against_itself():
+    # All pairs lie about the bottom of the valley, on a grid where the double sum is exact.
+    scores, labels, rng = normal()
+    scores = np.round(scores * 8) / 8 + np.where(labels, 0.0, 1e6)
+    batch = batch_of(scores, labels, weights=rng.random(40), margin=0.0)
+    assert_right(by_sort, replace(batch, vector=None), VALLEY)
+
+
+@pytest.mark.parametrize(("plan", "surrogate"), [*PLANS, (by_moments, surrogates.SQUARE)])
+def test_heavy_rows_near_and_light_ones_far(plan, surrogate):
+    # Moments about a light row far away would round off what the heavy ones have among each other.
+    rng = np.random.default_rng(3)
+    near = np.arange(40) < 20
+    labels = ~near | (np.arange(40) % 2 == 0)
+    scores = np.where(near, 1e-8, 1.0) * rng.normal(size=40)
+    weights = np.where(near & labels, 1e8, 1.0)
+    batch = batch_of(scores, labels, weights=weights, margin=0.0)
+    assert_right(plan, replace(batch, vector=None), surrogate)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS)
+def test_rows_without_weight_round_nothing(plan, surrogate, dtype):
+    scores, labels, rng = normal()
+    weights = rng.random(40)
+    weights[[0, 1, 17, 30, 31]] = 0.0
+    scores[[0, 1, 17, 30, 31]] = 1e37, -1e37, 1e30, -1e30, 0.5
+    batch = batch_of(scores, labels, dtype, weights=weights)
+    batch.vector[0] = 1e6
+    assert_right(plan, batch, surrogate)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_gap_that_no_pair_spans_rounds_nothing(dtype):
+    scores, labels, _ = normal()
+    scores[labels & (scores > 1.5)] = 1e37  # positives that no negative comes near
+    scores[~labels & (scores < -1.0)] = -1e37
+    assert_right(by_sort, batch_of(scores, labels, dtype), surrogates.SQUARED_HINGE)
+
+
+@pytest.mark.parametrize("shift", [2.0**-60, 0.0, -(2.0**-60), 0.1])
+def test_pairs_are_told_apart_exactly_at_a_knot(shift):
+    ticks = np.array([1.0, 1.1, 1.2, 0.9, 1.0 + 2.0**-52, 1.1 - 2.0**-52, 0.0, -0.1])
+    scores, labels = np.repeat(ticks, 2), np.arange(16) % 2
+    job = answered(by_sort, scores, labels, ((shift, 1.0, 3.0, 0.0, True),), mean=False)
+    s = [Fraction(x) for x in scores]
+    active = np.array(
+        [
+            [labels[i] < labels[j] and s[i] + Fraction(shift) > s[j] for j in range(16)]
+            for i in range(16)
+        ]
+    )
+    wanted = 3.0 * (active.sum(1) - active.sum(0))
+    np.testing.assert_array_equal(job.slopes.cpu(), wanted)
+
+
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS)
+def test_only_what_is_asked_is_computed(plan, surrogate):
+    scores, labels, _ = normal()
+    terms = surrogate.at_knots(1.0)
+    job = answered(plan, scores, labels, terms, grad=False, diagonal=False)
+    assert job.slopes is job.product is job.diagonal is None
+    wanted = double_sum(batch_of(scores, labels), surrogate)
+    assert_close(job.value.cpu(), wanted.value, np.float64)
+
+
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS)
+def test_several_tasks_one_of_them_of_one_class(plan, surrogate):
+    counter = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    parts = [normal(n=37, seed=seed) for seed in range(3)]
+    scores, labels = (np.stack([part[i] for part in parts]) for i in (0, 1))
+    labels[1] = True
+    vector = np.stack([part[2].normal(size=37) for part in parts])
+    job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=vector, one_class=counter)
+    assert counter.item() == 1
+    for task in range(3):
+        batch = Batch(scores[task], labels[task], vector[task], {"weights": None, "groups": None})
+        wanted = double_sum(batch, surrogate)
+        assert_close(job.value[task].cpu(), wanted.value, np.float64)
+        assert_close(job.slopes[task].cpu(), wanted.grad, np.float64)
+        assert_close(job.product[task].cpu(), wanted.hvp, np.float64)
+        assert_close(job.diagonal[task].cpu(), wanted.hess, np.float64)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS[::2])
+def test_labels_that_are_missing_leave_their_rows_out(plan, surrogate, weighted):
+    scores, labels, rng = normal()
+    labels, weights = labels.astype(np.float32), rng.random(40)
+    labels[[3, 8, 30]] = np.nan
+    job = answered(
+        plan, scores, labels, surrogate.at_knots(1.0), weights=weights if weighted else None
+    )
+    rest = ~np.isnan(labels)
+    wanted = double_sum(
+        batch_of(scores[rest], labels[rest], weights=weights[rest] if weighted else None), surrogate
+    )
+    assert_close(job.value.cpu(), wanted.value, np.float64)
+    assert_close(job.slopes.cpu()[rest], wanted.grad, np.float64)
+    assert_close(job.diagonal.cpu()[rest], wanted.hess, np.float64)
+    assert not job.slopes[~rest].any()
+    assert not job.diagonal[~rest].any()
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS)
+def test_one_class_has_no_loss(plan, surrogate, positive):
+    n = 1 if positive else 20
+    scores, labels = np.linspace(0.1, 1.0, n), np.full(n, positive)
+    job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=scores)
+    assert job.value == 0.0
+    assert job.pair_weight == 0.0
+    assert not job.slopes.any()
+    assert not job.product.any()
+    assert not job.diagonal.any()
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS[::2])
+def test_bad_scores_do_not_pass_unnoticed(plan, surrogate, bad):
+    scores, labels, rng = normal(n=20)
+    scores[7] = bad
+    job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=rng.normal(size=20))
+    for answer in job[7:12]:
+        assert answer.isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS[::2])
+def test_narrow_scores(plan, surrogate, dtype):
+    scores, labels, _ = normal()
+    scores = torch.tensor(scores).to(dtype)
+    job = answered(plan, scores, labels, surrogate.at_knots(1.0), weights=scores.abs())
+    weights = scores.abs().double().numpy()
+    batch = batch_of(scores.double().numpy(), labels, weights=weights)
+    wanted = double_sum(batch, surrogate)
+    assert_close(job.value.cpu(), wanted.value, np.float32)
+    assert_close(job.slopes.cpu(), wanted.grad, np.float32)
+    assert_close(job.diagonal.cpu(), wanted.hess, np.float32)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="blocks of full size take long to interpret")
+@pytest.mark.parametrize(("plan", "surrogate"), PLANS)
+def test_blocks_of_full_size(plan, surrogate):
+    with pytest.MonkeyPatch.context() as patch:
+        for module, sizes in FULL_SIZES.items():
+            for name, size in sizes.items():
+                patch.setattr(module, name, size)
+        assert_right(plan, batch_of(*normal(n=9000)[:2]), surrogate)
