@@ -31,8 +31,9 @@ def step(loss, scores, labels):
     return value
 
 
-def assert_right(value, scores, labels):
-    wanted, slopes = ep.pair_loss_and_grad(scores.detach().double().cpu(), labels.cpu())
+def assert_right(value, scores, labels, **knobs):
+    knobs = {name: x.cpu() if isinstance(x, torch.Tensor) else x for name, x in knobs.items()}
+    wanted, slopes = ep.pair_loss_and_grad(scores.detach().double().cpu(), labels.cpu(), **knobs)
     assert value.item() == pytest.approx(wanted, rel=1e-6)
     error = (scores.grad.double().cpu() - torch.from_numpy(slopes)).abs().max()
     assert error <= 1e-6 * abs(slopes).max()
@@ -165,13 +166,39 @@ def test_the_same_bits_every_time(n):
     assert len(set(runs)) == 1
 
 
-def test_memory_of_a_large_batch():
+@pytest.mark.parametrize(
+    "knobs",
+    [{"surrogate": "huber_hinge"}, {"surrogate": "square"}, {"weights": True}, {"groups": True}],
+    ids=lambda knobs: next(iter(knobs)),
+)
+def test_the_same_bits_whatever_is_asked(knobs):
+    n = 20_000
+    scores, labels = batch(n)
+    knobs = dict(knobs)
+    if "weights" in knobs:
+        knobs["weights"] = torch.rand(n, device="cuda")
+    if "groups" in knobs:
+        knobs["groups"] = torch.arange(n, device="cuda") % 7
+    torch.use_deterministic_algorithms(True)
+    try:
+        runs = []
+        for _ in range(3):
+            value = step(lambda s, y: pair_loss(s, y, **knobs), scores, labels)
+            runs.append((value.item(), scores.grad.cpu().numpy().tobytes()))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(set(runs)) == 1
+    assert_right(value, scores, labels, **knobs)
+
+
+@pytest.mark.parametrize("knobs", [{}, {"surrogate": "linear_hinge"}], ids=["buckets", "sort"])
+def test_memory_of_a_large_batch(knobs):
     n = 5_000_000
     scores, labels = batch(n)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    step(pair_loss, scores, labels)
+    step(lambda s, y: pair_loss(s, y, **knobs), scores, labels)
     assert torch.cuda.max_memory_allocated() - before <= 40 * n
 
 

@@ -15,6 +15,7 @@ from everypair.torch._triton_launch import INTERPRETED
 
 from ..strategies import SURROGATES, batches, double_sum
 from ..tolerances import assert_close
+from .triton_sizes import pairs_up_to
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 # The interpreter computes with NumPy, which tells of what a GPU does silently.
@@ -28,8 +29,15 @@ def on_triton():
 
 
 @pytest.fixture
-def buckets_only(monkeypatch):
-    monkeypatch.setattr(_triton, "FEW_ROWS", 0)
+def buckets_only():
+    with pairs_up_to(0):
+        yield
+
+
+@pytest.fixture(params=[0, 10**9], ids=["buckets", "pairs"])
+def either_plan(request):
+    with pairs_up_to(request.param):
+        yield
 
 
 def derivatives(scores, labels, **knobs):
@@ -125,9 +133,8 @@ def test_buckets_of_several_tasks():
     assert not grad[:, 1].any()
 
 
-@pytest.mark.parametrize("few", [0, 10**9])
-def test_rows_without_a_label_are_left_out(monkeypatch, few):
-    monkeypatch.setattr(_triton, "FEW_ROWS", few)
+@pytest.mark.usefixtures("either_plan")
+def test_rows_without_a_label_are_left_out():
     scores, labels = scores_of("normal", n=300)
     labels = labels.astype(np.float32)
     labels[::7] = np.nan
@@ -142,10 +149,9 @@ def test_rows_without_a_label_are_left_out(monkeypatch, few):
     assert not grad.any()
 
 
-@pytest.mark.parametrize("few", [0, 10**9])
+@pytest.mark.usefixtures("either_plan")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_narrow_scores(monkeypatch, dtype, few):
-    monkeypatch.setattr(_triton, "FEW_ROWS", few)
+def test_narrow_scores(dtype):
     scores, labels = scores_of("normal", n=200)
     scores = torch.tensor(scores).to(dtype)
     value, grad = derivatives(scores.clone(), labels)
@@ -157,10 +163,9 @@ def test_narrow_scores(monkeypatch, dtype, few):
     )
 
 
-@pytest.mark.parametrize("few", [0, 10**9])
+@pytest.mark.usefixtures("either_plan")
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_bad_scores_do_not_pass_unnoticed(monkeypatch, few, bad):
-    monkeypatch.setattr(_triton, "FEW_ROWS", few)
+def test_bad_scores_do_not_pass_unnoticed(bad):
     scores, labels = scores_of("normal", n=60)
     scores[7] = bad
     value, grad = derivatives(scores, labels, check=False)
@@ -168,9 +173,8 @@ def test_bad_scores_do_not_pass_unnoticed(monkeypatch, few, bad):
     assert grad.isnan().all()
 
 
-@pytest.mark.parametrize("few", [0, 10**9])
-def test_batches_of_one_class_are_counted(monkeypatch, few):
-    monkeypatch.setattr(_triton, "FEW_ROWS", few)
+@pytest.mark.usefixtures("either_plan")
+def test_batches_of_one_class_are_counted():
     counter = torch.zeros((), dtype=torch.int64, device=DEVICE)
     terms = ep.surrogates.SQUARED_HINGE.at_knots(1.0)
     question = Question(terms, True, False, False, counter)
@@ -183,6 +187,6 @@ def test_batches_of_one_class_are_counted(monkeypatch, few):
 
 
 def test_what_no_plan_fits_goes_to_torch_operations(monkeypatch):
-    monkeypatch.setattr(_triton, "SOME_ROWS", 0)
+    monkeypatch.setattr(_triton, "MOST_ROWS", 0)
     scores, labels = scores_of("normal", n=50)
     assert_right(scores, labels, surrogate="huber_hinge")

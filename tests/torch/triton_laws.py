@@ -8,32 +8,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from everypair.torch import _tensor_moments, _triton
+from everypair.torch import _tensor_moments
 from everypair.torch._triton_launch import INTERPRETED
 
 from ..laws import LAWS, examples_over
 from .backends import TorchBackend
-from .triton_sizes import small_blocks
+from .triton_sizes import pairs_up_to, small_blocks
 
 # The interpreter computes with NumPy, which tells of what a GPU does silently.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 globals().update(LAWS)
 
-# What each plan is chosen by: every batch of a law then goes through it. And which share of the
-# examples is tried: the interpreter is slow, and so is compiling every variant.
+# Up to how many rows batches meet pair by pair, so that all of a law go the same way; and which
+# share of the examples is tried: the interpreter is slow, and so is compiling every variant.
 PLANS = {
-    "pairs": ({"FEW_ROWS": 10**9, "SOME_ROWS": 10**9}, 10),
-    "buckets, moments and sort": ({"FEW_ROWS": 0, "SOME_ROWS": 0}, 100 if INTERPRETED else 10),
+    "pairs": (10**9, 10),
+    "buckets, moments and sort": (0, 100 if INTERPRETED else 10),
 }
 
 
 @pytest.fixture(scope="module", params=PLANS)
 def backend(request):
-    bounds, divisor = PLANS[request.param]
+    bound, divisor = PLANS[request.param]
     sizes = {"CHUNKS": 8, "ROWS": 64, "PAIRED_ROWS": 64, "BLOCK": 32}
-    with small_blocks(**sizes), examples_over(divisor), pytest.MonkeyPatch.context() as patch:
-        for name, bound in bounds.items():
-            patch.setattr(_triton, name, bound)
+    with small_blocks(**sizes), examples_over(divisor), pairs_up_to(bound):
         yield TorchBackend("torch triton", "cpu" if INTERPRETED else "cuda")
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from everypair.torch import _triton_moments, _triton_sorted
+from everypair.torch import _triton, _triton_moments, _triton_sorted
 
 FULL_SIZES = {
     module: {name: getattr(module, name) for name in names}
@@ -27,4 +27,13 @@ def small_blocks(**sizes):
         for module, names in FULL_SIZES.items():
             for name in names:
                 patch.setattr(module, name, {**SMALL_SIZES, **sizes}[name])
+        yield
+
+
+@contextmanager
+def pairs_up_to(n):
+    """Let batches of at most so many rows meet pair by pair inside the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        for plan in _triton.PAIRS_UP_TO:
+            patch.setitem(_triton.PAIRS_UP_TO, plan, n)
         yield

@@ -33,10 +33,8 @@ __all__ = ["evaluate", "prepared"]
 
 MOST_ROWS = 1 << 30
 """Places of more would not fit in 32 bits."""
-FEW_ROWS = 2_500
-"""Up to here, pair by pair is faster than buckets and moments."""
-SOME_ROWS = 6_000
-"""Up to here, it is faster than a sort."""
+PAIRS_UP_TO: dict[Plan, int] = {by_moments: 1_500, by_buckets: 5_000, by_sort: 6_500}
+"""Up to how many rows, pair by pair is faster than a plan."""
 
 
 def evaluate(
@@ -82,12 +80,11 @@ def prepared(
         return None
     simple = weights is None and vector is None and not diagonal
     plan: Plan = by_sort
-    few = SOME_ROWS
     if simple and buckets_fit(scores, tasks, terms):
-        plan, few = by_buckets, FEW_ROWS
+        plan = by_buckets
     elif not any(truncated for *_, truncated in terms):
-        plan, few = by_moments, FEW_ROWS
-    if n <= few:
+        plan = by_moments
+    if n <= PAIRS_UP_TO[plan]:
         plan = by_pairs
     if labels.dtype is torch.bool:
         labels = labels.view(torch.uint8)

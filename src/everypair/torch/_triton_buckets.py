@@ -112,7 +112,7 @@ def by_buckets(job: Job) -> Trace:
                 spare if pair_weight is None else pair_weight,
                 value if one_class is None else one_class, room, counters)  # fmt: skip
     flags = (mean, one_class is not None, slopes is not None, shape.block, job.missing,
-             power_of_2(shape.programs), shape.chunks, not INTERPRETED)  # fmt: skip
+             shape.padded, shape.chunks, not INTERPRETED)  # fmt: skip
 
     def run(step: int, level: int = 0) -> Launched | None:
         alone = step == SCAN.value and not INTERPRETED
@@ -141,9 +141,10 @@ def by_buckets(job: Job) -> Trace:
 
 
 class _Shape(NamedTuple):
-    """How a batch is laid out: programs, chunks of cells, rows a step, warps, registers, words."""
+    """How a batch is laid out: programs, room for them, chunks of cells, rows a step, and so on."""
 
     programs: int
+    padded: int
     chunks: int
     block: int
     warps: int
@@ -154,15 +155,18 @@ class _Shape(NamedTuple):
 @lru_cache(maxsize=256)
 def _shape(n: int, tasks: int, seats: int) -> _Shape:
     block, warps, on_a_seat = MANY if n * tasks >= MANY_ROWS else SOME
-    programs = min(max(on_a_seat * seats // tasks, 1), -(-n // block))
+    most = max(on_a_seat * seats // tasks, 1)
+    programs = min(most, -(-n // block))
+    padded = power_of_2(most)  # not that of the programs: sizes that differ share a kernel
     chunks = 1 if INTERPRETED else min(power_of_2(programs // 2 + 1), MOST_CHUNKS.value)
     return _Shape(
         programs,
+        padded,
         chunks,
         block,
         warps,
         min(255, 2048 // (warps * on_a_seat)),
-        tasks * (WORK.value + 6 * power_of_2(programs) + 2 * CELLS.value * programs),
+        tasks * (WORK.value + 6 * padded + 2 * CELLS.value * programs),
     )
 
 

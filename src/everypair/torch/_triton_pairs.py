@@ -37,7 +37,7 @@ def by_pairs(job: Job) -> Trace:
     tasks = scores.numel() // n
     rows = 8 if n * tasks <= 8 * seats(scores.device) else 16
     blocks = -(-n // rows)
-    padded = power_of_2(blocks)
+    padded = max(power_of_2(blocks), 512)  # sizes that differ share a kernel
     shares, spare = words(tasks * padded, tasks, scores.device)
     arrivals = zeros(tasks, scores.device)
     launched = launch(
