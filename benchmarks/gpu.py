@@ -78,12 +78,12 @@ def error(found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor]) -> float:
 def check() -> float:
     """Return the largest error of float32 scores, after telling of what is worse than promised."""
     worst = 0.0
-    for n in (10**3, 5000, 10**4, 20_000, 10**5, 10**6, 10**7):
+    for n in (10**3, 10**4, 10**5, 10**6, 10**7):
         for share, kind, dtype in product(SHARES, KINDS, LIMITS):
-            plain = [{}, {"surrogate": "huber_hinge"}, {"weights": torch.rand(n, device="cuda")}]
-            if n > 10**5:  # the reference takes its time
-                plain = plain[: 1 if kind in ("decades", "huge") or n == 10**7 else 3]
-            for knobs in plain:
+            asked = [{}, {"surrogate": "huber_hinge"}, {"weights": torch.rand(n, device="cuda")}]
+            if dtype is torch.bfloat16 or n == 10**7:  # compiling and references take their time
+                del asked[1:]
+            for knobs in asked:
                 knobs["margin"] = 0.1 if kind == "offset" else 1.0
                 scores, labels = batch(n, share, kind)
                 scores = scores.to(dtype)
@@ -228,8 +228,8 @@ def by_operations(step: Step) -> Step:
     return run
 
 
-def asked(known: Facts) -> list[Facts]:
-    """Return rows of what else can be asked, by kernels and by torch operations."""
+def ask(known: Facts, path: Path) -> None:
+    """Write rows of what else can be asked, by kernels and by torch operations, size by size."""
     rows = []
     for n in (10**4, 10**5, 10**6, 10**7):
         for question, step in questions(n).items():
@@ -274,7 +274,7 @@ def main() -> None:
     if "times" in parts:
         write(times(known), given.rows / "loss_and_grad.csv")
     if "questions" in parts:
-        write(asked(known), given.rows / "questions.csv")
+        ask(known, given.rows / "questions.csv")
     if worst > LIMITS[torch.float32]:
         sys.exit(1)
 

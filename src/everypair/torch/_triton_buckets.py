@@ -73,9 +73,9 @@ ROWS_A_PROGRAM = (1 << 20) - 4096
 """More in one cell might overflow its count."""
 MANY_ROWS = 4_000_000
 """From here on, several launches are faster than one."""
-# Rows a step, warps of a program, and how many programs a multiprocessor gets. Scans are faster
-# with few warps, streams with many.
-SOME, MANY = (1024, 4, 2), (4096, 32, 1)
+# From how many rows on: rows a step, warps of a program, and how many of these a multiprocessor
+# gets. Scans are faster with few warps, streams with many.
+SHAPES = {MANY_ROWS: (4096, 32, 1), 200_000: (2048, 8, 1), 0: (1024, 4, 2)}
 SCAN_WARPS = 4
 SURVEY, COUNT, SCAN, LOOK_UP = (tl.constexpr(k) for k in range(4))
 ALL, DEEPER = tl.constexpr(-1), tl.constexpr(-2)
@@ -154,7 +154,7 @@ class _Shape(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _shape(n: int, tasks: int, seats: int) -> _Shape:
-    block, warps, on_a_seat = MANY if n * tasks >= MANY_ROWS else SOME
+    block, warps, on_a_seat = next(shape for rows, shape in SHAPES.items() if n * tasks >= rows)
     most = max(on_a_seat * seats // tasks, 1)
     programs = min(most, -(-n // block))
     padded = power_of_2(most)  # not that of the programs: sizes that differ share a kernel
