@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not here")
-@pytest.mark.parametrize("name", ["triton_kernels.py", "triton_sorted.py"])
+@pytest.mark.parametrize("name", ["triton_kernels.py", "triton_sorted.py", "triton_laws.py"])
 def test_triton_kernels(name):
     # A process of its own: Triton decides at its first import whether it interprets.
     interpreted = "0" if torch.cuda.is_available() else "1"

@@ -1,4 +1,4 @@
-"""Every law of the core holds for every plan on CUDA; `test_triton_laws` runs this file.
+"""Every law of the core holds for every plan on CUDA; `test_triton` runs this file.
 
 Batches with groups are left to torch operations, which have the same laws to obey.
 """
