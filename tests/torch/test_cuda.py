@@ -118,6 +118,18 @@ def test_many_factors_at_once():
     torch.testing.assert_close(found, factors[:, None] * once)
 
 
+@pytest.mark.parametrize("n", [*SIZES, 700_000])
+def test_tasks_do_not_meet(n):
+    columns = [batch(n, seed, share=0.02 + 0.1 * seed) for seed in range(8)]
+    scores = torch.stack([column.detach() for column, _ in columns], 1).requires_grad_()
+    labels = torch.stack([column for _, column in columns], 1)
+    values = pair_loss(scores, labels, reduction="none")
+    values.sum().backward()
+    for k, (column, column_labels) in enumerate(columns):
+        column.grad = scores.grad[:, k]
+        assert_right(values[k], column, column_labels)
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_rows_that_start_anywhere(n):
     scores, labels = batch(n + 1)
