@@ -73,6 +73,7 @@ def test_an_interrupt_inside_a_command_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "everypair: interrupted.\n"
 
 
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_an_interrupt_that_python_ignored_comes_again(monkeypatch, capsys):
     class Deaf:
         def __del__(self):

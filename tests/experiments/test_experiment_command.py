@@ -128,14 +128,6 @@ def test_other_settings_need_another_folder(tmp_path, capsys):
     assert "epochs 9 (now 2)" in capsys.readouterr().err
 
 
-@pytest.fixture
-def heeds_ctrl_c():
-    """A process that a shell started in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_says_how_to_go_on(tmp_path, capsys):
     def press():
