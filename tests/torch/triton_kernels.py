@@ -106,6 +106,17 @@ def test_buckets_equal_the_sort(kind):
 
 
 @pytest.mark.usefixtures("buckets_only")
+def test_buckets_more_of_which_are_heavy_than_can_be_split():
+    # Most negatives have hardly a gradient: to be exact for those, too, would take every cell.
+    rng = np.random.default_rng(0)
+    n_neg, n_pos = 400_000, 12_000
+    near = 1e-4 * rng.exponential(size=n_neg)
+    negatives = np.where(rng.random(n_neg) < 0.99, near, rng.random(n_neg))
+    scores = np.r_[rng.random(n_pos), negatives].astype(np.float32)
+    assert_right(scores, np.arange(n_pos + n_neg) < n_pos, margin=0.0)
+
+
+@pytest.mark.usefixtures("buckets_only")
 def test_buckets_with_few_positives():
     assert_right(*scores_of("normal", share=0.01))
 

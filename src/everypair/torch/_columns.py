@@ -113,6 +113,7 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:
         and _way("cuda") == "triton"
         and not torch._C._functorch.is_legacy_batchedtensor(factor)
         and not torch._C._are_functorch_transforms_active()
+        and not torch.compiler.is_compiling()
         and grad.device.index == torch.cuda.current_device()
     ):
         scaled: Tensor = _triton_scale().scale_in_place(grad, factor)

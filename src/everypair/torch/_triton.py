@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate", "prepared"]
 
-MOST_ROWS = 1 << 30
+MOST_ROWS = 1 << 29
 """Places of more would not fit in 32 bits."""
 PAIRS_UP_TO: dict[Plan, int] = {by_moments: 1_500, by_buckets: 5_000, by_sort: 6_500}
 """Up to how many rows, pair by pair is faster than a plan."""

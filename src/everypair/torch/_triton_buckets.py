@@ -75,7 +75,7 @@ MANY_ROWS = 4_000_000
 """From here on, several launches are faster than one."""
 # From how many rows on: rows a step, warps of a program, and how many of these a multiprocessor
 # gets. Scans are faster with few warps, streams with many.
-SHAPES = {MANY_ROWS: (4096, 32, 1), 200_000: (2048, 8, 1), 0: (1024, 4, 2)}
+SHAPES = {MANY_ROWS: (4096, 32, 1), 200_000: (2048, 8, 1), 0: (1024, 4, 1)}
 SCAN_WARPS = 4
 SURVEY, COUNT, SCAN, LOOK_UP = (tl.constexpr(k) for k in range(4))
 ALL, DEEPER = tl.constexpr(-1), tl.constexpr(-2)
@@ -120,7 +120,7 @@ def by_buckets(job: Job) -> Trace:
         return launch(
             certified, (shape.chunks if alone else shape.programs, tasks), pointers,
             (n, shift, b2, shape.programs, level), (*flags, step),
-            num_warps=warps, maxnreg=255 if alone else shape.registers,
+            num_warps=warps, maxnreg=255 if alone else shape.registers, enable_fp_fusion=True,
             launch_cooperative_grid=alone or step < 0,
         )  # fmt: skip
 
@@ -247,6 +247,8 @@ def certified(
     if STEP == ALL or STEP == SURVEY:
         survey(scores, labels, parts, n, P, BLOCK, MISSING)
         if pid == 0:
+            if STEP == SURVEY:  # whatever an interrupted call has left
+                tl.store(counters + tl.arange(0, 4), tl.zeros((4,), tl.int32))
             tl.store(work + DONE, 0.0)
             k = tl.arange(0, 16)
             tl.store(work + SPLIT + k, tl.where(k == 0, 1.0, 0.0).to(tl.float64))

@@ -73,12 +73,12 @@ WIDTH, PARTS, CHILD, HEAVIES = (tl.constexpr(k) for k in range(10, 14))
 LINES = tl.constexpr(14)  # four columns: two packed words for each class
 COLUMNS = tl.constexpr(18)
 # Numbers of a batch, before the levels. By level: into how many parts it splits each heavy cell of
-# the one before (0: it is not needed), and how many of these there are. Levels that are done. Three
+# the one before (0: it is not needed), and how many of these there are. Levels that are done. Five
 # limits. By chunk: five sums over its cells, four shares of what the limits need, heavy cells,
 # losses.
 SPLIT, N_SPLIT, DONE, LIMITS = (tl.constexpr(k) for k in (0, 16, 32, 33))
-TOTALS, SHARES, COUNTS, LOSSES = (tl.constexpr(36 + 64 * k) for k in (0, 5, 9, 10))
-NUMBERS = tl.constexpr(36 + 64 * 11)
+TOTALS, SHARES, COUNTS, LOSSES = (tl.constexpr(38 + 64 * k) for k in (0, 5, 9, 10))
+NUMBERS = tl.constexpr(38 + 64 * 11)
 WORK = NUMBERS + LEVELS * COLUMNS * CELLS
 """Eight-byte words of workspace for a batch, besides six and a table for each program."""
 

@@ -121,18 +121,18 @@ def current_stream(device: torch.device) -> int:
 
 
 def on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return numbers as a tensor, which is kept.
+    """Return numbers as a tensor, which is kept for the stream it was filled on.
 
     Filled in on the device, because a copy from the host could not be captured in a graph; and what
     is captured belongs to its graph alone.
     """
     if is_capturing():
-        return _on_device.__wrapped__(numbers, device)
-    return _on_device(numbers, device)
+        return _on_device.__wrapped__(numbers, device, 0)
+    return _on_device(numbers, device, 0 if INTERPRETED else current_stream(device))
 
 
 @lru_cache(maxsize=64)
-def _on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
+def _on_device(numbers: tuple[float, ...], device: torch.device, stream: int) -> Tensor:
     return torch.stack([torch.full((), x, dtype=torch.float64, device=device) for x in numbers])
 
 

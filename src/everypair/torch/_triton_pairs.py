@@ -52,7 +52,7 @@ def by_pairs(job: Job) -> Trace:
         (n,),
         (len(terms), mean, one_class is not None, weights is not None, slopes is not None,
          vector is not None, diagonal is not None, job.missing, rows, 64, padded),
-        num_warps=4,
+        num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
     return Trace(shares, arrivals, [launched])
 

@@ -62,20 +62,11 @@ def loss_and_grad(
     device = scores.device
     if not (scores.is_contiguous() and labels.is_contiguous()) or is_capturing():
         return None
-    key = (
-        scores.shape[0],
-        scores.dtype,
-        labels.dtype,
-        device,
-        terms,
-        mean,
-        missing,
-        one_class is None,
-    )
+    n, counted, stream = scores.shape[0], one_class is not None, current_stream(device)
+    key = n, scores.dtype, labels.dtype, device, stream, terms, mean, missing, counted
     recipe = _recipes.get(key)
     if recipe is None:
         return _first(key, scores, labels, terms, mean, missing, one_class)
-    stream = current_stream(device)
     place = device.index, stream, get_ident()
     scratch = _scratch.get(place)
     if scratch is None or scratch.words.numel() < recipe.words:
@@ -112,7 +103,11 @@ def _first(
         return None
     plan, job = found
     trace = plan(job)
-    if trace is not None and None not in trace.launched and len(_recipes) < _MOST_RECIPES:
+    # One address for two of them would be taken for one of them ever after.
+    apart = scores.data_ptr() != labels.data_ptr()
+    if trace is not None and None not in trace.launched and apart:
+        if len(_recipes) >= _MOST_RECIPES:
+            _recipes.clear()
         _recipes[key] = _recipe(job, trace)
     return job.value, None, job.slopes  # type: ignore[return-value]
 

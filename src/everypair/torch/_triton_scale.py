@@ -33,8 +33,12 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor:
         run(grad.data_ptr(), factor.data_ptr(), *rest, stream=current_stream(grad.device))
         return grad
     grid = min(2 * seats(grad.device), -(-n // _BLOCK)), 1
-    done = launch(scale_unless_one, grid, (grad, factor), (n,), (_BLOCK,), num_warps=16)
-    if done is not None and len(_launched) < 1024:
+    done = launch(
+        scale_unless_one, grid, (grad, factor), (n,), (_BLOCK,), num_warps=16, enable_fp_fusion=True
+    )
+    if done is not None:
+        if len(_launched) >= 1024:
+            _launched.clear()
         _launched[key] = cast("Launched", (done[0], (), done[2]))
     return grad
 

@@ -1,8 +1,8 @@
 """From the counts of a level of cells to the line that gives the gradient in each of them.
 
 Programs take a chunk of cells each, keep what they know of it, and wait for one another where one
-needs a sum over all: three times, four at level 0. Sums of rows and of places are integers, so that
-what is a difference of two of them is exact.
+needs a sum over all: twice, three times at level 0. Sums of rows and of places are integers, so
+that what is a difference of two of them is exact.
 """
 
 from __future__ import annotations
@@ -79,8 +79,25 @@ def _too_rough(n_mine, n_other, f_other, width, limit):
 
 
 @triton.jit
+def _heavy(n0, f0, n1, f1, width, doubt, limit_neg, limit_pos, doubtful):
+    """Return 1 for cells that must be split, 0 for others."""
+    heavy = _too_rough(n0, n1, f1, width, limit_neg) | (doubt > doubtful)
+    return (heavy | _too_rough(n1, n0, f0, width, limit_pos)).to(tl.int64)
+
+
+@triton.jit
+def _fits(counted):
+    """Return whether so many cells can be split, by the lowest twelve bits."""
+    return 2 * (counted & 0xFFF) <= CELLS
+
+
+@triton.jit
 def _limits(work, all_n0, all_u0, all_n1, all_u1, CHUNKS: tl.constexpr):
-    """Return what a negative's gradient, a positive's, and a cell's squares may be wrong by."""
+    """Return what a negative's gradient, a positive's, and a cell's squares may be wrong by.
+
+    Gradients may in any case be wrong by what is promised of the largest ones, the last two numbers
+    here; but ordinary ones should not be, as long as that takes no more cells than there are.
+    """
     total = sum_of(work + SHARES, 0, CHUNKS)
     doubts = sum_of(work + SHARES, 2, CHUNKS)
     n_doubts = tl.maximum(sum_of(work + SHARES, 3, CHUNKS), 1.0)
@@ -91,7 +108,8 @@ def _limits(work, all_n0, all_u0, all_n1, all_u1, CHUNKS: tl.constexpr):
     n0, n1 = tl.maximum(all_n0, 1).to(tl.float64), tl.maximum(all_n1, 1).to(tl.float64)
     limit_neg = tl.minimum(top, 16.0 * total / n0) * SLACK
     limit_pos = tl.minimum(bottom, 16.0 * total / n1) * SLACK
-    return limit_neg, limit_pos, tl.where(doubts > tolerance, tolerance / n_doubts, float("inf"))
+    doubtful = tl.where(doubts > tolerance, tolerance / n_doubts, float("inf"))
+    return limit_neg, limit_pos, doubtful, top * SLACK, bottom * SLACK
 
 
 @triton.jit
@@ -164,8 +182,6 @@ def scan(tables, work, level, chunk, P, gain, counter, met, CHUNKS: tl.constexpr
         tl.store(integers(column(work, level, C_N1)) + i, before_n1)
         tl.store(integers(column(work, level, C_U1)) + i, before_u1)
         tl.store(column(work, level, C_V1) + i, before_v1)
-        if CHUNKS == 1:
-            tl.debug_barrier()
     met = meet(counter, met, CHUNKS)
 
     # Positives before each cell and negatives up to its end; of the same parent, that is.
@@ -222,28 +238,47 @@ def scan(tables, work, level, chunk, P, gain, counter, met, CHUNKS: tl.constexpr
         publish(work + SHARES, 2, chunk, tl.sum(doubt, 0))
         publish(work + SHARES, 3, chunk, tl.sum(tl.where(doubt > 0, 1.0, 0.0), 0))
         met = meet(counter, met, CHUNKS)
-        limit_neg, limit_pos, doubtful = _limits(work, all_n0, all_u0, all_n1, all_u1, CHUNKS)
+        limit_neg, limit_pos, doubtful, most_neg, most_pos = _limits(
+            work, all_n0, all_u0, all_n1, all_u1, CHUNKS
+        )
         if chunk == 0:
             tl.store(work + LIMITS, limit_neg)
             tl.store(work + LIMITS + 1, limit_pos)
             tl.store(work + LIMITS + 2, doubtful)
+            tl.store(work + LIMITS + 3, most_neg)
+            tl.store(work + LIMITS + 4, most_pos)
     else:
         limit_neg = tl.load(work + LIMITS)
         limit_pos = tl.load(work + LIMITS + 1)
         doubtful = tl.load(work + LIMITS + 2)
-    heavy = _too_rough(n0, n1, f1, width, limit_neg) | (doubt > doubtful)
-    heavy = (heavy | _too_rough(n1, n0, f0, width, limit_pos)).to(tl.int32)
-    publish(work + COUNTS, 0, chunk, tl.sum(heavy, 0).to(tl.float64))
+        most_neg = tl.load(work + LIMITS + 3)
+        most_pos = tl.load(work + LIMITS + 4)
+    # Four bars, each easier than the one before: the first that few enough cells fail decides.
+    marks = _heavy(n0, f0, n1, f1, width, doubt, limit_neg, limit_pos, doubtful)
+    marks += _heavy(n0, f0, n1, f1, width, doubt, most_neg, most_pos, 4.0 * doubtful) << 12
+    most_neg *= 4.0
+    most_pos *= 4.0
+    marks += _heavy(n0, f0, n1, f1, width, doubt, most_neg, most_pos, 16.0 * doubtful) << 24
+    most_neg *= 4.0
+    most_pos *= 4.0
+    marks += _heavy(n0, f0, n1, f1, width, doubt, most_neg, most_pos, 64.0 * doubtful) << 36
+    counts = integers(work + COUNTS)
+    publish(counts, 0, chunk, tl.sum(marks, 0))
     met = meet(counter, met, CHUNKS)
 
-    n_heavy = sum_of(work + COUNTS, 0, CHUNKS).to(tl.int32)
+    counted = sum_of(counts, 0, CHUNKS)
+    bar = tl.where(_fits(counted >> 24), 24, 36)
+    bar = tl.where(_fits(counted >> 12), 12, bar)
+    bar = tl.where(_fits(counted), 0, bar)
+    n_heavy = ((counted >> bar) & 0xFFF).to(tl.int32)
+    heavy = ((marks >> bar) & 1).to(tl.int32)
     parts = tl.zeros((), tl.int32)
     if (level + 1 < LEVELS) & (n_heavy > 0) & (2 * n_heavy <= CELLS):
         parts += 2
         while 2 * parts * n_heavy <= CELLS:
             parts *= 2
         rank = tl.cumsum(heavy, 0) - heavy
-        rank += sum_before(work + COUNTS, 0, chunk, CHUNKS).to(tl.int32)
+        rank += ((sum_before(counts, 0, chunk, CHUNKS) >> bar) & 0xFFF).to(tl.int32)
         tl.store(column(work, level, HEAVIES) + rank, i.to(tl.float64), mask=heavy > 0)
         tl.store(column(work, level, CHILD) + i, (rank * parts).to(tl.float64))
     split = (heavy > 0) & (tl.zeros_like(heavy) + parts > 0)
