@@ -73,8 +73,8 @@ def pair_loss(
         Whether bad values raise: scores that are not finite, labels of other codes, negative
         weights. By default they do on the CPU, where checking is free, and not elsewhere, where the
         program would have to wait for the device. Unchecked, a score that is not finite gives a
-        loss of NaN, and a label is positive if it is larger than zero. On the CPU, labels and
-        weights are always checked.
+        loss of NaN, a label is positive if it is larger than zero, and one that is NaN may count as
+        negative or not at all. On the CPU, labels and weights are always checked.
 
     Returns
     -------
@@ -97,7 +97,9 @@ def pair_loss(
     Can be differentiated twice, in reverse and in forward mode; works under `torch.compile`,
     `torch.export`, `torch.func` and `torch.vmap`. At the knot of a surrogate with a kink, the slope
     is that from below. The gradient of finite scores is finite: entries beyond the range of the
-    scores' type are cut to it. The loss itself may be infinite if it is larger than its type holds.
+    scores' type are cut to it (not so on a GPU for float32 and float64, where they are infinite, as
+    in a sum over scores of 1e36). The loss itself may be infinite if it is larger than its type
+    holds.
 
     Examples
     --------
