@@ -12,7 +12,7 @@ PIP     := $(BIN)/python -m pip
 INSTALL := EVERYPAIR_NATIVE=$(NATIVE) $(PIP) install --quiet --constraint constraints.txt --no-build-isolation
 # What the installed package is made of, except the Python files: those are live, but a new package has to be found.
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.py $(wildcard src/native/*) \
-           $(wildcard src/everypair/*/__init__.py)
+           $(wildcard src/everypair/*/__init__.py src/everypair/*/*/__init__.py)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

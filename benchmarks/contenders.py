@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 
 import everypair as ep
 from benchmarks.inputs import Batch
-from everypair import _moments
+from everypair import _dispatch
 
 Call = Callable[[], object]
 
@@ -41,7 +41,7 @@ def everypair(batch: Batch, surrogate: str, backend: str) -> Call:
         return ep.pair_loss_and_grad(scores, labels, surrogate=surrogate, margin=margin)
 
     def call_with_backend() -> object:
-        with _moments.backend(backend):
+        with _dispatch.backend(backend):
             return call()
 
     # Entering a context costs as much as a small batch, so the default backend goes without.

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import everypair as ep
 from everypair.torch import AUCMLoss, PairLoss, pair_derivatives, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch._dispatch import forced
 
 SHARES = (0.5, 0.01, 0.001)
 SIZES = (10**3, 10**4, 10**5, 10**6, 10**7, 10**8)

@@ -16,10 +16,10 @@ import everypair as ep
 from benchmarks.contenders import Call, Contender
 from benchmarks.harness import suite
 from benchmarks.inputs import labels_with
-from everypair.experiments.models import build
+from everypair.experiments.data.splits import Part, Split
 from everypair.experiments.plan import Cell, Settings, Trial
-from everypair.experiments.splits import Part, Split
-from everypair.experiments.training import train
+from everypair.experiments.training.models import build
+from everypair.experiments.training.trial import train
 from everypair.torch import PairLoss
 
 BARE = Contender("bare loop", "squared_hinge")

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from everypair.experiments import splits
+from everypair.experiments.data import splits
+from everypair.experiments.data.sources import Dataset
 from everypair.experiments.plan import Cell, Settings, Trial
-from everypair.experiments.side_by_side import train_together
-from everypair.experiments.sources import Dataset
-from everypair.experiments.training import train
+from everypair.experiments.training.side_by_side import train_together
+from everypair.experiments.training.trial import train
 
 TOGETHER = (4, 8, 16, 32)
 BATCH = 50

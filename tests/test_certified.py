@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair import _moments
+from everypair import _dispatch
 from everypair.surrogates import Surrogate, Term
 
 from .tolerances import assert_close
@@ -61,7 +61,7 @@ def clusters(seed):
 
 
 def assert_equals_exact_plan(scores, labels, **knobs):
-    with _moments.backend("native"):
+    with _dispatch.backend("native"):
         loss, grad = ep.pair_loss_and_grad(scores, labels, **knobs)
         exact_loss, exact_grad = ep.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)
     assert_close(grad, exact_grad, np.float32)
@@ -117,7 +117,7 @@ def test_every_instruction_set_agrees(default_isa, surrogate, dtype):
     for isa in native.isas():
         native.use_isa(isa)
         assert native.isa() == isa
-        with _moments.backend("native"):
+        with _dispatch.backend("native"):
             answers.append(
                 [
                     *ep.pair_loss_and_grad(scores, labels, surrogate=surrogate),
@@ -144,14 +144,14 @@ def test_far_weightless_row_costs_no_digits():
         weights = np.append(np.ones(49), weight)
         knobs = {"margin": 0.0, "weights": weights}
         expected = ep.naive.pair_loss_and_grad(scores, labels, **knobs)
-        with _moments.backend("native"):
+        with _dispatch.backend("native"):
             loss, grad = ep.pair_loss_and_grad(scores, labels, **knobs)
         assert_close(loss, expected[0], np.float64)
         assert_close(grad, expected[1], np.float64)
 
 
 def test_no_negative_zeros():
-    with _moments.backend("native"):
+    with _dispatch.backend("native"):
         for surrogate in ep.surrogates.names():
             _, grad = ep.pair_loss_and_grad(
                 [5.0, 2.0, 0.0, -1.0], [1, 1, 0, 0], surrogate=surrogate

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import everypair as ep
-from everypair import _inputs, _moments
+from everypair import _dispatch, _inputs
 
 from .tolerances import assert_close
 
@@ -326,8 +326,8 @@ def test_a_kernel_that_refuses_sound_data_is_our_mistake(monkeypatch):
     class Refusing:
         evaluate = auc = staticmethod(lambda *_: (1, 0.0, 0.0))
 
-    monkeypatch.setattr(_moments, "_native", Refusing)
-    with _moments.backend("native"):
+    monkeypatch.setattr(_dispatch, "_native", Refusing)
+    with _dispatch.backend("native"):
         for function in (ep.pair_loss, ep.auc):
             with pytest.raises(RuntimeError, match="please report"):
                 function(SCORES, LABELS)

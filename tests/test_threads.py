@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import everypair as ep
-from everypair import _moments, _threads
+from everypair import _dispatch, _threads
 
 from .strategies import SURROGATES
 
@@ -67,11 +67,11 @@ def test_after_fork(backend):
     # A process of its own: the one that runs the tests has threads that must not be forked.
     program = f"""
 import multiprocessing, numpy as np, everypair as ep
-from everypair import _moments
+from everypair import _dispatch
 rng = np.random.default_rng(0)
 scores, labels = rng.normal(size=300_000).astype(np.float32), rng.random(300_000) < 0.5
 def loss(_):
-    with _moments.backend({backend.name!r}):
+    with _dispatch.backend({backend.name!r}):
         ep.set_num_threads(2)
         return ep.pair_loss_and_grad(scores, labels)[0]
 before = loss(0)
@@ -128,19 +128,19 @@ def test_cores_without_affinity(monkeypatch):
 
 def test_backends_by_name(monkeypatch):
     with pytest.raises(ValueError, match="backend must be one of auto, numpy, native; got 'cuda'"):
-        _moments.backend("cuda").__enter__()
-    monkeypatch.setattr(_moments, "_default", None)
+        _dispatch.backend("cuda").__enter__()
+    monkeypatch.setattr(_dispatch, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "numpy")
-    assert not _moments._uses_native()
-    monkeypatch.setattr(_moments, "_default", None)
+    assert not _dispatch._uses_native()
+    monkeypatch.setattr(_dispatch, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "gpu")
     with pytest.raises(ValueError, match="EVERYPAIR_BACKEND must be one of"):
         ep.pair_loss([1.0, 2.0], [0, 1])
 
 
 def test_a_missing_kernel(monkeypatch):
-    monkeypatch.setattr(_moments, "_native", None)
-    monkeypatch.setattr(_moments, "_default", None)
+    monkeypatch.setattr(_dispatch, "_native", None)
+    monkeypatch.setattr(_dispatch, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "native")
     with pytest.raises(ImportError, match="EVERYPAIR_BACKEND asks for the compiled kernel"):
         ep.pair_loss([1.0, 2.0], [0, 1])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from everypair import _arrays, _groups
+from everypair import _conversion, _groups
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -91,10 +91,10 @@ def batch_from(
     batch.weights = None if weights is None else _column_of(weights, "weights", n)
     batch.order = batch.offsets = None
     if groups is not None:
-        values = _arrays.column(
+        values = _conversion.column(
             _groups.values_from(groups)
             if isinstance(groups, list | tuple)
-            else _arrays.plain(groups, "groups"),
+            else _conversion.plain(groups, "groups"),
             "groups",
         )
         if values.shape[0] != n:
@@ -182,27 +182,27 @@ def _is_ready(array: NDArray[Any], dtypes: frozenset[np.dtype[Any]]) -> bool:
 
 
 def _scores(given: ArrayLike) -> tuple[NDArray[Any], np.dtype[Any], tuple[int, ...]]:
-    array = _arrays.numbers(given, "scores")
-    column = _arrays.column(array, "scores")
+    array = _conversion.numbers(given, "scores")
+    column = _conversion.column(array, "scores")
     # Integers have no type that could hold a gradient; kernels compute in single or in double.
     dtype = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(np.float64)
     with np.errstate(over="ignore"):
         return (
-            _arrays.ready(column, np.float32 if dtype.itemsize <= 4 else np.float64),
+            _conversion.ready(column, np.float32 if dtype.itemsize <= 4 else np.float64),
             dtype,
             array.shape,
         )
 
 
 def _labels(given: ArrayLike) -> NDArray[Any]:
-    array = _arrays.plain(given, "labels")
+    array = _conversion.plain(given, "labels")
     if array.dtype.kind not in "biuf":
         array = _labels_from_objects(array)
-    column = _arrays.column(array, "labels")
+    column = _conversion.column(array, "labels")
     dtype = column.dtype.newbyteorder("=")
     if dtype not in _LABEL_DTYPES:
         dtype = np.dtype(_LABEL_TRAVELS.get(dtype.str[1:], "f8"))
-    return _arrays.ready(column, dtype)
+    return _conversion.ready(column, dtype)
 
 
 def _labels_from_objects(array: NDArray[Any]) -> NDArray[Any]:
@@ -213,7 +213,9 @@ def _labels_from_objects(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _column_of(given: ArrayLike, name: str, n: int) -> NDArray[np.float64]:
-    column = _arrays.ready(_arrays.column(_arrays.numbers(given, name), name), np.float64)
+    column = _conversion.ready(
+        _conversion.column(_conversion.numbers(given, name), name), np.float64
+    )
     if column.shape[0] != n:
         _raise_length(name, column.shape[0], n)
     return column

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from everypair import _inputs, _moments, surrogates
+from everypair import _dispatch, _inputs, surrogates
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -93,7 +93,7 @@ def pair_loss(
     """
     batch = _inputs.batch_from(scores, labels, weights, groups)
     terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    return _moments.evaluate(batch, terms, _inputs.check_reduction(reduction)).value
+    return _dispatch.evaluate(batch, terms, _inputs.check_reduction(reduction)).value
 
 
 def pair_loss_and_grad(
@@ -128,7 +128,7 @@ def pair_loss_and_grad(
     """
     batch = _inputs.batch_from(scores, labels, weights, groups)
     terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    result = _moments.evaluate(batch, terms, _inputs.check_reduction(reduction), grad=True)
+    result = _dispatch.evaluate(batch, terms, _inputs.check_reduction(reduction), grad=True)
     return result.value, cast("NDArray[Any]", result.grad)
 
 
@@ -164,7 +164,7 @@ def pair_derivatives(
     """
     batch = _inputs.batch_from(scores, labels, weights, groups)
     terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    result = _moments.evaluate(
+    result = _dispatch.evaluate(
         batch, terms, _inputs.check_reduction(reduction), grad=True, hess=True
     )
     return PairDerivatives(
@@ -209,7 +209,7 @@ def pair_hvp(
     """
     batch = _inputs.batch_from(scores, labels, weights, groups)
     terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    result = _moments.evaluate(
+    result = _dispatch.evaluate(
         batch,
         terms,
         _inputs.check_reduction(reduction),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from everypair import _inputs, _moments
+from everypair import _dispatch, _inputs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -77,7 +77,7 @@ def auc(
     0.75
     """
     batch = _inputs.batch_from(scores, labels, weights, groups)
-    concordant, pair_weight = _moments.concordance(batch)
+    concordant, pair_weight = _dispatch.concordance(batch)
     if pair_weight == 0.0:
         _raise_no_pair(batch, "auc")
     return concordant / pair_weight

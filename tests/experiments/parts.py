@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from everypair.experiments.augment import Augmentation
+from everypair.experiments.data.augment import Augmentation
+from everypair.experiments.data.splits import Part, Split
 from everypair.experiments.plan import Cell, Trial
-from everypair.experiments.splits import Part, Split
 
 
 def clouds(n=400, share=0.2, columns=5, groups=0, apart=1.0):

@@ -79,7 +79,7 @@ def runs(log):
 
 def main():
     """Run a grid as a process of its own: stand_in.py FOLDER LOSS,... SECONDS."""
-    from everypair.experiments import runner, store
+    from everypair.experiments.search import runner, store
 
     folder, losses, seconds = sys.argv[1:]
     with store.open(folder, create=True) as opened:

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from everypair.experiments import augment
+from everypair.experiments.data import augment
 
 
 def some_images(*shape, seed=0):

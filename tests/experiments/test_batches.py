@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from everypair.experiments.batches import Batches
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Settings
+from everypair.experiments.training.batches import Batches
 
 LABELS = (torch.arange(103) % 10 == 0).float()
 

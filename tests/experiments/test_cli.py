@@ -68,7 +68,7 @@ def test_an_interrupt_inside_a_command_is_one_line(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("everypair.experiments.geometry.geometry", interrupted)
+    monkeypatch.setattr("everypair.experiments.figures.geometry.geometry", interrupted)
     assert cli.main(["geometry", "--json"]) == 130
     assert capsys.readouterr().err == "everypair: interrupted.\n"
 
@@ -83,7 +83,7 @@ def test_an_interrupt_that_python_ignored_comes_again(monkeypatch, capsys):
         Deaf()
         time.sleep(10)
 
-    monkeypatch.setattr("everypair.experiments.geometry.geometry", swallowing)
+    monkeypatch.setattr("everypair.experiments.figures.geometry.geometry", swallowing)
     assert cli.main(["geometry", "--json"]) == 130
     assert capsys.readouterr().err == "everypair: interrupted.\n"
 

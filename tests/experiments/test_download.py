@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everypair.experiments import _download, _images, sources
-from everypair.experiments._download import Archive, fetch
+from everypair.experiments.data import _download, images, sources
+from everypair.experiments.data._download import Archive, fetch
 from everypair.experiments.errors import UserError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -188,27 +188,27 @@ def published(server, tmp_path, monkeypatch):
 
     def publish(name, content):
         archive = server.archive(content)
-        source = replace(_images.SOURCES[name], archive=archive)
-        monkeypatch.setitem(_images.SOURCES, name, source)
+        source = replace(images.SOURCES[name], archive=archive)
+        monkeypatch.setitem(images.SOURCES, name, source)
 
     return publish
 
 
 @pytest.mark.parametrize(("name", "pack"), [("cifar10", cifar10), ("stl10", stl10)])
 def test_the_official_binary_layouts_are_understood(published, tmp_path, server, name, pack):
-    side = _images.SOURCES[name].side
-    images = np.random.default_rng(0).integers(0, 256, (12, 3, side, side), np.uint8)
+    side = images.SOURCES[name].side
+    pictures = np.random.default_rng(0).integers(0, 256, (12, 3, side, side), np.uint8)
     labels = np.arange(12) % 10
-    published(name, pack(images, labels))
-    found = _images.load(_images.SOURCES[name])
+    published(name, pack(pictures, labels))
+    found = images.load(images.SOURCES[name])
     everything = np.concatenate([found.train, found.test])
     classes = np.concatenate([found.train_labels, found.test_labels])
-    place = {image.tobytes(): i for i, image in enumerate(images)}
+    place = {image.tobytes(): i for i, image in enumerate(pictures)}
     order = [place[image.tobytes()] for image in everything]
     assert sorted(order) == list(range(12))
     assert classes.tolist() == labels[order].tolist()
     assert [path.is_dir() for path in (tmp_path / "cache").iterdir()] == [True]  # no archive left
-    _images.load(_images.SOURCES[name])
+    images.load(images.SOURCES[name])
     assert len(server.asked) == 1
 
 
@@ -234,7 +234,7 @@ def test_a_folder_without_this_data_set_falls_back_to_the_archive(published, tmp
 
 
 def test_the_published_digests_are_well_formed():
-    for source in _images.SOURCES.values():
+    for source in images.SOURCES.values():
         algorithm, _, digest = source.archive.digest.partition(":")
         assert len(digest) == 2 * hashlib.new(algorithm).digest_size
         assert len(source.archive.fingerprint) == 16

@@ -10,8 +10,8 @@ import pytest
 
 import everypair as ep
 from everypair import cli
-from everypair.experiments import evaluation
 from everypair.experiments.errors import UserError
+from everypair.experiments.figures import evaluation
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 
 from everypair.cli import main
-from everypair.experiments import saved, store, winner
-from everypair.experiments.objectives import OBJECTIVES
 from everypair.experiments.plan import Cell, Record, Trial
+from everypair.experiments.search import store
+from everypair.experiments.training import saved, winner
+from everypair.experiments.training.objectives import OBJECTIVES
 
 TINY = ["--imratio", "0.1", "--seeds", "2", "--batch", "100", "--epochs", "2", "--model", "linear"]
 
@@ -121,7 +122,7 @@ def test_few_positives_for_validation_are_told(tmp_path, capsys):
 def test_other_settings_need_another_folder(tmp_path, capsys):
     command = ["experiment", "digits", *TINY, "--losses", "logistic", "--rate", "0.1"]
     with store.open(str(tmp_path), create=True) as opened:
-        from everypair.experiments._options import Options, planned
+        from everypair.experiments.commands._options import Options, planned
 
         opened.prepare(*planned(Options("digits", seeds=1, epochs=9)))
     assert main([*command, "--out", str(tmp_path)]) == 2
@@ -192,7 +193,7 @@ def test_the_winner_is_sought_where_most_positives_were():
 def test_when_every_trial_fails_so_does_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("EVERYPAIR_EXTENSIONS", str(tmp_path / "broken_loss.py"))
     (tmp_path / "broken_loss.py").write_text(
-        "from everypair.experiments.objectives import OBJECTIVES, Objective\n"
+        "from everypair.experiments.training.objectives import OBJECTIVES, Objective\n"
         "def broken(settings, labels): raise RuntimeError('out of cheese')\n"
         "OBJECTIVES['broken'] = Objective(broken)\n"
     )

@@ -9,9 +9,9 @@ import pytest
 
 import everypair as ep
 from everypair import cli
-from everypair.experiments import _pictures
 from everypair.experiments.errors import UserError
-from everypair.experiments.geometry import _formula, draw, geometry
+from everypair.experiments.figures import output
+from everypair.experiments.figures.geometry import _formula, draw, geometry
 from everypair.surrogates import SQUARE, SQUARED_HINGE, Surrogate, Term
 
 POSITIVES, NEGATIVES = [-1.0, 0.5, 2.0], [-2.2, -0.8, 0.2, 1.4]
@@ -112,5 +112,5 @@ def test_mistakes_end_in_one_line(arguments, said, capsys, tmp_path, monkeypatch
 def test_a_picture_that_cannot_be_written_leaves_nothing(tmp_path):
     (tmp_path / "figure.png").mkdir()
     with pytest.raises(UserError, match="could not be written"):
-        _pictures.save(tmp_path / "figure.png", b"content")
+        output.save(tmp_path / "figure.png", b"content")
     assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]

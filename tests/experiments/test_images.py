@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from everypair.experiments import _decoding, _images, sources
+from everypair.experiments.data import _decoding, images, sources
 from everypair.experiments.errors import UserError
 
 
@@ -52,7 +52,7 @@ def test_images_and_classes_are_read(folder):
 
 def test_the_second_time_the_array_is_mapped_and_nothing_decoded(folder, monkeypatch):
     first = sources.load("cifar10")
-    monkeypatch.setattr(_images, "decode", None)
+    monkeypatch.setattr(images, "decode", None)
     second = sources.load("cifar10")
     assert isinstance(second.inputs, np.memmap)
     assert np.array_equal(first.inputs, second.inputs)
@@ -130,7 +130,7 @@ def test_a_cache_that_cannot_be_written_is_explained_and_left_clean(folder, monk
         file.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_images.np, "save", full)
+    monkeypatch.setattr(images.np, "save", full)
     with pytest.raises(UserError, match=r"No space left on device.*set EVERYPAIR_CACHE"):
         sources.load("cifar10")
     assert list((folder / "cache").iterdir()) == []
@@ -146,7 +146,7 @@ def test_a_damaged_cache_says_what_to_remove(folder):
 
 def test_whoever_is_second_to_finish_keeps_the_first_one(tmp_path):
     target = tmp_path / "folder"
-    with _images.replacing(target) as mine:
+    with images.replacing(target) as mine:
         mine.mkdir()
         target.mkdir()
         (target / "theirs").touch()
@@ -168,8 +168,8 @@ def test_where_the_cache_is(monkeypatch, platform, variables, expected):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(_images.sys, "platform", platform)
-    assert _images.cache_folder().as_posix() == expected
+    monkeypatch.setattr(images.sys, "platform", platform)
+    assert images.cache_folder().as_posix() == expected
 
 
 def test_photographs_of_any_size_are_cut_to_their_middle():

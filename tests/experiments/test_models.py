@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from everypair.experiments.errors import UserError
-from everypair.experiments.models import MODELS, build
+from everypair.experiments.training.models import MODELS, build
 
 SHAPES = {
     "linear": [(7,), (1, 8, 8)],

@@ -8,9 +8,9 @@ import torch.nn.functional as F  # noqa: N812
 
 import everypair as ep
 from everypair.experiments.errors import UserError
-from everypair.experiments.objectives import OBJECTIVES, ends_in_sigmoid
-from everypair.experiments.optimisers import OPTIMISERS
 from everypair.experiments.plan import Settings, default_optimiser
+from everypair.experiments.training.objectives import OBJECTIVES, ends_in_sigmoid
+from everypair.experiments.training.optimisers import OPTIMISERS
 from everypair.torch import AUCMLoss
 
 PAIR_LOSSES = ("squared_hinge", "square", "linear_hinge")

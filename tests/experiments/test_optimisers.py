@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from everypair.experiments import optimisers
 from everypair.experiments.errors import UserError
-from everypair.experiments.objectives import OBJECTIVES
-from everypair.experiments.optimisers import OPTIMISERS, Task, check
 from everypair.experiments.plan import Settings
+from everypair.experiments.training import optimisers
+from everypair.experiments.training.objectives import OBJECTIVES
+from everypair.experiments.training.optimisers import OPTIMISERS, Task, check
 from everypair.torch import PESG, SAG
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from everypair.experiments import store
 from everypair.experiments.errors import UserError
+from everypair.experiments.search import store
 from tests.experiments import stand_in
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def url():
 
 RUN = """
 import sys
-from everypair.experiments import runner, store
+from everypair.experiments.search import runner, store
 from tests.experiments import stand_in
 with store.open(sys.argv[1], create=True) as opened:
     work = stand_in.StandIn(sys.argv[2], seconds=0.05)

@@ -6,11 +6,12 @@ import math
 
 import pytest
 
-from everypair.experiments import optimisers, sources
+from everypair.experiments.data import sources
 from everypair.experiments.errors import UserError
-from everypair.experiments.models import MODELS
-from everypair.experiments.objectives import OBJECTIVES
 from everypair.experiments.presets import PRESETS, paper_grid, with_losses
+from everypair.experiments.training import optimisers
+from everypair.experiments.training.models import MODELS
+from everypair.experiments.training.objectives import OBJECTIVES
 
 LIBRARY_LOSSES = {
     "squared_hinge",

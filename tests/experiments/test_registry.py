@@ -53,15 +53,15 @@ def test_an_unknown_name_is_told_with_the_known_ones(colours):
 def test_a_file_of_the_user_adds_entries_once(extension):
     extension(
         "my_losses",
-        "from everypair.experiments.objectives import OBJECTIVES, Objective, pairs\n"
+        "from everypair.experiments.training.objectives import OBJECTIVES, Objective, pairs\n"
         "count = globals().get('count', 0) + 1\n"
         "assert 'square' in OBJECTIVES\n"
         "OBJECTIVES['mine'] = Objective(pairs('huber_hinge'))\n"
-        "from everypair.experiments.labels import LABELS\n"
+        "from everypair.experiments.display_names import LABELS\n"
         "LABELS['mine'] = 'my own'\n",
     )
-    from everypair.experiments.labels import LABELS, label
-    from everypair.experiments.objectives import OBJECTIVES
+    from everypair.experiments.display_names import LABELS, label
+    from everypair.experiments.training.objectives import OBJECTIVES
 
     try:
         assert label("mine") == "my own"

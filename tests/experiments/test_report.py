@@ -12,11 +12,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from everypair.experiments import report, selection, store
+from everypair.experiments import report
 from everypair.experiments.commands import app
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Settings, TableFile
-from everypair.experiments.report import curves, wording
+from everypair.experiments.report import curves, selection, wording
+from everypair.experiments.search import store
 from tests.experiments import made_up
 
 PLAIN = Settings()

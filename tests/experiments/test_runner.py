@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from everypair.experiments import _workers, runner, saved, store, winner
-from everypair.experiments._display import Display
-from everypair.experiments._owners import _began
+from everypair.experiments.commands._display import Display
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Settings
-from everypair.experiments.work import Training, work_for
+from everypair.experiments.search import _workers, runner, store
+from everypair.experiments.search._owners import _began
+from everypair.experiments.search.work import Training, work_for
+from everypair.experiments.training import saved, winner
 from tests.experiments import stand_in
 
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,11 @@ from PIL import Image
 
 import everypair as ep
 from everypair.cli import main
-from everypair.experiments import models, saved, sources, splits, training
+from everypair.experiments.data import sources, splits
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Cell, Settings, TableFile, Trial
+from everypair.experiments.training import models, saved
+from everypair.experiments.training.trial import train
 
 DIGITS = Trial(Cell("digits", 0.1, "squared_hinge", "sgd", 0), 50, 0.1)
 
@@ -50,7 +52,7 @@ def trained(table, tmp_path_factory):
     settings = Settings(model="mlp", epochs=3, table=file)
     split = splits.split(sources.load("table", table=file), imratio=0, seed=0, protocol="corrected")
     trial = Trial(Cell("table", 0, "squared_hinge", "sgd", 0), 50, 0.05)
-    record, state = training.train(trial, settings, split)
+    record, state = train(trial, settings, split)
     path = tmp_path_factory.mktemp("model") / "model.pt"
     saved.save(
         path,

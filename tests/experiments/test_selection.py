@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from everypair.experiments import selection
 from everypair.experiments.plan import FULL_BATCH, Cell, Record, Trial
-from everypair.experiments.report import tables
-from everypair.experiments.selection import Contender, Task
+from everypair.experiments.report import selection, tables
+from everypair.experiments.report.selection import Contender, Task
 from tests.experiments import made_up
 
 CELL = Cell("digits", 0.1, "logistic", "sgd", 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from everypair.experiments import sources, splits
+from everypair.experiments.data import sources, splits
 from everypair.experiments.plan import Cell, Settings, Trial
-from everypair.experiments.side_by_side import can_share_a_graph, train_together
-from everypair.experiments.training import train
+from everypair.experiments.training.side_by_side import can_share_a_graph, train_together
+from everypair.experiments.training.trial import train
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 TOLERANCE = {"cpu": 0.0, "cuda": 2e-3}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from everypair.experiments import sources
+from everypair.experiments.data import sources
 from everypair.experiments.errors import UserError
 
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
-from everypair.experiments import splits
+from everypair.experiments.data import splits
+from everypair.experiments.data.sources import Dataset, load
 from everypair.experiments.errors import UserError
-from everypair.experiments.sources import Dataset, load
 
 PROTOCOLS = ("corrected", "paper")
 

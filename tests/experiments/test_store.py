@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from everypair.experiments import _owners, store
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Record, Settings, TableFile
+from everypair.experiments.search import _owners, store
 
 GRID = Grid(
     data="digits",
@@ -136,7 +136,7 @@ def test_threads_with_stores_of_their_own_share_the_trials(tmp_path):
 
 CLAIM_AND_DIE = """
 import os, sys
-from everypair.experiments import store
+from everypair.experiments.search import store
 from tests.experiments.test_store import GRID, SETTINGS
 opened = store.open(sys.argv[1], create=True)
 opened.prepare(GRID, SETTINGS)
@@ -167,7 +167,7 @@ def test_a_record_that_was_kept_before_the_state_is_not_lost(opened, monkeypatch
     opened.finish(claim, left_by(claim.trial))
     monkeypatch.undo()
     assert opened.counts().running == 1
-    monkeypatch.setattr("everypair.experiments._cells.is_dead", lambda owner: True)
+    monkeypatch.setattr("everypair.experiments.search._cells.is_dead", lambda owner: True)
     opened.put_back_the_dead()
     assert opened.counts() == store.Counts(7, 0, 1)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from everypair.experiments import _tables, sources
-from everypair.experiments._encoder import CLIP, TableEncoder
+from everypair.experiments.data import _tables, sources
+from everypair.experiments.data._encoder import CLIP, TableEncoder
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
 

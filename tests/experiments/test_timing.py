@@ -11,8 +11,8 @@ import torch
 
 import everypair as ep
 from everypair import cli
-from everypair.experiments import _timing_plot, timing
-from everypair.experiments.timing import CONTENDERS, Contender, Result, Timing
+from everypair.experiments.figures import timing, timing_plot
+from everypair.experiments.figures.timing import CONTENDERS, Contender, Result, Timing
 
 QUICK = ["--backends", "native,numpy", "--max-n", "1e3", "--seconds", "0.001"]
 
@@ -117,7 +117,7 @@ def test_the_slope_is_that_of_the_largest_sizes(result):
 
 
 def test_rows_are_tidy(result):
-    rows = list(csv.DictReader(_timing_plot.rows(result).decode().splitlines()))
+    rows = list(csv.DictReader(timing_plot.rows(result).decode().splitlines()))
     assert [int(row["n"]) for row in rows] == [10, 100, 1000, 10]
     assert rows[0]["slope"] == "1.0"
     assert rows[3]["slope"] == ""
@@ -125,7 +125,7 @@ def test_rows_are_tidy(result):
 
 
 def test_the_figure_is_log_log_with_slopes(result):
-    (axes,) = _timing_plot.draw(result).axes
+    (axes,) = timing_plot.draw(result).axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     said = [text.get_text() for text in axes.get_legend().get_texts()]
     assert said == ["double sum, NumPy", "logistic loss, torch (slope 1.00)"]

@@ -11,16 +11,16 @@ import torch
 from sklearn.metrics import auc as area_under
 
 import everypair as ep
-from everypair.experiments import measuring
-from everypair.experiments.augment import Augmentation
-from everypair.experiments.batches import Batches
+from everypair.experiments.data.augment import Augmentation
 from everypair.experiments.errors import UserError
-from everypair.experiments.measuring import scores_of, thinned_roc
-from everypair.experiments.models import MODELS, build
-from everypair.experiments.objectives import OBJECTIVES
 from everypair.experiments.plan import Record, Settings
 from everypair.experiments.seeds import derived
-from everypair.experiments.training import train
+from everypair.experiments.training import measuring
+from everypair.experiments.training.batches import Batches
+from everypair.experiments.training.measuring import scores_of, thinned_roc
+from everypair.experiments.training.models import MODELS, build
+from everypair.experiments.training.objectives import OBJECTIVES
+from everypair.experiments.training.trial import train
 from everypair.torch import pair_loss
 from tests.experiments.parts import clouds, images, trial
 

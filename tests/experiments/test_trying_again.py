@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from everypair.experiments import store
 from everypair.experiments.plan import Grid, Record, Settings
+from everypair.experiments.search import store
 
 GRID = Grid("digits", (0.1,), ("square",), (50,), (0,), rates={"square": (0.1, 1.0)})
 

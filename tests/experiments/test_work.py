@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from everypair.experiments import saved, winner
 from everypair.experiments.plan import Cell, Settings, Trial
-from everypair.experiments.work import TOGETHER, SideBySide, Training, work_for
+from everypair.experiments.search.work import TOGETHER, SideBySide, Training, work_for
+from everypair.experiments.training import saved, winner
 
 SETTINGS = Settings(model="linear", epochs=2)
 

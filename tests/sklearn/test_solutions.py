@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import everypair as ep
 from everypair.sklearn import PairLinearClassifier
 from everypair.sklearn._objective import PairObjective, Rows, pair_scatter
-from everypair.sklearn._scaling import Scaling
+from everypair.sklearn._preconditioner import Scaling
 from everypair.surrogates import Surrogate, Term
 
 from .tables import knobs_of, pairs, pairwise_ridge, squared_hinge_by_pairs, table

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from everypair.torch import pair_derivatives, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch._dispatch import forced
 
 _PER_ROW = ("weights", "groups")
 _FORCED = {"torch operations": "operations", "torch triton": "triton"}

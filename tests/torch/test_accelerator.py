@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from everypair.torch._aucm import AUCMLoss
-from everypair.torch._large_batch import large_batch_backward
 from everypair.torch._module import PairLoss
-from everypair.torch._monitor import EpochMonitor
-from everypair.torch._pesg import PESG
-from everypair.torch._sag import SAG
+from everypair.torch.training.aucm import AUCMLoss
+from everypair.torch.training.large_batch import large_batch_backward
+from everypair.torch.training.monitor import EpochMonitor
+from everypair.torch.training.pesg import PESG
+from everypair.torch.training.sag import SAG
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

@@ -8,7 +8,7 @@ import torch
 
 from everypair import surrogates
 from everypair.torch import _tensor_moments, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch._dispatch import forced
 
 from ..strategies import BUMPY, SURROGATES, Batch, double_sum
 from ..test_adversarial import CASES, batch_of, expected_of

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, hessian, jacrev, stack_module_stat
 import everypair as ep
 from everypair import naive
 from everypair.torch import PairLoss, pair_derivatives, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch._dispatch import forced
 
 from ..strategies import SURROGATES
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.library import opcheck
 
-from everypair.torch import PairLoss, _library, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch import PairLoss, _operators, pair_loss
+from everypair.torch._dispatch import forced
 
 from ..strategies import BUMPY
 
@@ -48,8 +48,8 @@ def test_the_operators_keep_their_contract(kind, way):
     question = (TERMS, True, True, kind == "everything")
     vector = torch.randn_like(inputs[0], dtype=torch.float64).requires_grad_()
     with forced("operations") if way == "operations" else torch.enable_grad():
-        opcheck(_library.pair_values_op, (*inputs, *question))
-        opcheck(_library.pair_hvp_op, (*inputs, vector.float(), *question))
+        opcheck(_operators.pair_values_op, (*inputs, *question))
+        opcheck(_operators.pair_hvp_op, (*inputs, vector.float(), *question))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -104,7 +104,7 @@ def test_the_operators_can_be_batched():
     vectors = torch.randn(4, 3, 20)
 
     def product(vector):
-        return _library.pair_hvp_op(scores, labels, weights, groups, vector, *question)
+        return _operators.pair_hvp_op(scores, labels, weights, groups, vector, *question)
 
     torch.testing.assert_close(torch.vmap(product)(vectors), torch.stack([*map(product, vectors)]))
 

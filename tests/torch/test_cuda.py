@@ -9,7 +9,7 @@ import torch
 
 import everypair as ep
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch._dispatch import forced
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

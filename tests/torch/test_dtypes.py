@@ -8,7 +8,7 @@ import torch
 
 from everypair import naive
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch._dispatch import forced
 
 from ..strategies import SURROGATES
 from ..tolerances import RELATIVE, assert_close

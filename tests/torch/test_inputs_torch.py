@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import everypair as ep
-from everypair import _moments
+from everypair import _dispatch
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch._dispatch import forced
 
 WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
 
@@ -106,7 +106,7 @@ def test_a_surrogate_of_ones_own(way):
 
 def test_the_numpy_backend_serves_where_there_is_no_kernel():
     scores = SCORES.clone().requires_grad_()
-    with _moments.backend("numpy"):
+    with _dispatch.backend("numpy"):
         loss = pair_loss(scores, LABELS)
         loss.backward()
     assert loss.item() == LOSS

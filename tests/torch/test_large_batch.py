@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from everypair.torch._aucm import AUCMLoss
-from everypair.torch._large_batch import large_batch_backward
 from everypair.torch._module import PairLoss
-from everypair.torch._sampler import StratifiedBatchSampler
+from everypair.torch.training.aucm import AUCMLoss
+from everypair.torch.training.large_batch import large_batch_backward
+from everypair.torch.training.sampler import StratifiedBatchSampler
 
 N = 300
 

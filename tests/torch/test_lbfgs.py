@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from everypair.torch._large_batch import large_batch_backward
 from everypair.torch._module import PairLoss
+from everypair.torch.training.large_batch import large_batch_backward
 
 from .convex import RIDGE, Problem
 

@@ -17,11 +17,11 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import everypair as ep
-from everypair.torch._divergence import judge_loss
-from everypair.torch._lightning import MonitorHooks, lightning_callback
 from everypair.torch._module import PairLoss
-from everypair.torch._monitor import DivergenceError, DivergenceWarning, EpochMonitor
-from everypair.torch._sampler import StratifiedBatchSampler
+from everypair.torch.training.divergence import judge_loss
+from everypair.torch.training.lightning import MonitorHooks, lightning_callback
+from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
+from everypair.torch.training.sampler import StratifiedBatchSampler
 
 
 def scored(n=500, seed=0):
@@ -294,9 +294,7 @@ def test_goes_on_after_a_checkpoint():
 
 
 def test_imports_neither_matplotlib_nor_lightning():
-    program = (
-        "import sys, everypair.torch._monitor, everypair.torch._lightning; print(*sys.modules)"
-    )
+    program = "import sys; from everypair.torch.training import lightning; print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
@@ -344,7 +342,7 @@ def test_without_lightning_the_callback_says_what_to_install(monkeypatch):
     def absent(name):
         raise ImportError(name)
 
-    monkeypatch.setattr("everypair.torch._lightning.import_module", absent)
+    monkeypatch.setattr("everypair.torch.training.lightning.import_module", absent)
     with pytest.raises(ImportError, match="pip install lightning"):
         lightning_callback(EpochMonitor())
 
@@ -354,7 +352,8 @@ def test_the_callback_is_one_of_the_trainers_own_kind(monkeypatch):
         pass
 
     monkeypatch.setattr(
-        "everypair.torch._lightning.import_module", lambda _: SimpleNamespace(Callback=Callback)
+        "everypair.torch.training.lightning.import_module",
+        lambda _: SimpleNamespace(Callback=Callback),
     )
     monitor = EpochMonitor()
     callback = lightning_callback(monitor)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._columns import forced
+from everypair.torch._dispatch import forced
 
 from ..strategies import SURROGATES
 

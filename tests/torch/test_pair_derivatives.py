@@ -8,7 +8,7 @@ import torch
 
 from everypair import naive
 from everypair.torch import PairDerivatives, pair_derivatives, pair_loss
-from everypair.torch._columns import Question, evaluate, forced
+from everypair.torch._dispatch import Question, evaluate, forced
 
 WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
 

@@ -7,7 +7,7 @@ import io
 import pytest
 import torch
 
-from everypair.torch._sag import SAG
+from everypair.torch.training.sag import SAG
 
 from .convex import RIDGE, Problem
 

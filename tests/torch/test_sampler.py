@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from everypair.torch._sampler import StratifiedBatchSampler
+from everypair.torch.training.sampler import StratifiedBatchSampler
 
 
 def labels_of(n_pos, n_neg, seed=0):

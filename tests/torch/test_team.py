@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import everypair as ep
-from everypair import _moments, _threads
-from everypair.torch import _team, pair_loss
+from everypair import _dispatch, _threads
+from everypair.torch import _threads as torch_threads
+from everypair.torch import pair_loss
 
 from ..strategies import SURROGATES
 
-needs_kernel = pytest.mark.skipif(not _moments.native_is_here(), reason="no compiled kernel here")
+needs_kernel = pytest.mark.skipif(not _dispatch.native_is_here(), reason="no compiled kernel here")
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +25,7 @@ def threads_as_before():
     yield
     torch.set_num_threads(before)
     ep.set_num_threads(None)
-    _team.share_threads()
+    torch_threads.share_threads()
 
 
 def sample(n):
@@ -35,7 +36,7 @@ def sample(n):
 
 def test_as_many_threads_as_torch_has(monkeypatch):
     monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
-    _team.share_threads()
+    torch_threads.share_threads()
     for threads in (1, 3):
         torch.set_num_threads(threads)
         assert ep.get_num_threads() == threads
@@ -56,9 +57,9 @@ def test_same_bits_on_any_team(n, surrogate):
     answers = []
     for lend, threads in ((False, 1), (False, 2), (True, 2), (True, 3)):
         if lend:
-            _team.share_threads()
+            torch_threads.share_threads()
         else:
-            _moments.borrow_team(0)
+            _dispatch.borrow_team(0)
         ep.set_num_threads(threads)
         scores, labels = sample(n)
         loss = pair_loss(scores, labels, surrogate=surrogate)
@@ -90,10 +91,10 @@ print("done")
 
 
 def test_without_openmp_the_kernel_has_threads_of_its_own(tmp_path):
-    assert _team._openmp_fork(tmp_path / "libtorch_cpu.so") is None
-    assert _team._openmp_fork(np.linalg._umath_linalg.__file__) is None
+    assert torch_threads._openmp_fork(tmp_path / "libtorch_cpu.so") is None
+    assert torch_threads._openmp_fork(np.linalg._umath_linalg.__file__) is None
 
 
 def test_without_the_kernel_nothing_is_lent(monkeypatch):
-    monkeypatch.setattr(_moments, "_native", None)
-    _team.share_threads()
+    monkeypatch.setattr(_dispatch, "_native", None)
+    torch_threads.share_threads()

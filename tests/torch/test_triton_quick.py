@@ -6,8 +6,8 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-from everypair.torch import _triton_quick as quick
-from everypair.torch._triton_launch import Job, Trace
+from everypair.torch.triton import cached_launch as quick
+from everypair.torch.triton.launch import Job, Trace
 
 TERMS = ((1.0, 0.0, 0.0, 1.0, True),)
 

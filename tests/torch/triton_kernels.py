@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair.torch import _triton, pair_loss
-from everypair.torch._columns import Question, evaluate, forced
-from everypair.torch._triton_launch import INTERPRETED
+from everypair.torch import pair_loss
+from everypair.torch._dispatch import Question, evaluate, forced
+from everypair.torch.triton import plans
+from everypair.torch.triton.launch import INTERPRETED
 
 from ..strategies import SURROGATES, batches, double_sum
 from ..tolerances import assert_close
@@ -198,6 +199,6 @@ def test_batches_of_one_class_are_counted():
 
 
 def test_what_no_plan_fits_goes_to_torch_operations(monkeypatch):
-    monkeypatch.setattr(_triton, "MOST_ROWS", 0)
+    monkeypatch.setattr(plans, "MOST_ROWS", 0)
     scores, labels = scores_of("normal", n=50)
     assert_right(scores, labels, surrogate="huber_hinge")

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from everypair.torch import _triton, _triton_moments, _triton_sorted
+from everypair.torch.triton import moments, plans, sorted_rows
 
 FULL_SIZES = {
     module: {name: getattr(module, name) for name in names}
     for module, names in (
-        (_triton_sorted, ("CHUNK", "CHUNKS", "STEP", "PROGRAMS", "ROWS", "PAIRED_ROWS")),
-        (_triton_moments, ("BLOCK", "STEP")),
+        (sorted_rows, ("CHUNK", "CHUNKS", "STEP", "PROGRAMS", "ROWS", "PAIRED_ROWS")),
+        (moments, ("BLOCK", "STEP")),
     )
 }
 SMALL_SIZES = {
@@ -34,6 +34,6 @@ def small_blocks(**sizes):
 def pairs_up_to(n):
     """Let batches of at most so many rows meet pair by pair inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        for plan in _triton.PAIRS_UP_TO:
-            patch.setitem(_triton.PAIRS_UP_TO, plan, n)
+        for plan in plans.PAIRS_UP_TO:
+            patch.setitem(plans.PAIRS_UP_TO, plan, n)
         yield

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from everypair import surrogates
 from everypair.surrogates import Surrogate, Term
-from everypair.torch._triton_launch import INTERPRETED, Job
-from everypair.torch._triton_moments import by_moments
-from everypair.torch._triton_sorted import by_sort
+from everypair.torch.triton.launch import INTERPRETED, Job
+from everypair.torch.triton.moments import by_moments
+from everypair.torch.triton.sorted_rows import by_sort
 
 from ..strategies import SURROGATES, Batch, batches, double_sum
 from ..tolerances import assert_close

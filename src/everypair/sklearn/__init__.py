@@ -15,6 +15,6 @@ except ImportError as error:
     ) from error
 
 from everypair.sklearn._classifier import PairLinearClassifier
-from everypair.sklearn._path import PairLinearClassifierCV
+from everypair.sklearn._cross_validation import PairLinearClassifierCV
 
 __all__ = ["PairLinearClassifier", "PairLinearClassifierCV"]

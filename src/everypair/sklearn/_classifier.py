@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from everypair.sklearn._estimator import PairLinearBase, check_alpha
+from everypair.sklearn._fit import Trainer
 from everypair.sklearn._thresholds import check_threshold
-from everypair.sklearn._training import Trainer
 
 if TYPE_CHECKING:
     import numpy as np

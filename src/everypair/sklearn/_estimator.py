@@ -20,10 +20,10 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped]
 )
 
 from everypair import surrogates
+from everypair.sklearn._fit import Knobs
 from everypair.sklearn._objective import Rows
 from everypair.sklearn._solvers import SOLVERS, Solution
 from everypair.sklearn._thresholds import check_threshold, threshold_from
-from everypair.sklearn._training import Knobs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

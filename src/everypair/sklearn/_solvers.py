@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from everypair.sklearn._objective import PairObjective
-    from everypair.sklearn._scaling import Scaling
+    from everypair.sklearn._preconditioner import Scaling
 
     Vector = NDArray[np.float64]
 

@@ -13,16 +13,16 @@ except ImportError as error:
         "everypair.torch needs PyTorch. Install it with: pip install everypair[torch]"
     ) from error
 
-from everypair.torch._aucm import AUCMLoss
 from everypair.torch._functional import PairDerivatives, pair_derivatives, pair_loss
-from everypair.torch._large_batch import large_batch_backward
-from everypair.torch._lightning import lightning_callback
 from everypair.torch._module import PairLoss
-from everypair.torch._monitor import DivergenceError, DivergenceWarning, EpochMonitor
-from everypair.torch._pesg import PESG
-from everypair.torch._sag import SAG
-from everypair.torch._sampler import StratifiedBatchSampler
-from everypair.torch._team import share_threads
+from everypair.torch._threads import share_threads
+from everypair.torch.training.aucm import AUCMLoss
+from everypair.torch.training.large_batch import large_batch_backward
+from everypair.torch.training.lightning import lightning_callback
+from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
+from everypair.torch.training.pesg import PESG
+from everypair.torch.training.sag import SAG
+from everypair.torch.training.sampler import StratifiedBatchSampler
 
 share_threads()
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from everypair import _inputs, surrogates
 from everypair._inputs import check_margin
-from everypair.torch import _columns
-from everypair.torch._columns import Question
+from everypair.torch import _dispatch
+from everypair.torch._autograd import pair_values
+from everypair.torch._dispatch import Question
 from everypair.torch._inputs import check_reduction, data_for, score_rows
-from everypair.torch._ops import pair_values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -196,7 +196,7 @@ def pair_derivatives(
         of_tasks and labels.is_floating_point(),
     )
     rows = score_rows(scores.detach())
-    answer = _columns.evaluate(rows, *data, question, grad=True, diagonal=True)
+    answer = _dispatch.evaluate(rows, *data, question, grad=True, diagonal=True)
     value, dtype = answer.values, scores.dtype
     grad, hess = cast("Tensor", answer.grad).to(dtype), cast("Tensor", answer.diagonal).to(dtype)
     if not of_tasks:

@@ -10,9 +10,9 @@ from torch.autograd import Function
 
 from everypair import surrogates
 from everypair._inputs import check_margin
+from everypair.torch._autograd import is_transformed
 from everypair.torch._functional import loss_and_pair_weight
 from everypair.torch._inputs import check_reduction
-from everypair.torch._ops import is_transformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

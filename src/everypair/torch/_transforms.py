@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.autograd import Function
 
-from everypair.torch import _columns
+from everypair.torch import _dispatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
-    from everypair.torch._columns import Question
+    from everypair.torch._dispatch import Question
 
 __all__ = ["batched", "product", "scaled", "scores_grad", "values"]
 
@@ -35,7 +35,7 @@ class _Values(Function):
         groups: Tensor | None,
         question: Question,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        answer = _columns.evaluate(scores, labels, weights, groups, question, grad=True)
+        answer = _dispatch.evaluate(scores, labels, weights, groups, question, grad=True)
         return cast("tuple[Tensor, Tensor, Tensor]", answer[:3])
 
     @staticmethod
@@ -85,7 +85,7 @@ class _Product(Function):
         if _is_batched_grad(vector):
             operator: Callable[..., Tensor] = torch.ops.everypair.pair_hvp
             return operator(scores, labels, weights, groups, vector, *question.flat())
-        answer = _columns.evaluate(scores, labels, weights, groups, question, vector=vector)
+        answer = _dispatch.evaluate(scores, labels, weights, groups, question, vector=vector)
         return cast("Tensor", answer.hvp)
 
     @staticmethod

@@ -12,7 +12,7 @@ import typer
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
-    from everypair.experiments.evaluation import Evaluation, Predictions
+    from everypair.experiments.figures.evaluation import Evaluation, Predictions
 
 __all__ = ["command"]
 
@@ -38,9 +38,9 @@ def command(
     """Say how good a file of predictions is: exact AUC, pair losses, ROC curve."""
     from rich.console import Console
 
-    from everypair.experiments import _pictures, evaluation
+    from everypair.experiments.figures import evaluation, output
 
-    files = {} if out is None else _pictures.targets(out, "roc", ("csv", "png", "svg"))
+    files = {} if out is None else output.targets(out, "roc", ("csv", "png", "svg"))
     with Console(stderr=True).status(f"Reading {file}"):
         predictions = evaluation.read(
             file, scores=scores, labels=labels, weights=weights, group=group, positive=positive
@@ -63,12 +63,12 @@ def command(
 
 def _write_curve(predictions: Predictions, found: Evaluation, files: dict[str, Path]) -> None:
     import everypair as ep
-    from everypair.experiments import _pictures, evaluation
+    from everypair.experiments.figures import evaluation, output
 
     curve = ep.roc_curve(predictions.scores, predictions.positive, weights=predictions.weights)
     for kind, path in files.items():
         content = evaluation.curve_rows(curve) if kind == "csv" else evaluation.draw(curve, found)
-        _pictures.save(path, content)
+        output.save(path, content)
 
 
 def _show(found: Evaluation, columns: dict[str, str]) -> None:

@@ -14,9 +14,9 @@ from everypair.experiments.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from everypair.experiments.data.sources import Dataset
     from everypair.experiments.plan import Grid, Settings, TableFile
     from everypair.experiments.report import Study
-    from everypair.experiments.sources import Dataset
 
 __all__ = ["command"]
 
@@ -119,7 +119,7 @@ def command(
 
     The same command continues a run that was interrupted.
     """
-    from everypair.experiments._options import Options, check_names, check_splits, planned
+    from everypair.experiments.commands._options import Options, check_names, check_splits, planned
 
     options = Options(
         preset=preset,
@@ -149,7 +149,7 @@ def command(
     check_names(plan, settings)
     device = _device(device)
 
-    from everypair.experiments import sources
+    from everypair.experiments.data import sources
 
     dataset = sources.load(plan.data, table=settings.table)
     checked = check_splits(plan, settings, dataset)
@@ -176,9 +176,11 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from everypair.experiments import report, runner, store, winner
-    from everypair.experiments._display import Display
-    from everypair.experiments.work import work_for
+    from everypair.experiments import report
+    from everypair.experiments.commands._display import Display
+    from everypair.experiments.search import runner, store
+    from everypair.experiments.search.work import work_for
+    from everypair.experiments.training import winner
 
     work, default_workers = work_for(settings, device, str(folder))
     with store.open(storage or str(folder), create=True) as opened:

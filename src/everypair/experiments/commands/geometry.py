@@ -36,10 +36,10 @@ def command(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, and write no file.")] = False,
 ) -> None:
     """Draw how pairs become polynomials (the paper's figure 1)."""
-    from everypair.experiments import _pictures, geometry
+    from everypair.experiments.figures import geometry, output
 
     chosen = _surrogate(surrogate, term)
-    files = {} if json_ else _pictures.targets(out, "geometry", ("png", "svg"))
+    files = {} if json_ else output.targets(out, "geometry", ("png", "svg"))
     seen = geometry.geometry(
         chosen,
         positives=_numbers(positives, "--positives"),
@@ -52,7 +52,7 @@ def command(
         return
     figure = geometry.draw(seen)
     for path in files.values():
-        _pictures.save(path, figure)
+        output.save(path, figure)
     n_pairs = len(seen.pieces) * len(seen.sums)
     typer.echo(
         f"{chosen.name}: {seen.loss:.6g} over {n_pairs} pairs, {seen.loss / n_pairs:.6g} each"

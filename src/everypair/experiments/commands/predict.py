@@ -37,7 +37,7 @@ def command(
     if out is not None and out.suffix.lower() not in _WRITERS:
         raise UserError(f"--out must end in {' or '.join(_WRITERS)}; got {out}")
     with Console(stderr=True).status(f"Scoring {file}"):
-        from everypair.experiments import saved
+        from everypair.experiments.training import saved
 
         loaded = saved.load(model)
         rows = loaded.read(file)

@@ -27,7 +27,7 @@ def command(
     from rich.console import Console
 
     from everypair.experiments import report
-    from everypair.experiments.store import open as open_store
+    from everypair.experiments.search.store import open as open_store
 
     with open_store(store, create=False) as opened:
         settings = opened.settings

@@ -13,7 +13,7 @@ import typer
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
-    from everypair.experiments.timing import Result
+    from everypair.experiments.figures.timing import Result
 
 __all__ = ["command"]
 
@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Time loss and gradient against the number of rows (the paper's figure 2)."""
     import everypair as ep
-    from everypair.experiments import _pictures, _timing_plot, timing
+    from everypair.experiments.figures import output, timing, timing_plot
 
     ns = timing.sizes(int(max_n)) if math.isfinite(max_n) else []
     if not ns:
@@ -49,7 +49,7 @@ def command(
     if surrogate not in ep.surrogates.names():
         known = ", ".join(ep.surrogates.names())
         raise UserError(f"--surrogate must be one of {known}; got {surrogate!r}.")
-    files = {} if json_ else _pictures.targets(out, "timing", ("csv", "png", "svg"))
+    files = {} if json_ else output.targets(out, "timing", ("csv", "png", "svg"))
     result = _run_with_progress(
         names, ns, surrogate=surrogate, threads=threads, seconds=seconds, limit=limit
     )
@@ -61,8 +61,8 @@ def command(
         return
     _show(result, ns)
     for kind, path in files.items():
-        content = _timing_plot.rows(result) if kind == "csv" else _timing_plot.draw(result)
-        _pictures.save(path, content)
+        content = timing_plot.rows(result) if kind == "csv" else timing_plot.draw(result)
+        output.save(path, content)
     typer.echo("Written: " + ", ".join(map(str, files.values())))
 
 
@@ -82,7 +82,7 @@ def _run_with_progress(names: list[str], ns: list[int], **knobs: float | str) ->
     from rich.console import Console
     from rich.progress import Progress
 
-    from everypair.experiments import timing
+    from everypair.experiments.figures import timing
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -97,7 +97,7 @@ def _run_with_progress(names: list[str], ns: list[int], **knobs: float | str) ->
 
 
 def _slopes(result: Result) -> dict[str, float | None]:
-    from everypair.experiments.timing import slope
+    from everypair.experiments.figures.timing import slope
 
     names = dict.fromkeys(t.contender for t in result.timings)
     fitted = {name: slope(result.of(name)) for name in names}
@@ -109,7 +109,7 @@ def _show(result: Result, ns: list[int]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from everypair.experiments._timing_plot import duration
+    from everypair.experiments.figures.timing_plot import duration
 
     threads = f"{result.threads} thread{'' if result.threads == 1 else 's'}"
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

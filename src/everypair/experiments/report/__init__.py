@@ -20,7 +20,7 @@ from everypair.experiments.report.study import Study
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from everypair.experiments.store import Store
+    from everypair.experiments.search.store import Store
 
 __all__ = ["FORMATS", "Paths", "Study", "as_json", "show", "study_of", "write"]
 

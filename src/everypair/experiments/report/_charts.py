@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 from everypair.experiments.report import curves, wording
-from everypair.experiments.selection import Difference, Summary
+from everypair.experiments.report.selection import Difference, Summary
 
 __all__ = [
     "Axis",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from everypair.experiments.labels import label
+from everypair.experiments.display_names import label
+from everypair.experiments.report.selection import Contender
 from everypair.experiments.report.study import Study
-from everypair.experiments.selection import Contender
 
 __all__ = ["Value", "colour", "short", "table", "who"]
 

@@ -8,8 +8,8 @@ from html import escape
 from everypair.experiments.report import curves, tables, wording
 from everypair.experiments.report._charts import Axis, Line, key, plot, said_range
 from everypair.experiments.report._html import colour
+from everypair.experiments.report.selection import Summary, Task, gathered
 from everypair.experiments.report.study import Study
-from everypair.experiments.selection import Summary, Task, gathered
 
 __all__ = ["inside", "picker"]
 

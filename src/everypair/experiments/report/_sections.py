@@ -9,8 +9,8 @@ from everypair.experiments.plan import FULL_BATCH
 from everypair.experiments.report import curves, tables, wording
 from everypair.experiments.report._charts import Axis, axis_labels, difference_strip, strip
 from everypair.experiments.report._html import Value, colour, short, table, who
+from everypair.experiments.report.selection import Contender, Summary, Task, gathered
 from everypair.experiments.report.study import Study
-from everypair.experiments.selection import Contender, Summary, Task, gathered
 
 __all__ = ["cost", "differences", "differences_text", "lost", "results", "selected"]
 

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from everypair.experiments.plan import Record
-from everypair.experiments.selection import Summary
+from everypair.experiments.report.selection import Summary
 
 __all__ = ["FPR", "PARTS", "column", "limits", "mean_column", "mean_roc", "ticks"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from everypair.experiments.report import curves, wording
+from everypair.experiments.report.selection import Contender
 from everypair.experiments.report.study import Study
-from everypair.experiments.selection import Contender
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from everypair.experiments import selection
-from everypair.experiments.labels import label
+from everypair.experiments.display_names import label
 from everypair.experiments.plan import Record, Settings
-from everypair.experiments.report import wording
-from everypair.experiments.selection import Contender, Difference, Standing, Summary, Task
+from everypair.experiments.report import selection, wording
+from everypair.experiments.report.selection import Contender, Difference, Standing, Summary, Task
 
 __all__ = ["Study"]
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from everypair.experiments.plan import FULL_BATCH
-from everypair.experiments.selection import Difference, Summary, gathered
+from everypair.experiments.report.selection import Difference, Summary, gathered
 
 __all__ = [
     "COLUMNS_DIFFERENCES",

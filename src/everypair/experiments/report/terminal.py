@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from everypair.experiments.report import tables, wording
+from everypair.experiments.report.selection import Contender, Task
 from everypair.experiments.report.study import Study
-from everypair.experiments.selection import Contender, Task
 
 __all__ = ["parts"]
 

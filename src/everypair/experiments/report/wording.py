@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
-from everypair.experiments.labels import label
+from everypair.experiments.display_names import label
 from everypair.experiments.plan import FULL_BATCH, Settings
-from everypair.experiments.selection import Contender, Difference, Standing, Task
+from everypair.experiments.report.selection import Contender, Difference, Standing, Task
 
 __all__ = [
     "NOTHING",

@@ -1,0 +1,129 @@
+"""Show how far an experiment is, on standard error: live on a terminal, else a line at times."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from everypair.experiments.display_names import label
+from everypair.experiments.plan import Record
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from everypair.experiments.search.runner import Event
+
+__all__ = ["Display"]
+
+_LINE_SECONDS = 10.0
+
+
+class Display:
+    """Takes the events of `runner.run`; use it as a context manager.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+    done : iterable of Record
+        What the store had before, so that the best so far includes it.
+    """
+
+    def __init__(self, console: Console, done: Iterable[Record] = ()) -> None:
+        from rich.live import Live
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        self.console = console
+        self.best: dict[tuple[str, float], float] = {}  # by loss and imratio
+        self.states: Counter[str] = Counter()
+        self.epoch = ""
+        self._printed = time.monotonic()
+        self._bar = Progress(
+            TextColumn("Trials"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
+            console=console,
+            speed_estimate_period=300,  # trials differ in length
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        for record in done:
+            self._note(record)
+
+    def __enter__(self) -> Display:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        if event.record is not None:
+            self._note(event.record)
+        if event.row is not None and event.trials:
+            cell = event.trials[0].cell
+            self.epoch = (
+                f"{label(cell.loss)}, imratio {cell.imratio:g}: epoch {event.row['epoch']:.0f}, "
+                f"validation AUC {event.row['validation_auc']:.4f}"
+            )
+        if event.kind == "waiting":
+            self.epoch = f"Waiting for {event.counts.running} trials that other processes run"
+        total = sum(event.counts)
+        if self.console.is_terminal:
+            self._bar.update(self._task, completed=event.counts.finished, total=total)
+            self._live.update(self._picture())
+        elif time.monotonic() - self._printed > _LINE_SECONDS or event.kind == "end":
+            self._printed = time.monotonic()
+            self.console.print(
+                f"{event.counts.finished} of {total} trials{self._lost()}. {self._bests()}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def _note(self, record: Record) -> None:
+        self.states[record.state] += 1
+        if math.isfinite(record.validation_auc):
+            key = (record.trial.cell.loss, record.trial.cell.imratio)
+            self.best[key] = max(self.best.get(key, 0.0), record.validation_auc)
+
+    def _lost(self) -> str:
+        lost = [f"{self.states[s]} {s}" for s in ("diverged", "failed") if self.states[s]]
+        return f" ({', '.join(lost)})" if lost else ""
+
+    def _bests(self) -> str:
+        said = (
+            f"{label(loss)} {value:.4f}" + (f" at {imratio:g}" if imratio else "")
+            for (loss, imratio), value in self.best.items()
+        )
+        return f"Best validation AUC: {', '.join(said) or 'none yet'}"
+
+    def _picture(self) -> RenderableType:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title="Best validation AUC so far", title_justify="left", box=None)
+        imratios = sorted({imratio for _, imratio in self.best}, reverse=True)
+        table.add_column("")
+        for imratio in imratios:
+            table.add_column(f"imratio {imratio:g}" if imratio else "as the data", justify="right")
+        for loss in dict.fromkeys(loss for loss, _ in self.best):
+            found = (self.best.get((loss, imratio)) for imratio in imratios)
+            cells = ("" if value is None else f"{value:.4f}" for value in found)
+            table.add_row(label(loss), *cells)
+        below = Text(f"{self.epoch}{self._lost()}", style="dim")
+        return Group(self._bar, *([table] if self.best else []), below)

@@ -1,0 +1,1 @@
+"""Data sets of the experiments: images, tables, how they are split and encoded."""

@@ -1,0 +1,211 @@
+"""The paper's image data: from a folder of Parquet files, or from the official archives.
+
+Either way the decoded images become one array on disk, which later runs map into memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everypair.experiments._atomic import replacing
+from everypair.experiments.data import _archives
+from everypair.experiments.data._decoding import decode
+from everypair.experiments.data._download import Archive, digest, fetch
+from everypair.experiments.errors import UserError
+
+__all__ = ["SOURCES", "ImageSource", "Parts", "cache_folder", "load", "read_images"]
+
+_PARTS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """An image data set: the side of its images, its classes in order, where it is published."""
+
+    name: str
+    side: int
+    classes: tuple[str, ...]
+    archive: Archive
+    unpack: Callable[[Path, int], _archives.Arrays]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Images (n, 3, side, side) uint8 and class numbers (n,) int64 of both official parts."""
+
+    train: NDArray[np.uint8]
+    train_labels: NDArray[np.int64]
+    test: NDArray[np.uint8]
+    test_labels: NDArray[np.int64]
+    fingerprint: str
+
+
+SOURCES: dict[str, ImageSource] = {
+    source.name: source
+    for source in (
+        ImageSource(
+            "cifar10",
+            32,
+            (
+                *("airplane", "automobile", "bird", "cat", "deer"),
+                *("dog", "frog", "horse", "ship", "truck"),
+            ),
+            Archive(
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                "md5:c32a1d4ab5d03f1284b67883e8d87530",
+            ),
+            _archives.cifar10,
+        ),
+        ImageSource(
+            "stl10",
+            96,
+            (
+                *("airplane", "bird", "car", "cat", "deer"),
+                *("dog", "horse", "monkey", "ship", "truck"),
+            ),
+            Archive(
+                "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
+                "md5:91f7769df0f17e558f3565bffb0c7dfb",
+            ),
+            _archives.stl10,
+        ),
+        ImageSource(
+            "catdog",
+            50,
+            ("cat", "dog"),
+            Archive(
+                "https://download.microsoft.com/download/3/E/1/3E1C3F21-ECDB-4869-8368-6DEBA77B919F/"
+                "kagglecatsanddogs_5340.zip",
+                "sha256:b7974bd00a84a99921f36ee4403f089853777b5ae8d151c76a86e64900334af9",
+            ),
+            _archives.catdog,
+        ),
+    )
+}
+
+
+def cache_folder() -> Path:
+    """Return where decoded images and downloads are kept: EVERYPAIR_CACHE, or the platform's."""
+    if named := os.environ.get("EVERYPAIR_CACHE"):
+        return Path(named)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "everypair"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "everypair"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "everypair"
+
+
+def load(source: ImageSource) -> Parts:
+    """Return the images of both parts, decoded at the first call, mapped into memory afterwards."""
+    files = _parquet_files(source)
+    fingerprint = _fingerprint(files) if files else source.archive.fingerprint
+    folder = cache_folder() / f"{source.name}-{fingerprint}"
+    if not folder.is_dir():
+        arrays = _read_parquet(source, files) if files else _from_archive(source)
+        _keep(arrays, folder)
+        if not files:  # gigabytes that are not needed any more
+            (cache_folder() / source.archive.filename).unlink(missing_ok=True)
+    try:
+        found = {
+            name: np.load(folder / f"{name}.npy", mmap_mode="r")
+            for part in _PARTS
+            for name in (part, f"{part}_labels")
+        }
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{folder} is damaged ({error}); remove that folder and it is made again"
+        ) from None
+    return Parts(**found, fingerprint=fingerprint)
+
+
+def read_images(path: Path, side: int) -> NDArray[np.uint8]:
+    """Return the images of a Parquet file that has them in a column "image"."""
+    return decode(_columns(path, ["image"])["image"], path, side)
+
+
+def _parquet_files(source: ImageSource) -> dict[str, Path]:
+    """Return the files of both parts in EVERYPAIR_DATA; none where it has no such data set."""
+    named = os.environ.get("EVERYPAIR_DATA")
+    if not named:
+        return {}
+    root = Path(named)
+    if not root.is_dir():
+        raise UserError(f"EVERYPAIR_DATA must name a folder; there is none at {root}")
+    if not (root / source.name).is_dir():
+        return {}
+    files = {part: root / source.name / f"{part}.parquet" for part in _PARTS}
+    for path in files.values():
+        if not path.is_file():
+            raise UserError(f"EVERYPAIR_DATA: {path} is missing; both parts have to be there")
+    return files
+
+
+def _fingerprint(files: Mapping[str, Path]) -> str:
+    digests = "".join(digest(path, "sha256") for path in files.values())
+    return hashlib.sha256(digests.encode()).hexdigest()[:16]
+
+
+def _read_parquet(source: ImageSource, files: Mapping[str, Path]) -> _archives.Arrays:
+    arrays: _archives.Arrays = {}
+    side = None  # whatever the first part has: the folder may hold smaller copies
+    for part, path in files.items():
+        columns = _columns(path, ["image", "label"])
+        labels = np.array(columns["label"])
+        if (
+            labels.dtype.kind not in "iu"
+            or not (labels < len(source.classes)).all() & (labels >= 0).all()
+        ):
+            raise UserError(
+                f"{path}: column 'label' must hold class numbers 0 to {len(source.classes) - 1}; "
+                f"it has {sorted(set(columns['label']), key=str)[:12]}"
+            )
+        arrays[part] = decode(columns["image"], path, side)
+        side = arrays[part].shape[-1]
+        arrays[f"{part}_labels"] = labels.astype(np.int64)
+    return arrays
+
+
+def _columns(path: Path, names: list[str]) -> dict[str, list[Any]]:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    try:
+        there = pq.read_schema(path).names
+        if missing := [name for name in names if name not in there]:
+            raise UserError(
+                f"{path} has no column {', '.join(missing)}; images are read from a column "
+                f"'image' with one encoded image a row (it has {', '.join(there)})"
+            )
+        table = pq.read_table(path, columns=names)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{path} cannot be read as Parquet: {error}") from None
+    if table.num_rows == 0:
+        raise UserError(f"{path} is empty: it has no rows")
+    return {name: table.column(name).to_pylist() for name in names}
+
+
+def _from_archive(source: ImageSource) -> _archives.Arrays:
+    path = fetch(source.archive, cache_folder())
+    return source.unpack(path, source.side)
+
+
+def _keep(arrays: _archives.Arrays, folder: Path) -> None:
+    try:
+        with replacing(folder) as temporary:
+            temporary.mkdir()
+            for name, array in arrays.items():
+                np.save(temporary / f"{name}.npy", array)
+    except OSError as error:
+        raise UserError(
+            f"decoded images cannot be kept in {folder.parent} ({error.strerror or error}); make "
+            "room, or set EVERYPAIR_CACHE to another folder"
+        ) from None

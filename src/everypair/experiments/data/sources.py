@@ -1,0 +1,151 @@
+"""Where the data come from: a registry of names, each with a function that loads a `Dataset`.
+
+>>> names()
+['digits', 'cifar10', 'stl10', 'catdog', 'table']
+>>> digits = load("digits")
+>>> digits.inputs.shape, int(digits.positive.sum())
+((1797, 1, 8, 8), 896)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everypair.experiments.data import _tables, images
+from everypair.experiments.data._encoder import TableEncoder
+from everypair.experiments.errors import UserError
+from everypair.experiments.plan import TableFile
+from everypair.experiments.registry import Registry
+
+__all__ = ["SOURCES", "Dataset", "Loader", "load", "names", "register"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows with two classes, not split yet.
+
+    Parameters
+    ----------
+    name : str
+    inputs : (n, d) float32, (n, c, h, w) uint8 or DataFrame
+        Features, images, or the raw columns of a table, which a split encodes.
+    positive : (n,) bool
+    test_inputs, test_positive : optional
+        The official test part. Without one, a split takes its own out first.
+    groups : (n,) int64, optional
+        Rows of a group stay together, and only pairs inside a group count.
+    encoder : TableEncoder, optional
+        What a split fits on the columns of its subtrain part; needed with a DataFrame only.
+    photographs : bool
+        Crops and mirror images show the same thing, so training may use them.
+    positive_name : str
+        What counts as positive, for people to read.
+    fingerprint : str
+        Short SHA-256 of what was read.
+    """
+
+    name: str
+    inputs: Any
+    positive: NDArray[np.bool_]
+    test_inputs: Any = None
+    test_positive: NDArray[np.bool_] | None = None
+    groups: NDArray[np.int64] | None = None
+    encoder: TableEncoder | None = None
+    photographs: bool = False
+    positive_name: str = ""
+    fingerprint: str = ""
+
+
+Loader = Callable[[TableFile | None], Dataset]
+
+
+def load(name: str, *, table: TableFile | None = None) -> Dataset:
+    """Return the data of that name; `table` says which file "table" reads."""
+    return SOURCES.find(name)(table)
+
+
+def names() -> list[str]:
+    """Return the names that `load` knows."""
+    return list(SOURCES)
+
+
+def register(name: str, loader: Loader) -> None:
+    """Add a data set: `loader` takes the user's table (or None) and returns a `Dataset`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.standard_normal((100, 3), np.float32)
+    >>> register("noise", lambda table: Dataset("noise", features, features[:, 0] > 1))
+    >>> len(load("noise").positive)
+    100
+    >>> del SOURCES["noise"]
+    """
+    if name in SOURCES:
+        raise UserError(f"there is a data set called {name!r} already; choose another name")
+    SOURCES[name] = loader
+
+
+def _digits(table: TableFile | None) -> Dataset:
+    """Scikit-learn's 8x8 images: 0 to 4 negative, 5 to 9 positive, no official test part."""
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+
+    found = load_digits()
+    images = np.rint(found.images * (255 / 16)).astype(np.uint8)[:, None]
+    return Dataset(
+        name="digits",
+        inputs=images,
+        positive=found.target >= 5,
+        positive_name="5 to 9",
+        fingerprint=hashlib.sha256(images.tobytes() + found.target.tobytes()).hexdigest()[:16],
+    )
+
+
+def _photographs(name: str, table: TableFile | None) -> Dataset:
+    source = images.SOURCES[name]
+    parts = images.load(source)
+    # The first half of the classes is negative (paper, section 4).
+    first_positive = len(source.classes) // 2
+    return Dataset(
+        name=name,
+        inputs=parts.train,
+        positive=parts.train_labels >= first_positive,
+        test_inputs=parts.test,
+        test_positive=parts.test_labels >= first_positive,
+        photographs=True,
+        positive_name=", ".join(source.classes[first_positive:]),
+        fingerprint=parts.fingerprint,
+    )
+
+
+def _table(table: TableFile | None) -> Dataset:
+    if table is None:
+        raise UserError(
+            "data 'table' needs a file and its label column: --data FILE --label COLUMN"
+        )
+    read = _tables.load(table)
+    return Dataset(
+        name="table",
+        inputs=read.columns,
+        positive=read.positive,
+        groups=read.groups,
+        encoder=TableEncoder(),
+        positive_name=read.positive_name,
+        fingerprint=read.fingerprint,
+    )
+
+
+SOURCES: Registry[Loader] = Registry(
+    "data",
+    {
+        "digits": _digits,
+        **{name: partial(_photographs, name) for name in images.SOURCES},
+        "table": _table,
+    },
+)
+"""From a name to a function of the user's table (None for the others), which loads the data."""

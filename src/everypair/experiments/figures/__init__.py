@@ -1,0 +1,1 @@
+"""Work of the commands that need no store: geometry, timing and evaluation of predictions."""

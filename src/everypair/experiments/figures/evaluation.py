@@ -1,0 +1,199 @@
+"""How good a file of predictions is: exact AUC, the pair losses, and the ROC curve.
+
+>>> scored = Predictions(np.array([0.9, 0.2, 0.6, 0.6]), np.array([True, False, False, True]))
+>>> evaluate(scored).auc
+0.875
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import everypair as ep
+from everypair.experiments.data import _tables
+from everypair.experiments.errors import UserError
+from everypair.experiments.figures.output import styled
+from everypair.experiments.plan import TableFile
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+__all__ = ["Evaluation", "Predictions", "curve_rows", "draw", "evaluate", "read"]
+
+# Names by which a column is recognised where none is given, in lower case.
+SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
+LABELS = ("label", "labels", "target", "y_true", "y", "class")
+_POINTS_DRAWN = 2000
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Scores and classes of rows, and which columns of the file they were."""
+
+    scores: NDArray[Any]
+    positive: NDArray[np.bool_]
+    weights: NDArray[Any] | None = None
+    groups: NDArray[np.int64] | None = None
+    columns: dict[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the scores are worth. Losses are means over the pairs that count, by surrogate."""
+
+    rows: int
+    positives: int
+    negatives: int
+    groups: int | None
+    auc: float
+    margin: float
+    losses: dict[str, float]
+
+
+def read(
+    path: str | Path,
+    *,
+    scores: str | None = None,
+    labels: str | None = None,
+    weights: str | None = None,
+    group: str | None = None,
+    positive: str | None = None,
+) -> Predictions:
+    """Read predictions from a CSV or Parquet file.
+
+    Parameters
+    ----------
+    path : path
+        Of the file.
+    scores, labels : str, optional
+        Columns. Without them, the one whose name says it (``score``, ``label`` and the like).
+    weights, group : str, optional
+        Columns; without them, every row weighs the same and all pairs count.
+    positive : str, optional
+        The label that counts as positive; by default 1 or true, or else the rarer one.
+    """
+    frame = _tables.read(path)
+    scores = scores or _guessed(frame, SCORES, "scores", path)
+    labels = labels or _guessed(frame, LABELS, "labels", path)
+    named = {"scores": scores, "labels": labels, "weights": weights, "group": group}
+    columns = {role: name for role, name in named.items() if name is not None}
+    _tables.require_columns(frame, list(columns.values()), path)
+    is_positive, positive_name = _tables.two_classes(
+        frame[labels], TableFile(str(path), labels, positive=positive)
+    )
+    return Predictions(
+        scores=_numbers(frame[scores], f"{path}: scores column {scores!r}"),
+        positive=is_positive,
+        weights=None
+        if weights is None
+        else _numbers(frame[weights], f"{path}: weights column {weights!r}"),
+        groups=None if group is None else _groups(frame[group], f"{path}: group column {group!r}"),
+        columns={**columns, "positive": positive_name},
+    )
+
+
+def evaluate(predictions: Predictions, *, margin: float = 1.0) -> Evaluation:
+    """Return the exact AUC and the mean of every surrogate over all pairs."""
+    p = predictions
+    knobs: dict[str, Any] = {"weights": p.weights, "groups": p.groups}
+    n_pos = int(p.positive.sum())
+    return Evaluation(
+        rows=p.positive.size,
+        positives=n_pos,
+        negatives=p.positive.size - n_pos,
+        groups=None if p.groups is None else len(np.unique(p.groups)),
+        auc=ep.auc(p.scores, p.positive, **knobs),
+        margin=margin,
+        losses={
+            name: ep.pair_loss(p.scores, p.positive, surrogate=name, margin=margin, **knobs)
+            for name in ep.surrogates.names()
+        },
+    )
+
+
+def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
+    """Draw the ROC curve."""
+    from matplotlib.figure import Figure
+
+    kept = _spread(curve)
+    # With groups, the AUC is that inside the groups and no longer the area under this curve.
+    within = "" if found.groups is None else " inside groups; the curve is over all rows"
+    with styled():
+        figure = Figure(figsize=(5.2, 5), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
+        axes.plot(curve.fpr[kept], curve.tpr[kept], color="#0b62c4", linewidth=2)
+        if not within:
+            axes.fill_between(curve.fpr[kept], curve.tpr[kept], color="#0b62c4", alpha=0.08)
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+        axes.set_xlabel(f"false positive rate ({found.negatives:,} negatives)")
+        axes.set_ylabel(f"true positive rate ({found.positives:,} positives)")
+        axes.set_title(f"AUC {found.auc:.4f}{within}", fontsize=9 if within else 11)
+    return figure
+
+
+def curve_rows(curve: ep.RocCurve) -> bytes:
+    """Return every point of the curve as CSV."""
+    text = io.BytesIO()
+    np.savetxt(
+        text,
+        np.column_stack([np.asarray(column, np.float64) for column in curve]),
+        fmt="%.17g",
+        delimiter=",",
+        header="fpr,tpr,threshold",
+        comments="",
+    )
+    return text.getvalue()
+
+
+def _spread(curve: ep.RocCurve) -> NDArray[np.intp]:
+    """Return points about evenly along the curve, as many as a picture can show."""
+    way = curve.fpr + curve.tpr
+    if way.size <= _POINTS_DRAWN:
+        return np.arange(way.size)
+    return np.unique(np.searchsorted(way, np.linspace(0.0, way[-1], _POINTS_DRAWN)))
+
+
+def _guessed(frame: pd.DataFrame, names: tuple[str, ...], role: str, path: str | Path) -> str:
+    there = {str(column).lower(): str(column) for column in frame.columns}
+    found = [there[name] for name in names if name in there]
+    if len(found) == 1:
+        return found[0]
+    seen = ", ".join(map(repr, found or map(str, frame.columns[:12])))
+    why = "several columns could be them" if found else "no column's name says so"
+    raise UserError(f"{path}: --{role} must name a column, as {why}: {seen}.")
+
+
+def _numbers(column: pd.Series[Any], where: str) -> NDArray[Any]:
+    """Return a column as floating numbers, or say where it holds something else."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    missing = np.flatnonzero(numbers.isna().to_numpy())
+    if missing.size:
+        got = column.iloc[missing[0]]
+        what = "nothing" if pd.isna(got) else repr(str(got))
+        raise UserError(
+            f"{where} must hold a number in every row; got {what} in row {missing[0] + 1}"
+            f" ({missing.size} such rows). Remove those rows, or name another column."
+        )
+    array: NDArray[Any] = numbers.to_numpy()
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def _groups(column: pd.Series[Any], where: str) -> NDArray[np.int64]:
+    codes: NDArray[np.intp] = column.factorize()[0]
+    empty = np.flatnonzero(codes < 0)
+    if empty.size:
+        raise UserError(
+            f"{where} must hold a value in every row; got nothing in row {empty[0] + 1}"
+            f" ({empty.size} such rows)."
+        )
+    return codes.astype(np.int64)

@@ -1,0 +1,184 @@
+"""The paper's figure 1, for any surrogate: pairs become polynomials.
+
+As a function of a negative's score x, the loss of its pair with a positive of score s is
+``a x^2 + b x + c`` where x lies beyond a knot (paper, equations for a_j, b_j, c_j). Coefficients
+add up over the positives, and the sum is evaluated once at each negative: no pair is visited.
+
+>>> from everypair.surrogates import SQUARE
+>>> seen = geometry(SQUARE, positives=[0.0, 2.0], negatives=[1.0], margin=1.0)
+>>> seen.pieces[1]
+[Piece(positive=2.0, knot=None, a=1.0, b=-2.0, c=1.0)]
+>>> seen.sums
+[Sum(negative=1.0, a=2.0, b=0.0, c=2.0, value=4.0)]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from everypair.experiments.figures.output import styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from everypair.surrogates import Surrogate
+
+__all__ = ["Geometry", "Piece", "Sum", "draw", "geometry"]
+
+_COLOURS = ("#c44e52", "#55a868", "#0b62c4", "#dd8452", "#8172b3", "#2a9d8f")
+_POINTS = 800
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One term of a positive's loss, in the score x of a negative: counts where x > knot."""
+
+    positive: float
+    knot: float | None
+    a: float
+    b: float
+    c: float
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The coefficients of all positives that count at a negative, and what they come to there."""
+
+    negative: float
+    a: float
+    b: float
+    c: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The pieces of each positive, their sums at each negative, and the loss over all pairs."""
+
+    surrogate: Surrogate
+    margin: float
+    pieces: list[list[Piece]]
+    sums: list[Sum]
+    loss: float
+
+
+def geometry(
+    surrogate: Surrogate,
+    *,
+    positives: Sequence[float],
+    negatives: Sequence[float],
+    margin: float = 1.0,
+) -> Geometry:
+    """Expand the loss of every positive in the score of a negative, and add up."""
+    pieces = [_pieces(surrogate, score, margin) for score in positives]
+    sums = [_sum(pieces, score) for score in negatives]
+    return Geometry(surrogate, margin, pieces, sums, math.fsum(s.value for s in sums))
+
+
+def draw(seen: Geometry) -> Figure:
+    """Draw the positives' curves on the left, and their sum with the negatives on the right."""
+    from matplotlib.figure import Figure
+
+    positives = [terms[0].positive for terms in seen.pieces]
+    negatives = [s.negative for s in seen.sums]
+    knots = [p.knot for terms in seen.pieces for p in terms if p.knot is not None]
+    ends = [*positives, *negatives, *knots]
+    room = 0.15 * (max(ends) - min(ends)) or 1.0
+    x = np.linspace(min(ends) - room, max(ends) + room, _POINTS)
+    curves = [seen.surrogate.value(seen.margin - (s - x)) for s in positives]
+
+    with styled():
+        figure = Figure(figsize=(11, 4.6), layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True)
+        _draw_each(left, seen, x, curves)
+        _draw_sum(right, seen, x, np.sum(curves, axis=0))
+        for axes in (left, right):
+            axes.set_xlabel("score x of a negative")
+        name = seen.surrogate.name.replace("_", " ")
+        figure.suptitle(f"{name}, margin {seen.margin:g}: loss over all pairs {seen.loss:.4g}")
+    return figure
+
+
+def _pieces(surrogate: Surrogate, score: float, margin: float) -> list[Piece]:
+    # The shortfall is t = x + shift, so c0 + c1 t + c2 t^2 expands around it.
+    shift = margin - score
+    return [
+        Piece(
+            positive=score,
+            knot=None if term.knot is None else term.knot - shift,
+            a=term.c2,
+            b=term.c1 + 2.0 * term.c2 * shift,
+            c=term.c0 + shift * (term.c1 + term.c2 * shift),
+        )
+        for term in surrogate.terms
+    ]
+
+
+def _sum(pieces: list[list[Piece]], x: float) -> Sum:
+    counted = [p for terms in pieces for p in terms if p.knot is None or x > p.knot]
+    a, b, c = (math.fsum(getattr(p, name) for p in counted) for name in "abc")
+    return Sum(x, a, b, c, (a * x + b) * x + c)
+
+
+def _draw_each(axes: Axes, seen: Geometry, x: np.ndarray, curves: list[np.ndarray]) -> None:
+    for j, (terms, curve) in enumerate(zip(seen.pieces, curves, strict=True)):
+        colour = _COLOURS[j % len(_COLOURS)]
+        axes.plot(x, curve, color=colour, linewidth=2, label=_formula(terms))
+        axes.plot([terms[0].positive], [0.0], "o", color=colour, clip_on=False, zorder=5)
+        for knot in {p.knot for p in terms if p.knot is not None}:
+            axes.axvline(knot, color=colour, linewidth=0.8, linestyle=":")
+    axes.set_title("1. Each positive (dot) is a curve: its loss with a negative at x")
+    axes.set_ylabel("loss of one pair")
+    axes.legend(fontsize=8.5, loc="upper left", frameon=True, edgecolor="none", framealpha=0.9)
+
+
+def _draw_sum(axes: Axes, seen: Geometry, x: np.ndarray, total: np.ndarray) -> None:
+    axes.plot(x, total, color="#8e44ad", linewidth=2.6)
+    base = min(0.0, float(total.min()))
+    for s in seen.sums:
+        axes.annotate(
+            "",
+            xy=(s.negative, s.value),
+            xytext=(s.negative, base),
+            arrowprops={"arrowstyle": "->", "color": "black", "shrinkA": 0, "shrinkB": 0},
+        )
+        axes.plot([s.negative], [s.value], "o", color="black", markersize=4)
+        axes.annotate(
+            f"{s.value:.3g}",
+            xy=(s.negative, s.value),
+            xytext=(-5, 5),
+            textcoords="offset points",
+            ha="right",
+            fontsize=9,
+        )
+    axes.set_title("2. Their sum, evaluated once at each negative (arrow)")
+    axes.set_ylabel("loss of all pairs of one negative")
+
+
+def _formula(terms: list[Piece]) -> str:
+    """Write the loss of a positive as text, such as 'x² - 2 x + 1 where x > 0'."""
+    return "\n".join(
+        _polynomial(p) + ("" if p.knot is None else f" where x > {_number(p.knot)}") for p in terms
+    )
+
+
+def _polynomial(piece: Piece) -> str:
+    parts = []
+    for value, power in ((piece.a, "x²"), (piece.b, "x"), (piece.c, "")):
+        if value == 0.0:
+            continue
+        size = "" if abs(value) == 1.0 and power else _number(abs(value))
+        sign = "−" if value < 0.0 else "+"
+        parts.append(f"{sign} {size}{' ' if size and power else ''}{power}")
+    text = " ".join(parts) or "0"
+    return text[2:] if text.startswith("+ ") else text.replace("− ", "−", 1)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")

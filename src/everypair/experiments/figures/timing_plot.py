@@ -1,0 +1,96 @@
+"""Timings as a log-log plot and as tidy rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import TYPE_CHECKING
+
+from everypair.experiments.figures.output import styled
+from everypair.experiments.figures.timing import CONTENDERS, Result, slope
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw", "duration", "rows"]
+
+# Colour, marker, line width. One that is not here (a registered one) gets matplotlib's next colour.
+_STYLES: dict[str, tuple[str | None, str, float]] = {
+    "naive": ("#c44e52", "v", 1.4),
+    "numpy": ("#7fb2e5", "o", 1.4),
+    "native": ("#0b62c4", "o", 2.6),
+    "torch": ("#2a9d8f", "s", 1.8),
+    "cuda": ("#76b900", "s", 1.8),
+    "logistic": ("#555555", "^", 1.8),
+    "logistic_cuda": ("#aaaaaa", "^", 1.8),
+    "aucm": ("#8172b3", "D", 1.4),
+}
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def duration(seconds: float) -> str:
+    """Write seconds in the unit that suits them.
+
+    Examples
+    --------
+    >>> duration(0.00123), duration(12.0), duration(0.1)
+    ('1.2 ms', '12 s', '100 ms')
+    """
+    size, unit = next((u for u in _UNITS if seconds >= u[0]), _UNITS[-1])
+    return f"{seconds / size:.{1 if seconds < 9.95 * size else 0}f} {unit}".replace(".0 ", " ")
+
+
+def rows(result: Result) -> bytes:
+    """Return the timings as CSV, one row for each contender and size."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["contender", "n", "seconds", "p20", "p80", "repeats", "slope", "surrogate", "threads"]
+    )
+    for t in result.timings:
+        exponent = slope(result.of(t.contender))
+        fitted = "" if math.isnan(exponent) else exponent
+        knobs = (fitted, result.surrogate, result.threads)
+        writer.writerow([t.contender, t.n, t.median, t.low, t.high, t.repeats, *knobs])
+    return text.getvalue().encode()
+
+
+def draw(result: Result) -> Figure:
+    """Draw time against n, both logarithmic, with the fitted slopes in the legend."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    with styled():
+        figure = Figure(figsize=(7.6, 4.8), layout="constrained")
+        axes = figure.subplots()
+        for name, contender in CONTENDERS.items():
+            timings = result.of(name)
+            if not timings:
+                continue
+            colour, marker, width = _STYLES.get(name, (None, "x", 1.4))
+            exponent = slope(timings)
+            label = contender.label
+            if not math.isnan(exponent):
+                label += f" (slope {exponent:.2f})"
+            n = [t.n for t in timings]
+            medians = [t.median for t in timings]
+            (line,) = axes.plot(
+                n, medians, color=colour, marker=marker, linewidth=width, markersize=3 + width
+            )
+            line.set(label=label, zorder=2 + width)
+            low, high = [t.low for t in timings], [t.high for t in timings]
+            axes.fill_between(n, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axes.set(xscale="log", yscale="log", xlabel="rows n, half of them positive")
+        axes.set_ylabel("time of loss and gradient")
+        plural = "" if result.threads == 1 else "s"
+        axes.set_title(
+            f"{result.surrogate.replace('_', ' ')}, {result.threads} thread{plural} on the CPU"
+        )
+        axes.xaxis.set_major_locator(LogLocator(numticks=12))
+        axes.yaxis.set_major_locator(LogLocator(numticks=14))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
+        axes.legend(loc="upper left", fontsize=8.5)
+    return figure

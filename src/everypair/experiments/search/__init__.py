@@ -1,0 +1,1 @@
+"""The search over a grid: the store of trials, the workers and the runner."""

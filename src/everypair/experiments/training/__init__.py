@@ -1,0 +1,1 @@
+"""Training of one trial: models, objectives, optimisers, batches, measurements, saved models."""

@@ -1,0 +1,161 @@
+"""The rows of every batch of every epoch, from the seed alone.
+
+Neither the loss nor the rate has a say, so that trials of a seed see the same rows in the same
+order, and a batch of another size is another cut through that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everypair.experiments.data import augment
+from everypair.experiments.errors import UserError
+from everypair.experiments.plan import FULL_BATCH, Settings
+from everypair.experiments.seeds import derived
+from everypair.torch import StratifiedBatchSampler
+
+__all__ = ["Batch", "Batches"]
+
+Integers = NDArray[np.int64]
+
+
+class Batch(NamedTuple):
+    """Which rows, and the place of the batch in the plan."""
+
+    place: int
+    rows: Tensor
+    labels: Tensor
+    groups: Tensor | None
+    numbers: Tensor | None  # random ones, for the augmentation
+
+
+class Batches:
+    """The batches of a training.
+
+    Parameters
+    ----------
+    labels : (n,) tensor
+        Of the rows, coded {0, 1}, on the device of the training.
+    groups : (n,) tensor of whole numbers, or None
+    size : int
+        Rows in a batch; 0 for all.
+    settings : Settings
+        Says how rows are drawn, and whether batches without a positive are left out.
+    seed : int
+    fixed : bool
+        Whether every epoch has the batches of the first one, in another order.
+    augmented : bool
+        Whether each row gets random numbers for its crop, new ones every epoch.
+
+    Attributes
+    ----------
+    n_one_class : int
+        How many batches so far held no pair.
+
+    Examples
+    --------
+    >>> batches = Batches(
+    ...     torch.tensor([1.0, 0.0, 0.0, 0.0]), None, size=2, settings=Settings(), seed=0
+    ... )
+    >>> [len(batch.rows) for batch in batches.epoch(1)], batches.n_one_class
+    ([2, 2], 1)
+    """
+
+    def __init__(
+        self,
+        labels: Tensor,
+        groups: Tensor | None,
+        *,
+        size: int,
+        settings: Settings,
+        seed: int,
+        fixed: bool = False,
+        augmented: bool = False,
+    ) -> None:
+        self._labels, self._groups = labels, groups
+        # Decisions about batches are taken here, so that no step waits for a device.
+        self._positive: NDArray[np.bool_] = labels.cpu().numpy() > 0
+        # Numbered without gaps.
+        self._group_of = (
+            None if groups is None else np.unique(groups.cpu().numpy(), return_inverse=True)[1]
+        )
+        self._seed, self._fixed, self._augmented = seed, fixed, augmented
+        self._skip_without_positive = settings.protocol == "paper"
+        n = len(labels)
+        self._size = n if size == FULL_BATCH else min(size, n)
+        if settings.sampler == "stratified" and self._size < 2:
+            raise UserError(
+                f"batch must be at least 2 where every batch holds both classes; got {size}. "
+                "Take larger batches, or --batches shuffle."
+            )
+        self._sampler = (
+            StratifiedBatchSampler(self._positive, self._size, seed=derived(seed, "stratified"))
+            if settings.sampler == "stratified" and self._size < n
+            else None
+        )
+        self.n_one_class = 0
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch."""
+        n = len(self._positive)
+        return -(-n // self._size) if self._sampler is None else len(self._sampler)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """Yield the batches of an epoch; they count from 1."""
+        order, sizes = self._plan(1 if self._fixed else epoch)
+        batch_of = np.repeat(np.arange(len(sizes)), sizes)
+        n_pos = np.bincount(batch_of[self._positive[order]], minlength=len(sizes))
+        with_pair = self._with_pair(order, sizes, batch_of, n_pos)
+        self.n_one_class += len(sizes) - int(with_pair.sum())
+        rows = torch.from_numpy(order).to(self._labels.device)
+        cut = sizes.tolist()
+        rows_of = torch.split(rows, cut)
+        labels_of = torch.split(self._labels[rows], cut)
+        absent = (None,) * len(cut)
+        groups_of = absent if self._groups is None else torch.split(self._groups[rows], cut)
+        numbers_of = (
+            torch.split(self._numbers(len(rows), epoch), cut, dim=1) if self._augmented else absent
+        )
+        visits = np.arange(len(sizes))
+        if self._fixed:
+            visits = self._generator("visits", epoch).permutation(visits)
+        if self._skip_without_positive:
+            visits = visits[n_pos[visits] > 0]
+        for i in visits.tolist():
+            yield Batch(i, rows_of[i], labels_of[i], groups_of[i], numbers_of[i])
+
+    def _plan(self, epoch: int) -> tuple[Integers, Integers]:
+        """Return the rows in their order, and the sizes of the batches."""
+        n = len(self._positive)
+        if self._sampler is None:
+            order = self._generator("order", epoch).permutation(n)
+            return order, np.diff(np.arange(0, n, self._size), append=n)
+        self._sampler.set_epoch(epoch)
+        drawn = list(self._sampler)
+        return np.concatenate(drawn), np.array([len(rows) for rows in drawn])
+
+    def _with_pair(
+        self, order: Integers, sizes: Integers, batch_of: Integers, n_pos: Integers
+    ) -> NDArray[np.bool_]:
+        """Return which batches hold a pair; with groups, inside one of them."""
+        if self._group_of is None:
+            return (n_pos > 0) & (n_pos < sizes)
+        n_groups = int(self._group_of.max()) + 1
+        cell = batch_of * n_groups + self._group_of[order]
+        positive = self._positive[order]
+        shared = np.intersect1d(cell[positive], cell[~positive])
+        return np.bincount(shared // n_groups, minlength=len(sizes)) > 0
+
+    def _numbers(self, n: int, epoch: int) -> Tensor:
+        # By place in the order, not by row: a row that is drawn twice has two different crops.
+        generator = torch.Generator().manual_seed(derived(self._seed, "crops", epoch))
+        return augment.draw(n, generator, self._labels.device)
+
+    def _generator(self, purpose: str, epoch: int) -> np.random.Generator:
+        return np.random.default_rng(derived(self._seed, purpose, epoch))

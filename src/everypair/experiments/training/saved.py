@@ -1,0 +1,221 @@
+"""A trained model in one file, with all that is needed to score new rows.
+
+The file holds tensors, strings and numbers only, so that loading one runs no code of its author.
+
+>>> import tempfile
+>>> import numpy as np
+>>> from everypair.experiments.training import models
+>>> from everypair.experiments.plan import Cell, Settings, Trial
+>>> trial = Trial(Cell("digits", 0.1, "squared_hinge", "sgd", seed=0), batch=50, rate=0.1)
+>>> state = models.build("linear", (1, 8, 8), sigmoid=False, seed=0).state_dict()
+>>> path = Path(tempfile.mkdtemp()) / "model.pt"
+>>> settings = Settings(model="linear")
+>>> save(path, model_state=state, settings=settings, trial=trial, input_shape=(1, 8, 8))
+>>> load(path).score(np.zeros((3, 1, 8, 8), np.uint8)).shape
+(3,)
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everypair.experiments._atomic import replacing
+from everypair.experiments.data import _tables, augment, images
+from everypair.experiments.data._encoder import TableEncoder
+from everypair.experiments.errors import UserError
+from everypair.experiments.plan import Cell, Settings, TableFile, Trial
+from everypair.experiments.training import models
+from everypair.experiments.training.objectives import ends_in_sigmoid
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+__all__ = ["VERSION", "SavedModel", "load", "save"]
+
+VERSION = 1
+"""Of the layout of the file; a model of another version is refused."""
+
+_MARK = "everypair model"
+_CHUNK = 1024  # rows scored at once: the activations of large images stay below a gigabyte
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model that scores new rows.
+
+    Parameters
+    ----------
+    state : dict of tensors
+        Its weights.
+    settings, trial : Settings, Trial
+        What it was trained with.
+    input_shape : tuple of int
+        Of one row, as the network takes it.
+    encoder : TableEncoder, optional
+        Of a table's columns.
+    validation_auc : float
+    threshold : float, optional
+        A score from which rows may be called positive, where somebody chose one.
+    notes : dict
+        Anything else to be kept: strings, numbers, lists and dicts of them.
+    """
+
+    state: Mapping[str, Tensor]
+    settings: Settings
+    trial: Trial
+    input_shape: tuple[int, ...]
+    encoder: TableEncoder | None = None
+    validation_auc: float = float("nan")
+    threshold: float | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def score(self, rows: str | Path | pd.DataFrame | NDArray[Any]) -> NDArray[np.float32]:
+        """Return one score a row, larger meaning more positive.
+
+        Parameters
+        ----------
+        rows : file, DataFrame or array
+            What the model was trained on: a table with the same columns (others are ignored), or
+            images (n, c, h, w) uint8. Files: see `read`.
+
+        Raises
+        ------
+        UserError
+            If the rows do not have the columns or the shape that the model takes.
+        """
+        if isinstance(rows, str | Path):
+            rows = self.read(rows)
+        inputs = self._inputs(rows)
+        with torch.no_grad():
+            chunks = [
+                self._network(augment.prepare(inputs[start : start + _CHUNK]))
+                for start in range(0, len(inputs), _CHUNK)
+            ]
+        scores: NDArray[np.float32] = torch.cat([torch.empty(0), *chunks]).numpy()
+        return scores
+
+    def read(self, path: str | Path) -> pd.DataFrame | NDArray[Any]:
+        """Return what a file holds: CSV or Parquet for a table, Parquet or .npy for images."""
+        path = Path(path)
+        if self.encoder is not None:
+            frame = _tables.read(path)
+            _tables.require_columns(frame, [c.name for c in self.encoder.columns], path)
+            return frame
+        if not path.is_file():
+            raise UserError(f"{path}: there is no such file")
+        if path.suffix != ".npy":
+            return images.read_images(path, self.input_shape[-1])
+        try:
+            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read as a NumPy array: {error}") from None
+        return array
+
+    @cached_property
+    def _network(self) -> torch.nn.Module:
+        network = models.build(
+            self.settings.model,
+            self.input_shape,
+            sigmoid=ends_in_sigmoid(self.trial.cell.loss, self.settings),
+            seed=0,
+        )
+        network.load_state_dict(dict(self.state))
+        return network.eval()
+
+    def _inputs(self, rows: pd.DataFrame | NDArray[Any]) -> Tensor:
+        if self.encoder is not None:
+            if isinstance(rows, np.ndarray):
+                raise UserError("this model scores tables by their columns' names; got an array")
+            return torch.from_numpy(self.encoder.transform(rows))
+        array = np.asarray(rows)
+        wanted = np.uint8 if len(self.input_shape) == 3 else np.float32
+        if array.shape[1:] != self.input_shape or (wanted is np.uint8) != (array.dtype == wanted):
+            raise UserError(
+                f"this model scores rows of shape {self.input_shape} and type {wanted.__name__}; "
+                f"got {array.shape[1:]} of {array.dtype}"
+            )
+        return torch.from_numpy(np.ascontiguousarray(array, wanted).copy())
+
+
+def save(
+    path: str | Path,
+    *,
+    model_state: Mapping[str, Tensor],
+    settings: Settings,
+    trial: Trial,
+    input_shape: tuple[int, ...] | None = None,
+    encoder: TableEncoder | None = None,
+    validation_auc: float = float("nan"),
+    threshold: float | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model; the file appears whole or not at all.
+
+    `input_shape` is that of one row, ``part.inputs.shape[1:]``; with an encoder it is known.
+    """
+    if encoder is not None:
+        input_shape = (len(encoder.names),)
+    if input_shape is None:
+        raise ValueError("input_shape must be given for a model without an encoder")
+    plain = {
+        "format": _MARK,
+        "version": VERSION,
+        "state": {name: value.detach().cpu() for name, value in model_state.items()},
+        "settings": asdict(settings),
+        "trial": asdict(trial),
+        "input_shape": list(input_shape),
+        "encoder": None if encoder is None else encoder.to_dict(),
+        "validation_auc": float(validation_auc),
+        "threshold": threshold,
+        "notes": dict(notes or {}),
+    }
+    with replacing(path) as temporary:
+        torch.save(plain, temporary)
+
+
+def load(path: str | Path) -> SavedModel:
+    """Return the model in a file that `save` wrote.
+
+    Raises
+    ------
+    UserError
+        If there is no such file, it is something else, or of another version.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name the model in it: {path / 'model.pt'}")
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file; an experiment saves its best model there")
+    try:
+        plain = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError):
+        plain = None
+    if not isinstance(plain, dict) or plain.get("format") != _MARK:
+        raise UserError(f"{path} is not a model that an experiment saved, or it is damaged")
+    if plain["version"] != VERSION:
+        raise UserError(
+            f"{path} is a model of version {plain['version']}, and this everypair reads version "
+            f"{VERSION}; use the everypair that wrote it, or train again"
+        )
+    settings, trial = plain["settings"], plain["trial"]
+    table = settings["table"] and TableFile(**settings["table"])
+    return SavedModel(
+        state=plain["state"],
+        settings=Settings(**{**settings, "table": table}),
+        trial=Trial(Cell(**trial["cell"]), trial["batch"], trial["rate"]),
+        input_shape=tuple(plain["input_shape"]),
+        encoder=plain["encoder"] and TableEncoder.from_dict(plain["encoder"]),
+        validation_auc=plain["validation_auc"],
+        threshold=plain["threshold"],
+        notes=plain["notes"],
+    )

@@ -1,0 +1,125 @@
+"""Keep the best model of an experiment, and few others meanwhile.
+
+Every trial's model is saved as soon as it is trained. Of trials that differ in the seed only, the
+one with the greatest validation AUC stays. At the end the configuration with the greatest mean
+validation AUC over the seeds wins, and its model becomes ``model.pt``. Validation AUCs of different
+imratios are of different rows, so only the mildest one takes part: 0 (as the data are) if it was
+run, else the largest, which had the most positives to learn from.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from everypair.experiments.plan import Record, Trial
+
+__all__ = ["FILE_NAME", "BestSeeds", "choose", "crown", "path_of"]
+
+FILE_NAME = "model.pt"
+_FOLDER = "models"
+
+Configuration: TypeAlias = Trial  # of seed -1
+
+
+def path_of(folder: str | Path, trial: Trial) -> Path:
+    """Return where a trial's model is saved.
+
+    >>> from everypair.experiments.plan import Cell
+    >>> path_of("runs", Trial(Cell("digits", 0.1, "square", "sgd", 0), batch=50, rate=0.5)).name
+    'digits-imratio0.1-square-sgd-batch50-rate0.5-seed0.pt'
+    """
+    cell = trial.cell
+    name = (
+        f"{cell.data}-imratio{cell.imratio:g}-{cell.loss}-{cell.optimiser}"
+        f"-batch{trial.batch}-rate{trial.rate!r}-seed{cell.seed}.pt"
+    )
+    return Path(folder) / _FOLDER / name
+
+
+class BestSeeds:
+    """Removes models while the experiment runs: one seed a configuration is enough.
+
+    Parameters
+    ----------
+    folder : path
+        Of the experiment.
+    records : iterable of Record
+        What is there already.
+    """
+
+    def __init__(self, folder: str | Path, records: Iterable[Record] = ()) -> None:
+        self._folder = folder
+        self._best: dict[Configuration, Record] = {}
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        """Take note of a trial, and remove the worse model of two."""
+        best = self._best.setdefault(_configuration(record), record)
+        if best.trial == record.trial:
+            return
+        better, worse = _best_first([best, record])
+        self._best[_configuration(record)] = better
+        path_of(self._folder, worse.trial).unlink(missing_ok=True)
+
+
+def choose(records: Iterable[Record]) -> list[Record]:
+    """Return the trials of the winning configuration, the best seed first.
+
+    Only configurations that have run with as many seeds as any other take part, all at one imratio.
+    """
+    able = [record for record in records if math.isfinite(record.validation_auc)]
+    shares = {record.trial.cell.imratio for record in able}
+    mildest = 0.0 if 0.0 in shares else max(shares, default=0.0)
+    runs: dict[Configuration, list[Record]] = defaultdict(list)
+    for record in able:
+        if record.trial.cell.imratio == mildest:
+            runs[_configuration(record)].append(record)
+    if not runs:
+        return []
+    most = max(map(len, runs.values()))
+    complete = [same for same in runs.values() if len(same) == most]
+    won = max(complete, key=lambda same: sum(record.validation_auc for record in same) / most)
+    return _best_first(won)
+
+
+def crown(folder: str | Path, records: Iterable[Record]) -> Path | None:
+    """Move the winner to ``model.pt`` and remove the others; None where it is not here.
+
+    The models of an experiment on several machines lie where they were trained.
+    """
+    folder = Path(folder)
+    target = folder / FILE_NAME
+    won = choose(records)
+    here = [path_of(folder, record.trial) for record in won]
+    found = next((path for path in here if path.is_file()), None)
+    if found is not None:
+        os.replace(found, target)
+    elif not (target.is_file() and _is_of(target, won)):
+        target.unlink(missing_ok=True)
+    shutil.rmtree(folder / _FOLDER, ignore_errors=True)
+    return target if target.is_file() else None
+
+
+def _is_of(path: Path, won: list[Record]) -> bool:
+    from everypair.experiments.training import saved
+
+    return saved.load(path).trial in [record.trial for record in won]
+
+
+def _configuration(record: Record) -> Configuration:
+    return replace(record.trial, cell=replace(record.trial.cell, seed=-1))
+
+
+def _best_first(records: list[Record]) -> list[Record]:
+    def value(record: Record) -> float:
+        return record.validation_auc if math.isfinite(record.validation_auc) else -1.0
+
+    return sorted(records, key=value, reverse=True)

@@ -1,0 +1,1 @@
+"""Tools for training loops: sampler, large batches, monitor, optimisers, the AUCM baseline."""

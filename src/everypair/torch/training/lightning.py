@@ -1,0 +1,110 @@
+"""An `EpochMonitor` in a Lightning trainer, without Lightning being needed to import this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from everypair.torch.training.monitor import EpochMonitor
+
+__all__ = ["MonitorHooks", "lightning_callback"]
+
+
+def lightning_callback(
+    monitor: EpochMonitor,
+    *,
+    scores_and_labels: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = None,
+    log: bool = True,
+) -> Any:
+    """Return a callback that feeds a monitor, for ``Trainer(callbacks=[...])``.
+
+    Parameters
+    ----------
+    monitor : EpochMonitor
+        Training batches go to its split "subtrain", validation batches to "validation".
+    scores_and_labels : callable, optional
+        Takes what the step returned and the batch, and returns scores and labels. Without it the
+        steps are expected to return a dict with the keys "scores" and "labels".
+    log : bool
+        Hand the numbers to the module's ``log_dict``, so that EarlyStopping and ModelCheckpoint can
+        watch them, for example ``"validation/auc"``.
+
+    Raises
+    ------
+    ImportError
+        If neither ``lightning`` nor ``pytorch_lightning`` is installed.
+    """
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            base = import_module(name).Callback
+        except ImportError:
+            continue
+        kind = type("EpochMonitorCallback", (MonitorHooks, base), {})
+        return kind(monitor, scores_and_labels=scores_and_labels, log=log)
+    raise ImportError(
+        "lightning is needed for this callback: pip install lightning. "
+        "Without it, call monitor.update() and monitor.end_epoch() yourself."
+    )
+
+
+class MonitorHooks:
+    """What the callback does at each of the trainer's hooks."""
+
+    def __init__(
+        self,
+        monitor: EpochMonitor,
+        *,
+        scores_and_labels: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = None,
+        log: bool = True,
+    ) -> None:
+        super().__init__()
+        self.monitor = monitor
+        self._scores_and_labels = scores_and_labels or _from_outputs
+        self._log = log
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Feed a training batch."""
+        self.monitor.update("subtrain", *self._scores_and_labels(outputs, batch))
+
+    def on_validation_batch_end(
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Feed a validation batch, unless the trainer only rehearses."""
+        if not trainer.sanity_checking:
+            self.monitor.update("validation", *self._scores_and_labels(outputs, batch))
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Measure the epoch; its validation has just run."""
+        record = self.monitor.end_epoch()
+        if self._log:
+            pl_module.log_dict({tag: value for tag, value in record.items() if tag != "epoch"})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the monitor's state, for the trainer's checkpoint."""
+        return self.monitor.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on after the epochs of a checkpoint."""
+        self.monitor.load_state_dict(state_dict)
+
+
+def _from_outputs(outputs: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    if isinstance(outputs, Mapping) and "scores" in outputs and "labels" in outputs:
+        return outputs["scores"], outputs["labels"]
+    got = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+    raise ValueError(
+        f"training_step and validation_step must return a dict with the keys 'scores' and 'labels' "
+        f"(and 'loss'); got {got}. Or pass scores_and_labels to lightning_callback."
+    )

@@ -1,0 +1,249 @@
+"""Loss and AUC of whole data sets, epoch by epoch, with a word when something goes wrong.
+
+The mean of the batches' losses is not the loss: it depends on the batch size, and the batches'
+AUCs have no mean that means anything. The monitor keeps the epoch's scores instead and computes
+both exactly, over all pairs.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from everypair import _inputs
+from everypair import surrogates as _surrogates
+from everypair.torch.training.divergence import (
+    DivergenceError,
+    DivergenceWarning,
+    Finding,
+    judge_loss,
+    judge_scores,
+)
+from everypair.torch.training.epoch_scores import EpochScores
+
+if TYPE_CHECKING:
+    import os
+
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from everypair.surrogates import Surrogate
+
+__all__ = ["DivergenceError", "DivergenceWarning", "EpochMonitor", "Finding"]
+
+
+class Writer(Protocol):
+    """Whatever keeps scalars: TensorBoard's SummaryWriter, or one of its many likes."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
+        """Keep one number."""
+
+
+class EpochMonitor:
+    """Loss and AUC over all pairs of a subtrain and a validation set, every epoch.
+
+    Parameters
+    ----------
+    surrogates : sequence of str or Surrogate
+        Which losses to compute. The first one is watched for divergence.
+    margin : float
+        Of the losses.
+    patience : int
+        How many epochs in a row the training loss may rise.
+    train_split : str, optional
+        The split whose loss is watched; without it, the first one that was fed.
+    on_divergence : {"warn", "raise", "ignore"}
+        What to do when something goes wrong. Whatever is chosen, `findings` keeps it.
+    writer : object with add_scalar, optional
+        Gets every number under the tag ``split/name``, as TensorBoard's SummaryWriter would.
+
+    Attributes
+    ----------
+    history : list of dict
+        One record an epoch: ``epoch``, then ``split/surrogate`` and ``split/auc`` for each split.
+    findings : list of Finding
+        What went wrong, when, and what to try; each kind of trouble is told once a split.
+
+    Notes
+    -----
+    Losses are means over all pairs, hence non-negative and comparable between batch sizes,
+    samplers and epochs. A split with one class, or with scores that are NaN or infinite, has NaN.
+    With several tasks the value is the mean over the tasks that have both classes.
+
+    Scores are kept until `end_epoch`, on their device, without waiting for it: 8 bytes a row or so.
+
+    Examples
+    --------
+    >>> import torch
+    >>> monitor = EpochMonitor(surrogates=("squared_hinge", "linear_hinge"))
+    >>> monitor.update("subtrain", torch.tensor([0.5, 2.0]), torch.tensor([1, 1]))
+    >>> monitor.update("subtrain", torch.tensor([0.0, 1.0]), torch.tensor([0, 0]))
+    >>> record = monitor.end_epoch()
+    >>> record["subtrain/squared_hinge"], record["subtrain/linear_hinge"], record["subtrain/auc"]
+    (0.625, 0.5, 0.75)
+    """
+
+    def __init__(
+        self,
+        surrogates: Sequence[str | Surrogate] = ("squared_hinge",),
+        *,
+        margin: float = 1.0,
+        patience: int = 3,
+        train_split: str | None = None,
+        on_divergence: Literal["warn", "raise", "ignore"] = "warn",
+        writer: Writer | None = None,
+    ) -> None:
+        given = (surrogates,) if isinstance(surrogates, str) else surrogates
+        self.surrogates = tuple(_surrogates.get(surrogate) for surrogate in given)
+        if not self.surrogates:
+            raise ValueError("surrogates must hold at least one; got none.")
+        self.margin = _inputs.check_margin(margin)
+        if not isinstance(patience, int) or patience < 1:
+            raise ValueError(f"patience must be a whole number of at least 1; got {patience!r}.")
+        if on_divergence not in ("warn", "raise", "ignore"):
+            raise ValueError(
+                f"on_divergence must be 'warn', 'raise' or 'ignore'; got {on_divergence!r}."
+            )
+        if writer is not None and not hasattr(writer, "add_scalar"):
+            raise ValueError(
+                f"writer must have a method add_scalar(tag, value, step); got "
+                f"{type(writer).__name__}. TensorBoard's SummaryWriter has one."
+            )
+        self.patience = patience
+        self.train_split = train_split
+        self.on_divergence = on_divergence
+        self.writer = writer
+        self.history: list[dict[str, float]] = []
+        self.findings: list[Finding] = []
+        self._running: dict[str, EpochScores] = {}
+
+    @property
+    def advice(self) -> str:
+        """What went wrong so far and what to try, one line each; empty if nothing did."""
+        return "\n".join(map(str, self.findings))
+
+    def update(
+        self,
+        split: str,
+        scores: Tensor,
+        labels: Tensor,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> None:
+        """Add a batch of a split to the running epoch.
+
+        Parameters
+        ----------
+        split : str
+            Such as "subtrain" and "validation".
+        scores : (n,), (n, 1) or (n, tasks) floating
+            May require gradients; call this before the loss, to see what the loss refuses.
+        labels : of the shape of the scores
+            Coded {0, 1}, {-1, +1} or bool; NaN where a task's label is missing.
+        weights, groups : (n,), optional
+            As in the loss.
+        """
+        self._running.setdefault(split, EpochScores()).add(scores, labels, weights, groups)
+        if self.train_split is None:
+            self.train_split = split
+
+    def end_epoch(self) -> dict[str, float]:
+        """Measure what was fed since the last call, and record it.
+
+        Returns
+        -------
+        dict
+            The new last entry of `history`.
+
+        Raises
+        ------
+        DivergenceError
+            If something went wrong and `on_divergence` is "raise". The record is kept.
+        """
+        if not self._running:
+            raise ValueError("an epoch must have at least one batch; call update() before.")
+        epoch = len(self.history)
+        record: dict[str, float] = {"epoch": epoch}
+        summaries = {}
+        for split, scores in self._running.items():
+            measured, summaries[split] = scores.measured(self.surrogates, self.margin)
+            record |= {f"{split}/{name}": value for name, value in measured.items()}
+        self._running = {}
+        self.history.append(record)
+        if self.writer is not None:
+            for tag, value in record.items():
+                if tag != "epoch":
+                    self.writer.add_scalar(tag, value, epoch)
+        for split, summary in summaries.items():
+            self._tell(judge_scores(epoch, split, summary, trained=epoch > 0))
+        if self.train_split in summaries:
+            largest = summaries[self.train_split].largest_loss
+            self._tell(self._judge_training(epoch, self.train_split, largest))
+        return record
+
+    def values(self, split: str, name: str) -> list[float]:
+        """Return one quantity by epoch, such as ``values("validation", "auc")``."""
+        tag = f"{split}/{name}"
+        known = [record[tag] for record in self.history if tag in record]
+        if not known:
+            tags = sorted({tag for record in self.history for tag in record} - {"epoch"})
+            raise ValueError(f"split and name must be among {tags}; got {tag!r}.")
+        return known
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the history, a row an epoch and a column a quantity."""
+        columns = list(dict.fromkeys(tag for record in self.history for tag in record))
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns or ["epoch"])
+            writer.writeheader()
+            writer.writerows(self.history)
+
+    def plot(self) -> Figure:
+        """Draw every quantity against the epoch, all splits together (needs matplotlib)."""
+        from everypair.torch.training.monitor_plot import curves
+
+        return curves(self.history, self.findings)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return history and findings in plain types, to be saved with a checkpoint."""
+        return {
+            "history": [dict(record) for record in self.history],
+            "findings": [asdict(finding) for finding in self.findings],
+            "train_split": self.train_split,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the epochs of a saved state."""
+        self.history = [dict(record) for record in state["history"]]
+        self.findings = [Finding(**finding) for finding in state["findings"]]
+        self.train_split = state["train_split"]
+
+    def _judge_training(self, epoch: int, split: str, largest: float) -> Iterable[Finding]:
+        watched = self.surrogates[0]
+        losses = [loss for loss in self.values(split, watched.name) if not math.isnan(loss)]
+        if not losses or math.isnan(self.history[-1][f"{split}/{watched.name}"]):
+            return ()
+        return judge_loss(
+            epoch,
+            split,
+            watched.name,
+            losses,
+            largest=largest,
+            chance=float(watched.value(self.margin)),
+            patience=self.patience,
+        )
+
+    def _tell(self, findings: Iterable[Finding]) -> None:
+        known = {(finding.split, finding.kind) for finding in self.findings}
+        for finding in findings:
+            if (finding.split, finding.kind) in known:
+                continue
+            self.findings.append(finding)
+            if self.on_divergence == "raise":
+                raise DivergenceError(str(finding))
+            if self.on_divergence == "warn":
+                warnings.warn(str(finding), DivergenceWarning, stacklevel=3)

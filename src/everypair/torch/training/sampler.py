@@ -1,0 +1,293 @@
+"""Batches that always hold both classes.
+
+An epoch is a plan (how many rows of each class every batch takes) and two orders (which rows).
+Both follow from the seed and the number of the epoch alone, so that ranks agree without talking and
+a run can resume from two integers.
+
+>>> sampler = StratifiedBatchSampler([1, 0, 0, 0, 0, 0, 0], batch_size=3, shuffle=False)
+>>> list(sampler)
+[[1, 0, 2], [3, 0, 4], [5, 0, 6]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import Sampler
+
+from everypair import _inputs
+from everypair.torch.training.sampler_plan import plan_epoch
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["StratifiedBatchSampler"]
+
+
+class StratifiedBatchSampler(Sampler[list[int]]):
+    """Batches of row numbers with rows of both classes, for ``DataLoader(batch_sampler=...)``.
+
+    In an epoch every row of the larger class is seen once. Rows of the rarer class are seen once
+    too where they suffice, and otherwise are recycled in turn, as often as needed and each equally
+    often (give or take one). Batches have nearly equal sizes, none above `batch_size`.
+
+    Parameters
+    ----------
+    labels : (n,)
+        Of all rows of the dataset, coded {0, 1}, {-1, +1} or bool.
+    batch_size : int
+        The most rows that a batch holds, on one rank.
+    min_per_class : int
+        The fewest rows of either class in a batch.
+    positives : float or int, optional
+        A fixed share of positives in every batch (a float between 0 and 1) or a fixed number of
+        them (an int). Without it a batch has the share of the data, but at least `min_per_class`.
+        Whichever class then needs more batches is the one that is seen once.
+    shuffle : bool
+        Draw a new order every epoch; otherwise rows come in the order of the data.
+    drop_last : bool
+        Give only batches of exactly `batch_size` rows, leaving out the rows that remain: rows of
+        the larger class, others each epoch.
+    seed : int
+        Of the sampler's own generator; the global one is never touched. The same on all ranks.
+    rank, world_size : int
+        This process and the number of processes in distributed training. Each rank has its own
+        batches, all ranks equally many.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not as described, or the labels hold one class only.
+
+    Notes
+    -----
+    Every pass over the sampler is a new epoch; `set_epoch` says which one is next. Setting up an
+    epoch takes O(n) time, about 20 ms for a million rows.
+
+    A row appears twice in one batch only when its class has fewer rows than its batch wants. Where
+    `min_per_class` asks for more than both classes have, even the larger class is recycled.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.utils.data import DataLoader, TensorDataset
+    >>> X = torch.randn(1000, 4)
+    >>> y = torch.zeros(1000)
+    >>> y[:3] = 1
+    >>> sampler = StratifiedBatchSampler(y, batch_size=100, min_per_class=2)
+    >>> loader = DataLoader(TensorDataset(X, y), batch_sampler=sampler)
+    >>> [int(labels.sum()) for _, labels in loader]
+    [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+    """
+
+    def __init__(
+        self,
+        labels: ArrayLike | torch.Tensor,
+        batch_size: int,
+        *,
+        min_per_class: int = 1,
+        positives: float | None = None,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.batch_size = _whole("batch_size", batch_size, at_least=2)
+        self.min_per_class = _whole("min_per_class", min_per_class, at_least=1)
+        self.world_size = _whole("world_size", world_size, at_least=1)
+        self.rank = _whole("rank", rank, at_least=0)
+        self.seed = _whole("seed", seed, at_least=0)
+        self.shuffle = bool(shuffle)
+        self.drop_last = bool(drop_last)
+        if self.rank >= self.world_size:
+            raise ValueError(
+                f"rank must be below world_size; got rank {rank} of {world_size}. "
+                "Ranks count from 0."
+            )
+        if 2 * self.min_per_class > self.batch_size:
+            raise ValueError(
+                f"batch_size must hold min_per_class rows of both classes; got batch_size "
+                f"{batch_size} and min_per_class {min_per_class}. Take a batch_size of at least "
+                f"{2 * self.min_per_class}."
+            )
+        pos, neg = _rows_of_both_classes(labels)
+        self.n_pos, self.n_neg = len(pos), len(neg)
+        quota = None if positives is None else self._quota(positives)
+        # The larger class is the one that needs more batches to be seen once.
+        if quota is None:
+            pos_is_small = len(pos) <= len(neg)
+        else:
+            pos_is_small = len(pos) * (self.batch_size - quota) <= len(neg) * quota
+        self._small, self._large = (pos, neg) if pos_is_small else (neg, pos)
+        if quota is not None and not pos_is_small:
+            quota = self.batch_size - quota
+        self._plan = plan_epoch(
+            len(self._small),
+            len(self._large),
+            batch_size=self.batch_size,
+            min_per_class=self.min_per_class,
+            quota=quota,
+            drop_last=self.drop_last,
+            world_size=self.world_size,
+        )
+        if self._plan.n_batches == 0:
+            raise ValueError(
+                f"batch_size must let at least one full batch form on each of {world_size} ranks "
+                f"when drop_last is set; got {batch_size} for {self.n_pos} positives and "
+                f"{self.n_neg} negatives. Take a smaller batch_size, or drop_last=False."
+            )
+        self._epoch = 0
+        self._position = 0
+        self._started = False
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch on this rank."""
+        return self._plan.n_batches // self.world_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self._started:
+            self._epoch, self._position = self._epoch + 1, 0
+        self._started = True
+        epoch = self._epoch
+        small, large = self._orders(epoch)
+        for done in range(self._position, len(self)):
+            batch = self._batch(done * self.world_size + self.rank, small, large)
+            if self._epoch == epoch:
+                self._position = done + 1
+            yield batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next pass that of epoch `epoch`, from its first batch.
+
+        Examples
+        --------
+        >>> sampler = StratifiedBatchSampler([0, 1] * 8, batch_size=4)
+        >>> first = list(sampler)
+        >>> list(sampler) == first  # a new epoch
+        False
+        >>> sampler.set_epoch(0)
+        >>> list(sampler) == first
+        True
+        """
+        self._epoch = _whole("epoch", epoch, at_least=0)
+        self._position = 0
+        self._started = False
+
+    def state_dict(self, *, batches_done: int | None = None) -> dict[str, Any]:
+        """Return what `load_state_dict` needs to go on from here, mid-epoch or between epochs.
+
+        Parameters
+        ----------
+        batches_done : int, optional
+            How many batches of this epoch were trained on. By default those that the sampler has
+            given out, which is the same number unless a DataLoader with workers fetches ahead.
+        """
+        done = self._position
+        if batches_done is not None:
+            done = _whole("batches_done", batches_done, at_least=0)
+        if done > len(self):
+            raise ValueError(
+                f"batches_done must be at most the {len(self)} batches of an epoch; got {done}. "
+                "Count from the beginning of the epoch."
+            )
+        whole_epoch = done == len(self)
+        return {
+            "epoch": self._epoch + whole_epoch,
+            "position": 0 if whole_epoch else done,
+            **self._identity(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken: the next pass gives the batches that remained.
+
+        Examples
+        --------
+        >>> sampler = StratifiedBatchSampler([0, 1] * 8, batch_size=4)
+        >>> batches = iter(sampler)
+        >>> seen = [next(batches), next(batches)]
+        >>> resumed = StratifiedBatchSampler([0, 1] * 8, batch_size=4)
+        >>> resumed.load_state_dict(sampler.state_dict())
+        >>> list(resumed) == list(batches)
+        True
+        """
+        for name, here in self._identity().items():
+            if state.get(name) != here:
+                raise ValueError(
+                    f"state must come from a sampler with the same {name}; it has "
+                    f"{state.get(name)!r}, this one {here!r}. Build the sampler as it was built."
+                )
+        self._epoch, self._position = int(state["epoch"]), int(state["position"])
+        self._started = False
+
+    def _identity(self) -> dict[str, int | bool]:
+        return {
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "n_pos": self.n_pos,
+            "n_neg": self.n_neg,
+            "n_batches": self._plan.n_batches,
+            "world_size": self.world_size,
+        }
+
+    def _quota(self, positives: Any) -> int:
+        """Return how many positives a full batch has."""
+        most = self.batch_size - self.min_per_class
+        if _is_whole(positives):
+            if self.min_per_class <= int(positives) <= most:
+                return int(positives)
+        elif isinstance(positives, float | np.floating) and 0.0 < positives < 1.0:
+            full = round(float(positives) * self.batch_size)
+            return min(max(full, self.min_per_class), most)
+        raise ValueError(
+            f"positives must be a share between 0 and 1, or a whole number from "
+            f"{self.min_per_class} to {most} (batch_size {self.batch_size}, min_per_class "
+            f"{self.min_per_class}); got {positives!r}."
+        )
+
+    def _orders(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if not self.shuffle:
+            return self._small, self._large
+        generator = np.random.default_rng((self.seed, epoch))
+        return generator.permutation(self._small), generator.permutation(self._large)
+
+    def _batch(self, i: int, small: NDArray[np.int64], large: NDArray[np.int64]) -> list[int]:
+        # Rows are recycled in one order over and over, so that a batch repeats a row only when it
+        # wants more rows than there are.
+        rows_small = small[np.arange(*self._plan.small(i)) % len(small)]
+        rows_large = large[np.arange(*self._plan.large(i)) % len(large)]
+        # Spread evenly, for models that cut the batch up further (accumulation, ghost norm).
+        batch = np.empty(len(rows_small) + len(rows_large), dtype=np.int64)
+        is_small = np.zeros(len(batch), dtype=bool)
+        is_small[(2 * np.arange(len(rows_small)) + 1) * len(batch) // (2 * len(rows_small))] = True
+        batch[is_small], batch[~is_small] = rows_small, rows_large
+        rows: list[int] = batch.tolist()
+        return rows
+
+
+def _rows_of_both_classes(
+    labels: ArrayLike | torch.Tensor,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    given: Any = labels.detach().cpu() if isinstance(labels, torch.Tensor) else labels
+    n = len(given) if hasattr(given, "__len__") else 0
+    positive = _inputs.positives(_inputs.batch_from(np.zeros(n, dtype=np.float32), given))
+    pos, neg = np.flatnonzero(positive), np.flatnonzero(~positive)
+    if not len(pos) or not len(neg):
+        raise ValueError(
+            f"labels must hold both classes; got {len(pos)} positives and {len(neg)} negatives. "
+            "A batch of one class has no pair to learn from."
+        )
+    return pos, neg
+
+
+def _whole(name: str, given: Any, *, at_least: int) -> int:
+    if _is_whole(given) and int(given) >= at_least:
+        return int(given)
+    raise ValueError(f"{name} must be a whole number of at least {at_least}; got {given!r}.")
+
+
+def _is_whole(given: object) -> bool:
+    return isinstance(given, int | np.integer) and not isinstance(given, bool)

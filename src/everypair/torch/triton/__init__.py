@@ -1,0 +1,1 @@
+"""CUDA kernels in Triton, and the plans that choose among them."""
