@@ -50,11 +50,11 @@ def derivatives(scores, labels, **knobs):
 
 def assert_right(scores, labels, rtol=1e-6, **knobs):
     value, grad = derivatives(scores, labels, **knobs)
-    wanted, slopes = ep.pair_loss_and_grad(
+    wanted, grad = ep.pair_loss_and_grad(
         np.asarray(scores, np.float64), np.asarray(labels), **knobs
     )
     assert value == pytest.approx(wanted, rel=rtol)
-    np.testing.assert_allclose(grad.double(), slopes, rtol=0, atol=rtol * np.abs(slopes).max())
+    np.testing.assert_allclose(grad.double(), grad, rtol=0, atol=rtol * np.abs(grad).max())
 
 
 @settings(max_examples=20)
@@ -139,9 +139,9 @@ def test_buckets_of_several_tasks():
     scores, labels = (np.stack(part, 1) for part in zip(*columns, strict=True))
     labels[:, 1] |= True
     value, grad = derivatives(scores, labels, reduction="none")
-    wanted, slopes = ep.pair_loss_and_grad(scores[:, 0].astype(np.float64), labels[:, 0])
+    wanted, grad = ep.pair_loss_and_grad(scores[:, 0].astype(np.float64), labels[:, 0])
     assert value == pytest.approx([wanted, 0.0], rel=1e-6)
-    np.testing.assert_allclose(grad[:, 0], slopes, rtol=0, atol=1e-6 * np.abs(slopes).max())
+    np.testing.assert_allclose(grad[:, 0], grad, rtol=0, atol=1e-6 * np.abs(grad).max())
     assert not grad[:, 1].any()
 
 
@@ -152,9 +152,9 @@ def test_rows_without_a_label_are_left_out():
     labels[::7] = np.nan
     value, grad = derivatives(scores[:, None], labels[:, None])
     known = ~np.isnan(labels)
-    wanted, slopes = ep.pair_loss_and_grad(scores[known].astype(np.float64), labels[known])
+    wanted, grad = ep.pair_loss_and_grad(scores[known].astype(np.float64), labels[known])
     assert value == pytest.approx(wanted, rel=1e-6)
-    np.testing.assert_allclose(grad[known, 0], slopes, rtol=0, atol=1e-6 * np.abs(slopes).max())
+    np.testing.assert_allclose(grad[known, 0], grad, rtol=0, atol=1e-6 * np.abs(grad).max())
     assert not grad[~known].any()
     value, grad = derivatives(scores[:, None], np.where(labels == 1, np.nan, labels)[:, None])
     assert value == 0.0
@@ -167,11 +167,11 @@ def test_narrow_scores(dtype):
     scores, labels = scores_of("normal", n=200)
     scores = torch.tensor(scores).to(dtype)
     value, grad = derivatives(scores.clone(), labels)
-    wanted, slopes = ep.pair_loss_and_grad(scores.double().numpy(), labels)
+    wanted, grad = ep.pair_loss_and_grad(scores.double().numpy(), labels)
     assert grad.dtype is dtype
     assert value == pytest.approx(wanted, rel=1e-6)
     np.testing.assert_allclose(
-        grad.double(), slopes, rtol=0, atol=torch.finfo(dtype).eps * np.abs(slopes).max()
+        grad.double(), grad, rtol=0, atol=torch.finfo(dtype).eps * np.abs(grad).max()
     )
 
 

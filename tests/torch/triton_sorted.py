@@ -38,7 +38,7 @@ def several_blocks():
 
 
 def answered(
-    plan, scores, labels, terms, *, weights=None, vector=None, mean=True, grad=True, diagonal=True,
+    plan, scores, labels, terms, *, weights=None, vector=None, mean=True, grad=True, hess=True,
     one_class=None,
 ):  # fmt: skip
     scores, labels, weights, vector = (
@@ -56,14 +56,14 @@ def answered(
     job = Job(
         scores, labels, weights, vector, terms, mean, one_class, room(shape[:-1]),
         room(shape[:-1], asked=one_class is None, dtype=torch.float64), room(shape, asked=grad),
-        room(shape, asked=vector is not None), room(shape, asked=diagonal),
+        room(shape, asked=vector is not None), room(shape, asked=hess),
     )  # fmt: skip
     plan(job)
     return job
 
 
 def assert_right(plan, batch, surrogate):
-    """Ask for all; for the product, too, unless the batch has no vector."""
+    """Ask for all; for the hvp, too, unless the batch has no vector."""
     knobs = {"reduction": "mean", "margin": 1.0, "weights": None, **batch.knobs}
     job = answered(
         plan, batch.scores, batch.labels, surrogate.at_knots(knobs["margin"]),
@@ -72,10 +72,10 @@ def assert_right(plan, batch, surrogate):
     asked = batch if batch.vector is not None else replace(batch, vector=0.0 * batch.scores)
     wanted = double_sum(asked, surrogate)
     assert_close(job.value.cpu(), wanted.value, batch.dtype)
-    assert_close(job.slopes.cpu(), wanted.grad, batch.dtype)
-    assert_close(job.diagonal.cpu(), wanted.hess, batch.dtype)
+    assert_close(job.grad.cpu(), wanted.grad, batch.dtype)
+    assert_close(job.hess.cpu(), wanted.hess, batch.dtype)
     if batch.vector is not None:
-        assert_close(job.product.cpu(), wanted.hvp, batch.dtype)
+        assert_close(job.hvp.cpu(), wanted.hvp, batch.dtype)
     w = np.ones(len(batch.scores)) if knobs["weights"] is None else knobs["weights"]
     pairs = w[batch.positive].sum() * w[~batch.positive].sum()
     assert_close(job.pair_weight.cpu(), pairs, np.float64)
@@ -197,15 +197,15 @@ def test_pairs_are_told_apart_exactly_at_a_knot(shift):
         ]
     )
     wanted = 3.0 * (active.sum(1) - active.sum(0))
-    np.testing.assert_array_equal(job.slopes.cpu(), wanted)
+    np.testing.assert_array_equal(job.grad.cpu(), wanted)
 
 
 @pytest.mark.parametrize(("plan", "surrogate"), PLANS)
 def test_only_what_is_asked_is_computed(plan, surrogate):
     scores, labels, _ = normal()
     terms = surrogate.at_knots(1.0)
-    job = answered(plan, scores, labels, terms, grad=False, diagonal=False)
-    assert job.slopes is job.product is job.diagonal is None
+    job = answered(plan, scores, labels, terms, grad=False, hess=False)
+    assert job.grad is job.hvp is job.hess is None
     wanted = double_sum(batch_of(scores, labels), surrogate)
     assert_close(job.value.cpu(), wanted.value, np.float64)
 
@@ -223,9 +223,9 @@ def test_several_tasks_one_of_them_of_one_class(plan, surrogate):
         batch = Batch(scores[task], labels[task], vector[task], {"weights": None, "groups": None})
         wanted = double_sum(batch, surrogate)
         assert_close(job.value[task].cpu(), wanted.value, np.float64)
-        assert_close(job.slopes[task].cpu(), wanted.grad, np.float64)
-        assert_close(job.product[task].cpu(), wanted.hvp, np.float64)
-        assert_close(job.diagonal[task].cpu(), wanted.hess, np.float64)
+        assert_close(job.grad[task].cpu(), wanted.grad, np.float64)
+        assert_close(job.hvp[task].cpu(), wanted.hvp, np.float64)
+        assert_close(job.hess[task].cpu(), wanted.hess, np.float64)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -242,10 +242,10 @@ def test_labels_that_are_missing_leave_their_rows_out(plan, surrogate, weighted)
         batch_of(scores[rest], labels[rest], weights=weights[rest] if weighted else None), surrogate
     )
     assert_close(job.value.cpu(), wanted.value, np.float64)
-    assert_close(job.slopes.cpu()[rest], wanted.grad, np.float64)
-    assert_close(job.diagonal.cpu()[rest], wanted.hess, np.float64)
-    assert not job.slopes[~rest].any()
-    assert not job.diagonal[~rest].any()
+    assert_close(job.grad.cpu()[rest], wanted.grad, np.float64)
+    assert_close(job.hess.cpu()[rest], wanted.hess, np.float64)
+    assert not job.grad[~rest].any()
+    assert not job.hess[~rest].any()
 
 
 @pytest.mark.parametrize("positive", [0, 1])
@@ -256,9 +256,9 @@ def test_one_class_has_no_loss(plan, surrogate, positive):
     job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=scores)
     assert job.value == 0.0
     assert job.pair_weight == 0.0
-    assert not job.slopes.any()
-    assert not job.product.any()
-    assert not job.diagonal.any()
+    assert not job.grad.any()
+    assert not job.hvp.any()
+    assert not job.hess.any()
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.inf])
@@ -281,8 +281,8 @@ def test_narrow_scores(plan, surrogate, dtype):
     batch = batch_of(scores.double().numpy(), labels, weights=weights)
     wanted = double_sum(batch, surrogate)
     assert_close(job.value.cpu(), wanted.value, np.float32)
-    assert_close(job.slopes.cpu(), wanted.grad, np.float32)
-    assert_close(job.diagonal.cpu(), wanted.hess, np.float32)
+    assert_close(job.grad.cpu(), wanted.grad, np.float32)
+    assert_close(job.hess.cpu(), wanted.hess, np.float32)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="blocks of full size take long to interpret")

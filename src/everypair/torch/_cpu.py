@@ -74,7 +74,7 @@ def evaluate(
     *,
     mean: bool,
     grad: bool,
-    diagonal: bool,
+    hess: bool,
     check: bool,
     runs: Runs | None = None,
 ) -> Tensors:
@@ -91,7 +91,7 @@ def evaluate(
             terms,
             mean,
             grad=grad,
-            hess=diagonal,
+            hess=hess,
             vector=None if vector is None else _array(vector, torch.float64),
         )
     except ValueError:
@@ -103,14 +103,14 @@ def evaluate(
             nothing[0].double(),
             nothing if grad else None,
             None if vector is None else nothing,
-            nothing if diagonal else None,
+            nothing if hess else None,
         )
     dtype = value_dtype(scores)
     if not -_ORDINARY_LOSS < value < _ORDINARY_LOSS and dtype is torch.float32:
         # Inside the kernel, single precision may overflow on the way to a gradient that it holds.
         loss, mass, slopes, along, curvature = evaluate(
             scores.double(), labels, weights, None, vector, terms,
-            mean=mean, grad=grad, diagonal=diagonal, check=check, runs=runs,
+            mean=mean, grad=grad, hess=hess, check=check, runs=runs,
         )  # fmt: skip
         return (
             loss.to(dtype),
@@ -143,7 +143,7 @@ def evaluate_columns(
     *,
     mean: bool,
     grad: bool,
-    diagonal: bool,
+    hess: bool,
     check: bool,
 ) -> Tensors:
     """Do the same for every batch of a tensor of shape (..., n), one after the other."""
@@ -156,7 +156,7 @@ def evaluate_columns(
         strict=True,
     )
     answers: list[Tensors] = []
-    quick = grad and vector is None and groups is None and runs is None and not diagonal
+    quick = grad and vector is None and groups is None and runs is None and not hess
     for k, (x, y, w, g, z) in enumerate(rows):
         found = loss_and_grad(x, y, w, terms, mean) if quick else None
         if found is not None:
@@ -168,7 +168,7 @@ def evaluate_columns(
             answers.append(
                 evaluate(
                     x, y, w, g, z, terms,
-                    mean=mean, grad=grad, diagonal=diagonal, check=check, runs=runs,
+                    mean=mean, grad=grad, hess=hess, check=check, runs=runs,
                 )
             )  # fmt: skip
         except ValueError as error:

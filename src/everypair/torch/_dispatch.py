@@ -62,7 +62,7 @@ class Answer(NamedTuple):
     pair_weight: Tensor | None
     grad: Tensor | None
     hvp: Tensor | None
-    diagonal: Tensor | None
+    hess: Tensor | None
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def evaluate(
     *,
     grad: bool = False,
     vector: Tensor | None = None,
-    diagonal: bool = False,
+    hess: bool = False,
 ) -> Answer:
     """Return the loss of every batch and, as asked, its derivatives.
 
@@ -146,7 +146,7 @@ def evaluate(
         return Answer(
             *evaluate_on_cpu(
                 scores, labels, weights, groups, vector, terms,
-                mean=mean, grad=grad, diagonal=diagonal, check=check,
+                mean=mean, grad=grad, hess=hess, check=check,
             )
         )  # fmt: skip
     if check:
@@ -163,7 +163,7 @@ def evaluate(
                 terms,
                 mean=mean,
                 grad=grad,
-                diagonal=diagonal,
+                hess=hess,
                 missing=missing,
                 one_class=one_class,
             )
@@ -185,7 +185,7 @@ def evaluate(
         terms,
         mean=mean,
         grad=grad,
-        diagonal=diagonal,
+        hess=hess,
     )
     dtype = value_dtype(scores)
     gradient, product, curvature = arrays

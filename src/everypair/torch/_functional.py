@@ -196,9 +196,9 @@ def pair_derivatives(
         of_tasks and labels.is_floating_point(),
     )
     rows = score_rows(scores.detach())
-    answer = _dispatch.evaluate(rows, *data, question, grad=True, diagonal=True)
+    answer = _dispatch.evaluate(rows, *data, question, grad=True, hess=True)
     value, dtype = answer.values, scores.dtype
-    grad, hess = cast("Tensor", answer.grad).to(dtype), cast("Tensor", answer.diagonal).to(dtype)
+    grad, hess = cast("Tensor", answer.grad).to(dtype), cast("Tensor", answer.hess).to(dtype)
     if not of_tasks:
         return PairDerivatives(value, grad, hess)
     n_tasks = scores.shape[1]

@@ -41,7 +41,7 @@ class _Sums(NamedTuple):
     value: Number | None
     grad: Number | None
     hvp: Number | None
-    diagonal: Number | None
+    hess: Number | None
 
 
 def evaluate(
@@ -54,7 +54,7 @@ def evaluate(
     *,
     mean: bool,
     grad: bool,
-    diagonal: bool,
+    hess: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Return values, pair weights, gradient, Hessian times vector and diagonal, in the work type.
 
@@ -80,7 +80,7 @@ def evaluate(
         number(torch.zeros_like(pair_weight)) if grad or z is None else None,
         number(torch.zeros_like(x)) if grad else None,
         None if z is None else number(torch.zeros_like(x)),
-        number(torch.zeros_like(x)) if diagonal else None,
+        number(torch.zeros_like(x)) if hess else None,
     )
     for term in terms:
         sums = _with_term(
@@ -104,7 +104,7 @@ def evaluate(
         pair_weight,
         finished(sums.grad),
         finished(sums.hvp),
-        finished(sums.diagonal),
+        finished(sums.hess),
     )
 
 
@@ -177,7 +177,7 @@ def _with_term(
     if not truncated:
         sides.append(_Side(runs, gap, w, is_upper=is_pos))
         slopes.append(-b1)
-    value, grad, hvp, diagonal = sums
+    value, grad, hvp, hess = sums
     for side, slope in zip(sides, slopes, strict=True):
         if value is not None and (b0 or b1 or b2):
             value = plus(value, side.value(b0, slope, b2))
@@ -185,9 +185,9 @@ def _with_term(
             grad = plus(grad, each(rows, side.grad(slope, b2)))
         if hvp is not None and z is not None and b2:
             hvp = plus(hvp, each(rows, side.hvp(b2, z)))
-        if diagonal is not None and b2:
-            diagonal = plus(diagonal, each(rows, side.diagonal(b2)))
-    return _Sums(value, grad, hvp, diagonal)
+        if hess is not None and b2:
+            hess = plus(hess, each(rows, side.hess(b2)))
+    return _Sums(value, grad, hvp, hess)
 
 
 class _Side:
@@ -245,7 +245,7 @@ class _Side:
         )
         return times(self.w, scaled(minus(times(z, self._opposite_mass), opposite), 2.0 * b2))
 
-    def diagonal(self, b2: float) -> Number:
+    def hess(self, b2: float) -> Number:
         """Return the derivative of each row's `grad` in its own place."""
         return times(self.w, scaled(self._opposite_mass, 2.0 * b2))
 

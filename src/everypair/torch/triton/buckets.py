@@ -100,7 +100,7 @@ def buckets_fit(scores: Tensor, tasks: int, terms: tuple[KnotTerm, ...]) -> bool
 def by_buckets(job: Job) -> Trace:
     """Answer for loss and gradient of one truncated term, unweighted, of narrow scores."""
     scores, labels, _, _, terms, mean, one_class = job[:7]
-    value, pair_weight, slopes = job[7:10]
+    value, pair_weight, grad = job[7:10]
     n = scores.shape[-1]
     tasks = scores.numel() // n
     device = scores.device
@@ -108,10 +108,10 @@ def by_buckets(job: Job) -> Trace:
     room, spare = words(shape.words, tasks, device)
     counters = zeros(4 * tasks, device)
     shift, _, _, b2, _ = terms[0]
-    pointers = (scores, labels, value if slopes is None else slopes, value,
+    pointers = (scores, labels, value if grad is None else grad, value,
                 spare if pair_weight is None else pair_weight,
                 value if one_class is None else one_class, room, counters)  # fmt: skip
-    flags = (mean, one_class is not None, slopes is not None, shape.block, job.missing,
+    flags = (mean, one_class is not None, grad is not None, shape.block, job.missing,
              shape.padded, shape.chunks, not INTERPRETED)  # fmt: skip
 
     def run(step: int, level: int = 0) -> Launched | None:

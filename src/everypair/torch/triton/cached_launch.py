@@ -109,11 +109,11 @@ def _first(
         if len(_recipes) >= _MOST_RECIPES:
             _recipes.clear()
         _recipes[key] = _recipe(job, trace)
-    return job.value, None, job.slopes  # type: ignore[return-value]
+    return job.value, None, job.grad  # type: ignore[return-value]
 
 
 def _recipe(job: Job, trace: Trace) -> _Recipe:
-    owners = [job.scores, job.labels, job.value, job.slopes, job.one_class, trace.room]
+    owners = [job.scores, job.labels, job.value, job.grad, job.one_class, trace.room]
     owners.append(trace.counters)
     spans = [
         (whose, owner.data_ptr(), owner.data_ptr() + owner.nbytes)

@@ -48,9 +48,9 @@ class Job(NamedTuple):
     one_class: Tensor | None
     value: Tensor
     pair_weight: Tensor | None
-    slopes: Tensor | None
-    product: Tensor | None
-    diagonal: Tensor | None = None
+    grad: Tensor | None
+    hvp: Tensor | None
+    hess: Tensor | None = None
     missing: bool = False  # labels that are NaN leave their rows out
 
 

@@ -54,7 +54,7 @@ COLUMNS: tl.constexpr = tl.constexpr(9)  # of a class: seven of moments, two of 
 def by_moments(job: Job) -> Trace:
     """Answer any question whose terms have no knot."""
     scores, labels, weights, vector, terms, mean, one_class = job[:7]
-    value, pair_weight, slopes, product, diagonal = job[7:12]
+    value, pair_weight, grad, hvp, hess = job[7:12]
     n = scores.shape[-1]
     tasks = scores.numel() // n
     device = scores.device
@@ -76,16 +76,16 @@ def by_moments(job: Job) -> Trace:
          BLOCK, STEP),
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
-    if slopes is None and product is None and diagonal is None:
+    if grad is None and hvp is None and hess is None:
         return Trace(room, counters, [gathered])
     answered = launch(
         answer, (blocks, tasks),
         (scores, labels, weights_or_none, vector_or_none, room, numbers,
-         value if slopes is None else slopes, value if product is None else product,
-         value if diagonal is None else diagonal),
+         value if grad is None else grad, value if hvp is None else hvp,
+         value if hess is None else hess),
         (n,),
-        (len(terms), mean, weights is not None, slopes is not None, vector is not None,
-         diagonal is not None, paired, BLOCK),
+        (len(terms), mean, weights is not None, grad is not None, vector is not None,
+         hess is not None, paired, BLOCK),
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
     return Trace(room, counters, [gathered, answered])
@@ -226,7 +226,7 @@ def gather(
 
 @triton.jit
 def answer(
-    scores, labels, weights, vector, room, terms, grad, product, diagonal, n,
+    scores, labels, weights, vector, room, terms, grad, hvp, hess, n,
     N_TERMS: tl.constexpr, MEAN: tl.constexpr, HAS_WEIGHTS: tl.constexpr, WANT_GRAD: tl.constexpr,
     HAS_VECTOR: tl.constexpr, WANT_DIAGONAL: tl.constexpr, PAIRED: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -269,7 +269,7 @@ def answer(
         zs = tl.where(positive, z_neg[0], z_pos[0]), tl.where(positive, z_neg[1], z_pos[1])
         curve = one(minus(times(z, w, PAIRED), zs, PAIRED))
         found = 2.0 * a2 * own * curve * scale + bad
-        tl.store(product + to, found.to(product.dtype.element_ty), mask=i < n)
+        tl.store(hvp + to, found.to(hvp.dtype.element_ty), mask=i < n)
     if WANT_DIAGONAL:
         found = 2.0 * a2 * own * one(w) * scale + bad
-        tl.store(diagonal + to, found.to(diagonal.dtype.element_ty), mask=i < n)
+        tl.store(hess + to, found.to(hess.dtype.element_ty), mask=i < n)

@@ -32,7 +32,7 @@ __all__ = ["by_pairs"]
 def by_pairs(job: Job) -> Trace:
     """Answer a question pair by pair."""
     scores, labels, weights, vector, terms, mean, one_class = job[:7]
-    value, pair_weight, slopes, product, diagonal = job[7:12]
+    value, pair_weight, grad, hvp, hess = job[7:12]
     n = scores.shape[-1]
     tasks = scores.numel() // n
     rows = 8 if n * tasks <= 8 * seats(scores.device) else 16
@@ -45,13 +45,13 @@ def by_pairs(job: Job) -> Trace:
         (scores, labels, scores if weights is None else weights.contiguous(),
          scores if vector is None else vector.contiguous(),
          on_device(coefficients(terms), scores.device),
-         value if slopes is None else slopes, value if product is None else product,
-         value if diagonal is None else diagonal, value,
+         value if grad is None else grad, value if hvp is None else hvp,
+         value if hess is None else hess, value,
          spare if pair_weight is None else pair_weight,
          value if one_class is None else one_class, shares, arrivals),
         (n,),
-        (len(terms), mean, one_class is not None, weights is not None, slopes is not None,
-         vector is not None, diagonal is not None, job.missing, rows, 64, padded),
+        (len(terms), mean, one_class is not None, weights is not None, grad is not None,
+         vector is not None, hess is not None, job.missing, rows, 64, padded),
         num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
     return Trace(shares, arrivals, [launched])
@@ -59,7 +59,7 @@ def by_pairs(job: Job) -> Trace:
 
 @triton.jit
 def all_pairs(
-    scores, labels, weights, vector, terms, grad, product, diagonal, value, pair_weight, one_class,
+    scores, labels, weights, vector, terms, grad, hvp, hess, value, pair_weight, one_class,
     shares, arrivals, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr, COUNTED: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr, WANT_GRAD: tl.constexpr, HAS_VECTOR: tl.constexpr,
     WANT_DIAGONAL: tl.constexpr, MISSING: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
@@ -136,10 +136,10 @@ def all_pairs(
         tl.store(grad + task * n + i, found.to(grad.dtype.element_ty), mask=mine)
     if HAS_VECTOR:
         found = own * tl.sum(curves, 1) * scale + bad
-        tl.store(product + task * n + i, found.to(product.dtype.element_ty), mask=mine)
+        tl.store(hvp + task * n + i, found.to(hvp.dtype.element_ty), mask=mine)
     if WANT_DIAGONAL:
         found = own * tl.sum(own_curves, 1) * scale + bad
-        tl.store(diagonal + task * n + i, found.to(diagonal.dtype.element_ty), mask=mine)
+        tl.store(hess + task * n + i, found.to(hess.dtype.element_ty), mask=mine)
     # Each pair has one negative: its rows carry the loss. The program that comes last adds up.
     share = tl.sum(tl.where(positive, 0.0, own * tl.sum(values, 1)), 0)
     block = tl.program_id(0)

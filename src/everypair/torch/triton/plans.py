@@ -69,7 +69,7 @@ def prepared(
     *,
     mean: bool,
     grad: bool,
-    diagonal: bool = False,
+    hess: bool = False,
     missing: bool = False,
     one_class: Tensor | None = None,
 ) -> tuple[Plan, Job] | None:
@@ -78,7 +78,7 @@ def prepared(
     tasks = scores.numel() // n
     if tasks > MOST_TASKS or n > MOST_ROWS:
         return None
-    simple = weights is None and vector is None and not diagonal
+    simple = weights is None and vector is None and not hess
     plan: Plan = by_sort
     if simple and buckets_fit(scores, tasks, terms):
         plan = by_buckets
@@ -95,10 +95,10 @@ def prepared(
     pair_weight = None
     if one_class is None:
         pair_weight = torch.empty(shape, dtype=torch.float64, device=scores.device)
-    slopes = torch.empty_like(scores, dtype=dtype) if grad else None
-    product = None if vector is None else torch.empty_like(scores, dtype=dtype)
-    curvature = torch.empty_like(scores, dtype=dtype) if diagonal else None
+    grad_out = torch.empty_like(scores, dtype=dtype) if grad else None
+    hvp_out = None if vector is None else torch.empty_like(scores, dtype=dtype)
+    hess_out = torch.empty_like(scores, dtype=dtype) if hess else None
     return plan, Job(
         scores, labels, weights, vector, terms, mean, one_class,
-        value, pair_weight, slopes, product, curvature, missing,
+        value, pair_weight, grad_out, hvp_out, hess_out, missing,
     )  # fmt: skip

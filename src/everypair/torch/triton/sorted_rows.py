@@ -68,7 +68,7 @@ PROGRAMS = 4096
 def by_sort(job: Job) -> None:
     """Answer any question about scores without groups, after one sort."""
     scores, labels, weights, vector, terms, mean, one_class = job[:7]
-    value, pair_weight, slopes, product, diagonal = job[7:12]
+    value, pair_weight, grad, hvp, hess = job[7:12]
     n = scores.shape[-1]
     tasks = scores.numel() // n
     device = scores.device
@@ -104,12 +104,12 @@ def by_sort(job: Job) -> None:
     launch(
         look_up, (programs, tasks),
         (ranked, order, signed, along, vector, room, room[size:], on_device(numbers, device),
-         value if slopes is None else slopes, value if product is None else product,
-         value if diagonal is None else diagonal, value,
+         value if grad is None else grad, value if hvp is None else hvp,
+         value if hess is None else hess, value,
          spare if pair_weight is None else pair_weight, value if one_class is None else one_class,
          zeros(tasks, device)),
         (n,),
-        (len(terms), mean, one_class is not None, slopes is not None, given, diagonal is not None,
+        (len(terms), mean, one_class is not None, grad is not None, given, hess is not None,
          paired, columns, CHUNK, CHUNKS, rows, STEP),
         num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
@@ -178,7 +178,7 @@ def _sum_of_shares(shares, programs, PAIRED: tl.constexpr, STEP: tl.constexpr):
 
 @triton.jit
 def look_up(
-    ranked, order, signed, along, vector, room, shares, terms, grad, product, diagonal, value,
+    ranked, order, signed, along, vector, room, shares, terms, grad, hvp, hess, value,
     pair_weight, one_class, arrivals, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr,
     COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr, HAS_VECTOR: tl.constexpr,
     WANT_DIAGONAL: tl.constexpr, PAIRED: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr,
@@ -191,8 +191,8 @@ def look_up(
     signed += task * n
     along += task * n
     grad += task * n
-    product += task * n
-    diagonal += task * n
+    hvp += task * n
+    hess += task * n
     BLOCK: tl.constexpr = CHUNK * CHUNKS
     blocks = (n + BLOCK - 1) // BLOCK
     Z: tl.constexpr = 7 if PAIRED else 4
@@ -281,10 +281,10 @@ def look_up(
             tl.store(grad + to, answer.to(grad.dtype.element_ty), mask=mine)
         if HAS_VECTOR:
             answer = own * one(curves) * scale + bad
-            tl.store(product + to, answer.to(product.dtype.element_ty), mask=mine)
+            tl.store(hvp + to, answer.to(hvp.dtype.element_ty), mask=mine)
         if WANT_DIAGONAL:
             answer = own * one(masses) * scale + bad
-            tl.store(diagonal + to, answer.to(diagonal.dtype.element_ty), mask=mine)
+            tl.store(hess + to, answer.to(hess.dtype.element_ty), mask=mine)
         # Each pair has one negative: its rows carry the loss.
         losses = plus(losses, scaled(values, tl.where(sign > 0.0, own, 0.0), PAIRED), PAIRED)
     # The program that comes last adds up.
