@@ -86,7 +86,7 @@ def evaluate(
         runs = _ONE_RUN if groups is None else _groups.runs(_array(groups))
     batch = _batch(scores, labels, weights, runs)
     try:
-        value, pair_weight, gradient, hess, product = _dispatch.evaluate(
+        value, pair_weight, gradient, diagonal, product = _dispatch.evaluate(
             batch,
             terms,
             mean,
@@ -120,7 +120,7 @@ def evaluate(
             None if curvature is None else finite(curvature, scores.dtype).to(dtype),
         )
     slopes = None if gradient is None else torch.from_numpy(gradient)
-    curvature = None if hess is None else torch.from_numpy(hess)
+    curvature = None if diagonal is None else torch.from_numpy(diagonal)
     if scores.dtype is not dtype:
         slopes = None if slopes is None else finite(slopes, scores.dtype)
         curvature = None if curvature is None else finite(curvature, scores.dtype)
