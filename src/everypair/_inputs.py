@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from everypair import _conversion, _groups
+from everypair import _conversion, _pairs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -49,7 +49,7 @@ class Batch:
     weights : (n,) float64 or None
     order : (n,) intp or None
         Rows gathered by it have each group in one run; None where they already have.
-    offsets : (n_groups + 1,) int64 or None
+    offsets : (n_pairs + 1,) int64 or None
         The runs' boundaries; None is one group.
     dtype, shape
         Of the caller's scores, for what goes back.
@@ -92,14 +92,14 @@ def batch_from(
     batch.order = batch.offsets = None
     if groups is not None:
         values = _conversion.column(
-            _groups.values_from(groups)
+            _pairs.values_from(groups)
             if isinstance(groups, list | tuple)
             else _conversion.plain(groups, "groups"),
             "groups",
         )
         if values.shape[0] != n:
             _raise_length("groups", values.shape[0], n)
-        batch.order, batch.offsets = _groups.runs(values)
+        batch.order, batch.offsets = _pairs.runs(values)
     return batch
 
 
