@@ -17,7 +17,7 @@ from everypair.boosting import (
     xgboost_metric,
     xgboost_objective,
 )
-from everypair.boosting._derivatives import Pairs
+from everypair.boosting._scaled_loss import Pairs
 
 WITH_CURVATURE = [SOFT_HINGE, "squared_hinge", "square", ("huber_hinge", 0.5)]
 OBJECTIVES = {"lightgbm": lightgbm_objective, "xgboost": xgboost_objective}

@@ -14,8 +14,8 @@ it, through the native and the scikit-learn interface alike.
 """
 
 from everypair.boosting._catboost import catboost_objective
-from everypair.boosting._derivatives import SOFT_HINGE
 from everypair.boosting._lightgbm import lightgbm_metric, lightgbm_objective
+from everypair.boosting._scaled_loss import SOFT_HINGE
 from everypair.boosting._xgboost import xgboost_metric, xgboost_objective
 
 __all__ = [

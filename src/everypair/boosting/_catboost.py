@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from everypair import metrics
-from everypair.boosting import _derivatives
-from everypair.boosting._derivatives import SOFT_HINGE, Hessian, Pairs
+from everypair.boosting import _scaled_loss
+from everypair.boosting._scaled_loss import SOFT_HINGE, Hessian, Pairs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -69,7 +69,7 @@ def catboost_objective(
     [[0.75, -0.375], [-0.25, -0.125]]
     """
     pairs = Pairs(surrogate, margin, hessian)
-    return CatboostObjective(np.array(labels), _derivatives.row_weights(weights), pairs)
+    return CatboostObjective(np.array(labels), _scaled_loss.row_weights(weights), pairs)
 
 
 class CatboostObjective:
@@ -191,7 +191,7 @@ class CatboostMetric:
         """Return the AUC of a set, and 1."""
         scores = np.asarray(approxes[0], dtype=np.float64)
         labels = np.asarray(target)
-        weights = _derivatives.row_weights(weight)
+        weights = _scaled_loss.row_weights(weight)
         if np.array_equal(labels > 0, self.objective.labels > 0):
             self.objective.check_weights(weights)
             self.objective.see(scores)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from everypair.boosting import _derivatives
-from everypair.boosting._derivatives import SOFT_HINGE, Hessian, Pairs
+from everypair.boosting import _scaled_loss
+from everypair.boosting._scaled_loss import SOFT_HINGE, Hessian, Pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,7 +106,7 @@ def lightgbm_metric(
     >>> lightgbm_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     ('auc_pairs', 0.5, True)
     """
-    return LightgbmMetric(_derivatives.check_metric(metric), Pairs(surrogate, margin))
+    return LightgbmMetric(_scaled_loss.check_metric(metric), Pairs(surrogate, margin))
 
 
 class LightgbmObjective:
@@ -138,7 +138,7 @@ class LightgbmMetric:
         self, first: Any, second: Any, weight: Any = None, group: Any = None
     ) -> tuple[str, float, bool]:
         """Return name, value and whether higher is better."""
-        found = _derivatives.measure(self.metric, self.pairs, *_read(first, second, weight, group))
+        found = _scaled_loss.measure(self.metric, self.pairs, *_read(first, second, weight, group))
         return self.__name__, found, self.metric == "auc"
 
 
@@ -152,5 +152,5 @@ def _read(
     else:
         labels, scores = first, second
     labels = np.asarray(labels)
-    groups = _derivatives.group_ids(group, labels.shape[0])
-    return scores, labels, _derivatives.row_weights(weight), groups
+    groups = _scaled_loss.group_ids(group, labels.shape[0])
+    return scores, labels, _scaled_loss.row_weights(weight), groups

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from everypair.boosting import _derivatives
-from everypair.boosting._derivatives import SOFT_HINGE, Hessian, Pairs
+from everypair.boosting import _scaled_loss
+from everypair.boosting._scaled_loss import SOFT_HINGE, Hessian, Pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ def xgboost_metric(
     >>> xgboost_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     0.5
     """
-    return XgboostMetric(_derivatives.check_metric(metric), Pairs(surrogate, margin))
+    return XgboostMetric(_scaled_loss.check_metric(metric), Pairs(surrogate, margin))
 
 
 class XgboostObjective:
@@ -120,7 +120,7 @@ class XgboostMetric:
         self, first: Any, second: Any, sample_weight: Any = None
     ) -> tuple[str, float] | float:
         """Return name and value of (scores, matrix), or the value of (labels, scores, weights)."""
-        found = _derivatives.measure(self.metric, self.pairs, *_read(first, second, sample_weight))
+        found = _scaled_loss.measure(self.metric, self.pairs, *_read(first, second, sample_weight))
         return (self.__name__, found) if hasattr(second, "get_label") else found
 
 
@@ -130,12 +130,12 @@ def _read(
     """Return scores, labels, weights and groups from either interface."""
     if not hasattr(second, "get_label"):
         labels = np.asarray(first)
-        return np.asarray(second), labels, _derivatives.row_weights(weight), None
+        return np.asarray(second), labels, _scaled_loss.row_weights(weight), None
     labels = second.get_label()
     # The bounds of the groups, from 0 to n; empty without groups.
     sizes = np.diff(second.get_uint_info("group_ptr").astype(np.int64))
-    groups = _derivatives.group_ids(sizes, labels.shape[0])
-    weights = _derivatives.row_weights(second.get_weight())
+    groups = _scaled_loss.group_ids(sizes, labels.shape[0])
+    weights = _scaled_loss.row_weights(second.get_weight())
     if groups is not None and weights is not None and weights.shape[0] == sizes.shape[0]:
         weights = weights[groups]
     return first, labels, weights, groups

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from everypair import losses, metrics, surrogates
-from everypair.boosting import _calibration
+from everypair.boosting import _logistic_hess
 from everypair.surrogates import Surrogate, Term
 
 if TYPE_CHECKING:
@@ -133,13 +133,13 @@ class Pairs:
         near = np.empty(np.shape(scores), dtype=np.float32)
         np.subtract(scores, scores[0], out=near, casting="same_kind")
         if self.hessian == "pairs":
-            found = losses.pair_derivatives(near, labels, **given)
+            found = losses.pair_scaled_loss(near, labels, **given)
             rows = np.float32(_rows_of(labels > 0, weights))
             return found.grad * rows, found.hess * rows
         _, grad = losses.pair_loss_and_grad(near, labels, **given)  # which checks all of them
         positive = labels > 0
         grad *= np.float32(_rows_of(positive, weights))
-        return grad, _calibration.logistic_hessian(near, positive, weights, groups)
+        return grad, _logistic_hess.logistic_hessian(near, positive, weights, groups)
 
     def __repr__(self) -> str:
         return f"surrogate={self.given.name!r}, margin={self.margin:g}, hessian={self.hessian!r}"
