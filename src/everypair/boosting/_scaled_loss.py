@@ -1,14 +1,21 @@
-"""Pair derivatives in the units of the logistic loss, the same for every library.
+r"""The pair loss in the units of the logistic loss, shared by the objectives of all libraries.
 
-Boosters weigh a row by its Hessian: ``min_child_weight`` is a least sum of it, ``lambda`` is added
-to it, and a leaf steps by gradient over Hessian. Their defaults were chosen with the logistic loss
-in mind. So the surrogate is stretched along the scores and scaled until a pair with equal scores
-has slope 1 and curvature 1/2, twice those of a row of the logistic loss at score 0, whatever the
-surrogate and its margin; and the mean over pairs is multiplied by ``w_pos w_neg / (w_pos + w_neg)``
-of the classes' total weights. At the start the gradient of every row is then that of the logistic
-loss with the best intercept, and so is the sum of all Hessians.
+Boosting libraries weight a row by its Hessian: ``min_child_weight`` is a lower bound of the sum of
+Hessians in a leaf, ``lambda`` is added to that sum, and the value of a leaf is the sum of gradients
+divided by it. Their defaults were chosen for the logistic loss. The surrogate :math:`\phi` with
+margin m is therefore replaced by
 
->>> round(Pairs(surrogates.SQUARED_HINGE, 1.0, "pairs").lead, 3)  # its margin, in scores
+.. math::
+
+    \tilde\phi(t) = \frac{c}{\phi'(m)} \phi(t / c), \qquad \tilde m = c m, \qquad
+    c = 2 \phi''(m) / \phi'(m)
+
+so that a pair with equal scores has slope 1 and second derivative 1/2, and the mean over pairs is
+multiplied by :math:`W_+ W_- / (W_+ + W_-)`, where W are the total weights of the classes. At equal
+scores the gradient of each row, and the sum of all Hessians, are then those of the logistic loss
+with the best intercept.
+
+>>> round(ScaledPairLoss(surrogates.SQUARED_HINGE, 1.0, "pairs").scaled_margin, 3)
 2.0
 """
 
@@ -18,28 +25,31 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from everypair import losses, metrics, surrogates
-from everypair.boosting import _logistic_hess
+from everypair import _inputs, losses, metrics, surrogates
+from everypair.boosting._logistic_hess import logistic_hess
 from everypair.surrogates import Surrogate, Term
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["SOFT_HINGE", "Hessian", "Pairs", "check_metric", "group_ids"]
+    # Scores, labels, weights and groups, each of shape (n,).
+    Data = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64] | None, NDArray[np.int64] | None]
+
+__all__ = ["SOFT_HINGE", "Hessian", "Metric", "Objective", "ScaledPairLoss", "group_numbers"]
 
 Hessian = Literal["logistic", "pairs"]
 
 
 def _soft_hinge() -> Surrogate:
-    """Join slopes near those of the logistic loss; a margin of 1 is a lead of 6 in scores."""
+    """Interpolate the slope of the logistic loss linearly; margin 1 means a lead of 6 in scores."""
     knots = np.array([0.0, 11.0, 19.0, 30.0]) / 15.0
     slopes = np.array([0.0, 0.1, 0.9, 1.0])
-    bends = np.diff([0.0, *(np.diff(slopes) / np.diff(knots)), 0.0]).tolist()
+    jumps = np.diff([0.0, *(np.diff(slopes) / np.diff(knots)), 0.0]).tolist()
     return Surrogate(
         "soft_hinge",
         tuple(
-            Term(bend / 2 * knot**2, -bend * knot, bend / 2, knot=knot)
-            for bend, knot in zip(bends, knots.tolist(), strict=True)
+            Term(jump / 2 * knot**2, -jump * knot, jump / 2, knot=knot)
+            for jump, knot in zip(jumps, knots.tolist(), strict=True)
         ),
     )
 
@@ -47,39 +57,39 @@ def _soft_hinge() -> Surrogate:
 SOFT_HINGE = _soft_hinge()
 
 
-class Pairs:
-    """A surrogate and a margin in the units of the logistic loss, and what stands for curvature.
+class ScaledPairLoss:
+    """The pair loss in the units of the logistic loss, and the choice of its Hessian.
 
     Parameters
     ----------
     surrogate : str or Surrogate
-        With a slope and a curvature above 0 at the margin; ``"soft_hinge"`` is known here as well.
+        Its first and second derivative must be above 0 at the margin. The name ``"soft_hinge"`` is
+        accepted as well.
     margin : float
-        In the surrogate's own unit.
+        In the units of the surrogate.
     hessian : {"logistic", "pairs"}
         See `lightgbm_objective`.
 
     Attributes
     ----------
-    given : Surrogate
-        As it came.
+    original : Surrogate
+        The surrogate before scaling.
     surrogate : Surrogate
-        Stretched and scaled.
-    lead : float
-        The margin in scores.
+        The scaled surrogate.
+    scaled_margin : float
+        The margin in the units of the scores.
     """
 
     def __init__(
         self, surrogate: str | Surrogate, margin: float, hessian: Hessian = "logistic"
     ) -> None:
-        given = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
-        losses.pair_loss([0.0], [1], margin=margin)  # the door's own message about a margin
-        margin = float(margin)
-        slope, curvature = float(given.slope(margin)), float(given.curvature(margin))
+        original = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
+        margin = _inputs.check_margin(margin)
+        slope, curvature = float(original.slope(margin)), float(original.curvature(margin))
         if slope <= 0.0 or curvature <= 0.0:
             raise ValueError(
                 "surrogate must have a slope and a curvature above 0 where scores are equal, since "
-                f"trees step by their ratio; {given.name!r} with margin={margin:g} "
+                f"the value of a leaf is their ratio; {original.name!r} with margin={margin:g} "
                 f"has slope {slope:g} and curvature {curvature:g} there. The default, and "
                 "surrogate='squared_hinge', have both with margin=1."
             )
@@ -87,27 +97,21 @@ class Pairs:
             raise ValueError(
                 f"hessian must be 'logistic' or 'pairs', which is the exact one; got {hessian!r}."
             )
-        self.given, self.margin, self.hessian = given, margin, hessian
+        self.original, self.margin, self.hessian = original, margin, hessian
         stretch = 2.0 * curvature / slope
-        self.lead = margin * stretch
-        self.surrogate = _resized(given, stretch, stretch / slope)
+        self.scaled_margin = margin * stretch
+        self.surrogate = _scaled(original, stretch, stretch / slope)
 
-    def loss(
+    def value(
         self,
         scores: ArrayLike,
         labels: NDArray[Any],
         weights: NDArray[Any] | None,
         groups: NDArray[Any] | None,
     ) -> float:
-        """Return the mean over pairs."""
-        return losses.pair_loss(
-            np.asarray(scores, dtype=np.float64),
-            labels,
-            surrogate=self.surrogate,
-            margin=self.lead,
-            weights=weights,
-            groups=groups,
-        )
+        """Return the mean of the scaled surrogate over all pairs."""
+        scores = np.asarray(scores, dtype=np.float64)
+        return losses.pair_loss(scores, labels, **self._options(weights, groups))
 
     def derivatives(
         self,
@@ -116,37 +120,99 @@ class Pairs:
         weights: NDArray[Any] | None,
         groups: NDArray[Any] | None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return gradient and Hessian of the sum that stands for all rows."""
+        """Return the (n,) gradient and the (n,) Hessian that the library uses."""
         if np.ndim(scores) != 1:
             raise ValueError(
                 "labels must hold two classes; the booster has scores of shape "
-                f"{np.shape(scores)}, one column for each of several. Train each class against the "
-                "rest, as sklearn.multiclass.OneVsRestClassifier does."
+                f"{np.shape(scores)}, one column for each of several classes. Train each class "
+                "against the rest, as sklearn.multiclass.OneVsRestClassifier does."
             )
-        given: dict[str, Any] = {
+        options = self._options(weights, groups)
+        # Boosting libraries store float32. The loss depends on differences of scores only, so
+        # subtracting the first score in float64 keeps the digits of scores with a large offset.
+        centred = np.empty(np.shape(scores), dtype=np.float32)
+        np.subtract(scores, scores[0], out=centred, casting="same_kind")
+        if self.hessian == "pairs":
+            _, grad, hess = losses.pair_derivatives(centred, labels, **options)
+            scale = np.float32(_scale(labels > 0, weights))
+            return grad * scale, hess * scale
+        _, grad = losses.pair_loss_and_grad(centred, labels, **options)  # checks the arguments
+        positive = labels > 0
+        grad *= np.float32(_scale(positive, weights))
+        return grad, logistic_hess(centred, positive, weights, groups)
+
+    def _options(self, weights: Any, groups: Any) -> dict[str, Any]:
+        return {
             "surrogate": self.surrogate,
-            "margin": self.lead,
+            "margin": self.scaled_margin,
             "weights": weights,
             "groups": groups,
         }
-        # Boosters keep single precision. Pairs know no offset, so that none costs digits here.
-        near = np.empty(np.shape(scores), dtype=np.float32)
-        np.subtract(scores, scores[0], out=near, casting="same_kind")
-        if self.hessian == "pairs":
-            found = losses.pair_scaled_loss(near, labels, **given)
-            rows = np.float32(_rows_of(labels > 0, weights))
-            return found.grad * rows, found.hess * rows
-        _, grad = losses.pair_loss_and_grad(near, labels, **given)  # which checks all of them
-        positive = labels > 0
-        grad *= np.float32(_rows_of(positive, weights))
-        return grad, _logistic_hess.logistic_hessian(near, positive, weights, groups)
 
     def __repr__(self) -> str:
-        return f"surrogate={self.given.name!r}, margin={self.margin:g}, hessian={self.hessian!r}"
+        name = self.original.name
+        return f"surrogate={name!r}, margin={self.margin:g}, hessian={self.hessian!r}"
 
 
-def _resized(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
-    """Return height * surrogate(t / stretch)."""
+class Objective:
+    """Base class of the objectives; `__repr__` shows the call that makes one."""
+
+    function: str
+
+    def __init__(self, loss: ScaledPairLoss) -> None:
+        self.loss = loss
+
+    def __repr__(self) -> str:
+        return f"{self.function}({self.loss!r})"
+
+
+class Metric:
+    """Base class of the metrics: the exact AUC, or the mean scaled pair loss."""
+
+    def __init__(self, metric: str, surrogate: str | Surrogate, margin: float) -> None:
+        if metric not in ("auc", "loss"):
+            raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
+        self.metric = metric
+        self.loss = ScaledPairLoss(surrogate, margin)
+        self.__name__ = f"{metric}_pairs"
+
+    def value(self, data: Data) -> float:
+        """Compute the metric of an evaluation set."""
+        if self.metric == "loss":
+            return self.loss.value(*data)
+        scores, labels, weights, groups = data
+        scores = np.asarray(scores, dtype=np.float64)
+        return metrics.auc(scores, labels, weights=weights, groups=groups)
+
+
+def group_numbers(sizes: ArrayLike | None, n: int) -> NDArray[np.int64] | None:
+    """Convert the sizes of consecutive groups to the number of each row's group, from 0.
+
+    Examples
+    --------
+    >>> group_numbers([2, 1], 3).tolist()
+    [0, 0, 1]
+    """
+    if sizes is None or np.size(sizes) == 0:
+        return None
+    sizes = np.asarray(sizes)
+    if sizes.sum() != n:
+        raise ValueError(
+            f"group must hold sizes that add up to the {n} rows; they add up to {sizes.sum()}. "
+            "Pass the size of each group of consecutive rows."
+        )
+    return np.repeat(np.arange(sizes.shape[0]), sizes)
+
+
+def row_weights(weights: ArrayLike | None) -> NDArray[np.float64] | None:
+    """Convert weights to float64; the libraries pass an empty array if there are none."""
+    if weights is None or np.size(weights) == 0:
+        return None
+    return np.asarray(weights, dtype=np.float64)
+
+
+def _scaled(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
+    """Return the surrogate ``height * surrogate(t / stretch)``."""
     return Surrogate(
         surrogate.name,
         tuple(
@@ -161,53 +227,11 @@ def _resized(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
     )
 
 
-def _rows_of(positive: NDArray[np.bool_], weights: NDArray[Any] | None) -> float:
-    """Return how many rows the mean pair stands for: the logistic loss's n * p * (1 - p)."""
+def _scale(positive: NDArray[np.bool_], weights: NDArray[Any] | None) -> float:
+    """Return ``W_pos W_neg / (W_pos + W_neg)``, or 0 without any weight."""
     if weights is None:
-        n_pos, n = float(np.count_nonzero(positive)), float(positive.shape[0])
+        w_pos, w = float(np.count_nonzero(positive)), float(positive.shape[0])
     else:
-        n_pos = float(weights.sum(where=positive, dtype=np.float64))
-        n = float(weights.sum(dtype=np.float64))
-    return n_pos * (n - n_pos) / n if n else 0.0
-
-
-def measure(
-    metric: str,
-    pairs: Pairs,
-    scores: NDArray[Any],
-    labels: NDArray[Any],
-    weights: NDArray[Any] | None,
-    groups: NDArray[Any] | None,
-) -> float:
-    """Return the exact AUC or the mean loss of an evaluation set."""
-    if metric == "loss":
-        return pairs.loss(scores, labels, weights, groups)
-    scores = np.asarray(scores, dtype=np.float64)
-    return metrics.auc(scores, labels, weights=weights, groups=groups)
-
-
-def check_metric(metric: str) -> Literal["auc", "loss"]:
-    """Refuse what is not a metric."""
-    if metric in ("auc", "loss"):
-        return metric  # type: ignore[return-value]
-    raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
-
-
-def group_ids(sizes: ArrayLike | None, n: int) -> NDArray[np.int64] | None:
-    """Turn the sizes of consecutive groups into one number for each row."""
-    if sizes is None or np.size(sizes) == 0:
-        return None
-    sizes = np.asarray(sizes)
-    if sizes.sum() != n:
-        raise ValueError(
-            f"group must hold sizes that add up to the {n} rows; they add up to {sizes.sum()}. "
-            "Pass the size of each group of consecutive rows."
-        )
-    return np.repeat(np.arange(sizes.shape[0]), sizes)
-
-
-def row_weights(weights: ArrayLike | None) -> NDArray[np.float64] | None:
-    """Return weights as the core takes them; an empty array means none."""
-    if weights is None or np.size(weights) == 0:
-        return None
-    return np.asarray(weights, dtype=np.float64)
+        w_pos = float(weights.sum(where=positive, dtype=np.float64))
+        w = float(weights.sum(dtype=np.float64))
+    return w_pos * (w - w_pos) / w if w else 0.0
