@@ -9,10 +9,11 @@ import numpy as np
 from everypair import metrics
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
+    Data,
     Hessian,
     Objective,
     ScaledPairLoss,
-    row_weights,
+    data_from,
 )
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def catboost_objective(
     >>> objective.calc_ders_range(np.zeros(2), np.array([1.0, 0.0]), None).round(4).tolist()
     [[0.75, -0.375], [-0.25, -0.125]]
     """
-    loss = ScaledPairLoss(surrogate, margin, hessian)
-    return CatboostObjective(np.array(labels), row_weights(weights), loss)
+    data = data_from([], np.array(labels), weights, None)
+    return CatboostObjective(data.labels, data.weights, ScaledPairLoss(surrogate, margin, hessian))
 
 
 class CatboostObjective(Objective):
@@ -116,7 +117,7 @@ class CatboostObjective(Objective):
 
     def update(self, scores: NDArray[np.float64]) -> None:
         """Compute the derivatives at these (n,) scores of the training set and store them."""
-        grad, hess = self.loss.derivatives(scores, self.labels, self.weights, None)
+        grad, hess = self.loss.derivatives(Data(scores, self.labels, self.weights, None))
         weighted = np.ones(scores.shape[0], dtype=bool)
         if self.weights is not None:
             weighted = self.weights > 0.0
@@ -195,9 +196,8 @@ class CatboostMetric:
         self, approxes: Any, target: Any, weight: NDArray[Any] | None
     ) -> tuple[float, float]:
         """Return the AUC of a data set, and a weight of 1."""
-        scores = np.asarray(approxes[0], dtype=np.float64)
-        labels = np.asarray(target)
-        weights = row_weights(weight)
+        scores, labels, weights, _ = data_from(approxes[0], target, weight, None)
+        scores = scores.astype(np.float64)
         if np.array_equal(labels > 0, self.objective.labels > 0):
             self.objective.check_weights(weights)
             self.objective.update(scores)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
+    Data,
     Hessian,
     Metric,
     Objective,
     ScaledPairLoss,
-    group_numbers,
-    row_weights,
+    data_from,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from everypair.boosting._scaled_loss import Data
     from everypair.surrogates import Surrogate
 
 __all__ = ["lightgbm_metric", "lightgbm_objective"]
@@ -134,7 +131,7 @@ class LightgbmObjective(Objective):
         self, first: Any, second: Any, weight: Any = None, group: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian, from (scores, dataset) or (labels, scores, ...)."""
-        return self.loss.derivatives(*_data_from(first, second, weight, group))
+        return self.loss.derivatives(_data_from(first, second, weight, group))
 
 
 class LightgbmMetric(Metric):
@@ -151,9 +148,5 @@ class LightgbmMetric(Metric):
 def _data_from(first: Any, second: Any, weight: Any, group: Any) -> Data:
     """Read the arguments of the native or of the scikit-learn interface."""
     if hasattr(second, "get_label"):
-        scores, labels = first, second.get_label()
-        weight, group = second.get_weight(), second.get_group()
-    else:
-        labels, scores = first, second
-    labels = np.asarray(labels)
-    return scores, labels, row_weights(weight), group_numbers(group, labels.shape[0])
+        return data_from(first, second.get_label(), second.get_weight(), second.get_group())
+    return data_from(second, first, weight, group)

@@ -21,7 +21,7 @@ with the best intercept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,12 +32,18 @@ from everypair.surrogates import Surrogate, Term
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    # Scores, labels, weights and groups, each of shape (n,).
-    Data = tuple[NDArray[Any], NDArray[Any], NDArray[np.float64] | None, NDArray[np.int64] | None]
-
-__all__ = ["SOFT_HINGE", "Hessian", "Metric", "Objective", "ScaledPairLoss", "group_numbers"]
+__all__ = ["SOFT_HINGE", "Data", "Hessian", "Metric", "Objective", "ScaledPairLoss", "data_from"]
 
 Hessian = Literal["logistic", "pairs"]
+
+
+class Data(NamedTuple):
+    """The arguments of an objective or a metric; all arrays have shape (n,)."""
+
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    weights: NDArray[np.float64] | None
+    groups: NDArray[np.int64] | None
 
 
 def _soft_hinge() -> Surrogate:
@@ -102,32 +108,21 @@ class ScaledPairLoss:
         self.scaled_margin = margin * stretch
         self.surrogate = _scaled(original, stretch, stretch / slope)
 
-    def value(
-        self,
-        scores: ArrayLike,
-        labels: NDArray[Any],
-        weights: NDArray[Any] | None,
-        groups: NDArray[Any] | None,
-    ) -> float:
+    def value(self, data: Data) -> float:
         """Return the mean of the scaled surrogate over all pairs."""
-        scores = np.asarray(scores, dtype=np.float64)
-        return losses.pair_loss(scores, labels, **self._options(weights, groups))
+        scores = np.asarray(data.scores, dtype=np.float64)
+        return losses.pair_loss(scores, data.labels, **self._options(data))
 
-    def derivatives(
-        self,
-        scores: NDArray[Any],
-        labels: NDArray[Any],
-        weights: NDArray[Any] | None,
-        groups: NDArray[Any] | None,
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    def derivatives(self, data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the (n,) gradient and the (n,) Hessian that the library uses."""
+        scores, labels, weights, groups = data
         if np.ndim(scores) != 1:
             raise ValueError(
                 "labels must hold two classes; the booster has scores of shape "
                 f"{np.shape(scores)}, one column for each of several classes. Train each class "
                 "against the rest, as sklearn.multiclass.OneVsRestClassifier does."
             )
-        options = self._options(weights, groups)
+        options = self._options(data)
         # Boosting libraries store float32. The loss depends on differences of scores only, so
         # subtracting the first score in float64 keeps the digits of scores with a large offset.
         centred = np.empty(np.shape(scores), dtype=np.float32)
@@ -141,13 +136,10 @@ class ScaledPairLoss:
         grad *= np.float32(_scale(positive, weights))
         return grad, logistic_hess(centred, positive, weights, groups)
 
-    def _options(self, weights: Any, groups: Any) -> dict[str, Any]:
-        return {
-            "surrogate": self.surrogate,
-            "margin": self.scaled_margin,
-            "weights": weights,
-            "groups": groups,
-        }
+    def _options(self, data: Data) -> dict[str, Any]:
+        weights, groups = data.weights, data.groups
+        scaled = {"surrogate": self.surrogate, "margin": self.scaled_margin}
+        return {**scaled, "weights": weights, "groups": groups}
 
     def __repr__(self) -> str:
         name = self.original.name
@@ -179,36 +171,36 @@ class Metric:
     def value(self, data: Data) -> float:
         """Compute the metric of an evaluation set."""
         if self.metric == "loss":
-            return self.loss.value(*data)
-        scores, labels, weights, groups = data
-        scores = np.asarray(scores, dtype=np.float64)
-        return metrics.auc(scores, labels, weights=weights, groups=groups)
+            return self.loss.value(data)
+        scores = np.asarray(data.scores, dtype=np.float64)
+        return metrics.auc(scores, data.labels, weights=data.weights, groups=data.groups)
 
 
-def group_numbers(sizes: ArrayLike | None, n: int) -> NDArray[np.int64] | None:
-    """Convert the sizes of consecutive groups to the number of each row's group, from 0.
+def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLike | None) -> Data:
+    """Convert the arguments of a library; an empty array means no weights or no groups.
+
+    `sizes` holds the sizes of consecutive groups. If there is one weight per group, all rows of the
+    group get it.
 
     Examples
     --------
-    >>> group_numbers([2, 1], 3).tolist()
+    >>> data_from([0.5, 1.0, 2.0], [0, 1, 0], [], [2, 1]).groups.tolist()
     [0, 0, 1]
     """
-    if sizes is None or np.size(sizes) == 0:
-        return None
-    sizes = np.asarray(sizes)
-    if sizes.sum() != n:
-        raise ValueError(
-            f"group must hold sizes that add up to the {n} rows; they add up to {sizes.sum()}. "
-            "Pass the size of each group of consecutive rows."
-        )
-    return np.repeat(np.arange(sizes.shape[0]), sizes)
-
-
-def row_weights(weights: ArrayLike | None) -> NDArray[np.float64] | None:
-    """Convert weights to float64; the libraries pass an empty array if there are none."""
-    if weights is None or np.size(weights) == 0:
-        return None
-    return np.asarray(weights, dtype=np.float64)
+    scores, labels, groups = np.asarray(scores), np.asarray(labels), None
+    weights = None if np.size(weights) == 0 else weights
+    weights = None if weights is None else np.asarray(weights, dtype=np.float64)
+    if sizes is not None and np.size(sizes):
+        sizes, n = np.asarray(sizes), labels.shape[0]
+        if sizes.sum() != n:
+            raise ValueError(
+                f"group must hold sizes that add up to the {n} rows; they add up to {sizes.sum()}. "
+                "Pass the size of each group of consecutive rows."
+            )
+        groups = np.repeat(np.arange(sizes.shape[0]), sizes)
+        if weights is not None and weights.shape[0] == sizes.shape[0]:
+            weights = weights[groups]
+    return Data(scores, labels, weights, groups)
 
 
 def _scaled(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:

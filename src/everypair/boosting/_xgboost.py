@@ -8,18 +8,17 @@ import numpy as np
 
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
+    Data,
     Hessian,
     Metric,
     Objective,
     ScaledPairLoss,
-    group_numbers,
-    row_weights,
+    data_from,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from everypair.boosting._scaled_loss import Data
     from everypair.surrogates import Surrogate
 
 __all__ = ["xgboost_metric", "xgboost_objective"]
@@ -114,7 +113,7 @@ class XgboostObjective(Objective):
         self, first: Any, second: Any, sample_weight: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian, from (scores, matrix) or (labels, scores, weights)."""
-        return self.loss.derivatives(*_data_from(first, second, sample_weight))
+        return self.loss.derivatives(_data_from(first, second, sample_weight))
 
 
 class XgboostMetric(Metric):
@@ -131,12 +130,7 @@ class XgboostMetric(Metric):
 def _data_from(first: Any, second: Any, weight: Any) -> Data:
     """Read the arguments of the native or of the scikit-learn interface."""
     if not hasattr(second, "get_label"):
-        return np.asarray(second), np.asarray(first), row_weights(weight), None
-    labels = second.get_label()
+        return data_from(second, first, weight, None)
     # group_ptr holds the offsets of the groups, from 0 to n; it is empty without groups.
     sizes = np.diff(second.get_uint_info("group_ptr").astype(np.int64))
-    groups = group_numbers(sizes, labels.shape[0])
-    weights = row_weights(second.get_weight())
-    if groups is not None and weights is not None and weights.shape[0] == sizes.shape[0]:
-        weights = weights[groups]
-    return first, labels, weights, groups
+    return data_from(first, second.get_label(), second.get_weight(), sizes)

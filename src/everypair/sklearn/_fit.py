@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,7 +126,8 @@ class Trainer:
                 float(np.linalg.norm(preconditioner.grad(grad))),
                 options.tol,
                 min(round_iter, options.max_iter - n_iter),
-                _report_after(n_iter) if options.verbose else _no_report,
+                n_iter,
+                options.verbose,
             )
             solution = SOLVERS[self._solver](problem, start)
             n_iter += solution.n_iter
@@ -159,19 +158,3 @@ class Trainer:
             ConvergenceWarning,
             stacklevel=5,  # the line that calls fit of the estimator
         )
-
-
-def _report_after(previous: int) -> Callable[[int, float, float], None]:
-    """Return a function that prints one line per iteration, counting from `previous`."""
-
-    def report(n_iter: int, value: float, relative_norm: float) -> None:
-        sys.stdout.write(
-            f"iteration {previous + n_iter:3d}  objective {value:.9g}  "
-            f"relative gradient {relative_norm:.2e}\n"
-        )
-
-    return report
-
-
-def _no_report(n_iter: int, value: float, relative_norm: float) -> None:
-    pass

@@ -87,7 +87,7 @@ class TrainingData:
 class PairObjective:
     """The objective, its gradient and its Hessian.
 
-    Scores are passed in beside the coefficients, so that a caller who knows them saves ``X @ w``.
+    The methods take scores as well as coefficients, because callers often know ``X @ w`` already.
 
     Parameters
     ----------

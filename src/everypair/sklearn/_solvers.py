@@ -7,7 +7,7 @@ the larger ratio counts. The second one does not depend on the scales of the col
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,7 +38,7 @@ class Problem:
     """An objective with its preconditioner and the rules for stopping.
 
     `grad_norm` and `scaled_grad_norm` are the norms of the gradient at zero coefficients, in the
-    coordinates of X and in the preconditioned ones.
+    coordinates of X and in the preconditioned ones. `n_done` iterations were made before.
     """
 
     objective: PairObjective
@@ -47,14 +47,24 @@ class Problem:
     scaled_grad_norm: float
     tol: float
     max_iter: int
-    report: Callable[[int, float, float], None]
+    n_done: int
+    verbose: int
 
-    def relative_norm(self, grad: Vector, scaled_grad: Vector) -> float:
-        """Return the norm of a gradient relative to that at zero coefficients."""
-        return max(
-            float(np.linalg.norm(grad)) / self.grad_norm,
-            float(np.linalg.norm(scaled_grad)) / self.scaled_grad_norm,
-        )
+    def grads(self, coef: Vector, score_grad: Vector) -> tuple[Vector, Vector, float]:
+        """Return the gradient in both coordinates, and its relative norm."""
+        grad = self.objective.grad(coef, score_grad)
+        scaled_grad = self.preconditioner.grad(grad)
+        norms = float(np.linalg.norm(grad)), float(np.linalg.norm(scaled_grad))
+        relative_norm = max(norms[0] / self.grad_norm, norms[1] / self.scaled_grad_norm)
+        return grad, scaled_grad, relative_norm
+
+    def report(self, n_iter: int, value: float, relative_norm: float) -> None:
+        """Print one line about an iteration if `verbose` is not 0."""
+        if self.verbose:
+            sys.stdout.write(
+                f"iteration {self.n_done + n_iter:3d}  objective {value:.9g}  "
+                f"relative gradient {relative_norm:.2e}\n"
+            )
 
 
 class Solution(NamedTuple):
@@ -81,12 +91,10 @@ def newton_cg(problem: Problem, start: Vector) -> Solution:
     with X. It comes before the region shrinks, because the curvature of hinges changes along a
     step, which the quadratic model cannot represent.
     """
-    objective, preconditioner = problem.objective, problem.preconditioner
+    objective = problem.objective
     coef, scores = start, objective.scores(start)
     value, score_grad = objective.value_and_score_grad(coef, scores)
-    grad = objective.grad(coef, score_grad)
-    scaled_grad = preconditioner.grad(grad)
-    relative_norm = problem.relative_norm(grad, scaled_grad)
+    grad, scaled_grad, relative_norm = problem.grads(coef, score_grad)
     radius = 10.0 * problem.scaled_grad_norm
     n_iter = 0
     while relative_norm > problem.tol and n_iter < problem.max_iter:
@@ -102,9 +110,7 @@ def newton_cg(problem: Problem, start: Vector) -> Solution:
             continue
         radius = max(radius, 4.0 * size * step.norm)
         coef, scores, value = coef + size * step.coef, scores + size * step.scores, new_value
-        grad = objective.grad(coef, score_grad)
-        scaled_grad = preconditioner.grad(grad)
-        relative_norm = problem.relative_norm(grad, scaled_grad)
+        grad, scaled_grad, relative_norm = problem.grads(coef, score_grad)
         problem.report(n_iter, value, relative_norm)
     return Solution(coef, value, relative_norm, n_iter)
 
@@ -201,9 +207,7 @@ def lbfgs(problem: Problem, start: Vector) -> Solution:
         nonlocal best
         coef = preconditioner.coef(u)
         value, score_grad = objective.value_and_score_grad(coef, objective.scores(coef))
-        grad = objective.grad(coef, score_grad)
-        scaled_grad = preconditioner.grad(grad)
-        relative_norm = problem.relative_norm(grad, scaled_grad)
+        _, scaled_grad, relative_norm = problem.grads(coef, score_grad)
         if value <= best.value or relative_norm <= problem.tol:
             best = Solution(coef, value, relative_norm, n_iter)
         if relative_norm <= problem.tol:
