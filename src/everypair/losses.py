@@ -158,9 +158,7 @@ def pair_derivatives(
 ) -> PairDerivatives:
     r"""Average a surrogate loss over all pairs; compute its gradient and diagonal Hessian.
 
-    .. math::
-
-        \frac{\partial^2 L}{\partial s_i^2} = \frac{w_i}{W} \sum_{j} w_j \phi''(t_{ij})
+    .. math:: \frac{\partial^2 L}{\partial s_i^2} = \frac{w_i}{W} \sum_{j} w_j \phi''(t_{ij})
 
     over the rows j of the other class, with the symbols of `pair_loss_and_grad`. The parameters are
     those of `pair_loss`.
@@ -202,9 +200,7 @@ def pair_hvp(
 ) -> NDArray[Any]:
     r"""Multiply the Hessian of the loss by a vector, without forming the matrix.
 
-    .. math::
-
-        (H v)_i = \frac{w_i}{W} \sum_{j} w_j \phi''(t_{ij}) (v_i - v_j)
+    .. math:: (H v)_i = \frac{w_i}{W} \sum_{j} w_j \phi''(t_{ij}) (v_i - v_j)
 
     over the rows j of the other class, with the symbols of `pair_loss_and_grad`.
 
