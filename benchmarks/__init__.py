@@ -1,1 +1,1 @@
-"""Speed, accuracy and size of everypair beside its neighbours, as tidy rows."""
+"""Measure speed, accuracy and size of everypair and of comparable libraries, as tidy rows."""

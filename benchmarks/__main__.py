@@ -1,8 +1,8 @@
-"""Run the benchmarks, draw from their rows, or hold the rows against the bars.
+"""Run the benchmarks, make plots and tables from their rows, or compare the rows with the limits.
 
 python -m benchmarks run [--suite NAME ...] [--quick] [--max-n N] [--repeats K]
-python -m benchmarks report      plot and tables, from rows only
-python -m benchmarks check       the bars, from rows only; exits with 1 where one is missed
+python -m benchmarks report      make the plot and the tables from the rows
+python -m benchmarks check       compare the rows with the limits; exit code 1 if one is exceeded
 """
 
 from __future__ import annotations
@@ -45,19 +45,25 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="measure and write rows")
-    run.add_argument("--suite", action="append", choices=MEASURES, help="only this one; repeatable")
-    run.add_argument("--quick", action="store_true", help="up to n = 1e5, 7 repeats: a smoke test")
-    run.add_argument("--max-n", type=float, default=1e7, help="leave out larger batches")
-    run.add_argument("--repeats", type=int, default=51, help="samples of each contender at most")
-    run.add_argument("--output", type=Path, help="folder of the rows")
-    for name, text in (("report", "draw the plot, fill the tables"), ("check", "hold the bars")):
-        commands.add_parser(name, help=text).add_argument("--rows", type=Path, default=ROWS)
+    run.add_argument(
+        "--suite", action="append", choices=MEASURES, help="run only this one; repeatable"
+    )
+    run.add_argument("--quick", action="store_true", help="smoke test: n up to 1e5, 7 repeats")
+    run.add_argument("--max-n", type=float, default=1e7, help="largest batch size (1e7)")
+    run.add_argument("--repeats", type=int, default=51, help="samples per contender (51)")
+    run.add_argument("--output", type=Path, help="folder for the rows")
+    for name, text in (
+        ("report", "make the plot and the tables"),
+        ("check", "compare the rows with the limits"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--rows", type=Path, default=ROWS, help="folder of the rows")
     return parser.parse_args(given)
 
 
 @contextmanager
 def progress(total: int) -> Iterator[Progress]:
-    """Show how many suites are done and the cell that runs, on a terminal only."""
+    """Show the number of finished suites and the current cell, on a terminal only."""
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -76,11 +82,13 @@ def run(options: argparse.Namespace) -> int:
         max_n=min(int(options.max_n), 10**5) if options.quick else int(options.max_n),
         repeats=min(options.repeats, 7) if options.quick else options.repeats,
     )
-    # The committed rows are whole runs: a shortened one goes elsewhere.
-    whole = settings == harness.Settings()
-    folder = options.output or (ROWS if whole else SCRATCH)
+    # The committed rows come from complete runs; those of shortened runs go to another folder.
+    complete = settings == harness.Settings()
+    folder = options.output or (ROWS if complete else SCRATCH)
     if (load := os.getloadavg()[0]) > 0.5:
-        console.print(f"The machine is busy (load {load:.1f}): do not trust what follows.")
+        console.print(
+            f"Warning: the machine is busy (load {load:.1f}), so the times are not reliable."
+        )
     chosen = options.suite or list(MEASURES)
     with progress(len(chosen)) as bar:
         (task,) = bar.task_ids
@@ -92,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
             measured = MEASURES[suite](settings, advance)
             rows.write(measured, folder / f"{suite}.csv")
             bar.advance(task)
-            console.print(f"{len(measured)} rows to {folder / suite}.csv", highlight=False)
+            console.print(f"wrote {len(measured)} rows to {folder / suite}.csv", highlight=False)
     return 0
 
 
@@ -106,7 +114,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    table = Table("bar", box=None)
+    table = Table("limit", box=None)
     for heading in ("at most", "median", "p20", "margin", ""):
         table.add_column(heading, justify="right")
     verdicts = list(bars.verdicts(rows.read(options.rows)))

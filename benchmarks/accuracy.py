@@ -1,7 +1,7 @@
 """Relative error of loss and gradient against a sort in long double.
 
-The reference takes centred scores of 64-bit mantissa (x86), so its own error is far below the
-1e-12 that float64 input is held to.
+The reference uses centred scores with a 64-bit mantissa (x86), so its own error is far below the
+limit of 1e-12 for float64 input.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def sorted_squared_hinge(batch: Batch) -> tuple[np.longdouble, np.ndarray]:
     grad = np.empty_like(x)
 
     ordered = np.sort(neg)
-    first = np.searchsorted(ordered, pos, side="right")  # pairs with shortfall 0 do not count
+    first = np.searchsorted(ordered, pos, side="right")  # pairs with shortfall 0 have no loss
     count, total, squares = suffix_sums(ordered, first)
     loss = (squares - 2 * pos * total + count * pos**2).sum()
     grad[is_pos] = -2 * (total - count * pos)
@@ -55,7 +55,7 @@ def suffix_sums(ordered: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, ...
 
 
 def relative_errors(result: tuple, exact: tuple[np.longdouble, np.ndarray]) -> tuple[float, float]:
-    """Error of the loss, and the largest error of the gradient over its largest entry."""
+    """Relative error of the loss, and largest error of the gradient over its largest entry."""
     loss = result[0].item() if hasattr(result[0], "item") else result[0]  # a tensor, or a float
     grad = np.asarray(result[1])
     exact_loss, exact_grad = exact
@@ -66,7 +66,7 @@ def relative_errors(result: tuple, exact: tuple[np.longdouble, np.ndarray]) -> t
 
 
 def cells(max_n: int) -> list[tuple[int, float, str, str]]:
-    """Every size and share on normal scores, every shape of scores at two sizes."""
+    """All sizes and shares of positives with normal scores; all shapes of scores at two sizes."""
     sizes = itertools.product(powers_of_ten(2, 7), (0.5, 0.01, 0.001), ("normal",))
     shapes = itertools.product(powers_of_ten(5, 6), (0.5, 0.001), (*HARD, *OFFSET))
     return [
@@ -85,7 +85,7 @@ def run(settings: Settings, advance: Callable[[str], None]) -> list[Row]:
         exact = sorted_squared_hinge(data)
         for contender in CONTENDERS:
             if contender != NATIVE and n > 10**6:
-                continue  # slow, and no different from what a million rows show
+                continue  # slow, and the errors are those of a million rows
             with num_threads(2):
                 call = call_of(contender, data)
                 if call is None:

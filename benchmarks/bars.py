@@ -1,4 +1,4 @@
-"""The bars that the library has to clear, as data, and the check of rows against them."""
+"""The limits on speed, accuracy and size, as data, and the comparison of rows with them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from benchmarks.rows import Row
 from benchmarks.runner_overhead import BARE, RUNNER
 from benchmarks.torch_overhead import PAIR_LOSS
 
-# Loss and gradient of the squared hinge, float32: time over that of BCE with as many threads.
+# Loss and gradient of the squared hinge, float32: time relative to BCE with as many threads.
 SPEED = {
     1: {10**3: 0.5, 10**4: 0.8, 10**5: 1.2, 10**6: 0.9, 10**7: 0.7},
     2: {10**3: 0.5, 10**4: 0.9, 10**5: 1.4, 10**6: 1.0, 10**7: 0.6},
 }
 POSITIVES = (0.5, 0.01, 0.001)
-# PairLoss forward and backward: time over that of BCE with as many threads.
+# PairLoss forward and backward: time relative to BCE with as many threads.
 TORCH = {10**2: 1.3, 10**3: 1.3, 10**5: 1.2, 10**6: 1.2, 10**7: 1.2}
 HARD = ("saturated sigmoid", "ties on a grid", "separated classes", "Cauchy")
 HARD_RATIO = 2.5
 SURROGATE_RATIO = 4.0
-# Ten times the rows take 12 times as long in n log n; falling out of the cache adds to that.
+# Ten times the rows take about 12 times as long in O(n log n), and more once the data exceed the
+# cache.
 GROWTH_OF_TENFOLD = 30.0
 ACCURACY = {"float32": 1e-6, "float64": 1e-12}
 BYTES_PER_ROW = 24.0
 WHEEL_BYTES = 1e6
 IMPORT_SECONDS = 0.15
 RUNNER_RATIO = 1.1
-# A fit of PairLinearClassifier, one thread: time over that of LogisticRegression, by rows.
+# A fit of PairLinearClassifier, one thread: time relative to LogisticRegression, by rows.
 LINEAR = {2_000: 1.5, 200_000: 3.0}
-# A LightGBM round, a million rows of 30 columns: time over that of its built-in logloss.
+# A LightGBM round, a million rows of 30 columns: time relative to its built-in logloss.
 BOOSTING_ROUND_RATIO = 1.2
 
 
 class Verdict(NamedTuple):
-    """A bar and what was measured; ``measured`` is None where the rows do not say."""
+    """A limit and the measured value, which is None if there are no rows for it."""
 
     bar: str
     limit: float
@@ -52,7 +53,7 @@ class Verdict(NamedTuple):
 
     @property
     def margin(self) -> float | None:
-        """How many times over the limit could be met: above 1 is good."""
+        """The limit divided by the measured value; above 1 is within the limit."""
         if self.measured is None:
             return None
         return self.limit / self.measured if self.measured else float("inf")
@@ -78,7 +79,7 @@ def worst(bar: str, limit: float, rows: list[Row]) -> Verdict:
 
 
 def times(bar: str, limit: float, rows: list[Row], others: list[Row]) -> Verdict:
-    """Compare two rows."""
+    """Compare the ratio of two rows with a limit."""
     if not rows or not others:
         return Verdict(bar, limit, None)
     a, b = rows[0], others[0]
@@ -86,7 +87,7 @@ def times(bar: str, limit: float, rows: list[Row], others: list[Row]) -> Verdict
 
 
 def verdicts(rows: list[Row]) -> Iterator[Verdict]:
-    """Hold every bar against the rows."""
+    """Compare the rows with every limit."""
     for threads, limits in SPEED.items():
         for positives in POSITIVES:
             for n, limit in limits.items():

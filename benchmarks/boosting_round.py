@@ -1,7 +1,7 @@
-"""What a LightGBM round costs with every pair as its objective, beside its built-in logloss.
+"""Time of a LightGBM round with the pair loss, relative to its built-in logloss.
 
 python -m benchmarks.boosting_round [--n 1000000] [--rounds 30]
-python -m benchmarks check       the bar, from rows only
+python -m benchmarks check       compare the rows with the limit
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def table(n: int, positives: float) -> lgb.Dataset:
 
 
 def measure(n: int, positives: float, rounds: int) -> list[rows.Row]:
-    """Train two boosters in turns, round by round, so that a slow spell meets both."""
+    """Train two boosters alternately, so that a slow phase of the machine affects both."""
     dataset = table(n, positives)
-    # The same regularisation for both: trees of the same size cost the same.
+    # The same regularisation for both, so that the trees have about the same size.
     common = {
         "num_threads": THREADS,
         "verbose": -1,
@@ -51,11 +51,10 @@ def measure(n: int, positives: float, rounds: int) -> list[rows.Row]:
             booster, fobj = boosters[name]
             start = time.perf_counter()
             booster.update(fobj=fobj)
-            if number >= 2:  # the first ones build what later rounds keep
+            if number >= 2:  # the first two rounds are warm-up
                 samples[name].append(time.perf_counter() - start)
     found = []
     for name, seconds in samples.items():
-        median, p20, p80 = np.quantile(seconds, [0.5, 0.2, 0.8])
         found.append(
             rows.row(
                 suite="boosting_round",
@@ -65,9 +64,7 @@ def measure(n: int, positives: float, rounds: int) -> list[rows.Row]:
                 backend=f"lightgbm-{name}",
                 surrogate="soft_hinge" if name == "everypair" else "",
                 quantity="seconds",
-                median=float(median),
-                p20=float(p20),
-                p80=float(p80),
+                **rows.quantiles(seconds),
                 repeats=len(seconds),
             )
         )

@@ -1,8 +1,8 @@
-"""Who runs: each contender takes a batch and returns the call that the harness times.
+"""The implementations that are compared. Each takes a batch and returns the call to be timed.
 
-Whatever is not part of a training step (tensors, leaves, modules) is built outside the call. Each
+Everything that is not part of a training step (tensors, modules) is built outside the call. Each
 call returns a loss and its gradient with respect to the scores. A contender that is not installed,
-or that does not fit, returns None.
+or that needs too much memory, returns None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAIVE_PAIRS_THAT_FIT = 2.5e7
 
 
 class Contender(NamedTuple):
-    """A way to compute a loss and its gradient, and the surrogate it computes."""
+    """An implementation of a loss and its gradient, and the name of its surrogate."""
 
     backend: str
     surrogate: str
@@ -44,7 +44,7 @@ def everypair(batch: Batch, surrogate: str, backend: str) -> Call:
         with _dispatch.backend(backend):
             return call()
 
-    # Entering a context costs as much as a small batch, so the default backend goes without.
+    # Entering the context takes as long as a small batch; the default backend does not need it.
     is_default = (backend == "native") == has_native()
     return call if is_default else call_with_backend
 
@@ -80,7 +80,7 @@ def naive(batch: Batch) -> Call | None:
 
 
 def paper(batch: Batch) -> Call:
-    """Sort, accumulate a, b and c, evaluate the parabola at each negative (paper, Algorithm 2)."""
+    """Sort, accumulate a, b and c, and evaluate a polynomial at each negative (Algorithm 2)."""
     margin = batch.margin
 
     def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -97,7 +97,7 @@ def paper(batch: Batch) -> Call:
 
 
 def aucm(batch: Batch) -> Call:
-    """Take the AUC-margin loss, version 1, from its published formula, on sigmoid scores."""
+    """Compute the AUC-margin loss, version 1, from its published formula, on sigmoid scores."""
     a, b, alpha = (torch.zeros(1, requires_grad=True) for _ in range(3))
 
     def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -112,7 +112,7 @@ def aucm(batch: Batch) -> Call:
 
 
 def libauc(batch: Batch) -> Call | None:
-    """LibAUC's own AUCMLoss as it is installed."""
+    """Call the AUCMLoss of the installed LibAUC."""
     if find_spec("libauc") is None:
         return None
     from libauc.losses import AUCMLoss
@@ -136,7 +136,7 @@ NEIGHBOURS = tuple(Contender(name, surrogate) for name, (surrogate, _) in TORCH.
 
 
 def call_of(contender: Contender, batch: Batch) -> Call | None:
-    """Build what the harness times, or None where the contender cannot run."""
+    """Return the call to be timed, or None if the contender cannot run."""
     if contender.backend in TORCH:
         return TORCH[contender.backend][1](batch)
     backend = "numpy" if contender.backend == NUMPY.backend else "native"

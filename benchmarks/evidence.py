@@ -1,23 +1,22 @@
-"""Test AUC on nine unbalanced tables: every pair against the usual objectives, same budget for all.
+"""Compare the test AUC of the pair loss with that of the usual objectives on nine tables.
 
     EVERYPAIR_DATA=folder python -m benchmarks.evidence run [--splits 10] [--rows 5000]
-    python -m benchmarks.evidence report      the summary in docs/evidence.md, from rows only
+    python -m benchmarks.evidence report      write the summary into docs/evidence.md from the rows
 
-Each split is stratified 60/20/20. A method fits the same settings as its rivals on the first part,
-validation AUC chooses setting and number of rounds, and the last part gives the test AUC.
+Each split is stratified: 60 % training, 20 % validation, 20 % test. All methods of a family fit the
+same settings on the training rows. Validation AUC chooses the setting and the number of rounds.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,21 +25,21 @@ import numpy as np
 
 import everypair as ep
 from benchmarks import evidence_report
-from benchmarks.rows import ROWS
+from benchmarks.rows import ROWS, write_csv
 
 PATH = ROWS / "boosting" / "evidence.csv"
 ROUNDS = (5, 10, 20, 30, 50, 75, 100, 150)
-# For every booster: its own defaults (at the same learning rate), small trees, and small steps.
+# For each booster: its defaults (but for the learning rate), small trees, strong regularisation.
 SETTINGS: tuple[dict[str, float], ...] = (
     {},
     {"leaves": 7, "depth": 3, "l2": 1.0, "child": 1.0},
     {"leaves": 15, "depth": 4, "l2": 10.0, "child": 1.0},
 )
 REGULARISED = ({"leaves": 31, "l2": 1.0, "child": 1.0},)  # XGBoost's defaults, for LightGBM
-STRENGTHS = (1e-4, 1e-2, 1.0)  # of the linear models' regularisation, as C of scikit-learn
+STRENGTHS = (1e-4, 1e-2, 1.0)  # C of scikit-learn, for the linear models
 LEARNING_RATE = 0.1
-SEED = 1000  # of the first split; the objectives were made on splits 0 to 3
-QUERY = 10_000  # rows of one query at most, for LightGBM
+SEED = 1000  # of the first split; the objectives were developed on seeds 0 to 3
+QUERY = 10_000  # largest number of rows of one query, for LightGBM
 
 
 class Part(NamedTuple):
@@ -52,7 +51,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """One method on one split. ``plain`` is the test AUC at defaults after 100 rounds."""
+    """One method on one split; ``plain`` is the test AUC with defaults after 100 rounds."""
 
     table: str
     split: int
@@ -65,7 +64,7 @@ class Result:
     plain: float
 
 
-# A fitted model: scores of some rows after so many rounds.
+# A fitted model: a function of X and a number of rounds that returns scores.
 Scorer = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -140,7 +139,7 @@ def linear(method: str, train: Part, strength: float) -> Scorer:
     if method == "everypair":
         from everypair.sklearn import PairLinearClassifier
 
-        # A mean over pairs and a sum over rows: alpha = 1 / (C n).
+        # The pair loss is a mean, that of scikit-learn a sum over rows: alpha = 1 / (C n).
         model = PairLinearClassifier(alpha=1.0 / (strength * len(train.y)))
     elif method == "svm":
         model = LinearSVC(C=strength, max_iter=2000)
@@ -174,7 +173,7 @@ def table(folder: Path, name: str, max_rows: int) -> Part:
 
 
 def thirds(rows: Part, split: int) -> tuple[Part, Part, Part]:
-    """Return 60, 20 and 20 percent of the rows, stratified."""
+    """Return a stratified split: 60 % training, 20 % validation, 20 % test."""
     from sklearn.model_selection import train_test_split
 
     seed = SEED + split
@@ -217,7 +216,7 @@ def run(options: argparse.Namespace) -> None:
     known = json.loads((folder / "manifest.json").read_text())["tabular"]
     smallest_first = sorted(known, key=lambda each: each["rows"] * each["features"])
     names = options.table or [each["name"] for each in smallest_first]
-    # One table at a time, so that a worker reads it once.
+    # The jobs of a table follow one another, so that a worker reads it only once.
     jobs = [
         (folder, name, options.rows, split, tuple(options.family or FAMILIES))
         for name in names
@@ -228,19 +227,20 @@ def run(options: argparse.Namespace) -> None:
     with ProcessPoolExecutor(options.processes) as workers:
         for job, found in zip(jobs, workers.map(measure, jobs), strict=True):
             results += found
-            write(results, options.output)  # a run that is cut short leaves what it has
+            write(
+                results, options.output
+            )  # after each job, so that an interrupted run keeps its results
             print(f"{time.perf_counter() - start:6.0f} s  {job[1]} {job[3]}", flush=True)
 
 
 def write(results: list[Result], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        out = csv.DictWriter(file, [f.name for f in fields(Result)], lineterminator="\n")
-        out.writeheader()
-        for result in results:
-            out.writerow(
-                {k: f"{v:.5f}" if isinstance(v, float) else v for k, v in asdict(result).items()}
-            )
+    write_csv(
+        [
+            {k: f"{v:.5f}" if isinstance(v, float) else v for k, v in asdict(result).items()}
+            for result in results
+        ],
+        path,
+    )
 
 
 def main() -> None:
@@ -248,10 +248,12 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("--splits", type=int, default=10)
-    running.add_argument("--rows", type=int, default=10**9, help="a larger table is subsampled")
+    running.add_argument(
+        "--rows", type=int, default=10**9, help="subsample larger tables to this size"
+    )
     running.add_argument("--processes", type=int, default=2)
-    running.add_argument("--table", action="append", help="only this one; repeatable")
-    running.add_argument("--family", action="append", choices=FAMILIES, help="repeatable")
+    running.add_argument("--table", action="append", help="run only this table; repeatable")
+    running.add_argument("--family", action="append", choices=FAMILIES, help="run only this family")
     running.add_argument("--output", type=Path, default=PATH)
     reporting = commands.add_parser("report")
     reporting.add_argument("--rows", type=Path, default=PATH)

@@ -1,4 +1,4 @@
-"""The summary of `benchmarks.evidence`, from rows only, written into docs/evidence.md."""
+"""Write the summary of the rows of `benchmarks.evidence` into docs/evidence.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TITLES = {
 
 
 def fill(path: Path) -> str:
-    """Put the summary between the page's markers, and return it."""
+    """Write the summary between the markers of the page, and return it."""
     text = summary(pd.read_csv(path))
     if PAGE.exists():
         pattern = re.compile(r"(<!-- evidence -->\n).*?(<!-- /evidence -->)", re.DOTALL)
@@ -44,7 +44,7 @@ def summary(results: pd.DataFrame) -> str:
 
 
 def against(rows: pd.DataFrame, column: str) -> str:
-    """Return one line for each method: mean AUC, mean rank, and everypair held against it."""
+    """Return a table row for each method: mean AUC, mean rank, comparison with everypair."""
     means = rows.pivot_table(index="table", columns="method", values=column)
     ranks = means.rank(axis=1, ascending=False).mean()
     lines = [
@@ -64,15 +64,16 @@ def against(rows: pd.DataFrame, column: str) -> str:
 
 
 def verdict(rows: pd.DataFrame, method: str, column: str) -> int:
-    """Return 1, 0 or -1: everypair is better, as good as can be told, or worse on a table."""
+    """Return 1, 0 or -1: everypair is better, not significantly different, or worse."""
     splits = rows.pivot_table(index="split", columns="method", values=column)
     return int(np.sign(differs(splits[OURS] - splits[method])))
 
 
 def differs(gaps: pd.Series) -> float:
-    """Return the mean gap if the corrected resampled t-test (Nadeau and Bengio) finds one, else 0.
+    """Return the mean gap if the corrected resampled t-test finds it significant, else 0.
 
-    Splits share rows, so that their gaps vary less than those of fresh samples would.
+    Splits share rows, so their gaps vary less than those of independent samples (Nadeau and Bengio
+    2003).
     """
     n, variance = len(gaps), gaps.var(ddof=1)
     if n < 2 or variance == 0.0:

@@ -1,6 +1,6 @@
-"""What the library weighs: working memory, import time, size of the wheel.
+"""Measure working memory, import time and size of the wheel.
 
-Memory and imports are measured in fresh interpreters, which run the probes below.
+Memory and import time are measured in new interpreters that run the programs below.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.contenders import NATIVE, NUMPY, Contender, has_native
 from benchmarks.harness import Settings, powers_of_ten
 from benchmarks.inputs import batch
-from benchmarks.rows import ROOT, Row, constant, row
+from benchmarks.rows import ROOT, Row, constant, quantiles, row
 
-# Inputs come from files, so that no temporary of their making hides in the high-water mark.
+# Inputs are read from files, so that creating them does not raise the peak of resident memory.
 MEMORY_PROBE = r"""
 import re, sys
 import numpy as np
@@ -67,7 +67,7 @@ MEMORY_CASES = (  # positives, dtype, shape of the scores, contender
 
 
 def printed_by(program: str, *arguments: object, **variables: str) -> list[float]:
-    """Run a program in a fresh interpreter and read the numbers it prints."""
+    """Run a program in a new interpreter and return the numbers that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
         env={**os.environ, **variables},
@@ -79,7 +79,7 @@ def printed_by(program: str, *arguments: object, **variables: str) -> list[float
 
 
 def memory(settings: Settings, advance: Callable[[str], None]) -> list[Row]:
-    """Peak of resident memory during the first large call, less the result it returns."""
+    """Measure the peak of resident memory during the first large call, without its result."""
     rows = []
     for n in powers_of_ten(6, 7):
         for positives, dtype, shape, contender in MEMORY_CASES:
@@ -115,13 +115,12 @@ def memory(settings: Settings, advance: Callable[[str], None]) -> list[Row]:
 
 
 def imports(settings: Settings, advance: Callable[[str], None]) -> list[Row]:
-    """Seconds that a fresh interpreter takes, and packages other than numpy that it loads."""
+    """Measure the seconds of an import, and count the imported packages other than numpy."""
     advance("import everypair")
     repeats = max(5, min(settings.repeats, 15))
     seconds, foreign = np.transpose([printed_by(IMPORT_PROBE) for _ in range(repeats)])
-    median, p20, p80 = np.quantile(seconds, [0.5, 0.2, 0.8])
     measured = {
-        "import seconds": {"median": float(median), "p20": float(p20), "p80": float(p80)},
+        "import seconds": quantiles(seconds),
         "foreign packages": constant(foreign.max()),
     }
     return [
@@ -131,7 +130,7 @@ def imports(settings: Settings, advance: Callable[[str], None]) -> list[Row]:
 
 
 def wheel(settings: Settings, advance: Callable[[str], None]) -> list[Row]:
-    """Bytes of the wheel that pip builds from this checkout."""
+    """Measure the size of the wheel that pip builds from this checkout."""
     advance("pip wheel")
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]

@@ -1,19 +1,17 @@
-"""The loss on a CUDA device: first whether it is right, then how fast.
+"""Check and time the loss on a CUDA device.
 
 python -m benchmarks.gpu [--rows FOLDER] [--only PART]
 
-Right (`check`): loss and gradient against the same loss in double precision by torch operations, on
-easy and hard scores; at 10^8 rows, against a block that is repeated. Fast (`times`): forward and
-backward through autograd, float32, medians of CUDA events, beside torch's BCE and LibAUC's AUCM in
-torch operations, eagerly and as the replay of a CUDA graph. And what else can be asked
-(`questions`): weights, other surrogates, types and derivatives, beside the same in torch
-operations.
+`check` compares loss and gradient with the same loss in float64 by torch operations, on easy and
+hard scores; at 10^8 rows it compares with a block that is repeated. `times` measures forward and
+backward through autograd in float32 (medians of CUDA events), and torch's BCE and LibAUC's AUCM in
+torch operations, called eagerly and replayed as a CUDA graph. `questions` times weights, other
+surrogates, types and derivatives, by the kernels and by torch operations.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import everypair as ep
+from benchmarks.rows import write_csv
 from everypair.torch import AUCMLoss, PairLoss, pair_derivatives, pair_loss
 from everypair.torch._dispatch import forced
 
@@ -38,7 +37,7 @@ Facts = dict[str, object]
 
 
 def batch(n: int, share: float, kind: str = "normal") -> tuple[Tensor, Tensor]:
-    """Return scores and labels; there are positives, and they score higher."""
+    """Return scores and labels of both classes; positives score higher on average."""
     labels = torch.rand(n, device="cuda") < share
     labels[0], labels[1] = True, False
     scores = torch.randn(n, device="cuda") + labels
@@ -67,7 +66,7 @@ def derivatives(scores: Tensor, labels: Tensor, **knobs: object) -> tuple[Tensor
 
 
 def error(found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor]) -> float:
-    """Return the larger of the two relative errors; the gradient's over its largest entry."""
+    """Return the larger relative error of loss and gradient (over its largest entry)."""
     parts = [
         (a - b).abs().max() / b.abs().max().clamp(min=1e-300)
         for a, b in zip(found, wanted, strict=True)
@@ -76,15 +75,15 @@ def error(found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor]) -> float:
 
 
 def check() -> float:
-    """Return the largest error of float32 scores, after telling of what is worse than promised."""
+    """Print every error above its limit, and return the largest error with float32 scores."""
     worst = 0.0
     for n in (10**3, 10**4, 10**5, 10**6, 10**7):
         for share, kind, dtype in product(SHARES, KINDS, LIMITS):
             asked = [{}, {"surrogate": "huber_hinge"}, {"weights": torch.rand(n, device="cuda")}]
-            if dtype is torch.bfloat16 or n == 10**7:  # compiling and references take their time
+            if dtype is torch.bfloat16 or n == 10**7:  # compiling and the references are slow
                 del asked[1:]
             if dtype is torch.float64 and kind in ("decades", "huge"):
-                del asked[1:2]  # there operations lose digits of a difference of squares
+                del asked[1:2]  # there torch operations lose digits by cancellation
             for knobs in asked:
                 knobs["margin"] = 0.1 if kind == "offset" else 1.0
                 scores, labels = batch(n, share, kind)
@@ -110,7 +109,7 @@ def check() -> float:
 
 
 def milliseconds(steps: dict[str, Step], repeats: int) -> dict[str, tuple[float, float, float]]:
-    """Return median, 20 % and 80 % quantile of each step; they take turns."""
+    """Return median, 20 % and 80 % quantile of each step; the steps are run alternately."""
     found: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(-5, repeats):
         for name, step in steps.items():
@@ -161,7 +160,7 @@ def contenders(scores: Tensor, labels: Tensor) -> dict[str, Step]:
 
 
 def times(known: Facts) -> list[Facts]:
-    """Return rows of the loss and its gradient, by size, share of positives and contender."""
+    """Time loss and gradient for each size, share of positives and contender."""
     rows = []
     for n in SIZES:
         for share in SHARES:
@@ -178,9 +177,9 @@ def times(known: Facts) -> list[Facts]:
                     rows.append(
                         {**where, "contender": name, **row(quantiles), "bce_ratio": ratio, **known}
                     )
-                told = "  ".join(f"{k} {v[0]:.4f}" for k, v in found.items())
+                medians = "  ".join(f"{k} {v[0]:.4f}" for k, v in found.items())
                 ratio = found["everypair"][0] / found["BCE"][0]
-                print(f"{n:>9} {share:<6} {mode:<6} {told}  ratio {ratio:.2f}", flush=True)
+                print(f"{n:>9} {share:<6} {mode:<6} {medians}  ratio {ratio:.2f}", flush=True)
     return rows
 
 
@@ -190,11 +189,11 @@ def row(quantiles: tuple[float, float, float]) -> Facts:
 
 
 def questions(n: int) -> dict[str, Step]:
-    """Return what is asked about n rows, 10 % of them positive, besides the loss of `times`."""
+    """Return the calls to be timed on n rows, 10 % of them positive."""
     scores, labels = batch(n, 0.1)
     weights, vector = torch.rand(n, device="cuda"), torch.randn(n, device="cuda")
 
-    def trained(scores: Tensor, labels: Tensor = labels, **knobs: object) -> Step:
+    def loss_and_grad(scores: Tensor, labels: Tensor = labels, **knobs: object) -> Step:
         leaf = scores.clone().requires_grad_()
 
         def run() -> None:
@@ -203,21 +202,21 @@ def questions(n: int) -> dict[str, Step]:
 
         return run
 
-    def curvature() -> None:
+    def hvp() -> None:
         leaf = scores.clone().requires_grad_()
         (grad,) = torch.autograd.grad(pair_loss(leaf, labels), leaf, create_graph=True)
         torch.autograd.grad(grad, leaf, vector)
 
     return {
-        "squared hinge": trained(scores),
-        "weights": trained(scores, weights=weights),
-        "float64": trained(scores.double()),
-        "bfloat16": trained(scores.bfloat16()),
-        "8 tasks": trained(scores.reshape(n // 8, 8), labels.reshape(n // 8, 8)),
-        "Huber hinge": trained(scores, surrogate="huber_hinge"),
-        "linear hinge": trained(scores, surrogate="linear_hinge"),
-        "square": trained(scores, surrogate="square"),
-        "Hessian times vector": curvature,
+        "squared hinge": loss_and_grad(scores),
+        "weights": loss_and_grad(scores, weights=weights),
+        "float64": loss_and_grad(scores.double()),
+        "bfloat16": loss_and_grad(scores.bfloat16()),
+        "8 tasks": loss_and_grad(scores.reshape(n // 8, 8), labels.reshape(n // 8, 8)),
+        "Huber hinge": loss_and_grad(scores, surrogate="huber_hinge"),
+        "linear hinge": loss_and_grad(scores, surrogate="linear_hinge"),
+        "square": loss_and_grad(scores, surrogate="square"),
+        "Hessian times vector": hvp,
         "diagonal of the Hessian": lambda: pair_derivatives(scores, labels),
     }
 
@@ -231,24 +230,16 @@ def by_operations(step: Step) -> Step:
 
 
 def ask(known: Facts, path: Path) -> None:
-    """Write rows of what else can be asked, by kernels and by torch operations, size by size."""
+    """Time the calls of `questions` by kernels and by torch operations; write after each size."""
     rows = []
     for n in (10**4, 10**5, 10**6, 10**7):
         for question, step in questions(n).items():
             found = milliseconds({"kernels": step, "operations": by_operations(step)}, 11)
             for way, quantiles in found.items():
                 rows.append({"n": n, "question": question, "way": way, **row(quantiles), **known})
-            told = "  ".join(f"{way} {quantiles[0]:.3f}" for way, quantiles in found.items())
-            print(f"{n:>9} {question:<24} {told}", flush=True)
-        write(rows, path)
-
-
-def write(rows: list[Facts], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+            medians = "  ".join(f"{way} {quantiles[0]:.3f}" for way, quantiles in found.items())
+            print(f"{n:>9} {question:<24} {medians}", flush=True)
+        write_csv(rows, path)
 
 
 def main() -> None:
@@ -270,7 +261,7 @@ def main() -> None:
         "date": date.today().isoformat(),
     }
     if "times" in parts:
-        write(times({"worst_error": worst, **known}), given.rows / "loss_and_grad.csv")
+        write_csv(times({"worst_error": worst, **known}), given.rows / "loss_and_grad.csv")
     if "questions" in parts:
         ask(known, given.rows / "questions.csv")
     if worst > LIMITS[torch.float32]:

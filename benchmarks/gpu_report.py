@@ -1,6 +1,6 @@
-"""Plot and tables of the loss on a GPU, and the bars held against them, from rows only.
+"""Make the plot and the tables of the GPU rows, and compare the rows with the limits.
 
-python -m benchmarks.gpu_report    exits with 1 where a bar is missed
+python -m benchmarks.gpu_report    exit code 1 if a limit is exceeded
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ PICTURE = ROOT / "docs" / "assets" / "gpu.svg"
 PAGE = ROOT / "docs" / "performance.md"
 STYLES = {"AUCM": ("AUCM", "#8172b3"), "BCE": ("torch BCE", "#555555"),
           "everypair": ("everypair", "#0b62c4")}  # fmt: skip
-# Called from Python, time over that of BCE; and the largest error.
+# Largest time relative to BCE, called from Python, and largest error.
 BARS = {10**3: 1.5, 10**5: 1.5, 10**6: 1.3, 10**7: 1.2, 10**8: 1.0}
 WORST = 1e-6
-# Scores and labels are read twice and the gradient is written once; copies were seen at 4.3 TB/s.
+# Lower bound: scores and labels are read twice and the gradient is written once, at 4.3 TB/s, the
+# measured speed of a copy.
 FLOOR_MS_A_ROW = 20 / 4.3e12 * 1e3
 
 
@@ -96,7 +97,7 @@ def questions(rows: list[dict[str, str]]) -> str:
 
 
 def missed(rows: list[dict[str, str]]) -> list[str]:
-    """Return the bars that the rows do not clear, in words."""
+    """Return one line for each limit that the rows exceed."""
     found = []
     aucm = {
         (row["n"], row["positives"], row["mode"]): float(row["median_ms"])

@@ -1,8 +1,8 @@
-"""Time contenders side by side.
+"""Time contenders against each other.
 
-A suite names its axes and builds, for one point of them, the call that is timed. All contenders of
-a cell are built first and then run in turns, in a new order each round, so that a slow spell of the
-machine, a warm cache or a fresh heap meets all of them alike.
+A suite names its axes and builds the call to be timed for each combination of their values (a
+cell). All contenders of a cell are built first and then run alternately, in a new order in each
+round, so that a slow phase of the machine or the state of caches and heap affects all of them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 
 import everypair as ep
 from benchmarks.contenders import BCE, Call, Contender
-from benchmarks.rows import Row, row
+from benchmarks.rows import Row, quantiles, row
 
-SECONDS_OF_A_SAMPLE = 2e-4  # shorter calls are repeated until a sample takes that long
-SECONDS_OF_A_CONTENDER = 1.5  # in one cell; after that it stops at the fewest samples
-SECONDS_OF_A_CALL = 3.0  # expected to take longer: left out
+SECONDS_OF_A_SAMPLE = 2e-4  # shorter calls are repeated within a sample
+SECONDS_OF_A_CONTENDER = 1.5  # time limit in one cell, once there are FEWEST_SAMPLES
+SECONDS_OF_A_CALL = 3.0  # calls that are expected to take longer are skipped
 FEWEST_SAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line asks for."""
+    """The settings of the command line."""
 
     max_n: int = 10**7
     repeats: int = 51
@@ -39,7 +38,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Suite:
-    """A named function that builds calls, and the axes it is built for."""
+    """A name, the function that builds the calls, the contenders and the axes."""
 
     name: str
     build: Callable[..., Call | None]
@@ -55,7 +54,7 @@ class Suite:
 def suite(
     name: str, *, contenders: Iterable[Contender], **axes: Iterable
 ) -> Callable[[Callable[..., Call | None]], Suite]:
-    """Make a suite of a function of a contender and the axes that returns what is timed."""
+    """Decorate a function of a contender and the axes that returns the call to be timed."""
     values = {axis: tuple(points) for axis, points in axes.items()}
     return lambda build: Suite(name, build, tuple(contenders), values)
 
@@ -79,7 +78,7 @@ def num_threads(threads: int) -> Iterator[None]:
 
 @dataclass
 class Timed:
-    """A call, how many times a sample runs it, and its samples in seconds per call."""
+    """A call, its number of repetitions in a sample, and its samples in seconds per call."""
 
     call: Call
     inner: int = 1
@@ -106,7 +105,7 @@ class Timed:
 
 
 def interleave(timed: list[Timed], repeats: int) -> None:
-    """Run the contenders in turns, each round in another order."""
+    """Run the contenders alternately, in a random order in each round."""
     order = random.Random(0)
     for each in timed:
         each.warm_up()
@@ -122,9 +121,9 @@ def interleave(timed: list[Timed], repeats: int) -> None:
 
 
 def run(chosen: Suite, settings: Settings, advance: Callable[[str], None]) -> list[Row]:
-    """Time a suite; ``advance`` is told each cell before it starts."""
+    """Time a suite; ``advance`` is called with the name of each cell before it starts."""
     rows: list[Row] = []
-    last: dict[tuple, tuple[int, float]] = {}  # what each contender took at a smaller n
+    last: dict[tuple, tuple[int, float]] = {}  # the last n and median of each contender
     for cell in chosen.cells(settings.max_n):
         advance(", ".join(f"{axis} {value}" for axis, value in cell.items()))
         n = int(cell["n"])
@@ -143,22 +142,21 @@ def run(chosen: Suite, settings: Settings, advance: Callable[[str], None]) -> li
             timed = {contender: Timed(call) for contender, call in calls.items() if call}
             interleave(list(timed.values()), settings.repeats)
 
-        quantiles = {c: np.quantile(t.samples, [0.5, 0.2, 0.8]) for c, t in timed.items()}
-        reference = quantiles.get(BCE)
-        for contender, (median, p20, p80) in quantiles.items():
-            last[contender, others] = (n, median)
+        measured = {contender: quantiles(each.samples) for contender, each in timed.items()}
+        reference = measured.get(BCE)
+        for contender, found in measured.items():
+            last[contender, others] = (n, found["median"])
+            ratios = [reference and found[key] / reference[key] for key in ("median", "p20")]
             rows.append(
                 row(
                     suite=chosen.name,
                     **cell,
                     **contender._asdict(),
                     quantity="seconds",
-                    median=float(median),
-                    p20=float(p20),
-                    p80=float(p80),
+                    **found,
                     repeats=len(timed[contender].samples),
-                    bce_ratio=None if reference is None else float(median / reference[0]),
-                    bce_ratio_p20=None if reference is None else float(p20 / reference[1]),
+                    bce_ratio=ratios[0],
+                    bce_ratio_p20=ratios[1],
                 )
             )
     return rows

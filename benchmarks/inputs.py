@@ -1,4 +1,4 @@
-"""The batches that are timed: scores of a named shape, labels as the float32 that BCE takes."""
+"""The batches that are timed: scores of a named distribution, and float32 labels as for BCE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Scores = Callable[[np.random.Generator, np.ndarray], np.ndarray]
 
 
 class Input(NamedTuple):
-    """A shape of scores, made from a generator and the labels, and the margin it is run with."""
+    """A function that makes scores from a random generator and labels, and the margin to use."""
 
     scores: Scores
     margin: float = 1.0
@@ -60,7 +60,7 @@ INPUTS = {"normal": Input(normal), **HARD, **OFFSET}
 
 
 def labels_with(rng: np.random.Generator, n: int, positives: float) -> np.ndarray:
-    """Shuffle at least one positive and one negative, as near to the share as n allows."""
+    """Return shuffled labels with this share of positives, and at least one of each class."""
     n_pos = min(max(round(n * positives), 1), n - 1)
     labels = np.zeros(n, np.float32)
     labels[:n_pos] = 1
@@ -70,7 +70,7 @@ def labels_with(rng: np.random.Generator, n: int, positives: float) -> np.ndarra
 
 @lru_cache(maxsize=1)
 def batch(n: int, positives: float, dtype: str = "float32", shape: str = "normal") -> Batch:
-    """Build a seeded batch; the last one is kept, since all contenders of a cell share it."""
+    """Make a seeded batch; the last one is cached, because the contenders of a cell share it."""
     rng = np.random.default_rng([n, round(1 / positives)])
     labels = labels_with(rng, n, positives)
     scores = INPUTS[shape].scores(rng, labels).astype(dtype)

@@ -1,13 +1,13 @@
-"""PairLinearClassifier against scikit-learn's LogisticRegression(solver="lbfgs"), side by side.
+"""Time PairLinearClassifier against scikit-learn's LogisticRegression(solver="lbfgs").
 
     python -m benchmarks.linear              # both sizes, written to benchmarks/rows/linear/
     python -m benchmarks.linear --threads 2
 
-Both stop at a relative gradient norm of 1e-6: the norm of the gradient over that at zero. For
-LogisticRegression, which knows an absolute tolerance only, the tolerance is lowered from 1e-3 by
-factors of 1.5 until its solution is that good, outside the clock. Its penalty C = 1 is that of
-alpha = 1 / n. The relative gradient norms that both reach are in the rows. `python -m benchmarks
-check` holds the rows against the bars.
+Both stop at a relative gradient norm of 1e-6: the norm of the gradient divided by that at zero
+coefficients. LogisticRegression has only an absolute tolerance, so that is lowered from 1e-3 by
+factors of 1.5, before the timing, until its solution is as accurate. Its penalty C = 1 equals alpha
+= 1 / n. The rows hold the relative gradient norms of both. `python -m benchmarks check` compares
+the rows with the limits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 import everypair as ep
-from benchmarks.rows import ROWS, Row, installed, row, write
+from benchmarks.rows import ROWS, Row, installed, quantiles, row, write
 from everypair.sklearn import PairLinearClassifier
 
 COLUMNS = 50
@@ -36,7 +36,7 @@ SIZES = (2_000, 200_000)
 
 @dataclass(frozen=True)
 class Fit(Row):
-    """One estimator in one cell: seconds, over those of LogisticRegression, and what it reached."""
+    """One estimator in one cell; `ratio` is its time relative to LogisticRegression."""
 
     columns: int
     ratio: float
@@ -48,7 +48,7 @@ class Fit(Row):
 
 
 def made_up(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return correlated normal columns, moved for the positives."""
+    """Return correlated normal columns, shifted for the positives, and labels."""
     rng = np.random.default_rng(0)
     y = np.zeros(n, dtype=int)
     y[rng.choice(n, round(POSITIVES * n), replace=False)] = 1
@@ -63,8 +63,8 @@ def logistic_gradient(X: np.ndarray, y: np.ndarray, coef: np.ndarray, intercept:
 
 
 def pair_gradient(X: np.ndarray, y: np.ndarray, coef: np.ndarray) -> float:
-    _, slope = ep.pair_loss_and_grad(X @ coef, y)
-    return float(np.linalg.norm(X.T @ slope + coef / len(y)))
+    _, score_grad = ep.pair_loss_and_grad(X @ coef, y)
+    return float(np.linalg.norm(X.T @ score_grad + coef / len(y)))
 
 
 def relative_gradient(model: object, X: np.ndarray, y: np.ndarray) -> float:
@@ -76,7 +76,7 @@ def relative_gradient(model: object, X: np.ndarray, y: np.ndarray) -> float:
 
 
 def logistic_as_good(X: np.ndarray, y: np.ndarray) -> LogisticRegression:
-    """Return the loosest LogisticRegression that reaches the tolerance."""
+    """Return the LogisticRegression with the largest tolerance that is accurate enough."""
     tol = 1e-3
     while True:
         model = LogisticRegression(solver="lbfgs", C=1.0, tol=tol, max_iter=10_000).fit(X, y)
@@ -103,14 +103,14 @@ def cell(n: int, threads: int) -> list[Fit]:
     taken: dict[str, list[float]] = {name: [] for name in models}
     for model in models.values():
         model.fit(X, y)
-    # In turns, so that a slow spell of the machine meets all of them alike.
+    # Alternately, so that a slow phase of the machine affects all of them.
     for _ in range(repeats):
         for name, model in models.items():
             taken[name].append(seconds(lambda model=model: model.fit(X, y)))
     base = statistics.median(taken["LogisticRegression(lbfgs)"])
     fits = []
     for name, model in models.items():
-        p20, median, p80 = np.quantile(taken[name], [0.2, 0.5, 0.8])
+        found = quantiles(taken[name])
         timed = row(
             suite="linear",
             n=n,
@@ -120,16 +120,14 @@ def cell(n: int, threads: int) -> list[Fit]:
             backend=name,
             surrogate="" if model is reference else model.surrogate,
             quantity="seconds",
-            median=median,
-            p20=p20,
-            p80=p80,
+            **found,
             repeats=repeats,
         )
         fits.append(
             Fit(
                 **asdict(timed),
                 columns=COLUMNS,
-                ratio=median / base,
+                ratio=found["median"] / base,
                 relative_gradient=relative_gradient(model, X, y),
                 n_iter=int(np.max(model.n_iter_)),
                 train_auc=ep.auc(model.decision_function(X), y),
@@ -156,7 +154,7 @@ def main() -> None:
                     f"  {fit.ratio:5.2f} x  gradient {fit.relative_gradient:.1e}"
                     f"  {fit.n_iter:3d} iterations  AUC {fit.train_auc:.4f}"
                 )
-    write(fits, ROWS / "linear" / f"fit_{threads}_threads.csv", Fit)
+    write(fits, ROWS / "linear" / f"fit_{threads}_threads.csv")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time against n, one panel for each share of positives, drawn from rows only."""
+"""Plot time against n from the rows, one panel for each share of positives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.rows import ROOT, Row
 
 ASSETS = ROOT / "docs" / "assets"
 
-# backend: what the legend says, colour, marker, line width
+# backend: label, colour, marker, line width
 STYLES = {
     "torch naive": ("double sum, torch", "#c44e52", "v", 1.4),
     "LibAUC AUCM": ("LibAUC's AUCM", "#8172b3", "D", 1.4),
@@ -63,7 +63,7 @@ def draw(rows: list[Row]) -> list[Path]:
     if not timed:
         return []
     shares = sorted({r.positives for r in timed}, reverse=True)
-    # Fixed salt and no date: the same rows give the same file.
+    # With a fixed salt and no date the same rows give the same file.
     style = {"font.size": 10, "svg.hashsalt": "everypair", "axes.edgecolor": "#999999"}
     with mpl.rc_context(style):
         figure = Figure(figsize=(11, 4.6), layout="constrained")

@@ -1,4 +1,4 @@
-"""Tidy rows: one measured quantity of one contender in one cell, with the machine it came from."""
+"""Tidy rows: one measured quantity of one contender in one cell, and the machine."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import csv
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "benchmarks" / "rows"
 SCRATCH = ROOT / "build" / "benchmarks"
-# The files of a folder that hold rows; others beside them have columns of their own.
+# The files of a folder that hold rows; other CSV files have other columns.
 FILES = ("*.csv", "linear/*.csv", "boosting/round.csv")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured (suite to backend), how much (quantity to repeats), and where (the rest).
+    """One measurement: the cell (suite to surrogate), the numbers, and the environment.
 
-    ``bce_ratio`` compares medians with torch's BCE in the same interleaved cell, and
-    ``bce_ratio_p20`` the 20th percentiles: BCE's own time has two modes (fresh pages or not).
+    ``bce_ratio`` is the median relative to that of torch's BCE in the same cell, ``bce_ratio_p20``
+    that of the 20th percentiles: the time of BCE has two modes, with and without new memory pages.
     """
 
     suite: str
@@ -86,14 +88,14 @@ def commit() -> str:
         )
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    # Rows and what is drawn from them are written by the run itself.
+    # Changes of rows, plots and tables do not count: the benchmarks write them.
     changed = git("status", "--porcelain", "--", "src", "CMakeLists.txt", "benchmarks/*.py")
     return (git("rev-parse", "--short", "HEAD") or "none") + ("+changes" if changed else "")
 
 
 @lru_cache(maxsize=1)
 def environment() -> dict[str, str | int]:
-    """Describe the machine and the versions, the same for all rows of a run."""
+    """Return the machine and the versions, which are the same for all rows of a run."""
     return {
         "machine": cpu_model(),
         "cores": os.cpu_count() or 1,
@@ -109,7 +111,7 @@ def environment() -> dict[str, str | int]:
 
 
 def row(**measured: object) -> Row:
-    """Complete a measurement with the environment; axes that do not apply stay at a default."""
+    """Make a row from a measurement, the environment, and defaults for the other axes."""
     blank = {
         "n": 0,
         "positives": 0.5,
@@ -125,17 +127,31 @@ def row(**measured: object) -> Row:
 
 
 def constant(value: float) -> dict[str, float]:
-    """Fill the three quantiles of a quantity that does not vary."""
+    """Return the three quantiles of a quantity that does not vary."""
     return {"median": value, "p20": value, "p80": value}
 
 
-def write(rows: Iterable[Row], path: Path, kind: type[Row] = Row) -> None:
+def quantiles(samples: Sequence[float]) -> dict[str, float]:
+    """Return median, 20th and 80th percentile of samples."""
+    values = np.quantile(samples, [0.5, 0.2, 0.8]).tolist()
+    return dict(zip(("median", "p20", "p80"), values, strict=True))
+
+
+def write_csv(
+    records: Sequence[Mapping[str, object]], path: Path, columns: Sequence[str] | None = None
+) -> None:
+    """Write records as a CSV file; the columns are the keys of the first one by default."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, [f.name for f in fields(kind)], lineterminator="\n")
+        table = csv.DictWriter(file, columns or list(records[0]), lineterminator="\n")
         table.writeheader()
-        for each in rows:
-            table.writerow({k: format_cell(v) for k, v in asdict(each).items()})
+        table.writerows(records)
+
+
+def write(rows: Sequence[Row], path: Path) -> None:
+    """Write rows; the file has a header even if there are none."""
+    records = [{k: format_cell(v) for k, v in asdict(each).items()} for each in rows]
+    write_csv(records, path, [f.name for f in fields(rows[0] if rows else Row)])
 
 
 def format_cell(value: object) -> object:
@@ -143,7 +159,7 @@ def format_cell(value: object) -> object:
 
 
 def read(folder: Path = ROWS) -> list[Row]:
-    """Read every row of a folder, with types; columns that only some suites have are left out."""
+    """Read all rows of a folder, without the columns that only some suites have."""
     parsers = {
         "int": int,
         "float": float,

@@ -1,7 +1,7 @@
-"""What a trial costs beside the training loop that one would write by hand.
+"""Time of a trial relative to a hand-written training loop.
 
-Both train on the same rows with the same model, loss, optimiser and batch size, and both measure
-loss and AUC of subtrain and validation, and the test AUC, after every epoch.
+Both train on the same rows with the same model, loss, optimiser and batch size, and both compute
+loss and AUC of the training, validation and test rows after every epoch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RATE = 0.01
 
 @lru_cache(maxsize=1)
 def split_of(n: int, positives: float) -> Split:
-    """Return n rows to train on, and a quarter of that for validation and for test."""
+    """Return n training rows, and n // 4 validation and test rows each."""
     return Split(*(part_of(size, positives, i) for i, size in enumerate((n, n // 4, n // 4))))
 
 

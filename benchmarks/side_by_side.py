@@ -1,22 +1,22 @@
-"""How many trials an hour a GPU trains: one after the other, and side by side.
+"""Time of a trial on a GPU, when trials run one after the other and when several run together.
 
 python -m benchmarks.side_by_side [--rows FILE]
 
-ResNet20 on 32 x 32 colour images (noise: the time does not depend on what they show), batches of
-50, the squared hinge and the logistic loss. Everything of a trial counts: the steps, and measuring
-loss and AUC of all parts after every epoch.
+The trials train ResNet20 on 32 x 32 colour images of noise (the time does not depend on the
+images), with batches of 50, the squared hinge and the logistic loss. The time includes the steps
+and the computation of loss and AUC of all parts after every epoch.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.rows import write_csv
 from everypair.experiments.data import splits
 from everypair.experiments.data.sources import Dataset
 from everypair.experiments.plan import Cell, Settings, Trial
@@ -87,11 +87,7 @@ def main() -> None:
                 }
             )
             print(rows[-1], flush=True)
-    rows_file.parent.mkdir(parents=True, exist_ok=True)
-    with rows_file.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(rows, rows_file)
 
 
 if __name__ == "__main__":

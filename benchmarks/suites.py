@@ -1,4 +1,4 @@
-"""What is timed. Each function builds outside the clock and returns the call that is timed."""
+"""The timed suites. Each function prepares a batch and returns the call to be timed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POSITIVES = (0.5, 0.01, 0.001)
 SURROGATES = tuple(Contender(NATIVE.backend, name) for name in ep.surrogates.names())
 
 
-# n is the last axis, so that what a contender took at one size foretells the next.
+# n is the last axis, because the time at one size predicts whether the next one is skipped.
 @suite(
     "loss_and_grad",
     contenders=(NATIVE, NUMPY, *NEIGHBOURS),
@@ -23,7 +23,7 @@ SURROGATES = tuple(Contender(NATIVE.backend, name) for name in ep.surrogates.nam
 )
 def loss_and_grad(contender: Contender, n: int, positives: float, threads: int) -> Call | None:
     if contender == NUMPY and threads > 1:
-        return None  # NumPy uses one
+        return None  # the NumPy backend uses one thread
     return call_of(contender, batch(n, positives))
 
 

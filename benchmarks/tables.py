@@ -1,6 +1,6 @@
-"""Markdown tables from rows, written between markers of the README and the documentation.
+"""Write Markdown tables of the rows into the README and the documentation.
 
-A page holds ``<!-- rows: NAME -->`` and ``<!-- end -->``; what stands between is replaced.
+The text between ``<!-- rows: NAME -->`` and ``<!-- end -->`` of a page is replaced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def duration(seconds: float) -> str:
 
 
 def across_n(rows: list[Row], cell: Callable[[Row], str]) -> tuple[list[int], Callable]:
-    """Return the sizes, and a function that writes a line of cells, one for each size."""
+    """Return the sizes, and a function that returns the cells of a line, one for each size."""
     sizes = sorted({r.n for r in rows})
 
     def line(some: list[Row]) -> list[str]:
@@ -55,7 +55,7 @@ def ratio(row: Row) -> str:
 
 
 def speed(rows: list[Row]) -> str:
-    """Time over that of BCE, by threads and share of positives."""
+    """Time relative to BCE, by threads and share of positives."""
     ours = where(rows, suite="loss_and_grad")
     sizes, line = across_n(ours, ratio)
     kinds = sorted({(r.threads, -r.positives) for r in ours})
@@ -66,7 +66,7 @@ def speed(rows: list[Row]) -> str:
 
 
 def times(rows: list[Row]) -> str:
-    """Median times on one thread, half the rows positive."""
+    """Median times on one thread, with 50 % positives."""
     timed = [r for r in rows if r.suite == "loss_and_grad" and (r.threads, r.positives) == (1, 0.5)]
     sizes, line = across_n(timed, lambda r: duration(r.median))
     return markdown(
@@ -79,7 +79,7 @@ def times(rows: list[Row]) -> str:
 
 
 def hard(rows: list[Row]) -> str:
-    """Time over that of BCE, one thread, by shape of the scores."""
+    """Time relative to BCE on one thread, by distribution of the scores."""
     ours = where(rows, suite="hard_inputs", threads=1)
     sizes, line = across_n(ours, ratio)
     shapes = dict.fromkeys(r.input for r in ours)
@@ -90,7 +90,7 @@ def hard(rows: list[Row]) -> str:
 
 
 def surrogates(rows: list[Row]) -> str:
-    """Time over that of BCE, one thread, half the rows positive."""
+    """Time relative to BCE on one thread, with 50 % positives."""
     ours = [
         r
         for r in rows
@@ -107,7 +107,7 @@ def surrogates(rows: list[Row]) -> str:
 
 
 def accuracy(rows: list[Row]) -> str:
-    """Worst relative errors, by type of the input and contender, for each kind of scores."""
+    """Largest relative errors, by contender, input type and kind of scores."""
     kinds = {
         "offset 1e3 and 1e6": lambda r: r.input.startswith("offset"),
         "all other shapes": lambda r: not r.input.startswith("offset"),
@@ -144,7 +144,7 @@ def footprint(rows: list[Row]) -> str:
 
 
 def provenance(rows: list[Row]) -> str:
-    """One line on where the rows come from."""
+    """One line with the machine and the versions of the rows."""
     r = next((r for r in rows if r.suite == "loss_and_grad"), None)
     if r is None:
         return ""
@@ -162,7 +162,7 @@ TABLES: dict[str, Callable[[list[Row]], str]] = {
 
 
 def fill(rows: list[Row]) -> list[Path]:
-    """Rewrite what stands between the markers of each page."""
+    """Replace the tables between the markers of each page."""
     for page in PAGES:
         text = page.read_text()
         page.write_text(MARKED.sub(lambda m: m[1] + TABLES[m[2]](rows) + m[3], text))

@@ -1,4 +1,4 @@
-"""What a training step pays for the loss: PairLoss beside BCE, forward and backward."""
+"""Time of PairLoss, forward and backward, relative to BCE."""
 
 from __future__ import annotations
 

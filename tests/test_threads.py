@@ -119,7 +119,7 @@ def test_a_bad_environment_is_named_at_first_use(monkeypatch, bad):
 
 def test_cores_without_affinity(monkeypatch):
     monkeypatch.setattr(_threads, "_default", None)
-    monkeypatch.setattr(_threads, "_leader", None)
+    monkeypatch.setattr(_threads, "_followed", None)
     monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
     assert ep.get_num_threads() == _threads._cores()
     monkeypatch.delattr("os.sched_getaffinity", raising=False)

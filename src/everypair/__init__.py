@@ -1,4 +1,4 @@
-"""everypair: exact losses and metrics over every (positive, negative) pair, in the time of a sort.
+"""Exact losses and metrics over all (positive, negative) pairs, in O(n log n) time.
 
 >>> import everypair as ep
 >>> loss, grad = ep.pair_loss_and_grad([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0])

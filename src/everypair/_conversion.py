@@ -1,4 +1,4 @@
-"""Anything array-like as a plain NumPy array: lists, Series, CPU tensors, Arrow columns."""
+"""Convert array-likes (lists, Series, CPU tensors, Arrow columns) to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-__all__ = ["column", "numbers", "plain", "ready"]
+__all__ = ["to_array", "to_column", "to_contiguous", "to_real"]
 
 
-def plain(given: ArrayLike, name: str) -> NDArray[Any]:
-    """Return anything array-like as a plain ndarray on the CPU."""
+def to_array(given: ArrayLike, name: str) -> NDArray[Any]:
+    """Convert an array-like to an ndarray; `name` is the argument that errors mention."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor):
         return _from_torch(given, torch, name)
@@ -36,9 +36,9 @@ def plain(given: ArrayLike, name: str) -> NDArray[Any]:
         ) from None
 
 
-def numbers(given: ArrayLike, name: str) -> NDArray[Any]:
-    """Return anything array-like that holds real numbers as an array of them."""
-    array = plain(given, name)
+def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
+    """Convert an array-like of real numbers to an ndarray of a boolean, integer or float type."""
+    array = to_array(given, name)
     if array.dtype.kind == "O":
         for i, value in enumerate(array.ravel().tolist()):
             if not isinstance(value, Real) and not hasattr(value, "__float__"):
@@ -56,8 +56,8 @@ def numbers(given: ArrayLike, name: str) -> NDArray[Any]:
     return array
 
 
-def column(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """Return an (n,) or (n, 1) array as (n,)."""
+def to_column(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """Reshape an (n,) or (n, 1) array to (n,)."""
     if array.ndim == 1:
         return array
     if array.ndim == 2 and array.shape[1] == 1:
@@ -68,8 +68,8 @@ def column(array: NDArray[Any], name: str) -> NDArray[Any]:
     )
 
 
-def ready(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an array that compiled code can read, copied only if it must be."""
+def to_contiguous(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """Return a contiguous, aligned array of this dtype; copy only if needed."""
     return np.require(array, dtype, ["C", "A"])
 
 
@@ -80,7 +80,7 @@ def _from_torch(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
             "Use everypair.torch, which computes where the tensor is, or pass it as .cpu()."
         )
     tensor = tensor.detach()
-    if tensor.dtype is torch.bfloat16:  # NumPy has no such type
+    if tensor.dtype is torch.bfloat16:  # NumPy has no bfloat16
         tensor = tensor.float()
     array: NDArray[Any] = tensor.resolve_neg().numpy()
     return array

@@ -1,7 +1,8 @@
-"""Which kernel computes: the compiled one where it is there, NumPy otherwise.
+"""Choose the kernel: the compiled one if it is installed, NumPy otherwise.
 
-The environment variable ``EVERYPAIR_BACKEND`` (``auto``, ``numpy`` or ``native``) decides for a
-process, `backend` for a block of code. Both kernels know moments of sorted classes, never names.
+The environment variable ``EVERYPAIR_BACKEND`` (``auto``, ``numpy`` or ``native``) sets the backend
+of a process, and `backend` that of a block of code. Both kernels take the terms of a surrogate,
+never its name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from everypair import _inputs, _numpy, _threads
 
 try:
     from everypair import _native
-except ImportError:  # built without a compiler: NumPy gives the same results, slower
+except ImportError:  # installed without the compiled kernel: NumPy computes, more slowly
     _native = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from everypair._inputs import Batch
-
-    KnotTerm = tuple[float, float, float, float, bool]
+    from everypair.surrogates import KnotTerm
 
 __all__ = ["Result", "backend", "borrow_team", "concordance", "evaluate", "native_is_here"]
 
@@ -39,7 +39,7 @@ _default: bool | None = None
 
 
 class Result(NamedTuple):
-    """What a kernel computed; None where it was not asked."""
+    """The results of a kernel; a derivative that was not asked for is None."""
 
     value: float
     pair_weight: float
@@ -49,13 +49,13 @@ class Result(NamedTuple):
 
 
 def native_is_here() -> bool:
-    """Return whether the compiled kernel could be loaded."""
+    """Return whether the compiled kernel is installed."""
     return _native is not None
 
 
 @contextmanager
 def backend(name: str) -> Iterator[None]:
-    """Compute with this backend inside the block, in this thread or task only."""
+    """Use this backend inside the block, in the current thread or asyncio task only."""
     token = _chosen.set(_is_native(name, "backend"))
     try:
         yield
@@ -64,7 +64,7 @@ def backend(name: str) -> Iterator[None]:
 
 
 def borrow_team(fork: int) -> None:
-    """Let the compiled kernel run on the threads behind a function called like GOMP_parallel."""
+    """Run the compiled kernel on the OpenMP threads that GOMP_parallel, at this address, starts."""
     if _native is not None:
         _native.borrow_team(fork)
 
@@ -78,16 +78,15 @@ def evaluate(
     hess: bool = False,
     vector: NDArray[np.float64] | None = None,
 ) -> Result:
-    """Return the loss and, as asked, gradient, diagonal Hessian and Hessian times `vector`."""
+    """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector."""
     use_native = _uses_native()
     positive = None if use_native else _inputs.positives(batch)
     scores, labels, weights = batch.scores, batch.labels, batch.weights
     order = batch.order
     if order is not None:
-        scores, labels = scores[order], labels[order]
-        weights = None if weights is None else weights[order]
-        vector = None if vector is None else vector[order]
-        positive = None if positive is None else positive[order]
+        scores, labels, weights, vector, positive = _take(
+            order, scores, labels, weights, vector, positive
+        )
     arrays: tuple[NDArray[Any] | None, ...]
     if positive is None:
         arrays = (
@@ -112,15 +111,13 @@ def evaluate(
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
-    """Return the weight of the pairs in the right order, ties half, and of all pairs."""
+    """Return the weight of the correctly ordered pairs, ties half, and that of all pairs."""
     use_native = _uses_native()
     positive = None if use_native else _inputs.positives(batch)
     scores, labels, weights = batch.scores, batch.labels, batch.weights
     order = batch.order
     if order is not None:
-        scores, labels = scores[order], labels[order]
-        weights = None if weights is None else weights[order]
-        positive = None if positive is None else positive[order]
+        scores, labels, weights, positive = _take(order, scores, labels, weights, positive)
     if positive is not None:
         return _numpy.concordance(scores, positive, weights, batch.offsets)
     status, concordant, pair_weight = _native.auc(
@@ -131,8 +128,12 @@ def concordance(batch: Batch) -> tuple[float, float]:
     return concordant, pair_weight
 
 
+def _take(order: NDArray[np.intp], *arrays: NDArray[Any] | None) -> list[Any]:
+    return [None if array is None else array[order] for array in arrays]
+
+
 def _as_given(array: NDArray[Any] | None, batch: Batch) -> NDArray[Any] | None:
-    """Return rows in the caller's order, type and shape."""
+    """Return a derivative in the caller's order of rows, dtype and shape."""
     if array is None:
         return None
     with np.errstate(over="ignore", under="ignore"):
@@ -159,7 +160,7 @@ def _is_native(name: str, asked_by: str) -> bool:
         raise ValueError(f"{asked_by} must be one of {', '.join(_BACKENDS)}; got {name!r}.")
     if name == "native" and _native is None:
         raise ImportError(
-            f"{asked_by} asks for the compiled kernel, which is not here. Install a wheel, or "
+            f"{asked_by} asks for the compiled kernel, which is not installed. Install a wheel, or "
             "build it with: pip install --no-binary everypair everypair."
         )
     return name == "native" or (name == "auto" and _native is not None)

@@ -1,21 +1,21 @@
-"""The one door: whatever arrives leaves as a `Batch` of plain arrays, or as a ValueError.
+"""Validate input and convert it to a `Batch` of arrays that kernels can read.
 
-Types, shapes and lengths are checked here. Values (finite scores, two classes, weights) cost a
-pass over the data, so the compiled kernel checks them during its own first pass and only asks
-`raise_bad_values` to find the culprit; everyone else calls `positives`, which checks them.
+`batch_from` checks types, shapes and lengths. Checking values (finite scores, two classes, weights
+of at least 0) costs a pass over the data: the compiled kernel does it in its own first pass and
+calls `raise_bad_values` only to report a bad value; all other code calls `positives`.
 
-An error names the argument, the rule, what arrived and where, and what to do about it.
+Each error message names the argument, the rule, the value and its index, and what to do about it.
 """
 
 from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import numpy as np
 
-from everypair import _conversion, _groups
+from everypair import _conversion, _pairs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -31,28 +31,24 @@ __all__ = [
 ]
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
-_LABEL_DTYPES = frozenset(map(np.dtype, ("?", "i1", "u1", "i4", "i8", "f4", "f8")))
-# Kernels read few types: the others travel in one that holds their values. uint64 goes to float
-# because 2**64 - 1 would arrive in int64 as a valid label.
-_LABEL_TRAVELS = {"i2": "i4", "u2": "i4", "u4": "i8", "u8": "f8", "f2": "f4"}
 
 
 class Batch:
-    """Scores, labels and weights as kernels want them, rows in the order of the caller.
+    """Checked scores, labels and weights, in the caller's order of rows.
 
     Attributes
     ----------
     scores : (n,) float32 or float64
         Contiguous, aligned, native byte order.
-    labels : (n,) of a type that kernels read
-        Larger than zero is positive, once the values have been checked.
+    labels : (n,) of one of `_pairs.LABEL_DTYPES`
+        Positive where larger than zero; valid only once the values have been checked.
     weights : (n,) float64 or None
     order : (n,) intp or None
-        Rows gathered by it have each group in one run; None where they already have.
+        An order of the rows in which each group is contiguous; None if the rows have it already.
     offsets : (n_groups + 1,) int64 or None
-        The runs' boundaries; None is one group.
+        First ordered row of each group, then n; None without groups.
     dtype, shape
-        Of the caller's scores, for what goes back.
+        Those of the caller's scores, and of the derivatives that are returned.
     """
 
     __slots__ = ("dtype", "labels", "offsets", "order", "scores", "shape", "weights")
@@ -72,15 +68,14 @@ def batch_from(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> Batch:
-    """Check types, shapes and lengths, and copy only what kernels could not read as it is."""
+    """Check types, shapes and lengths; copy only arrays that kernels cannot read as they are."""
     batch = Batch()
-    if not (type(scores) is np.ndarray and scores.ndim == 1 and _is_ready(scores, _SCORE_DTYPES)):
-        scores, batch.dtype, batch.shape = _scores(scores)
+    if _is_ready(scores, _SCORE_DTYPES):
+        batch.dtype, batch.shape = scores.dtype, scores.shape
     else:
-        batch.dtype = scores.dtype
-        batch.shape = scores.shape
-    if not (type(labels) is np.ndarray and labels.ndim == 1 and _is_ready(labels, _LABEL_DTYPES)):
-        labels = _labels(labels)
+        scores, batch.dtype, batch.shape = _scores(scores)
+    if not _is_ready(labels, _pairs.LABEL_DTYPES):
+        labels = _pairs.labels_from(labels)
     n = scores.shape[0]
     if n == 0:
         raise ValueError("scores must hold at least one row; got none. Check the filter before it.")
@@ -88,30 +83,25 @@ def batch_from(
         _raise_length("labels", labels.shape[0], n)
     batch.scores = scores
     batch.labels = labels
-    batch.weights = None if weights is None else _column_of(weights, "weights", n)
+    batch.weights = None if weights is None else _float64_column(weights, "weights", n)
     batch.order = batch.offsets = None
     if groups is not None:
-        values = _conversion.column(
-            _groups.values_from(groups)
-            if isinstance(groups, list | tuple)
-            else _conversion.plain(groups, "groups"),
-            "groups",
-        )
+        values = _pairs.group_values(groups)
         if values.shape[0] != n:
             _raise_length("groups", values.shape[0], n)
-        batch.order, batch.offsets = _groups.runs(values)
+        batch.order, batch.offsets = _pairs.group_runs(values)
     return batch
 
 
 def vector_for(batch: Batch, vector: ArrayLike) -> NDArray[np.float64]:
-    """Check the vector of a Hessian-vector product, values included."""
-    column = _column_of(vector, "vector", batch.scores.shape[0])
+    """Check and convert the vector of a Hessian-vector product, values included."""
+    column = _float64_column(vector, "vector", batch.scores.shape[0])
     _raise_if_not_finite(column, "vector")
     return column
 
 
 def check_margin(margin: object) -> float:
-    """Return the margin as a float, or say what is wrong with it."""
+    """Check the margin and return it as a float."""
     if type(margin) is float and 0.0 <= margin < math.inf:
         return margin
     if isinstance(margin, Real) or getattr(margin, "shape", None) == ():
@@ -128,7 +118,7 @@ def check_margin(margin: object) -> float:
 
 
 def check_reduction(reduction: str) -> bool:
-    """Return whether the reduction is the mean."""
+    """Check the reduction and return whether it is the mean."""
     if reduction == "mean":
         return True
     if reduction == "sum":
@@ -142,24 +132,12 @@ def check_reduction(reduction: str) -> bool:
 def positives(batch: Batch) -> NDArray[np.bool_]:
     """Check the values of a batch and return which rows are positive."""
     _raise_if_not_finite(batch.scores, "scores")
-    labels = batch.labels
-    positive: NDArray[np.bool_] = labels == 1
-    if labels.dtype != np.bool_:
-        zero, minus = labels == 0, labels == -1
-        if not (positive | zero | minus).all():
-            i = int(np.argmin(positive | zero | minus))
-            _raise_label(labels[i].item(), i)
-        if zero.any() and minus.any():
-            i, j = int(np.argmax(zero)), int(np.argmax(minus))
-            raise ValueError(
-                "labels must hold two classes coded {0, 1} or {-1, +1}, not a mix; got 0 (first at "
-                f"index {i}) and -1 (first at index {j}). Pass labels == 1 if both mean negative."
-            )
+    positive = _pairs.positive_rows(batch.labels)
     weights = batch.weights
     if weights is not None:
-        sound = (weights >= 0.0) & (weights < math.inf)
-        if not sound.all():
-            i = int(np.argmin(sound))
+        valid = (weights >= 0.0) & (weights < math.inf)
+        if not valid.all():
+            i = int(np.argmin(valid))
             raise ValueError(
                 f"weights must be finite and at least 0; got {weights[i].item()!r} (first at index "
                 f"{i}). A weight of 0 leaves a row out."
@@ -168,62 +146,42 @@ def positives(batch: Batch) -> NDArray[np.bool_]:
 
 
 def raise_bad_values(batch: Batch) -> NoReturn:
-    """Find and name the value that a kernel refused."""
+    """Raise the error about the first bad value of a batch that a kernel rejected."""
     positives(batch)
     raise RuntimeError(
-        "the compiled kernel refused a batch in which nothing is wrong; please report this, "
+        "the compiled kernel rejected a valid batch. This is a bug in everypair; please report it, "
         "and set EVERYPAIR_BACKEND=numpy meanwhile."
     )
 
 
-def _is_ready(array: NDArray[Any], dtypes: frozenset[np.dtype[Any]]) -> bool:
-    flags = array.flags
-    return array.dtype in dtypes and flags.c_contiguous and flags.aligned
+def _is_ready(given: ArrayLike, dtypes: frozenset[np.dtype[Any]]) -> TypeGuard[NDArray[Any]]:
+    """Return whether kernels can read this (n,) array without a copy."""
+    if type(given) is not np.ndarray or given.ndim != 1 or given.dtype not in dtypes:
+        return False
+    return given.flags.c_contiguous and given.flags.aligned
 
 
 def _scores(given: ArrayLike) -> tuple[NDArray[Any], np.dtype[Any], tuple[int, ...]]:
-    array = _conversion.numbers(given, "scores")
-    column = _conversion.column(array, "scores")
-    # Integers have no type that could hold a gradient; kernels compute in single or in double.
+    """Return scores as (n,) float32 or float64, and the dtype and shape of their gradient."""
+    array = _conversion.to_real(given, "scores")
+    column = _conversion.to_column(array, "scores")
+    # Integer scores get a float64 gradient.
     dtype = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(np.float64)
+    kernel_dtype = np.float32 if dtype.itemsize <= 4 else np.float64
     with np.errstate(over="ignore"):
-        return (
-            _conversion.ready(column, np.float32 if dtype.itemsize <= 4 else np.float64),
-            dtype,
-            array.shape,
-        )
+        return _conversion.to_contiguous(column, kernel_dtype), dtype, array.shape
 
 
-def _labels(given: ArrayLike) -> NDArray[Any]:
-    array = _conversion.plain(given, "labels")
-    if array.dtype.kind not in "biuf":
-        array = _labels_from_objects(array)
-    column = _conversion.column(array, "labels")
-    dtype = column.dtype.newbyteorder("=")
-    if dtype not in _LABEL_DTYPES:
-        dtype = np.dtype(_LABEL_TRAVELS.get(dtype.str[1:], "f8"))
-    return _conversion.ready(column, dtype)
-
-
-def _labels_from_objects(array: NDArray[Any]) -> NDArray[Any]:
-    for i, value in enumerate(array.ravel().tolist()):
-        if not isinstance(value, Real):
-            _raise_label(value, i)
-    return array.astype(np.float64)
-
-
-def _column_of(given: ArrayLike, name: str, n: int) -> NDArray[np.float64]:
-    column = _conversion.ready(
-        _conversion.column(_conversion.numbers(given, name), name), np.float64
-    )
+def _float64_column(given: ArrayLike, name: str, n: int) -> NDArray[np.float64]:
+    column = _conversion.to_column(_conversion.to_real(given, name), name)
     if column.shape[0] != n:
         _raise_length(name, column.shape[0], n)
-    return column
+    return _conversion.to_contiguous(column, np.float64)
 
 
 def _raise_if_not_finite(values: NDArray[Any], name: str) -> None:
-    # A sum is finite only if every addend is, and costs no array of flags. It may also overflow,
-    # so only the slow look decides.
+    # A finite sum means that all values are finite, and needs no temporary array. A sum of finite
+    # values may overflow, so otherwise each value is checked.
     with np.errstate(all="ignore"):
         if math.isfinite(values.sum(dtype=np.float64)):
             return
@@ -234,18 +192,6 @@ def _raise_if_not_finite(values: NDArray[Any], name: str) -> None:
             f"{name} must be finite; got {values[i].item()!r} (first at index {i}). "
             "A model that returns it has diverged, or a row was empty."
         )
-
-
-def _raise_label(value: object, i: int) -> NoReturn:
-    hint = (
-        f"Pass labels == {value!r} to make that value the positive class."
-        if isinstance(value, str)
-        else "For several classes, call once per class with labels == that class."
-    )
-    raise ValueError(
-        f"labels must hold two classes coded {{0, 1}} or {{-1, +1}}; got {value!r} (first at index "
-        f"{i}). {hint}"
-    )
 
 
 def _raise_length(name: str, got: int, n: int) -> NoReturn:

@@ -1,20 +1,28 @@
+# The compiled kernel (src/native/module.cpp). Arrays are contiguous. The kernel checks their values
+# and returns a status other than 0 if one of them is bad.
+
 from typing import Any
 
 from numpy.typing import NDArray
 
+from everypair.surrogates import KnotTerm
+
+# Return status, value and pair weight; fill the arrays grad, hess and hvp that are not None.
 def evaluate(
     scores: NDArray[Any],
     labels: NDArray[Any],
     weights: NDArray[Any] | None,
     offsets: NDArray[Any] | None,
     vector: NDArray[Any] | None,
-    terms: tuple[tuple[float, float, float, float, bool], ...],
+    terms: tuple[KnotTerm, ...],
     mean: bool,
     threads: int,
     grad: NDArray[Any] | None,
     hess: NDArray[Any] | None,
     hvp: NDArray[Any] | None,
 ) -> tuple[int, float, float]: ...
+
+# Return status, weight of the correctly ordered pairs (ties half) and weight of all pairs.
 def auc(
     scores: NDArray[Any],
     labels: NDArray[Any],
@@ -22,5 +30,9 @@ def auc(
     offsets: NDArray[Any] | None,
     threads: int,
 ) -> tuple[int, float, float]: ...
+
+# Return the name of the instruction set in use: baseline, avx2 or avx512.
 def isa() -> str: ...
+
+# Run on the threads that the function at this address starts, called as GOMP_parallel.
 def borrow_team(fork: int) -> None: ...

@@ -1,6 +1,6 @@
-"""How many threads the compiled kernel may use.
+"""Get and set the number of threads of the compiled kernel.
 
-The results do not depend on it: the kernel gives the same bits for any number of threads.
+Results are bitwise the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ _VARIABLE = "EVERYPAIR_NUM_THREADS"
 
 _chosen: int | None = None
 _default: int | None = None
-_leader: Callable[[], int] | None = None
+# Returns the default of another library, such as torch.
+_followed: Callable[[], int] | None = None
 
 
 def set_num_threads(threads: int | None) -> None:
-    """Let the kernel use this many threads from now on, in every Python thread.
+    """Set the number of threads that the compiled kernel may use, in all Python threads.
 
     Parameters
     ----------
     threads : int or None
-        At least 1. None goes back to the default: the environment variable
-        ``EVERYPAIR_NUM_THREADS`` where it is set, else `torch.get_num_threads` once
-        `everypair.torch` is imported, else every core this process may run on.
+        At least 1. None restores the default: the environment variable ``EVERYPAIR_NUM_THREADS``
+        if it is set; otherwise `torch.get_num_threads` if `everypair.torch` is imported; otherwise
+        the number of cores that this process may use.
 
     Examples
     --------
@@ -43,28 +44,33 @@ def set_num_threads(threads: int | None) -> None:
     ):
         raise ValueError(
             f"threads must be a whole number of at least 1, or None; got {threads!r}. "
-            "None goes back to the default."
+            "None restores the default."
         )
     _chosen = None if threads is None else int(threads)
 
 
 def get_num_threads() -> int:
-    """Return how many threads the kernel may use.
+    """Return the number of threads that the compiled kernel may use.
 
-    It takes fewer for batches so small that threads would cost more than they give.
+    Small batches use fewer, because starting threads would take longer than it saves.
+
+    Examples
+    --------
+    >>> get_num_threads() >= 1
+    True
     """
     if _chosen is not None:
         return _chosen
     global _default
     if _default is None:
-        _default = _from_environment() or (0 if _leader else _cores())
-    return _default or (_leader or _cores)()
+        _default = _from_environment() or (0 if _followed else _cores())
+    return _default or (_followed or _cores)()
 
 
-def follow(leader: Callable[[], int]) -> None:
-    """Let this function decide from now on where neither the user nor the environment does."""
-    global _default, _leader
-    _leader = leader
+def follow(get_default: Callable[[], int]) -> None:
+    """Take the default number of threads from this function instead of the number of cores."""
+    global _default, _followed
+    _followed = get_default
     _default = None
 
 
@@ -81,7 +87,7 @@ def _from_environment() -> int | None:
 
 
 def _cores() -> int:
-    # A container or a scheduler often grants fewer cores than the machine has.
+    # Containers and schedulers often allow fewer cores than the machine has.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

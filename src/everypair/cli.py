@@ -1,6 +1,6 @@
-"""The command ``everypair``: every mistake is one line and a number, never a traceback.
+"""The command ``everypair``. Errors are one line on stderr; ``--debug`` shows the traceback.
 
-Exit codes: 0 done, 1 something broke, 2 the arguments or a file are at fault, 130 interrupted.
+Exit codes: 0 success, 1 unexpected error, 2 wrong arguments or files, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# What the commands load, by the name that is imported. Anything else that is missing is a bug.
+# Optional packages that the commands import. If any other module is missing, that is a bug.
 _EXTRA = ("matplotlib", "optuna", "pandas", "PIL", "pyarrow", "rich", "sklearn", "torch", "typer")
 
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        What follows the name of the program; by default what the shell gave.
+        The arguments after the program's name; ``sys.argv[1:]`` by default.
 
     Examples
     --------
@@ -39,56 +39,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with _insisting():
+        with _keyboard_interrupts_raised():
             from everypair.experiments.commands import app
 
             code = app(given or ["--help"], prog_name="everypair", standalone_mode=False)
-    except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
     except KeyboardInterrupt:
-        return _say("interrupted.", 130)
+        return _fail("interrupted.", 130)
     except Exception as error:
         if "--debug" in given:
             raise
-        return _explain(error)
-    # What typer makes of Ctrl-C; commands that have said more about it leave by SystemExit.
-    return _say("interrupted.", 130) if code == 130 else code or 0
+        return _report(error)
+    # Typer returns 130 on Ctrl-C. Commands that print a message of their own raise SystemExit.
+    return _fail("interrupted.", 130) if code == 130 else code or 0
 
 
 @contextmanager
-def _insisting() -> Iterator[None]:
-    """Let a Ctrl-C count that arrives where Python can only ignore exceptions, as in `__del__`."""
-    before = sys.unraisablehook
+def _keyboard_interrupts_raised() -> Iterator[None]:
+    """Raise a KeyboardInterrupt again if Python ignored it, as it does in a `__del__` method."""
+    previous_hook = sys.unraisablehook
 
-    def again(ignored: UnraisableHookArgs) -> None:
+    def hook(ignored: UnraisableHookArgs) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
             threading.Timer(0.05, _thread.interrupt_main).start()
         else:
-            before(ignored)
+            previous_hook(ignored)
 
-    sys.unraisablehook = again
+    sys.unraisablehook = hook
     try:
         yield
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook = previous_hook
 
 
-def _explain(error: Exception) -> int:
+def _report(error: Exception) -> int:
+    """Print one line about an error and return the exit code."""
     if isinstance(error, UserError):
-        return _say(str(error), 2)
+        return _fail(str(error), 2)
     if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in _EXTRA:
         name = str(error.name).partition(".")[0]
-        return _say(f"needs {name}. Install it with: pip install 'everypair[experiments]'", 2)
-    if hasattr(error, "format_message"):  # typer's mistakes of the command line have no public base
+        return _fail(f"needs {name}. Install it with: pip install 'everypair[experiments]'", 2)
+    if hasattr(error, "format_message"):  # typer's usage errors have no public base class
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "everypair"
-        return _say(f"{error.format_message().rstrip('.')}. See: {command} --help", 2)
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return _say(f"{what} (everypair --debug ... shows where)", 1)
+        return _fail(f"{error.format_message().rstrip('.')}. See: {command} --help", 2)
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    return _fail(f"{message} (everypair --debug ... shows the traceback)", 1)
 
 
-def _say(line: str, code: int) -> int:
-    sys.stderr.write(f"everypair: {' '.join(line.split())}\n")
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"everypair: {' '.join(message.split())}\n")
     return code
 
 

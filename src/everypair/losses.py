@@ -1,6 +1,6 @@
 """Exact all-pairs losses on arrays.
 
-A batch flows: scores, labels -> checked arrays -> the two classes -> moments -> value and gradient.
+Data flow: scores, labels -> `Batch` -> the two classes -> moments -> value and derivatives.
 
 >>> round(pair_loss([0.9, 0.2, 0.6], [1, 0, 0]), 2)  # shortfalls 0.3 and 0.7
 0.29
@@ -21,13 +21,16 @@ __all__ = ["PairDerivatives", "pair_derivatives", "pair_hvp", "pair_loss", "pair
 
 
 class PairDerivatives(NamedTuple):
-    """A loss, its gradient and the diagonal of its Hessian.
+    r"""A loss, its gradient and the diagonal of its Hessian with respect to the scores.
 
     Attributes
     ----------
     value : float
-    grad, hess : ndarray
-        Of the shape and the dtype of the scores.
+        The loss :math:`L`.
+    grad : (n,) or (n, 1) floating
+        :math:`\partial L / \partial s_i`, in the shape and dtype of the scores.
+    hess : (n,) or (n, 1) floating
+        :math:`\partial^2 L / \partial s_i^2`, in the shape and dtype of the scores.
     """
 
     value: float
@@ -45,41 +48,48 @@ def pair_loss(
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> float:
-    """Average a surrogate over every (positive, negative) pair.
+    r"""Average a surrogate loss over all (positive, negative) pairs.
 
-    Takes O(n log n) time with a hinge, O(n) without, and O(n) memory (paper, Algorithm 2).
+    .. math::
+
+        L(s) = \frac{\sum_{i \in P} \sum_{j \in N} w_i w_j \, \phi(m - (s_i - s_j))}
+                    {\sum_{i \in P} \sum_{j \in N} w_i w_j}
+
+    where P and N are the positive and the negative rows, :math:`\phi` is the surrogate and m the
+    margin. Takes O(n log n) time for surrogates with a knot, O(n) without, and O(n) memory (paper,
+    Algorithm 2).
 
     Parameters
     ----------
     scores : (n,) or (n, 1) real
-        Larger means more positive. Need not be sorted or scaled, but must be finite.
+        Finite model outputs; larger means more positive. Any order, any scale.
     labels : (n,) or (n, 1)
         Coded {0, 1}, {-1, +1} or bool.
     surrogate : str or Surrogate
         A name from `everypair.surrogates.names`, or one of your own.
     margin : float
-        The lead in score that a positive should have over a negative; at least 0.
+        By how much a positive should score above a negative; at least 0.
     weights : (n,) real, optional
-        A pair weighs the product of its two weights. Finite and at least 0.
+        The weight of a pair is the product of its two row weights. Finite and at least 0.
     groups : (n,) of any hashable values, optional
-        Only pairs inside a group count: queries, patients, days.
+        Only pairs inside a group count (a query, a patient, a day).
     reduction : {"mean", "sum"}
-        The mean divides by the total weight of all pairs.
+        "mean" divides by the total weight of all pairs, as in the formula; "sum" does not.
 
     Returns
     -------
     float
-        Zero when there is no pair, as with one class only.
+        Zero if there is no pair, for example if all rows have one class.
 
     Raises
     ------
     ValueError
-        If an argument is not as described; the message says which, where and what to do.
+        If an argument is not as described; the message names the argument and the bad value.
 
     See Also
     --------
-    pair_loss_and_grad : The loss and its gradient, in hardly more time.
-    everypair.naive.pair_loss : The same by the double sum.
+    pair_loss_and_grad : The loss and its gradient, at little extra cost.
+    everypair.naive.pair_loss : The same loss by the O(n^2) double sum.
 
     Examples
     --------
@@ -91,9 +101,7 @@ def pair_loss(
     >>> ep.pair_loss([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], groups=["a", "b", "a", "b"])
     0.125
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    return _dispatch.evaluate(batch, terms, _inputs.check_reduction(reduction)).value
+    return _evaluate(scores, labels, surrogate, margin, weights, groups, reduction).value
 
 
 def pair_loss_and_grad(
@@ -106,16 +114,24 @@ def pair_loss_and_grad(
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> tuple[float, NDArray[Any]]:
-    """Average a surrogate over every pair, with its gradient in the scores.
+    r"""Average a surrogate loss over all pairs, and compute its gradient.
 
-    Parameters are those of `pair_loss`.
+    .. math::
+
+        \frac{\partial L}{\partial s_i} = -\frac{w_i}{W} \sum_{j \in N} w_j \phi'(t_{ij})
+        \quad (i \in P), \qquad
+        \frac{\partial L}{\partial s_j} = \frac{w_j}{W} \sum_{i \in P} w_i \phi'(t_{ij})
+        \quad (j \in N)
+
+    with :math:`t_{ij} = m - (s_i - s_j)` and the total pair weight W (1 for "sum"). The parameters
+    are those of `pair_loss`.
 
     Returns
     -------
     loss : float
-    grad : ndarray
-        Of the shape and the dtype of the scores (float64 where those are integers). At the knot of
-        a surrogate with a kink, the slope from below.
+    grad : (n,) or (n, 1) floating
+        In the shape and dtype of the scores (float64 if those are integers). If a pair lies on a
+        knot where the slope of the surrogate jumps, the slope from below is used.
 
     Examples
     --------
@@ -126,9 +142,7 @@ def pair_loss_and_grad(
     >>> grad
     array([-1.  ,  0.  ,  0.25,  0.75])
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    result = _dispatch.evaluate(batch, terms, _inputs.check_reduction(reduction), grad=True)
+    result = _evaluate(scores, labels, surrogate, margin, weights, groups, reduction, grad=True)
     return result.value, cast("NDArray[Any]", result.grad)
 
 
@@ -142,19 +156,22 @@ def pair_derivatives(
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> PairDerivatives:
-    """Average a surrogate over every pair, with gradient and diagonal Hessian in the scores.
+    r"""Average a surrogate loss over all pairs; compute its gradient and diagonal Hessian.
 
-    Parameters are those of `pair_loss`.
+    .. math:: \frac{\partial^2 L}{\partial s_i^2} = \frac{w_i}{W} \sum_{j} w_j \phi''(t_{ij})
+
+    over the rows j of the other class, with the symbols of `pair_loss_and_grad`. The parameters are
+    those of `pair_loss`.
 
     Returns
     -------
     PairDerivatives
-        The fields `value`, `grad` and `hess`.
+        The fields `value`, `grad` and `hess`; the arrays have the shape and dtype of the scores.
 
     Notes
     -----
-    The Hessian is the second derivative almost everywhere: a jump of the slope at a knot adds
-    nothing to it, so that of the linear hinge is zero.
+    The second derivative is taken away from the knots: a jump of the slope at a knot adds nothing
+    to it, so the Hessian of the linear hinge is zero.
 
     Examples
     --------
@@ -162,10 +179,8 @@ def pair_derivatives(
     >>> ep.pair_derivatives([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]).hess
     array([1. , 0. , 0.5, 0.5])
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    result = _dispatch.evaluate(
-        batch, terms, _inputs.check_reduction(reduction), grad=True, hess=True
+    result = _evaluate(
+        scores, labels, surrogate, margin, weights, groups, reduction, grad=True, hess=True
     )
     return PairDerivatives(
         result.value, cast("NDArray[Any]", result.grad), cast("NDArray[Any]", result.hess)
@@ -183,23 +198,27 @@ def pair_hvp(
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> NDArray[Any]:
-    """Multiply the Hessian of the loss in the scores by a vector, without forming it.
+    r"""Multiply the Hessian of the loss by a vector, without forming the matrix.
+
+    .. math:: (H v)_i = \frac{w_i}{W} \sum_{j} w_j \phi''(t_{ij}) (v_i - v_j)
+
+    over the rows j of the other class, with the symbols of `pair_loss_and_grad`.
 
     Parameters
     ----------
     scores, labels, surrogate, margin, weights, groups, reduction
         Those of `pair_loss`.
     vector : (n,) or (n, 1) real
-        Finite.
+        The vector v; finite.
 
     Returns
     -------
-    ndarray
-        Of the shape and the dtype of the scores.
+    (n,) or (n, 1) floating
+        In the shape and dtype of the scores.
 
     Notes
     -----
-    The Hessian is the second derivative almost everywhere, as in `pair_derivatives`.
+    Jumps of the slope at a knot add nothing to the Hessian, as in `pair_derivatives`.
 
     Examples
     --------
@@ -207,12 +226,26 @@ def pair_hvp(
     >>> ep.pair_hvp([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], [1.0, 0.0, 0.0, 0.0])
     array([ 1. ,  0. , -0.5, -0.5])
     """
+    result = _evaluate(scores, labels, surrogate, margin, weights, groups, reduction, vector=vector)
+    return cast("NDArray[Any]", result.hvp)
+
+
+def _evaluate(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    surrogate: str | Surrogate,
+    margin: float,
+    weights: ArrayLike | None,
+    groups: ArrayLike | None,
+    reduction: str,
+    *,
+    grad: bool = False,
+    hess: bool = False,
+    vector: ArrayLike | None = None,
+) -> _dispatch.Result:
+    """Check all arguments and call the kernel."""
     batch = _inputs.batch_from(scores, labels, weights, groups)
     terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    result = _dispatch.evaluate(
-        batch,
-        terms,
-        _inputs.check_reduction(reduction),
-        vector=_inputs.vector_for(batch, vector),
-    )
-    return cast("NDArray[Any]", result.hvp)
+    mean = _inputs.check_reduction(reduction)
+    v = None if vector is None else _inputs.vector_for(batch, vector)
+    return _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)

@@ -1,21 +1,19 @@
 """Exact ranking metrics: the area under the ROC curve and the curve itself.
 
->>> auc([0.9, 0.2, 0.6, 0.6], [1, 0, 0, 1])  # of four pairs three are right and one is tied
+>>> auc([0.9, 0.2, 0.6, 0.6], [1, 0, 0, 1])  # four pairs: three in order and one tie
 0.875
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from everypair import _dispatch, _inputs
+from everypair import _dispatch, _inputs, _pairs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-    from everypair._inputs import Batch
 
 __all__ = ["RocCurve", "auc", "roc_curve"]
 
@@ -26,9 +24,10 @@ class RocCurve(NamedTuple):
     Attributes
     ----------
     fpr, tpr : (k,) float64
-        Shares of the negatives and of the positives that score at least the threshold.
+        False and true positive rate: the shares of the negatives and of the positives that score
+        at least the threshold.
     thresholds : (k,) floating
-        Falling, the first infinite: nothing scores as high.
+        The distinct scores in decreasing order, after a first threshold of infinity.
     """
 
     fpr: NDArray[np.float64]
@@ -43,22 +42,30 @@ def auc(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> float:
-    """Return the area under the ROC curve, exactly.
+    r"""Compute the exact area under the ROC curve.
 
-    It is the share of (positive, negative) pairs in which the positive scores higher, ties
-    counting half.
+    It is the share of (positive, negative) pairs in which the positive scores higher; ties count
+    one half:
+
+    .. math::
+
+        \mathrm{AUC} = \frac{\sum_{i \in P} \sum_{j \in N} w_i w_j
+            \left([s_i > s_j] + \tfrac12 [s_i = s_j]\right)}
+            {\sum_{i \in P} \sum_{j \in N} w_i w_j}
+
+    Takes O(n log n) time and O(n) memory.
 
     Parameters
     ----------
     scores : (n,) or (n, 1) real
-        Larger means more positive; finite.
+        Finite model outputs; larger means more positive.
     labels : (n,) or (n, 1)
         Coded {0, 1}, {-1, +1} or bool.
     weights : (n,) real, optional
-        A pair weighs the product of its two weights.
+        The weight of a pair is the product of its two row weights. Finite and at least 0.
     groups : (n,) of any hashable values, optional
-        Only pairs inside a group count: the average of the groups' areas by their pair weight.
-        Groups with one class have no pair and do not count.
+        Only pairs inside a group count. The result is the mean AUC of the groups, weighted by
+        their total pair weights; groups with one class have no pair.
 
     Returns
     -------
@@ -68,7 +75,7 @@ def auc(
     Raises
     ------
     ValueError
-        If there is no pair (one class only), or an argument is not as described.
+        If there is no pair (all rows have one class), or an argument is not as described.
 
     Examples
     --------
@@ -79,30 +86,35 @@ def auc(
     batch = _inputs.batch_from(scores, labels, weights, groups)
     concordant, pair_weight = _dispatch.concordance(batch)
     if pair_weight == 0.0:
-        _raise_no_pair(batch, "auc")
+        _pairs.raise_no_pairs(_inputs.positives(batch), batch.weights, "auc")
     return concordant / pair_weight
 
 
 def roc_curve(
     scores: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None
 ) -> RocCurve:
-    """Return every point of the ROC curve, one for each distinct score.
+    r"""Compute every point of the ROC curve, one for each distinct score.
+
+    .. math::
+
+        \mathrm{TPR}(c) = \frac{\sum_{i \in P} w_i [s_i \ge c]}{\sum_{i \in P} w_i}, \qquad
+        \mathrm{FPR}(c) = \frac{\sum_{j \in N} w_j [s_j \ge c]}{\sum_{j \in N} w_j}
 
     Parameters
     ----------
     scores, labels, weights
-        Those of `auc`. Rows of weight zero leave no point.
+        Those of `auc`, of shape (n,) or (n, 1). Rows of weight zero are left out.
 
     Returns
     -------
     RocCurve
-        The fields `fpr`, `tpr` and `thresholds`, equal to those of scikit-learn's ``roc_curve``
-        with ``drop_intermediate=False``.
+        The fields `fpr`, `tpr` and `thresholds`, each of shape (k,) for k - 1 distinct scores.
+        They equal those of scikit-learn's ``roc_curve`` with ``drop_intermediate=False``.
 
     Raises
     ------
     ValueError
-        If there is one class only, or an argument is not as described.
+        If all rows have one class, or an argument is not as described.
 
     Examples
     --------
@@ -128,23 +140,7 @@ def roc_curve(
     true = np.cumsum(np.where(positive, w, 0.0))[last_of_tie]
     false = np.cumsum(np.where(positive, 0.0, w))[last_of_tie]
     if x.size == 0 or true[-1] == 0.0 or false[-1] == 0.0:
-        _raise_no_pair(batch, "roc_curve")
+        _pairs.raise_no_pairs(_inputs.positives(batch), batch.weights, "roc_curve")
     with np.errstate(over="ignore"):
         thresholds = np.append(np.inf, x[last_of_tie]).astype(batch.dtype, copy=False)
     return RocCurve(np.append(0.0, false / false[-1]), np.append(0.0, true / true[-1]), thresholds)
-
-
-def _raise_no_pair(batch: Batch, name: str) -> NoReturn:
-    positive = _inputs.positives(batch)
-    kept = np.ones_like(positive) if batch.weights is None else batch.weights > 0.0
-    n_pos, n_neg = int((positive & kept).sum()), int((~positive & kept).sum())
-    where = "" if batch.weights is None else " of positive weight"
-    if n_pos and n_neg:
-        raise ValueError(
-            f"{name} must have both classes in at least one group; got {n_pos} positives and "
-            f"{n_neg} negatives{where}, never together. Check the groups, or leave them out."
-        )
-    raise ValueError(
-        f"{name} must have both classes; labels hold {n_pos} positives and {n_neg} negatives"
-        f"{where}. Evaluate on more rows, or on a stratified sample."
-    )

@@ -1,4 +1,4 @@
-// The axis on which the certified plan places rows: equal buckets, or buckets split further where rows crowd.
+// The axis of the certified plan: equal buckets, which may be split further where there are many rows.
 #pragma once
 
 #include <algorithm>
@@ -10,28 +10,28 @@ namespace everypair::EVERYPAIR_ISA {
 
 constexpr int block_rows = 256;  // the working arrays of a block stay in the first-level cache
 
-// Positions u of scores: positives at s - origin, negatives at s - origin + shift. Subtracted in this order, an offset of all
-// scores costs no digits.
+// Positions u of scores: positives at s - origin, negatives at s - origin + shift. With this order of operations a common
+// offset of the scores costs no digits.
 struct Scale {
     double origin, shift;
 
     double u(float score, int side) const { return (score - origin) + (side ? 0 : shift); }
 };
 
-// Equal cells, each split into some parts; the first of them is bucket number `first`.
+// Equal cells, each split into `parts` buckets, the first of which has number `first`.
 struct Cells {
     std::int32_t* first;
     float* parts;
 };
 
-// place = (s - origin + offset[class]) x scale. Places 1 .. cells + 1 are cells; what lies outside goes to two end cells, 0 and
-// cells + 1. Without a list of cells each is one bucket.
+// place = (s - origin + offset[class]) x scale. Places from 1 to cells + 1 lie in the cells; rows outside are in the two end
+// cells, 0 and cells + 1. If the axis is not split, each cell is one bucket.
 struct Axis {
     double origin, offset[2];  // by class: 0 negative, 1 positive
     double start;              // position u of place 1
     double scale;
     int cells;
-    int buckets;  // without the end ones
+    int buckets;  // without the two end buckets
     bool is_split = false;
     Cells split{};
 
@@ -41,12 +41,12 @@ struct Axis {
 };
 
 inline Axis axis_over(const Scale& positions, double start, double end, int cells) {
-    // A hair longer than the range at both ends, so that the lowest positive and the highest negative fall inside.
+    // Slightly longer than the range at both ends, so that the lowest positive and the highest negative are inside.
     const double scale = cells / (end - start) * (1 - 0x1p-38), forward = (1 + 0x1p-40) / scale - start;
     return {positions.origin, {positions.shift + forward, forward}, start, scale, cells, cells};
 }
 
-// Widths of the buckets, end ones included.
+// Fills the widths of all buckets, including the two end buckets.
 inline void measure(const Axis& axis, double* widths) {
     if (!axis.is_split) {
         std::fill(widths, widths + axis.buckets + 2, axis.width());
@@ -57,8 +57,8 @@ inline void measure(const Axis& axis, double* widths) {
             widths[b++] = axis.width() / axis.split.parts[c];
 }
 
-// Slot (2 x bucket + class) and fraction of each row of a block. Where `open`, the fraction of a row outside the axis goes on
-// beyond [0, 1): there are lines to follow. Where not, nothing but zeros lie there.
+// Computes slot (2 x bucket + class) and fraction of each row of a block. If `open`, rows outside the axis have fractions
+// outside [0, 1), for extrapolation. Otherwise the fractions are clipped, because gradients outside the axis are zero.
 template <bool open>
 void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
             float* fractions) {
@@ -76,7 +76,7 @@ void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, 
         }
         return;
     }
-    // A part is found from the double: the float's 24 bits of a cell would be too few of a part.
+    // The part is computed in double: the 24 bits of a float fraction of a cell would leave too few bits for a part.
     const std::int32_t* first = axis.split.first;
     const float* parts = axis.split.parts;
     double places[block_rows];
@@ -96,8 +96,8 @@ void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, 
     }
 }
 
-// Of the rows of one slot: their number (20 bits) above the sum of their fractions (of 24 bits). Integers: their sums do not
-// depend on any order.
+// Number of rows of one slot (upper 20 bits) and sum of their 24-bit fractions (lower 44 bits). Sums of integers do not depend
+// on the order.
 struct Tally {
     std::uint64_t packed;
 
@@ -116,7 +116,7 @@ struct WideTally {
     void add(const WideTally& other) { n += other.n, sum += other.sum; }
 };
 
-// And the sum of the squares of the fractions, where it is needed.
+// The sum of the squares of the fractions, if it is needed.
 struct Squares {
     std::uint64_t sum;
 
@@ -127,7 +127,7 @@ struct Squares {
 // The tallies of an axis, by slot.
 class Tallies {
   public:
-    // Room for at most n rows.
+    // For at most n rows.
     Tallies(Scratch& scratch, const Axis& axis, std::int64_t n) : slots_(axis.slots()), rows(scratch.take<Tally>(slots_)) {
         if (n >= tally_rows) wide = scratch.take<WideTally>(slots_);
     }
@@ -148,7 +148,7 @@ class Tallies {
             rows[slots[i]].packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]);
     }
 
-    // To be called before `wide` is read.
+    // Moves the packed tallies to `wide`; must be called before `wide` is read.
     void spill() {
         for (std::size_t slot = 0; wide && slot < slots_; ++slot) {
             wide[slot].add({rows[slot].packed >> 44, rows[slot].packed << 20 >> 20});
@@ -184,8 +184,8 @@ class Tallies {
 
   public:
     Tally* rows;
-    WideTally* wide = nullptr;   // if there, holds everything after a spill
-    Squares* squares = nullptr;  // if asked for
+    WideTally* wide = nullptr;   // if not null, holds all tallies after a spill
+    Squares* squares = nullptr;  // if taken
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

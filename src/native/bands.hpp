@@ -1,22 +1,23 @@
-// One truncated term, exactly: partition the rows into bands, the bands into strips, and finish each strip in the first-level
-// cache.
+// Exact plan for one truncated term: partition the rows into bands and the bands into strips, and compare the pairs of a strip
+// in the first-level cache.
 //
-// On the axis of u (positives at s, negatives at s + shift, relative to the lowest positive) a pair of different bands needs no
-// comparison: one sweep carries, to each band, the number of positives below, their distances and squared distances to its left
-// edge, and likewise the negatives above. The strips of a band repeat this. Pairs of one strip are few and are compared one by
-// one, which vectorises better than a sort; a crowded band is sorted. All sums are of positive numbers relative to an edge
-// close by, so nothing cancels, and a band's rows stay in order of their index, so the bits do not depend on the threads.
+// On the axis of u (positives at s, negatives at s + shift, relative to the lowest positive) pairs of different bands need no
+// comparison: one sweep computes for each band the number of positives below it and the sums of their distances and squared
+// distances from its left edge, and likewise for the negatives above it. The same is done for the strips of a band. The few
+// pairs of one strip are compared one by one, which vectorises better than a sort; a band with many rows is sorted. All sums
+// are of positive numbers relative to a nearby edge, so no digits cancel. The rows of a band stay in the order of their index,
+// so the results do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "crowd.hpp"
+#include "double_double.hpp"
+#include "moments.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
 #include "survey.hpp"
-#include "twofold.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -27,88 +28,90 @@ class Bands {
           S* grad, S* hess, int threads)
         : scores_(scores), classes_(classes), n_(n), term_(term), scale_(scale), grad_(grad), hess_(hess), threads_(threads) {
         origin_ = found.min_pos;
-        // Subtracted and added in this order, an offset of all scores costs no digits.
+        // With this order of operations a common offset of the scores costs no digits.
         const double range = found.max_neg - found.min_pos + term.shift;
         bands_ = 1;
         while (bands_ < n / 2048 && bands_ < 4096) bands_ *= 2;
-        width_ = range / bands_ * (1 + 0x1p-40);  // a hair wider: the last negative falls into the last band
+        width_ = range / bands_ * (1 + 0x1p-40);  // slightly wider, so that the highest negative is in the last band
         per_width_ = 1 / width_;
     }
 
     double run() {
         Scratch scratch;
         const std::size_t slots = 2 * (static_cast<std::size_t>(bands_) + 2);
-        const int tasks = task_count(n_), teams = team_count(n_, threads_);
-        const auto first_row = [&](int team) {
-            return std::min(n_, static_cast<std::int64_t>(tasks) * team / teams * task_rows);
+        const int tasks = task_count(n_), slices = slice_count(n_, threads_);
+        const auto first_row = [&](int slice) {
+            return std::min(n_, static_cast<std::int64_t>(tasks) * slice / slices * task_rows);
         };
-        std::uint32_t* next = scratch.take<std::uint32_t>(slots * teams);
+        std::uint32_t* next = scratch.take<std::uint32_t>(slots * slices);
         begins_ = scratch.take<std::uint32_t>(slots + 1);
         rows_ = scratch.take<Keyed<S>>(n_);
 
-        parallel(threads_, teams, [&](int team) {
-            std::uint32_t* mine = next + team * slots;
+        parallel(threads_, slices, [&](int slice) {
+            std::uint32_t* mine = next + slice * slots;
             std::fill(mine, mine + slots, 0);
-            by_blocks(first_row(team), first_row(team + 1), [&](std::int64_t, const std::int32_t* where, int count) {
+            by_blocks(first_row(slice), first_row(slice + 1), [&](std::int64_t, const std::int32_t* where, int count) {
                 for (int k = 0; k < count; ++k) ++mine[where[k]];
             });
         });
         std::uint32_t total = 0;
         for (std::size_t slot = 0; slot < slots; ++slot) {
             begins_[slot] = total;
-            for (int team = 0; team < teams; ++team) {
-                const std::uint32_t count = next[team * slots + slot];
-                next[team * slots + slot] = total;
+            for (int slice = 0; slice < slices; ++slice) {
+                const std::uint32_t count = next[slice * slots + slot];
+                next[slice * slots + slot] = total;
                 total += count;
             }
         }
         begins_[slots] = total;
-        parallel(threads_, teams, [&](int team) {
-            std::uint32_t* mine = next + team * slots;
-            by_blocks(first_row(team), first_row(team + 1), [&](std::int64_t i, const std::int32_t* where, int count) {
+        parallel(threads_, slices, [&](int slice) {
+            std::uint32_t* mine = next + slice * slots;
+            by_blocks(first_row(slice), first_row(slice + 1), [&](std::int64_t i, const std::int32_t* where, int count) {
                 for (int k = 0; k < count; ++k) rows_[mine[where[k]]++] = {scores_[i + k], static_cast<std::uint32_t>(i + k)};
             });
         });
 
-        // Slot 2 b: negatives above band b, from its right edge; slot 2 b + 1: positives below it, from its left edge.
-        Crowd* crowds = scratch.take<Crowd>(slots);
-        const int stretches = static_cast<int>((bands_ + 2 + stretch - 1) / stretch);
+        // Slot 2 b: negatives above band b, relative to its right edge; slot 2 b + 1: positives below it, relative to its left
+        // edge.
+        Moments* moments = scratch.take<Moments>(slots);
+        const int band_tasks = static_cast<int>((bands_ + 2 + bands_per_task - 1) / bands_per_task);
         const auto each_band = [&](int t, auto&& body) {
-            for (std::int64_t b = t * stretch; b < std::min<std::int64_t>(bands_ + 2, (t + 1) * stretch); ++b) body(b);
+            for (std::int64_t b = t * bands_per_task; b < std::min<std::int64_t>(bands_ + 2, (t + 1) * bands_per_task); ++b)
+                body(b);
         };
-        parallel(threads_, stretches, [&](int t) {
+        parallel(threads_, band_tasks, [&](int t) {
             each_band(t, [&](std::int64_t b) {
-                Crowd neg, pos;
-                for (std::uint32_t k = begins_[2 * b]; k < begins_[2 * b + 1]; ++k) neg.meet(position(k, 0) - left(b));
-                for (std::uint32_t k = begins_[2 * b + 1]; k < begins_[2 * b + 2]; ++k) pos.meet(left(b + 1) - position(k, 1));
-                crowds[2 * b] = neg;
-                crowds[2 * b + 1] = pos;
+                Moments neg, pos;
+                for (std::uint32_t k = begins_[2 * b]; k < begins_[2 * b + 1]; ++k) neg.add(position(k, 0) - left(b));
+                for (std::uint32_t k = begins_[2 * b + 1]; k < begins_[2 * b + 2]; ++k) pos.add(left(b + 1) - position(k, 1));
+                moments[2 * b] = neg;
+                moments[2 * b + 1] = pos;
             });
         });
-        sweep(crowds, bands_ + 2, width_, {}, {});
-        double* parts = scratch.take<double>(stretches);
-        parallel(threads_, stretches, [&](int t) {
+        sweep(moments, bands_ + 2, width_, {}, {});
+        double* parts = scratch.take<double>(band_tasks);
+        parallel(threads_, band_tasks, [&](int t) {
             double sum = 0;
             each_band(t, [&](std::int64_t b) {
-                const Crowd &below = crowds[2 * b + 1], &above = crowds[2 * b];
+                const Moments &below = moments[2 * b + 1], &above = moments[2 * b];
                 sum += term_.b2 == 0 ? solve<false>(b, below, above) : solve<true>(b, below, above);
             });
             parts[t] = sum;
         });
         double value = 0;
-        for (int t = 0; t < stretches; ++t) value += parts[t];
+        for (int t = 0; t < band_tasks; ++t) value += parts[t];
         return value * scale_;
     }
 
   private:
     static constexpr int block = 256;
-    static constexpr std::int64_t stretch = 16;  // bands of one task
+    static constexpr std::int64_t bands_per_task = 16;  // bands of one task
     static constexpr std::int64_t crowded_band = 16384, crowded_strip = 512, strip_rows = 32;
     static constexpr int lanes = 8;
     typedef double Eight __attribute__((vector_size(64)));
     typedef std::int64_t Counts __attribute__((vector_size(64)));
 
-    // Band 0 lies left of the lowest positive, band bands_ + 1 right of the highest negative.
+    // Band 0 is below the lowest positive, band bands_ + 1 above the highest negative.
     double left(std::int64_t band) const { return static_cast<double>(band - 1) * width_; }
     double position(std::uint32_t k, int side) const { return (rows_[k].key - origin_) + (side ? 0 : term_.shift); }
 
@@ -122,7 +125,7 @@ class Bands {
             const std::uint8_t* c = classes_ + i;
 #pragma omp simd
             for (int k = 0; k < count; ++k) {
-                // The same u gives the same band, whatever the class: ties stay together.
+                // The same u gives the same band for both classes, so that ties stay together.
                 const double p = ((static_cast<double>(s[k]) - origin) + (c[k] ? 0 : shift)) * per_width + 1;
                 const double q = p > 0 ? p : 0;
                 where[k] = static_cast<std::int32_t>(q < last ? q : last) * 2 + c[k];
@@ -131,23 +134,24 @@ class Bands {
         }
     }
 
-    void write(std::uint32_t row, double sign, const Crowd& met) const {
+    void write(std::uint32_t row, double sign, const Moments& met) const {
         if (grad_) grad_[row] = static_cast<S>(sign * scale_ * (term_.b1 * met.count + 2 * term_.b2 * met.first) + 0.0);
         if (hess_) hess_[row] = static_cast<S>(scale_ * 2 * term_.b2 * met.count);
     }
-    double value_of(const Crowd& met) const { return term_.b0 * met.count + term_.b1 * met.first + term_.b2 * met.second; }
+    double value_of(const Moments& met) const { return term_.b0 * met.count + term_.b1 * met.first + term_.b2 * met.second; }
 
-    // Turns the crowds inside each band into those beyond it: 2 b + 1 positives below, 2 b negatives above.
-    static void sweep(Crowd* crowds, std::int64_t bands, double width, Crowd below, Crowd above) {
+    // Replaces the moments of the rows inside each band by those of the positives below it (slot 2 b + 1) and of the negatives
+    // above it (slot 2 b).
+    static void sweep(Moments* moments, std::int64_t bands, double width, Moments below, Moments above) {
         for (std::int64_t b = 0; b < bands; ++b) {
-            const Crowd inside = crowds[2 * b + 1];
-            crowds[2 * b + 1] = below;
-            below.move(width, inside);
+            const Moments inside = moments[2 * b + 1];
+            moments[2 * b + 1] = below;
+            below.advance(width, inside);
         }
         for (std::int64_t b = bands - 1; b >= 0; --b) {
-            const Crowd inside = crowds[2 * b];
-            crowds[2 * b] = above;
-            above.move(width, inside);
+            const Moments inside = moments[2 * b];
+            moments[2 * b] = above;
+            above.advance(width, inside);
         }
     }
 
@@ -155,7 +159,7 @@ class Bands {
     void write(const std::uint32_t* rows, int some, double scale, Eight count, Eight first) const {
         Eight grad = term_.b1 * count;
         if constexpr (quadratic) grad += 2 * term_.b2 * first;
-        grad = grad * scale + 0.0;  // no negative zeros
+        grad = grad * scale + 0.0;  // -0.0 becomes 0.0
         if (grad_)
             for (int k = 0; k < some; ++k) grad_[rows[k]] = static_cast<S>(grad[k]);
         if (hess_)
@@ -163,7 +167,7 @@ class Bands {
     }
 
     template <bool quadratic>
-    double solve(std::int64_t b, const Crowd& below, const Crowd& above) {
+    double solve(std::int64_t b, const Moments& below, const Moments& above) {
         const std::uint32_t begin = begins_[2 * b], pos = begins_[2 * b + 1];
         const int n = static_cast<int>(begins_[2 * b + 2] - begin), n_neg = static_cast<int>(pos - begin);
         if (n == 0) return 0;
@@ -171,11 +175,11 @@ class Bands {
         int strips = 1;
         while (strips * strip_rows < n) strips *= 2;
         Scratch scratch;
-        double* u = scratch.take<double>(n + lanes);  // whole vectors are read past the end, and dropped
+        double* u = scratch.take<double>(n + lanes);  // vectors may be read past the end; the extra values are not used
         std::uint32_t* rows = scratch.take<std::uint32_t>(n);
         std::uint16_t* where = scratch.take<std::uint16_t>(n);
         std::int32_t* ends = scratch.take<std::int32_t>(2 * strips + 1);
-        Crowd* crowds = scratch.take<Crowd>(2 * strips);
+        Moments* moments = scratch.take<Moments>(2 * strips);
 
         const double start = left(b), width = width_ / strips, per_width = strips * per_width_;
         for (int side = 0; side < 2; ++side) {
@@ -205,26 +209,26 @@ class Bands {
         std::fill(u + n, u + n + lanes, 0.0);
         for (int s = 0; s < strips; ++s) {
             const int first = s ? ends[2 * s - 1] : 0;
-            Crowd neg, positive;
-            for (int k = first; k < ends[2 * s]; ++k) neg.meet(u[k] - (start + s * width));
-            for (int k = ends[2 * s]; k < ends[2 * s + 1]; ++k) positive.meet((start + (s + 1) * width) - u[k]);
-            crowds[2 * s] = neg;
-            crowds[2 * s + 1] = positive;
+            Moments neg, positive;
+            for (int k = first; k < ends[2 * s]; ++k) neg.add(u[k] - (start + s * width));
+            for (int k = ends[2 * s]; k < ends[2 * s + 1]; ++k) positive.add((start + (s + 1) * width) - u[k]);
+            moments[2 * s] = neg;
+            moments[2 * s + 1] = positive;
         }
-        sweep(crowds, strips, width, below, above);
+        sweep(moments, strips, width, below, above);
         double value = 0;
         for (int s = 0; s < strips; ++s) {
             const int first = s ? ends[2 * s - 1] : 0, middle = ends[2 * s], last = ends[2 * s + 1];
             value += compare<quadratic>(u + first, rows + first, middle - first, last - middle, start + s * width, width,
-                                        crowds[2 * s + 1], crowds[2 * s]);
+                                        moments[2 * s + 1], moments[2 * s]);
         }
         return value;
     }
 
-    // The rows of one strip, negatives first.
+    // Compares all pairs of one strip; its negatives come first.
     template <bool quadratic>
     double compare(const double* u, const std::uint32_t* rows, int n_neg, int n_pos, double start, double width,
-                   const Crowd& below, const Crowd& above) const {
+                   const Moments& below, const Moments& above) const {
         const double *u_neg = u, *u_pos = u + n_neg;
         double value = 0;
         for (int i = 0; i < n_neg; i += lanes) {
@@ -262,25 +266,26 @@ class Bands {
         return value;
     }
 
-    // Rows outside the band are met from its edge, in one step: many small ones would lose their digits.
-    double solve_sorted(std::int64_t b, const Crowd& below, const Crowd& above) {
+    // Sorts the rows of a band. Rows outside the band are added in one step from its edge, because many small steps would
+    // accumulate rounding errors.
+    double solve_sorted(std::int64_t b, const Moments& below, const Moments& above) {
         const std::uint32_t neg = begins_[2 * b], pos = begins_[2 * b + 1], end = begins_[2 * b + 2];
         std::sort(rows_ + neg, rows_ + pos);
         std::sort(rows_ + pos, rows_ + end);
         const double start = left(b), stop = left(b + 1);
-        const auto together = [](const Crowd& x, const Crowd& y) {
-            return Crowd{x.count + y.count, x.first + y.first, x.second + y.second};
+        const auto together = [](const Moments& x, const Moments& y) {
+            return Moments{x.count + y.count, x.first + y.first, x.second + y.second};
         };
-        Crowd own;
-        Twofold value;  // a long sum of nearly equal numbers rounds the same way every time
+        Moments own;
+        DoubleDouble value;  // a long sum of nearly equal numbers has a systematic rounding error
         double at = start;
         for (std::uint32_t i = neg, j = pos; i < pos; ++i) {
             const double x = position(i, 0);
             for (; j < end && position(j, 1) < x; ++j) {
-                own.move(position(j, 1) - at, {1, 0, 0});
+                own.advance(position(j, 1) - at, {1, 0, 0});
                 at = position(j, 1);
             }
-            const Crowd met = together(own.seen_from(x - at), below.seen_from(x - start));
+            const Moments met = together(own.shifted(x - at), below.shifted(x - start));
             value += value_of(met);
             write(rows_[i].row, 1, met);
         }
@@ -289,10 +294,10 @@ class Bands {
         for (std::uint32_t i = end, j = pos; i > pos; --i) {
             const double x = position(i - 1, 1);
             for (; j > neg && position(j - 1, 0) > x; --j) {
-                own.move(at - position(j - 1, 0), {1, 0, 0});
+                own.advance(at - position(j - 1, 0), {1, 0, 0});
                 at = position(j - 1, 0);
             }
-            write(rows_[i - 1].row, -1, together(own.seen_from(at - x), above.seen_from(stop - x)));
+            write(rows_[i - 1].row, -1, together(own.shifted(at - x), above.shifted(stop - x)));
         }
         return static_cast<double>(value);
     }

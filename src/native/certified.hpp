@@ -1,28 +1,29 @@
-// One truncated term b2 d^2 over float32 scores, in two streaming passes and without a sort.
+// Plan for one truncated term b2 d^2 over float32 scores: two passes over the rows, without a sort, with a proven error bound.
 //
 // Place every row on an axis of equal buckets: positives at u = s, negatives at u = s + shift (relative to the lowest
 // positive). A pair counts where u_neg > u_pos, with d = u_neg - u_pos. The gradient of a negative is 2 b2 M(u), where
 // M(u) = sum of (u - u_pos) over the positives below u; the positives mirror this.
 //
 // Pass 1 counts, per bucket and class, the rows and the sum of their fractions f in [0, 1) of the bucket. Both are integers
-// (the fraction has 24 bits), so the order of rows and threads cannot matter. A sweep over the buckets turns them into M at
-// each bucket's left edge and the number A of positives below: the positives of *other* buckets add exactly M + A w f.
-// Pass 2 looks this line up and writes the gradient where the row stands.
+// (the fraction has 24 bits), so the result does not depend on the order of rows or on threads. A sweep over the buckets
+// computes M at the left edge of each bucket and the number A of positives below: the positives of other buckets contribute
+// exactly M + A w f, where w is the width of the bucket. Pass 2 evaluates this line for each row and writes the gradient.
 //
-// The rest, phi(f) = sum of (f - f_pos)+ over the c positives of the row's own bucket with mean fraction m, is convex with
-// phi(0) = 0, phi(1) = c (1 - m). Jensen's inequality bounds it from below and its chord from above:
+// The positives of the row's own bucket contribute w phi(f), where phi(f) = sum of (f - f_pos)+ over these c positives with
+// mean fraction m. It is convex with phi(0) = 0, phi(1) = c (1 - m). Jensen's inequality bounds it from below and its chord
+// from above:
 //
 //     c (f - m)+  <=  phi(f)  <=  c (1 - m) f .
 //
 // The bounds differ most at f = m, by c m (1 - m). Their average, a line with one kink, is therefore wrong by at most
-// w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose bound exceeds `slack` times the largest M of the
-// class, or sixteen times its mean, is not certified: its rows are gathered and solved as a problem of their own, in finer
-// buckets over the range they really occupy, and in the end by a sort. Where that would be many rows, crowded buckets are split
-// and counted again first. The mirror image (positives against negatives) has the same bound.
+// w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose error bound exceeds `slack` times the largest M
+// of the class, or sixteen times the mean M, is not certified: its rows are gathered and solved as a separate problem, in finer
+// buckets over the range that they occupy, and finally by a sort. If that would be many rows, the buckets with many rows are
+// split and all rows are counted again first. The mirror image (positives against negatives) has the same bound.
 //
-// The loss comes from the counts: pairs of different buckets exactly, as a sum of positive numbers; pairs of one bucket, of the
-// second order again, by an estimate with a bound of its own. All it lacks are the squares of the fractions: pass 2 adds them
-// up, or pass 1 counts them where cells are split.
+// The loss is computed from the counts: exactly for pairs of different buckets, as a sum of positive numbers, and by an
+// estimate with an error bound for pairs of one bucket, which are of second order. It also needs the squares of the fractions:
+// pass 2 adds them up, or pass 1 counts them if cells are split.
 #pragma once
 
 #include <algorithm>
@@ -37,13 +38,13 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Relative errors: of a gradient, and of the loss for its pairs of one bucket.
+// Allowed relative errors: of a gradient, and of the loss due to pairs of one bucket.
 constexpr double slack = 0x1.8p-21, own_slack = 0x1p-22;
 
-// Pass 1 over a whole batch: the counts of an axis, and its profile.
+// Pass 1 over a whole batch: counts the rows of an axis and computes its profile.
 class Counted {
   public:
-    // Unequal widths would not let the look-up learn the squares of the fractions, so that these are counted there.
+    // With unequal widths `look_up` cannot compute the squares of the fractions, so they are counted here.
     Counted(Scratch& scratch, const Axis& over, const float* scores, const std::uint8_t* classes, std::int64_t n, int threads)
         : Counted(scratch, over, scores, classes, n, threads, over.is_split) {}
     Counted(Scratch& scratch, const Axis& over, const float* scores, const std::uint8_t* classes, std::int64_t n, int threads,
@@ -51,15 +52,15 @@ class Counted {
         : axis(over),
           profile(scratch, axis),
           tasks(task_count(n)),
-          // A team's tables should not outgrow its rows.
-          teams(static_cast<int>(
-              std::clamp<std::int64_t>(n / static_cast<std::int64_t>(over.slots()), 1, team_count(n, threads)))),
+          // The tables of a slice should not be larger than its rows.
+          slices(static_cast<int>(
+              std::clamp<std::int64_t>(n / static_cast<std::int64_t>(over.slots()), 1, slice_count(n, threads)))),
           scores_(scores),
           classes_(classes),
           n_(n),
           threads_(threads) {
-        tallies_ = scratch.take<Tallies>(teams);
-        for (int team = 0; team < teams; ++team) new (tallies_ + team) Tallies(scratch, axis, n);
+        tallies_ = scratch.take<Tallies>(slices);
+        for (int slice = 0; slice < slices; ++slice) new (tallies_ + slice) Tallies(scratch, axis, n);
         count_rows(scratch, squares);
         if (n < tally_rows)
             profile.read(axis, merged(scratch, &Tallies::rows));
@@ -69,31 +70,33 @@ class Counted {
         profile.sweep(axis, {});
     }
 
-    // The sum of d^2 over all pairs; where buckets are equal, without the part that `look_up` returns.
+    // The sum of d^2 over all pairs; if buckets have equal widths, without the part that `look_up` returns.
     Estimate pair_squares() {
         if (!axis.is_split) profile.guess_squares(axis);
         return profile.pair_squares(axis, axis.is_split);
     }
 
-    // Each team has counts of its own and a fixed stretch of tasks.
-    std::int64_t first_row(int team) const { return std::min(n_, static_cast<std::int64_t>(tasks) * team / teams * task_rows); }
-    std::int64_t rows_of(int team, std::size_t slot) const { return tallies_[team].count(slot); }
+    // Each slice has its own counts and a fixed range of tasks.
+    std::int64_t first_row(int slice) const {
+        return std::min(n_, static_cast<std::int64_t>(tasks) * slice / slices * task_rows);
+    }
+    std::int64_t rows_of(int slice, std::size_t slot) const { return tallies_[slice].count(slot); }
 
     const Axis axis;
     Profile profile;
-    const int tasks, teams;
+    const int tasks, slices;
 
   private:
     void count_rows(Scratch& scratch, bool squares) {
-        for (int team = 0; squares && team < teams; ++team) tallies_[team].take_squares(scratch);
-        parallel(threads_, teams, [&](int team) {
-            Tallies& mine = tallies_[team];
+        for (int slice = 0; squares && slice < slices; ++slice) tallies_[slice].take_squares(scratch);
+        parallel(threads_, slices, [&](int slice) {
+            Tallies& mine = tallies_[slice];
             mine.clear();
             if (squares) mine.clear_squares();
             std::int32_t where[block_rows];
             float fractions[block_rows];
-            const std::int64_t end = first_row(team + 1);
-            for (std::int64_t i = first_row(team); i < end; i += block_rows) {
+            const std::int64_t end = first_row(slice + 1);
+            for (std::int64_t i = first_row(slice); i < end; i += block_rows) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 locate<false>(axis, scores_ + i, classes_ + i, count, where, fractions);
                 mine.add(where, fractions, count);
@@ -103,14 +106,14 @@ class Counted {
         });
     }
 
-    // One table of all teams.
+    // Returns the sum of the tables of all slices.
     template <class T>
     const T* merged(Scratch& scratch, T* Tallies::* table) const {
-        if (teams == 1) return tallies_[0].*table;
+        if (slices == 1) return tallies_[0].*table;
         T* all = scratch.take<T>(axis.slots());
         std::copy(tallies_[0].*table, tallies_[0].*table + axis.slots(), all);
-        for (int team = 1; team < teams; ++team)
-            for (std::size_t slot = 0; slot < axis.slots(); ++slot) all[slot].add((tallies_[team].*table)[slot]);
+        for (int slice = 1; slice < slices; ++slice)
+            for (std::size_t slot = 0; slot < axis.slots(); ++slot) all[slot].add((tallies_[slice].*table)[slot]);
         return all;
     }
 
@@ -121,7 +124,7 @@ class Counted {
     Tallies* tallies_;
 };
 
-// The same axis, with the heavy cells split as finely as rows spread evenly, ten times denser in places, would need.
+// Returns the same axis with its heavy cells split, into as many parts as `buckets_for` gives.
 inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, int n_heavy, const double limit[2]) {
     const int n_cells = axis.cells + 2;
     const Cells cells{scratch.take<std::int32_t>(n_cells), scratch.take<float>(n_cells)};
@@ -146,8 +149,8 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     return finer;
 }
 
-// One term over a whole batch. Returns the value, b2 x sum of d^2 x the reduction's scale; factor is 2 b2 x that scale.
-// Asks for a positive range, an ordinary number, and both classes.
+// Evaluates one term over a whole batch. Returns the value, b2 x sum of d^2 x the scale of the reduction; factor is 2 b2 x that
+// scale. The range must be positive and neither denormal nor infinite, and both classes must have rows.
 inline double certified_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
                              double shift, double factor, float* grad, int threads) {
     Scratch scratch;
@@ -187,29 +190,30 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     const double tolerance = own_slack * all.least();
     const Axis& axis = counted->axis;
     const std::size_t slots = axis.slots();
-    const int teams = counted->teams;
-    erase(lines, heavy, n_heavy, factor);
+    const int slices = counted->slices;
+    mark_unsolved(lines, heavy, n_heavy, factor);
 
-    // Where each team puts its rows of the heavy buckets: in the order of the rows, whatever the number of teams.
-    std::int64_t* next = scratch.take<std::int64_t>(n_heavy ? slots * teams : 0);
+    // The position of the next row of each slice and heavy bucket: rows keep their order for any number of slices.
+    std::int64_t* next = scratch.take<std::int64_t>(n_heavy ? slots * slices : 0);
     std::int64_t* begins = scratch.take<std::int64_t>(n_heavy);
     std::int64_t n_rest = 0;
     for (int h = 0; h < n_heavy; ++h) {
         begins[h] = n_rest;
         for (const int side : {1, 0})
-            for (int team = 0; team < teams; ++team) {
+            for (int slice = 0; slice < slices; ++slice) {
                 const std::size_t slot = 2 * static_cast<std::size_t>(heavy[h].bucket) + side;
-                next[team * slots + slot] = n_rest;
-                n_rest += counted->rows_of(team, slot);
+                next[slice * slots + slot] = n_rest;
+                n_rest += counted->rows_of(slice, slot);
             }
     }
     Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
     double* parts = scratch.take<double>(counted->tasks + n_heavy);
-    parallel(threads, teams, [&](int team) {
+    parallel(threads, slices, [&](int slice) {
         std::int32_t where[block_rows];
         float fractions[block_rows], spare[block_rows];
-        std::int64_t* my_next = next + team * slots;
-        for (std::int64_t begin = counted->first_row(team); begin < counted->first_row(team + 1); begin = task_end(n, begin)) {
+        std::int64_t* my_next = next + slice * slots;
+        for (std::int64_t begin = counted->first_row(slice); begin < counted->first_row(slice + 1);
+             begin = task_end(n, begin)) {
             const std::int64_t end = task_end(n, begin);
             double sum = 0;
             for (std::int64_t i = begin; i < end; i += block_rows) {
@@ -218,8 +222,9 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
                 locate<false>(axis, scores + i, classes + i, count, where, fractions);
                 sum += look_up(lines, where, fractions, count, out);
                 if (n_heavy)
-                    set_aside(out, count,
-                              [&](int k) { rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)}; });
+                    take_unsolved(out, count, [&](int k) {
+                        rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)};
+                    });
             }
             parts[begin / task_rows] = axis.is_split ? 0 : sum * axis.width() / factor;
         }

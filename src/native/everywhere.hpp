@@ -1,4 +1,4 @@
-// Terms without a knot: every pair counts, and the moments of the two classes are all there is to know. O(n).
+// Plan for terms without a knot: all pairs count, and the moments of the two classes give value and derivatives. O(n).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Two {
     double of[2];
 };
 
-// Sum over each class of w q, where q(i) is a quantity of row i. Explicit lanes fix the order of the additions.
+// Sums w q over each class, where q(i) is a quantity of row i. Explicit lanes fix the order of the additions.
 template <class Quantity>
 Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t n, int threads, Quantity&& quantity) {
     constexpr int lanes = 8;
@@ -52,7 +52,7 @@ Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t 
 template <class S>
 double everywhere(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
                   std::int64_t begin, std::int64_t n, const Survey& found, double scale) {
-    // All knotless terms share the shift, so they are one polynomial in d.
+    // Terms without a knot have the same shift, so their sum is one polynomial in d.
     double b0 = 0, b1 = 0, b2 = 0;
     for (int j = 0; j < question.n_terms; ++j)
         b0 += question.terms[j].b0, b1 += question.terms[j].b1, b2 += question.terms[j].b2;
@@ -67,7 +67,7 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
     const double origin = found.min_pos;
     const Two first = sums([=](std::int64_t i) { return static_cast<double>(scores[i]) - origin; });
     const double mean[2] = {first.of[0] / found.w_neg, first.of[1] / found.w_pos};
-    // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the three parts are uncorrelated over all pairs.
+    // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero over all pairs.
     const double centre = mean[0] - mean[1] + shift;
     double value = found.w_pos * found.w_neg * (b0 + b1 * centre + b2 * centre * centre);
     if (b2 != 0) {
@@ -79,13 +79,13 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
         value += b2 * (spread.of[0] * found.w_pos + spread.of[1] * found.w_neg);
     }
 
-    // The derivative of a row is a line in x = s - origin, times its weight: for a negative, sum over the positives of
-    // w (b1 + 2 b2 (x + shift - x_pos)). Sums, not means: a mean of denormal numbers has no digits.
+    // The gradient of a row is its weight times a linear function of x = s - origin: for a negative, the sum over the positives
+    // of w (b1 + 2 b2 (x + shift - x_pos)). It is computed from sums, because the mean of denormal numbers loses digits.
     const double d0 = scale * 2 * b2 * found.w_pos, c0 = scale * ((b1 + 2 * b2 * shift) * found.w_pos - 2 * b2 * first.of[1]);
     const double d1 = scale * 2 * b2 * found.w_neg, c1 = -scale * ((b1 + 2 * b2 * shift) * found.w_neg + 2 * b2 * first.of[0]);
-    Two spin{{0, 0}};
-    if (outputs.hvp) spin = sums([=](std::int64_t i) { return vector[i]; });
-    const double t0 = spin.of[1] / found.w_pos, t1 = spin.of[0] / found.w_neg;
+    Two vector_sums{{0, 0}};
+    if (outputs.hvp) vector_sums = sums([=](std::int64_t i) { return vector[i]; });
+    const double t0 = vector_sums.of[1] / found.w_pos, t1 = vector_sums.of[0] / found.w_neg;
     const auto write = [&](void* array, auto&& result) {
         if (!array) return;
         S* out = static_cast<S*>(array) + begin;

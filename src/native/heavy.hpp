@@ -1,4 +1,4 @@
-// Buckets that were not certified: their rows, solved as problems of their own.
+// Buckets that were not certified ("heavy" ones): their rows are solved as separate, smaller problems.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Row {
     std::uint32_t index;
 };
 
-// What all levels of one problem share.
+// Data that all levels of one problem share.
 struct Target {
     Scale positions;
     double factor;    // 2 b2 x the reduction's scale
@@ -25,7 +25,7 @@ struct Target {
     float* grad;      // may be null
 };
 
-// Blocks of a list of rows of one class.
+// Calls `use` for each block of a list of rows of one class.
 template <class Use>
 void by_blocks(const Axis& axis, const Row* rows, std::int64_t n, std::uint8_t positive, Use&& use) {
     float scores[block_rows], fractions[block_rows];
@@ -40,9 +40,9 @@ void by_blocks(const Axis& axis, const Row* rows, std::int64_t n, std::uint8_t p
     }
 }
 
-// Exact, by sorting both lists: the last resort, and the quickest way for a handful of rows.
-inline double settle(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
-                     const Outside& outside, const Target& target) {
+// Exact solution by sorting both lists: for few rows, and if further buckets do not help.
+inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
+                               const Outside& outside, const Target& target) {
     const auto before = [](const Row& a, const Row& b) {
         return a.score < b.score || (a.score == b.score && a.index < b.index);
     };
@@ -52,15 +52,15 @@ inline double settle(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg,
         if (target.grad) target.grad[row.index] = static_cast<float>(gradient);
     };
     double squares = 0, at = low;
-    Crowd below, above;
+    Moments below, above;
     for (std::int64_t i = 0, j = 0; i < n_neg; ++i) {
         const double u = target.positions.u(neg[i].score, 0);
         for (; j < n_pos && target.positions.u(pos[j].score, 1) < u; ++j) {
             const double v = target.positions.u(pos[j].score, 1);
-            below.move(v - at, {1, 0, 0});
+            below.advance(v - at, {1, 0, 0});
             at = v;
         }
-        const Crowd met = below.seen_from(u - at);
+        const Moments met = below.shifted(u - at);
         squares += met.second;
         write(neg[i], target.factor * (met.first + outside.pos_moment + outside.pos_count * (u - low)));
     }
@@ -69,36 +69,36 @@ inline double settle(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg,
         const double u = target.positions.u(pos[i].score, 1);
         for (; j >= 0 && target.positions.u(neg[j].score, 0) > u; --j) {
             const double v = target.positions.u(neg[j].score, 0);
-            above.move(at - v, {1, 0, 0});
+            above.advance(at - v, {1, 0, 0});
             at = v;
         }
-        const Crowd met = above.seen_from(at - u);
+        const Moments met = above.shifted(at - u);
         write(pos[i], -target.factor * (met.first + outside.neg_moment + outside.neg_count * (high - u)));
     }
     return squares;
 }
 
 inline int buckets_for(double n_pos, double n_neg, double range, const double limit[2], int most) {
-    // Rows spread evenly leave w c / 8 with w = range / B, c = n / B. Rows that had to be solved again are seldom even: where
-    // they crowd a hundredfold, ten times the buckets are still cheaper than one more level.
+    // Evenly spread rows have an error of w c / 8, with w = range / B and c = n / B. Rows of heavy buckets are seldom evenly
+    // spread, and ten times as many buckets, enough for a hundredfold density, cost less than one more level.
     const double need = 10 * std::sqrt(range / 8 * std::max(n_pos / limit[0], n_neg / limit[1]));
     int buckets = 1;
     while (buckets < most && buckets < need) buckets *= 2;
     return buckets;
 }
 
-// The rows of one heavy bucket between `low` and `high`; returns the sum of d^2 over the pairs inside it,
-// which may be wrong by `tolerance`.
+// Solves the rows of one heavy bucket between `low` and `high`. Returns the sum of d^2 over the pairs inside it, with an error
+// of at most `tolerance`.
 inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
                          const Outside& outside, const Target& target, double tolerance, int depth) {
     double first = high, last = low;
     for (std::int64_t i = 0; i < n_pos; ++i) first = std::min(first, target.positions.u(pos[i].score, 1));
     for (std::int64_t i = 0; i < n_neg; ++i) last = std::max(last, target.positions.u(neg[i].score, 0));
     const std::int64_t n = n_pos + n_neg;
-    // Rows that only touch (ties) need one bucket of any width.
+    // If positives and negatives only touch (ties), one bucket of any width is enough.
     if (last <= first) last = first + (high - low);
     if (n < 256 || depth == deepest || (last - first) < (high - low) * 0x1p-30)
-        return settle(pos, n_pos, neg, n_neg, low, high, outside, target);
+        return solve_by_sorting(pos, n_pos, neg, n_neg, low, high, outside, target);
 
     const int most = static_cast<int>(std::min<std::int64_t>(4 * most_buckets, n / 4));
     const int buckets = buckets_for(static_cast<double>(n_pos), static_cast<double>(n_neg), last - first, target.limit, most);
@@ -130,7 +130,7 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
     profile.sweep(axis, around);
     profile.draw(axis, target.factor, lines);
     const int n_heavy = profile.list_heavy(axis, target.limit, all, tolerance, heavy);
-    erase(lines, heavy, n_heavy, target.factor);
+    mark_unsolved(lines, heavy, n_heavy, target.factor);
 
     std::int64_t n_rest = 0;
     std::int64_t* next = scratch.take<std::int64_t>(axis.slots());
@@ -143,7 +143,7 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
     const auto evaluate_rows = [&](const Row* rows, const std::int32_t* slots, const float* fractions, int count) {
         float grad[block_rows];
         look_up(lines, slots, fractions, count, grad);
-        set_aside(grad, count, [&](int i) { rest[next[slots[i]]++] = rows[i]; });
+        take_unsolved(grad, count, [&](int i) { rest[next[slots[i]]++] = rows[i]; });
         if (target.grad)
             for (int i = 0; i < count; ++i) target.grad[rows[i].index] = grad[i];
     };

@@ -1,4 +1,4 @@
-// Which plan answers a question. Compiled once for each instruction set, into a namespace of its own.
+// Chooses the plan that evaluates a batch. Compiled once for each instruction set, into a namespace of its own.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -15,9 +15,9 @@
 namespace everypair::EVERYPAIR_ISA {
 namespace {
 
-// Below this many rows the buckets' own cost outweighs a sort.
+// With fewer rows the bucket plan takes longer than a sort.
 constexpr std::int64_t certified_rows = 6000;
-// The same for several terms, which take more buckets and tables of each.
+// The same limit for several terms, which need more buckets and one table each.
 constexpr std::int64_t several_rows = 40000;
 
 struct Group {
@@ -31,7 +31,7 @@ void clear(const Outputs& outputs, const Group& group) {
         if (array) std::fill_n(static_cast<S*>(array) + group.begin, group.n, S{0});
 }
 
-// The value of one group with both classes, its arrays filled.
+// Fills the output arrays of one group with both classes, and returns its value.
 template <class S>
 double solve(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
              const Group& group, double scale) {
@@ -45,14 +45,15 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     S* grad = outputs.grad ? static_cast<S*>(outputs.grad) + group.begin : nullptr;
     S* hess = outputs.hess ? static_cast<S*>(outputs.hess) + group.begin : nullptr;
     const bool plain = !batch.weights && !outputs.hvp;
-    // A range that can be divided into buckets. Added in this order, an offset of all scores costs no digits.
+    // Whether the range can be divided into buckets. With this order of additions a common offset of the scores costs no
+    // digits.
     const auto ordinary = [&](const Term& term) {
         const double range = group.found.max_neg - group.found.min_pos + term.shift;
         return term.truncated && range > 0x1p-900 && range < 0x1p900 && std::abs(term.shift) < 0x1p900;
     };
     if constexpr (std::is_same_v<S, float>) {
-        // Value and slope must vanish at the knot: then what happens inside a bucket is of second order.
-        // And no gradient may come near the end of float32's range.
+        // Value and slope must vanish at the knot, so that the error inside a bucket is of second order, and gradients must
+        // stay well below the largest float32.
         const auto smooth = [&](const Term& term) {
             const double range = group.found.max_neg - group.found.min_pos + term.shift;
             return ordinary(term) && term.b0 == 0 && term.b1 == 0 &&
@@ -71,32 +72,33 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     }
     if (question.n_terms == 1 && plain && ordinary(terms[0]))
         return Bands<S>(scores, sides, group.n, group.found, terms[0], scale, grad, hess, question.threads).run();
-    // Far from their knots several terms cancel down to the distance of the knots, and rounding errors of as many additions as
-    // there are rows do not.
+    // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots. The
+    // rounding errors of the additions, one per row, do not cancel.
     double range = 0, nearest = std::numeric_limits<double>::infinity();
     for (int j = 0; j < question.n_terms; ++j) {
         range = std::max(range, group.found.max_neg - group.found.min_pos + std::abs(terms[j].shift));
         for (int i = 0; i < j; ++i) nearest = std::min(nearest, std::abs(terms[j].shift - terms[i].shift));
     }
-    const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // what double leaves beyond the digits promised
+    const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
     const bool cancels = question.n_terms > 1 && static_cast<double>(group.n) * range > room * nearest;
     const std::int64_t switches = std::min(group.found.n_pos, group.n - group.found.n_pos) * question.n_terms;
     const auto scalable = [&](const Term& term) {
-        // Neither the gradients nor what they are made of may come near the ends of the type's range.
+        // Gradients and intermediate results must stay well inside the range of the type.
         const double size = std::abs(term.b2) * scale, most = std::is_same_v<S, float> ? 0x1p120 : 0x1p900;
         return ordinary(term) && range < most && (size == 0 || size > 0x1p-100) &&
                size * static_cast<double>(group.n) * std::max(range, 1.0) < most;
     };
     if (plain && switches <= std::min<std::int64_t>(group.n / 4, 1 << 18) &&
         std::all_of(terms, terms + question.n_terms, scalable)) {
-        if (cancels) return Pieces<S, Twofold>(scores, sides, group.n, group.found, question, scale, grad, hess).run();
+        if (cancels) return Pieces<S, DoubleDouble>(scores, sides, group.n, group.found, question, scale, grad, hess).run();
         return Pieces<S, double>(scores, sides, group.n, group.found, question, scale, grad, hess).run();
     }
-    if (cancels) return Lookup<S, Twofold>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
+    if (cancels)
+        return Lookup<S, DoubleDouble>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
     return Lookup<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
 }
 
-// Surveys all groups, hands each that has both classes to `use`, and adds up what it returns.
+// Surveys all groups, calls `use` for each one with both classes, and adds up the returned values.
 template <class S, class Use, class Skip>
 Answer over_groups(const Batch& batch, int threads, Use&& use, Skip&& skip) {
     if (batch.n < threaded_rows()) threads = 1;
@@ -105,7 +107,7 @@ Answer over_groups(const Batch& batch, int threads, Use&& use, Skip&& skip) {
     const std::int64_t n_groups = batch.offsets ? batch.n_groups : 1;
     Group* groups = scratch.take<Group>(n_groups);
     double* values = scratch.take<double>(n_groups);
-    // Many groups share the threads among them; few share them inside each.
+    // Many groups run in parallel, each on one thread. Few groups run one after the other, each on all threads.
     const bool many = n_groups >= 2 * static_cast<std::int64_t>(threads);
     const int inner = many ? 1 : threads;
     const auto each_group = [&](auto&& body) {
@@ -138,7 +140,7 @@ Answer over_groups(const Batch& batch, int threads, Use&& use, Skip&& skip) {
 template <class S>
 Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& outputs) {
     const auto use = [&](const std::uint8_t* classes, const Group& group, double pair_weight, int threads) {
-        // Terms whose knot no pair reaches, not even that of the lowest positive and the highest negative, are left out.
+        // Terms that no pair reaches, not even the lowest positive with the highest negative, are left out.
         Scratch scratch;
         Term* terms = scratch.take<Term>(question.n_terms);
         const double lead = group.found.max_neg - group.found.min_pos;

@@ -1,31 +1,31 @@
-// Any terms, exactly: sort the smaller class, look the larger one up.
+// Exact plan for any terms: sort the smaller class and look up the rows of the larger one.
 //
 // The rows of the smaller class are the sources, those of the larger one the queries. With z = s for a source and x = s + shift
-// for a query (scores negated when the sources are the negatives), a pair counts in a term where z < x, with d = x - z. A query
-// of rank r, the number of sources below it, needs
+// for a query (scores negated if the sources are the negatives), a pair counts in a term if z < x, with d = x - z. A query of
+// rank r, the number of sources below it, needs
 //
 //     M0 = sum of w,    M1 = sum of w d = T_r + M0 d_r,    M2 = sum of w d^2 = Q_r + 2 d_r T_r + M0 d_r^2,
 //
 // where z_r is the last source below x, d_r = x - z_r, and T_r, Q_r are the sums of w (z_r - z) and w (z_r - z)^2. T and Q are
-// built from the gaps between neighbours, every addend positive: no offset and no spread can cancel digits. The sources' own
-// derivatives come from the queries: each leaves its slope 2 b2 w and its value at the last source below it, and one sweep
-// downwards adds them up.
-//
+// computed from the gaps between neighbours, and all terms of these sums are positive, so that no digits cancel. The
+// derivatives of the sources are sums over the queries: each query adds its slope 2 b2 w and its derivative to the anchor of
+// the last source below it, and one downward sweep accumulates them.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "double_double.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
 #include "survey.hpp"
-#include "twofold.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Of the sources up to the last one below a query: T and Q. Acc is wider than double where several terms nearly cancel far
-// from their knots. And what the queries leave there: the sum of their slopes, and of their derivatives at this source.
+// One anchor per source. `first` and `second` are T and Q of the sources up to this one; `slope` and `value` are the sums over
+// the queries whose last source below is this one: of their slopes, and of their derivatives at this source. Acc is double, or
+// DoubleDouble if several terms nearly cancel far from their knots.
 template <class Acc>
 struct Anchor {
     Acc first, second, slope, value;
@@ -53,29 +53,30 @@ class Lookup {
     double run() {
         Scratch scratch;
         const Sources<S> sources(scratch, scores_, classes_, n_, n_sources_, source_class_, sign_, question_.threads);
-        // Each lane has anchors of its own. Their number depends on the sizes alone, so that sums have one order.
+        // Each lane has its own anchors. The number of lanes depends only on the sizes, so that sums always have the same
+        // order.
         const int tasks = task_count(n_);
         const int lanes = static_cast<int>(std::clamp<std::int64_t>(n_ / (8 * n_sources_), 1, std::min(tasks, 8)));
-        stride_ = n_sources_ + 1;  // the first anchor belongs to queries below all sources
+        stride_ = n_sources_ + 1;  // the first anchor is for queries below all sources
         anchors_ = scratch.take<Anchor<Acc>>(stride_ * lanes);
         masses_ = scratch.take<Acc>(weights_ ? stride_ : 0);
-        spins_ = scratch.take<double>(hvp_ ? stride_ : 0);
-        left_spins_ = scratch.take<double>(hvp_ ? stride_ * lanes : 0);
+        vector_sums_ = scratch.take<double>(hvp_ ? stride_ : 0);
+        query_vector_sums_ = scratch.take<double>(hvp_ ? stride_ * lanes : 0);
         double* values = scratch.take<double>(lanes);
         sum_sources(sources);
         parallel(question_.threads, lanes, [&](int lane) {
             if (lane) std::copy(anchors_, anchors_ + stride_, anchors_ + lane * stride_);
         });
         parallel(question_.threads, lanes, [&](int lane) {
-            if (hvp_) std::fill(left_spins_ + lane * stride_, left_spins_ + (lane + 1) * stride_, 0.0);
+            if (hvp_) std::fill(query_vector_sums_ + lane * stride_, query_vector_sums_ + (lane + 1) * stride_, 0.0);
             values[lane] = 0;
             const auto first_task = [&](int l) { return static_cast<std::int64_t>(tasks) * l / lanes; };
             for (std::int64_t t = first_task(lane); t < first_task(lane + 1); ++t)
-                values[lane] += answer(sources, t * task_rows, task_end(n_, t * task_rows), lane * stride_);
+                values[lane] += evaluate_queries(sources, t * task_rows, task_end(n_, t * task_rows), lane * stride_);
         });
         double value = 0;
         for (int lane = 0; lane < lanes; ++lane) value += values[lane];
-        sum_traces(sources, lanes);
+        sum_queries(sources, lanes);
         return value * scale_;
     }
 
@@ -84,7 +85,7 @@ class Lookup {
 
     void sum_sources(const Sources<S>& sources) {
         Acc mass = 0, first = 0, second = 0;
-        double spin = 0, z = 0;
+        double vector_sum = 0, z = 0;
         for (std::int64_t k = 0; k <= n_sources_; ++k) {
             if (k) {
                 const double here = sources.key(k - 1);
@@ -95,16 +96,16 @@ class Lookup {
                 const std::uint32_t row = sources.rows[k - 1];
                 const double w = weights_ ? weights_[row] : 1;
                 mass += Acc(w);
-                if (hvp_) spin += w * vector_[row];
+                if (hvp_) vector_sum += w * vector_[row];
             }
             anchors_[k] = {first, second, Acc(0), Acc(0)};
             if (weights_) masses_[k] = mass;
-            if (hvp_) spins_[k] = spin;
+            if (hvp_) vector_sums_[k] = vector_sum;
         }
     }
 
-    // Results of the queries among the rows; returns their part of the value.
-    double answer(const Sources<S>& sources, std::int64_t begin, std::int64_t end, std::int64_t lane) {
+    // Computes the results of the queries among these rows, and returns their part of the value.
+    double evaluate_queries(const Sources<S>& sources, std::int64_t begin, std::int64_t end, std::int64_t lane) {
         std::uint32_t rows[block + 1];
         double total = 0;
         for (std::int64_t i = begin; i < end; i += block) {
@@ -114,15 +115,15 @@ class Lookup {
                 count += classes_[r] != source_class_;
             }
             if (count)
-                total +=
-                    weights_ ? answer_block<true>(sources, rows, count, lane) : answer_block<false>(sources, rows, count, lane);
+                total += weights_ ? evaluate_block<true>(sources, rows, count, lane)
+                                  : evaluate_block<false>(sources, rows, count, lane);
         }
         return total;
     }
 
-    // Short loops over a block: those that wait for memory hold many loads in flight, the others are vectorised.
+    // Short loops over a block: those that read memory have many loads in flight, the others are vectorised.
     template <bool weighted>
-    double answer_block(const Sources<S>& sources, const std::uint32_t* rows, int count, std::int64_t lane) {
+    double evaluate_block(const Sources<S>& sources, const std::uint32_t* rows, int count, std::int64_t lane) {
         double at[block], w[block], hess[block], hvp[block];
         std::int32_t places[block];
         std::int64_t ranks[block];
@@ -165,8 +166,8 @@ class Lookup {
                 for (int q = 0; q < count; ++q) hess[q] += slope * static_cast<double>(mass[q]);
             if (hvp_)
                 for (int q = 0; q < count; ++q) {
-                    hvp[q] += slope * (vector_[rows[q]] * static_cast<double>(mass[q]) - spins_[ranks[q]]);
-                    left_spins_[lane + ranks[q]] += slope * w[q] * vector_[rows[q]];
+                    hvp[q] += slope * (vector_[rows[q]] * static_cast<double>(mass[q]) - vector_sums_[ranks[q]]);
+                    query_vector_sums_[lane + ranks[q]] += slope * w[q] * vector_[rows[q]];
                 }
         }
         double total = 0;
@@ -181,9 +182,9 @@ class Lookup {
         return total;
     }
 
-    // Downwards over the sources: the queries above each, by the traces they left.
-    void sum_traces(const Sources<S>& sources, int lanes) {
-        double spin = 0, z = 0;
+    // Sums over the sources downwards, for each over the queries above it.
+    void sum_queries(const Sources<S>& sources, int lanes) {
+        double vector_sum = 0, z = 0;
         Acc slope = 0, value = 0;
         for (std::int64_t k = n_sources_; k > 0; --k) {
             const double here = sources.key(k - 1);
@@ -193,13 +194,13 @@ class Lookup {
                 const Anchor<Acc>& anchor = anchors_[lane * stride_ + k];
                 slope += anchor.slope;
                 value += anchor.value;
-                if (hvp_) spin += left_spins_[lane * stride_ + k];
+                if (hvp_) vector_sum += query_vector_sums_[lane * stride_ + k];
             }
             const std::uint32_t row = sources.rows[k - 1];
             const double out = scale_ * (weights_ ? weights_[row] : 1);
-            if (grad_) grad_[row] = static_cast<S>(-sign_ * out * static_cast<double>(value) + 0.0);  // no negative zeros
+            if (grad_) grad_[row] = static_cast<S>(-sign_ * out * static_cast<double>(value) + 0.0);  // -0.0 becomes 0.0
             if (hess_) hess_[row] = static_cast<S>(out * static_cast<double>(slope));
-            if (hvp_) hvp_[row] = static_cast<S>(out * (static_cast<double>(slope) * vector_[row] - spin));
+            if (hvp_) hvp_[row] = static_cast<S>(out * (static_cast<double>(slope) * vector_[row] - vector_sum));
         }
     }
 
@@ -213,10 +214,10 @@ class Lookup {
     double scale_, sign_;
     Anchor<Acc>* anchors_;
     Acc* masses_;
-    double *spins_, *left_spins_;
+    double *vector_sums_, *query_vector_sums_;
 };
 
-// Weight of the pairs in the right order, ties counting half.
+// Returns the weight of the pairs in the right order; ties count half.
 template <class S>
 double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::int64_t begin, std::int64_t n,
                          const Survey& found, int threads) {
@@ -225,7 +226,7 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
     const std::uint8_t* side = classes + begin;
     const bool pos_sources = 2 * found.n_pos <= n;
     const std::int64_t n_sources = pos_sources ? found.n_pos : n - found.n_pos;
-    const double sign = pos_sources ? -1 : 1;  // the sources below a query are then those in the right order with it
+    const double sign = pos_sources ? -1 : 1;  // so that the sources below a query are in the right order with it
     Scratch scratch;
     const Sources<S> sources(scratch, scores, side, n, n_sources, pos_sources, sign, threads);
     double* masses = scratch.take<double>(weights ? n_sources + 1 : 0);

@@ -1,4 +1,4 @@
-// The door from Python: buffers in, two numbers out, the GIL released in between.
+// The Python module: reads buffers, releases the GIL, calls the kernel and returns status, value and pair weight.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -48,7 +48,7 @@ std::vector<Kernels> available() {
 
 Kernels chosen = available().back();
 
-// A C-contiguous one-dimensional buffer, or none.
+// A C-contiguous one-dimensional buffer, or None.
 class Array {
   public:
     Array(nb::handle object, bool writable) {
@@ -68,7 +68,7 @@ class Array {
 
     Dtype dtype() const {
         const char* format = view_.format ? view_.format : "B";
-        // Arrays that were made from C types say their byte order even where it is this machine's own.
+        // Arrays made from C types name their byte order even if it is the native one.
         if (format[0] == '<' || format[0] == '=' || format[0] == '@') ++format;
         switch (format[0]) {
             case '?':
@@ -83,9 +83,9 @@ class Array {
         }
     }
 
-    // The caller has already checked what users can get wrong; this only keeps a slip from reading beyond memory.
-    const Array& must(std::int64_t n, Dtype type) const {
-        if (held_ && (size() != n || dtype() != type)) throw std::invalid_argument("buffer of a wrong length or type");
+    // The Python code has validated the input; this check only prevents reading beyond the buffer after a programming error.
+    const Array& require(std::int64_t n, Dtype type) const {
+        if (held_ && (size() != n || dtype() != type)) throw std::invalid_argument("a buffer has the wrong length or type");
         return *this;
     }
 
@@ -96,17 +96,17 @@ class Array {
 
 Batch batch_of(const Array& scores, const Array& labels, const Array& weights, const Array& vector, const Array& offsets) {
     const std::int64_t n = scores.size();
-    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("between 1 and 2^32 - 1 rows, please");
+    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("scores must have between 1 and 2^32 - 1 rows");
     if (scores.dtype() != Dtype::f32 && scores.dtype() != Dtype::f64)
         throw std::invalid_argument("scores must be float32 or float64");
     const Batch batch{scores.data(),
                       scores.dtype(),
-                      labels.must(n, labels.dtype()).data(),
+                      labels.require(n, labels.dtype()).data(),
                       labels.dtype(),
-                      static_cast<const double*>(weights.must(n, Dtype::f64).data()),
-                      static_cast<const double*>(vector.must(n, Dtype::f64).data()),
+                      static_cast<const double*>(weights.require(n, Dtype::f64).data()),
+                      static_cast<const double*>(vector.require(n, Dtype::f64).data()),
                       n,
-                      static_cast<const std::int64_t*>(offsets.must(offsets.size(), Dtype::i64).data()),
+                      static_cast<const std::int64_t*>(offsets.require(offsets.size(), Dtype::i64).data()),
                       offsets.size() - 1};
     if (batch.offsets) {
         bool good = batch.n_groups >= 1 && batch.offsets[0] == 0 && batch.offsets[batch.n_groups] == n;
@@ -123,13 +123,13 @@ nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb:
     const Array s(scores, false), y(labels, false), w(weights, false), o(offsets, false), v(vector, false);
     const Array g(grad, true), h(hess, true), p(hvp, true);
     const Batch batch = batch_of(s, y, w, v, o);
-    for (const Array* out : {&g, &h, &p}) out->must(batch.n, batch.score_type);
+    for (const Array* out : {&g, &h, &p}) out->require(batch.n, batch.score_type);
     if (p.data() && !v.data()) throw std::invalid_argument("a Hessian-vector product needs a vector");
     std::vector<Term> parsed;
     for (nb::handle term : terms)
         parsed.push_back({nb::cast<double>(term[0]), nb::cast<double>(term[1]), nb::cast<double>(term[2]),
                           nb::cast<double>(term[3]), nb::cast<bool>(term[4])});
-    if (parsed.empty()) throw std::invalid_argument("at least one term, please");
+    if (parsed.empty()) throw std::invalid_argument("terms must not be empty");
     const Question question{parsed.data(), static_cast<int>(parsed.size()), mean, threads};
     const Outputs outputs{g.data(), h.data(), p.data()};
     Answer answer;
@@ -163,7 +163,7 @@ NB_MODULE(_native, m) {
           nb::arg("threads"));
     m.def("borrow_team", [](std::uintptr_t fork) { borrow_team(reinterpret_cast<Fork*>(fork)); }, nb::arg("fork"));
     m.def("isa", [] { return std::string_view(chosen.name).data(); });
-    // For tests and benchmarks: every path that this machine can run.
+    // For tests and benchmarks: all instruction sets that this machine can run.
     m.def("isas", [] {
         nb::list names;
         for (const Kernels& kernels : available()) names.append(kernels.name);

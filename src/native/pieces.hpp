@@ -1,24 +1,24 @@
-// Any truncated terms with few sources, exactly: one look-up a row for all terms together.
+// Exact plan for truncated terms with few sources: one look-up per query for all terms together.
 //
-// Sources and queries as in lookup.hpp. A source at z switches term j on at t = z - shift_j, so that all sources and terms make
-// one function of a query's place x, quadratic between neighbouring switches. They are sorted once; piece r, beyond r switches,
-// holds the slope and the curvature of the function at its left end, built up from gap to gap. A table of cells finds the piece
-// of a query, which reads its gradient and Hessian there and leaves its number and its distance. From what the queries left,
-// one sweep downwards gives the sources theirs.
+// Sources and queries are those of lookup.hpp. Source z switches term j on at t = z - shift_j, so the sum over all sources and
+// terms is one function of the position x of a query, and it is quadratic between neighbouring switches. The switches are
+// sorted once. Piece r lies beyond r switches and holds slope and curvature of the function at its left end, computed from gap
+// to gap. A table of cells finds the piece of a query, which gives its gradient and Hessian. Each piece also counts its queries
+// and sums their distances; from these sums one downward sweep computes the gradients and Hessians of the sources.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "double_double.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
 #include "survey.hpp"
-#include "twofold.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Acc is wider than double where several terms nearly cancel far from their knots.
+// Acc is double, or DoubleDouble if several terms nearly cancel far from their knots.
 template <class S, class Acc>
 class Pieces {
   public:
@@ -35,10 +35,10 @@ class Pieces {
         Scratch scratch;
         const Sources<S> sources(scratch, scores_, classes_, n_, n_sources_, source_class_, sign_, question_.threads);
         switches_ = scratch.take<Switch>(n_switches_);
-        line_up(sources);
+        merge_switches(sources);
         const int tasks = task_count(n_);
         const int lanes = static_cast<int>(std::clamp<std::int64_t>(n_ / (4 * n_switches_), 1, std::min(tasks, 4)));
-        // One more for the sources themselves, which are no queries, and what a search may read past the end.
+        // One more piece for the sources, which are not queries, and `few` more that a search may read past the end.
         stride_ = n_switches_ + 1 + 1 + few;
         pieces_ = scratch.take<Piece>(stride_ * lanes);
         values_ = scratch.take<double>(n_switches_ + 1);
@@ -53,17 +53,17 @@ class Pieces {
             const auto first_row = [&](int l) {
                 return std::min(n_, static_cast<std::int64_t>(tasks) * l / lanes * task_rows);
             };
-            squares[lane] = answer(first_row(lane), first_row(lane + 1), pieces_ + lane * stride_);
+            squares[lane] = evaluate_queries(first_row(lane), first_row(lane + 1), pieces_ + lane * stride_);
         });
         double value = 0;
         for (int lane = 0; lane < lanes; ++lane) value += 0.5 * squares[lane];
-        return (value + collect(scratch, sources, lanes)) * scale_;
+        return (value + sum_queries(scratch, sources, lanes)) * scale_;
     }
 
   private:
     static constexpr int block = 256, few = 4;
 
-    // At `at` + `low`, where `low` is what rounding took off.
+    // A switch at position `at` + `low`, where `low` is the rounding error of `at`.
     struct Switch {
         double at, low;
         std::uint32_t source, term;
@@ -71,17 +71,17 @@ class Pieces {
         bool operator<(const Switch& other) const { return at < other.at || (at == other.at && low < other.low); }
     };
 
-    // The function beyond a switch, as a query reads it, and what the queries leave.
+    // The function beyond a switch, and the sums over the queries of this piece.
     struct Piece {
         double start, low, slope, curvature;
-        double sum;  // of the queries' distances from the start
+        double sum;  // of the distances of the queries from the start
         std::uint32_t count;
 
         bool is_below(double x) const { return (start < x) | ((start == x) & (low < 0)); }
     };
 
-    // The switches of each term are in order already.
-    void line_up(const Sources<S>& sources) {
+    // Merges the switches of all terms; those of one term are sorted already.
+    void merge_switches(const Sources<S>& sources) {
         Scratch scratch;
         Switch *from = scratch.take<Switch>(n_switches_), *to = switches_;
         int merges = 0;
@@ -89,7 +89,7 @@ class Pieces {
         if (merges % 2 == 0) std::swap(from, to);  // so that the last merge ends in switches_
         for (int j = 0; j < question_.n_terms; ++j)
             for (std::int64_t k = 0; k < n_sources_; ++k) {
-                const Twofold at = Twofold::sum(sources.key(k), -question_.terms[j].shift);
+                const DoubleDouble at = DoubleDouble::sum(sources.key(k), -question_.terms[j].shift);
                 from[j * n_sources_ + k] = {at.high, at.low, static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
             }
         for (std::int64_t width = n_sources_; width < n_switches_; width *= 2) {
@@ -101,7 +101,7 @@ class Pieces {
         }
     }
 
-    // Cell c holds the switches that fall into it: of number cells_[c] .. cells_[c + 1] - 1.
+    // Builds the table of cells: cell c holds the switches cells_[c] .. cells_[c + 1] - 1.
     void set_cells(Scratch& scratch) {
         const double range = switches_[n_switches_ - 1].at - switches_[0].at;
         n_cells_ = 1;
@@ -123,7 +123,8 @@ class Pieces {
 
     void build() {
         Scratch scratch;
-        double* on = scratch.take<double>(question_.n_terms);  // sources switched on, by term: whole numbers do not drift
+        // Number of sources switched on, by term: integers, which have no rounding errors.
+        double* on = scratch.take<double>(question_.n_terms);
         std::fill(on, on + question_.n_terms, 0.0);
         double curvature = 0;
         Acc value = 0, slope = 0;
@@ -153,8 +154,8 @@ class Pieces {
         return (Acc(b.at) + Acc(-a.at)) + (Acc(b.low) + Acc(-a.low));
     }
 
-    // Gradients and Hessians of the queries among the rows. Returns the sum of curvature x distance^2.
-    double answer(std::int64_t begin, std::int64_t end, Piece* pieces) const {
+    // Computes gradients and Hessians of the queries among these rows, and returns the sum of curvature x distance^2.
+    double evaluate_queries(std::int64_t begin, std::int64_t end, Piece* pieces) const {
         double at[block], distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
         std::uint32_t firsts[block];
@@ -174,7 +175,7 @@ class Pieces {
                 __builtin_prefetch(pieces + firsts[k] + 1);
             }
             for (int k = 0; k < count; ++k) {
-                // The piece after a switch starts at that switch, so that pieces[from + 1] is the first to try.
+                // The piece after a switch starts at that switch, so pieces[from + 1] is tried first.
                 const std::int64_t from = firsts[k];
                 int below = 0;
                 for (int s = 1; s <= few; ++s) below += pieces[from + s].is_below(at[k]);
@@ -214,8 +215,8 @@ class Pieces {
         return low;
     }
 
-    // Downwards over the switches: the queries beyond each. Returns the value but for the squares.
-    double collect(Scratch& scratch, const Sources<S>& sources, int lanes) {
+    // Sums over the switches downwards, for each over the queries beyond it. Returns the value without the sum of squares.
+    double sum_queries(Scratch& scratch, const Sources<S>& sources, int lanes) {
         Acc* grad = scratch.take<Acc>(n_sources_);
         double* hess = scratch.take<double>(n_sources_);
         std::fill(grad, grad + n_sources_, Acc(0));
@@ -223,7 +224,7 @@ class Pieces {
         Acc moment = 0;
         double count = 0, value = 0;
         for (std::int64_t k = n_switches_ - 1; k >= 0; --k) {
-            // Switches that no query reaches may lie too far away for their values to be finite.
+            // Switches without queries beyond them may be so far away that their values are infinite.
             if (count > 0) moment += Acc(count) * gap_before(k + 1);
             double here = 0, sum = 0;
             for (int lane = 0; lane < lanes; ++lane) {
@@ -240,7 +241,7 @@ class Pieces {
         }
         for (std::int64_t k = 0; k < n_sources_; ++k) {
             const double out = -sign_ * scale_ * static_cast<double>(grad[k]);
-            if (grad_) grad_[sources.rows[k]] = static_cast<S>(out + 0.0);  // no negative zeros
+            if (grad_) grad_[sources.rows[k]] = static_cast<S>(out + 0.0);  // -0.0 becomes 0.0
             if (hess_) hess_[sources.rows[k]] = static_cast<S>(scale_ * hess[k]);
         }
         return value;

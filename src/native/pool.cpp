@@ -25,81 +25,82 @@ inline void pause() {
 #endif
 }
 
-// Tasks 0 .. count - 1, cut into one stretch a thread. A thread starts with the same stretch in every pass, whose rows its own
-// cache still holds, and then helps with the others'.
-class Errand {
+// Tasks 0 .. count - 1, cut into one chunk per thread. In every pass a thread starts with the same chunk, whose rows are still
+// in its cache, and then takes tasks from the other chunks.
+class Job {
   public:
-    Errand(int threads, int count, void (*task)(void*, int), void* context)
-        : threads_(threads < most_stretches ? threads : most_stretches), count_(count), task_(task), context_(context) {
-        for (int t = 0; t < threads_; ++t) stretches_[t].next.store(first(t), std::memory_order_relaxed);
+    Job(int threads, int count, void (*task)(void*, int), void* context)
+        : threads_(threads < max_chunks ? threads : max_chunks), count_(count), task_(task), context_(context) {
+        for (int t = 0; t < threads_; ++t) chunks_[t].next.store(first(t), std::memory_order_relaxed);
     }
 
-    void drain() {
-        static std::atomic<int> seats{0};
-        thread_local const int seat = seats.fetch_add(1, std::memory_order_relaxed);
+    // Runs tasks on this thread until none is left.
+    void run() {
+        static std::atomic<int> thread_count{0};
+        thread_local const int thread_number = thread_count.fetch_add(1, std::memory_order_relaxed);
         for (int t = 0; t < threads_; ++t) {
-            const int stretch = (seat + t) % threads_, end = first(stretch + 1);
-            for (int i; (i = stretches_[stretch].next.fetch_add(1, std::memory_order_relaxed)) < end;) task_(context_, i);
+            const int chunk = (thread_number + t) % threads_, end = first(chunk + 1);
+            for (int i; (i = chunks_[chunk].next.fetch_add(1, std::memory_order_relaxed)) < end;) task_(context_, i);
         }
     }
 
   private:
-    static constexpr int most_stretches = 64;
-    struct alignas(64) Stretch {
+    static constexpr int max_chunks = 64;
+    struct alignas(64) Chunk {
         std::atomic<int> next;
     };
 
-    int first(int stretch) const { return static_cast<int>(std::int64_t{count_} * stretch / threads_); }
+    int first(int chunk) const { return static_cast<int>(std::int64_t{count_} * chunk / threads_); }
 
     int threads_, count_;
     void (*task_)(void*, int);
     void* context_;
-    Stretch stretches_[most_stretches];
+    Chunk chunks_[max_chunks];
 };
 
 class Pool {
   public:
-    // False when another caller is using the pool.
-    bool run(int threads, int count, Errand& errand) {
-        std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
-        if (!mine.owns_lock()) return false;
+    // Returns false, and runs nothing, while another caller uses the pool.
+    bool run(int threads, int count, Job& job) {
+        std::unique_lock<std::mutex> owner(busy_, std::try_to_lock);
+        if (!owner.owns_lock()) return false;
         const int helpers = (threads < count ? threads : count) - 1;
         try {
             for (; workers_ < helpers; ++workers_) std::thread(&Pool::work, this, workers_).detach();
         } catch (const std::system_error&) {
-            // No more threads to be had: those that are here do the work.
+            // The system starts no more threads: the existing ones do the work.
         }
         {
             std::lock_guard<std::mutex> lock(state_);
-            errand_ = &errand;
-            seats_ = helpers;
+            job_ = &job;
+            open_ = helpers;
             round_.fetch_add(1, std::memory_order_release);
         }
         wake_.notify_all();
-        errand.drain();
+        job.run();
         {
-            // Who has not joined by now need not come any more.
+            // Workers that have not joined yet are no longer needed.
             std::lock_guard<std::mutex> lock(state_);
-            seats_ = 0;
+            open_ = 0;
         }
         while (joined_.load(std::memory_order_acquire) != 0) pause();
         return true;
     }
 
   private:
-    void work(int me) {
+    void work(int worker) {
         std::uint64_t seen = 0;
         for (;;) {
-            // A call has several passes in quick succession: look for the next one a moment before sleeping.
-            for (int spin = 0; spin < 2000 && round_.load(std::memory_order_acquire) == seen; ++spin) pause();
+            // The passes of a call follow each other quickly, so wait actively for a moment before sleeping.
+            for (int turn = 0; turn < 2000 && round_.load(std::memory_order_acquire) == seen; ++turn) pause();
             {
                 std::unique_lock<std::mutex> lock(state_);
                 wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
                 seen = round_.load(std::memory_order_relaxed);
-                if (me >= seats_) continue;
+                if (worker >= open_) continue;
                 joined_.fetch_add(1, std::memory_order_relaxed);
             }
-            errand_->drain();
+            job_->run();
             joined_.fetch_sub(1, std::memory_order_release);
         }
     }
@@ -107,25 +108,25 @@ class Pool {
     std::mutex busy_, state_;
     std::condition_variable wake_;
     int workers_ = 0;
-    Errand* errand_ = nullptr;
-    int seats_ = 0;
+    Job* job_ = nullptr;
+    int open_ = 0;  // workers below this number may join the job
     std::atomic<int> joined_{0};
     std::atomic<std::uint64_t> round_{0};
 };
 
 std::atomic<Pool*> current{nullptr};
 
-// The team of threads that another library of this process keeps warm, where one was lent.
-std::atomic<Fork*> lent{nullptr};
+// The function that starts the team of threads of another library, if one was set.
+std::atomic<Fork*> borrowed{nullptr};
 
-// Threads do not survive a fork. The child starts a pool of its own when it needs one, and leaves the lent team alone.
+// Threads do not survive a fork. The child process starts a new pool when it needs one, and does not use the borrowed team.
 void forget_threads_after_fork() {
 #if defined(__unix__) || defined(__APPLE__)
     static std::once_flag once;
     std::call_once(once, [] {
         pthread_atfork(nullptr, nullptr, [] {
             current.store(nullptr);
-            lent.store(nullptr);
+            borrowed.store(nullptr);
         });
     });
 #endif
@@ -134,7 +135,7 @@ void forget_threads_after_fork() {
 Pool& pool() {
     Pool* here = current.load(std::memory_order_acquire);
     if (here) return *here;
-    // Never destroyed: its threads sleep until the process ends.
+    // The pool is never destroyed: its threads sleep until the process ends.
     Pool* fresh = new Pool;
     if (!current.compare_exchange_strong(here, fresh)) {
         delete fresh;
@@ -167,11 +168,12 @@ void release(Block& block) {
     block = {};
 }
 
-// The first block is kept between calls; what does not fit goes to extra blocks, and the next call starts with one that fits.
+// The first block is kept between calls. Arrays that do not fit go to extra blocks, and the next call starts with a block that
+// is large enough.
 struct Arena {
     Block kept;
-    std::size_t used = 0;   // of the kept block
-    std::size_t spilt = 0;  // in extra blocks
+    std::size_t used = 0;   // bytes used of the kept block
+    std::size_t spilt = 0;  // bytes of the extra blocks
     std::size_t peak = 0;
     std::vector<Block> extra;
 
@@ -184,19 +186,19 @@ thread_local Arena arena;
 
 void borrow_team(Fork* fork) {
     forget_threads_after_fork();
-    lent.store(fork);
+    borrowed.store(fork);
 }
 
-std::int64_t threaded_rows() { return lent.load(std::memory_order_relaxed) ? 1 << 15 : 1 << 17; }
+std::int64_t threaded_rows() { return borrowed.load(std::memory_order_relaxed) ? 1 << 15 : 1 << 17; }
 
 void run_tasks(int threads, int count, void (*task)(void*, int), void* context) {
     if (threads > 1 && count > 1) {
-        Errand errand(threads, count, task, context);
-        if (Fork* fork = lent.load(std::memory_order_relaxed)) {
-            fork([](void* self) { static_cast<Errand*>(self)->drain(); }, &errand, static_cast<unsigned>(threads), 0);
+        Job job(threads, count, task, context);
+        if (Fork* fork = borrowed.load(std::memory_order_relaxed)) {
+            fork([](void* self) { static_cast<Job*>(self)->run(); }, &job, static_cast<unsigned>(threads), 0);
             return;
         }
-        if (pool().run(threads, count, errand)) return;
+        if (pool().run(threads, count, job)) return;
     }
     for (int i = 0; i < count; ++i) task(context, i);
 }

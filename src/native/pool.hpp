@@ -1,4 +1,4 @@
-// Threads and scratch memory that live from call to call.
+// A thread pool and scratch memory, kept between calls.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace everypair {
 
-// Runs task(context, i) for i = 0 .. count - 1, each once, on at most `threads` threads, and returns when all are done.
-// When another caller holds the pool, the tasks run on this thread alone: what a task computes may depend on i,
-// never on who runs it, so the bits are the same.
+// Runs task(context, i) once for each i = 0 .. count - 1, on at most `threads` threads, and returns when all are done.
+// While another caller uses the pool, the tasks run on this thread alone. The result of a task may depend on i but not on the
+// thread, so results are bitwise the same.
 void run_tasks(int threads, int count, void (*task)(void*, int), void* context);
 
 template <class F>
@@ -18,17 +18,17 @@ void parallel(int threads, int count, F&& body) {
     run_tasks(threads, count, [](void* context, int i) { (*static_cast<Body*>(context))(i); }, &body);
 }
 
-// Starts body(context) on that many threads at once and waits for them: the calling convention of GOMP_parallel.
+// Runs body(context) on so many threads at once and waits for them: the signature of GOMP_parallel.
 using Fork = void(void (*body)(void*), void* context, unsigned threads, unsigned flags);
 
-// From now on tasks run on the threads behind this function (none: on threads of our own). Where another library keeps a team
-// spinning between its calls, as OpenMP does, threads of our own would wait for a core behind it.
+// Runs all further tasks on the team of threads that this function starts (null: on the pool's own threads). OpenMP keeps its
+// team of threads busy-waiting between calls, so additional threads would have to wait for a core.
 void borrow_team(Fork* fork);
 
-// Smaller batches are not worth waking threads for.
+// Batches with fewer rows run on one thread, because waking threads would take longer than it saves.
 std::int64_t threaded_rows();
 
-// A stack of scratch arrays, given back together. The memory stays with the thread for its next call.
+// A stack of scratch arrays, released together. The memory stays allocated for the next call of this thread.
 class Scratch {
   public:
     Scratch();
@@ -43,7 +43,7 @@ class Scratch {
 
   private:
     void* bytes(std::size_t size);  // 64-byte aligned, not zeroed
-    std::size_t used_, extra_;      // how full the thread's memory was before
+    std::size_t used_, extra_;      // state of the thread's memory before this object
 };
 
 }  // namespace everypair

@@ -1,4 +1,4 @@
-// From the counts of an axis to the line that gives the gradient in each bucket, and to the rows' gradients.
+// Computes the line that gives the gradient in each bucket from the counts of an axis, and the gradients of the rows.
 #pragma once
 
 #include <algorithm>
@@ -8,23 +8,23 @@
 #include <limits>
 
 #include "axis.hpp"
-#include "crowd.hpp"
+#include "moments.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
-// What lies outside an axis: positives below its start, negatives above its end.
+// The rows outside an axis: positives below its start, negatives above its end.
 struct Outside {
     double pos_count = 0, pos_moment = 0;  // moment: sum of (start - u_pos)
     double neg_count = 0, neg_moment = 0;  // moment: sum of (u_neg - end)
 };
 
-// Gradient in a bucket: c + d f + k (f - m)+.
+// The gradient in a bucket as a function of the fraction f: c + d f + k (f - m)+.
 template <class T>
 struct Line {
     T c, d, k, m;
 };
 
-// A bucket that was not certified, with what surrounds it.
+// A bucket that was not certified, its edges, and the rows outside it.
 struct Heavy {
     int bucket;
     std::int64_t n_pos, n_neg;
@@ -32,20 +32,21 @@ struct Heavy {
     Outside outside;
 };
 
-// A number, and how wrong it may be.
+// A number and a bound of its error.
 struct Estimate {
     double value, doubt;
 
     double least() const { return value > doubt ? value - doubt : 0; }
 };
 
-// What is known of each bucket, by class of its rows.
+// The sums of each bucket, by class of its rows.
 struct Profile {
     double* widths;
     double *rows[2], *fractions[2], *squares[2];  // number of rows, sums of their fractions and of the squares of these
-    double *others[2],
-        *moment[2];  // of the opposite class, beyond the bucket: below its left edge (class 0), above its right (1)
-    double total;    // sum of d over the pairs of different buckets
+    // Number and sum of distances of the rows of the other class: below the left edge of the bucket for class 0, above its
+    // right edge for class 1.
+    double *others[2], *moment[2];
+    double total;  // sum of d over the pairs of different buckets
 
     Profile(Scratch& scratch, const Axis& axis) : widths(scratch.take<double>(axis.buckets + 2)) {
         measure(axis, widths);
@@ -65,7 +66,8 @@ struct Profile {
         }
     }
 
-    // The rows of another profile of this axis, negatives moved down by so many buckets; what leaves the axis meets none.
+    // Copies the sums of another profile of this axis, with negatives moved down by `moved` buckets. Negatives that leave the
+    // axis have no pairs.
     void take(const Axis& axis, const Profile& other, int moved) {
         const int n = axis.buckets + 2, kept = n - moved;
         for (const auto array : {&Profile::rows, &Profile::fractions, &Profile::squares}) {
@@ -85,7 +87,7 @@ struct Profile {
         }
     }
 
-    // The squares of the fractions of rows spread evenly around their mean: a variance of 1/12.
+    // Estimates the squares of the fractions as if rows were spread evenly around their mean, with a variance of 1/12.
     void guess_squares(const Axis& axis) {
         for (int side = 0; side < 2; ++side) {
             const double *n = rows[side], *sum = fractions[side];
@@ -96,7 +98,7 @@ struct Profile {
         }
     }
 
-    // Both sweeps in one loop: each is a chain of additions, and two chains run side by side.
+    // Both sweeps run in one loop: each is a chain of dependent additions, and the two chains run in parallel.
     void sweep(const Axis& axis, const Outside& outside) {
         const int n = axis.buckets + 2;
         double below = outside.pos_count, below_moment = outside.pos_moment - below * widths[0];
@@ -117,22 +119,22 @@ struct Profile {
         total = sum;
     }
 
-    // One bucket by its sums: [0] of negatives, [1] of positives.
+    // The sums of one bucket: [0] for negatives, [1] for positives.
     struct Inside {
         double n[2], f[2], q[2], width;
 
-        // The sum of d^2 over the pairs inside: half of all their squares, or all or nothing where one class lies above the
-        // other. It cannot be wrong by more than half of `all`.
+        // Estimates the sum of d^2 over the pairs inside: half of the sum `all` of their squared differences, corrected by the
+        // difference of the class means. The error is at most half of `all`.
         Estimate squares() const {
             const double pairs = n[0] * n[1], half = pairs > 0 ? 0.5 * width * width : 0;
             const double all = n[1] * q[0] + n[0] * q[1] - 2 * f[0] * f[1];
             const double apart = n[1] * f[0] - n[0] * f[1], known = apart * apart / (pairs > 0 ? pairs : 1);
-            // Two single rows, or two clusters of ties, leave no doubt but the rounding of `all`.
+            // For two single rows, or two clusters of ties, the result is exact up to the rounding of `all`.
             const double doubt = (pairs > 1) & (all - known > 0x1p-20 * all) ? all : 0;
             return {half * (all + (apart > 0 ? known : -known)), half * doubt};
         }
 
-        // What the slopes that these rows make for each other add to the sum that `look_up` returns.
+        // The part of the sum returned by `look_up` that comes from pairs inside this bucket.
         double slopes() const {
             const double of_pos = n[1] > 1 ? 0.5 : 0, of_neg = n[0] > 1 ? 0.5 : 0;
             return width * width * (of_pos * (n[1] - f[1]) * q[0] + ((1 - of_neg) * n[0] + of_neg * f[0]) * q[1]);
@@ -142,9 +144,9 @@ struct Profile {
         return {{rows[0][b], rows[1][b]}, {fractions[0][b], fractions[1][b]}, {squares[0][b], squares[1][b]}, widths[b]};
     }
 
-    // The sum of d^2 over all pairs of rows on this axis: those of different buckets exactly, as a sum of positive numbers.
-    // Asks for nothing outside the axis. Without `counted` squares, what these add is left out: for each row, width^2 x others
-    // x fraction^2.
+    // The sum of d^2 over all pairs of rows on this axis; exact for pairs of different buckets, as a sum of positive numbers.
+    // There must be no rows outside the axis. If the squares are not `counted`, their part is left out: width^2 x others x
+    // fraction^2 for each row.
     Estimate pair_squares(const Axis& axis, bool counted) const {
         const double use = counted, *n0 = rows[0], *n1 = rows[1], *f0 = fractions[0], *f1 = fractions[1], *q0 = squares[0],
                      *q1 = squares[1], *wide = widths;
@@ -175,7 +177,7 @@ struct Profile {
         return {sum + own, doubt};
     }
 
-    // By class: rows that can meet any other, and the greatest sum of d that one of them meets.
+    // For one class: the number of rows that may have pairs, and the largest sum of d over the pairs of one row.
     double active(const Axis& axis, int side) const {
         double sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -186,13 +188,13 @@ struct Profile {
         return side ? moment[1][0] + others[1][0] * widths[0] : moment[0][axis.buckets + 1];
     }
 
-    // The lines of all buckets; `factor` is the gradient's per unit of d.
+    // Computes the lines of all buckets; `factor` is the gradient per unit of d.
     template <class T>
     void draw(const Axis& axis, double factor, Line<T>* lines) const {
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[1][b], sum = fractions[1][b], scale = factor * widths[b];
-            const double chord = own > 1 ? 0.5 : 0;  // its share in the average of the two bounds
+            const double chord = own > 1 ? 0.5 : 0;  // weight of the chord in the average of the two bounds
             lines[2 * b] = {static_cast<T>(factor * moment[0][b]), static_cast<T>(scale * (others[0][b] + chord * (own - sum))),
                             static_cast<T>(scale * (1 - chord) * own), static_cast<T>(sum / (own > 0 ? own : 1))};
         }
@@ -207,9 +209,9 @@ struct Profile {
         }
     }
 
-    // Does the error of some row in buckets from .. to - 1 exceed the limit of its class? It is own m (1 - m) / 2 widths at
-    // most, with own m the sum of fractions; nothing where there is a single other row. Neither divisions nor branches: this
-    // vectorises.
+    // Returns whether the error of some row in the buckets from .. to - 1 may exceed the limit of its class. The error is at
+    // most c m (1 - m) / 2 widths, where c m is the sum of fractions of the other class, and 0 if c = 1. The loop has no
+    // divisions and no branches, so that it is vectorised.
     bool exceeds(const double limit[2], int from, int to) const {
         int bad = 0;
         for (int side = 0; side < 2; ++side) {
@@ -221,8 +223,8 @@ struct Profile {
         return bad;
     }
 
-    // Lists the buckets that are not certified: rows whose error may exceed the limit of their class, or pairs whose squares
-    // are too doubtful, where all doubts together exceed what the loss may be wrong by.
+    // Lists the buckets that are not certified: those with rows whose error may exceed the limit of their class, and, if the
+    // total error bound of the loss exceeds the tolerance, those with the largest error bounds.
     int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, double tolerance, Heavy* heavy) const {
         constexpr int few = 128;
         double doubtful = std::numeric_limits<double>::infinity();
@@ -257,8 +259,8 @@ struct Profile {
     }
 };
 
-// Heavy buckets have no line: NaN stands there, beside the slope that pairs of different buckets make.
-inline void erase(Line<float>* lines, const Heavy* heavy, int n_heavy, double factor) {
+// Sets the lines of heavy buckets to NaN, but keeps the slope that comes from pairs of different buckets.
+inline void mark_unsolved(Line<float>* lines, const Heavy* heavy, int n_heavy, double factor) {
     const float none = std::numeric_limits<float>::quiet_NaN();
     for (int h = 0; h < n_heavy; ++h) {
         const double scale = factor * (heavy[h].high - heavy[h].low);
@@ -267,8 +269,8 @@ inline void erase(Line<float>* lines, const Heavy* heavy, int n_heavy, double fa
     }
 }
 
-// Four rows at a time: a line is one 16-byte load, and a transposition turns four lines into vectors of c, d, k and m. Returns
-// the sum of d f^2, from which the loss learns the squares of the fractions.
+// Computes the gradients of a block, four rows at a time: a line is one 16-byte load, and a transposition turns four lines into
+// vectors of c, d, k and m. Returns the sum of d f^2, which the loss needs for the squares of the fractions.
 inline float look_up(const Line<float>* lines, const std::int32_t* slots, const float* fractions, int count, float* grad) {
     typedef float Four __attribute__((vector_size(16)));
     const Four* table = reinterpret_cast<const Four*>(lines);
@@ -296,10 +298,10 @@ inline float look_up(const Line<float>* lines, const std::int32_t* slots, const 
     return (squares[0] + squares[1]) + (squares[2] + squares[3]);
 }
 
-// Calls `use` for each row of a block without a gradient, which is set to 0. They are listed first, without branches: which
-// rows these are is not to be guessed.
+// Calls `use` for each row of a block whose gradient is NaN, and sets that gradient to 0. The rows are listed first, without
+// branches, because the branches would be mispredicted.
 template <class Use>
-void set_aside(float* grad, int count, Use&& use) {
+void take_unsolved(float* grad, int count, Use&& use) {
     constexpr int few = 16;
     for (int from = 0; from < count; from += few) {
         const int to = std::min(count, from + few);

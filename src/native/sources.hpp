@@ -1,8 +1,8 @@
-// The rows of the smaller class in order, and a table that finds the place of any score among them.
+// The sorted rows of the smaller class (the sources), and a table that finds the rank of any score among them.
 //
-// Keys are scores, negated where the order is to be mirrored. A linear map of the keys onto buckets, one a source, sorts them,
-// and the same map finds a query's bucket. A crowded bucket is sorted by comparison and searched by halving, so that no input
-// takes more than O(n log n).
+// Keys are scores, negated if the order is mirrored. A linear map of the keys onto buckets, one per source, sorts them, and the
+// same map finds the bucket of a query. A bucket with many rows is sorted by comparisons and searched by bisection, so that no
+// input takes more than O(n log n).
 #pragma once
 
 #include <algorithm>
@@ -64,13 +64,13 @@ class Sources {
         least_ = least;
         const double range = most - least_;
         scale_ = static_cast<double>(buckets_) / range;
-        // Equal scores, or a range without an ordinary reciprocal: one bucket, and comparisons alone.
+        // If all scores are equal, or the range has no normal reciprocal: one bucket, sorted by comparisons.
         if (!(range > 0x1p-900 && range < 0x1p900)) buckets_ = 1, scale_ = 0;
 
         std::fill(starts_, starts_ + buckets_ + 2, 0);
         for (std::int64_t k = 0; k < n; ++k) ++starts_[bucket(gathered[k].key) + 2];
         for (std::int64_t b = 2; b < buckets_ + 2; ++b) starts_[b] += starts_[b - 1];
-        // Filling bucket b moves starts_[b + 1] from its first place to its last, which is where bucket b + 1 starts.
+        // Filling bucket b moves starts_[b + 1] from the start of bucket b to its end, where bucket b + 1 starts.
         for (std::int64_t k = 0; k < n; ++k) sorted[starts_[bucket(gathered[k].key) + 1]++] = gathered[k];
 
         const int tasks = task_count(buckets_);
@@ -82,13 +82,13 @@ class Sources {
                 rows[k] = sorted[k].row;
             }
         });
-        // A search may read past the end.
+        // `rank` may read up to four keys past the end.
         for (int k = 0; k < 4; ++k) keys_[n + k] = std::numeric_limits<S>::infinity();
     }
 
     double key(std::int64_t k) const { return static_cast<double>(keys_[k]); }
 
-    // d of source k and a query: subtracted first, an offset of all scores costs no digits.
+    // d of source k and a query. The keys are subtracted first, so that a common offset of the scores costs no digits.
     double distance(std::int64_t k, double query, double shift) const { return (query - key(k)) + shift; }
     template <class Acc>
     Acc exact_distance(std::int64_t k, double query, double shift) const {
@@ -100,7 +100,7 @@ class Sources {
         return static_cast<std::int32_t>(q < last ? q : last);
     }
 
-    // The number of sources with d > 0, for a query of which key + shift falls into bucket b.
+    // The number of sources with d > 0, for a query whose key + shift falls into bucket b.
     std::int64_t rank(double query, double shift, std::int32_t b) const {
         const std::int64_t from = starts_[b];
         int below = 0;

@@ -1,4 +1,4 @@
-// The first pass: check every value, turn labels into class bytes, and find the range that matters.
+// The first pass: check all values, convert labels to class bytes, and find the range of scores that counts.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Rows are cut into tasks of this many, whatever the number of threads: sums then have one order.
+// The number of rows of a task. It does not depend on the number of threads, so sums always have the same order.
 constexpr std::int64_t task_rows = 1 << 12;
 
-// Teams are stretches of tasks with tables of their own. Large batches have more of them than threads: where one thread comes
-// late, the others take what is left.
-inline int team_count(std::int64_t n, int threads) {
+// A slice is a range of consecutive tasks with its own tables. Large batches have more slices than threads, so that a slow
+// thread does not delay the others.
+inline int slice_count(std::int64_t n, int threads) {
     const std::int64_t tasks = (n + task_rows - 1) / task_rows, wanted = threads > 1 && n >= 1 << 19 ? 4 * threads : threads;
     return static_cast<int>(wanted < 1 ? 1 : wanted < tasks ? wanted : tasks);
 }
@@ -29,7 +29,8 @@ struct Survey {
     bool saw_zero = false, saw_minus = false;
     std::int64_t n_pos = 0;
     double w_pos = 0, w_neg = 0;
-    // Only pairs with s_neg + shift > s_pos can count: positives above and negatives below that range never do.
+    // Only pairs with s_neg + shift > s_pos count, so positives above max_neg + shift, and negatives below min_pos - shift,
+    // have no pairs.
     double min_pos = std::numeric_limits<double>::infinity();
     double max_neg = -std::numeric_limits<double>::infinity();
 
@@ -47,12 +48,12 @@ struct Survey {
 
 template <class L>
 bool is_label(L y) {
-    // Written with & and |, not && and ||, so that the loop stays free of branches.
+    // The operators & and | evaluate both sides, so that the loop has no branches.
     if constexpr (std::is_signed_v<L>) return (y == L{0}) | (y == L{1}) | (y == L{-1});
     return y <= L{1};
 }
 
-// Short loops over blocks, each of one width, so that all of them are vectorised.
+// Short loops over blocks, each with values of one width, so that all of them are vectorised.
 template <class S, class L>
 Survey survey_rows(const S* scores, const L* labels, const double* weights, std::uint8_t* classes, std::int64_t n) {
     constexpr int block = 512;
@@ -86,7 +87,7 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
             const S as_pos = c[i] ? s[i] : inf, as_neg = c[i] ? -inf : s[i];
             least = as_pos < least ? as_pos : least;
             most = as_neg > most ? as_neg : most;
-            zeros += s[i] * S{0};  // NaN from the first NaN or infinity on
+            zeros += s[i] * S{0};  // becomes NaN if any score is NaN or infinite
         }
     }
     found.saw_zero = zero;
@@ -96,7 +97,7 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     found.min_pos = least;
     found.max_neg = most;
     if (weights) {
-        // Rows of weight 0 must not stretch the range: it decides how finely positions are told apart.
+        // Rows of weight 0 must not extend the range, which sets the width of the buckets.
         double sums[2] = {0, 0}, least_pos = inf, most_neg = -inf;
         bool good = true;
         for (std::int64_t j = 0; j < n; ++j) {
@@ -135,7 +136,7 @@ Survey survey_chunk(const Batch& batch, std::uint8_t* classes, std::int64_t begi
     }
 }
 
-// Rows begin .. end - 1, cut into tasks.
+// Surveys the rows begin .. end - 1 in parallel tasks.
 template <class S>
 Survey survey(const Batch& batch, std::uint8_t* classes, std::int64_t begin, std::int64_t end, int threads) {
     const std::int64_t n = end - begin;

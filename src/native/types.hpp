@@ -1,4 +1,4 @@
-// What the kernels are asked and what they answer. Nothing here depends on Python or on the instruction set.
+// Arguments and results of the kernels. Nothing here depends on Python or on the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Term {
 
 enum class Dtype : std::uint8_t { u8, i8, i32, i64, f32, f64 };
 
-// One batch; `weights` and `vector` may be null. Values are not yet checked: the first pass does that.
+// One batch; `weights` and `vector` may be null. The first pass of the kernel checks the values.
 struct Batch {
     const void* scores;
     Dtype score_type;
@@ -26,7 +26,7 @@ struct Batch {
     std::int64_t n_groups;
 };
 
-// Arrays of the scores' type, or null where a result is not wanted.
+// Arrays of the type of the scores, or null if a result is not wanted.
 struct Outputs {
     void* grad;
     void* hess;

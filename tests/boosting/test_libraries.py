@@ -16,6 +16,7 @@ from everypair.boosting import (
     xgboost_metric,
     xgboost_objective,
 )
+from everypair.boosting._scaled_loss import Data
 
 ROUNDS = 8
 LIGHTGBM = {
@@ -182,7 +183,7 @@ class TestCatboost:
         scores = model.predict(X)
         assert ep.auc(scores, y) > 0.85
         # The metric saw the scores of the whole table, in its order, after the last round.
-        grad, hess = objective.pairs.derivatives(scores, y, w, None)
+        grad, hess = objective.loss.derivatives(Data(scores, y, w, None))
         ders = objective.calc_ders_range(scores, y, w)
         np.testing.assert_allclose(ders, -np.column_stack([grad, hess]), rtol=1e-4, atol=1e-6)
         assert model.evals_result_["learn"]["CatboostMetric"][-1] == pytest.approx(

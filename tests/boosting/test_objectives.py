@@ -17,7 +17,7 @@ from everypair.boosting import (
     xgboost_metric,
     xgboost_objective,
 )
-from everypair.boosting._derivatives import Pairs
+from everypair.boosting._scaled_loss import ScaledPairLoss
 
 WITH_CURVATURE = [SOFT_HINGE, "squared_hinge", "square", ("huber_hinge", 0.5)]
 OBJECTIVES = {"lightgbm": lightgbm_objective, "xgboost": xgboost_objective}
@@ -41,9 +41,9 @@ def rows():
 def test_derivatives_are_those_of_the_double_sum(rows, given, weighted):
     scores, labels, weights = rows
     weights = weights if weighted else None
-    pairs = Pairs(**knobs(given))
-    _, slopes, curvatures = naive.pair_derivatives(
-        scores, labels, weights=weights, surrogate=pairs.surrogate, margin=pairs.lead
+    loss = ScaledPairLoss(**knobs(given))
+    _, exact_grad, exact_hess = naive.pair_derivatives(
+        scores, labels, weights=weights, surrogate=loss.surrogate, margin=loss.scaled_margin
     )
     w = np.ones(60) if weights is None else weights
     n_pos, n = w[labels > 0].sum(), w.sum()
@@ -51,7 +51,7 @@ def test_derivatives_are_those_of_the_double_sum(rows, given, weighted):
     grad, hess = lightgbm_objective(**knobs(given), hessian="pairs")(labels, scores, weights)
     same, _ = lightgbm_objective(**knobs(given))(labels, scores, weights)
     # Boosters keep float32.
-    for got, wanted in ((grad, slopes), (same, slopes), (hess, curvatures)):
+    for got, wanted in ((grad, exact_grad), (same, exact_grad), (hess, exact_hess)):
         wanted = wanted * mean_rows
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
 

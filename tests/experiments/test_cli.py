@@ -98,7 +98,8 @@ def test_anything_else_is_one_line_and_code_1(monkeypatch, capsys):
     raising(monkeypatch, RuntimeError("out of\ncheese"))
     assert cli.main(["evaluate"]) == 1
     said = capsys.readouterr().err
-    assert said == "everypair: RuntimeError: out of cheese (everypair --debug ... shows where)\n"
+    hint = "(everypair --debug ... shows the traceback)"
+    assert said == f"everypair: RuntimeError: out of cheese {hint}\n"
 
 
 def test_debug_lets_the_error_through(monkeypatch):

@@ -43,7 +43,7 @@ def test_folds_keep_groups_whole_and_judge_inside_them():
     groups = np.arange(300) // 10
     model = PairLinearClassifierCV(alphas=[0.1], cv=3)
     model.fit(data.X, data.y, sample_weight=data.weights, groups=groups)
-    for train, validation in model._folds(model._rows(data.X, data.y, None, groups)):
+    for train, validation in model._folds(model._check_data(data.X, data.y, None, groups)):
         assert not set(groups[train]) & set(groups[validation])
     assert model.scores_.min() > 0.6
     folds = StratifiedKFold(3)

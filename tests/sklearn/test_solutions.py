@@ -8,8 +8,8 @@ import scipy.sparse as sp
 
 import everypair as ep
 from everypair.sklearn import PairLinearClassifier
-from everypair.sklearn._objective import PairObjective, Rows, pair_scatter
-from everypair.sklearn._preconditioner import Scaling
+from everypair.sklearn._objective import PairObjective, TrainingData, pair_scatter
+from everypair.sklearn._preconditioner import Preconditioner
 from everypair.surrogates import Surrogate, Term
 
 from .tables import knobs_of, pairs, pairwise_ridge, squared_hinge_by_pairs, table
@@ -30,7 +30,7 @@ def fitted(data, kind, **knobs):
 
 def rows_of(data, *, weighted=False, grouped=False):
     weights, groups = data.weights if weighted else None, data.groups if grouped else None
-    return Rows(data.X, data.y == 1, weights, groups)
+    return TrainingData(data.X, data.y == 1, weights, groups)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -107,14 +107,14 @@ def test_derivatives_are_those_of_the_value(kind):
     coef, vector = rng.standard_normal((2, 5)) * 0.1
 
     def value_and_grad(coef):
-        value, slope = objective.value_and_slope(coef, objective.scores(coef))
-        return value, objective.grad(coef, slope)
+        value, score_grad = objective.value_and_score_grad(coef, objective.scores(coef))
+        return value, objective.grad(coef, score_grad)
 
     ahead, behind = value_and_grad(coef + 1e-6 * vector), value_and_grad(coef - 1e-6 * vector)
     grad = value_and_grad(coef)[1]
     assert (ahead[0] - behind[0]) / 2e-6 == pytest.approx(grad @ vector, rel=1e-6)
-    bent = objective.hessian_times(objective.scores(coef), vector, objective.scores(vector))
-    np.testing.assert_allclose((ahead[1] - behind[1]) / 2e-6, bent, rtol=1e-4, atol=1e-6)
+    hvp = objective.hvp(objective.scores(coef), vector, objective.scores(vector))
+    np.testing.assert_allclose((ahead[1] - behind[1]) / 2e-6, hvp, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -125,10 +125,10 @@ def test_where_all_pairs_are_curved_the_scatter_is_the_hessian(kind, container):
     exact = 2.0 * (differences * share[:, None]).T @ differences
     rows = rows_of(data._replace(X=container(data.X)), **kind)
     objective = PairObjective(rows, ep.surrogates.SQUARE, 1.0, 0.0)
-    curvature = objective.curvature(np.zeros(len(data.y)))
-    scatter = pair_scatter(rows, curvature, diagonal=False)
+    hess = objective.score_hess(np.zeros(len(data.y)))
+    scatter = pair_scatter(rows, hess, diagonal=False)
     np.testing.assert_allclose(scatter, exact, rtol=1e-10, atol=1e-10)
-    diagonal = pair_scatter(rows, curvature, diagonal=True)
+    diagonal = pair_scatter(rows, hess, diagonal=True)
     np.testing.assert_allclose(diagonal, exact.diagonal(), rtol=1e-10)
 
 
@@ -181,6 +181,6 @@ def test_a_surrogate_that_is_not_convex_goes_down_all_the_same():
 
 
 def test_a_scatter_that_has_no_root_leaves_its_diagonal():
-    scaling = Scaling(np.array([[3.0, 9.0], [9.0, 3.0]]), alpha=1.0)
-    np.testing.assert_allclose(scaling.coef(np.ones(2)), [0.5, 0.5])
-    np.testing.assert_allclose(scaling.coordinates(np.ones(2)), [2.0, 2.0])
+    preconditioner = Preconditioner(np.array([[3.0, 9.0], [9.0, 3.0]]), alpha=1.0)
+    np.testing.assert_allclose(preconditioner.coef(np.ones(2)), [0.5, 0.5])
+    np.testing.assert_allclose(preconditioner.coordinates(np.ones(2)), [2.0, 2.0])

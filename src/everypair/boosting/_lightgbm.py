@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from everypair.boosting import _derivatives
-from everypair.boosting._derivatives import SOFT_HINGE, Hessian, Pairs
+from everypair.boosting._scaled_loss import (
+    SOFT_HINGE,
+    Data,
+    Hessian,
+    Metric,
+    Objective,
+    ScaledPairLoss,
+    data_from,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,47 +28,52 @@ def lightgbm_objective(
     margin: float = 1.0,
     hessian: Hessian = "logistic",
 ) -> LightgbmObjective:
-    """Return the pair loss as an objective for LightGBM.
+    r"""Make an objective for LightGBM from the loss over all (positive, negative) pairs.
 
-    The exact gradient over every pair, in the time of a few passes over the scores. Sample weights
-    count (a pair weighs the product of its two), and with groups (``group`` of a Dataset or of
-    ``LGBMRanker.fit``) only pairs inside a group do.
+    .. math::
+
+        L(s) = \frac{1}{W} \sum_{i \in P} \sum_{j \in N} w_i w_j
+               \, \tilde\phi(\tilde m - (s_i - s_j)), \qquad W = \sum_k w_k
+
+    where :math:`\tilde\phi` and :math:`\tilde m` are the surrogate and the margin in the units of
+    the logistic loss (see Notes). The gradient is exact. With groups (``group`` of a Dataset or of
+    ``LGBMRanker.fit``) only pairs inside a group count.
 
     Parameters
     ----------
     surrogate : str or Surrogate
-        By default the soft hinge, a piecewise quadratic neighbour of the logistic loss whose slope
-        stays bounded; ``"squared_hinge"`` and ``"huber_hinge"`` are others. It needs curvature,
-        so ``"linear_hinge"`` is refused.
+        By default the soft hinge, a piecewise quadratic approximation of the logistic loss with a
+        bounded slope; ``"squared_hinge"`` and ``"huber_hinge"`` are others. It needs a second
+        derivative, so ``"linear_hinge"`` is an error.
     margin : float
-        In the unit of the surrogate.
+        In the units of the surrogate; at least 0.
     hessian : {"logistic", "pairs"}
-        What stands for the curvature of a row, by which trees weigh it. ``"logistic"``: that of the
-        logistic loss at the same scores, with the intercept that makes the probabilities add up to
-        the positives. ``"pairs"``: the exact diagonal Hessian of the pair loss. Half of that lies
-        on the positives, however few: with LightGBM's defaults trees then overfit, while with
-        ``lambda_l2=1`` and ``min_sum_hessian_in_leaf=1`` it is the better one. It takes longer.
+        The Hessian of a row that LightGBM uses. ``"logistic"``: that of the logistic loss at the
+        same scores, with the intercept that makes the sum of the probabilities equal the number of
+        positives. ``"pairs"``: the exact diagonal Hessian of the pair loss; it takes longer. The
+        positives have half of its sum, however few they are: with LightGBM's defaults trees then
+        overfit, but with ``lambda_l2=1`` and ``min_sum_hessian_in_leaf=1`` it is the better choice.
 
     Returns
     -------
     callable
         Pass it as ``params["objective"]`` to ``lightgbm.train``, or as ``objective=`` to an
-        estimator. It can be pickled, copied and used for any number of models.
+        estimator. It returns the gradient and the Hessian, each of shape (n,). It can be pickled,
+        copied and used for any number of models.
 
     Notes
     -----
-    *Scaling.* The surrogate is stretched along the scores and scaled so that a pair with equal
-    scores has slope 1 and curvature 1/2, for any surrogate and margin, and the mean over pairs is
-    multiplied by n p (1 - p), where p is the share of positives. So at the start a positive has
-    gradient -(1 - p) and a negative p: those of the logistic loss with the best intercept, which
-    LightGBM starts from. The Hessians add up to those of the logistic loss as well. So
-    ``min_sum_hessian_in_leaf``, ``lambda_l2`` and ``learning_rate`` act as they do there.
+    *Scaling.* The surrogate is scaled so that a pair with equal scores has slope 1 and second
+    derivative 1/2, for any surrogate and margin. Let p be the share of positives. At equal scores
+    a positive then has gradient -(1 - p) and a negative p: those of the logistic loss with the best
+    intercept, from which LightGBM starts. The sum of the Hessians is also that of the logistic
+    loss. So ``min_sum_hessian_in_leaf``, ``lambda_l2`` and ``learning_rate`` act as they do there.
 
-    *Scores.* Pairs know no intercept: training starts from 0, and scores rank without being
-    log-odds. Ask for them by ``predict(X, raw_score=True)``.
+    *Scores.* The loss does not depend on an intercept: training starts from 0, and scores rank rows
+    but are not log-odds. ``predict(X, raw_score=True)`` returns them.
 
-    *Early stopping.* `LGBMClassifier` adds a logloss of its own, which means nothing for such
-    scores and stops training early: pass ``metric="None"`` to it, and `lightgbm_metric` to ``fit``.
+    *Early stopping.* `LGBMClassifier` adds its own log loss, which is meaningless for such scores
+    and stops training too early: pass ``metric="None"`` to it, and `lightgbm_metric` to ``fit``.
 
     Examples
     --------
@@ -75,7 +85,7 @@ def lightgbm_objective(
     >>> lightgbm_objective(hessian="pairs")(labels, np.zeros(4))[1].round(4).tolist()
     [0.375, 0.125, 0.125, 0.125]
     """
-    return LightgbmObjective(Pairs(surrogate, margin, hessian))
+    return LightgbmObjective(ScaledPairLoss(surrogate, margin, hessian))
 
 
 def lightgbm_metric(
@@ -84,21 +94,23 @@ def lightgbm_metric(
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float = 1.0,
 ) -> LightgbmMetric:
-    """Return the matching evaluation metric for LightGBM.
+    r"""Make an evaluation metric for LightGBM.
 
     Parameters
     ----------
     metric : {"auc", "loss"}
-        The exact AUC, or the mean pair loss in the units of `lightgbm_objective`. Both count
-        weights and groups.
+        The exact AUC of `everypair.auc`, or the mean over all pairs of
+        :math:`\tilde\phi(\tilde m - (s_i - s_j))`, with the scaled surrogate of
+        `lightgbm_objective`. Both use weights and groups.
     surrogate, margin
         Those of the objective; used by the loss only.
 
     Returns
     -------
     callable
-        Pass it as ``feval=`` to ``lightgbm.train`` or as ``eval_metric=`` to ``fit``, and
-        ``metric="None"`` to leave out LightGBM's own.
+        Pass it as ``feval=`` to ``lightgbm.train`` or as ``eval_metric=`` to ``fit``, with
+        ``metric="None"`` to disable LightGBM's own metric. It returns the name, the value and
+        whether larger is better.
 
     Examples
     --------
@@ -106,51 +118,35 @@ def lightgbm_metric(
     >>> lightgbm_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     ('auc_pairs', 0.5, True)
     """
-    return LightgbmMetric(_derivatives.check_metric(metric), Pairs(surrogate, margin))
+    return LightgbmMetric(metric, surrogate, margin)
 
 
-class LightgbmObjective:
-    """What `lightgbm_objective` returns."""
+class LightgbmObjective(Objective):
+    """The objective that `lightgbm_objective` returns."""
 
-    def __init__(self, pairs: Pairs) -> None:
-        self.pairs = pairs
+    function = "lightgbm_objective"
 
-    def __repr__(self) -> str:
-        return f"lightgbm_objective({self.pairs!r})"
-
-    # LightGBM's estimators count the parameters to know whether weights and groups are wanted.
+    # LightGBM's estimators count the parameters to decide whether to pass weights and groups.
     def __call__(
         self, first: Any, second: Any, weight: Any = None, group: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return gradient and Hessian of (scores, dataset) or (labels, scores, ...)."""
-        return self.pairs.derivatives(*_read(first, second, weight, group))
+        """Return gradient and Hessian, from (scores, dataset) or (labels, scores, ...)."""
+        return self.loss.derivatives(_data_from(first, second, weight, group))
 
 
-class LightgbmMetric:
-    """What `lightgbm_metric` returns."""
-
-    def __init__(self, metric: Literal["auc", "loss"], pairs: Pairs) -> None:
-        self.metric = metric
-        self.pairs = pairs
-        self.__name__ = f"{metric}_pairs"
+class LightgbmMetric(Metric):
+    """The metric that `lightgbm_metric` returns."""
 
     def __call__(
         self, first: Any, second: Any, weight: Any = None, group: Any = None
     ) -> tuple[str, float, bool]:
-        """Return name, value and whether higher is better."""
-        found = _derivatives.measure(self.metric, self.pairs, *_read(first, second, weight, group))
-        return self.__name__, found, self.metric == "auc"
+        """Return the name, the value and whether larger is better."""
+        value = self.value(_data_from(first, second, weight, group))
+        return self.__name__, value, self.metric == "auc"
 
 
-def _read(
-    first: Any, second: Any, weight: Any, group: Any
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
-    """Return scores, labels, weights and groups from either interface."""
+def _data_from(first: Any, second: Any, weight: Any, group: Any) -> Data:
+    """Read the arguments of the native or of the scikit-learn interface."""
     if hasattr(second, "get_label"):
-        scores, labels = first, second.get_label()
-        weight, group = second.get_weight(), second.get_group()
-    else:
-        labels, scores = first, second
-    labels = np.asarray(labels)
-    groups = _derivatives.group_ids(group, labels.shape[0])
-    return scores, labels, _derivatives.row_weights(weight), groups
+        return data_from(first, second.get_label(), second.get_weight(), second.get_group())
+    return data_from(second, first, weight, group)

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from everypair.boosting import _derivatives
-from everypair.boosting._derivatives import SOFT_HINGE, Hessian, Pairs
+from everypair.boosting._scaled_loss import (
+    SOFT_HINGE,
+    Data,
+    Hessian,
+    Metric,
+    Objective,
+    ScaledPairLoss,
+    data_from,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,34 +30,39 @@ def xgboost_objective(
     margin: float = 1.0,
     hessian: Hessian = "pairs",
 ) -> XgboostObjective:
-    """Return the pair loss as an objective for XGBoost.
+    r"""Make an objective for XGBoost from the loss over all (positive, negative) pairs.
 
-    Exact gradient and diagonal Hessian over every pair, in O(n log n) for each round; XGBoost's own
-    ``rank:pairwise`` samples pairs. Sample weights count (a pair weighs the product of its two).
-    With the ``qid`` or ``group`` of a DMatrix only pairs inside a group do, and weights are those
-    of the groups, as everywhere in XGBoost.
+    .. math::
+
+        L(s) = \frac{1}{W} \sum_{i \in P} \sum_{j \in N} w_i w_j
+               \, \tilde\phi(\tilde m - (s_i - s_j)), \qquad W = \sum_k w_k
+
+    with the scaled surrogate and margin of `lightgbm_objective`. Gradient and diagonal Hessian are
+    exact and take O(n log n) in each round; XGBoost's own ``rank:pairwise`` samples pairs. With the
+    ``qid`` or ``group`` of a DMatrix only pairs inside a group count, and the weights are those of
+    the groups, as everywhere in XGBoost.
 
     Parameters
     ----------
     surrogate, margin, hessian
-        Those of `lightgbm_objective`, but with the pairs' own Hessian by default: XGBoost
-        regularises by default, and then that is the better one. Scaled in the same way:
-        ``min_child_weight``, ``reg_lambda``
-        and ``learning_rate`` act as they do on the logistic loss.
+        Those of `lightgbm_objective`, but the default Hessian is the exact one of the pairs, which
+        is the better choice with XGBoost's default regularisation. ``min_child_weight``,
+        ``reg_lambda`` and ``learning_rate`` act as they do on the logistic loss.
 
     Returns
     -------
     callable
         Pass it as ``obj=`` to ``xgboost.train``, or as ``objective=`` to ``XGBClassifier`` or
-        ``XGBRegressor``. It can be pickled, copied and used for any number of models.
+        ``XGBRegressor``. It returns the gradient and the Hessian, each of shape (n,). It can be
+        pickled, copied and used for any number of models.
 
     Notes
     -----
     Start from score 0: ``base_score=0`` for ``xgboost.train`` and ``XGBRegressor``, and
-    ``base_score=0.5`` for ``XGBClassifier``, which reads it as a probability. Pairs know no
-    intercept, so that another value would only be added to every score. Scores rank without being
-    log-odds; ask for them by ``predict(X, output_margin=True)``. ``XGBRanker`` takes no objective
-    of one's own: with groups, use ``xgboost.train``.
+    ``base_score=0.5`` for ``XGBClassifier``, which reads it as a probability. The loss does not
+    depend on an intercept, so another value would only be added to all scores. Scores rank rows but
+    are not log-odds; ``predict(X, output_margin=True)`` returns them. ``XGBRanker`` does not accept
+    custom objectives: with groups, use ``xgboost.train``.
 
     Examples
     --------
@@ -59,7 +71,7 @@ def xgboost_objective(
     >>> grad.round(4).tolist()
     [-0.75, 0.25, 0.25, 0.25]
     """
-    return XgboostObjective(Pairs(surrogate, margin, hessian))
+    return XgboostObjective(ScaledPairLoss(surrogate, margin, hessian))
 
 
 def xgboost_metric(
@@ -68,7 +80,7 @@ def xgboost_metric(
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float = 1.0,
 ) -> XgboostMetric:
-    """Return the matching evaluation metric for XGBoost.
+    """Make an evaluation metric for XGBoost.
 
     Parameters
     ----------
@@ -79,8 +91,8 @@ def xgboost_metric(
     -------
     callable
         Pass it as ``custom_metric=`` to ``xgboost.train`` or as ``eval_metric=`` to an estimator.
-        Early stopping maximises what is called ``auc_pairs``, as all names that begin with "auc",
-        and minimises ``loss_pairs``.
+        Early stopping maximises ``auc_pairs``, because the name begins with "auc", and minimises
+        ``loss_pairs``.
 
     Examples
     --------
@@ -88,54 +100,37 @@ def xgboost_metric(
     >>> xgboost_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     0.5
     """
-    return XgboostMetric(_derivatives.check_metric(metric), Pairs(surrogate, margin))
+    return XgboostMetric(metric, surrogate, margin)
 
 
-class XgboostObjective:
-    """What `xgboost_objective` returns."""
+class XgboostObjective(Objective):
+    """The objective that `xgboost_objective` returns."""
 
-    def __init__(self, pairs: Pairs) -> None:
-        self.pairs = pairs
-
-    def __repr__(self) -> str:
-        return f"xgboost_objective({self.pairs!r})"
+    function = "xgboost_objective"
 
     # XGBoost's estimators look for a parameter called sample_weight.
     def __call__(
         self, first: Any, second: Any, sample_weight: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return gradient and Hessian of (scores, matrix) or (labels, scores, weights)."""
-        return self.pairs.derivatives(*_read(first, second, sample_weight))
+        """Return gradient and Hessian, from (scores, matrix) or (labels, scores, weights)."""
+        return self.loss.derivatives(_data_from(first, second, sample_weight))
 
 
-class XgboostMetric:
-    """What `xgboost_metric` returns."""
-
-    def __init__(self, metric: Literal["auc", "loss"], pairs: Pairs) -> None:
-        self.metric = metric
-        self.pairs = pairs
-        self.__name__ = f"{metric}_pairs"
+class XgboostMetric(Metric):
+    """The metric that `xgboost_metric` returns."""
 
     def __call__(
         self, first: Any, second: Any, sample_weight: Any = None
     ) -> tuple[str, float] | float:
         """Return name and value of (scores, matrix), or the value of (labels, scores, weights)."""
-        found = _derivatives.measure(self.metric, self.pairs, *_read(first, second, sample_weight))
-        return (self.__name__, found) if hasattr(second, "get_label") else found
+        value = self.value(_data_from(first, second, sample_weight))
+        return (self.__name__, value) if hasattr(second, "get_label") else value
 
 
-def _read(
-    first: Any, second: Any, weight: Any
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
-    """Return scores, labels, weights and groups from either interface."""
+def _data_from(first: Any, second: Any, weight: Any) -> Data:
+    """Read the arguments of the native or of the scikit-learn interface."""
     if not hasattr(second, "get_label"):
-        labels = np.asarray(first)
-        return np.asarray(second), labels, _derivatives.row_weights(weight), None
-    labels = second.get_label()
-    # The bounds of the groups, from 0 to n; empty without groups.
+        return data_from(second, first, weight, None)
+    # group_ptr holds the offsets of the groups, from 0 to n; it is empty without groups.
     sizes = np.diff(second.get_uint_info("group_ptr").astype(np.int64))
-    groups = _derivatives.group_ids(sizes, labels.shape[0])
-    weights = _derivatives.row_weights(second.get_weight())
-    if groups is not None and weights is not None and weights.shape[0] == sizes.shape[0]:
-        weights = weights[groups]
-    return first, labels, weights, groups
+    return data_from(first, second.get_label(), second.get_weight(), sizes)

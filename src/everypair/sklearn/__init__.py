@@ -1,4 +1,4 @@
-"""everypair for scikit-learn.
+"""Linear classifiers for scikit-learn that are trained on all pairs.
 
 >>> import numpy as np
 >>> from everypair.sklearn import PairLinearClassifier

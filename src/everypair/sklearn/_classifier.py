@@ -1,70 +1,77 @@
-"""The estimator for one strength of the penalty."""
+"""The linear classifier with a fixed strength of the penalty."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from everypair.sklearn._estimator import PairLinearBase, check_alpha
-from everypair.sklearn._fit import Trainer
-from everypair.sklearn._thresholds import check_threshold
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.surrogates import Surrogate
+    from numpy.typing import ArrayLike
 
 __all__ = ["PairLinearClassifier"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PairLinearClassifier(PairLinearBase):
-    """Linear classifier that ranks: a surrogate over every (positive, negative) pair, L2-penalised.
+    r"""Linear classifier that minimises an L2-penalised loss over all (positive, negative) pairs.
 
-    It minimises, over coefficients w and with the mean over all pairs (or over those inside a
-    group), ``mean surrogate(margin - (x_pos - x_neg) w) + alpha / 2 |w|^2``.
+    .. math::
+
+        \min_w \; \frac{1}{n_+ n_-} \sum_{i \in P} \sum_{j \in N} \phi(m - (x_i - x_j)^\top w)
+        + \frac{\alpha}{2} \|w\|^2
+
+    where :math:`\phi` is the surrogate and m the margin. The mean is weighted by `sample_weight`;
+    with groups it is taken over the pairs inside a group.
 
     Parameters
     ----------
     alpha : float, default=1e-4
-        Strength of the penalty. It stands beside a mean, so it does not depend on the number of
-        rows: ``LogisticRegression(C=C)`` on n rows penalises as much as ``alpha = 1 / (C n)``.
+        Strength of the penalty. The loss is a mean, so alpha does not depend on the number of
+        rows; ``alpha = 1 / (C n)`` corresponds to ``LogisticRegression(C=C)`` on n rows.
     surrogate : str or Surrogate, default="squared_hinge"
-        A name from `everypair.surrogates.names`, or one of your own. Where its slope jumps, as the
-        linear hinge's does, the kink is rounded over a thousandth of the margin.
+        A name from `everypair.surrogates.names`, or one of your own. A jump of its slope, as that
+        of the linear hinge, is smoothed over a thousandth of the margin.
     margin : float, default=1.0
-        The lead in score that a positive should have over a negative.
+        By how much a positive should score above a negative; at least 0.
     threshold : {"balanced", "prevalence"} or float, default="balanced"
-        Where `predict` cuts the scores ``X @ coef_``: for the best balanced accuracy on the
-        training rows, for as many predicted positives as the training rows have, or there.
+        The score ``X @ coef_[0]`` above which `predict` returns the positive class. "balanced"
+        maximises the balanced accuracy on the training rows; with rare positives it predicts many
+        more positives than there are. "prevalence" predicts as many positives as the training rows
+        have. A number is used as it is.
     solver : {"auto", "newton-cg", "lbfgs"}, default="auto"
-        A trust region with exact Hessian-vector products, or scipy's L-BFGS, both in coordinates
-        scaled by the scatter of pair differences. "auto" takes L-BFGS for tall X (at least 10 rows
-        a column, at most 500 columns) and surrogates without kinks, where it makes fewer passes,
-        and Newton's method elsewhere.
+        "newton-cg" is a trust-region method with exact Hessian-vector products, "lbfgs" is scipy's
+        L-BFGS; both are preconditioned by the scatter matrix of the pair differences. "auto"
+        chooses L-BFGS if X has at least 10 rows per column and at most 500 columns and the slope of
+        the surrogate does not jump, and Newton's method otherwise.
     tol : float, default=1e-6
-        Stop when the norm of the gradient, relative to that at zero coefficients, is this small.
+        Stop when the norm of the gradient, relative to that at zero coefficients, is at most tol.
     max_iter : int, default=200
-        Most iterations of the solver.
+        Maximum number of iterations of the solver.
     warm_start : bool, default=False
-        Start from the coefficients of the last fit.
+        Start from the coefficients of the previous fit.
     verbose : int, default=0
-        Write a line an iteration.
+        If not 0, print one line per iteration.
 
     Attributes
     ----------
     classes_ : (2,) ndarray
-        The labels, sorted; the second is the positive one.
+        The labels, sorted; the second is the positive class.
     coef_ : (1, d) ndarray
+        The coefficients w.
     intercept_ : (1,) ndarray
-        Minus `threshold_`: pairs do not know an intercept.
+        Minus `threshold_`. The loss does not depend on an intercept.
     threshold_ : float
-        Scores ``X @ coef_`` above it are predicted positive.
+        Rows with scores ``X @ coef_[0]`` above it are predicted positive.
     n_iter_ : int
+        Number of iterations of the solver.
     objective_ : float
-        What was minimised, at `coef_`.
+        The value of the minimised function at `coef_`.
     n_features_in_ : int
+        Number of columns of X.
     feature_names_in_ : (d,) ndarray
-        Where X has names of columns.
+        The names of the columns, if X has them.
 
     See Also
     --------
@@ -72,9 +79,8 @@ class PairLinearClassifier(PairLinearBase):
 
     Notes
     -----
-    One pass costs ``X @ w``, O(n log n) for the pairs, and ``X.T @ g``; sparse X stays sparse.
-    `sample_weight` multiplies: a pair weighs the product of its two weights. Scores are no
-    probabilities; wrap it in `sklearn.calibration.CalibratedClassifierCV` for those.
+    One evaluation costs ``X @ w``, O(n log n) for the pairs, and ``X.T @ grad``; sparse X stays
+    sparse. Scores are not probabilities: `sklearn.calibration.CalibratedClassifierCV` gives those.
 
     Examples
     --------
@@ -87,28 +93,8 @@ class PairLinearClassifier(PairLinearBase):
     0.96
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 1e-4,
-        surrogate: str | Surrogate = "squared_hinge",
-        margin: float = 1.0,
-        threshold: str | float = "balanced",
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.alpha = alpha
-        self.surrogate = surrogate
-        self.margin = margin
-        self.threshold = threshold
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.verbose = verbose
+    alpha: float = 1e-4
+    warm_start: bool = False
 
     def fit(
         self,
@@ -122,24 +108,21 @@ class PairLinearClassifier(PairLinearBase):
         Parameters
         ----------
         X : (n, d) dense or sparse
-        y : (n,) of any two labels
+        y : (n,)
+            Any two distinct labels.
         sample_weight : (n,), optional
-            A pair weighs the product of its two weights.
+            The weight of a pair is the product of its two row weights.
         groups : (n,), optional
-            Only pairs inside a group count: queries, patients, days.
+            Only pairs inside a group count (a query, a patient, a day).
 
         Returns
         -------
         self
         """
-        alpha, knobs = check_alpha(self.alpha), self._knobs()
-        check_threshold(self.threshold)
-        rows = self._rows(X, y, sample_weight, groups)
-        solution = Trainer(rows, knobs).fit(alpha, self._start(rows.X.shape[1]))
-        self._keep(rows, solution)
-        self.objective_ = solution.value
+        alpha, options = check_alpha(self.alpha), self._check_options()
+        data = self._check_data(X, y, sample_weight, groups)
+        start = self.coef_[0].copy() if self.warm_start and hasattr(self, "coef_") else None
+        if start is not None and len(start) != data.X.shape[1]:
+            start = None
+        self._fit_alpha(data, options, alpha, start)
         return self
-
-    def _start(self, n_columns: int) -> NDArray[np.float64] | None:
-        known: Any = getattr(self, "coef_", None) if self.warm_start else None
-        return known[0].copy() if known is not None and known.shape[1] == n_columns else None

@@ -1,8 +1,9 @@
-"""The estimator that chooses the strength of the penalty."""
+"""The linear classifier that chooses the strength of the penalty by cross-validation."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,45 +15,55 @@ from sklearn.utils.parallel import Parallel, delayed  # type: ignore[import-unty
 
 from everypair.metrics import auc
 from everypair.sklearn._estimator import PairLinearBase, check_alpha
-from everypair.sklearn._fit import Knobs, Trainer
-from everypair.sklearn._thresholds import check_threshold
+from everypair.sklearn._fit import FitOptions, Trainer
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from everypair.sklearn._objective import Rows
-    from everypair.surrogates import Surrogate
+    from everypair.sklearn._objective import TrainingData
 
 __all__ = ["PairLinearClassifierCV"]
 
-# Weakest and strongest of the penalties tried where only their number is given.
-_WEAKEST, _STRONGEST = 1e-6, 1e1
+# The range of the penalties if only their number is given.
+_MIN_ALPHA, _MAX_ALPHA = 1e-6, 1e1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PairLinearClassifierCV(PairLinearBase):
-    """`PairLinearClassifier` that chooses alpha by validation AUC along a path of warm starts.
+    r"""`PairLinearClassifier` that chooses alpha by cross-validated AUC.
+
+    For each alpha it minimises
+
+    .. math::
+
+        \frac{1}{n_+ n_-} \sum_{i \in P} \sum_{j \in N} \phi(m - (x_i - x_j)^\top w)
+        + \frac{\alpha}{2} \|w\|^2
+
+    on the training rows of each fold, from the largest alpha to the smallest, where each fit starts
+    at the previous solution. The alpha with the largest mean validation AUC is used on all rows.
 
     Parameters
     ----------
     alphas : int or array of float, default=10
-        The penalties to try, or how many on a logarithmic grid from 1e-6 to 10.
+        The penalties to try, or their number on a logarithmic grid from 1e-6 to 10.
     cv : int, splitter or iterable of (train, validation), default=5
-        An integer means stratified folds; with groups, folds of whole groups.
+        An integer is the number of stratified folds; with groups, each group is in one fold.
     n_jobs : int, optional
-        Folds fitted side by side.
+        Number of folds fitted in parallel.
     surrogate, margin, threshold, solver, tol, max_iter, verbose
         Those of `PairLinearClassifier`.
 
     Attributes
     ----------
     alpha_ : float
-        The penalty with the best mean AUC; the strongest of equals.
+        The penalty with the largest mean AUC; the largest penalty in case of ties.
     alphas_ : (k,) ndarray
-        The penalties tried, falling.
+        The penalties that were tried, in decreasing order.
     scores_ : (n_folds, k) ndarray
-        Validation AUC of each fold and penalty; NaN where a fold has no pair to judge by.
+        Validation AUC of each fold and penalty; NaN for a fold without training or validation
+        pairs.
     classes_, coef_, intercept_, threshold_, n_iter_, objective_, n_features_in_, feature_names_in_
-        Those of `PairLinearClassifier`, from a last fit to all rows with `alpha_`.
+        Those of `PairLinearClassifier`, fitted to all rows with `alpha_`.
 
     Examples
     --------
@@ -64,30 +75,9 @@ class PairLinearClassifierCV(PairLinearBase):
     (True, (5, 3))
     """
 
-    def __init__(
-        self,
-        *,
-        alphas: int | ArrayLike = 10,
-        cv: Any = 5,
-        n_jobs: int | None = None,
-        surrogate: str | Surrogate = "squared_hinge",
-        margin: float = 1.0,
-        threshold: str | float = "balanced",
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        verbose: int = 0,
-    ) -> None:
-        self.alphas = alphas
-        self.cv = cv
-        self.n_jobs = n_jobs
-        self.surrogate = surrogate
-        self.margin = margin
-        self.threshold = threshold
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.verbose = verbose
+    alphas: int | ArrayLike = 10
+    cv: Any = 5
+    n_jobs: int | None = None
 
     def fit(
         self,
@@ -98,78 +88,67 @@ class PairLinearClassifierCV(PairLinearBase):
     ) -> PairLinearClassifierCV:
         """Choose alpha by cross-validation and fit all rows with it.
 
-        Parameters are those of `PairLinearClassifier.fit`. Weights and groups count in the
-        validation AUC as well.
+        The parameters are those of `PairLinearClassifier.fit`. Weights and groups also apply to the
+        validation AUC.
 
         Returns
         -------
         self
         """
-        knobs, alphas = self._knobs(), _alphas_from(self.alphas)
-        check_threshold(self.threshold)
-        rows = self._rows(X, y, sample_weight, groups)
-        jobs = Parallel(n_jobs=self.n_jobs)
-        paths = jobs(
-            delayed(_path)(rows.take(train), rows.take(validation), knobs, alphas)
-            for train, validation in self._folds(rows)
+        options, alphas = self._check_options(), _check_alphas(self.alphas)
+        data = self._check_data(X, y, sample_weight, groups)
+        aucs = Parallel(n_jobs=self.n_jobs)(
+            delayed(_validation_aucs)(data.subset(train), data.subset(validation), options, alphas)
+            for train, validation in self._folds(data)
         )
-        scores = np.array(paths)
-        judged = ~np.isnan(scores).any(axis=1)
-        if not judged.any():
+        scores = np.array(aucs)
+        valid = ~np.isnan(scores).any(axis=1)
+        if not valid.any():
             raise ValueError(
                 "cv must leave both classes in the training and validation rows of some fold; "
-                "it does in none. Use fewer folds, or gather more rows of the rarer class."
+                "no fold has them. Use fewer folds, or gather more rows of the rarer class."
             )
         self.alphas_, self.scores_ = alphas, scores
-        self.alpha_ = float(alphas[int(np.argmax(scores[judged].mean(axis=0)))])
-        solution = Trainer(rows, knobs).fit(self.alpha_)
-        self._keep(rows, solution)
-        self.objective_ = solution.value
+        self.alpha_ = float(alphas[int(np.argmax(scores[valid].mean(axis=0)))])
+        self._fit_alpha(data, options, self.alpha_)
         return self
 
-    def _folds(self, rows: Rows) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        if rows.groups is not None and isinstance(self.cv, int):
+    def _folds(self, data: TrainingData) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Return the training and validation indices of each fold."""
+        if data.groups is not None and isinstance(self.cv, int):
             splitter = StratifiedGroupKFold(self.cv)
         else:
-            splitter = check_cv(self.cv, rows.positive, classifier=True)
+            splitter = check_cv(self.cv, data.positive, classifier=True)
         with warnings.catch_warnings():
-            # A splitter that does not need the groups need not say so: the loss does.
+            # Some splitters warn that they ignore the groups. The loss still uses them.
             warnings.filterwarnings("ignore", message="The groups parameter is ignored")
-            return list(splitter.split(rows.X, rows.positive, rows.groups))
+            return list(splitter.split(data.X, data.positive, data.groups))
 
 
-def _alphas_from(alphas: Any) -> NDArray[np.float64]:
+def _check_alphas(alphas: Any) -> NDArray[np.float64]:
     if isinstance(alphas, int | np.integer) and not isinstance(alphas, bool):
         if alphas < 1:
             raise ValueError(f"alphas must be at least 1, or an array of penalties; got {alphas}.")
-        return np.geomspace(_STRONGEST, _WEAKEST, int(alphas))
+        return np.geomspace(_MAX_ALPHA, _MIN_ALPHA, int(alphas))
     checked = [check_alpha(alpha) for alpha in alphas]
     if not checked:
         raise ValueError("alphas must hold at least one penalty; got none. For example: 10.")
     return np.array(sorted(checked, reverse=True))
 
 
-def _path(train: Rows, validation: Rows, knobs: Knobs, alphas: NDArray[np.float64]) -> list[float]:
-    """Return the validation AUC of each alpha, from the strongest penalty to the weakest."""
-    if not (_has_pairs(train) and _has_pairs(validation)):
+def _validation_aucs(
+    train: TrainingData,
+    validation: TrainingData,
+    options: FitOptions,
+    alphas: NDArray[np.float64],
+) -> list[float]:
+    """Return the validation AUC of each alpha; each fit starts from the previous solution."""
+    if not (train.has_pairs() and validation.has_pairs()):
         return [np.nan] * len(alphas)
-    trainer = Trainer(train, knobs)
-    coef, areas = None, []
+    trainer = Trainer(train, options)
+    weights, groups = validation.weights, validation.groups
+    coef, aucs = None, []
     for alpha in alphas:
         coef = trainer.fit(float(alpha), coef).coef
-        areas.append(
-            auc(
-                validation.X @ coef,
-                validation.positive,
-                weights=validation.weights,
-                groups=validation.groups,
-            )
-        )
-    return areas
-
-
-def _has_pairs(rows: Rows) -> bool:
-    weights = np.ones(len(rows.positive)) if rows.weights is None else rows.weights
-    codes = np.zeros(len(weights), dtype=np.int64) if rows.groups is None else rows.groups
-    sides = (np.bincount(codes, weights * side) for side in (rows.positive, ~rows.positive))
-    return bool((next(sides) * next(sides)).any())
+        aucs.append(auc(validation.X @ coef, validation.positive, weights=weights, groups=groups))
+    return aucs

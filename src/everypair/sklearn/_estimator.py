@@ -1,8 +1,9 @@
-"""What both estimators share: checks at the door, scores and predictions."""
+"""The base class of both estimators: checks of parameters and data, scores and predictions."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -20,35 +21,34 @@ from sklearn.utils.validation import (  # type: ignore[import-untyped]
 )
 
 from everypair import surrogates
-from everypair.sklearn._fit import Knobs
-from everypair.sklearn._objective import Rows
-from everypair.sklearn._solvers import SOLVERS, Solution
+from everypair.sklearn._fit import FitOptions, Trainer
+from everypair.sklearn._objective import TrainingData
+from everypair.sklearn._solvers import SOLVERS
 from everypair.sklearn._thresholds import check_threshold, threshold_from
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from everypair.surrogates import Surrogate
+
 __all__ = ["PairLinearBase", "check_alpha"]
 
 
+# The dataclasses write the __init__ that scikit-learn reads the parameters from.
+@dataclass(kw_only=True, eq=False, repr=False)
 class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear scorer of two classes with a threshold; `fit` is left to its children."""
+    """A linear scorer of two classes with a threshold; subclasses define `fit`."""
 
-    surrogate: Any
-    margin: Any
-    threshold: Any
-    solver: Any
-    tol: Any
-    max_iter: Any
-    verbose: Any
-    classes_: NDArray[Any]
-    coef_: NDArray[np.float64]
-    intercept_: NDArray[np.float64]
-    threshold_: float
-    n_iter_: Any
+    surrogate: str | Surrogate = "squared_hinge"
+    margin: float = 1.0
+    threshold: str | float = "balanced"
+    solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 200
+    verbose: int = 0
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Score rows: positive where `predict` says the second class.
+        """Compute the scores of rows relative to the threshold.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         (n,) float64
-            ``X @ coef_ - threshold_``.
+            ``X @ coef_[0] - threshold_``; above 0 where `predict` returns the second class.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
@@ -65,7 +65,7 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return scores
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class of each row: the second of `classes_` above the threshold.
+        """Predict the class of each row: the second of `classes_` above the threshold.
 
         Parameters
         ----------
@@ -73,10 +73,11 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        (n,) of labels
+        (n,) array of labels
         """
         above = self.decision_function(X) > 0.0
-        return self.classes_[above.astype(np.intp)]
+        labels: NDArray[Any] = self.classes_[above.astype(np.intp)]
+        return labels
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -84,10 +85,27 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         return tags
 
-    def _rows(
+    def _check_options(self) -> FitOptions:
+        """Check the parameters that both estimators have."""
+        check_threshold(self.threshold)
+        if self.solver != "auto" and self.solver not in SOLVERS:
+            names = ", ".join(map(repr, ("auto", *SOLVERS)))
+            raise ValueError(f"solver must be one of {names}; got {self.solver!r}.")
+        return FitOptions(
+            surrogates.get(self.surrogate),
+            _check_number(
+                self.margin, "margin", "by how much a positive should score above a negative"
+            ),
+            self.solver,
+            _check_number(self.tol, "tol", "the relative norm of the gradient at which to stop"),
+            _check_max_iter(self.max_iter),
+            int(self.verbose),
+        )
+
+    def _check_data(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
-    ) -> Rows:
-        """Check the data and keep what they say about classes and columns."""
+    ) -> TrainingData:
+        """Check the data of `fit`, and set the attributes about classes and columns."""
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         labels = column_or_1d(y)
         check_classification_targets(labels)
@@ -100,8 +118,8 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if len(classes) < 2:
             raise ValueError(
-                f"y must hold two classes, for pairs have one row of each; got only one class, "
-                f"{classes.tolist()[0]!r}. Check the filter or the split before it."
+                "y must hold two classes, because a pair has one row of each; got only one class, "
+                f"{classes.tolist()[0]!r}. Check how the rows were filtered or split."
             )
         positive = labels == classes[1]
         weights = None
@@ -109,49 +127,53 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weights = _check_sample_weight(
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
-            for side, name in zip((~positive, positive), classes, strict=True):
+            for side, name in zip((~positive, positive), classes.tolist(), strict=True):
                 if not weights[side].any():
                     raise ValueError(
-                        f"sample_weight must leave both classes with some weight; all rows of "
-                        f"class {name!r} weigh zero, so that no pair is left."
+                        "sample_weight must leave both classes with some weight; all rows of "
+                        f"class {name!r} have weight zero, so that no pair is left."
                     )
-            # Only ratios matter; sums of products of huge weights could overflow.
+            # The mean depends only on the ratios of weights; products of large ones could overflow.
             weights = weights / weights.max()
+        data = TrainingData(X, positive, weights, _group_codes(groups, len(positive)))
+        if not data.has_pairs():
+            raise ValueError(
+                "groups must leave some pair: no group holds rows of both classes. "
+                "Pass coarser groups, or none to compare all rows."
+            )
         self.classes_ = classes
-        return Rows(X, positive, weights, _group_codes(groups, positive, weights))
+        return data
 
-    def _knobs(self) -> Knobs:
-        """Check the parameters."""
-        if self.solver != "auto" and self.solver not in SOLVERS:
-            names = ", ".join(map(repr, ("auto", *SOLVERS)))
-            raise ValueError(f"solver must be one of {names}; got {self.solver!r}.")
-        if not isinstance(self.max_iter, Integral) or self.max_iter < 1:
-            raise ValueError(f"max_iter must be an integer of at least 1; got {self.max_iter!r}.")
-        return Knobs(
-            surrogates.get(self.surrogate),
-            _number(self.margin, "margin", "the lead in score that a positive should have"),
-            self.solver,
-            _number(self.tol, "tol", "the relative norm of the gradient to stop at"),
-            int(self.max_iter),
-            int(self.verbose),
-        )
-
-    def _keep(self, rows: Rows, solution: Solution) -> None:
-        """Set the attributes of a fitted scorer."""
-        scores = rows.X @ solution.coef
+    def _fit_alpha(
+        self,
+        data: TrainingData,
+        options: FitOptions,
+        alpha: float,
+        start: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Fit all rows with this alpha and set the fitted attributes."""
+        solution = Trainer(data, options).fit(alpha, start)
+        scores = data.X @ solution.coef
         rule = check_threshold(self.threshold)
-        self.threshold_ = threshold_from(rule, scores, rows.positive, rows.weights)
+        self.threshold_ = threshold_from(rule, scores, data.positive, data.weights)
         self.coef_ = solution.coef.reshape(1, -1)
         self.intercept_ = np.array([-self.threshold_])
         self.n_iter_ = solution.n_iter
+        self.objective_ = solution.value
 
 
 def check_alpha(alpha: object) -> float:
-    """Return the strength of the penalty as a float, or say what is wrong with it."""
-    return _number(alpha, "alpha", "the strength of the penalty alpha / 2 * |coef|^2")
+    """Check the strength of the penalty and return it as a float."""
+    return _check_number(alpha, "alpha", "the strength of the penalty alpha / 2 * |coef|^2")
 
 
-def _number(given: object, name: str, meaning: str) -> float:
+def _check_max_iter(given: object) -> int:
+    if isinstance(given, Integral) and int(given) >= 1:
+        return int(given)
+    raise ValueError(f"max_iter must be an integer of at least 1; got {given!r}.")
+
+
+def _check_number(given: object, name: str, meaning: str) -> float:
     if isinstance(given, Real) and 0.0 <= float(given) < math.inf:
         return float(given)
     raise ValueError(
@@ -159,21 +181,13 @@ def _number(given: object, name: str, meaning: str) -> float:
     )
 
 
-def _group_codes(
-    groups: ArrayLike | None, positive: NDArray[np.bool_], weights: NDArray[np.float64] | None
-) -> NDArray[np.int64] | None:
+def _group_codes(groups: ArrayLike | None, n: int) -> NDArray[np.int64] | None:
     if groups is None:
         return None
     values = column_or_1d(groups)
-    if len(values) != len(positive):
+    if len(values) != n:
         raise ValueError(
-            f"groups must have one value a row; got {len(values)} values for {len(positive)} rows."
+            f"groups must have one value per row; got {len(values)} values for {n} rows."
         )
-    codes = np.unique(values, return_inverse=True)[1].astype(np.int64)
-    heavy = np.ones(len(codes)) if weights is None else weights
-    if not (np.bincount(codes, heavy * positive) * np.bincount(codes, heavy * ~positive)).any():
-        raise ValueError(
-            "groups must leave some pair: no group holds rows of both classes. "
-            "Pass coarser groups, or none to compare all rows."
-        )
+    codes: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
     return codes

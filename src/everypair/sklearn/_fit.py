@@ -1,18 +1,16 @@
-"""From rows and knobs to coefficients: the start, the stages and the solver."""
+"""Fit the coefficients: choose the start, the smoothing, the solver and its preconditioner."""
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 
-from everypair.sklearn._objective import PairObjective, Rows, pair_scatter
-from everypair.sklearn._preconditioner import MOST_COLUMNS, Scaling
+from everypair.sklearn._objective import PairObjective, TrainingData, pair_scatter
+from everypair.sklearn._preconditioner import MAX_COLUMNS, Preconditioner
 from everypair.sklearn._smoothing import has_kinks, smoothed
 from everypair.sklearn._solvers import SOLVERS, Problem, Solution
 from everypair.surrogates import SQUARE
@@ -24,18 +22,19 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float64]
 
-__all__ = ["Knobs", "Trainer"]
+__all__ = ["FitOptions", "Trainer"]
 
-_ROWS_A_COLUMN = 10
-# Iterations before the coordinates are chosen again; each round may take twice as many as the last.
+# "auto" chooses L-BFGS from this many rows per column on.
+_LBFGS_ROWS_PER_COLUMN = 10
+# Iterations before the preconditioner is computed again; the number doubles in each round.
 _FIRST_ROUND = {"newton-cg": 3, "lbfgs": 10}
-# Ramps that replace a kink, in margins: each stage starts where the last one ended.
-_RAMPS = (1.0, 0.1, 0.01, 0.001)
+# Widths over which a kink is smoothed, in margins. Each fit starts from the previous one's result.
+_SMOOTHING_WIDTHS = (1.0, 0.1, 0.01, 0.001)
 
 
 @dataclass(frozen=True)
-class Knobs:
-    """The checked parameters that the fits of a path share."""
+class FitOptions:
+    """The checked parameters of an estimator, without alpha."""
 
     surrogate: Surrogate
     margin: float
@@ -46,126 +45,116 @@ class Knobs:
 
 
 class Trainer:
-    """Fits coefficients to rows for one alpha after another.
+    """Fit coefficients to data for any number of alphas.
 
     Parameters
     ----------
-    rows : Rows
-    knobs : Knobs
+    data : TrainingData
+    options : FitOptions
     """
 
-    def __init__(self, rows: Rows, knobs: Knobs) -> None:
-        self._rows = rows.centred()
-        self._knobs = knobs
-        width = knobs.margin or 1.0
+    def __init__(self, data: TrainingData, options: FitOptions) -> None:
+        self._data = data.centred()
+        self._options = options
+        width = options.margin or 1.0
         self._stages = (
-            [smoothed(knobs.surrogate, ramp * width) for ramp in _RAMPS]
-            if has_kinks(knobs.surrogate)
-            else [knobs.surrogate]
+            [smoothed(options.surrogate, share * width) for share in _SMOOTHING_WIDTHS]
+            if has_kinks(options.surrogate)
+            else [options.surrogate]
         )
-        n, d = rows.X.shape
-        self._diagonal = d > MOST_COLUMNS
-        self._at_zero = self._scatter_at_zero()
-        # With many rows a column the scaled objective is so round that L-BFGS needs few passes over
-        # X. Elsewhere curvature differs from the scatter's, and Newton's method has to see it.
+        n, d = data.X.shape
+        self._diagonal = d > MAX_COLUMNS
+        self._scatter_at_zero = self._compute_scatter_at_zero()
+        # With many rows per column the scatter matrix is close to the Hessian, and L-BFGS needs few
+        # passes over X. Otherwise Newton's method, which uses the exact Hessian, needs fewer.
         smooth = len(self._stages) == 1
-        round_enough = smooth and not self._diagonal and n >= _ROWS_A_COLUMN * d
-        automatic = "lbfgs" if round_enough else "newton-cg"
-        self._solver = automatic if knobs.solver == "auto" else knobs.solver
+        well_conditioned = smooth and not self._diagonal and n >= _LBFGS_ROWS_PER_COLUMN * d
+        automatic = "lbfgs" if well_conditioned else "newton-cg"
+        self._solver = automatic if options.solver == "auto" else options.solver
 
     def fit(self, alpha: float, start: Vector | None = None) -> Solution:
-        """Minimise, from `start` or from the solution of a quadratic approximation at zero."""
+        """Minimise from `start`, or from the minimum of a quadratic approximation at zero."""
         n_iter = 0
         for surrogate in self._stages:
-            solution = self._stage(surrogate, alpha, start)
+            solution = self._fit_stage(surrogate, alpha, start)
             start = solution.coef
             n_iter += max(solution.n_iter, 1)
-        if not solution.relative <= self._knobs.tol:
+        if not solution.relative_norm <= self._options.tol:
             self._warn(solution)
         return solution._replace(n_iter=n_iter)
 
-    def _scatter_at_zero(self) -> NDArray[np.float64]:
-        zero = np.zeros(len(self._rows.positive))
+    def _compute_scatter_at_zero(self) -> Vector:
+        zero = np.zeros(len(self._data.positive))
         for surrogate in (self._stages[0], SQUARE):
-            objective = PairObjective(self._rows, surrogate, self._knobs.margin, 0.0)
-            curvature = objective.curvature(zero)
-            if curvature.min() >= 0.0 < curvature.max():
+            objective = PairObjective(self._data, surrogate, self._options.margin, 0.0)
+            hess = objective.score_hess(zero)
+            if hess.min() >= 0.0 < hess.max():
                 break
-        return pair_scatter(self._rows, curvature, diagonal=self._diagonal)
+        return pair_scatter(self._data, hess, diagonal=self._diagonal)
 
-    def _stage(self, surrogate: Surrogate, alpha: float, start: Vector | None) -> Solution:
-        objective = PairObjective(self._rows, surrogate, self._knobs.margin, alpha)
-        zero = np.zeros(self._rows.X.shape[1])
-        value, slope = objective.value_and_slope(zero, np.zeros(len(self._rows.positive)))
-        grad = objective.grad(zero, slope)
+    def _fit_stage(self, surrogate: Surrogate, alpha: float, start: Vector | None) -> Solution:
+        objective = PairObjective(self._data, surrogate, self._options.margin, alpha)
+        zero = np.zeros(self._data.X.shape[1])
+        scores = np.zeros(len(self._data.positive))
+        value, score_grad = objective.value_and_score_grad(zero, scores)
+        grad = objective.grad(zero, score_grad)
         if not grad.any():
             return Solution(zero, value, 0.0, 0)
-        scaling = Scaling(self._at_zero, alpha)
+        preconditioner = Preconditioner(self._scatter_at_zero, alpha)
         if start is None:
-            # At zero all pairs have the same shortfall: one Newton step is a linear solve. It is
-            # the answer for the square surrogate, and close to it for the hinges.
-            start = -scaling.coef(scaling.grad(grad))
-        return self._in_rounds(objective, scaling, grad, start)
+            # At zero coefficients the full scatter matrix is the exact Hessian of the pair loss, so
+            # this is a Newton step: the solution for the square surrogate, and close for hinges.
+            start = -preconditioner.coef(preconditioner.grad(grad))
+        return self._solve_in_rounds(objective, preconditioner, grad, start)
 
-    def _in_rounds(
-        self, objective: PairObjective, scaling: Scaling, grad: Vector, start: Vector
+    def _solve_in_rounds(
+        self, objective: PairObjective, preconditioner: Preconditioner, grad: Vector, start: Vector
     ) -> Solution:
-        """Solve, in new coordinates after each round: fewer and fewer pairs are curved.
+        """Run the solver and compute the preconditioner again after each round.
 
-        The diagonal alone would be a worse guide there than it is at zero, so it stays.
+        During the fit fewer and fewer pairs have a second derivative, so the Hessian changes. A
+        diagonal preconditioner is kept, because a new diagonal would approximate it less well.
         """
-        knobs = self._knobs
-        done, before = 0, np.inf
-        iterations = knobs.max_iter if self._diagonal else _FIRST_ROUND[self._solver]
+        options = self._options
+        n_iter, previous_value = 0, np.inf
+        round_iter = options.max_iter if self._diagonal else _FIRST_ROUND[self._solver]
         while True:
             problem = Problem(
                 objective,
-                scaling,
+                preconditioner,
                 float(np.linalg.norm(grad)),
-                float(np.linalg.norm(scaling.grad(grad))),
-                knobs.tol,
-                min(iterations, knobs.max_iter - done),
-                _report_after(done) if knobs.verbose else _say_nothing,
+                float(np.linalg.norm(preconditioner.grad(grad))),
+                options.tol,
+                min(round_iter, options.max_iter - n_iter),
+                n_iter,
+                options.verbose,
             )
             solution = SOLVERS[self._solver](problem, start)
-            done += solution.n_iter
+            n_iter += solution.n_iter
             start = solution.coef
-            gained = solution.n_iter == problem.max_iter or solution.value < before
-            if solution.relative <= knobs.tol or done >= knobs.max_iter or not gained:
-                return solution._replace(n_iter=done)
-            before = solution.value
-            iterations *= 2
-            curvature = np.maximum(objective.curvature(objective.scores(start)), 0.0)
-            if curvature.any() and not self._diagonal:
-                scatter = pair_scatter(self._rows, curvature, diagonal=False)
-                scaling = Scaling(scatter, objective.alpha)
+            improved = solution.n_iter == problem.max_iter or solution.value < previous_value
+            converged = solution.relative_norm <= options.tol
+            if converged or n_iter >= options.max_iter or not improved:
+                return solution._replace(n_iter=n_iter)
+            previous_value = solution.value
+            round_iter *= 2
+            hess = np.maximum(objective.score_hess(objective.scores(start)), 0.0)
+            if hess.any() and not self._diagonal:
+                scatter = pair_scatter(self._data, hess, diagonal=False)
+                preconditioner = Preconditioner(scatter, objective.alpha)
 
     def _warn(self, solution: Solution) -> None:
-        knobs = self._knobs
-        if solution.n_iter >= knobs.max_iter:
-            advice = f"Increase max_iter (now {knobs.max_iter})"
+        options = self._options
+        if solution.n_iter >= options.max_iter:
+            advice = f"Increase max_iter (now {options.max_iter})"
         else:
-            advice = f"Rounding hides any further progress: raise tol (now {knobs.tol:g})"
+            advice = f"Rounding prevents further progress: raise tol (now {options.tol:g})"
         if self._solver == "lbfgs":
             advice += ", try solver='newton-cg'"
         warnings.warn(
-            f"{self._solver} stopped at a relative gradient norm of {solution.relative:.1e} after "
-            f"{solution.n_iter} iterations; tol is {knobs.tol:g}. {advice}, "
+            f"{self._solver} stopped at a relative gradient norm of {solution.relative_norm:.1e} "
+            f"after {solution.n_iter} iterations; tol is {options.tol:g}. {advice}, "
             "scale the columns of X (StandardScaler), or increase alpha.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,  # the line that calls fit of the estimator
         )
-
-
-def _report_after(before: int) -> Callable[[int, float, float], None]:
-    def report(done: int, value: float, relative: float) -> None:
-        sys.stdout.write(
-            f"iteration {before + done:3d}  objective {value:.9g}  "
-            f"relative gradient {relative:.2e}\n"
-        )
-
-    return report
-
-
-def _say_nothing(done: int, value: float, relative: float) -> None:
-    pass

@@ -1,7 +1,7 @@
-"""What is minimised: a surrogate over all pairs of the scores ``X w``, plus ``alpha / 2 |w|^2``.
+"""The objective: the mean pair loss of the scores ``X w``, plus ``alpha / 2 |w|^2``.
 
-One evaluation costs ``X @ w``, the pair loss in O(n log n), and ``X.T @ g``. The pair loss does not
-change when a column of X moves by a constant, so there is no intercept to fit.
+One evaluation costs ``X @ w``, the pair loss in O(n log n), and ``X.T @ grad``. The pair loss does
+not change if a constant is added to a column of X, so there is no intercept to fit.
 """
 
 from __future__ import annotations
@@ -19,127 +19,150 @@ if TYPE_CHECKING:
 
     from everypair.surrogates import Surrogate
 
-__all__ = ["PairObjective", "Rows", "pair_scatter"]
+    Vector = NDArray[np.float64]
 
-# Beyond this ratio of a column's mean to its deviation, X.T @ g loses digits that centring keeps.
-_FAR_FROM_ZERO = 1e3
-_ROWS_OF_A_BLOCK = 2048
+__all__ = ["PairObjective", "TrainingData", "pair_scatter"]
+
+# If a column's mean exceeds its standard deviation by this factor, X.T @ grad would lose digits,
+# so the columns are centred first.
+_LARGE_OFFSET = 1e3
+_ROWS_PER_BLOCK = 2048
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The training rows: `X` dense or CSR in float64, who is positive, weights and group codes."""
+class TrainingData:
+    """Checked training data.
+
+    Attributes
+    ----------
+    X : (n, d) float64, dense or CSR
+    positive : (n,) bool
+    weights : (n,) float64 or None
+    groups : (n,) int64 or None
+        Numbers of the groups, from 0.
+    """
 
     X: Any
     positive: NDArray[np.bool_]
-    weights: NDArray[np.float64] | None
+    weights: Vector | None
     groups: NDArray[np.int64] | None
 
-    def take(self, index: NDArray[np.intp]) -> Rows:
-        """Return the rows at these places."""
-        return Rows(
+    def subset(self, index: NDArray[np.intp]) -> TrainingData:
+        """Return the rows at these indices."""
+        return TrainingData(
             self.X[index],
             self.positive[index],
             None if self.weights is None else self.weights[index],
             None if self.groups is None else self.groups[index],
         )
 
-    def centred(self) -> Rows:
-        """Return rows that rank alike, with dense columns that are far from zero moved there."""
+    def has_pairs(self) -> bool:
+        """Return whether some group has rows of both classes with positive weight."""
+        weights = np.ones(len(self.positive)) if self.weights is None else self.weights
+        w_pos, w_neg = (
+            np.bincount(self.group_codes(), weights * side)
+            for side in (self.positive, ~self.positive)
+        )
+        return bool((w_pos * w_neg).any())
+
+    def group_codes(self) -> NDArray[np.int64]:
+        """Return the number of each row's group; 0 for all rows without groups."""
+        return np.zeros(len(self.positive), np.int64) if self.groups is None else self.groups
+
+    def centred(self) -> TrainingData:
+        """Subtract the means from the columns of dense X if some mean is large.
+
+        Pair differences, and so the ranking, do not change.
+        """
         if sp.issparse(self.X):
             return self
         mean = self.X.mean(axis=0)
-        # A few rows tell a large offset as well as all of them would.
+        # About a hundred rows are enough to detect a large offset.
         deviation = self.X[:: max(1, len(self.X) // 100)].std(axis=0)
-        if not (np.abs(mean) > _FAR_FROM_ZERO * deviation).any():
+        if not (np.abs(mean) > _LARGE_OFFSET * deviation).any():
             return self
-        return Rows(self.X - mean, self.positive, self.weights, self.groups)
+        return TrainingData(self.X - mean, self.positive, self.weights, self.groups)
 
 
 class PairObjective:
-    """The objective, its gradient and its Hessian, as functions of coefficients and their scores.
+    """The objective, its gradient and its Hessian.
+
+    The methods take scores as well as coefficients, because callers often know ``X @ w`` already.
 
     Parameters
     ----------
-    rows : Rows
+    data : TrainingData
     surrogate : Surrogate
     margin, alpha : float
     """
 
-    def __init__(self, rows: Rows, surrogate: Surrogate, margin: float, alpha: float) -> None:
-        self.rows = rows
+    def __init__(
+        self, data: TrainingData, surrogate: Surrogate, margin: float, alpha: float
+    ) -> None:
+        self.data = data
         self.alpha = alpha
-        self._transposed = rows.X.T
-        self._knobs: dict[str, Any] = {
+        self._transposed = data.X.T
+        self._options: dict[str, Any] = {
             "surrogate": surrogate,
             "margin": margin,
-            "weights": rows.weights,
-            "groups": rows.groups,
+            "weights": data.weights,
+            "groups": data.groups,
         }
 
-    def scores(self, coef: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Score every row."""
-        out: NDArray[np.float64] = self.rows.X @ coef
+    def scores(self, coef: Vector) -> Vector:
+        """Return ``X @ coef``, of shape (n,)."""
+        out: Vector = self.data.X @ coef
         return out
 
-    def value_and_slope(
-        self, coef: NDArray[np.float64], scores: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Return the objective, and the gradient of its pair loss in the scores: no pass over X."""
-        loss, slope = losses.pair_loss_and_grad(scores, self.rows.positive, **self._knobs)
-        return loss + 0.5 * self.alpha * float(coef @ coef), slope
+    def value_and_score_grad(self, coef: Vector, scores: Vector) -> tuple[float, Vector]:
+        """Return the objective and the (n,) gradient of the pair loss in the scores."""
+        loss, score_grad = losses.pair_loss_and_grad(scores, self.data.positive, **self._options)
+        return loss + 0.5 * self.alpha * float(coef @ coef), score_grad
 
-    def grad(self, coef: NDArray[np.float64], slope: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the gradient in the coefficients."""
-        out: NDArray[np.float64] = self._transposed @ slope + self.alpha * coef
+    def grad(self, coef: Vector, score_grad: Vector) -> Vector:
+        """Return the (d,) gradient of the objective in the coefficients."""
+        out: Vector = self._transposed @ score_grad + self.alpha * coef
         return out
 
-    def curvature(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the diagonal of the pair loss's Hessian in the scores."""
-        return losses.pair_derivatives(scores, self.rows.positive, **self._knobs).hess
+    def score_hess(self, scores: Vector) -> Vector:
+        """Return the (n,) diagonal of the Hessian of the pair loss in the scores."""
+        return losses.pair_derivatives(scores, self.data.positive, **self._options).hess
 
-    def hessian_times(
-        self,
-        scores: NDArray[np.float64],
-        vector: NDArray[np.float64],
-        vector_scores: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Multiply the Hessian by a vector, given also the scores of that vector."""
-        curved = losses.pair_hvp(scores, self.rows.positive, vector_scores, **self._knobs)
-        out: NDArray[np.float64] = self._transposed @ curved + self.alpha * vector
+    def hvp(self, scores: Vector, vector: Vector, vector_scores: Vector) -> Vector:
+        """Multiply the Hessian in the coefficients by a (d,) vector with scores ``X @ vector``."""
+        score_hvp = losses.pair_hvp(scores, self.data.positive, vector_scores, **self._options)
+        out: Vector = self._transposed @ score_hvp + self.alpha * vector
         return out
 
 
-def pair_scatter(
-    rows: Rows, curvature: NDArray[np.float64], *, diagonal: bool
-) -> NDArray[np.float64]:
-    """Approximate the Hessian of the pair loss from its diagonal in the scores, in O(n d^2).
+def pair_scatter(data: TrainingData, hess: Vector, *, diagonal: bool) -> Vector:
+    """Approximate the (d, d) Hessian of the pair loss from its diagonal in the scores.
 
-    `curvature` holds h_i, the weight of the curved pairs of row i. Inside a group, those of the
-    positives and those of the negatives add up to the same H, and the pair (i, j) is taken to
-    weigh ``h_i h_j / H``. That is exact where all pairs are curved alike, as at zero scores::
+    `hess` holds h_i, the sum of the second derivatives of the pairs of row i. Inside a group, those
+    of the positives and those of the negatives have the same sum H, and the pair (i, j) is given
+    the second derivative ``h_i h_j / H``. This is exact if the second derivatives of all pairs
+    differ only by their weights, as at zero scores::
 
         sum_i h_i x_i x_i^T  -  sum_groups (A + A^T) / H,    A = s_pos s_neg^T
 
-    with s the sums of ``h_i x_i`` over a class in a group. `diagonal` asks for its diagonal only.
+    where s is the sum of ``h_i x_i`` over a class of a group. Takes O(n d^2) time; with `diagonal`
+    only the (d,) diagonal is computed, in O(n d).
     """
-    n = rows.positive.shape[0]
-    codes = np.zeros(n, dtype=np.int64) if rows.groups is None else rows.groups
-    pos, neg = (np.where(rows.positive == side, curvature, 0.0) for side in (True, False))
+    codes = data.group_codes()
+    pos, neg = (np.where(data.positive == side, hess, 0.0) for side in (True, False))
     totals = np.bincount(codes, pos)
-    s_pos, s_neg = (_sums_by_group(rows.X, side, codes, len(totals)) for side in (pos, neg))
+    s_pos, s_neg = (_sums_by_group(data.X, side, codes, len(totals)) for side in (pos, neg))
     s_pos /= np.where(totals > 0.0, totals, 1.0)[:, None]
     if diagonal:
-        squares = rows.X.multiply(rows.X) if sp.issparse(rows.X) else np.square(rows.X)
-        own = np.asarray(squares.T @ curvature).ravel()
+        squares = data.X.multiply(data.X) if sp.issparse(data.X) else np.square(data.X)
+        own = np.asarray(squares.T @ hess).ravel()
         return np.asarray(np.maximum(own - 2.0 * (s_pos * s_neg).sum(axis=0), 0.0))
     cross = s_pos.T @ s_neg
-    return np.asarray(_weighted_gram(rows.X, curvature) - cross - cross.T)
+    return np.asarray(_weighted_gram(data.X, hess) - cross - cross.T)
 
 
-def _sums_by_group(
-    X: Any, weights: NDArray[np.float64], codes: NDArray[np.int64], n_groups: int
-) -> NDArray[np.float64]:
+def _sums_by_group(X: Any, weights: Vector, codes: NDArray[np.int64], n_groups: int) -> Vector:
+    """Return the weighted sum of the rows of each group, of shape (n_groups, d)."""
     if n_groups == 1:
         return np.array(X.T @ weights).reshape(1, -1)
     n = len(codes)
@@ -148,12 +171,13 @@ def _sums_by_group(
     return np.asarray(sums.todense() if sp.issparse(sums) else sums)
 
 
-def _weighted_gram(X: Any, row_factor: NDArray[np.float64]) -> NDArray[np.float64]:
+def _weighted_gram(X: Any, weights: Vector) -> Vector:
+    """Return ``X.T @ diag(weights) @ X``, of shape (d, d)."""
     if sp.issparse(X):
-        return np.asarray((X.T @ X.multiply(row_factor[:, None]).tocsr()).todense())
+        return np.asarray((X.T @ X.multiply(weights[:, None]).tocsr()).todense())
     gram = np.zeros((X.shape[1], X.shape[1]))
-    # Block by block, so that the weighted copy of the rows stays in the cache.
-    for first in range(0, len(X), _ROWS_OF_A_BLOCK):
-        block = X[first : first + _ROWS_OF_A_BLOCK]
-        gram += (block * row_factor[first : first + _ROWS_OF_A_BLOCK, None]).T @ block
+    # The weighted copy of a block of rows fits in the cache.
+    for first in range(0, len(X), _ROWS_PER_BLOCK):
+        rows = slice(first, first + _ROWS_PER_BLOCK)
+        gram += (X[rows] * weights[rows, None]).T @ X[rows]
     return gram

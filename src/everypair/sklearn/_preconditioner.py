@@ -1,8 +1,9 @@
-"""Coordinates in which the objective is round.
+"""A linear change of coordinates in which the objective is well conditioned.
 
-With the square surrogate the Hessian is the scatter of all pair differences (times 2, plus alpha).
-Other surrogates see a part of the pairs, so its Cholesky factor serves them as a preconditioner:
-columns of any scale and correlation take the solvers a handful of steps. Wide X gets the diagonal.
+With the square surrogate the Hessian is twice the scatter matrix of all pair differences, plus
+alpha. Other surrogates depend on a subset of the pairs, and the Cholesky factor of an approximate
+scatter matrix serves as their preconditioner: with it, the solvers need few iterations whatever
+the scales and correlations of the columns. For wide X only the diagonal is used.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from scipy.linalg.blas import dtrsv  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MOST_COLUMNS", "Scaling"]
+__all__ = ["MAX_COLUMNS", "Preconditioner"]
 
-# Up to here the Gram matrix in O(n d^2) costs less than the passes over X that it saves.
-MOST_COLUMNS = 500
+# Up to this number of columns, computing the full scatter matrix in O(n d^2) costs less than the
+# passes over X that it saves.
+MAX_COLUMNS = 500
 
 
-class Scaling:
-    """A change of coordinates ``u = R coef`` with ``R^T R`` close to the Hessian.
+class Preconditioner:
+    """The coordinates ``u = R coef`` with ``R^T R`` close to the Hessian.
 
     Parameters
     ----------
     scatter : (d, d) or (d,)
-        That of `pair_scatter`, full or its diagonal.
+        The result of `pair_scatter`: the matrix, or its diagonal.
     alpha : float
+        Strength of the penalty, which is added to the diagonal.
     """
 
     def __init__(self, scatter: NDArray[np.float64], alpha: float) -> None:
@@ -37,27 +40,27 @@ class Scaling:
         self._root = np.sqrt(np.where(squares > 0.0, squares, 1.0))
         self._factor: NDArray[np.float64] | None = None
         if scatter.ndim == 2:
-            # Of unit diagonal first: Cholesky then sees correlations only, not units.
-            rooted = scatter / np.outer(self._root, self._root)
-            # A little more, for columns that repeat others.
-            np.fill_diagonal(rooted, 1.0 + 1e-11)
+            # A unit diagonal makes the Cholesky factorisation independent of the columns' scales.
+            correlations = scatter / np.outer(self._root, self._root)
+            # The small addition keeps it positive definite if columns are linearly dependent.
+            np.fill_diagonal(correlations, 1.0 + 1e-11)
             try:
-                self._factor = np.asfortranarray(np.linalg.cholesky(rooted).T)
+                self._factor = np.asfortranarray(np.linalg.cholesky(correlations).T)
             except np.linalg.LinAlgError:
                 return
 
     def coef(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the coefficients at these coordinates."""
+        """Return the coefficients with these coordinates: ``R^-1 u``, of shape (d,)."""
         if self._factor is not None:
             u = dtrsv(self._factor, u)
         return u / self._root
 
     def grad(self, coef_grad: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the gradient in these coordinates."""
-        rooted: NDArray[np.float64] = coef_grad / self._root
-        return rooted if self._factor is None else dtrsv(self._factor, rooted, trans=1)
+        """Return the gradient in the coordinates u: ``R^-T coef_grad``, of shape (d,)."""
+        scaled: NDArray[np.float64] = coef_grad / self._root
+        return scaled if self._factor is None else dtrsv(self._factor, scaled, trans=1)
 
     def coordinates(self, coef: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the coordinates of coefficients."""
-        rooted: NDArray[np.float64] = coef * self._root
-        return rooted if self._factor is None else self._factor @ rooted
+        """Return the coordinates of coefficients: ``R coef``, of shape (d,)."""
+        scaled: NDArray[np.float64] = coef * self._root
+        return scaled if self._factor is None else self._factor @ scaled

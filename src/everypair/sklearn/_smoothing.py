@@ -1,4 +1,4 @@
-"""Kinks, rounded: Newton's method needs a slope without jumps."""
+"""Smooth a surrogate whose slope jumps, because Newton's method needs a continuous slope."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["has_kinks", "smoothed"]
 
 
 def has_kinks(surrogate: Surrogate) -> bool:
-    """Return whether the slope jumps somewhere; a value that jumps is an error.
+    """Return whether the slope jumps at some knot; raise an error if the value itself jumps.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def has_kinks(surrogate: Surrogate) -> bool:
 
 
 def smoothed(surrogate: Surrogate, width: float) -> Surrogate:
-    """Replace each jump of the slope by a ramp of this width around its knot.
+    """Replace each jump of the slope by a linear ramp of this width, centred at the knot.
 
     The value changes by at most ``jump * width / 8``, and only for shortfalls inside a ramp.
 
@@ -42,12 +42,13 @@ def smoothed(surrogate: Surrogate, width: float) -> Surrogate:
             terms.append(term)
             continue
         if term.c2:
-            terms.append(_squared_beyond(term.c2, term.knot))
-        steepness = at_knot.b1 / (2.0 * width)
-        terms.append(_squared_beyond(steepness, term.knot - 0.5 * width))
-        terms.append(_squared_beyond(-steepness, term.knot + 0.5 * width))
+            terms.append(_squared_hinge(term.c2, term.knot))
+        c = at_knot.b1 / (2.0 * width)
+        terms.append(_squared_hinge(c, term.knot - 0.5 * width))
+        terms.append(_squared_hinge(-c, term.knot + 0.5 * width))
     return Surrogate(f"{surrogate.name}, smoothed", tuple(terms))
 
 
-def _squared_beyond(c: float, knot: float) -> Term:
+def _squared_hinge(c: float, knot: float) -> Term:
+    """Return ``c * max(t - knot, 0)**2``."""
     return Term(c * knot * knot, -2.0 * c * knot, c, knot=knot)

@@ -1,13 +1,13 @@
-"""Two ways down: Newton's method with conjugate gradients in a trust region, and L-BFGS.
+"""The solvers: Newton's method with conjugate gradients in a trust region, and L-BFGS.
 
-Both work in the coordinates of a `Scaling` and stop by the same measure: the norm of the gradient
-over its norm at zero coefficients, in the coordinates of X and in the scaled ones, whichever is
-larger. The first is what people ask for; the second does not depend on the units of the columns.
+Both work in the coordinates of a `Preconditioner`. Both stop by the norm of the gradient relative
+to its norm at zero coefficients, computed in the coordinates of X and in the preconditioned ones;
+the larger ratio counts. The second one does not depend on the scales of the columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,200 +18,221 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from everypair.sklearn._objective import PairObjective
-    from everypair.sklearn._preconditioner import Scaling
+    from everypair.sklearn._preconditioner import Preconditioner
 
     Vector = NDArray[np.float64]
 
 __all__ = ["SOLVERS", "Problem", "Solution"]
 
 _EPS = float(np.finfo(np.float64).eps)
-# Differences of values below this share of the value are rounding, not progress.
+# Relative differences of objective values below this are rounding errors.
 _ROUNDING = 50.0 * _EPS
-_MOST_CG_STEPS = 250
-# A step is far enough where the slope along it has fallen to this share.
+_MAX_CG_STEPS = 250
+# The line search stops where the derivative along the step has fallen to this share of its start.
 _FLAT = 0.2
-_MOST_TRIES = 20
+_MAX_LINE_SEARCH_STEPS = 20
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An objective, its coordinates, the norms of the gradient at zero, and when to stop."""
+    """An objective with its preconditioner and the rules for stopping.
+
+    `grad_norm` and `scaled_grad_norm` are the norms of the gradient at zero coefficients, in the
+    coordinates of X and in the preconditioned ones. `n_done` iterations were made before.
+    """
 
     objective: PairObjective
-    scaling: Scaling
+    preconditioner: Preconditioner
     grad_norm: float
-    scaled_norm: float
+    scaled_grad_norm: float
     tol: float
     max_iter: int
-    report: Callable[[int, float, float], None]
+    n_done: int
+    verbose: int
 
-    def relative(self, grad: Vector, scaled: Vector) -> float:
-        """Return how large a gradient is, relative to that at zero."""
-        return max(
-            float(np.linalg.norm(grad)) / self.grad_norm,
-            float(np.linalg.norm(scaled)) / self.scaled_norm,
-        )
+    def grads(self, coef: Vector, score_grad: Vector) -> tuple[Vector, Vector, float]:
+        """Return the gradient in both coordinates, and its relative norm."""
+        grad = self.objective.grad(coef, score_grad)
+        scaled_grad = self.preconditioner.grad(grad)
+        norms = float(np.linalg.norm(grad)), float(np.linalg.norm(scaled_grad))
+        relative_norm = max(norms[0] / self.grad_norm, norms[1] / self.scaled_grad_norm)
+        return grad, scaled_grad, relative_norm
+
+    def report(self, n_iter: int, value: float, relative_norm: float) -> None:
+        """Print one line about an iteration if `verbose` is not 0."""
+        if self.verbose:
+            sys.stdout.write(
+                f"iteration {self.n_done + n_iter:3d}  objective {value:.9g}  "
+                f"relative gradient {relative_norm:.2e}\n"
+            )
 
 
 class Solution(NamedTuple):
-    """Where a solver stopped: `relative` is the relative norm of the gradient there."""
+    """The result of a solver; `relative_norm` is that of the gradient at `coef`."""
 
     coef: Vector
     value: float
-    relative: float
+    relative_norm: float
     n_iter: int
+
+
+class _Step(NamedTuple):
+    """A step of the coefficients, the change of the scores, and its norm in the coordinates u."""
+
+    coef: Vector
+    scores: Vector
+    norm: float
 
 
 def newton_cg(problem: Problem, start: Vector) -> Solution:
     """Minimise by Newton steps from truncated conjugate gradients inside a trust region.
 
-    The scores of a step are gathered during conjugate gradients, so that going some way along it
-    costs a pair loss and no product with X. A step that promised too much is therefore searched
-    before the region shrinks: hinges have curvature beyond the step that its model cannot see.
+    Conjugate gradients also compute the change of the scores, so the line search needs no product
+    with X. It comes before the region shrinks, because the curvature of hinges changes along a
+    step, which the quadratic model cannot represent.
     """
-    objective, scaling = problem.objective, problem.scaling
+    objective = problem.objective
     coef, scores = start, objective.scores(start)
-    value, slope = objective.value_and_slope(coef, scores)
-    grad = objective.grad(coef, slope)
-    scaled = scaling.grad(grad)
-    relative = problem.relative(grad, scaled)
-    radius = 10.0 * problem.scaled_norm
-    done = 0
-    while relative > problem.tol and done < problem.max_iter:
-        done += 1
-        step = _step_inside(problem, scores, scaled, radius, relative)
-        went, new_value, slope = _along(
+    value, score_grad = objective.value_and_score_grad(coef, scores)
+    grad, scaled_grad, relative_norm = problem.grads(coef, score_grad)
+    radius = 10.0 * problem.scaled_grad_norm
+    n_iter = 0
+    while relative_norm > problem.tol and n_iter < problem.max_iter:
+        n_iter += 1
+        step = _trust_region_step(problem, scores, scaled_grad, radius, relative_norm)
+        size, new_value, score_grad = _line_search(
             objective, coef, scores, value, step, float(grad @ step.coef)
         )
-        if went == 0.0:
-            radius = 0.25 * min(radius, step.length)
-            if radius <= _EPS * problem.scaled_norm:
+        if size == 0.0:
+            radius = 0.25 * min(radius, step.norm)
+            if radius <= _EPS * problem.scaled_grad_norm:
                 break
             continue
-        radius = max(radius, 4.0 * went * step.length)
-        coef, scores, value = coef + went * step.coef, scores + went * step.scores, new_value
-        grad = objective.grad(coef, slope)
-        scaled = scaling.grad(grad)
-        relative = problem.relative(grad, scaled)
-        problem.report(done, value, relative)
-    return Solution(coef, value, relative, done)
+        radius = max(radius, 4.0 * size * step.norm)
+        coef, scores, value = coef + size * step.coef, scores + size * step.scores, new_value
+        grad, scaled_grad, relative_norm = problem.grads(coef, score_grad)
+        problem.report(n_iter, value, relative_norm)
+    return Solution(coef, value, relative_norm, n_iter)
 
 
-def _along(
-    objective: PairObjective, coef: Vector, scores: Vector, value: float, step: _Step, down: float
+def _line_search(
+    objective: PairObjective,
+    coef: Vector,
+    scores: Vector,
+    value: float,
+    step: _Step,
+    start_derivative: float,
 ) -> tuple[float, float, Vector]:
-    """Return how far to go along a step, the value there, and the slopes in the scores.
+    """Return the size of the step to take, the value there, and the gradient in the scores.
 
-    Looks for a flat slope by regula falsi (the Illinois variant), beginning with the full step.
-    The way is zero where nothing was gained.
+    Searches for a small directional derivative by regula falsi (the Illinois variant), starting
+    with the full step. The size is zero if no smaller value was found.
     """
-    low, low_tilt, high, high_tilt = 0.0, down, 1.0, 0.0
+    low, low_derivative, high, high_derivative = 0.0, start_derivative, 1.0, 0.0
     best = (0.0, value + _ROUNDING * abs(value), step.scores)
-    way = 1.0
-    for _ in range(_MOST_TRIES):
-        there = coef + way * step.coef
-        new_value, slope = objective.value_and_slope(there, scores + way * step.scores)
-        tilt = float(slope @ step.scores) + objective.alpha * float(there @ step.coef)
+    size = 1.0
+    for _ in range(_MAX_LINE_SEARCH_STEPS):
+        new_coef = coef + size * step.coef
+        new_value, score_grad = objective.value_and_score_grad(
+            new_coef, scores + size * step.scores
+        )
+        derivative = float(score_grad @ step.scores) + objective.alpha * float(new_coef @ step.coef)
         if new_value <= best[1]:
-            best = (way, new_value, slope)
-            if abs(tilt) <= _FLAT * abs(down) or (tilt < 0.0 and way == 1.0):
+            best = (size, new_value, score_grad)
+            is_flat = abs(derivative) <= _FLAT * abs(start_derivative)
+            if is_flat or (derivative < 0.0 and size == 1.0):
                 break
-        if tilt < 0.0 and best[0] == way:
-            low, low_tilt, high_tilt = way, tilt, 0.5 * high_tilt
+        if derivative < 0.0 and best[0] == size:
+            low, low_derivative, high_derivative = size, derivative, 0.5 * high_derivative
         else:
-            high, high_tilt, low_tilt = way, tilt, 0.5 * low_tilt
-        share = low_tilt / (low_tilt - high_tilt) if high_tilt > 0.0 else 0.5
-        way = low + (high - low) * min(max(share, 0.05), 0.95)
+            high, high_derivative, low_derivative = size, derivative, 0.5 * low_derivative
+        share = (
+            low_derivative / (low_derivative - high_derivative) if high_derivative > 0.0 else 0.5
+        )
+        size = low + (high - low) * min(max(share, 0.05), 0.95)
     return best
 
 
-class _Step(NamedTuple):
-    coef: Vector
-    scores: Vector
-    length: float
-
-
-def _step_inside(
-    problem: Problem, at: Vector, scaled: Vector, radius: float, relative: float
+def _trust_region_step(
+    problem: Problem, scores: Vector, scaled_grad: Vector, radius: float, relative_norm: float
 ) -> _Step:
-    """Minimise the quadratic model in the trust region, roughly (Steihaug 1983)."""
-    objective, scaling = problem.objective, problem.scaling
-    u = np.zeros_like(scaled)
-    step_scores = np.zeros_like(at)
-    residual = -scaled
+    """Minimise the quadratic model approximately inside the trust region (Steihaug 1983)."""
+    objective, preconditioner = problem.objective, problem.preconditioner
+    u = np.zeros_like(scaled_grad)
+    step_scores = np.zeros_like(scores)
+    residual = -scaled_grad
     direction = residual.copy()
-    left = float(residual @ residual)
-    norm = float(np.sqrt(left))
-    enough = max(min(0.1, relative) * norm, 0.3 * problem.tol * problem.scaled_norm)
-    for _ in range(_MOST_CG_STEPS):
-        coef = scaling.coef(direction)
+    residual_square = float(residual @ residual)
+    norm = float(np.sqrt(residual_square))
+    residual_tol = max(min(0.1, relative_norm) * norm, 0.3 * problem.tol * problem.scaled_grad_norm)
+    for _ in range(_MAX_CG_STEPS):
+        coef = preconditioner.coef(direction)
         coef_scores = objective.scores(coef)
-        bent = scaling.grad(objective.hessian_times(at, coef, coef_scores))
-        curvature = float(direction @ bent)
-        far = curvature <= _EPS * float(direction @ direction)
-        if not far:
-            length = left / curvature
-            far = bool(np.linalg.norm(u + length * direction) >= radius)
-        if far:
-            length = _to_the_border(u, direction, radius)
-        u = u + length * direction
-        step_scores += length * coef_scores
-        residual = residual - length * bent
-        before, left = left, float(residual @ residual)
-        if far or left <= enough * enough:
+        hvp = preconditioner.grad(objective.hvp(scores, coef, coef_scores))
+        curvature = float(direction @ hvp)
+        at_boundary = curvature <= _EPS * float(direction @ direction)
+        if not at_boundary:
+            size = residual_square / curvature
+            at_boundary = bool(np.linalg.norm(u + size * direction) >= radius)
+        if at_boundary:
+            size = _size_to_boundary(u, direction, radius)
+        u = u + size * direction
+        step_scores += size * coef_scores
+        residual = residual - size * hvp
+        previous, residual_square = residual_square, float(residual @ residual)
+        if at_boundary or residual_square <= residual_tol * residual_tol:
             break
-        direction = residual + (left / before) * direction
-    return _Step(scaling.coef(u), step_scores, float(np.linalg.norm(u)))
+        direction = residual + (residual_square / previous) * direction
+    return _Step(preconditioner.coef(u), step_scores, float(np.linalg.norm(u)))
 
 
-def _to_the_border(u: Vector, direction: Vector, radius: float) -> float:
+def _size_to_boundary(u: Vector, direction: Vector, radius: float) -> float:
+    """Return the positive root t of ``|u + t direction| = radius``."""
     a, b = float(direction @ direction), float(u @ direction)
     c = max(radius * radius - float(u @ u), 0.0)
     return c / (b + float(np.sqrt(b * b + a * c)))
 
 
-class _Arrived(Exception):  # noqa: N818  # a way out of scipy's loop, not an error
+class _Converged(Exception):  # noqa: N818  # leaves scipy's loop; not an error
     """The gradient is small enough."""
 
 
 def lbfgs(problem: Problem, start: Vector) -> Solution:
-    """Minimise by L-BFGS (scipy's), stopped by the same measure as `newton_cg`."""
-    objective, scaling = problem.objective, problem.scaling
+    """Minimise by scipy's L-BFGS, with the stopping rule of `newton_cg`."""
+    objective, preconditioner = problem.objective, problem.preconditioner
     best = Solution(start, np.inf, np.inf, 0)
-    done = 0
+    n_iter = 0
 
     def value_and_grad(u: Vector) -> tuple[float, Vector]:
         nonlocal best
-        coef = scaling.coef(u)
-        value, slope = objective.value_and_slope(coef, objective.scores(coef))
-        grad = objective.grad(coef, slope)
-        scaled = scaling.grad(grad)
-        relative = problem.relative(grad, scaled)
-        if value <= best.value or relative <= problem.tol:
-            best = Solution(coef, value, relative, done)
-        if relative <= problem.tol:
-            raise _Arrived
-        return value, scaled
+        coef = preconditioner.coef(u)
+        value, score_grad = objective.value_and_score_grad(coef, objective.scores(coef))
+        _, scaled_grad, relative_norm = problem.grads(coef, score_grad)
+        if value <= best.value or relative_norm <= problem.tol:
+            best = Solution(coef, value, relative_norm, n_iter)
+        if relative_norm <= problem.tol:
+            raise _Converged
+        return value, scaled_grad
 
     def count(_: Vector) -> None:
-        nonlocal done
-        done += 1
-        problem.report(done, best.value, best.relative)
+        nonlocal n_iter
+        n_iter += 1
+        problem.report(n_iter, best.value, best.relative_norm)
 
     options = {"maxiter": problem.max_iter, "maxfun": 20 * problem.max_iter, "maxcor": 20}
     try:
         minimize(
             value_and_grad,
-            scaling.coordinates(start),
+            preconditioner.coordinates(start),
             method="L-BFGS-B",
             jac=True,
             callback=count,
             options={**options, "gtol": 0.0, "ftol": 0.0},
         )
-    except _Arrived:
-        problem.report(done + 1, best.value, best.relative)
-        return best._replace(n_iter=done + 1)
-    return best._replace(n_iter=done)
+    except _Converged:
+        problem.report(n_iter + 1, best.value, best.relative_norm)
+        return best._replace(n_iter=n_iter + 1)
+    return best._replace(n_iter=n_iter)
 
 
 SOLVERS = {"newton-cg": newton_cg, "lbfgs": lbfgs}

@@ -1,4 +1,4 @@
-"""Where to cut the scores for `predict`: pairs know differences of scores only."""
+"""Choose the threshold of `predict`, which the pair loss leaves open: it has no intercept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_threshold", "threshold_from"]
 
 
 def check_threshold(threshold: object) -> str | float:
-    """Return a threshold rule or number as it is, or say what is wrong with it."""
+    """Check the parameter `threshold` and return the name of a rule or a float."""
     if isinstance(threshold, str) and threshold in ("balanced", "prevalence"):
         return threshold
     if isinstance(threshold, Real) and math.isfinite(threshold):
@@ -34,26 +34,30 @@ def threshold_from(
     positive: NDArray[np.bool_],
     weights: NDArray[np.float64] | None,
 ) -> float:
-    """Return the threshold: rows that score higher are predicted positive.
+    """Return the threshold above which rows are predicted positive.
+
+    "balanced" maximises ``tpr - fpr``, "prevalence" makes the predicted share of positives as close
+    as possible to the true one, and a number is returned as it is. `scores`, `positive` and
+    `weights` have shape (n,). The threshold lies midway between two scores.
 
     Examples
     --------
     >>> scores, positive = np.array([0.0, 1.0, 2.0, 4.0]), np.array([False, False, False, True])
-    >>> threshold_from("balanced", scores, positive, None)  # midway, for a new row's sake
+    >>> threshold_from("balanced", scores, positive, None)
     3.0
     """
     if not isinstance(rule, str):
         return rule
-    fpr, tpr, scores_down = roc_curve(scores, positive, weights=weights)
+    fpr, tpr, thresholds = roc_curve(scores, positive, weights=weights)
     if rule == "balanced":
         quality = tpr - fpr
     else:
         w = np.ones(len(scores)) if weights is None else weights
         share = float(w[positive].sum() / w.sum())
         quality = -np.abs(share * tpr + (1.0 - share) * fpr - share)
-    # Not the last point: a row above every threshold would say nothing.
-    # The first of equals, with room for rounding: weights of 2 cut where repeated rows would.
+    # The last point is left out: there all rows are predicted positive. Of equal points the first
+    # one counts, with a tolerance for rounding, so that a weight of 2 equals a repeated row.
     k = int(np.argmax(quality[:-1] >= quality[:-1].max() - 1e-12))
-    above, below = float(scores_down[k]), float(scores_down[k + 1])
+    above, below = float(thresholds[k]), float(thresholds[k + 1])
     middle = below + 0.5 * (above - below)
     return middle if below <= middle < above < math.inf else below

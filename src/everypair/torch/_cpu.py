@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from everypair import _dispatch, _groups, _inputs, _threads
+from everypair import _dispatch, _inputs, _pairs, _threads
 from everypair.torch._inputs import LABELS, value_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    KnotTerm = tuple[float, float, float, float, bool]
+    from everypair.surrogates import KnotTerm
+
     Runs = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
     Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
@@ -83,7 +84,7 @@ def evaluate(
     The derivatives are the gradient, the Hessian times vector and the diagonal of the Hessian.
     """
     if runs is None:
-        runs = _ONE_RUN if groups is None else _groups.runs(_array(groups))
+        runs = _ONE_RUN if groups is None else _pairs.group_runs(_array(groups))
     batch = _batch(scores, labels, weights, runs)
     try:
         value, pair_weight, gradient, diagonal, product = _dispatch.evaluate(
@@ -150,7 +151,7 @@ def evaluate_columns(
     shape = scores.shape
     runs = None
     if groups is not None and groups.dim() == 1:  # one grouping of rows, found once
-        runs, groups = _groups.runs(_array(groups)), None
+        runs, groups = _pairs.group_runs(_array(groups)), None
     rows = zip(
         *(_rows(tensor, shape) for tensor in (scores, labels, weights, groups, vector)),
         strict=True,

@@ -1,0 +1,229 @@
+r"""The pair loss in the units of the logistic loss, shared by the objectives of all libraries.
+
+Boosting libraries weight a row by its Hessian: ``min_child_weight`` is a lower bound of the sum of
+Hessians in a leaf, ``lambda`` is added to that sum, and the value of a leaf is the sum of gradients
+divided by it. Their defaults were chosen for the logistic loss. The surrogate :math:`\phi` with
+margin m is therefore replaced by
+
+.. math::
+
+    \tilde\phi(t) = \frac{c}{\phi'(m)} \phi(t / c), \qquad \tilde m = c m, \qquad
+    c = 2 \phi''(m) / \phi'(m)
+
+so that a pair with equal scores has slope 1 and second derivative 1/2, and the mean over pairs is
+multiplied by :math:`W_+ W_- / (W_+ + W_-)`, where W are the total weights of the classes. At equal
+scores the gradient of each row, and the sum of all Hessians, are then those of the logistic loss
+with the best intercept.
+
+>>> round(ScaledPairLoss(surrogates.SQUARED_HINGE, 1.0, "pairs").scaled_margin, 3)
+2.0
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from everypair import _inputs, losses, metrics, surrogates
+from everypair.boosting._logistic_hess import logistic_hess
+from everypair.surrogates import Surrogate, Term
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["SOFT_HINGE", "Data", "Hessian", "Metric", "Objective", "ScaledPairLoss", "data_from"]
+
+Hessian = Literal["logistic", "pairs"]
+
+
+class Data(NamedTuple):
+    """The arguments of an objective or a metric; all arrays have shape (n,)."""
+
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    weights: NDArray[np.float64] | None
+    groups: NDArray[np.int64] | None
+
+
+def _soft_hinge() -> Surrogate:
+    """Interpolate the slope of the logistic loss linearly; margin 1 means a lead of 6 in scores."""
+    knots = np.array([0.0, 11.0, 19.0, 30.0]) / 15.0
+    slopes = np.array([0.0, 0.1, 0.9, 1.0])
+    jumps = np.diff([0.0, *(np.diff(slopes) / np.diff(knots)), 0.0]).tolist()
+    return Surrogate(
+        "soft_hinge",
+        tuple(
+            Term(jump / 2 * knot**2, -jump * knot, jump / 2, knot=knot)
+            for jump, knot in zip(jumps, knots.tolist(), strict=True)
+        ),
+    )
+
+
+SOFT_HINGE = _soft_hinge()
+
+
+class ScaledPairLoss:
+    """The pair loss in the units of the logistic loss, and the choice of its Hessian.
+
+    Parameters
+    ----------
+    surrogate : str or Surrogate
+        Its first and second derivative must be above 0 at the margin. The name ``"soft_hinge"`` is
+        accepted as well.
+    margin : float
+        In the units of the surrogate.
+    hessian : {"logistic", "pairs"}
+        See `lightgbm_objective`.
+
+    Attributes
+    ----------
+    original : Surrogate
+        The surrogate before scaling.
+    surrogate : Surrogate
+        The scaled surrogate.
+    scaled_margin : float
+        The margin in the units of the scores.
+    """
+
+    def __init__(
+        self, surrogate: str | Surrogate, margin: float, hessian: Hessian = "logistic"
+    ) -> None:
+        original = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
+        margin = _inputs.check_margin(margin)
+        slope, curvature = float(original.slope(margin)), float(original.curvature(margin))
+        if slope <= 0.0 or curvature <= 0.0:
+            raise ValueError(
+                "surrogate must have a slope and a curvature above 0 where scores are equal, since "
+                f"the value of a leaf is their ratio; {original.name!r} with margin={margin:g} "
+                f"has slope {slope:g} and curvature {curvature:g} there. The default, and "
+                "surrogate='squared_hinge', have both with margin=1."
+            )
+        if hessian not in ("logistic", "pairs"):
+            raise ValueError(
+                f"hessian must be 'logistic' or 'pairs', which is the exact one; got {hessian!r}."
+            )
+        self.original, self.margin, self.hessian = original, margin, hessian
+        stretch = 2.0 * curvature / slope
+        self.scaled_margin = margin * stretch
+        self.surrogate = _scaled(original, stretch, stretch / slope)
+
+    def value(self, data: Data) -> float:
+        """Return the mean of the scaled surrogate over all pairs."""
+        scores = np.asarray(data.scores, dtype=np.float64)
+        return losses.pair_loss(scores, data.labels, **self._options(data))
+
+    def derivatives(self, data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the (n,) gradient and the (n,) Hessian that the library uses."""
+        scores, labels, weights, groups = data
+        if np.ndim(scores) != 1:
+            raise ValueError(
+                "labels must hold two classes; the booster has scores of shape "
+                f"{np.shape(scores)}, one column for each of several classes. Train each class "
+                "against the rest, as sklearn.multiclass.OneVsRestClassifier does."
+            )
+        options = self._options(data)
+        # Boosting libraries store float32. The loss depends on differences of scores only, so
+        # subtracting the first score in float64 keeps the digits of scores with a large offset.
+        centred = np.empty(np.shape(scores), dtype=np.float32)
+        np.subtract(scores, scores[0], out=centred, casting="same_kind")
+        if self.hessian == "pairs":
+            _, grad, hess = losses.pair_derivatives(centred, labels, **options)
+            scale = np.float32(_scale(labels > 0, weights))
+            return grad * scale, hess * scale
+        _, grad = losses.pair_loss_and_grad(centred, labels, **options)  # checks the arguments
+        positive = labels > 0
+        grad *= np.float32(_scale(positive, weights))
+        return grad, logistic_hess(centred, positive, weights, groups)
+
+    def _options(self, data: Data) -> dict[str, Any]:
+        weights, groups = data.weights, data.groups
+        scaled = {"surrogate": self.surrogate, "margin": self.scaled_margin}
+        return {**scaled, "weights": weights, "groups": groups}
+
+    def __repr__(self) -> str:
+        name = self.original.name
+        return f"surrogate={name!r}, margin={self.margin:g}, hessian={self.hessian!r}"
+
+
+class Objective:
+    """Base class of the objectives; `__repr__` shows the call that makes one."""
+
+    function: str
+
+    def __init__(self, loss: ScaledPairLoss) -> None:
+        self.loss = loss
+
+    def __repr__(self) -> str:
+        return f"{self.function}({self.loss!r})"
+
+
+class Metric:
+    """Base class of the metrics: the exact AUC, or the mean scaled pair loss."""
+
+    def __init__(self, metric: str, surrogate: str | Surrogate, margin: float) -> None:
+        if metric not in ("auc", "loss"):
+            raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
+        self.metric = metric
+        self.loss = ScaledPairLoss(surrogate, margin)
+        self.__name__ = f"{metric}_pairs"
+
+    def value(self, data: Data) -> float:
+        """Compute the metric of an evaluation set."""
+        if self.metric == "loss":
+            return self.loss.value(data)
+        scores = np.asarray(data.scores, dtype=np.float64)
+        return metrics.auc(scores, data.labels, weights=data.weights, groups=data.groups)
+
+
+def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLike | None) -> Data:
+    """Convert the arguments of a library; an empty array means no weights or no groups.
+
+    `sizes` holds the sizes of consecutive groups. If there is one weight per group, all rows of the
+    group get it.
+
+    Examples
+    --------
+    >>> data_from([0.5, 1.0, 2.0], [0, 1, 0], [], [2, 1]).groups.tolist()
+    [0, 0, 1]
+    """
+    scores, labels, groups = np.asarray(scores), np.asarray(labels), None
+    weights = None if np.size(weights) == 0 else weights
+    weights = None if weights is None else np.asarray(weights, dtype=np.float64)
+    if sizes is not None and np.size(sizes):
+        sizes, n = np.asarray(sizes), labels.shape[0]
+        if sizes.sum() != n:
+            raise ValueError(
+                f"group must hold sizes that add up to the {n} rows; they add up to {sizes.sum()}. "
+                "Pass the size of each group of consecutive rows."
+            )
+        groups = np.repeat(np.arange(sizes.shape[0]), sizes)
+        if weights is not None and weights.shape[0] == sizes.shape[0]:
+            weights = weights[groups]
+    return Data(scores, labels, weights, groups)
+
+
+def _scaled(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
+    """Return the surrogate ``height * surrogate(t / stretch)``."""
+    return Surrogate(
+        surrogate.name,
+        tuple(
+            Term(
+                height * term.c0,
+                height / stretch * term.c1,
+                height / stretch**2 * term.c2,
+                knot=None if term.knot is None else stretch * term.knot,
+            )
+            for term in surrogate.terms
+        ),
+    )
+
+
+def _scale(positive: NDArray[np.bool_], weights: NDArray[Any] | None) -> float:
+    """Return ``W_pos W_neg / (W_pos + W_neg)``, or 0 without any weight."""
+    if weights is None:
+        w_pos, w = float(np.count_nonzero(positive)), float(positive.shape[0])
+    else:
+        w_pos = float(weights.sum(where=positive, dtype=np.float64))
+        w = float(weights.sum(dtype=np.float64))
+    return w_pos * (w - w_pos) / w if w else 0.0
