@@ -104,9 +104,16 @@ class Bands {
     static constexpr int block = 256;
     static constexpr std::int64_t stretch = 16;  // bands of one task
     static constexpr std::int64_t crowded_band = 16384, crowded_strip = 512, strip_rows = 32;
+    // Vectors that the instruction set has: wider ones would be taken apart, and slowly.
+#if defined(__AVX512F__)
     static constexpr int lanes = 8;
-    typedef double Eight __attribute__((vector_size(64)));
-    typedef std::int64_t Counts __attribute__((vector_size(64)));
+#elif defined(__AVX2__)
+    static constexpr int lanes = 4;
+#else
+    static constexpr int lanes = 2;
+#endif
+    typedef double Doubles __attribute__((vector_size(8 * lanes)));
+    typedef std::int64_t Counts __attribute__((vector_size(8 * lanes)));
 
     // Band 0 lies left of the lowest positive, band bands_ + 1 right of the highest negative.
     double left(std::int64_t band) const { return static_cast<double>(band - 1) * width_; }
@@ -152,8 +159,8 @@ class Bands {
     }
 
     template <bool quadratic>
-    void write(const std::uint32_t* rows, int some, double scale, Eight count, Eight first) const {
-        Eight grad = term_.b1 * count;
+    void write(const std::uint32_t* rows, int some, double scale, Doubles count, Doubles first) const {
+        Doubles grad = term_.b1 * count;
         if constexpr (quadratic) grad += 2 * term_.b2 * first;
         grad = grad * scale + 0.0;  // no negative zeros
         if (grad_)
@@ -228,18 +235,18 @@ class Bands {
         const double *u_neg = u, *u_pos = u + n_neg;
         double value = 0;
         for (int i = 0; i < n_neg; i += lanes) {
-            Eight x, first{}, second{};
+            Doubles x, first{}, second{};
             Counts count{};
             std::memcpy(&x, u_neg + i, sizeof x);
             for (int j = 0; j < n_pos; ++j) {
-                const Eight d = x - u_pos[j], active = d > 0.0 ? d : d - d;
+                const Doubles d = x - u_pos[j], active = d > 0.0 ? d : d - d;
                 count -= d > 0.0;
                 first += active;
                 if constexpr (quadratic) second += active * active;
             }
-            const Eight step = x - start, c = __builtin_convertvector(count, Eight) + below.count;
-            const Eight f = first + below.first + step * below.count;
-            Eight values = term_.b0 * c + term_.b1 * f;
+            const Doubles step = x - start, c = __builtin_convertvector(count, Doubles) + below.count;
+            const Doubles f = first + below.first + step * below.count;
+            Doubles values = term_.b0 * c + term_.b1 * f;
             if constexpr (quadratic)
                 values += term_.b2 * (second + below.second + step * (2 * below.first + step * below.count));
             const int some = std::min(lanes, n_neg - i);
@@ -247,16 +254,16 @@ class Bands {
             write<quadratic>(rows + i, some, scale_, c, f);
         }
         for (int i = 0; i < n_pos; i += lanes) {
-            Eight x, first{};
+            Doubles x, first{};
             Counts count{};
             std::memcpy(&x, u_pos + i, sizeof x);
             for (int j = 0; j < n_neg; ++j) {
-                const Eight d = u_neg[j] - x;
+                const Doubles d = u_neg[j] - x;
                 count -= d > 0.0;
                 if constexpr (quadratic) first += d > 0.0 ? d : d - d;
             }
-            const Eight c = __builtin_convertvector(count, Eight) + above.count;
-            const Eight f = first + above.first + (start + width - x) * above.count;
+            const Doubles c = __builtin_convertvector(count, Doubles) + above.count;
+            const Doubles f = first + above.first + (start + width - x) * above.count;
             write<quadratic>(rows + n_neg + i, std::min(lanes, n_pos - i), -scale_, c, f);
         }
         return value;

@@ -16,7 +16,7 @@ namespace everypair::EVERYPAIR_ISA {
 namespace {
 
 // Below this many rows the buckets' own cost outweighs a sort.
-constexpr std::int64_t certified_rows = 6000;
+constexpr std::int64_t certified_rows = 3500;
 // The same for several terms, which take more buckets and tables of each.
 constexpr std::int64_t several_rows = 40000;
 
