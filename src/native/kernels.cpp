@@ -141,8 +141,9 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
         // Terms whose knot no pair reaches, not even that of the lowest positive and the highest negative, are left out.
         Scratch scratch;
         Term* terms = scratch.take<Term>(question.n_terms);
-        const double lead = group.found.max_neg - group.found.min_pos;
-        const auto counts = [&](const Term& term) { return !term.truncated || lead + term.shift > 0; };
+        const auto counts = [&](const Term& term) {
+            return !term.truncated || group.found.min_pos < threshold(group.found.max_neg, term.shift);
+        };
         const auto end = std::copy_if(question.terms, question.terms + question.n_terms, terms, counts);
         if (end == terms) return clear<S>(outputs, group), 0.0;
         const Question inner{terms, static_cast<int>(end - terms), question.mean, threads};
