@@ -7,6 +7,11 @@
 // pairs of one strip are compared one by one, which vectorises better than a sort; a band with many rows is sorted. All sums
 // are of positive numbers relative to a nearby edge, so no digits cancel. The rows of a band stay in the order of their index,
 // so the results do not depend on the number of threads.
+//
+// The distance u_neg - u_pos is rounded, so its sign does not decide whether a pair counts. Exact keys decide: the score of a
+// positive and the threshold of a negative (sources.hpp). The band and the strip of a row are non-decreasing functions of its
+// key, so they agree with the order of the keys, and rows of one strip are compared by their keys. If a term, its slope and
+// what is asked for vanish at the knot, a pair next to the knot adds next to nothing, and the sign of the distance is used.
 #pragma once
 
 #include <algorithm>
@@ -94,7 +99,9 @@ class Bands {
             double sum = 0;
             each_band(t, [&](std::int64_t b) {
                 const Moments &below = moments[2 * b + 1], &above = moments[2 * b];
-                sum += term_.b2 == 0 ? solve<false>(b, below, above) : solve<true>(b, below, above);
+                sum += term_.b2 == 0                             ? solve<false, true>(b, below, above)
+                       : term_.b0 != 0 || term_.b1 != 0 || hess_ ? solve<true, true>(b, below, above)
+                                                                 : solve<true, false>(b, below, above);
             });
             parts[t] = sum;
         });
@@ -107,13 +114,21 @@ class Bands {
     static constexpr int block = 256;
     static constexpr std::int64_t bands_per_task = 16;  // bands of one task
     static constexpr std::int64_t crowded_band = 16384, crowded_strip = 512, strip_rows = 32;
+    // Vectors as wide as the instruction set has them: the compiler splits wider ones into slow code.
+#if defined(__AVX512F__)
     static constexpr int lanes = 8;
-    typedef double Eight __attribute__((vector_size(64)));
-    typedef std::int64_t Counts __attribute__((vector_size(64)));
+#elif defined(__AVX2__)
+    static constexpr int lanes = 4;
+#else
+    static constexpr int lanes = 2;
+#endif
+    typedef double Doubles __attribute__((vector_size(8 * lanes)));
+    typedef std::int64_t Counts __attribute__((vector_size(8 * lanes)));
 
     // Band 0 is below the lowest positive, band bands_ + 1 above the highest negative.
     double left(std::int64_t band) const { return static_cast<double>(band - 1) * width_; }
     double position(std::uint32_t k, int side) const { return (rows_[k].key - origin_) + (side ? 0 : term_.shift); }
+    double exact_key(std::uint32_t k, int side) const { return side ? rows_[k].key : threshold(rows_[k].key, term_.shift); }
 
     template <class Use>
     void by_blocks(std::int64_t begin, std::int64_t end, Use&& use) const {
@@ -125,8 +140,8 @@ class Bands {
             const std::uint8_t* c = classes_ + i;
 #pragma omp simd
             for (int k = 0; k < count; ++k) {
-                // The same u gives the same band for both classes, so that ties stay together.
-                const double p = ((static_cast<double>(s[k]) - origin) + (c[k] ? 0 : shift)) * per_width + 1;
+                const double score = static_cast<double>(s[k]), key = c[k] ? score : threshold(score, shift);
+                const double p = (key - origin) * per_width + 1;
                 const double q = p > 0 ? p : 0;
                 where[k] = static_cast<std::int32_t>(q < last ? q : last) * 2 + c[k];
             }
@@ -156,8 +171,8 @@ class Bands {
     }
 
     template <bool quadratic>
-    void write(const std::uint32_t* rows, int some, double scale, Eight count, Eight first) const {
-        Eight grad = term_.b1 * count;
+    void write(const std::uint32_t* rows, int some, double scale, Doubles count, Doubles first) const {
+        Doubles grad = term_.b1 * count;
         if constexpr (quadratic) grad += 2 * term_.b2 * first;
         grad = grad * scale + 0.0;  // -0.0 becomes 0.0
         if (grad_)
@@ -166,7 +181,7 @@ class Bands {
             for (int k = 0; k < some; ++k) hess_[rows[k]] = static_cast<S>(scale_ * 2 * term_.b2 * count[k]);
     }
 
-    template <bool quadratic>
+    template <bool quadratic, bool exact>
     double solve(std::int64_t b, const Moments& below, const Moments& above) {
         const std::uint32_t begin = begins_[2 * b], pos = begins_[2 * b + 1];
         const int n = static_cast<int>(begins_[2 * b + 2] - begin), n_neg = static_cast<int>(pos - begin);
@@ -176,6 +191,7 @@ class Bands {
         while (strips * strip_rows < n) strips *= 2;
         Scratch scratch;
         double* u = scratch.take<double>(n + lanes);  // vectors may be read past the end; the extra values are not used
+        double* keys = exact ? scratch.take<double>(n + lanes) : u;
         std::uint32_t* rows = scratch.take<std::uint32_t>(n);
         std::uint16_t* where = scratch.take<std::uint16_t>(n);
         std::int32_t* ends = scratch.take<std::int32_t>(2 * strips + 1);
@@ -184,12 +200,12 @@ class Bands {
         const double start = left(b), width = width_ / strips, per_width = strips * per_width_;
         for (int side = 0; side < 2; ++side) {
             const Keyed<S>* band = rows_ + begin;
-            const double origin = origin_, shift = side ? 0 : term_.shift, last = strips - 1;
+            const double origin = origin_, shift = term_.shift, last = strips - 1;
             const int from = side ? n_neg : 0, to = side ? n : n_neg;
 #pragma omp simd
             for (int k = from; k < to; ++k) {
-                const double u_k = (static_cast<double>(band[k].key) - origin) + shift;
-                const double p = (u_k - start) * per_width, q = p > 0 ? p : 0;
+                const double score = static_cast<double>(band[k].key), key = side ? score : threshold(score, shift);
+                const double p = ((key - origin) - start) * per_width, q = p > 0 ? p : 0;
                 where[k] = static_cast<std::uint16_t>(static_cast<std::int32_t>(q < last ? q : last) * 2 + side);
             }
         }
@@ -204,9 +220,11 @@ class Bands {
         for (int k = 0; k < n; ++k) {
             const int to = ends[where[k]]++;
             u[to] = position(begin + k, k >= n_neg);
+            if (exact) keys[to] = exact_key(begin + k, k >= n_neg);
             rows[to] = rows_[begin + k].row;
         }
         std::fill(u + n, u + n + lanes, 0.0);
+        if (exact) std::fill(keys + n, keys + n + lanes, 0.0);
         for (int s = 0; s < strips; ++s) {
             const int first = s ? ends[2 * s - 1] : 0;
             Moments neg, positive;
@@ -219,31 +237,34 @@ class Bands {
         double value = 0;
         for (int s = 0; s < strips; ++s) {
             const int first = s ? ends[2 * s - 1] : 0, middle = ends[2 * s], last = ends[2 * s + 1];
-            value += compare<quadratic>(u + first, rows + first, middle - first, last - middle, start + s * width, width,
-                                        moments[2 * s + 1], moments[2 * s]);
+            value += compare<quadratic, exact>(u + first, keys + first, rows + first, middle - first, last - middle,
+                                               start + s * width, width, moments[2 * s + 1], moments[2 * s]);
         }
         return value;
     }
 
     // Compares all pairs of one strip; its negatives come first.
-    template <bool quadratic>
-    double compare(const double* u, const std::uint32_t* rows, int n_neg, int n_pos, double start, double width,
-                   const Moments& below, const Moments& above) const {
-        const double *u_neg = u, *u_pos = u + n_neg;
+    template <bool quadratic, bool exact>
+    double compare(const double* u, const double* keys, const std::uint32_t* rows, int n_neg, int n_pos, double start,
+                   double width, const Moments& below, const Moments& above) const {
+        const double *u_neg = u, *u_pos = u + n_neg, *of_neg = keys, *of_pos = keys + n_neg;
         double value = 0;
         for (int i = 0; i < n_neg; i += lanes) {
-            Eight x, first{}, second{};
+            Doubles x, key, first{}, second{};
             Counts count{};
             std::memcpy(&x, u_neg + i, sizeof x);
+            std::memcpy(&key, of_neg + i, sizeof key);
             for (int j = 0; j < n_pos; ++j) {
-                const Eight d = x - u_pos[j], active = d > 0.0 ? d : d - d;
-                count -= d > 0.0;
+                const Doubles d = x - u_pos[j];
+                const Counts counts = exact ? of_pos[j] < key : d > 0.0;
+                const Doubles active = counts ? d : d - d;
+                count -= counts;
                 first += active;
                 if constexpr (quadratic) second += active * active;
             }
-            const Eight step = x - start, c = __builtin_convertvector(count, Eight) + below.count;
-            const Eight f = first + below.first + step * below.count;
-            Eight values = term_.b0 * c + term_.b1 * f;
+            const Doubles step = x - start, c = __builtin_convertvector(count, Doubles) + below.count;
+            const Doubles f = first + below.first + step * below.count;
+            Doubles values = term_.b0 * c + term_.b1 * f;
             if constexpr (quadratic)
                 values += term_.b2 * (second + below.second + step * (2 * below.first + step * below.count));
             const int some = std::min(lanes, n_neg - i);
@@ -251,16 +272,18 @@ class Bands {
             write<quadratic>(rows + i, some, scale_, c, f);
         }
         for (int i = 0; i < n_pos; i += lanes) {
-            Eight x, first{};
+            Doubles x, key, first{};
             Counts count{};
             std::memcpy(&x, u_pos + i, sizeof x);
+            std::memcpy(&key, of_pos + i, sizeof key);
             for (int j = 0; j < n_neg; ++j) {
-                const Eight d = u_neg[j] - x;
-                count -= d > 0.0;
-                if constexpr (quadratic) first += d > 0.0 ? d : d - d;
+                const Doubles d = u_neg[j] - x;
+                const Counts counts = exact ? of_neg[j] > key : d > 0.0;
+                count -= counts;
+                if constexpr (quadratic) first += counts ? d : d - d;
             }
-            const Eight c = __builtin_convertvector(count, Eight) + above.count;
-            const Eight f = first + above.first + (start + width - x) * above.count;
+            const Doubles c = __builtin_convertvector(count, Doubles) + above.count;
+            const Doubles f = first + above.first + (start + width - x) * above.count;
             write<quadratic>(rows + n_neg + i, std::min(lanes, n_pos - i), -scale_, c, f);
         }
         return value;
@@ -281,7 +304,7 @@ class Bands {
         double at = start;
         for (std::uint32_t i = neg, j = pos; i < pos; ++i) {
             const double x = position(i, 0);
-            for (; j < end && position(j, 1) < x; ++j) {
+            for (; j < end && exact_key(j, 1) < exact_key(i, 0); ++j) {
                 own.advance(position(j, 1) - at, {1, 0, 0});
                 at = position(j, 1);
             }
@@ -293,7 +316,7 @@ class Bands {
         at = stop;
         for (std::uint32_t i = end, j = pos; i > pos; --i) {
             const double x = position(i - 1, 1);
-            for (; j > neg && position(j - 1, 0) > x; --j) {
+            for (; j > neg && exact_key(j - 1, 0) > exact_key(i - 1, 1); --j) {
                 own.advance(at - position(j - 1, 0), {1, 0, 0});
                 at = position(j - 1, 0);
             }

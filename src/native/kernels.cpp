@@ -16,7 +16,7 @@ namespace everypair::EVERYPAIR_ISA {
 namespace {
 
 // With fewer rows the bucket plan takes longer than a sort.
-constexpr std::int64_t certified_rows = 6000;
+constexpr std::int64_t certified_rows = 3500;
 // The same limit for several terms, which need more buckets and one table each.
 constexpr std::int64_t several_rows = 40000;
 
@@ -143,8 +143,9 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
         // Terms that no pair reaches, not even the lowest positive with the highest negative, are left out.
         Scratch scratch;
         Term* terms = scratch.take<Term>(question.n_terms);
-        const double lead = group.found.max_neg - group.found.min_pos;
-        const auto counts = [&](const Term& term) { return !term.truncated || lead + term.shift > 0; };
+        const auto counts = [&](const Term& term) {
+            return !term.truncated || group.found.min_pos < threshold(group.found.max_neg, term.shift);
+        };
         const auto end = std::copy_if(question.terms, question.terms + question.n_terms, terms, counts);
         if (end == terms) return clear<S>(outputs, group), 0.0;
         const Question inner{terms, static_cast<int>(end - terms), question.mean, threads};

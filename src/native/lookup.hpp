@@ -124,7 +124,7 @@ class Lookup {
     // Short loops over a block: those that read memory have many loads in flight, the others are vectorised.
     template <bool weighted>
     double evaluate_block(const Sources<S>& sources, const std::uint32_t* rows, int count, std::int64_t lane) {
-        double at[block], w[block], hess[block], hvp[block];
+        double at[block], thresholds[block], w[block], hess[block], hvp[block];
         std::int32_t places[block];
         std::int64_t ranks[block];
         Acc d[block], mass[block], first[block], second[block], value[block], grad[block];
@@ -141,14 +141,17 @@ class Lookup {
             const double slope = 2 * term.b2;
             if (term.truncated) {
 #pragma omp simd
-                for (int q = 0; q < count; ++q) places[q] = sources.bucket(at[q] + term.shift);
-                for (int q = 0; q < count; ++q) ranks[q] = sources.rank(at[q], term.shift, places[q]);
+                for (int q = 0; q < count; ++q) {
+                    thresholds[q] = threshold(at[q], term.shift);
+                    places[q] = sources.bucket(thresholds[q]);
+                }
+                for (int q = 0; q < count; ++q) ranks[q] = sources.rank(thresholds[q], places[q]);
             } else {
                 std::fill(ranks, ranks + count, n_sources_);
             }
             for (int q = 0; q < count; ++q) {
                 const std::int64_t last = ranks[q] ? ranks[q] - 1 : 0;
-                d[q] = ranks[q] ? sources.template exact_distance<Acc>(last, at[q], term.shift) : Acc(0);
+                d[q] = ranks[q] ? sources.template distance<Acc>(last, at[q], term.shift) : Acc(0);
                 mass[q] = weighted ? masses_[ranks[q]] : Acc(static_cast<double>(ranks[q]));
                 Anchor<Acc>& anchor = anchors[ranks[q]];
                 first[q] = anchor.first;
@@ -242,9 +245,9 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
             if (side[i] == pos_sources) continue;
             const double x = sign * static_cast<double>(scores[i]);
             const std::int32_t place = sources.bucket(x);
-            const std::int64_t below = sources.rank(x, 0, place);
+            const std::int64_t below = sources.rank(x, place);
             const bool tied = below < n_sources && sources.key(below) == x;
-            const std::int64_t upto = tied ? sources.rank(std::nextafter(x, INFINITY), 0, place) : below;
+            const std::int64_t upto = tied ? sources.rank(next_above(x), place) : below;
             const double both = weights ? masses[below] + masses[upto] : static_cast<double>(below + upto);
             sum += 0.5 * both * (weights ? weights[i] : 1);
         }

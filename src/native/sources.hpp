@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 
@@ -13,6 +14,19 @@
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
+
+// The next double above a finite one, without branches, so that loops over it are vectorised.
+inline double next_above(double x) {
+    const std::int64_t bits = std::bit_cast<std::int64_t>(x + 0.0);
+    return std::bit_cast<double>(bits < 0 ? bits - 1 : bits + 1);
+}
+
+// A double t such that z < t if and only if z < x + shift holds for the real numbers, for every double z. If rounding made the
+// sum smaller, t is the next double above it. So the comparison z < t decides exactly whether a pair counts.
+inline double threshold(double x, double shift) {
+    const double sum = x + shift, part = sum - x, lost = (x - (sum - part)) + (shift - part);
+    return lost > 0 ? next_above(sum) : sum;
+}
 
 template <class S>
 struct Keyed {
@@ -89,9 +103,8 @@ class Sources {
     double key(std::int64_t k) const { return static_cast<double>(keys_[k]); }
 
     // d of source k and a query. The keys are subtracted first, so that a common offset of the scores costs no digits.
-    double distance(std::int64_t k, double query, double shift) const { return (query - key(k)) + shift; }
     template <class Acc>
-    Acc exact_distance(std::int64_t k, double query, double shift) const {
+    Acc distance(std::int64_t k, double query, double shift) const {
         return (Acc(query) + Acc(-key(k))) + Acc(shift);
     }
 
@@ -100,16 +113,16 @@ class Sources {
         return static_cast<std::int32_t>(q < last ? q : last);
     }
 
-    // The number of sources with d > 0, for a query whose key + shift falls into bucket b.
-    std::int64_t rank(double query, double shift, std::int32_t b) const {
+    // The number of sources below a threshold that falls into bucket b.
+    std::int64_t rank(double threshold, std::int32_t b) const {
         const std::int64_t from = starts_[b];
         int below = 0;
-        for (int k = 0; k < 4; ++k) below += distance(from + k, query, shift) > 0;
+        for (int k = 0; k < 4; ++k) below += key(from + k) < threshold;
         if (below < 4) return from + below;
         std::int64_t low = from + 4, high = starts_[b + 1] > low ? starts_[b + 1] : low;
         while (low < high) {
             const std::int64_t middle = (low + high) / 2;
-            if (distance(middle, query, shift) > 0)
+            if (key(middle) < threshold)
                 low = middle + 1;
             else
                 high = middle;
