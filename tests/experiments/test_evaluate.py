@@ -1,4 +1,4 @@
-"""A file of predictions: which columns, what it is worth, and what is wrong with it."""
+"""Evaluation of a file of predictions: columns, measures and error messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_agrees_with_the_library(file, frame, capsys):
     assert said["columns"]["group"] == "patient"
 
 
-def test_parquet_and_csv_say_the_same(file, frame, tmp_path):
+def test_parquet_and_csv_give_the_same_result(file, frame, tmp_path):
     frame.to_parquet(tmp_path / "scored.parquet")
     by_csv, by_parquet = (
         evaluation.evaluate(evaluation.read(path)) for path in (file, tmp_path / "scored.parquet")
@@ -65,14 +65,14 @@ def test_shows_a_table(file, capsys):
     assert all(name in said for name in ep.surrogates.names())
 
 
-def test_groups_are_mentioned(file, capsys):
+def test_the_output_mentions_groups(file, capsys):
     assert cli.main(["evaluate", str(file), "--group", "patient"]) == 0
     said = capsys.readouterr().out
     assert "3 groups" in said
     assert "inside groups" in said
 
 
-def test_writes_the_curve(file, frame, tmp_path, capsys):
+def test_writes_the_roc_curve(file, frame, tmp_path, capsys):
     assert cli.main(["evaluate", str(file), "--out", str(tmp_path / "curve")]) == 0
     assert "curve.csv" in capsys.readouterr().out.replace("\n", "")
     rows = pd.read_csv(tmp_path / "curve.csv")
@@ -95,7 +95,7 @@ def test_a_long_curve_is_drawn_with_few_points():
     assert np.trapezoid(tpr, fpr) == pytest.approx(found.auc, abs=1e-3)
 
 
-def test_the_picture_says_that_groups_are_not_in_the_curve(frame):
+def test_the_figure_notes_that_the_curve_ignores_groups(frame):
     groups = frame.patient.factorize()[0]
     scored = evaluation.Predictions(frame.score.to_numpy(), frame.label == 1, groups=groups)
     found = evaluation.evaluate(scored)
@@ -134,10 +134,10 @@ def test_whole_numbers_and_booleans_are_scores(frame, tmp_path):
         ({"score": None}, {}, "got nothing in row 1"),
         ({"patient": None}, {"group": "patient"}, "got nothing in row 1"),
         ({"label": 1}, {}, "two values"),
-        ({"prediction": 1.0}, {}, "several columns could be them"),
+        ({"prediction": 1.0}, {}, "several columns have a usual name"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(frame, tmp_path, change, options, said):
+def test_errors_in_a_file_are_explained(frame, tmp_path, change, options, said):
     frame.assign(**change).to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(UserError) as raised:
         evaluation.read(tmp_path / "p.csv", **options)
@@ -145,9 +145,11 @@ def test_what_is_wrong_with_a_file_is_said(frame, tmp_path, change, options, sai
     assert "p.csv" in str(raised.value)
 
 
-def test_columns_that_nothing_tells_have_to_be_named(frame, tmp_path):
+def test_columns_without_a_usual_name_must_be_given(frame, tmp_path):
     frame.rename(columns={"score": "z"}).to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(UserError, match="--scores must name a column, as no column's name says so"):
+    with pytest.raises(
+        UserError, match="--scores must name a column, because no column has a usual name"
+    ):
         evaluation.read(tmp_path / "p.csv")
 
 
@@ -161,7 +163,7 @@ def test_columns_that_nothing_tells_have_to_be_named(frame, tmp_path):
         ({}, ["--out", "roc.pdf"], "--out must end in"),
     ],
 )
-def test_mistakes_end_in_one_line(frame, tmp_path, capsys, change, options, said):
+def test_wrong_arguments_give_one_line(frame, tmp_path, capsys, change, options, said):
     frame.assign(**change).to_csv(tmp_path / "p.csv", index=False)
     assert cli.main(["evaluate", str(tmp_path / "p.csv"), *options]) == 2
     message = capsys.readouterr().err

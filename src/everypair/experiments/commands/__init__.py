@@ -1,7 +1,8 @@
-"""One module a command: its options, and what it says. The work is done a layer below.
+"""The command line: one module per command, with its options and its printed output.
 
-A command is a function ``command`` whose parameters are typer's options. It raises `UserError` for
-mistakes of the user, and loads heavy packages inside, so that ``everypair --help`` is quick.
+A module offers a function ``command`` whose parameters are typer's options; `app` gathers them. A
+command raises `UserError` for errors that the user can correct. It imports other folders inside the
+function, so that ``everypair --help`` is fast; no other folder imports from here.
 """
 
 from __future__ import annotations
@@ -40,9 +41,14 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", hidden=True)] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error, not only one line.")
+    ] = False,
 ) -> None:
     pass
 

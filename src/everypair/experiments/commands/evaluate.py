@@ -18,24 +18,44 @@ __all__ = ["command"]
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet, one row for each prediction.")],
-    scores: Annotated[str | None, typer.Option(help="The column of scores.")] = None,
-    labels: Annotated[str | None, typer.Option(help="The column of labels: two values.")] = None,
-    weights: Annotated[str | None, typer.Option(help="A column of weights.")] = None,
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per prediction.")],
+    scores: Annotated[
+        str | None,
+        typer.Option(help="Name of the score column.", show_default="score, prediction, ..."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the label column; it holds two values.",
+            show_default="label, target, y_true, ...",
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Name of a column of row weights.", show_default="none")
+    ] = None,
     group: Annotated[
-        str | None, typer.Option(help="A column of groups: only pairs inside a group count.")
+        str | None,
+        typer.Option(
+            help="Name of a group column: only pairs inside a group count.", show_default="none"
+        ),
     ] = None,
     positive: Annotated[
-        str | None, typer.Option(help="The positive label; by default 1, true or the rarer one.")
+        str | None,
+        typer.Option(
+            help="Label of the positive class.", show_default="1, true or yes, else the rarer label"
+        ),
     ] = None,
-    margin: Annotated[float, typer.Option(min=0.0, help="Of the pair losses.")] = 1.0,
+    margin: Annotated[float, typer.Option(min=0.0, help="Margin of the pairwise losses.")] = 1.0,
     out: Annotated[
         Path | None,
-        typer.Option(help="ROC curve: writes OUT.csv, OUT.png and OUT.svg, or the one it names."),
+        typer.Option(
+            help="ROC curve: writes OUT.csv, OUT.png and OUT.svg, or only the file that OUT names.",
+            show_default="none",
+        ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Say how good a file of predictions is: exact AUC, pair losses, ROC curve."""
+    """Evaluate a file of predictions: exact AUC, pairwise losses, ROC curve."""
     from rich.console import Console
 
     from everypair.experiments.figures import evaluation, output
@@ -47,7 +67,7 @@ def command(
         )
     try:
         found = evaluation.evaluate(predictions, margin=margin)
-    except ValueError as error:  # the library's own doors: infinite scores, negative weights, ...
+    except ValueError as error:  # from the library: infinite scores, negative weights, ...
         raise UserError(f"{file}: {error}") from error
     if files:
         _write_curve(predictions, found, files)

@@ -1,4 +1,4 @@
-"""``everypair timing``: the paper's figure 2, with whichever backends are here."""
+"""``everypair timing``: the paper's figure 2, with the backends that run on this machine."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ __all__ = ["command"]
 
 def command(
     max_n: Annotated[
-        float, typer.Option("--max-n", help="The largest number of rows, such as 1e6.")
+        float, typer.Option("--max-n", help="Largest number of rows, such as 1e6.")
     ] = 1e7,
     backends: Annotated[
-        str | None, typer.Option(help="Only these, by comma: native,numpy,torch,cuda,logistic...")
+        str | None,
+        typer.Option(help="What to time, such as native,numpy,torch,logistic.", show_default="all"),
     ] = None,
-    surrogate: Annotated[str, typer.Option(help="The pair loss to time.")] = "squared_hinge",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads for everyone.")] = 1,
+    surrogate: Annotated[str, typer.Option(help="Surrogate of the pair loss.")] = "squared_hinge",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of every backend.")] = 1,
     seconds: Annotated[
-        float, typer.Option(min=0.0, help="Repeat every call for about so long.")
+        float, typer.Option(min=0.0, help="Repeat every call for about so many seconds.")
     ] = 0.3,
     limit: Annotated[
-        float, typer.Option(min=0.0, help="Skip sizes where one call would take longer.")
+        float, typer.Option(min=0.0, help="Skip sizes where one call would take more seconds.")
     ] = 3.0,
     out: Annotated[
-        Path, typer.Option(help="Writes OUT.csv, OUT.png and OUT.svg, or the one it names.")
+        Path,
+        typer.Option(help="Writes OUT.csv, OUT.png and OUT.svg, or only the file that OUT names."),
     ] = Path("timing"),
     json_: Annotated[bool, typer.Option("--json", help="Print JSON, and write no file.")] = False,
 ) -> None:
@@ -78,7 +80,7 @@ def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
     return chosen
 
 
-def _run_with_progress(names: list[str], ns: list[int], **knobs: float | str) -> Result:
+def _run_with_progress(names: list[str], ns: list[int], **options: float | str) -> Result:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -93,7 +95,7 @@ def _run_with_progress(names: list[str], ns: list[int], **knobs: float | str) ->
             label = timing.CONTENDERS[name].label
             progress.update(task, completed=done, description=f"{label}, n = {n:,}")
 
-        return timing.run(names, ns, on_step=on_step, **knobs)  # type: ignore[arg-type]
+        return timing.run(names, ns, on_step=on_step, **options)  # type: ignore[arg-type]
 
 
 def _slopes(result: Result) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Timings as a log-log plot and as tidy rows."""
+"""Timings as a log-log plot and as rows of a CSV file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "duration", "rows"]
 
-# Colour, marker, line width. One that is not here (a registered one) gets matplotlib's next colour.
+# Colour, marker, line width. A contender that is not listed gets matplotlib's next colour.
 _STYLES: dict[str, tuple[str | None, str, float]] = {
     "naive": ("#c44e52", "v", 1.4),
     "numpy": ("#7fb2e5", "o", 1.4),
@@ -30,7 +30,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def duration(seconds: float) -> str:
-    """Write seconds in the unit that suits them.
+    """Format seconds in a suitable unit.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def duration(seconds: float) -> str:
 
 
 def rows(result: Result) -> bytes:
-    """Return the timings as CSV, one row for each contender and size."""
+    """Return the timings as CSV with one row per contender and size."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
@@ -51,8 +51,8 @@ def rows(result: Result) -> bytes:
     for t in result.timings:
         exponent = slope(result.of(t.contender))
         fitted = "" if math.isnan(exponent) else exponent
-        knobs = (fitted, result.surrogate, result.threads)
-        writer.writerow([t.contender, t.n, t.median, t.low, t.high, t.repeats, *knobs])
+        shared = (fitted, result.surrogate, result.threads)
+        writer.writerow([t.contender, t.n, t.median, t.low, t.high, t.repeats, *shared])
     return text.getvalue().encode()
 
 

@@ -1,4 +1,4 @@
-"""Losses that experiments compare, as data: what each one minimises and on which scores.
+"""The table of losses that experiments compare.
 
 >>> sorted(OBJECTIVES)
 ['aucm', 'linear_hinge', 'logistic', 'square', 'squared_hinge', 'weighted_logistic']
@@ -28,7 +28,7 @@ from everypair.torch import AUCMLoss, PairLoss
 __all__ = ["ANY_OPTIMISER", "OBJECTIVES", "Objective", "ends_in_sigmoid", "pairs"]
 
 ANY_OPTIMISER = ("sgd", "momentum", "adam", "lbfgs", "sag")
-"""What a loss that is simply minimised can be trained with."""
+"""Optimisers for any loss that is minimised over the model's weights alone."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Objective:
     Attributes
     ----------
     make : callable
-        From the settings and the labels of the subtrain part, a module: ``module(scores, labels,
-        groups)`` returns the loss of a batch, and `groups` may be None.
+        Takes the settings and the labels of the subtrain part and returns a module.
+        ``module(scores, labels, groups)`` returns the loss of a batch; `groups` may be None.
     scores : {"as set", "raw", "sigmoid"}
-        What the model ends in: as `Settings.scores` says, or always the same.
+        Whether the model ends in a sigmoid; "as set" follows `Settings.scores`.
     optimisers : tuple of str
-        What can train it, the default first.
+        Names of the optimisers that can train it; the first is the default.
     """
 
     make: Callable[[Settings, Tensor], nn.Module]
@@ -52,11 +52,11 @@ class Objective:
 
 
 class Pairs(nn.Module):
-    """A surrogate averaged over every pair, inside groups where there are some."""
+    """The mean of a surrogate over all pairs; with groups, over the pairs inside groups."""
 
     def __init__(self, surrogate: str | Surrogate, margin: float) -> None:
         super().__init__()
-        # Unchecked: scores that are not finite give NaN, which the training reports with its epoch.
+        # Without checks, scores that are not finite give NaN, and the training reports the epoch.
         self.loss = PairLoss(surrogate=surrogate, margin=margin, check=False)
 
     def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
@@ -65,7 +65,7 @@ class Pairs(nn.Module):
 
 
 class Logistic(nn.Module):
-    """Cross-entropy of each row by itself; a positive may weigh more than a negative."""
+    """The mean cross-entropy of the rows; positives may have another weight than negatives."""
 
     positive_weight: Tensor | None
 
@@ -79,19 +79,19 @@ class Logistic(nn.Module):
 
 
 class AUCM(nn.Module):
-    """The AUC margin loss; it knows no groups."""
+    """The AUC margin loss; it ignores groups."""
 
     def __init__(self, margin: float, positive_share: float | None) -> None:
         super().__init__()
         self.saddle = AUCMLoss(margin, positive_share=positive_share)
 
     def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Return the value of the saddle at a batch."""
+        """Return the value of the min-max objective on a batch."""
         return cast("Tensor", self.saddle(scores, labels))
 
 
 def pairs(surrogate: str | Surrogate) -> Callable[[Settings, Tensor], nn.Module]:
-    """Return what makes the pair loss of a surrogate, for `Objective.make`."""
+    """Return a function that makes the pair loss of a surrogate, for `Objective.make`."""
     return partial(_pairs, surrogate)
 
 
@@ -109,8 +109,8 @@ def _weighted_logistic(settings: Settings, labels: Tensor) -> nn.Module:
 
 
 def _aucm(settings: Settings, labels: Tensor) -> nn.Module:
-    # The formula's p is the share in the data. LibAUC's default, kept under the paper's protocol,
-    # is that of each batch, from which batches of one class learn nothing.
+    # p in the formula is the share of positives in the data. LibAUC uses the share in each batch,
+    # so that batches of one class have no gradient; protocol "paper" keeps that.
     corrected = settings.protocol == "corrected"
     return AUCM(settings.margin, labels.mean().item() if corrected else None)
 
@@ -123,18 +123,19 @@ OBJECTIVES: Registry[Objective] = Registry(
         "linear_hinge": Objective(pairs("linear_hinge")),
         "logistic": Objective(_logistic, scores="raw"),
         "weighted_logistic": Objective(_weighted_logistic, scores="raw"),
-        # Its margin is a difference of probabilities.
+        # The margin of AUCM is a difference of probabilities.
         "aucm": Objective(_aucm, scores="sigmoid", optimisers=("pesg",)),
     },
 )
-"""From the name of a loss to what it is."""
+"""The losses by name."""
 
 
 def ends_in_sigmoid(loss: str, settings: Settings) -> bool:
     """Return whether the model of a loss ends in a sigmoid.
 
-    Under the paper's protocol it does for every loss, as in the authors' code, so that the logistic
-    losses have two; as corrected, these take raw scores whatever is set, and AUCM probabilities.
+    Under protocol "paper" every model does, as in the authors' code, so that the logistic losses
+    apply a second sigmoid. Under "corrected" the logistic losses always take raw scores, AUCM
+    always takes probabilities, and the other losses follow `Settings.scores`.
 
     Examples
     --------
