@@ -2,22 +2,18 @@
 
 The names below are public; import them from here, for example in a file that
 ``EVERYPAIR_EXTENSIONS`` names. They are loaded on first use, so that importing this package does
-not import torch. Modules in the folders below may move between versions.
+not import torch. Modules in the folders below may move between versions. A table maps names to
+entries, and you can add entries to it.
 
 ====================================================  =============================================
-Tables that you can extend, from names to entries
+Names                                                 Meaning
 ====================================================  =============================================
-`OBJECTIVES`, `Objective`, `pairs`                    losses
-`MODELS`                                              networks
-`OPTIMISERS`, `Optimiser`, `TrainingTask`             optimisers
-`SOURCES`, `Dataset`, `register_dataset`              data sets
-`PRESETS`, `Preset`, `Grid`, `paper_grid`             what ``everypair experiment NAME`` runs
-`DISPLAY_NAMES`                                       names in reports
-====================================================  =============================================
-
-====================================================  =============================================
-Run trials
-====================================================  =============================================
+`OBJECTIVES`, `Objective`, `pairs`                    table of losses
+`MODELS`                                              table of networks
+`OPTIMISERS`, `Optimiser`, `TrainingTask`             table of optimisers
+`SOURCES`, `Dataset`, `register_dataset`              table of data sets
+`PRESETS`, `Preset`, `Grid`, `paper_grid`             table of what ``everypair experiment`` runs
+`DISPLAY_NAMES`                                       table of names in reports
 `Cell`, `Trial`, `Settings`, `TableFile`, `Record`    descriptions of a trial and of its result
 `load_dataset`, `split`                               load data; make subtrain, validation and test
 `train`                                               train one model
@@ -55,38 +51,11 @@ if TYPE_CHECKING:
     from everypair.experiments.training.saved import save as save_model
     from everypair.experiments.training.trial import train
 
-__all__ = [
-    "DISPLAY_NAMES",
-    "MODELS",
-    "OBJECTIVES",
-    "OPTIMISERS",
-    "PRESETS",
-    "SOURCES",
-    "Cell",
-    "Dataset",
-    "Grid",
-    "Objective",
-    "Optimiser",
-    "Preset",
-    "Record",
-    "SavedModel",
-    "Settings",
-    "TableFile",
-    "Training",
-    "TrainingTask",
-    "Trial",
-    "UserError",
-    "load_dataset",
-    "load_model",
-    "open_store",
-    "pairs",
-    "paper_grid",
-    "register_dataset",
-    "run_trials",
-    "save_model",
-    "split",
-    "train",
-]
+__all__ = ["DISPLAY_NAMES", "MODELS", "OBJECTIVES", "OPTIMISERS", "PRESETS", "SOURCES"]
+__all__ += ["Cell", "Grid", "Record", "Settings", "TableFile", "TrainingTask", "Trial", "UserError"]
+__all__ += ["Dataset", "Objective", "Optimiser", "Preset", "SavedModel", "Training", "pairs"]
+__all__ += ["load_dataset", "load_model", "open_store", "paper_grid", "register_dataset"]
+__all__ += ["run_trials", "save_model", "split", "train"]
 
 # Module -> its public names; "a=b" offers the module's b under the name a.
 _MODULES = {

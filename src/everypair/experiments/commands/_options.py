@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from everypair.experiments import presets
+from everypair.experiments.commands._parameters import Number, NumberRule, numbers
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
 
-__all__ = [
-    "FINITE",
-    "Checked",
-    "NumberRule",
-    "Options",
-    "check_names",
-    "check_splits",
-    "numbers",
-    "planned",
-]
+__all__ = ["Checked", "Options", "check_names", "check_splits", "planned"]
 
-Number = TypeVar("Number", int, float)
-
-
-@dataclass(frozen=True)
-class NumberRule(Generic[Number]):
-    """How to read one number of an option, and which values it may have."""
-
-    read: Callable[[str], Number]
-    accepts: Callable[[Number], bool]
-    text: str
-
-
-FINITE = NumberRule(float, math.isfinite, "each finite")
 _SHARE = NumberRule(float, lambda x: 0 <= x < 1, "each at least 0 (all rows) and less than 1")
 _RATE = NumberRule(float, lambda x: 0 < x < math.inf, "each greater than 0")
 _BATCH_SIZE = NumberRule(
@@ -175,23 +154,6 @@ def _table(name: str, options: Options) -> TableFile | None:
 def _words(text: str | None) -> tuple[str, ...]:
     """Return the words between commas, without duplicates."""
     return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
-
-
-def numbers(option: str, text: str, rule: NumberRule[Number]) -> list[Number]:
-    """Return the numbers between commas; raise UserError if one of them breaks the rule.
-
-    >>> numbers("margin", "1,2.5", FINITE)
-    [1.0, 2.5]
-    """
-    try:
-        found = [rule.read(word.strip()) for word in text.split(",") if word.strip()]
-    except ValueError:
-        found = []
-    if not found or not all(map(rule.accepts, found)):
-        raise UserError(
-            f"--{option} must be numbers separated by commas, {rule.text}; got {text!r}."
-        )
-    return found
 
 
 def _distinct(option: str, text: str, rule: NumberRule[Number]) -> tuple[Number, ...]:

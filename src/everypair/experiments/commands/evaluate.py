@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,39 +22,34 @@ def command(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per prediction.")],
     scores: Annotated[
         str | None,
-        typer.Option(help="Name of the score column.", show_default="score, prediction, ..."),
+        option("Name of the score column.", default="score, prediction, ..."),
     ] = None,
     labels: Annotated[
         str | None,
-        typer.Option(
-            help="Name of the label column; it holds two values.",
-            show_default="label, target, y_true, ...",
+        option(
+            "Name of the label column; it holds two values.", default="label, target, y_true, ..."
         ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="Name of a column of row weights.", show_default="none")
+        str | None, option("Name of a column of row weights.", default="none")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            help="Name of a group column: only pairs inside a group count.", show_default="none"
-        ),
+        option("Name of a group column: only pairs inside a group count.", default="none"),
     ] = None,
     positive: Annotated[
         str | None,
-        typer.Option(
-            help="Label of the positive class.", show_default="1, true or yes, else the rarer label"
-        ),
+        option("Label of the positive class.", default="1, true or yes, else the rarer label"),
     ] = None,
-    margin: Annotated[float, typer.Option(min=0.0, help="Margin of the pairwise losses.")] = 1.0,
+    margin: Annotated[float, option("Margin of the pairwise losses.", min=0.0)] = 1.0,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="ROC curve: writes OUT.csv, OUT.png and OUT.svg, or only the file that OUT names.",
-            show_default="none",
+        option(
+            "ROC curve: writes OUT.csv, OUT.png and OUT.svg, or only the file that OUT names.",
+            default="none",
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: JsonFlag = False,
 ) -> None:
     """Evaluate a file of predictions: exact AUC, pairwise losses, ROC curve."""
     from rich.console import Console

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,13 +24,10 @@ __all__ = ["command"]
 FEW_POSITIVES = 10
 """With fewer positives for validation, the standard error of the AUC is about 0.1 or more."""
 
-DATA, TRY, TRAIN, RUN = "Data", "Hyper-parameters to try", "Settings of all trials", "Execution"
-
-
-def _option(panel: str, text: str, default: str | None = "the preset's", **more: Any) -> Any:
-    """Return an option of a help panel; `default` describes a default of None in words."""
-    shown = True if default is None else default
-    return typer.Option(help=text, rich_help_panel=panel, show_default=shown, **more)
+DATA = partial(option, rich_help_panel="Data", default="the preset's")
+TRY = partial(option, rich_help_panel="Hyper-parameters to try", default="the preset's")
+TRAIN = partial(option, rich_help_panel="Settings of all trials", default="the preset's")
+RUN = partial(option, rich_help_panel="Execution")
 
 
 def command(
@@ -40,91 +39,92 @@ def command(
         ),
     ] = None,
     data: Annotated[
-        Path | None, _option(DATA, "CSV or Parquet file with your own table.", "none")
+        Path | None, DATA("CSV or Parquet file with your own table.", default="none")
     ] = None,
     label: Annotated[
-        str | None, _option(DATA, "Name of the label column; needed with --data.", "none")
+        str | None, DATA("Name of the label column; needed with --data.", default="none")
     ] = None,
     group: Annotated[
         str | None,
-        _option(DATA, "Name of a group column: only pairs inside a group count.", "none"),
+        DATA("Name of a group column: only pairs inside a group count.", default="none"),
     ] = None,
     positive: Annotated[
         str | None,
-        _option(DATA, "Label of the positive class.", "1, true or yes, else the rarer label"),
+        DATA("Label of the positive class.", default="1, true or yes, else the rarer label"),
     ] = None,
     imratio: Annotated[
         str | None,
-        _option(
-            DATA,
+        DATA(
             "Imbalance ratios: remove positives until this share is left for training and "
             "validation, such as 0.1,0.01; 0 keeps all rows.",
         ),
     ] = None,
-    losses: Annotated[
-        str | None, _option(TRY, "Losses to compare, such as squared_hinge,logistic.")
-    ] = None,
+    losses: Annotated[str | None, TRY("Losses to compare, such as squared_hinge,logistic.")] = None,
     optimiser: Annotated[
         str | None,
-        _option(TRY, "Optimisers, such as sgd,momentum,adam.", "sgd; pesg for the loss aucm"),
+        TRY("Optimisers, such as sgd,momentum,adam.", default="sgd; pesg for the loss aucm"),
     ] = None,
-    batch: Annotated[
-        str | None, _option(TRY, "Batch sizes, such as 50,500,full (full: all rows).")
-    ] = None,
+    batch: Annotated[str | None, TRY("Batch sizes, such as 50,500,full (full: all rows).")] = None,
     rate: Annotated[
         list[str] | None,
-        _option(TRY, "Learning rates: 0.1,1 for all losses or logistic=0.1,1 for one; repeatable."),
+        TRY("Learning rates: 0.1,1 for all losses or logistic=0.1,1 for one; repeatable."),
     ] = None,
     seeds: Annotated[
         int | None,
-        _option(TRY, "Number of seeds: each has its own split and initial weights.", min=1),
+        TRY("Number of seeds: each has its own split and initial weights.", min=1),
     ] = None,
     grid: Annotated[
         Literal["preset", "paper"],
-        _option(TRY, "Hyper-parameters of the preset, or all of the paper's.", None),
+        TRY("Hyper-parameters of the preset, or all of the paper's.", default=None),
     ] = "preset",
     sampler: Annotated[
         Literal["grid", "tpe"],
-        _option(TRY, "Try the whole grid, or let Optuna's TPE choose within its bounds.", None),
+        TRY("Try the whole grid, or let Optuna's TPE choose within its bounds.", default=None),
     ] = "grid",
     trials: Annotated[
         int | None,
-        _option(TRY, "Trials per loss and seed; needed with --sampler tpe.", "none", min=1),
+        TRY("Trials per loss and seed; needed with --sampler tpe.", default="none", min=1),
     ] = None,
-    model: Annotated[str | None, _option(TRAIN, "Network: linear, mlp or resnet20.")] = None,
+    model: Annotated[str | None, TRAIN("Network: linear, mlp or resnet20.")] = None,
     scores: Annotated[
         Literal["raw", "sigmoid"] | None,
-        _option(TRAIN, "Use the network's outputs as scores, or their sigmoid."),
+        TRAIN(
+            "Use the network's outputs as scores, or their sigmoid.",
+            default="the preset's: sigmoid",
+        ),
     ] = None,
-    epochs: Annotated[int | None, _option(TRAIN, "Passes over the training rows.", min=1)] = None,
+    epochs: Annotated[int | None, TRAIN("Passes over the training rows.", min=1)] = None,
     margin: Annotated[
-        float | None, _option(TRAIN, "Margin of the pairwise losses.", min=0.0)
+        float | None, TRAIN("Margin of the pairwise losses.", default="the preset's: 1.0", min=0.0)
     ] = None,
     batches: Annotated[
         Literal["shuffle", "stratified"] | None,
-        _option(TRAIN, "Draw batches at random, or each with rows of both classes."),
+        TRAIN(
+            "Draw batches at random, or each with rows of both classes.",
+            default="the preset's: shuffle",
+        ),
     ] = None,
     protocol: Annotated[
         Literal["corrected", "paper"] | None,
-        _option(TRAIN, "Follow the text of the paper (corrected), or its authors' code (paper)."),
+        TRAIN(
+            "Follow the text of the paper (corrected), or its authors' code (paper).",
+            default="the preset's: corrected",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, _option(RUN, "Folder for the results.", "runs/PRESET, or runs/ and the file")
+        Path | None,
+        RUN("Folder for the results.", default="runs/PRESET, or runs/ and the name of the file"),
     ] = None,
     storage: Annotated[
         str | None,
-        _option(RUN, "URL of a database that several machines share.", "a file in the folder"),
+        RUN("URL of a database that several machines share.", default="a file in the folder"),
     ] = None,
     workers: Annotated[
         int | None,
-        _option(RUN, "Number of processes.", "one per core; one with a GPU", min=1),
+        RUN("Number of processes.", default="one per core; one with a GPU", min=1),
     ] = None,
-    device: Annotated[
-        str, _option(RUN, "auto (a GPU if there is one), cpu, cuda, cuda:1, ...", None)
-    ] = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of tables.", rich_help_panel=RUN)
-    ] = False,
+    device: Annotated[str, RUN("auto (a GPU if there is one), cpu, cuda, cuda:1, ...")] = "auto",
+    as_json: JsonFlag = False,
 ) -> None:
     """Train with several losses, choose by validation AUC, report test AUC.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from everypair.experiments.commands._parameters import FINITE, JsonFlag, numbers, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,27 +21,25 @@ __all__ = ["command"]
 def command(
     surrogate: Annotated[
         str | None,
-        typer.Option(help="Name of a surrogate of the library.", show_default="squared_hinge"),
+        option("Name of a surrogate of the library.", default="squared_hinge"),
     ] = None,
     term: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A term c0,c1,c2 or c0,c1,c2,knot of a surrogate of your own; repeatable.",
-            show_default="none",
+        option(
+            "A term c0,c1,c2 or c0,c1,c2,knot of a surrogate of your own; repeatable.",
+            default="none",
         ),
     ] = None,
-    margin: Annotated[
-        float, typer.Option(min=0.0, help="Margin between a positive and a negative.")
-    ] = 1.0,
-    positives: Annotated[str, typer.Option(help="Scores of the positives.")] = "-1,0.5,2",
-    negatives: Annotated[str, typer.Option(help="Scores of the negatives.")] = "-2.2,-0.8,0.2,1.4",
+    margin: Annotated[float, option("Margin between a positive and a negative.", min=0.0)] = 1.0,
+    positives: Annotated[str, option("Scores of the positives.")] = "-1,0.5,2",
+    negatives: Annotated[str, option("Scores of the negatives.")] = "-2.2,-0.8,0.2,1.4",
     out: Annotated[
-        Path, typer.Option(help="Writes OUT.png and OUT.svg, or only the file that OUT names.")
+        Path,
+        option("Writes OUT.png and OUT.svg, or only the file that OUT names; none with --json."),
     ] = Path("geometry"),
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON, and write no file.")] = False,
+    json_: JsonFlag = False,
 ) -> None:
     """Draw how pairs become polynomials (the paper's figure 1)."""
-    from everypair.experiments.commands._options import FINITE, numbers
     from everypair.experiments.figures import geometry, output
 
     chosen = _surrogate(surrogate, term)
@@ -67,7 +66,6 @@ def command(
 
 def _surrogate(name: str | None, terms: list[str] | None) -> Surrogate:
     from everypair import surrogates
-    from everypair.experiments.commands._options import FINITE, numbers
 
     if name and terms:
         raise UserError("--surrogate and --term exclude each other; give only one of them.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ def command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="File for the rows and their scores (.csv or .parquet).",
-            show_default="print row numbers and scores",
+        option(
+            "File for the rows and their scores (.csv or .parquet).",
+            default="print row numbers and scores",
         ),
     ] = None,
-    column: Annotated[str, typer.Option(help="Name of the column of scores.")] = "score",
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of CSV.")] = False,
+    column: Annotated[str, option("Name of the column of scores.")] = "score",
+    json_: JsonFlag = False,
 ) -> None:
     """Score new rows with a saved model; larger scores mean more positive."""
     from rich.console import Console

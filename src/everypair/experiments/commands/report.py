@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
+
 if TYPE_CHECKING:
     from everypair.experiments.report import Study
 
@@ -20,14 +22,12 @@ def command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for the files.",
-            show_default="the folder of the experiment; report if the store is a URL",
+        option(
+            "Folder for the files.",
+            default="the folder of the experiment; report if the store is a URL",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the tables as JSON instead of text.")
-    ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Make tables, figures and one self-contained HTML page from an experiment."""
     from everypair.experiments import report
@@ -39,16 +39,9 @@ def command(
 
 
 def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | None) -> None:
-    """Write the files of a report, and print its tables or the same as JSON.
+    """Write the files of a report into a folder, and print its tables or the same as JSON.
 
-    Parameters
-    ----------
-    study : Study
-    folder : Path
-        Where the files are written.
-    as_json : bool
-    **best : Path, optional
-        ``model``: the file of the best model, which is printed as well.
+    `best` may name the file of the best model: ``model=path`` is printed as well.
     """
     from rich.console import Console
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,21 +25,21 @@ def command(
     ] = 1e7,
     backends: Annotated[
         str | None,
-        typer.Option(help="What to time, such as native,numpy,torch,logistic.", show_default="all"),
+        option("What to time, such as native,numpy,torch,logistic.", default="all"),
     ] = None,
-    surrogate: Annotated[str, typer.Option(help="Surrogate of the pair loss.")] = "squared_hinge",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads of every backend.")] = 1,
+    surrogate: Annotated[str, option("Surrogate of the pair loss.")] = "squared_hinge",
+    threads: Annotated[int, option("CPU threads of every backend.", min=1)] = 1,
     seconds: Annotated[
-        float, typer.Option(min=0.0, help="Repeat every call for about so many seconds.")
+        float, option("Repeat every call for about so many seconds.", min=0.0)
     ] = 0.3,
     limit: Annotated[
-        float, typer.Option(min=0.0, help="Skip sizes where one call would take more seconds.")
+        float, option("Skip sizes where one call would take more seconds.", min=0.0)
     ] = 3.0,
     out: Annotated[
         Path,
-        typer.Option(help="Writes OUT.csv, OUT.png and OUT.svg, or only the file that OUT names."),
+        option("Writes OUT.csv, OUT.png and OUT.svg, or only the file OUT; none with --json."),
     ] = Path("timing"),
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON, and write no file.")] = False,
+    json_: JsonFlag = False,
 ) -> None:
     """Time loss and gradient against the number of rows (the paper's figure 2)."""
     import everypair as ep

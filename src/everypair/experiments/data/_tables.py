@@ -35,9 +35,9 @@ _TRUE_AND_FALSE = (
 
 @dataclass(frozen=True)
 class ReadTable:
-    """The columns to learn from, and the classes and groups of the rows."""
+    """The columns to learn from, and the classes and groups of the rows; see `sources.Dataset`."""
 
-    columns: pd.DataFrame
+    inputs: pd.DataFrame
     positive: NDArray[np.bool_]
     groups: NDArray[np.int64] | None
     positive_name: str
@@ -60,7 +60,7 @@ def load(table: TableFile) -> ReadTable:
     digest = hashlib.sha256(repr((table.label, table.group, table.positive)).encode())
     digest.update(Path(table.path).read_bytes())
     return ReadTable(
-        columns=columns,
+        inputs=columns,
         positive=positive,
         groups=None if table.group is None else group_codes(frame[table.group], table.path),
         positive_name=positive_name,

@@ -126,16 +126,7 @@ def _image_dataset(name: str, table: TableFile | None) -> Dataset:
 def _table(table: TableFile | None) -> Dataset:
     if table is None:
         raise UserError("data 'table' needs a file and a label column: --data FILE --label COLUMN")
-    read = _tables.load(table)
-    return Dataset(
-        name="table",
-        inputs=read.columns,
-        positive=read.positive,
-        groups=read.groups,
-        encoder=TableEncoder(),
-        positive_name=read.positive_name,
-        fingerprint=read.fingerprint,
-    )
+    return Dataset("table", encoder=TableEncoder(), **vars(_tables.load(table)))
 
 
 SOURCES: Registry[Loader] = Registry(

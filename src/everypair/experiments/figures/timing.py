@@ -229,14 +229,14 @@ def _on_arrays(compute: Callable[..., object]) -> Callable[[int, str], Call]:
     return build
 
 
-def _on_tensors(make: Callable[[str], Any], device: str = "cpu") -> Callable[[int, str], Call]:
+def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Call]:
     def build(n: int, surrogate: str) -> Call:
         import torch
 
         if device == "cuda" and not torch.cuda.is_available():
             raise NotAvailableError("torch finds no CUDA device.")
         wait: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
-        loss = make(surrogate).to(device)
+        loss = _torch_loss(loss_name, surrogate).to(device)
         scores, labels = (torch.from_numpy(array).to(device) for array in _batch(n))
         scores.requires_grad_()
 
@@ -250,22 +250,14 @@ def _on_tensors(make: Callable[[str], Any], device: str = "cpu") -> Callable[[in
     return build
 
 
-def _pair_loss(surrogate: str) -> Any:
-    from everypair.torch import PairLoss
+def _torch_loss(name: str, surrogate: str) -> Any:
+    import torch
 
-    return PairLoss(surrogate=surrogate)
+    from everypair import torch as ep_torch
 
-
-def _logistic(_: str) -> Any:
-    from torch.nn import BCEWithLogitsLoss
-
-    return BCEWithLogitsLoss()
-
-
-def _aucm(_: str) -> Any:
-    from everypair.torch import AUCMLoss
-
-    return AUCMLoss()
+    if name == "pair":
+        return ep_torch.PairLoss(surrogate=surrogate)
+    return ep_torch.AUCMLoss() if name == "aucm" else torch.nn.BCEWithLogitsLoss()
 
 
 _LOSS_AND_GRAD = _on_arrays(ep.pair_loss_and_grad)
@@ -273,10 +265,10 @@ CONTENDERS: dict[str, Contender] = {
     "naive": Contender("double sum, NumPy", _on_arrays(ep.naive.pair_loss_and_grad)),
     "numpy": Contender("everypair, NumPy only", _LOSS_AND_GRAD, {"EVERYPAIR_BACKEND": "numpy"}),
     "native": Contender("everypair, compiled", _LOSS_AND_GRAD, {"EVERYPAIR_BACKEND": "native"}),
-    "torch": Contender("everypair.torch", _on_tensors(_pair_loss)),
-    "cuda": Contender("everypair.torch, CUDA", _on_tensors(_pair_loss, "cuda")),
-    "logistic": Contender("logistic loss, torch", _on_tensors(_logistic)),
-    "logistic_cuda": Contender("logistic loss, CUDA", _on_tensors(_logistic, "cuda")),
-    "aucm": Contender("AUCM", _on_tensors(_aucm)),
+    "torch": Contender("everypair.torch", _on_tensors("pair")),
+    "cuda": Contender("everypair.torch, CUDA", _on_tensors("pair", "cuda")),
+    "logistic": Contender("logistic loss, torch", _on_tensors("logistic")),
+    "logistic_cuda": Contender("logistic loss, CUDA", _on_tensors("logistic", "cuda")),
+    "aucm": Contender("AUCM", _on_tensors("aucm")),
 }
 """The contenders by name, in the order of the table."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from everypair.experiments.plan import Settings
@@ -51,43 +50,17 @@ class Objective:
     optimisers: tuple[str, ...] = ANY_OPTIMISER
 
 
-class Pairs(nn.Module):
-    """The mean of a surrogate over all pairs; with groups, over the pairs inside groups."""
+class _Loss(nn.Module):
+    """Calls a loss module with the groups of the rows if it uses groups, and without if not."""
 
-    def __init__(self, surrogate: str | Surrogate, margin: float) -> None:
+    def __init__(self, loss: nn.Module, *, grouped: bool = False) -> None:
         super().__init__()
-        # Without checks, scores that are not finite give NaN, and the training reports the epoch.
-        self.loss = PairLoss(surrogate=surrogate, margin=margin, check=False)
+        self.loss, self.grouped = loss, grouped
 
     def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
         """Return the loss of a batch."""
-        return cast("Tensor", self.loss(scores, labels, None, groups))
-
-
-class Logistic(nn.Module):
-    """The mean cross-entropy of the rows; positives may have another weight than negatives."""
-
-    positive_weight: Tensor | None
-
-    def __init__(self, positive_weight: Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("positive_weight", positive_weight)
-
-    def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch."""
-        return F.binary_cross_entropy_with_logits(scores, labels, pos_weight=self.positive_weight)
-
-
-class AUCM(nn.Module):
-    """The AUC margin loss; it ignores groups."""
-
-    def __init__(self, margin: float, positive_share: float | None) -> None:
-        super().__init__()
-        self.saddle = AUCMLoss(margin, positive_share=positive_share)
-
-    def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Return the value of the min-max objective on a batch."""
-        return cast("Tensor", self.saddle(scores, labels))
+        options = (None, groups) if self.grouped else ()
+        return cast("Tensor", self.loss(scores, labels, *options))
 
 
 def pairs(surrogate: str | Surrogate) -> Callable[[Settings, Tensor], nn.Module]:
@@ -96,23 +69,24 @@ def pairs(surrogate: str | Surrogate) -> Callable[[Settings, Tensor], nn.Module]
 
 
 def _pairs(surrogate: str | Surrogate, settings: Settings, labels: Tensor) -> nn.Module:
-    return Pairs(surrogate, settings.margin)
+    # Without checks, scores that are not finite give NaN, and the training reports the epoch.
+    return _Loss(PairLoss(surrogate=surrogate, margin=settings.margin, check=False), grouped=True)
 
 
 def _logistic(settings: Settings, labels: Tensor) -> nn.Module:
-    return Logistic()
+    return _Loss(nn.BCEWithLogitsLoss())
 
 
 def _weighted_logistic(settings: Settings, labels: Tensor) -> nn.Module:
     n_pos = labels.sum().clamp(min=1.0)
-    return Logistic((len(labels) - n_pos) / n_pos)
+    return _Loss(nn.BCEWithLogitsLoss(pos_weight=(len(labels) - n_pos) / n_pos))
 
 
 def _aucm(settings: Settings, labels: Tensor) -> nn.Module:
     # p in the formula is the share of positives in the data. LibAUC uses the share in each batch,
     # so that batches of one class have no gradient; protocol "paper" keeps that.
-    corrected = settings.protocol == "corrected"
-    return AUCM(settings.margin, labels.mean().item() if corrected else None)
+    share = labels.mean().item() if settings.protocol == "corrected" else None
+    return _Loss(AUCMLoss(settings.margin, positive_share=share))
 
 
 OBJECTIVES: Registry[Objective] = Registry(
