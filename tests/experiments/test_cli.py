@@ -63,16 +63,16 @@ def test_every_option_is_explained(capsys):
 def test_an_unknown_command_or_option_is_a_user_error(capsys):
     for line in (["nonsense"], ["timing", "--nonsense"], ["timing", "--threads", "0"]):
         assert cli.main(line) == 2
-        assert "--help" in (said := capsys.readouterr().err) or "-h" in said
-        assert "Traceback" not in said
+        assert "--help" in (text := capsys.readouterr().err) or "-h" in text
+        assert "Traceback" not in text
 
 
 def test_an_invalid_value_is_one_line(capsys):
     assert cli.main(["timing", "--threads", "many"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("everypair: Invalid value for '--threads'")
-    assert said.endswith("See: everypair timing --help\n")
-    assert said.count("\n") == 1
+    text = capsys.readouterr().err
+    assert text.startswith("everypair: Invalid value for '--threads'")
+    assert text.endswith("See: everypair timing --help\n")
+    assert text.count("\n") == 1
 
 
 def test_without_arguments_it_shows_the_help(capsys):
@@ -113,8 +113,8 @@ def test_a_user_error_is_one_line_and_code_2(monkeypatch, capsys):
 def test_any_other_error_is_one_line_and_code_1(monkeypatch, capsys):
     raising(monkeypatch, RuntimeError("out of\ncheese"))
     assert cli.main(["evaluate"]) == 1
-    said = capsys.readouterr().err
-    assert said == "everypair: RuntimeError: out of cheese (everypair --debug ... shows where)\n"
+    text = capsys.readouterr().err
+    assert text == "everypair: RuntimeError: out of cheese (everypair --debug ... shows where)\n"
 
 
 def test_debug_raises_the_error(monkeypatch):

@@ -37,16 +37,18 @@ def file(frame, tmp_path):
 def test_agrees_with_the_library(file, frame, capsys):
     line = ["evaluate", str(file), "--weights", "heavy", "--group", "patient", "--margin", "0.5"]
     assert cli.main([*line, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    knobs = {"weights": frame.heavy, "groups": frame.patient}
-    assert said["auc"] == ep.auc(frame.score, frame.label, **knobs)
-    assert list(said["losses"]) == list(ep.surrogates.names())
-    for name, loss in said["losses"].items():
-        expected = ep.naive.pair_loss(frame.score, frame.label, surrogate=name, margin=0.5, **knobs)
+    output = json.loads(capsys.readouterr().out)
+    options = {"weights": frame.heavy, "groups": frame.patient}
+    assert output["auc"] == ep.auc(frame.score, frame.label, **options)
+    assert list(output["losses"]) == list(ep.surrogates.names())
+    for name, loss in output["losses"].items():
+        expected = ep.naive.pair_loss(
+            frame.score, frame.label, surrogate=name, margin=0.5, **options
+        )
         assert loss == pytest.approx(expected, rel=1e-9)
-    assert (said["rows"], said["groups"]) == (300, 3)
-    assert said["positives"] + said["negatives"] == 300
-    assert said["columns"]["group"] == "patient"
+    assert (output["rows"], output["groups"]) == (300, 3)
+    assert output["positives"] + output["negatives"] == 300
+    assert output["columns"]["group"] == "patient"
 
 
 def test_parquet_and_csv_give_the_same_result(file, frame, tmp_path):
@@ -59,17 +61,17 @@ def test_parquet_and_csv_give_the_same_result(file, frame, tmp_path):
 
 def test_shows_a_table(file, capsys):
     assert cli.main(["evaluate", str(file)]) == 0
-    said = capsys.readouterr().out
-    assert "300 rows" in said
-    assert "AUC" in said
-    assert all(name in said for name in ep.surrogates.names())
+    text = capsys.readouterr().out
+    assert "300 rows" in text
+    assert "AUC" in text
+    assert all(name in text for name in ep.surrogates.names())
 
 
 def test_the_output_mentions_groups(file, capsys):
     assert cli.main(["evaluate", str(file), "--group", "patient"]) == 0
-    said = capsys.readouterr().out
-    assert "3 groups" in said
-    assert "inside groups" in said
+    text = capsys.readouterr().out
+    assert "3 groups" in text
+    assert "inside groups" in text
 
 
 def test_writes_the_roc_curve(file, frame, tmp_path, capsys):
@@ -127,7 +129,7 @@ def test_whole_numbers_and_booleans_are_scores(frame, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "said"),
+    ("change", "options", "text"),
     [
         ({}, {"scores": "scoer"}, "did you mean 'score'"),
         ({"score": "abc"}, {}, "got 'abc' in row 1 (300 such rows)"),
@@ -137,11 +139,11 @@ def test_whole_numbers_and_booleans_are_scores(frame, tmp_path):
         ({"prediction": 1.0}, {}, "several columns have a usual name"),
     ],
 )
-def test_errors_in_a_file_are_explained(frame, tmp_path, change, options, said):
+def test_errors_in_a_file_are_explained(frame, tmp_path, change, options, text):
     frame.assign(**change).to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(UserError) as raised:
         evaluation.read(tmp_path / "p.csv", **options)
-    assert said in str(raised.value)
+    assert text in str(raised.value)
     assert "p.csv" in str(raised.value)
 
 
@@ -154,7 +156,7 @@ def test_columns_without_a_usual_name_must_be_given(frame, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "said"),
+    ("change", "options", "text"),
     [
         ({"score": "inf"}, [], "scores must be finite"),
         ({"heavy": -1}, ["--weights", "heavy"], "weights must"),
@@ -163,9 +165,9 @@ def test_columns_without_a_usual_name_must_be_given(frame, tmp_path):
         ({}, ["--out", "roc.pdf"], "--out must end in"),
     ],
 )
-def test_wrong_arguments_give_one_line(frame, tmp_path, capsys, change, options, said):
+def test_wrong_arguments_give_one_line(frame, tmp_path, capsys, change, options, text):
     frame.assign(**change).to_csv(tmp_path / "p.csv", index=False)
     assert cli.main(["evaluate", str(tmp_path / "p.csv"), *options]) == 2
     message = capsys.readouterr().err
-    assert said in message
+    assert text in message
     assert message.count("\n") == 1

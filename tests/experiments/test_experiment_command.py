@@ -38,13 +38,13 @@ def test_digits_run_to_a_report_and_a_model(tmp_path, capsys):
     command = ["experiment", "digits", *TINY, "--out", str(tmp_path), "--workers", "1", "--json"]
     assert main([*command, "--losses", "squared_hinge,logistic", "--rate", "0.1,0.5"]) == 0
     printed = capsys.readouterr()
-    said = json.loads(printed.out)
-    assert (said["n_trials"], said["n_planned"]) == (8, 8)
+    output = json.loads(printed.out)
+    assert (output["n_trials"], output["n_planned"]) == (8, 8)
     assert "8 of 8 trials" in printed.err
     assert "Few positives" not in printed.err
     assert (tmp_path / "report.html").is_file()
     assert not (tmp_path / "models").exists()
-    model = saved.load(said["model"])
+    model = saved.load(output["model"])
     with store.open(str(tmp_path)) as opened:
         records = opened.records()
     assert model.trial == winner.choose(records)[0].trial
@@ -54,8 +54,8 @@ def test_digits_run_to_a_report_and_a_model(tmp_path, capsys):
 def test_a_table_run_saves_a_model_that_scores_it(tmp_path, table, capsys):
     out = tmp_path / "run"
     command = ["experiment", "--data", str(table), "--label", "fraud", "--positive", "yes"]
-    knobs = ["--losses", "logistic", "--rate", "1", "--batch", "full", "--seeds", "1"]
-    assert main([*command, *knobs, "--epochs", "20", "--workers", "1", "--out", str(out)]) == 0
+    options = ["--losses", "logistic", "--rate", "1", "--batch", "full", "--seeds", "1"]
+    assert main([*command, *options, "--epochs", "20", "--workers", "1", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert f"The best model: {out / 'model.pt'}" in printed.out
     assert " of them positive (fraud = yes)." in printed.err
@@ -68,14 +68,14 @@ def test_a_table_run_saves_a_model_that_scores_it(tmp_path, table, capsys):
     table_now = table.read_text()
     try:
         table.write_text(table_now.replace("0.1", "0.2"))
-        assert main([*command, *knobs, "--epochs", "20", "--out", str(out)]) == 2
+        assert main([*command, *options, "--epochs", "20", "--out", str(out)]) == 2
         assert "other data" in capsys.readouterr().err
     finally:
         table.write_text(table_now)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (["digit"], "Did you mean digits?"),
         (["table"], "--data FILE"),
@@ -102,12 +102,12 @@ def test_a_table_run_saves_a_model_that_scores_it(tmp_path, table, capsys):
         (["digits", "--device", "abacus"], "--device abacus"),
     ],
 )
-def test_a_wrong_argument_is_one_line_and_leaves_no_files(arguments, said, table, tmp_path, capsys):
+def test_a_wrong_argument_is_one_line_and_leaves_no_files(arguments, text, table, tmp_path, capsys):
     out = tmp_path / "run"
     given = [str(table) if word == "TABLE" else word for word in arguments]
     assert main(["experiment", *given, "--out", str(out)]) == 2
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert text in printed.err
     assert printed.err.count("\n") == 1
     assert not out.exists()
 
@@ -140,8 +140,8 @@ def test_ctrl_c_explains_how_to_continue(tmp_path, capsys):
     threading.Thread(target=press).start()
     command = ["experiment", "digits", "--losses", "logistic", "--epochs", "100000"]
     assert main([*command, "--workers", "1", "--out", str(tmp_path)]) == 130
-    said = capsys.readouterr().err
-    assert "0 of 36 trials are finished and kept; the same command continues." in said
+    text = capsys.readouterr().err
+    assert "0 of 36 trials are finished and kept; the same command continues." in text
     assert counts(tmp_path) == store.Counts(waiting=36, running=0, finished=0)
 
 
@@ -202,9 +202,9 @@ def test_the_command_fails_if_every_trial_fails(tmp_path, capsys, monkeypatch):
         assert main([*command, "--out", str(tmp_path / "run"), "--workers", "1"]) == 1
     finally:
         OBJECTIVES.pop("broken", None)
-    said = capsys.readouterr().err
-    assert "trials failed (RuntimeError: out of cheese" in said
-    assert "The same command tries them again." in said
+    text = capsys.readouterr().err
+    assert "trials failed (RuntimeError: out of cheese" in text
+    assert "The same command tries them again." in text
 
 
 def test_a_model_folder_that_cannot_be_written_ends_the_run(tmp_path, capsys):

@@ -35,9 +35,11 @@ def test_every_loss_has_as_many_rates_as_far_apart(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_names_are_known_and_can_be_combined(name):
     grid, settings = PRESETS[name].grid, PRESETS[name].settings
-    assert name in sources.names()
+    assert name in sources.SOURCES
     assert settings.model in MODELS
-    assert settings.protocol == "corrected"
+    # The help of `everypair experiment` names these defaults.
+    shared = (settings.scores, settings.margin, settings.sampler, settings.protocol)
+    assert shared == ("sigmoid", 1.0, "shuffle", "corrected")
     for cell in grid.cells():
         for batch in grid.batches:
             optimisers.check(cell.loss, cell.optimiser, batch=batch)
@@ -68,8 +70,8 @@ def test_optimisers_have_their_own_rates():
     assert max(rates["square", "adam"]) < 0.1
     assert len({len(of_loss) for of_loss in rates.values()}) == 1
     assert with_losses(base, ["square"], ["lbfgs"]).batches == (0,)
-    said = with_losses(base, ["square"], ["adam"], square=(0.5,))
-    assert said.rates_of(said.cells()[0]) == (0.5,)
+    grid = with_losses(base, ["square"], ["adam"], square=(0.5,))
+    assert grid.rates_of(grid.cells()[0]) == (0.5,)
 
 
 def test_an_unknown_loss_needs_rates():

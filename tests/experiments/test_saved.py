@@ -217,7 +217,7 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text(header + "\n1" + ",2" * header.count(",") + "\n")
     assert main(["predict", str(trained[0]), "new.csv", *options]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    text = capsys.readouterr().err
+    assert message in text
+    assert text.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]

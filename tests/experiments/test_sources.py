@@ -30,6 +30,6 @@ def test_a_user_can_add_a_data_set_but_not_replace_one(monkeypatch):
     mine = sources.Dataset("mine", np.zeros((2, 1), np.float32), np.array([True, False]))
     sources.register("mine", lambda table: mine)
     assert sources.load("mine") is mine
-    assert "mine" in sources.names()
+    assert "mine" in sources.SOURCES
     with pytest.raises(UserError, match="exists already"):
         sources.register("digits", lambda table: mine)

@@ -127,32 +127,32 @@ def test_the_csv_has_one_row_per_contender_and_size(result):
 def test_the_figure_is_log_log_with_slopes(result):
     (axes,) = timing_plot.draw(result).axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    said = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert said == ["double sum, NumPy", "logistic loss, torch (slope 1.00)"]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["double sum, NumPy", "logistic loss, torch (slope 1.00)"]
 
 
 def test_command_writes_table_rows_and_figures(tmp_path, capsys):
     assert cli.main(["timing", *QUICK, "--out", str(tmp_path)]) == 0
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["timing.csv", "timing.png", "timing.svg"]
-    said = capsys.readouterr().out
-    assert "slope" in said
-    assert "numpy" in said
+    text = capsys.readouterr().out
+    assert "slope" in text
+    assert "numpy" in text
     assert (tmp_path / "timing.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_command_prints_json(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["timing", *QUICK, "--json", "--surrogate", "square"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert {t["contender"] for t in said["timings"]} >= {"numpy"}
-    assert said["surrogate"] == "square"
-    assert "numpy" in said["slopes"]
+    output = json.loads(capsys.readouterr().out)
+    assert {t["contender"] for t in output["timings"]} >= {"numpy"}
+    assert output["surrogate"] == "square"
+    assert "numpy" in output["slopes"]
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (["--max-n", "5"], "--max-n must be"),
         (["--max-n", "nan"], "--max-n must be"),
@@ -162,11 +162,11 @@ def test_command_prints_json(tmp_path, capsys, monkeypatch):
         (["--out", "x.pdf"], ".csv, .png, .svg"),
     ],
 )
-def test_wrong_arguments_give_one_line(arguments, said, capsys, tmp_path, monkeypatch):
+def test_wrong_arguments_give_one_line(arguments, text, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["timing", *arguments]) == 2
     message = capsys.readouterr().err
-    assert said in message
+    assert text in message
     assert message.count("\n") == 1
 
 

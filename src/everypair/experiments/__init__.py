@@ -12,7 +12,7 @@ Names                                                 Meaning
 `MODELS`                                              table of networks
 `OPTIMISERS`, `Optimiser`, `TrainingTask`             table of optimisers
 `SOURCES`, `Dataset`, `register_dataset`              table of data sets
-`PRESETS`, `Preset`, `Grid`, `paper_grid`             table of what ``everypair experiment`` runs
+`PRESETS`, `Preset`, `Grid`, `paper_grid`             table of grids for ``everypair experiment``
 `DISPLAY_NAMES`                                       table of names in reports
 `Cell`, `Trial`, `Settings`, `TableFile`, `Record`    descriptions of a trial and of its result
 `load_dataset`, `split`                               load data; make subtrain, validation and test

@@ -94,7 +94,7 @@ PRESETS: Registry[Preset] = Registry(
         },
     },
 )
-"""What ``everypair experiment NAME`` runs, unless its options change it."""
+"""The presets of ``everypair experiment NAME``, by name."""
 
 _OPTIMISER_RATES = {  # for optimisers that scale their steps themselves
     "adam": (0.0003, 0.003, 0.03),

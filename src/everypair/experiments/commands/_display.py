@@ -32,28 +32,21 @@ class Display:
     """
 
     def __init__(self, console: Console, done: Iterable[Record] = ()) -> None:
+        from rich import progress
         from rich.live import Live
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
 
         self.console = console
         self.best: dict[tuple[str, float], float] = {}  # by loss and imratio
         self.states: Counter[str] = Counter()
         self.epoch = ""
         self._printed = time.monotonic()
-        self._bar = Progress(
-            TextColumn("Trials"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left:"),
-            TimeRemainingColumn(),
+        self._bar = progress.Progress(
+            progress.TextColumn("Trials"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left:"),
+            progress.TimeRemainingColumn(),
             console=console,
             speed_estimate_period=300,  # seconds; long, because trials differ in length
         )

@@ -55,9 +55,9 @@ def planned(options: Options) -> tuple[Grid, Settings]:
     >>> grid.losses, grid.seeds, grid.rates
     (('square',), (0,), {'square': (0.1, 0.2)})
     """
-    name = options.preset or ("digits" if options.data is None else "table")
     from everypair.experiments.training import objectives
 
+    name = options.preset or ("digits" if options.data is None else "table")
     preset = presets.PRESETS.find(name)
     own = {
         field.name: getattr(options, field.name)

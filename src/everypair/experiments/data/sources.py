@@ -1,6 +1,6 @@
 """The table of data sets: from a name to a function that loads a `Dataset`.
 
->>> names()
+>>> list(SOURCES)
 ['digits', 'cifar10', 'stl10', 'catdog', 'table']
 >>> digits = load("digits")
 >>> digits.inputs.shape, int(digits.positive.sum())
@@ -24,7 +24,7 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
 from everypair.experiments.registry import Registry
 
-__all__ = ["SOURCES", "Dataset", "Loader", "load", "names", "register"]
+__all__ = ["SOURCES", "Dataset", "Loader", "load", "register"]
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,6 @@ Loader = Callable[[TableFile | None], Dataset]
 def load(name: str, *, table: TableFile | None = None) -> Dataset:
     """Load a data set by name; `table` describes the file for the name "table"."""
     return SOURCES.find(name)(table)
-
-
-def names() -> list[str]:
-    """Return the names of all data sets."""
-    return list(SOURCES)
 
 
 def register(name: str, loader: Loader) -> None:

@@ -171,7 +171,7 @@ def fit_encoder(dataset: Dataset, rows: SplitRows) -> TableEncoder | None:
 
 
 def _advice(imratio: float, protocol: str, grouped: bool) -> str:
-    """Return what may help against a part without a pair."""
+    """Return the changes that may give every part a pair."""
     helps = {
         "a larger imratio": imratio > 0,
         "another seed": grouped or protocol == "paper",

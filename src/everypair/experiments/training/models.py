@@ -67,7 +67,7 @@ def mlp(shape: Shape) -> nn.Module:
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut without weights (He et al., 2016, option A)."""
+    """Two convolutions in parallel with a shortcut without weights (He et al., 2016, option A)."""
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
         super().__init__()
