@@ -132,38 +132,25 @@ class _Branch(TrialRun):
         self.step(MiniBatch(0, rows, labels, groups, numbers))
 
 
-class _Steps:
-    """One step of every branch, one after the other; replaces a CUDA graph on other devices."""
-
-    def __init__(self, branches: list[_Branch], cursor: Tensor) -> None:
-        self._branches, self._cursor = branches, cursor
-
-    def replay(self) -> None:
-        """Do the step."""
-        for branch in self._branches:
-            branch.step_at(self._cursor)
-        self._cursor.add_(1)
-
-
 class _Together:
     """The epochs of all branches, by replaying the graph of one step."""
 
     def __init__(self, device: torch.device) -> None:
         self._cursor = torch.zeros(1, dtype=torch.long, device=device)
-        self._graph: torch.cuda.CUDAGraph | _Steps | None = None
+        self._replay: Callable[[], None] | None = None
 
     def epoch(self, branches: list[_Branch], epoch: int) -> None:
         """Do the steps of an epoch."""
         plans = [branch.plan(epoch) for branch in branches]
         n_shared = min((len(equal) for equal, _ in plans), default=0)
-        begin = 0 if self._graph is not None else min(WARM_STEPS, n_shared)
+        begin = 0 if self._replay is not None else min(WARM_STEPS, n_shared)
         self._one_by_one(branches, [equal[:begin] for equal, _ in plans])
         if n_shared > begin:
             # A diverged branch stays in the graph, unmeasured: a new capture would cost more.
-            graph = self._graph = self._graph or self._captured(branches)
+            replay = self._replay = self._replay or self._captured(branches)
             self._cursor.fill_(begin)
             for _ in range(begin, n_shared):
-                graph.replay()
+                replay()
         self._one_by_one(branches, [equal[n_shared:] + rest for equal, rest in plans])
 
     def _one_by_one(self, branches: list[_Branch], batches: list[list[MiniBatch]]) -> None:
@@ -172,9 +159,16 @@ class _Together:
                 for batch in todo:
                     branch.step(batch)
 
-    def _captured(self, branches: list[_Branch]) -> torch.cuda.CUDAGraph | _Steps:
+    def _captured(self, branches: list[_Branch]) -> Callable[[], None]:
+        """Return a function that does one step of every branch and advances the cursor."""
+
+        def one_after_the_other() -> None:
+            for branch in branches:
+                branch.step_at(self._cursor)
+            self._cursor.add_(1)
+
         if not self._cursor.is_cuda:
-            return _Steps(branches, self._cursor)
+            return one_after_the_other
         for branch in branches:
             # The captured backward pass then creates gradients instead of adding to old ones.
             branch.optimiser.zero_grad(set_to_none=True)
@@ -191,7 +185,7 @@ class _Together:
             for stream in streams:
                 trunk.wait_stream(stream)
             self._cursor.add_(1)
-        return graph
+        return graph.replay
 
 
 @contextmanager

@@ -96,6 +96,8 @@ def keep_winner(folder: str | Path, records: Iterable[Record]) -> Path | None:
     Returns None if the winner is not in this folder: in an experiment on several machines each
     model stays on the machine that trained it.
     """
+    from everypair.experiments.training import saved
+
     folder = Path(folder)
     target = folder / FILE_NAME
     won = choose(records)
@@ -103,16 +105,10 @@ def keep_winner(folder: str | Path, records: Iterable[Record]) -> Path | None:
     found = next((path for path in here if path.is_file()), None)
     if found is not None:
         os.replace(found, target)
-    elif not (target.is_file() and _is_of(target, won)):
-        target.unlink(missing_ok=True)
+    elif target.is_file() and saved.load(target).trial not in [record.trial for record in won]:
+        target.unlink()
     shutil.rmtree(folder / _FOLDER, ignore_errors=True)
     return target if target.is_file() else None
-
-
-def _is_of(path: Path, won: list[Record]) -> bool:
-    from everypair.experiments.training import saved
-
-    return saved.load(path).trial in [record.trial for record in won]
 
 
 def _configuration(record: Record) -> Configuration:
@@ -120,7 +116,7 @@ def _configuration(record: Record) -> Configuration:
 
 
 def _best_first(records: list[Record]) -> list[Record]:
-    def value(record: Record) -> float:
-        return record.validation_auc if math.isfinite(record.validation_auc) else -1.0
-
-    return sorted(records, key=value, reverse=True)
+    """Sort by validation AUC, the greatest first and NaN last."""
+    return sorted(
+        records, key=lambda r: (not math.isnan(r.validation_auc), r.validation_auc), reverse=True
+    )
