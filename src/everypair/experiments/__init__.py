@@ -19,6 +19,8 @@ Names                                                 Meaning
 `train`                                               train one model
 `save_model`, `load_model`, `SavedModel`              a trained model in a file
 `open_store`, `run_trials`, `Training`                a whole grid, in worker processes
+`read_predictions`, `evaluate_predictions`            exact AUC and losses of a file
+`geometry`                                            coefficients of the paper's figure 1
 `UserError`                                           an error that the user can correct
 ====================================================  =============================================
 
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from everypair.experiments.data.splits import split
     from everypair.experiments.display_names import DISPLAY_NAMES
     from everypair.experiments.errors import UserError
+    from everypair.experiments.figures.evaluation import evaluate as evaluate_predictions
+    from everypair.experiments.figures.evaluation import read as read_predictions
+    from everypair.experiments.figures.geometry import geometry
     from everypair.experiments.plan import Cell, Grid, Record, Settings, TableFile, Trial
     from everypair.experiments.presets import PRESETS, Preset, paper_grid
     from everypair.experiments.search.runner import run as run_trials
@@ -54,8 +59,9 @@ if TYPE_CHECKING:
 __all__ = ["DISPLAY_NAMES", "MODELS", "OBJECTIVES", "OPTIMISERS", "PRESETS", "SOURCES"]
 __all__ += ["Cell", "Grid", "Record", "Settings", "TableFile", "TrainingTask", "Trial", "UserError"]
 __all__ += ["Dataset", "Objective", "Optimiser", "Preset", "SavedModel", "Training", "pairs"]
-__all__ += ["load_dataset", "load_model", "open_store", "paper_grid", "register_dataset"]
-__all__ += ["run_trials", "save_model", "split", "train"]
+__all__ += ["evaluate_predictions", "geometry", "load_dataset", "load_model", "open_store"]
+__all__ += ["paper_grid", "read_predictions", "register_dataset", "run_trials", "save_model"]
+__all__ += ["split", "train"]
 
 # Module -> its public names; "a=b" offers the module's b under the name a.
 _MODULES = {
@@ -63,6 +69,8 @@ _MODULES = {
     "data.splits": "split",
     "display_names": "DISPLAY_NAMES",
     "errors": "UserError",
+    "figures.evaluation": "evaluate_predictions=evaluate read_predictions=read",
+    "figures.geometry": "geometry",
     "plan": "Cell Grid Record Settings TableFile Trial",
     "presets": "PRESETS Preset paper_grid",
     "search.runner": "run_trials=run",

@@ -78,7 +78,7 @@ class Display:
         total = sum(event.counts)
         if self.console.is_terminal:
             self._bar.update(self._task, completed=event.counts.finished, total=total)
-            self._live.update(self._live_view())
+            self._live.update(self._picture())
         elif time.monotonic() - self._printed > _LINE_SECONDS or event.kind == "end":
             self._printed = time.monotonic()
             self.console.print(
@@ -104,7 +104,7 @@ class Display:
         )
         return f"Best validation AUC: {', '.join(values) or 'none yet'}"
 
-    def _live_view(self) -> RenderableType:
+    def _picture(self) -> RenderableType:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
