@@ -20,9 +20,7 @@ __all__ = ["command"]
 
 
 def command(
-    max_n: Annotated[
-        float, typer.Option("--max-n", help="Largest number of rows, such as 1e6.")
-    ] = 1e7,
+    max_n: Annotated[float, option("Largest number of rows, such as 1e6.")] = 1e7,
     backends: Annotated[
         str | None,
         option("What to time, such as native,numpy,torch,logistic.", default="all"),
@@ -60,7 +58,7 @@ def command(
         reasons = "; ".join(f"{name} {why}" for name, why in result.left_out.items())
         raise UserError(f"--backends must name at least one that runs here; {reasons}")
     if json_:
-        typer.echo(json.dumps({**asdict(result), "slopes": _slopes(result)}, indent=2))
+        typer.echo(json.dumps({**asdict(result), "slopes": result.slopes}, indent=2))
         return
     _show(result, ns)
     for kind, path in files.items():
@@ -99,14 +97,6 @@ def _run_with_progress(names: list[str], ns: list[int], **options: float | str) 
         return timing.run(names, ns, on_step=on_step, **options)  # type: ignore[arg-type]
 
 
-def _slopes(result: Result) -> dict[str, float | None]:
-    from everypair.experiments.figures.timing import slope
-
-    names = dict.fromkeys(t.contender for t in result.timings)
-    fitted = {name: slope(result.of(name)) for name in names}
-    return {name: None if math.isnan(value) else value for name, value in fitted.items()}
-
-
 def _show(result: Result, ns: list[int]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -120,7 +110,7 @@ def _show(result: Result, ns: list[int]) -> None:
     for n in ns:
         table.add_column(f"1e{len(str(n)) - 1}", justify="right", no_wrap=True)
     table.add_column("slope", justify="right")
-    for name, exponent in _slopes(result).items():
+    for name, exponent in result.slopes.items():
         taken = {t.n: duration(t.median) for t in result.of(name)}
         cells = [taken.get(n, "") for n in ns]
         table.add_row(name, *cells, "" if exponent is None else f"{exponent:.2f}")

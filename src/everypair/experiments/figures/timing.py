@@ -72,6 +72,12 @@ class Result:
         """Return a contender's timings, the smallest size first."""
         return [t for t in self.timings if t.contender == contender]
 
+    @property
+    def slopes(self) -> dict[str, float | None]:
+        """Return the exponent of n by contender; see `slope`."""
+        names = dict.fromkeys(t.contender for t in self.timings)
+        return {name: slope(self.of(name)) for name in names}
+
 
 def sizes(max_n: int) -> list[int]:
     """Return the powers of ten from 10 to `max_n`.
@@ -84,8 +90,8 @@ def sizes(max_n: int) -> list[int]:
     return [10**k for k in range(1, 10) if 10**k <= max_n]
 
 
-def slope(timings: Sequence[Timing]) -> float:
-    """Fit the exponent of n over the largest sizes; NaN for fewer than two.
+def slope(timings: Sequence[Timing]) -> float | None:
+    """Fit the exponent of n over the largest sizes; None for fewer than two.
 
     Examples
     --------
@@ -94,7 +100,7 @@ def slope(timings: Sequence[Timing]) -> float:
     """
     largest = timings[-SIZES_OF_SLOPE:]
     if len(largest) < 2:
-        return float("nan")
+        return None
     exponent, _ = np.polyfit(
         np.log10([t.n for t in largest]), np.log10([t.median for t in largest]), deg=1
     )

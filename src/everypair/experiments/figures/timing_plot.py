@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from typing import TYPE_CHECKING
 
 from everypair.experiments.figures.output import styled
-from everypair.experiments.figures.timing import CONTENDERS, Result, slope
+from everypair.experiments.figures.timing import CONTENDERS, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,9 +48,7 @@ def rows(result: Result) -> bytes:
         ["contender", "n", "seconds", "p20", "p80", "repeats", "slope", "surrogate", "threads"]
     )
     for t in result.timings:
-        exponent = slope(result.of(t.contender))
-        fitted = "" if math.isnan(exponent) else exponent
-        shared = (fitted, result.surrogate, result.threads)
+        shared = (result.slopes[t.contender], result.surrogate, result.threads)
         writer.writerow([t.contender, t.n, t.median, t.low, t.high, t.repeats, *shared])
     return text.getvalue().encode()
 
@@ -69,9 +66,9 @@ def draw(result: Result) -> Figure:
             if not timings:
                 continue
             colour, marker, width = _STYLES.get(name, (None, "x", 1.4))
-            exponent = slope(timings)
+            exponent = result.slopes[name]
             label = contender.label
-            if not math.isnan(exponent):
+            if exponent is not None:
                 label += f" (slope {exponent:.2f})"
             n = [t.n for t in timings]
             medians = [t.median for t in timings]
