@@ -1,4 +1,4 @@
-"""One thread for torch: these models are small, and the tests themselves run side by side."""
+"""Use one torch thread: the models are small, and tests run in parallel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def one_torch_thread():
 
 @pytest.fixture
 def heeds_ctrl_c():
-    """A process that a shell started in the background ignores it."""
+    """Restore Python's handler of Ctrl-C, which processes in the background may ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,7 +1,7 @@
-"""Records that look like a real study, drawn in a moment instead of trained.
+"""Made-up records that look like those of a real study, without training.
 
-What a reader of a report has to cope with is in them: seeds that move all losses together, rates
-far from the best one, trials that diverge at large rates, a failed trial now and then, ties.
+They contain what reports must handle: effects of the seed that all losses share, rates far from
+the best one, trials that diverge at large rates, failed trials, and ties.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def records(*grids, epochs=20, failed=0):
 
 def record(trial, epochs=20):
     cell = trial.cell
-    # The seed's luck is shared by all losses: that is why differences are paired.
-    luck = generator(cell.data, cell.imratio, cell.seed).normal(0, 0.06)
+    # All losses share the effect of the seed, which is why differences are paired.
+    shared = generator(cell.data, cell.imratio, cell.seed).normal(0, 0.06)
     own = generator(cell, trial.batch, trial.rate)
     decades = math.log10(trial.rate / BEST_RATE.get(cell.loss, 0.1))
     ease = EASE.get(cell.data, 1.5) * (1 + 0.3 * math.log10(cell.imratio or 0.1))
     reach = (
-        ease * math.exp(-0.25 * decades**2) + EDGE.get(cell.loss, 0) + luck + own.normal(0, 0.02)
+        ease * math.exp(-0.25 * decades**2) + EDGE.get(cell.loss, 0) + shared + own.normal(0, 0.02)
     )
     reach = max(reach, 0.02) - 0.02 * abs(math.log(trial.batch / 100))
     diverged_at = None
@@ -80,7 +80,7 @@ def record(trial, epochs=20):
         "test_auc": test,
     }
     best = int(np.argmax(validation))
-    # NumPy's numbers would not survive the way through a store.
+    # Plain floats, because a store cannot keep NumPy numbers.
     plain = {name: [float(value) for value in column] for name, column in history.items()}
     separation = math.sqrt(2) * NORMAL.inv_cdf(float(test[best]))
     fpr = [0.0, *(k / 60 for k in range(1, 60)), 1.0]
@@ -101,7 +101,7 @@ def record(trial, epochs=20):
 
 
 def auc(separation):
-    """Return the AUC of two normal classes so far apart, short of 1."""
+    """Return the AUC of two normal classes at this distance, at most 0.9999."""
     return np.array([min(NORMAL.cdf(s / math.sqrt(2)), 0.9999) for s in separation])
 
 
@@ -110,7 +110,7 @@ def generator(*key):
 
 
 def simple(auc_by_seed, loss="logistic", optimiser="sgd", data="digits", imratio=0.1):
-    """Return one finished record a seed with these test AUCs: statistics one can check by hand."""
+    """Return one finished record per seed with these test AUCs, for checks by hand."""
     from everypair.experiments.plan import Cell
 
     return [

@@ -1,4 +1,4 @@
-"""Small splits to train on: two clouds of points, or images whose positives are brighter."""
+"""Small made-up splits: two normal classes, or images whose positives are brighter."""
 
 from __future__ import annotations
 

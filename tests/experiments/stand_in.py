@@ -1,7 +1,7 @@
-"""Work for worker processes that needs neither data nor torch: what a trial leaves is made up.
+"""Made-up work for worker processes, without data and torch.
 
-Trials do what their loss is called. Every run of a trial is noted in a file, so that tests can see
-what ran, and how often.
+The name of a trial's loss selects its behaviour: see `BEHAVIOUR`. Every run of a trial is written
+to a log file, so that tests can count the runs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def runs(log):
 
 
 def main():
-    """Run a grid as a process of its own: stand_in.py FOLDER LOSS,... SECONDS."""
+    """Run a grid in a separate process: stand_in.py FOLDER LOSS,... SECONDS."""
     from everypair.experiments.search import runner, store
 
     folder, losses, seconds = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Crops and mirror images, against cropping, resizing and flipping one image after another."""
+"""Random crops and mirror images equal cropping, resizing and flipping image by image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def some_images(*shape, seed=0):
 
 
 def one_by_one(images, numbers):
-    """Do what the docstring says, image by image, with torch's own crop and resize."""
+    """Crop, resize and flip image by image with torch's own functions."""
     height, width = images.shape[-2:]
     tall, wide = round(height * 30 / 32), round(width * 30 / 32)
     results = []
@@ -31,22 +31,22 @@ def one_by_one(images, numbers):
 def test_equals_cropping_resizing_and_flipping_each_image(size):
     images = some_images(12, 3, *size)
     numbers = augment.draw(12, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(augment.apply(images, numbers), one_by_one(images, numbers))
+    torch.testing.assert_close(augment.prepare(images, numbers), one_by_one(images, numbers))
 
 
-def test_the_ends_of_the_random_numbers_are_places_too():
+def test_the_extreme_random_numbers_are_valid():
     images = some_images(2, 3, 32, 32)
     ends = torch.tensor([[0.0, 1.0 - 2**-24]]).expand(3, 2)
-    torch.testing.assert_close(augment.apply(images, ends), one_by_one(images, ends))
+    torch.testing.assert_close(augment.prepare(images, ends), one_by_one(images, ends))
 
 
 def test_every_crop_and_both_mirrors_occur():
     ramp = torch.arange(32, dtype=torch.uint8).expand(1, 1, 32, 32).expand(400, 1, 32, 32)
-    shown = augment.apply(ramp, augment.draw(400, torch.Generator().manual_seed(0)))
+    shown = augment.prepare(ramp, augment.draw(400, torch.Generator().manual_seed(0)))
     assert len(torch.unique(shown[:, 0, 0], dim=0)) == 3 * 2
 
 
-def test_images_are_centred_and_features_left_alone():
+def test_images_are_centred_and_features_unchanged():
     assert augment.prepare(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-2.0, 2.0]
     features = torch.tensor([[3.0, -1.0]])
     assert augment.prepare(features) is features
@@ -60,19 +60,10 @@ def test_the_numbers_follow_from_the_generator_alone():
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_a_data_set_without_augmentation_is_only_prepared():
-    images = some_images(4, 1, 8, 8)
-    generator = torch.Generator().manual_seed(0)
-    assert torch.equal(augment.Augmentation()(images, generator), augment.prepare(images))
-    augmented = augment.Augmentation(subtrain=True)(images, generator.manual_seed(1))
-    numbers = augment.draw(4, torch.Generator().manual_seed(1))
-    assert torch.equal(augmented, augment.apply(images, numbers))
-
-
-def test_what_was_first_used_in_inference_mode_serves_training_too():
+def test_matrices_cached_in_inference_mode_work_in_training():
     images, numbers = some_images(2, 1, 24, 24), torch.full((3, 2), 0.2)
     with torch.inference_mode():
-        augment.apply(images, numbers)
+        augment.prepare(images, numbers)
     weight = torch.ones(24, requires_grad=True)
-    (augment.apply(images, numbers) * weight).sum().backward()
+    (augment.prepare(images, numbers) * weight).sum().backward()
     assert weight.grad.isfinite().all()

@@ -1,4 +1,4 @@
-"""Batches follow from the seed alone, and their bookkeeping equals counting by hand."""
+"""Batches follow from the seed alone, and their counts equal counting by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows_of(batches, epoch):
 
 
 @pytest.mark.parametrize("size", [1, 10, 103, 500, 0])
-def test_an_epoch_is_every_row_once_cut_from_one_order(size):
+def test_an_epoch_has_every_row_once_in_an_order_independent_of_the_size(size):
     drawn = rows_of(made(size=size), 1)
     whole = np.concatenate(drawn)
     assert sorted(whole) == list(range(103))
@@ -34,7 +34,7 @@ def test_an_epoch_is_every_row_once_cut_from_one_order(size):
     assert {len(rows) for rows in drawn[:-1]} <= {size}
 
 
-def test_labels_groups_and_numbers_come_with_their_rows():
+def test_labels_groups_and_random_numbers_match_their_rows():
     groups = torch.arange(103) // 5
     batches = made(groups=groups, augmented=True)
     for batch in batches.epoch(1):
@@ -46,7 +46,7 @@ def test_labels_groups_and_numbers_come_with_their_rows():
     assert plain.numbers is None
 
 
-def test_epochs_and_seeds_differ_and_repeat():
+def test_epochs_and_seeds_give_different_but_repeatable_batches():
     assert rows_of(made(), 1) == rows_of(made(), 1)
     assert rows_of(made(), 1) != rows_of(made(), 2)
     assert rows_of(made(), 1) != rows_of(made(seed=1), 1)
@@ -61,7 +61,7 @@ def test_random_numbers_do_not_depend_on_the_batch_size():
 
 
 @pytest.mark.parametrize("sampler", ["shuffle", "stratified"])
-def test_fixed_batches_come_in_another_order(sampler):
+def test_fixed_batches_change_only_their_order(sampler):
     batches = made(fixed=True, sampler=sampler)
     first, second = ({b.place: b.rows.tolist() for b in batches.epoch(e)} for e in (1, 2))
     assert first == second
@@ -80,7 +80,7 @@ def test_stratified_batches_hold_both_classes():
     assert len(rows_of(made(labels, size=0, sampler="stratified"), 1)) == 1
 
 
-def test_one_row_cannot_hold_both_classes():
+def test_stratified_batches_of_one_row_are_refused():
     with pytest.raises(UserError, match=r"batch must be at least 2 .* got 1"):
         made(size=1, sampler="stratified")
 
@@ -99,7 +99,7 @@ def test_counts_batches_without_a_pair(n_groups):
     assert 0 < expected < 2 * len(batches)
 
 
-def test_the_paper_leaves_out_batches_without_a_positive():
+def test_protocol_paper_skips_batches_without_a_positive():
     everything, kept = made(size=5), made(size=5, protocol="paper")
     drawn = [rows for rows in rows_of(everything, 1) if LABELS[rows].any()]
     assert rows_of(kept, 1) == drawn

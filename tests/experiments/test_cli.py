@@ -1,4 +1,4 @@
-"""The command line as a whole: what it lists, and how it fails."""
+"""The command line as a whole: help texts, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import typer
 
 from everypair import __version__, cli
 from everypair.experiments.commands import app
@@ -20,7 +21,7 @@ def run(program):
 
 
 def raising(monkeypatch, error):
-    """Let any command line end in this error."""
+    """Make every command raise this error."""
 
     def fail(*_, **__):
         raise error
@@ -28,12 +29,12 @@ def raising(monkeypatch, error):
     monkeypatch.setattr("everypair.experiments.commands.app", fail)
 
 
-def test_says_its_version(capsys):
+def test_shows_its_version(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"everypair {__version__}\n"
 
 
-def test_every_command_is_registered_and_explained(capsys):
+def test_every_command_is_registered_and_has_help(capsys):
     assert cli.main(["--help"]) == 0
     overview = capsys.readouterr().out
     registered = [command.name for command in app.registered_commands]
@@ -44,22 +45,37 @@ def test_every_command_is_registered_and_explained(capsys):
         assert "--json" in capsys.readouterr().out
 
 
-def test_an_unknown_command_or_option_is_the_users_mistake(capsys):
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_every_default(name):
+    for parameter in typer.main.get_command(app).commands[name].params:
+        shown = isinstance(parameter.show_default, str) or parameter.default is not None
+        assert shown or parameter.required, f"{name} {parameter.name} shows no default"
+
+
+def test_every_option_is_explained(capsys):
+    for name in NAMES:
+        for parameter in typer.main.get_command(app).commands[name].params:
+            assert parameter.help, f"{name} {parameter.name} has no help text"
+    assert cli.main(["--help"]) == 0
+    assert "--debug" in capsys.readouterr().out
+
+
+def test_an_unknown_command_or_option_is_a_user_error(capsys):
     for line in (["nonsense"], ["timing", "--nonsense"], ["timing", "--threads", "0"]):
         assert cli.main(line) == 2
-        assert "--help" in (said := capsys.readouterr().err) or "-h" in said
-        assert "Traceback" not in said
+        assert "--help" in (text := capsys.readouterr().err) or "-h" in text
+        assert "Traceback" not in text
 
 
-def test_a_slip_of_the_command_line_is_one_line_too(capsys):
+def test_an_invalid_value_is_one_line(capsys):
     assert cli.main(["timing", "--threads", "many"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("everypair: Invalid value for '--threads'")
-    assert said.endswith("See: everypair timing --help\n")
-    assert said.count("\n") == 1
+    text = capsys.readouterr().err
+    assert text.startswith("everypair: Invalid value for '--threads'")
+    assert text.endswith("See: everypair timing --help\n")
+    assert text.count("\n") == 1
 
 
-def test_without_a_word_it_explains_itself(capsys):
+def test_without_arguments_it_shows_the_help(capsys):
     assert cli.main([]) == 0
     assert "experiment" in capsys.readouterr().out
 
@@ -74,7 +90,7 @@ def test_an_interrupt_inside_a_command_is_one_line(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("heeds_ctrl_c")
-def test_an_interrupt_that_python_ignored_comes_again(monkeypatch, capsys):
+def test_an_interrupt_that_python_ignored_is_repeated(monkeypatch, capsys):
     class Deaf:
         def __del__(self):
             raise KeyboardInterrupt
@@ -88,13 +104,13 @@ def test_an_interrupt_that_python_ignored_comes_again(monkeypatch, capsys):
     assert capsys.readouterr().err == "everypair: interrupted.\n"
 
 
-def test_a_mistake_is_one_line_and_code_2(monkeypatch, capsys):
+def test_a_user_error_is_one_line_and_code_2(monkeypatch, capsys):
     raising(monkeypatch, UserError("my.csv is\nempty"))
     assert cli.main([]) == 2
     assert capsys.readouterr() == ("", "everypair: my.csv is empty\n")
 
 
-def test_anything_else_is_one_line_and_code_1(monkeypatch, capsys):
+def test_any_other_error_is_one_line_and_code_1(monkeypatch, capsys):
     raising(monkeypatch, RuntimeError("out of\ncheese"))
     assert cli.main(["evaluate"]) == 1
     said = capsys.readouterr().err
@@ -102,25 +118,25 @@ def test_anything_else_is_one_line_and_code_1(monkeypatch, capsys):
     assert said == f"everypair: RuntimeError: out of cheese {hint}\n"
 
 
-def test_debug_lets_the_error_through(monkeypatch):
+def test_debug_raises_the_error(monkeypatch):
     raising(monkeypatch, RuntimeError("out of cheese"))
     with pytest.raises(RuntimeError, match="cheese"):
         cli.main(["--debug", "evaluate"])
 
 
-def test_interrupting_is_code_130(monkeypatch, capsys):
+def test_an_interrupt_is_code_130(monkeypatch, capsys):
     raising(monkeypatch, KeyboardInterrupt())
     assert cli.main([]) == 130
     assert capsys.readouterr().err == "everypair: interrupted.\n"
 
 
 @pytest.mark.parametrize(("code", "expected"), [(None, 0), (3, 3), ("words", 1)])
-def test_passes_exit_codes_on(monkeypatch, code, expected):
+def test_exit_codes_are_passed_on(monkeypatch, code, expected):
     raising(monkeypatch, SystemExit(code))
     assert cli.main([]) == expected
 
 
-def test_without_typer_the_extra_is_named():
+def test_without_typer_the_error_names_the_extra():
     ran = run(
         "import sys; sys.modules['typer'] = None; from everypair.cli import main; sys.exit(main())"
     )
@@ -136,13 +152,13 @@ def test_a_package_missing_in_a_command_names_the_extra(monkeypatch, capsys):
     assert "needs torch. Install it with" in capsys.readouterr().err
 
 
-def test_a_missing_package_that_no_extra_brings_is_a_fault(monkeypatch, capsys):
+def test_a_missing_package_of_no_extra_is_an_error(monkeypatch, capsys):
     raising(monkeypatch, ModuleNotFoundError("No module named 'cheese'", name="cheese"))
     assert cli.main([]) == 1
     assert "cheese" in capsys.readouterr().err
 
 
-def test_help_loads_nothing_heavy():
+def test_help_does_not_load_heavy_packages():
     ran = run(
         "import sys; from everypair.cli import main; main(['--help']); "
         "heavy = {'torch', 'optuna', 'pandas', 'matplotlib', 'sklearn', 'pyarrow'}; "

@@ -1,4 +1,4 @@
-"""A file of predictions: which columns, what it is worth, and what is wrong with it."""
+"""Evaluation of a file of predictions: columns, measures and error messages."""
 
 from __future__ import annotations
 
@@ -37,19 +37,21 @@ def file(frame, tmp_path):
 def test_agrees_with_the_library(file, frame, capsys):
     line = ["evaluate", str(file), "--weights", "heavy", "--group", "patient", "--margin", "0.5"]
     assert cli.main([*line, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    knobs = {"weights": frame.heavy, "groups": frame.patient}
-    assert said["auc"] == ep.auc(frame.score, frame.label, **knobs)
-    assert list(said["losses"]) == list(ep.surrogates.names())
-    for name, loss in said["losses"].items():
-        expected = ep.naive.pair_loss(frame.score, frame.label, surrogate=name, margin=0.5, **knobs)
+    output = json.loads(capsys.readouterr().out)
+    options = {"weights": frame.heavy, "groups": frame.patient}
+    assert output["auc"] == ep.auc(frame.score, frame.label, **options)
+    assert list(output["losses"]) == list(ep.surrogates.names())
+    for name, loss in output["losses"].items():
+        expected = ep.naive.pair_loss(
+            frame.score, frame.label, surrogate=name, margin=0.5, **options
+        )
         assert loss == pytest.approx(expected, rel=1e-9)
-    assert (said["rows"], said["groups"]) == (300, 3)
-    assert said["positives"] + said["negatives"] == 300
-    assert said["columns"]["group"] == "patient"
+    assert (output["rows"], output["groups"]) == (300, 3)
+    assert output["positives"] + output["negatives"] == 300
+    assert output["columns"]["group"] == "patient"
 
 
-def test_parquet_and_csv_say_the_same(file, frame, tmp_path):
+def test_parquet_and_csv_give_the_same_result(file, frame, tmp_path):
     frame.to_parquet(tmp_path / "scored.parquet")
     by_csv, by_parquet = (
         evaluation.evaluate(evaluation.read(path)) for path in (file, tmp_path / "scored.parquet")
@@ -59,20 +61,20 @@ def test_parquet_and_csv_say_the_same(file, frame, tmp_path):
 
 def test_shows_a_table(file, capsys):
     assert cli.main(["evaluate", str(file)]) == 0
-    said = capsys.readouterr().out
-    assert "300 rows" in said
-    assert "AUC" in said
-    assert all(name in said for name in ep.surrogates.names())
+    text = capsys.readouterr().out
+    assert "300 rows" in text
+    assert "AUC" in text
+    assert all(name in text for name in ep.surrogates.names())
 
 
-def test_groups_are_mentioned(file, capsys):
+def test_the_output_mentions_groups(file, capsys):
     assert cli.main(["evaluate", str(file), "--group", "patient"]) == 0
-    said = capsys.readouterr().out
-    assert "3 groups" in said
-    assert "inside groups" in said
+    text = capsys.readouterr().out
+    assert "3 groups" in text
+    assert "inside groups" in text
 
 
-def test_writes_the_curve(file, frame, tmp_path, capsys):
+def test_writes_the_roc_curve(file, frame, tmp_path, capsys):
     assert cli.main(["evaluate", str(file), "--out", str(tmp_path / "curve")]) == 0
     assert "curve.csv" in capsys.readouterr().out.replace("\n", "")
     rows = pd.read_csv(tmp_path / "curve.csv")
@@ -95,7 +97,7 @@ def test_a_long_curve_is_drawn_with_few_points():
     assert np.trapezoid(tpr, fpr) == pytest.approx(found.auc, abs=1e-3)
 
 
-def test_the_picture_says_that_groups_are_not_in_the_curve(frame):
+def test_the_figure_notes_that_the_curve_ignores_groups(frame):
     groups = frame.patient.factorize()[0]
     scored = evaluation.Predictions(frame.score.to_numpy(), frame.label == 1, groups=groups)
     found = evaluation.evaluate(scored)
@@ -127,32 +129,34 @@ def test_whole_numbers_and_booleans_are_scores(frame, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "said"),
+    ("change", "options", "text"),
     [
         ({}, {"scores": "scoer"}, "did you mean 'score'"),
         ({"score": "abc"}, {}, "got 'abc' in row 1 (300 such rows)"),
         ({"score": None}, {}, "got nothing in row 1"),
         ({"patient": None}, {"group": "patient"}, "got nothing in row 1"),
         ({"label": 1}, {}, "two values"),
-        ({"prediction": 1.0}, {}, "several columns could be them"),
+        ({"prediction": 1.0}, {}, "several columns have a usual name"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(frame, tmp_path, change, options, said):
+def test_errors_in_a_file_are_explained(frame, tmp_path, change, options, text):
     frame.assign(**change).to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(UserError) as raised:
         evaluation.read(tmp_path / "p.csv", **options)
-    assert said in str(raised.value)
+    assert text in str(raised.value)
     assert "p.csv" in str(raised.value)
 
 
-def test_columns_that_nothing_tells_have_to_be_named(frame, tmp_path):
+def test_columns_without_a_usual_name_must_be_given(frame, tmp_path):
     frame.rename(columns={"score": "z"}).to_csv(tmp_path / "p.csv", index=False)
-    with pytest.raises(UserError, match="--scores must name a column, as no column's name says so"):
+    with pytest.raises(
+        UserError, match="--scores must name a column, because no column has a usual name"
+    ):
         evaluation.read(tmp_path / "p.csv")
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "said"),
+    ("change", "options", "text"),
     [
         ({"score": "inf"}, [], "scores must be finite"),
         ({"heavy": -1}, ["--weights", "heavy"], "weights must"),
@@ -161,9 +165,9 @@ def test_columns_that_nothing_tells_have_to_be_named(frame, tmp_path):
         ({}, ["--out", "roc.pdf"], "--out must end in"),
     ],
 )
-def test_mistakes_end_in_one_line(frame, tmp_path, capsys, change, options, said):
+def test_wrong_arguments_give_one_line(frame, tmp_path, capsys, change, options, text):
     frame.assign(**change).to_csv(tmp_path / "p.csv", index=False)
     assert cli.main(["evaluate", str(tmp_path / "p.csv"), *options]) == 2
     message = capsys.readouterr().err
-    assert said in message
+    assert text in message
     assert message.count("\n") == 1

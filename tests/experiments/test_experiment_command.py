@@ -1,4 +1,4 @@
-"""``everypair experiment`` from the command line: to the end, interrupted, and mistaken."""
+"""``everypair experiment``: complete runs, interruptions and wrong arguments."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def table(tmp_path_factory):
     return path
 
 
-def test_digits_from_nothing_to_a_report(tmp_path, capsys):
+def test_digits_run_to_a_report_and_a_model(tmp_path, capsys):
     command = ["experiment", "digits", *TINY, "--out", str(tmp_path), "--workers", "1", "--json"]
     assert main([*command, "--losses", "squared_hinge,logistic", "--rate", "0.1,0.5"]) == 0
     printed = capsys.readouterr()
-    said = json.loads(printed.out)
-    assert (said["n_trials"], said["n_planned"]) == (8, 8)
+    output = json.loads(printed.out)
+    assert (output["n_trials"], output["n_planned"]) == (8, 8)
     assert "8 of 8 trials" in printed.err
     assert "Few positives" not in printed.err
     assert (tmp_path / "report.html").is_file()
     assert not (tmp_path / "models").exists()
-    model = saved.load(said["model"])
+    model = saved.load(output["model"])
     with store.open(str(tmp_path)) as opened:
         records = opened.records()
     assert model.trial == winner.choose(records)[0].trial
     assert [record.state for record in records] == ["finished"] * 8
 
 
-def test_a_table_is_compared_and_its_model_scores_it(tmp_path, table, capsys):
+def test_a_table_run_saves_a_model_that_scores_it(tmp_path, table, capsys):
     out = tmp_path / "run"
     command = ["experiment", "--data", str(table), "--label", "fraud", "--positive", "yes"]
-    knobs = ["--losses", "logistic", "--rate", "1", "--batch", "full", "--seeds", "1"]
-    assert main([*command, *knobs, "--epochs", "20", "--workers", "1", "--out", str(out)]) == 0
+    options = ["--losses", "logistic", "--rate", "1", "--batch", "full", "--seeds", "1"]
+    assert main([*command, *options, "--epochs", "20", "--workers", "1", "--out", str(out)]) == 0
     printed = capsys.readouterr()
     assert f"The best model: {out / 'model.pt'}" in printed.out
     assert " of them positive (fraud = yes)." in printed.err
@@ -68,14 +68,14 @@ def test_a_table_is_compared_and_its_model_scores_it(tmp_path, table, capsys):
     table_now = table.read_text()
     try:
         table.write_text(table_now.replace("0.1", "0.2"))
-        assert main([*command, *knobs, "--epochs", "20", "--out", str(out)]) == 2
+        assert main([*command, *options, "--epochs", "20", "--out", str(out)]) == 2
         assert "other data" in capsys.readouterr().err
     finally:
         table.write_text(table_now)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (["digit"], "Did you mean digits?"),
         (["table"], "--data FILE"),
@@ -94,7 +94,7 @@ def test_a_table_is_compared_and_its_model_scores_it(tmp_path, table, capsys):
         (["digits", "--optimiser", "lbfgs", "--batch", "50"], "--batch 0"),
         (["digits", "--rate", "fast"], "--rate must be numbers"),
         (["digits", "--rate", "-1"], "each greater than 0"),
-        (["digits", "--rate", "square=1"], "a loss that is not run"),
+        (["digits", "--rate", "square=1"], "names a loss that is not run"),
         (["digits", "--imratio", "1.5"], "less than 1"),
         (["digits", "--imratio", "0.0001"], "positives of"),
         (["digits", "--batch", "1.5"], "each a whole number, or full"),
@@ -102,21 +102,21 @@ def test_a_table_is_compared_and_its_model_scores_it(tmp_path, table, capsys):
         (["digits", "--device", "abacus"], "--device abacus"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(arguments, said, table, tmp_path, capsys):
+def test_a_wrong_argument_is_one_line_and_leaves_no_files(arguments, text, table, tmp_path, capsys):
     out = tmp_path / "run"
     given = [str(table) if word == "TABLE" else word for word in arguments]
     assert main(["experiment", *given, "--out", str(out)]) == 2
     printed = capsys.readouterr()
-    assert said in printed.err
+    assert text in printed.err
     assert printed.err.count("\n") == 1
     assert not out.exists()
 
 
-def test_few_positives_for_validation_are_told(tmp_path, capsys):
+def test_few_positives_for_validation_give_a_warning(tmp_path, capsys):
     few = ["--imratio", "0.1,0.01", "--seeds", "1", "--batch", "full", "--epochs", "1"]
     command = ["experiment", "digits", *few, "--losses", "logistic", "--rate", "0.1", "--json"]
     assert main([*command, "--workers", "1", "--out", str(tmp_path)]) == 0
-    assert "validation has 1 at imratio 0.01. What is selected" in capsys.readouterr().err
+    assert "Few positives for validation: 1 at imratio 0.01." in capsys.readouterr().err
 
 
 def test_other_settings_need_another_folder(tmp_path, capsys):
@@ -130,7 +130,7 @@ def test_other_settings_need_another_folder(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("heeds_ctrl_c")
-def test_ctrl_c_says_how_to_go_on(tmp_path, capsys):
+def test_ctrl_c_explains_how_to_continue(tmp_path, capsys):
     def press():
         until = time.monotonic() + 60
         while not counts(tmp_path).running and time.monotonic() < until:
@@ -140,8 +140,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, capsys):
     threading.Thread(target=press).start()
     command = ["experiment", "digits", "--losses", "logistic", "--epochs", "100000"]
     assert main([*command, "--workers", "1", "--out", str(tmp_path)]) == 130
-    said = capsys.readouterr().err
-    assert "0 of 36 trials are finished and kept; the same command continues." in said
+    text = capsys.readouterr().err
+    assert "0 of 36 trials are finished and kept; the same command continues." in text
     assert counts(tmp_path) == store.Counts(waiting=36, running=0, finished=0)
 
 
@@ -149,7 +149,7 @@ def counts(folder):
     try:
         with store.open(str(folder)) as opened:
             return opened.counts()
-    except Exception:  # it is just being made, in whichever of many states
+    except Exception:  # the store is being created
         return store.Counts(0, 0, 0)
 
 
@@ -164,7 +164,7 @@ def made_up(rate, seed, value, imratio=0.1):
 
 def test_the_winner_has_the_greatest_mean_over_seeds(tmp_path):
     records = [
-        made_up(0.1, 0, 0.99),  # the greatest, but its mean is not
+        made_up(0.1, 0, 0.99),  # the greatest value, but not the greatest mean
         made_up(0.1, 1, 0.50),
         made_up(1.0, 0, 0.80),
         made_up(1.0, 1, 0.81),
@@ -178,22 +178,22 @@ def test_the_winner_has_the_greatest_mean_over_seeds(tmp_path):
         path.write_text(path.name)
     winner.BestSeeds(tmp_path, records)
     assert [path.exists() for path in paths] == [True, False, False, True, True, False]
-    assert winner.crown(tmp_path, records) == tmp_path / "model.pt"
+    assert winner.keep_winner(tmp_path, records) == tmp_path / "model.pt"
     assert (tmp_path / "model.pt").read_text() == paths[3].name
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
 
-def test_the_winner_is_sought_where_most_positives_were():
+def test_the_winner_is_chosen_at_the_imratio_with_most_positives():
     mild, severe = made_up(0.1, 0, 0.8, imratio=0.1), made_up(0.1, 0, 0.9, imratio=0.01)
     untouched = made_up(0.1, 0, 0.7, imratio=0.0)
     assert winner.choose([severe, mild]) == [mild]
     assert winner.choose([severe, mild, untouched]) == [untouched]
 
 
-def test_when_every_trial_fails_so_does_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command_fails_if_every_trial_fails(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("EVERYPAIR_EXTENSIONS", str(tmp_path / "broken_loss.py"))
     (tmp_path / "broken_loss.py").write_text(
-        "from everypair.experiments.training.objectives import OBJECTIVES, Objective\n"
+        "from everypair.experiments import OBJECTIVES, Objective\n"
         "def broken(settings, labels): raise RuntimeError('out of cheese')\n"
         "OBJECTIVES['broken'] = Objective(broken)\n"
     )
@@ -202,12 +202,12 @@ def test_when_every_trial_fails_so_does_the_command(tmp_path, capsys, monkeypatc
         assert main([*command, "--out", str(tmp_path / "run"), "--workers", "1"]) == 1
     finally:
         OBJECTIVES.pop("broken", None)
-    said = capsys.readouterr().err
-    assert "trials failed (RuntimeError: out of cheese" in said
-    assert "The same command tries them again." in said
+    text = capsys.readouterr().err
+    assert "trials failed (RuntimeError: out of cheese" in text
+    assert "The same command tries them again." in text
 
 
-def test_a_folder_of_models_that_cannot_be_written_ends_the_run(tmp_path, capsys):
+def test_a_model_folder_that_cannot_be_written_ends_the_run(tmp_path, capsys):
     (tmp_path / "models").write_text("in the way")
     command = ["experiment", "digits", *TINY, "--losses", "logistic", "--rate", "0.1"]
     assert main([*command, "--out", str(tmp_path), "--workers", "1"]) == 2
@@ -215,5 +215,5 @@ def test_a_folder_of_models_that_cannot_be_written_ends_the_run(tmp_path, capsys
     assert counts(tmp_path).finished == 0
 
 
-def test_without_a_model_there_is_none(tmp_path):
-    assert winner.crown(tmp_path, []) is None
+def test_no_records_give_no_winner(tmp_path):
+    assert winner.keep_winner(tmp_path, []) is None

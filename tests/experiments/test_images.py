@@ -1,4 +1,4 @@
-"""Images from Parquet files: decoded once, kept as arrays, and refused if they are broken."""
+"""Images from Parquet files: decoded once, cached as arrays, refused if broken."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_images_and_classes_are_read(folder):
     assert dataset.positive_name == "dog, frog, horse, ship, truck"
 
 
-def test_the_second_time_the_array_is_mapped_and_nothing_decoded(folder, monkeypatch):
+def test_the_second_load_maps_the_cached_array(folder, monkeypatch):
     first = sources.load("cifar10")
     monkeypatch.setattr(images, "decode", None)
     second = sources.load("cifar10")
@@ -67,7 +67,7 @@ def test_other_files_have_another_fingerprint(folder):
     assert len(after.test_inputs) == 1
 
 
-def test_a_smaller_copy_of_the_images_is_fine_if_both_parts_agree(folder):
+def test_smaller_images_are_accepted_if_both_parts_have_one_size(folder):
     write(folder / "data/stl10/train.parquet", [encoded(1, 24)], [0])
     write(folder / "data/stl10/test.parquet", [encoded(1, 24)], [9])
     assert sources.load("stl10").inputs.shape == (1, 3, 24, 24)
@@ -80,7 +80,7 @@ def test_a_smaller_copy_of_the_images_is_fine_if_both_parts_agree(folder):
 @pytest.mark.parametrize(
     "damage", [lambda b: b[: len(b) // 2], lambda b: b"not an image", lambda b: None]
 )
-def test_a_corrupt_image_is_named_and_nothing_is_left(folder, kind, damage):
+def test_a_corrupt_image_is_named_and_nothing_is_cached(folder, kind, damage):
     images = [encoded(i, kind=kind) for i in range(3)]
     images[2] = damage(images[2])
     write(folder / "data/cifar10/train.parquet", images, [0, 1, 2])
@@ -103,7 +103,7 @@ def test_class_numbers_out_of_range_are_refused(folder, labels):
         sources.load("cifar10")
 
 
-def test_files_that_are_not_what_they_should_be_are_refused(folder):
+def test_invalid_files_are_refused(folder):
     path = folder / "data/cifar10/train.parquet"
     write(path, [encoded(0)], [0], image="picture")
     with pytest.raises(UserError, match=r"no column image; .* \(it has picture, label\)"):
@@ -119,13 +119,13 @@ def test_files_that_are_not_what_they_should_be_are_refused(folder):
         sources.load("cifar10")
 
 
-def test_the_folder_itself_has_to_be_there(folder, monkeypatch):
+def test_the_data_folder_must_exist(folder, monkeypatch):
     monkeypatch.setenv("EVERYPAIR_DATA", str(folder / "nowhere"))
     with pytest.raises(UserError, match="EVERYPAIR_DATA must name a folder"):
         sources.load("cifar10")
 
 
-def test_a_cache_that_cannot_be_written_is_explained_and_left_clean(folder, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_explained(folder, monkeypatch):
     def full(file, array):
         file.write_bytes(b"half")
         raise OSError(28, "No space left on device")
@@ -136,7 +136,7 @@ def test_a_cache_that_cannot_be_written_is_explained_and_left_clean(folder, monk
     assert list((folder / "cache").iterdir()) == []
 
 
-def test_a_damaged_cache_says_what_to_remove(folder):
+def test_a_damaged_cache_names_the_folder_to_remove(folder):
     sources.load("cifar10")
     (array,) = (folder / "cache").glob("cifar10-*/train.npy")
     array.write_bytes(b"\x93NUMPY")
@@ -144,7 +144,7 @@ def test_a_damaged_cache_says_what_to_remove(folder):
         sources.load("cifar10")
 
 
-def test_whoever_is_second_to_finish_keeps_the_first_one(tmp_path):
+def test_the_second_writer_keeps_the_folder_of_the_first(tmp_path):
     target = tmp_path / "folder"
     with images.replacing(target) as mine:
         mine.mkdir()
@@ -163,7 +163,7 @@ def test_whoever_is_second_to_finish_keeps_the_first_one(tmp_path):
         ("win32", {"LOCALAPPDATA": "/local"}, "/local/everypair"),
     ],
 )
-def test_where_the_cache_is(monkeypatch, platform, variables, expected):
+def test_the_cache_folder_of_each_platform(monkeypatch, platform, variables, expected):
     for name in ("EVERYPAIR_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -172,7 +172,7 @@ def test_where_the_cache_is(monkeypatch, platform, variables, expected):
     assert images.cache_folder().as_posix() == expected
 
 
-def test_photographs_of_any_size_are_cut_to_their_middle():
+def test_photographs_are_cropped_to_their_centre():
     wide = np.zeros((40, 100, 3), np.uint8)
     wide[:, 30:70] = 200
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Every model takes what it says, gives one score a row, and follows from its seed alone."""
+"""Every model returns one score per row, and its weights follow from the seed alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_model_has_cases():
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)
-def test_gives_one_finite_score_a_row(name, shape):
+def test_returns_one_finite_score_per_row(name, shape):
     model = build(name, shape, sigmoid=False, seed=0)
     scores = model(torch.randn(3, *shape, generator=torch.Generator().manual_seed(0)))
     assert scores.shape == (3,)
@@ -31,7 +31,7 @@ def test_gives_one_finite_score_a_row(name, shape):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_seed_decides_and_nobody_elses_numbers_change(name):
+def test_weights_follow_from_the_seed_and_the_global_generator_is_unchanged(name):
     shape = SHAPES[name][0]
     before = torch.random.get_rng_state()
     first, again, other = (build(name, shape, sigmoid=False, seed=s) for s in (1, 1, 2))
@@ -51,17 +51,17 @@ def test_a_sigmoid_has_no_weights(name):
     assert "sigmoid=True" in repr(squeezed)
 
 
-def test_resnet20_is_that_of_the_literature():
+def test_resnet20_has_the_published_layers_and_weights():
     model = build("resnet20", (3, 32, 32), sigmoid=False, seed=0)
     layers = [m for m in model.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
     assert len(layers) == 20
-    # He et al. count 0.27 million, with ten outputs instead of one.
+    # He et al. report 0.27 million weights, with ten outputs instead of one.
     assert sum(p.numel() for p in model.parameters()) == 269_722 - 9 * 65
     features = model.body.blocks(torch.zeros(1, 16, 32, 32))
     assert features.shape == (1, 64, 8, 8)
 
 
-def test_resnet20_wants_images():
+def test_resnet20_refuses_inputs_that_are_not_images():
     with pytest.raises(UserError, match=r"images of at least 8 x 8 .* \(30,\)\. Choose linear or"):
         build("resnet20", (30,), sigmoid=False, seed=0)
     with pytest.raises(UserError, match="8 x 8"):

@@ -1,4 +1,4 @@
-"""The losses are those of the library and of torch, on the scores that the protocol says."""
+"""The losses equal those of the library and of torch, on the scores of the protocol."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_logistic_loss_is_cross_entropy(batch):
     torch.testing.assert_close(made("logistic", labels)(scores, labels, groups), expected)
 
 
-def test_weighting_gives_both_classes_the_same_say(batch):
+def test_class_weights_give_both_classes_the_same_total(batch):
     scores, labels, _ = batch
     terms = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")
     n_pos, n_neg = labels.sum(), (1 - labels).sum()
@@ -61,7 +61,7 @@ def test_weighting_gives_both_classes_the_same_say(batch):
 
 
 @pytest.mark.parametrize(("protocol", "share"), [("corrected", 0.25), ("paper", None)])
-def test_aucm_knows_the_share_of_positives_unless_the_authors_did_not_tell(protocol, share, batch):
+def test_aucm_uses_the_share_of_positives_under_protocol_corrected(protocol, share, batch):
     scores, labels, _ = batch
     labels = (torch.arange(40) < 10).float()
     module = made("aucm", labels, protocol=protocol, margin=0.5)
@@ -88,7 +88,7 @@ def test_scores_that_are_not_finite_give_a_loss_that_is_not(loss, batch):
 
 
 @pytest.mark.parametrize("loss", OBJECTIVES)
-def test_what_trains_a_loss_is_there_and_the_default_comes_first(loss):
+def test_optimisers_of_a_loss_exist_and_the_default_is_first(loss):
     able = OBJECTIVES[loss].optimisers
     assert set(able) <= set(OPTIMISERS)
     assert able[0] == default_optimiser(loss)
@@ -106,7 +106,7 @@ def test_what_trains_a_loss_is_there_and_the_default_comes_first(loss):
         ("squared_hinge", "raw", "paper", True),
     ],
 )
-def test_where_the_model_ends_in_a_sigmoid(loss, scores, protocol, expected):
+def test_which_models_end_in_a_sigmoid(loss, scores, protocol, expected):
     assert ends_in_sigmoid(loss, Settings(scores=scores, protocol=protocol)) is expected
 
 

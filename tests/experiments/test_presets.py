@@ -1,4 +1,4 @@
-"""Presets are fair: as many rates for each loss, of which none is ruled out by its place."""
+"""Presets are fair: every loss has equally many rates over an equally wide range."""
 
 from __future__ import annotations
 
@@ -33,24 +33,26 @@ def test_every_loss_has_as_many_rates_as_far_apart(name):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_names_are_known_and_go_together(name):
+def test_names_are_known_and_can_be_combined(name):
     grid, settings = PRESETS[name].grid, PRESETS[name].settings
-    assert name in sources.names()
+    assert name in sources.SOURCES
     assert settings.model in MODELS
-    assert settings.protocol == "corrected"
+    # The help of `everypair experiment` names these defaults.
+    shared = (settings.scores, settings.margin, settings.sampler, settings.protocol)
+    assert shared == ("sigmoid", 1.0, "shuffle", "corrected")
     for cell in grid.cells():
         for batch in grid.batches:
             optimisers.check(cell.loss, cell.optimiser, batch=batch)
 
 
-def test_the_demo_is_what_was_promised():
+def test_the_digits_preset_has_the_documented_size():
     grid = PRESETS["digits"].grid
     assert grid.losses == ("squared_hinge", "logistic", "aucm")
     assert grid.imratios == (0.1, 0.01)
     assert (len(grid.batches), len(grid.seeds), len(grid.rates["logistic"])) == (2, 3, 3)
 
 
-def test_the_paper_grid_is_the_paper_s():
+def test_the_paper_grid_has_the_values_of_the_paper():
     grid = paper_grid("stl10")
     assert grid.batches == (10, 50, 100, 500, 1000, 5000)
     assert grid.rates["squared_hinge"][:3] == (0.0001, 0.000316, 0.001)
@@ -59,7 +61,7 @@ def test_the_paper_grid_is_the_paper_s():
     assert len(grid.seeds) == 5
 
 
-def test_optimisers_get_rates_that_suit_them():
+def test_optimisers_have_their_own_rates():
     base = PRESETS["digits"].grid
     grid = with_losses(base, ["square", "aucm"], ["sgd", "adam"])
     rates = {(cell.loss, cell.optimiser): grid.rates_of(cell) for cell in grid.cells()}
@@ -68,15 +70,15 @@ def test_optimisers_get_rates_that_suit_them():
     assert max(rates["square", "adam"]) < 0.1
     assert len({len(of_loss) for of_loss in rates.values()}) == 1
     assert with_losses(base, ["square"], ["lbfgs"]).batches == (0,)
-    said = with_losses(base, ["square"], ["adam"], square=(0.5,))
-    assert said.rates_of(said.cells()[0]) == (0.5,)
+    grid = with_losses(base, ["square"], ["adam"], square=(0.5,))
+    assert grid.rates_of(grid.cells()[0]) == (0.5,)
 
 
-def test_an_unknown_loss_has_to_bring_its_rates():
+def test_an_unknown_loss_needs_rates():
     with pytest.raises(UserError, match="--rate mine="):
         with_losses(PRESETS["digits"].grid, ["mine"])
     assert with_losses(PRESETS["digits"].grid, ["mine"], mine=(0.1,)).rates == {"mine": (0.1,)}
 
 
-def test_the_library_has_no_other_losses():
+def test_all_losses_of_the_presets_exist():
     assert set(OBJECTIVES) >= LIBRARY_LOSSES

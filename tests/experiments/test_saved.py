@@ -1,4 +1,4 @@
-"""Saved models, and `everypair predict`: the scores of the training, for new rows."""
+"""Saved models and `everypair predict` give new rows the scores of the training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def save_untrained(path, shape, *, model="linear", **more):
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """A table with every kind of column, in which the class can be seen."""
+    """A table with every kind of column, from which the class can be predicted."""
     rng = np.random.default_rng(0)
     fraud = rng.random(400) < 0.3
     amount = rng.standard_normal(400) + 2.0 * fraud
@@ -47,7 +47,7 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(table, tmp_path_factory):
-    """What an experiment does: train on the table, save the best epoch."""
+    """Train on the table and save the best epoch, as an experiment does."""
     file = TableFile(str(table), "fraud", positive="yes")
     settings = Settings(model="mlp", epochs=3, table=file)
     split = splits.split(sources.load("table", table=file), imratio=0, seed=0, protocol="corrected")
@@ -66,7 +66,7 @@ def trained(table, tmp_path_factory):
     return path, split, record
 
 
-def test_a_model_comes_back_with_all_it_was_saved_with(trained):
+def test_a_loaded_model_equals_the_saved_one(trained):
     path, split, record = trained
     model = saved.load(path)
     assert model.encoder == split.encoder
@@ -92,12 +92,12 @@ def test_new_rows_get_the_scores_of_the_training(trained, table):
     assert ep.auc(again.numpy(), split.test.labels.numpy()) == pytest.approx(record.test_auc)
 
 
-def test_loading_runs_no_code_of_the_file(trained):
+def test_loading_needs_no_pickle(trained):
     assert torch.load(trained[0], weights_only=True)["format"] == "everypair model"
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 nonsense", b"plain text", None])
-def test_what_is_no_model_is_refused(tmp_path, content):
+def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "model.pt"
     if content is None:
         torch.save({"weights": torch.zeros(1)}, path)
@@ -131,7 +131,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
     assert [p.name for p in tmp_path.iterdir()] == ["model.pt"]
 
 
-def test_the_shape_of_images_has_to_be_said(tmp_path):
+def test_the_shape_of_images_is_required(tmp_path):
     with pytest.raises(ValueError, match="input_shape"):
         save_untrained(tmp_path / "m.pt", (1, 8, 8), input_shape=None)
 
@@ -152,7 +152,7 @@ def test_images_are_scored_from_arrays_and_files(tmp_path):
     assert scores.tolist() == colour.score(np.full((3, 3, 16, 16), 9, np.uint8)).tolist()
 
 
-def test_rows_of_another_kind_are_refused(trained, tmp_path):
+def test_rows_of_another_shape_or_type_are_refused(trained, tmp_path):
     model = saved.load(save_untrained(tmp_path / "digits.pt", (1, 8, 8)))
     for wrong in (np.zeros((2, 1, 9, 9), np.uint8), np.zeros((2, 1, 8, 8), np.float32)):
         with pytest.raises(UserError, match=r"rows of shape \(1, 8, 8\) and type uint8"):
@@ -185,7 +185,7 @@ def test_predict_writes_the_table_and_the_scores(trained, table, tmp_path, capsy
     assert [p.name for p in tmp_path.iterdir()] == [out.name]
 
 
-def test_predict_speaks_json(trained, table, tmp_path, capsys):
+def test_predict_prints_json(trained, table, tmp_path, capsys):
     assert main(["predict", str(trained[0]), str(table), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["rows"] == len(found["score"]) == 400
@@ -211,13 +211,13 @@ def test_predict_numbers_images(tmp_path, capsys):
         ("amount,town", ["--out", "new.csv/x.csv"], "cannot be written"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(
+def test_wrong_arguments_are_one_line_and_exit_code_2(
     trained, tmp_path, monkeypatch, capsys, header, options, message
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text(header + "\n1" + ",2" * header.count(",") + "\n")
     assert main(["predict", str(trained[0]), "new.csv", *options]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    text = capsys.readouterr().err
+    assert message in text
+    assert text.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]

@@ -1,4 +1,4 @@
-"""Models trained together are what each would be alone."""
+"""Models trained together equal models trained alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def trials(loss="squared_hinge", optimiser="sgd", rates=(0.01, 0.1), batch=100):
     ],
 )
 @pytest.mark.parametrize("protocol", ["corrected", "paper"])
-def test_as_each_would_be_alone(digits, loss, optimiser, protocol, device):
+def test_training_together_equals_training_alone(digits, loss, optimiser, protocol, device):
     settings = Settings(model="mlp", epochs=3, protocol=protocol)
     together = trials(loss, optimiser)
     epochs = []
@@ -62,7 +62,7 @@ def test_as_each_would_be_alone(digits, loss, optimiser, protocol, device):
         assert state.keys() == same_state.keys()
 
 
-def test_one_that_diverges_leaves_the_others_alone(digits):
+def test_a_diverged_trial_does_not_change_the_others(digits):
     settings = Settings(model="linear", epochs=3)
     together = trials("square", rates=(0.001, 1e6))
     split = [digits[trial.cell.seed] for trial in together]
@@ -73,6 +73,6 @@ def test_one_that_diverges_leaves_the_others_alone(digits):
     assert found[2].history == train(together[2], settings, split[2])[0].history
 
 
-def test_what_cannot_be_captured():
+def test_optimisers_that_cannot_share_a_graph():
     able = {name: can_share_a_graph(trials(optimiser=name)[0]) for name in ("sgd", "lbfgs", "sag")}
     assert able == {"sgd": True, "lbfgs": False, "sag": False}

@@ -1,4 +1,4 @@
-"""Which rows go where: counts, order of the steps, and what is refused."""
+"""Splits: numbers of rows, order of the steps, and what is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROTOCOLS = ("corrected", "paper")
 
 
 def numbered(n_pos, n_neg, *, groups=None, official=None, **more):
-    """Rows whose only feature is their own number; official test rows have negative ones."""
+    """Rows whose only feature is the row number; official test rows have negative numbers."""
     positive = np.random.default_rng(0).permutation(np.arange(n_pos + n_neg) < n_pos)
     inputs = np.arange(n_pos + n_neg, dtype=np.float32)[:, None]
     if official:
@@ -44,7 +44,7 @@ def test_positives_are_removed_and_then_both_classes_are_split():
     assert counts(split) == {"subtrain": (80, 720), "validation": (20, 180), "test": (50, 50)}
 
 
-def test_the_authors_split_first_and_then_removed_positives_from_each_part():
+def test_protocol_paper_splits_first_and_then_removes_positives():
     dataset = numbered(1000, 900, official=(60, 50))
     split = made(dataset, protocol="paper")
     for name in ("subtrain", "validation"):
@@ -57,7 +57,7 @@ def test_the_authors_split_first_and_then_removed_positives_from_each_part():
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("imratio", [0, 0.1])
-def test_without_an_official_test_part_one_is_taken_out_first(protocol, imratio):
+def test_without_an_official_test_part_a_fifth_is_held_out(protocol, imratio):
     split = made(numbered(500, 500), imratio, protocol=protocol)
     parts = [set(rows(part)) for part in split.parts().values()]
     assert len(set.union(*parts)) == sum(map(len, parts))
@@ -70,7 +70,7 @@ def test_without_an_official_test_part_one_is_taken_out_first(protocol, imratio)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_labels_and_groups_stay_with_their_rows(protocol):
+def test_labels_and_groups_match_their_rows(protocol):
     groups = np.arange(1000) // 20
     dataset = numbered(500, 500, groups=groups)
     for part in made(dataset, 0.2, protocol=protocol).parts().values():
@@ -79,7 +79,7 @@ def test_labels_and_groups_stay_with_their_rows(protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_groups_stay_whole(protocol):
+def test_groups_are_not_divided(protocol):
     groups = np.random.default_rng(1).integers(0, 60, 1200)
     for seed in range(3):
         split = made(numbered(400, 800, groups=groups), 0, seed, protocol)
@@ -115,7 +115,7 @@ def test_an_official_test_part_is_the_same_for_every_seed():
     assert len(made(dataset, 0).test) == 70  # left as it is
 
 
-def test_a_smaller_share_keeps_some_of_the_positives_of_a_larger_one():
+def test_positives_of_a_smaller_imratio_are_a_subset():
     dataset = numbered(500, 500)
 
     def kept(imratio):
@@ -126,7 +126,7 @@ def test_a_smaller_share_keeps_some_of_the_positives_of_a_larger_one():
     assert kept(0.01) < kept(0.1) < kept(0)
 
 
-def test_two_rows_of_a_class_are_enough_to_be_split():
+def test_every_part_gets_a_row_of_a_class_of_three():
     split = made(numbered(3, 100), 0)
     assert all(n_pos == 1 for n_pos, _ in counts(split).values())
 
@@ -135,7 +135,7 @@ def test_two_rows_of_a_class_are_enough_to_be_split():
     ("protocol", "advice"),
     [("corrected", "a larger imratio"), ("paper", "another seed or protocol=corrected")],
 )
-def test_a_part_that_lacks_a_class_is_refused_with_the_counts(protocol, advice):
+def test_a_part_without_a_class_is_refused_with_the_counts(protocol, advice):
     with pytest.raises(UserError) as refusal:
         made(numbered(500, 500, official=(20, 20)), 0.002, protocol=protocol)
     message = str(refusal.value)
@@ -146,7 +146,7 @@ def test_a_part_that_lacks_a_class_is_refused_with_the_counts(protocol, advice):
     assert advice in message
 
 
-def test_groups_without_a_pair_are_refused_although_both_classes_are_there():
+def test_groups_without_a_pair_are_refused():
     dataset = numbered(100, 100)
     each_class_apart = Dataset(
         "apart", dataset.inputs, dataset.positive, groups=np.arange(200) * 2 + dataset.positive
@@ -163,12 +163,12 @@ def test_an_imratio_above_the_share_of_positives_is_refused():
 @pytest.mark.parametrize(
     "wrong", [{"imratio": -0.1}, {"imratio": 1.0}, {"imratio": float("nan")}, {"protocol": "mine"}]
 )
-def test_arguments_that_make_no_sense_are_refused(wrong):
+def test_invalid_arguments_are_refused(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
         made(numbered(50, 50), **wrong)
 
 
-def test_the_encoder_sees_subtrain_rows_only():
+def test_the_encoder_is_fitted_on_subtrain_rows_only():
     numbers = np.random.default_rng(0).standard_normal(300)
     positive = numbers > 0
     frame = pd.DataFrame({"row": np.arange(300.0), "x": numbers, "y": numbers})
@@ -193,13 +193,28 @@ def test_the_encoder_sees_subtrain_rows_only():
         (False, "paper", (False, False)),
     ],
 )
-def test_who_is_augmented(photographs, protocol, expected):
+def test_photographs_are_augmented_by_protocol(photographs, protocol, expected):
     images = np.zeros((100, 3, 8, 8), np.uint8)
     split = made(
         Dataset("images", images, np.arange(100) % 2 == 0, photographs=photographs), 0, 0, protocol
     )
     assert (split.augmentation.subtrain, split.augmentation.evaluation) == expected
     assert split.subtrain.inputs.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("official", [None, (40, 30)])
+def test_row_numbers_are_those_of_the_split(protocol, official):
+    dataset = numbered(
+        300, 300, official=official, groups=None if official else np.arange(600) // 9
+    )
+    chosen = splits.split_rows(dataset, imratio=0.1, seed=3, protocol=protocol)
+    parts = made(dataset, 0.1, 3, protocol)
+    assert chosen.subtrain.tolist() == rows(parts.subtrain)
+    assert chosen.validation.tolist() == rows(parts.validation)
+    numbers = -1 - chosen.test if official else chosen.test
+    assert numbers.tolist() == rows(parts.test)
+    assert splits.fit_encoder(dataset, chosen) is None
 
 
 def test_a_split_moves_to_a_device():
@@ -211,7 +226,7 @@ def test_a_split_moves_to_a_device():
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("imratio", [0.1, 0.01])
-def test_digits_can_be_split_at_the_shares_of_the_demo(protocol, imratio):
+def test_digits_can_be_split_at_the_imratios_of_the_preset(protocol, imratio):
     for seed in range(3):
         split = made(load("digits"), imratio, seed, protocol)
         assert split.subtrain.inputs.shape[1:] == (1, 8, 8)

@@ -1,4 +1,4 @@
-"""A stranger's table: what is read, what is understood, and what is refused in one line."""
+"""A user's table: files that are read, columns that are encoded, and error messages."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_the_usual_kinds_of_csv_are_read(tmp_path, name, content):
     assert frame["age"].tolist() == [20, 30, 40]
 
 
-def test_a_decimal_comma_is_understood_where_it_cannot_separate(tmp_path):
+def test_decimal_commas_are_read_if_semicolons_separate(tmp_path):
     frame = _tables.read(written(tmp_path, "x;y\n1,5;0\n-2,5;1\n"))
     assert frame["x"].tolist() == [1.5, -2.5]
 
 
-def test_parquet_is_known_by_its_contents(tmp_path):
+def test_parquet_is_recognised_by_its_content(tmp_path):
     frame = pd.DataFrame({"age": [1.5, 2.5], "fraud": [True, False]}, index=[7, 8])
     path = tmp_path / "called.csv"
     frame.to_parquet(path)
@@ -61,7 +61,7 @@ def test_parquet_is_known_by_its_contents(tmp_path):
         (GOOD, "age", "must hold exactly two values; it holds 3: '20' (1), '30' (1), '40' (1)"),
         ("age,fraud\n1,0\n2,0\n", "fraud", "must hold exactly two values; it holds 1: '0' (2)"),
         ("age,fraud\n1,0\n2,\n3,1\n", "fraud", "is empty in 1 of 3 rows (the first is row 2)"),
-        ("", "fraud", "is empty: it has no bytes at all"),
+        ("", "fraud", "is empty: it has 0 bytes"),
         ("age,fraud\n", "fraud", "is empty: it has no row below its header"),
         ("fraud\n1\n0\n", "fraud", "has no column to learn from besides fraud"),
         ("a,fraud\n1,2,3,4\n1\n1,2,3,4,5\n", "fraud", "is not a CSV or Parquet table"),
@@ -71,7 +71,7 @@ def test_parquet_is_known_by_its_contents(tmp_path):
         ("x,x,fraud\n1,2,0\n3,4,1\n", "fraud", "has more than one column 'x'"),
     ],
 )
-def test_bad_files_end_in_one_clear_line(tmp_path, content, label, message):
+def test_bad_files_give_one_clear_line(tmp_path, content, label, message):
     path = written(tmp_path, content)
     with pytest.raises(UserError, match=re.escape(message)) as refusal:
         sources.load("table", table=TableFile(path, label))
@@ -79,7 +79,7 @@ def test_bad_files_end_in_one_clear_line(tmp_path, content, label, message):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_file_that_is_not_there_suggests_its_neighbour(tmp_path):
+def test_a_missing_file_suggests_a_similar_one(tmp_path):
     written(tmp_path, GOOD, "transactions.csv")
     with pytest.raises(UserError, match=r"no such file\. Did you mean .*transactions\.csv"):
         _tables.read(tmp_path / "transaction.csv")
@@ -114,7 +114,7 @@ def test_columns_that_share_a_name_are_refused(tmp_path):
         (["no", "no", "yes"], None, "yes"),
         (["yes", "yes", "no"], None, "yes"),
         (["N", "Y", "Y"], None, "Y"),
-        (["ill", "ill", "well"], None, "well"),  # neither says which; the rarer one
+        (["ill", "ill", "well"], None, "well"),  # neither word means yes, so the rarer one
         ([1, 2, 1], None, "2"),
         (["a", "b"], None, "b"),
         (pd.Categorical(["a", "b", "a"], ["a", "b", "c"]), None, "b"),
@@ -135,7 +135,7 @@ def test_a_positive_value_that_does_not_occur_is_refused():
         _tables.two_classes(pd.Series([0, 1]), TableFile("my.csv", "y", positive="maybe"))
 
 
-def test_groups_become_numbers_and_are_not_learnt_from(tmp_path):
+def test_groups_become_numbers_and_are_not_features(tmp_path):
     path = written(tmp_path, "x,day,y\n1,mon,0\n2,tue,1\n3,mon,1\n")
     dataset = sources.load("table", table=TableFile(path, "y", "day"))
     assert dataset.groups.tolist() == [0, 1, 0]
@@ -145,11 +145,11 @@ def test_groups_become_numbers_and_are_not_learnt_from(tmp_path):
         with pytest.raises(UserError, match=message):
             sources.load("table", table=TableFile(path, "y", wrong))
     holes = written(tmp_path, "x,day,y\n1,,0\n2,tue,1\n")
-    with pytest.raises(UserError, match="is empty in 1 rows"):
+    with pytest.raises(UserError, match=r"'day' must hold a value .* row 1 \(1 such rows\)"):
         sources.load("table", table=TableFile(holes, "y", "day"))
 
 
-def test_the_fingerprint_follows_the_contents_and_the_roles_of_columns(tmp_path):
+def test_the_fingerprint_depends_on_content_and_column_roles(tmp_path):
     one = written(tmp_path, GOOD, "one.csv")
     same = written(tmp_path, GOOD, "same.csv")
     other = written(tmp_path, GOOD.replace("20", "21"), "other.csv")
@@ -164,9 +164,9 @@ def test_the_fingerprint_follows_the_contents_and_the_roles_of_columns(tmp_path)
     assert len(set(prints)) == 3
 
 
-def encoded(values, new=None, **knobs):
-    """Fit on one column; return what it and a new one become, as columns by name."""
-    encoder = TableEncoder(**knobs).fit(pd.DataFrame({"x": values, "other": range(len(values))}))
+def encoded(values, new=None, **options):
+    """Fit on one column; return the encoding of it or of a new one, by feature."""
+    encoder = TableEncoder(**options).fit(pd.DataFrame({"x": values, "other": range(len(values))}))
     result = encoder.transform(pd.DataFrame({"x": values if new is None else new, "other": 0}))
     assert result.dtype == np.float32
     return {name: result[:, i].tolist() for i, name in enumerate(encoder.names) if name != "other"}
@@ -184,18 +184,18 @@ def test_missing_numbers_become_the_median_with_an_indicator():
     assert list(encoded([1.0, 2.0, 3.0], [np.nan])) == ["x"]  # none was missing when fitting
 
 
-def test_a_value_far_out_counts_as_far_as_it_may():
+def test_outliers_are_clipped():
     assert encoded([0.0, 1.0], [1e300, -1e300]) == {"x": [CLIP, -CLIP]}
     huge = encoded([1.5e308, -1.5e308, 1e308, -1e308], [1e300])
     assert huge["x"] == pytest.approx([1.0])
     assert encoded([0.0, 1e-300], [1e300]) == {"x": [CLIP]}
 
 
-def test_a_large_offset_hides_nothing():
+def test_a_large_offset_does_not_lose_precision():
     assert encoded([1e15 + 1, 1e15 - 1])["x"] == [1.0, -1.0]
 
 
-def test_text_becomes_levels_and_an_unknown_level_zeros():
+def test_text_becomes_levels_and_unknown_levels_zeros():
     values = ["a"] * 12 + ["b"] * 11 + ["c", "d"]
     assert encoded(values, ["a", "b", "c", "new", None]) == {
         "x = a": [1, 0, 0, 0, 0],
@@ -220,11 +220,11 @@ def test_text_becomes_levels_and_an_unknown_level_zeros():
         [f"id {i}" for i in range(30)],
     ],
 )
-def test_columns_that_say_nothing_are_dropped(values):
+def test_columns_without_information_are_dropped(values):
     assert encoded(values) == {}
 
 
-def test_a_constant_with_holes_says_where_the_holes_are():
+def test_a_constant_with_missing_values_becomes_an_indicator():
     assert list(encoded([5.0, np.nan, 5.0])) == ["x is missing"]
 
 
@@ -241,13 +241,13 @@ def test_dates_are_numbers(values):
     assert encoded(values) == {"x": [-1.0, 1.0]}
 
 
-def test_numbers_with_marks_for_missing_are_numbers():
+def test_numeric_text_with_missing_marks_is_numeric():
     values = [str(i) for i in range(40)] + ["?"]
     assert encoded(values, ["?", "20"])["x is missing"] == [1, 0]
     assert encoded([True, False, None] * 10, [True, None])["x is missing"] == [0, 1]
 
 
-def test_an_encoder_survives_as_plain_data():
+def test_an_encoder_survives_to_dict():
     frame = pd.DataFrame({"a": [1.0, np.nan, 3.0] * 10, "b": ["x", "y", None] * 10, "same": 0})
     encoder = TableEncoder(rare=2).fit(frame)
     again = TableEncoder.from_dict(encoder.to_dict())
@@ -256,15 +256,15 @@ def test_an_encoder_survives_as_plain_data():
     assert np.array_equal(again.transform(frame), encoder.transform(frame))
 
 
-def test_columns_may_come_in_another_order_and_with_others_but_not_be_missing():
+def test_columns_may_be_reordered_but_not_missing():
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 5.0], 7: [0, 1]})
     encoder = TableEncoder().fit(frame)
     shuffled = frame[[7, "b", "a"]].assign(more="text")
     assert np.array_equal(encoder.transform(shuffled), encoder.transform(frame))
-    with pytest.raises(UserError, match="trained on: b, 7"):
+    with pytest.raises(UserError, match="has no columns b, 7, which"):
         encoder.transform(frame[["a"]])
 
 
-def test_a_table_that_says_nothing_is_refused():
-    with pytest.raises(UserError, match="no column that tells rows apart"):
+def test_a_table_without_information_is_refused():
+    with pytest.raises(UserError, match="no column to learn from"):
         TableEncoder().fit(pd.DataFrame({"a": [1, 1], "b": ["x", "y"]}))

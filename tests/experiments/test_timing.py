@@ -1,4 +1,4 @@
-"""Figure 2: what is timed, fitted, left out and written."""
+"""Figure 2: timings, slopes, contenders that are left out, and output files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def result():
 @pytest.mark.parametrize("name", CONTENDERS)
 def test_every_contender_computes_loss_and_gradient(name):
     if "cuda" in name and not torch.cuda.is_available():
-        with pytest.raises(timing.NotHereError):
+        with pytest.raises(timing.NotAvailableError):
             timing.measure(name, 20)
         return
     taken = timing.measure(name, 20, seconds=0.0)
@@ -35,7 +35,7 @@ def test_every_contender_computes_loss_and_gradient(name):
     assert taken.repeats == 3
 
 
-def test_repeats_for_the_time_it_is_given():
+def test_repeats_for_the_given_time():
     assert timing.measure("numpy", 10, seconds=1.0).repeats == timing.MAX_REPEATS
 
 
@@ -46,7 +46,7 @@ def test_half_of_the_rows_are_positive_and_scores_standard_normal():
     assert abs(scores.std() - 1.0) < 0.05
 
 
-def test_a_call_gives_the_librarys_loss_and_gradient():
+def test_a_call_returns_the_loss_and_gradient():
     scores, labels = timing._batch(50)
     loss, grad = CONTENDERS["naive"].build(50, "square")()
     expected_loss, expected_grad = ep.pair_loss_and_grad(scores, labels, surrogate="square")
@@ -54,7 +54,7 @@ def test_a_call_gives_the_librarys_loss_and_gradient():
     np.testing.assert_allclose(grad, expected_grad, atol=1e-6)
 
 
-def test_each_backend_runs_in_a_process_of_its_own():
+def test_each_backend_runs_in_its_own_process():
     steps = []
     result = timing.run(
         ["numpy", "native"], [10, 100], seconds=0.0, on_step=lambda *step: steps.append(step)
@@ -66,37 +66,37 @@ def test_each_backend_runs_in_a_process_of_its_own():
 
 def test_sizes_that_would_take_too_long_are_left_out(monkeypatch):
     measured = {10: 0.001, 100: 0.1}
-    monkeypatch.setattr(timing, "_process", lambda _: Here())
+    monkeypatch.setattr(timing, "_process", lambda _: SameProcess())
     monkeypatch.setattr(
         timing, "measure", lambda name, n, **_: Timing(name, n, measured[n], 0.0, 0.0, 3)
     )
     result = timing.run(["naive"], [10, 100, 1000], limit=1.0)
     assert [t.n for t in result.timings] == [10, 100]
-    assert result.left_out == {"naive": "from n = 1,000 on: about 10 s a call"}
+    assert result.left_out == {"naive": "from n = 1,000 on: about 10 s per call"}
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ImportError("no kernel"), "not here: no kernel"),
-        (timing.NotHereError("no device"), "not here: no device"),
+        (ImportError("no kernel"), "not available: no kernel"),
+        (timing.NotAvailableError("no device"), "not available: no device"),
         (MemoryError(), "from n = 10 on: out of memory"),
         (timing.BrokenProcessPool(), "from n = 10 on: its process died, probably out of memory"),
     ],
 )
-def test_what_cannot_run_is_left_out_with_the_reason(monkeypatch, error, reason):
+def test_contenders_that_cannot_run_are_left_out_with_the_reason(monkeypatch, error, reason):
     def build(n, surrogate):
         raise error
 
-    monkeypatch.setattr(timing, "_process", lambda _: Here())
+    monkeypatch.setattr(timing, "_process", lambda _: SameProcess())
     monkeypatch.setitem(CONTENDERS, "logistic", Contender("broken", build))
     result = timing.run(["logistic", "naive"], [10], seconds=0.0)
     assert result.left_out == {"logistic": reason}
     assert [t.contender for t in result.timings] == ["naive"]
 
 
-class Here:
-    """Stands for the other process: computes at once, in this one."""
+class SameProcess:
+    """Replaces the pool of one process: computes at once, in this process."""
 
     def __enter__(self):
         return self
@@ -109,14 +109,14 @@ class Here:
         return self
 
 
-def test_the_slope_is_that_of_the_largest_sizes(result):
+def test_the_slope_is_fitted_to_the_largest_sizes(result):
     assert timing.slope(result.of("logistic")) == 1.0
-    assert np.isnan(timing.slope(result.of("naive")))
+    assert timing.slope(result.of("naive")) is None
     bent = [Timing("x", n, max(n, 1000) ** 2.0, 0, 0, 1) for n in (10, 100, 1000, 10**4, 10**5)]
     assert timing.slope(bent) == 2.0
 
 
-def test_rows_are_tidy(result):
+def test_the_csv_has_one_row_per_contender_and_size(result):
     rows = list(csv.DictReader(timing_plot.rows(result).decode().splitlines()))
     assert [int(row["n"]) for row in rows] == [10, 100, 1000, 10]
     assert rows[0]["slope"] == "1.0"
@@ -127,32 +127,32 @@ def test_rows_are_tidy(result):
 def test_the_figure_is_log_log_with_slopes(result):
     (axes,) = timing_plot.draw(result).axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    said = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert said == ["double sum, NumPy", "logistic loss, torch (slope 1.00)"]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["double sum, NumPy", "logistic loss, torch (slope 1.00)"]
 
 
 def test_command_writes_table_rows_and_figures(tmp_path, capsys):
     assert cli.main(["timing", *QUICK, "--out", str(tmp_path)]) == 0
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["timing.csv", "timing.png", "timing.svg"]
-    said = capsys.readouterr().out
-    assert "slope" in said
-    assert "numpy" in said
+    text = capsys.readouterr().out
+    assert "slope" in text
+    assert "numpy" in text
     assert (tmp_path / "timing.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_command_speaks_json(tmp_path, capsys, monkeypatch):
+def test_command_prints_json(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["timing", *QUICK, "--json", "--surrogate", "square"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert {t["contender"] for t in said["timings"]} >= {"numpy"}
-    assert said["surrogate"] == "square"
-    assert "numpy" in said["slopes"]
+    output = json.loads(capsys.readouterr().out)
+    assert {t["contender"] for t in output["timings"]} >= {"numpy"}
+    assert output["surrogate"] == "square"
+    assert "numpy" in output["slopes"]
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         (["--max-n", "5"], "--max-n must be"),
         (["--max-n", "nan"], "--max-n must be"),
@@ -162,26 +162,26 @@ def test_command_speaks_json(tmp_path, capsys, monkeypatch):
         (["--out", "x.pdf"], ".csv, .png, .svg"),
     ],
 )
-def test_mistakes_end_in_one_line(arguments, said, capsys, tmp_path, monkeypatch):
+def test_wrong_arguments_give_one_line(arguments, text, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["timing", *arguments]) == 2
     message = capsys.readouterr().err
-    assert said in message
+    assert text in message
     assert message.count("\n") == 1
 
 
-def test_nothing_that_runs_is_a_mistake(capsys, monkeypatch, tmp_path):
+def test_no_contender_that_runs_is_a_user_error(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    empty = Result([], {"cuda": "not here: no device."}, "square", 1)
+    empty = Result([], {"cuda": "not available: no device."}, "square", 1)
     monkeypatch.setattr(timing, "run", lambda *_, **__: empty)
     assert cli.main(["timing", "--backends", "cuda"]) == 2
-    assert "cuda not here: no device." in capsys.readouterr().err
+    assert "cuda not available: no device." in capsys.readouterr().err
 
 
-def test_what_was_left_out_is_said(capsys, monkeypatch, tmp_path, result):
+def test_contenders_that_were_left_out_are_printed(capsys, monkeypatch, tmp_path, result):
     monkeypatch.chdir(tmp_path)
-    result.left_out["cuda"] = "not here: no device."
+    result.left_out["cuda"] = "not available: no device."
     monkeypatch.setattr(timing, "run", lambda *_, **__: result)
     assert cli.main(["timing", "--out", "mine.csv"]) == 0
-    assert "cuda: not here: no device." in capsys.readouterr().out
+    assert "cuda: not available: no device." in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]

@@ -1,4 +1,4 @@
-"""A trial is the loop one would write by hand, with honest book-keeping around it."""
+"""A trial equals a training loop written by hand, and its record is right."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def split():
 
 
 def same(a, b):
-    """Return whether two results are equal, the time aside."""
+    """Return whether two results are equal, except for the time."""
     (record, state), (other, other_state) = a, b
     plain, other_plain = ({**r.to_dict(), "seconds": 0} for r in (record, other))
     return plain == other_plain and all(torch.equal(state[k], other_state[k]) for k in state)
@@ -72,7 +72,7 @@ def test_every_loss_learns_with_every_optimiser_it_allows(loss, optimiser, split
     assert state
 
 
-def test_same_seed_same_numbers_and_nobody_elses_change(split):
+def test_results_follow_from_the_seed_and_the_global_generator_is_unchanged(split):
     before = torch.random.get_rng_state()
     first, again, other = (train(trial(seed=s), SETTINGS, split) for s in (0, 0, 1))
     assert same(first, again)
@@ -80,7 +80,7 @@ def test_same_seed_same_numbers_and_nobody_elses_change(split):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_models_with_dropout_repeat_too(split, monkeypatch):
+def test_models_with_dropout_are_repeatable(split, monkeypatch):
     monkeypatch.setitem(
         MODELS,
         "dropout",
@@ -92,7 +92,7 @@ def test_models_with_dropout_repeat_too(split, monkeypatch):
     assert same(first, train(trial(), settings, split))
 
 
-def test_starts_from_the_same_weights_whatever_the_loss_rate_and_batch(split):
+def test_initial_weights_do_not_depend_on_loss_rate_and_batch(split):
     settings = Settings(epochs=0)
     states = [
         train(trial(loss, batch=batch, rate=rate), settings, split)[1]
@@ -105,7 +105,7 @@ def test_keeps_the_weights_of_the_first_best_epoch(split):
     record, state = train(trial(rate=0.3, batch=20), Settings(epochs=8), split)
     validation = record.history["validation_auc"]
     assert record.best_epoch == int(np.argmax(validation))
-    assert record.best_epoch < 8  # or the test would not tell the best from the last
+    assert record.best_epoch < 8  # otherwise the best epoch would be the last
     assert record.validation_auc == max(validation)
     assert record.test_auc == record.history["test_auc"][record.best_epoch]
     model = build("mlp", (5,), sigmoid=False, seed=99)
@@ -118,7 +118,7 @@ def test_keeps_the_weights_of_the_first_best_epoch(split):
     assert area == pytest.approx(record.test_auc, abs=0.002)
 
 
-def test_the_test_part_decides_nothing(split):
+def test_the_test_part_does_not_influence_the_choice(split):
     flipped = split.test.__class__(split.test.inputs, 1 - split.test.labels)
     other_split = split.__class__(split.subtrain, split.validation, flipped)
     record, state = train(trial(), SETTINGS, split)
@@ -128,7 +128,7 @@ def test_the_test_part_decides_nothing(split):
     assert all(torch.equal(state[name], other_state[name]) for name in state)
 
 
-def test_a_record_survives_the_store(split):
+def test_a_record_survives_json(split):
     record, _ = train(trial(), SETTINGS, split)
     again = Record.from_dict(json.loads(json.dumps(record.to_dict())))
     assert again == record
@@ -142,7 +142,7 @@ def test_a_record_survives_the_store(split):
     ("loss", "optimiser", "batch"),
     [("squared_hinge", "sgd", 50), ("square", "momentum", 50), ("aucm", "pesg", 50)],
 )
-def test_divergence_is_recorded_with_its_epoch_and_what_to_try(loss, optimiser, batch, split):
+def test_divergence_is_recorded_with_its_epoch_and_advice(loss, optimiser, batch, split):
     seen = []
     one = trial(loss, optimiser, batch=batch, rate=1e30)
     record, state = train(one, SETTINGS, split, on_epoch=seen.append)
@@ -155,12 +155,12 @@ def test_divergence_is_recorded_with_its_epoch_and_what_to_try(loss, optimiser, 
     assert all(value.isfinite().all() for value in state.values())
 
 
-def test_a_line_search_survives_a_rate_beyond_reason(split):
+def test_lbfgs_with_a_huge_rate_ends_normally(split):
     record, _ = train(trial(optimiser="lbfgs", batch=0, rate=1e30), SETTINGS, split)
     assert record.state in ("finished", "diverged")
 
 
-def test_inputs_that_are_not_finite_leave_no_epoch(split):
+def test_inputs_that_are_not_finite_give_an_empty_history(split):
     broken = clouds()
     broken.validation.inputs[0, 0] = torch.nan
     record, state = train(trial(), SETTINGS, broken)
@@ -171,7 +171,7 @@ def test_inputs_that_are_not_finite_leave_no_epoch(split):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_what_the_listener_raises_ends_the_trial(error, split):
+def test_an_exception_in_on_epoch_ends_the_trial(error, split):
     def stop(row):
         if row["epoch"] == 1:
             raise error
@@ -180,7 +180,7 @@ def test_what_the_listener_raises_ends_the_trial(error, split):
         train(trial(), SETTINGS, split, on_epoch=stop)
 
 
-def test_groups_count_in_loss_and_auc():
+def test_loss_and_auc_use_groups():
     split = clouds(groups=20)
     record, state = train(trial(rate=0.1), SETTINGS, split)
     model = build("mlp", (5,), sigmoid=False, seed=0)
@@ -194,7 +194,7 @@ def test_groups_count_in_loss_and_auc():
     assert ep.auc(scores, part.labels.numpy()) != record.validation_auc
 
 
-def test_batches_of_one_class_are_counted_and_teach_pairs_nothing():
+def test_batches_of_one_class_are_counted_and_have_no_gradient():
     split = clouds(share=0.02)
     one, settings = trial(batch=1, rate=0.1), Settings(epochs=1)
     record, _ = train(one, settings, split)
@@ -202,7 +202,7 @@ def test_batches_of_one_class_are_counted_and_teach_pairs_nothing():
     assert record.history["subtrain_loss"][0] == record.history["subtrain_loss"][1]
 
 
-def test_the_papers_logistic_has_two_sigmoids_and_skips_batches_without_a_positive():
+def test_protocol_paper_applies_two_sigmoids_and_skips_batches_without_a_positive():
     split = clouds(share=0.02)
     settings = Settings(epochs=1, protocol="paper", model="linear")
     record, _ = train(trial("logistic", batch=1, rate=0.1), settings, split)
@@ -230,7 +230,7 @@ def test_stratified_batches_learn_from_few_positives():
     assert record.history["subtrain_auc"][-1] > 0.9
 
 
-def test_images_are_prepared_and_augmented_where_the_split_says():
+def test_images_are_augmented_in_the_parts_that_the_split_names():
     settings = Settings(model="resnet20", epochs=1)
     histories = []
     for augmentation in (Augmentation(), Augmentation(True), Augmentation(True, True)):
@@ -245,7 +245,7 @@ def test_images_are_prepared_and_augmented_where_the_split_says():
     assert trained[0] != measured[0]
 
 
-def test_scores_do_not_depend_on_the_chunks(monkeypatch):
+def test_scores_do_not_depend_on_the_chunk_size(monkeypatch):
     part = images().subtrain
     model = build("resnet20", (3, 8, 8), sigmoid=False, seed=0).eval()
     with torch.no_grad():
@@ -254,7 +254,7 @@ def test_scores_do_not_depend_on_the_chunks(monkeypatch):
         torch.testing.assert_close(scores_of(model, part.inputs), whole)
 
 
-def test_a_thinned_curve_keeps_its_area_and_its_ends():
+def test_a_thinned_roc_curve_keeps_its_area_and_ends():
     rng = np.random.default_rng(0)
     positive = rng.random(20_000) < 0.3
     scores = (rng.standard_normal(20_000) + positive).astype(np.float32)
@@ -264,7 +264,7 @@ def test_a_thinned_curve_keeps_its_area_and_its_ends():
     assert area_under(fpr, tpr) == pytest.approx(ep.auc(scores, positive), abs=1e-3)
 
 
-def test_what_does_not_go_together_is_refused(split):
+def test_combinations_that_do_not_work_are_refused(split):
     for one in (trial("aucm", "sgd"), trial(optimiser="lbfgs"), trial("no such loss")):
         with pytest.raises(UserError):
             train(one, SETTINGS, split)

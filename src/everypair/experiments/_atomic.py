@@ -1,4 +1,8 @@
-"""Files and folders that appear whole or not at all."""
+"""Write files and folders atomically: a reader sees the old content or the new one, never a part.
+
+Written by hand because the packages for atomic writes handle single files only, and decoded images
+are kept in a folder. Only the standard library is needed.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,10 @@ __all__ = ["replacing"]
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`; what is written there takes its place at the end.
+    """Yield a temporary path next to `path`; it replaces `path` when the block ends.
 
-    If the block raises, nothing is left. A folder that somebody else finished first is kept.
+    If the block raises, nothing is left. If `path` is a folder by then, because another process
+    was faster, that folder is kept.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "scores.csv"
@@ -27,7 +32,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The ending stays, since writers choose their format by it.
+    # The suffix is kept, because writers choose the format by it.
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
     try:
         yield temporary

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, where that is a terminal."""
+"""A progress bar on standard error, shown on terminals only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["progress"]
 def progress(
     text: str, total: float | None, *, done: float = 0, in_bytes: bool = False
 ) -> Iterator[Callable[[float], None]]:
-    """Show a bar while the block runs; call what it gives with the amount that was just done.
+    """Show a bar while the block runs; yield a function that advances it by an amount.
 
     >>> with progress("Counting", 2) as advance:
     ...     advance(1)

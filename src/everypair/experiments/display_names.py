@@ -1,22 +1,22 @@
-"""What people call losses, optimisers and data sets, in reports and on the terminal.
+"""The names of losses, optimisers and data sets in reports and on the terminal.
 
->>> label("aucm"), label("squared_hinge")
+>>> display_name("aucm"), display_name("squared_hinge")
 ('AUCM', 'squared hinge')
->>> LABELS["huber"] = "Huber hinge"
->>> label("huber")
+>>> DISPLAY_NAMES["huber"] = "Huber hinge"
+>>> display_name("huber")
 'Huber hinge'
->>> del LABELS["huber"]
+>>> del DISPLAY_NAMES["huber"]
 """
 
 from __future__ import annotations
 
 from everypair.experiments.registry import Registry
 
-__all__ = ["LABELS", "label"]
+__all__ = ["DISPLAY_NAMES", "display_name"]
 
-# Not part of the losses and optimisers themselves, so that a report does without torch.
-LABELS: Registry[str] = Registry(
-    "label",
+# A table of its own, and no field of the losses and optimisers, so that reports do not need torch.
+DISPLAY_NAMES: Registry[str] = Registry(
+    "display name",
     {
         "aucm": "AUCM",
         "sgd": "SGD",
@@ -29,9 +29,9 @@ LABELS: Registry[str] = Registry(
         "catdog": "Cat&Dog",
     },
 )
-"""Names that are not simply their words."""
+"""Display names that are not the name with spaces for underscores."""
 
 
-def label(name: str) -> str:
-    """Return what a name of the command line is called."""
-    return LABELS[name] if name in LABELS else name.replace("_", " ")
+def display_name(name: str) -> str:
+    """Return the name that people read for a name of the command line."""
+    return DISPLAY_NAMES[name] if name in DISPLAY_NAMES else name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""Mistakes of the person at the keyboard: one clear line, exit code 2, no traceback."""
+"""Errors that the user can correct: the command line prints one line and exits with code 2."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ __all__ = ["UserError"]
 
 
 class UserError(ValueError):
-    """Names the argument or file, the rule, what arrived, and what to do."""
+    """The message names the argument or file, the rule, what was found, and what to do."""

@@ -1,7 +1,7 @@
-"""What an experiment consists of: trials in cells, shared settings, and what a trial leaves.
+"""The parts of an experiment: trials in cells, shared settings, and the record of a trial.
 
 A cell is one (data, imratio, loss, optimiser, seed). Its trials differ in batch size and learning
-rate and compete by validation AUC; what the winner reaches on the test set is the cell's result.
+rate. The trial with the greatest validation AUC is chosen; its test AUC is the cell's result.
 
 >>> grid = Grid(
 ...     data="digits",
@@ -24,15 +24,15 @@ from typing import Any, Literal
 __all__ = ["FULL_BATCH", "Cell", "Grid", "Record", "Settings", "TableFile", "Trial"]
 
 FULL_BATCH = 0
-"""The batch size that means all rows at once."""
+"""The batch size that stands for all rows at once."""
 
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """Trials that compete: hyper-parameters are chosen inside a cell."""
+    """The trials among which hyper-parameters are chosen."""
 
     data: str
-    imratio: float  # share of positives kept in subtrain and validation; 0: as the data are
+    imratio: float  # share of positives in subtrain and validation; 0: as in the data
     loss: str
     optimiser: str
     seed: int
@@ -40,28 +40,31 @@ class Cell:
 
 @dataclass(frozen=True, order=True)
 class Trial:
-    """One training run."""
+    """One training: a cell with a batch size and a learning rate."""
 
     cell: Cell
     batch: int
     rate: float
 
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Trial:
+        """Make a trial from the dictionary that ``dataclasses.asdict`` returns."""
+        return cls(**{**plain, "cell": Cell(**plain["cell"])})
+
 
 @dataclass(frozen=True)
 class TableFile:
-    """A user's table: where it lies, which column is the label, and which holds groups."""
+    """A user's table: its path, the label column, and the group column if there is one."""
 
     path: str
     label: str
     group: str | None = None
-    positive: str | None = (
-        None  # the value that counts as positive; None: 1, True, or the rarer one
-    )
+    positive: str | None = None  # the positive label; None: 1, true, yes, or else the rarer one
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all trials of a store share. A store that was begun with others is not continued."""
+    """Settings that all trials of a store share. A store with other settings is not continued."""
 
     model: str = "mlp"
     scores: Literal["raw", "sigmoid"] = "raw"
@@ -72,20 +75,25 @@ class Settings:
     table: TableFile | None = None
     fingerprint: str = ""  # of the data, so that a store is not continued on other rows
 
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Settings:
+        """Make settings from the dictionary that ``dataclasses.asdict`` returns."""
+        table = plain["table"]
+        return cls(**{**plain, "table": None if table is None else TableFile(**table)})
+
 
 @dataclass(frozen=True)
 class Grid:
-    """All combinations to be tried. Every loss gets as many rates as the others."""
+    """All combinations to try. For a fair comparison every loss has equally many rates."""
 
     data: str
     imratios: tuple[float, ...]
     losses: tuple[str, ...]
     batches: tuple[int, ...]
     seeds: tuple[int, ...]
-    rates: dict[str, tuple[float, ...]]  # by loss, or by "loss/optimiser" where they differ
-    optimisers: dict[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # by loss; absent: sgd, or pesg for aucm
+    rates: dict[str, tuple[float, ...]]  # by "loss/optimiser" if present, else by "loss"
+    # By loss; losses that are not here use `default_optimiser`.
+    optimisers: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def cells(self) -> list[Cell]:
         """Return the cells in the order in which they run."""
@@ -109,39 +117,40 @@ class Grid:
 
 
 def default_optimiser(loss: str) -> str:
-    """Return what a loss is trained with where nothing else is said: LIBAUC's brings its own."""
+    """Return the optimiser of a loss if none is given: pesg for aucm, sgd for the others."""
     return "pesg" if loss == "aucm" else "sgd"
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a trial left.
+    """The result of a trial.
 
-    `history` holds columns of equal length, one entry an epoch: ``epoch`` (0 is before training),
-    ``subtrain_loss``, ``subtrain_auc``, ``validation_loss``, ``validation_auc``, ``test_auc``
-    (never used for choosing). A diverged trial has the epochs before it did, which may be chosen.
+    `history` holds columns of equal length with one entry per epoch: ``epoch`` (0 is before
+    training), ``subtrain_loss``, ``subtrain_auc``, ``validation_loss``, ``validation_auc`` and
+    ``test_auc`` (never used for choosing). A diverged trial holds the epochs before the
+    divergence, which may still be chosen.
     """
 
     trial: Trial
     state: Literal["finished", "diverged", "failed"]
     history: dict[str, list[float]]
-    best_epoch: int = -1  # of the greatest validation AUC; the first of them; -1: none
+    best_epoch: int = -1  # the first epoch with the greatest validation AUC; -1: none
     validation_auc: float = float("nan")
     test_auc: float = float("nan")
-    roc: tuple[list[float], list[float]] = ((), ())  # type: ignore[assignment]  # fpr and tpr on test, at the best epoch
-    diverged_at: int | None = None  # epoch
+    # False and true positive rates on the test part, at the best epoch.
+    roc: tuple[list[float], list[float]] = ((), ())  # type: ignore[assignment]
+    diverged_at: int | None = None  # the first epoch with a score or loss that is not finite
     reason: str = ""  # why it diverged or failed, and what to try
     seconds: float = 0.0
     device: str = "cpu"
-    n_one_class: int = 0  # batches that held no pair
+    n_one_class: int = 0  # batches that held no (positive, negative) pair
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists, numbers and strings, as a store keeps them."""
+        """Return plain lists, numbers and strings for a store."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Record:
-        """Return the record that `to_dict` wrote."""
-        trial = plain["trial"]
-        trial = Trial(Cell(**trial["cell"]), trial["batch"], trial["rate"])
+        """Make a record from the dictionary that `to_dict` returns."""
+        trial = Trial.from_dict(plain["trial"])
         return cls(**{**plain, "trial": trial, "roc": tuple(plain["roc"])})

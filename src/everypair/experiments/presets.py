@@ -1,7 +1,7 @@
-"""Grids that are known to make sense, by the name of their data.
+"""Grids of hyper-parameters for each data set, and the settings that go with them.
 
-Every loss gets equally many rates, and they bracket the best one: no side is tuned alone. The
-exception is `paper_grid`, which is what the paper tried.
+Every loss has equally many learning rates, around its best one, so that no loss is tuned more than
+the others. The exception is `paper_grid`, the grid of the paper.
 
 >>> sorted(PRESETS)
 ['catdog', 'cifar10', 'digits', 'stl10', 'table']
@@ -27,9 +27,9 @@ PAPER_LOSSES = ("squared_hinge", "logistic", "aucm")
 
 @dataclass(frozen=True)
 class Preset:
-    """What is tried by default, and what all trials share.
+    """The default grid of a data set, and the settings of all its trials.
 
-    `grid.rates` names losses that the grid does not run by itself, for those who ask for them.
+    `grid.rates` also has rates for losses that run only if ``--losses`` names them.
     """
 
     grid: Grid
@@ -37,7 +37,7 @@ class Preset:
 
 
 def _half_decades(first: float, last: float) -> tuple[float, ...]:
-    """Return rates from 10**first to 10**last.
+    """Return rates from 10**first to 10**last, two per decade.
 
     >>> _half_decades(-2, -1)
     (0.01, 0.0316, 0.1)
@@ -46,89 +46,67 @@ def _half_decades(first: float, last: float) -> tuple[float, ...]:
     return tuple(float(f"{10 ** (step / 2):.3g}") for step in steps)
 
 
-# The middle stands first: of equal validation AUCs the first wins, which with few positives is
-# often, and the middle is what we would have said beforehand.
-_DIGITS_RATES: Rates = {
-    "squared_hinge": (0.3, 0.06, 1.5),
-    "square": (0.3, 0.06, 1.5),
-    "linear_hinge": (0.3, 0.06, 1.5),
-    "logistic": (1.0, 0.2, 5.0),
-    "weighted_logistic": (0.3, 0.06, 1.5),
-    "aucm": (1.0, 0.2, 5.0),
-}
-_TABLE_RATES: Rates = {
-    "squared_hinge": (0.1, 0.01, 1.0),
-    "square": (0.1, 0.01, 1.0),
-    "linear_hinge": (0.1, 0.01, 1.0),
-    "logistic": (1.0, 0.1, 10.0),
-    "weighted_logistic": (0.1, 0.01, 1.0),
-    "aucm": (1.0, 0.1, 10.0),
-}
-_IMAGE_RATES: Rates = {
-    "squared_hinge": _half_decades(-2.5, -0.5),
-    "square": _half_decades(-2.5, -0.5),
-    "linear_hinge": _half_decades(-2.5, -0.5),
-    "logistic": _half_decades(-1.5, 0.5),
-    "weighted_logistic": _half_decades(-2.5, -0.5),
-    "aucm": _half_decades(-1.5, 0.5),
-}
+def _rates(small: tuple[float, ...], large: tuple[float, ...]) -> Rates:
+    """Return rates for every loss: large ones for logistic and AUCM, small ones for the others."""
+    others = ("squared_hinge", "square", "linear_hinge", "weighted_logistic")
+    return dict.fromkeys(others, small) | dict.fromkeys(("logistic", "aucm"), large)
 
 
-def _image_preset(data: str) -> Preset:
-    return Preset(
-        Grid(
-            data=data,
-            imratios=(0.1, 0.01, 0.001),
-            losses=PAPER_LOSSES,
-            batches=(50, 500),
-            seeds=(0, 1, 2, 3, 4),
-            rates=_IMAGE_RATES,
-        ),
-        Settings(model="resnet20", scores="sigmoid", epochs=40),
-    )
+def _preset(
+    data: str,
+    rates: Rates,
+    *,
+    imratios: tuple[float, ...],
+    seeds: int,
+    epochs: int,
+    batches: tuple[int, ...] = (50, 500),
+    model: str = "mlp",
+) -> Preset:
+    grid = Grid(data, imratios, PAPER_LOSSES, batches, tuple(range(seeds)), rates)
+    return Preset(grid, Settings(model=model, scores="sigmoid", epochs=epochs))
+
+
+# The middle rate comes first. Of equal validation AUCs the first trial wins, and with few
+# positives equal AUCs are frequent; the middle rate is then the most sensible choice.
+_DIGITS_RATES = _rates((0.3, 0.06, 1.5), (1.0, 0.2, 5.0))
+_TABLE_RATES = _rates((0.1, 0.01, 1.0), (1.0, 0.1, 10.0))
+_IMAGE_RATES = _rates(_half_decades(-2.5, -0.5), _half_decades(-1.5, 0.5))
+_IMAGES = ("cifar10", "stl10", "catdog")  # the image data sets with a preset
 
 
 PRESETS: Registry[Preset] = Registry(
     "PRESET",
     {
-        "digits": Preset(
-            Grid(
-                data="digits",
-                imratios=(0.1, 0.01),
-                losses=PAPER_LOSSES,
-                batches=(50, 500),
-                seeds=(0, 1, 2),
-                rates=_DIGITS_RATES,
-            ),
-            Settings(model="mlp", scores="sigmoid", epochs=50),
+        "digits": _preset("digits", _DIGITS_RATES, imratios=(0.1, 0.01), seeds=3, epochs=50),
+        "table": _preset(
+            "table", _TABLE_RATES, imratios=(0.0,), seeds=3, epochs=15, batches=(100, 1000)
         ),
-        "table": Preset(
-            Grid(
-                data="table",
-                imratios=(0.0,),
-                losses=PAPER_LOSSES,
-                batches=(100, 1000),
-                seeds=(0, 1, 2),
-                rates=_TABLE_RATES,
-            ),
-            Settings(model="mlp", scores="sigmoid", epochs=15),
-        ),
-        **{data: _image_preset(data) for data in ("cifar10", "stl10", "catdog")},
+        **{
+            data: _preset(
+                data,
+                _IMAGE_RATES,
+                imratios=(0.1, 0.01, 0.001),
+                seeds=5,
+                epochs=40,
+                model="resnet20",
+            )
+            for data in _IMAGES
+        },
     },
 )
-"""What ``everypair experiment NAME`` runs where nothing else is said."""
+"""The presets of ``everypair experiment NAME``, by name."""
 
-_OPTIMISER_RATES = {  # of optimisers whose steps have a size of their own
+_OPTIMISER_RATES = {  # for optimisers that scale their steps themselves
     "adam": (0.0003, 0.003, 0.03),
     "lbfgs": (0.1, 0.3, 1.0),
 }
-_MOMENTUM = 10  # times larger are the steps that a momentum of 0.9 ends up making
+_MOMENTUM = 10  # a momentum of 0.9 makes steps 10 times larger in the long run
 
 
 def paper_grid(data: str) -> Grid:
-    """Return what the paper tried: six batch sizes, five seeds, rates half a decade apart.
+    """Return the grid of the paper: six batch sizes, five seeds, two rates per decade.
 
-    The squared hinge got 7 rates and the others 13 (paper, section 4.2).
+    The squared hinge has 7 rates and the other losses 13 (paper, section 4.2).
 
     >>> len(paper_grid("cifar10").trials())
     2970
@@ -150,16 +128,16 @@ def paper_grid(data: str) -> Grid:
 def with_losses(
     grid: Grid, losses: Sequence[str], optimisers: Sequence[str] = (), **rates: Sequence[float]
 ) -> Grid:
-    """Return a grid of other losses or optimisers, with rates that suit them.
+    """Return the grid with other losses or optimisers, and with rates that suit them.
 
     Parameters
     ----------
     grid : Grid
     losses : sequence of str
     optimisers : sequence of str
-        For all losses but those that bring their own.
+        For all losses except those that need their own optimiser.
     **rates : sequence of float
-        By loss; the ones of the grid, or of the optimiser, where not given.
+        Rates by loss. The default is the rates of the grid, or those of the optimiser.
 
     Examples
     --------
@@ -176,8 +154,8 @@ def with_losses(
     for loss in losses:
         if loss not in rates and loss not in grid.rates:
             raise UserError(
-                f"no rates are known for the loss {loss!r} on {grid.data}; say which to try: "
-                f"--rate {loss}=0.01,0.1,1"
+                f"no rates are known for the loss {loss!r} on {grid.data}; name some, for "
+                f"example --rate {loss}=0.01,0.1,1"
             )
         own = known[loss] = tuple(rates.get(loss, grid.rates.get(loss, ())))
         if loss in rates:

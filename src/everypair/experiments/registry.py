@@ -1,8 +1,8 @@
-"""Tables of what can be named on the command line, open to a user's own entries.
+"""Tables of names for the command line, to which users can add entries.
 
-Models, losses and optimisers are data: a name and what it stands for. A user's file adds to the
-tables; EVERYPAIR_EXTENSIONS names such files or modules, separated by commas, and since worker
-processes inherit it, what is added is known to all of them.
+Models, losses, optimisers, data sets and presets are entries of such tables. The environment
+variable EVERYPAIR_EXTENSIONS lists Python files or modules, separated by commas, that add entries.
+Worker processes inherit the variable, so all of them have the same entries.
 
 >>> shapes = Registry("shape", {"circle": 0, "square": 4})
 >>> shapes["triangle"] = 3
@@ -31,20 +31,20 @@ from everypair.experiments.errors import UserError
 __all__ = ["EXTENSIONS", "Registry", "load_extensions"]
 
 EXTENSIONS = "EVERYPAIR_EXTENSIONS"
-"""The environment variable that names a user's files."""
+"""The environment variable that lists the user's files or modules."""
 
 T = TypeVar("T")
 
 
 class Registry(MutableMapping[str, T]):
-    """A table from names to things of one kind, the user's own included.
+    """A mapping from names to entries of one kind. Reading it first loads the user's extensions.
 
     Parameters
     ----------
     kind : str
-        What an entry is called in messages.
+        The word for an entry in error messages.
     entries : mapping
-        What the library itself knows.
+        The entries of the library itself.
     """
 
     def __init__(self, kind: str, entries: Mapping[str, T]) -> None:
@@ -52,7 +52,7 @@ class Registry(MutableMapping[str, T]):
         self._entries = dict(entries)
 
     def find(self, name: str) -> T:
-        """Return the entry of this name; an unknown one is the user's mistake."""
+        """Return the entry of this name; raise UserError with a suggestion if it is unknown."""
         if name in self:
             return self._entries[name]
         near = difflib.get_close_matches(name, self, n=1)
@@ -79,7 +79,7 @@ class Registry(MutableMapping[str, T]):
 
 
 def load_extensions() -> None:
-    """Import what EVERYPAIR_EXTENSIONS names, each once: modules, or paths of Python files."""
+    """Import the modules and Python files that EVERYPAIR_EXTENSIONS lists, each once."""
     for name in filter(None, map(str.strip, os.environ.get(EXTENSIONS, "").split(","))):
         path = Path(name).resolve()
         module = path.stem if path.suffix == ".py" else name
@@ -90,16 +90,16 @@ def load_extensions() -> None:
         except (ImportError, OSError) as error:
             raise UserError(
                 f"{EXTENSIONS} must name modules or Python files that can be imported; {name!r} "
-                f"cannot: {error}."
+                f"cannot be imported: {error}."
             ) from error
 
 
 def _import_file(name: str, path: Path) -> None:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    # Before it runs: it asks the tables for their entries, which would import it again.
+    # Registered before it runs: the file reads the tables, which would import it again.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

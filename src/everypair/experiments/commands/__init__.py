@@ -1,7 +1,8 @@
-"""One module a command: its options, and what it says. The work is done a layer below.
+"""The command line: one module per command, with its options and its printed output.
 
-A command is a function ``command`` whose parameters are typer's options. It raises `UserError` for
-mistakes of the user, and loads heavy packages inside, so that ``everypair --help`` is quick.
+A module offers a function ``command`` whose parameters are typer's options; `app` gathers them. A
+command raises `UserError` for errors that the user can correct. It imports other folders inside the
+function, so that ``everypair --help`` is fast; no other folder imports from here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Show how far an experiment is, on standard error: live on a terminal, else a line at times."""
+"""Show the progress of an experiment on standard error: live on a terminal, else as lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from everypair.experiments.display_names import label
+from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import Record
 
 if TYPE_CHECKING:
@@ -18,49 +18,42 @@ if TYPE_CHECKING:
 
 __all__ = ["Display"]
 
-_LINE_SECONDS = 10.0
+_LINE_SECONDS = 10.0  # between two lines, if standard error is not a terminal
 
 
 class Display:
-    """Takes the events of `runner.run`; use it as a context manager.
+    """Shows the events of `runner.run`; a context manager.
 
     Parameters
     ----------
     console : rich.console.Console
     done : iterable of Record
-        What the store had before, so that the best so far includes it.
+        Trials that the store had before; the best values so far include them.
     """
 
     def __init__(self, console: Console, done: Iterable[Record] = ()) -> None:
+        from rich import progress
         from rich.live import Live
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
 
         self.console = console
         self.best: dict[tuple[str, float], float] = {}  # by loss and imratio
         self.states: Counter[str] = Counter()
         self.epoch = ""
         self._printed = time.monotonic()
-        self._bar = Progress(
-            TextColumn("Trials"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left:"),
-            TimeRemainingColumn(),
+        self._bar = progress.Progress(
+            progress.TextColumn("Trials"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left:"),
+            progress.TimeRemainingColumn(),
             console=console,
-            speed_estimate_period=300,  # trials differ in length
+            speed_estimate_period=300,  # seconds; long, because trials differ in length
         )
         self._task = self._bar.add_task("", total=None)
         self._live = Live(console=console, refresh_per_second=4, transient=True)
         for record in done:
-            self._note(record)
+            self._add(record)
 
     def __enter__(self) -> Display:
         if self.console.is_terminal:
@@ -73,12 +66,12 @@ class Display:
     def __call__(self, event: Event) -> None:
         """Show an event."""
         if event.record is not None:
-            self._note(event.record)
+            self._add(event.record)
         if event.row is not None and event.trials:
             cell = event.trials[0].cell
             self.epoch = (
-                f"{label(cell.loss)}, imratio {cell.imratio:g}: epoch {event.row['epoch']:.0f}, "
-                f"validation AUC {event.row['validation_auc']:.4f}"
+                f"{display_name(cell.loss)}, imratio {cell.imratio:g}: "
+                f"epoch {event.row['epoch']:.0f}, validation AUC {event.row['validation_auc']:.4f}"
             )
         if event.kind == "waiting":
             self.epoch = f"Waiting for {event.counts.running} trials that other processes run"
@@ -94,22 +87,22 @@ class Display:
                 soft_wrap=True,
             )
 
-    def _note(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         self.states[record.state] += 1
         if math.isfinite(record.validation_auc):
             key = (record.trial.cell.loss, record.trial.cell.imratio)
             self.best[key] = max(self.best.get(key, 0.0), record.validation_auc)
 
     def _lost(self) -> str:
-        lost = [f"{self.states[s]} {s}" for s in ("diverged", "failed") if self.states[s]]
-        return f" ({', '.join(lost)})" if lost else ""
+        counts = [f"{self.states[s]} {s}" for s in ("diverged", "failed") if self.states[s]]
+        return f" ({', '.join(counts)})" if counts else ""
 
     def _bests(self) -> str:
-        said = (
-            f"{label(loss)} {value:.4f}" + (f" at {imratio:g}" if imratio else "")
+        values = (
+            f"{display_name(loss)} {value:.4f}" + (f" at {imratio:g}" if imratio else "")
             for (loss, imratio), value in self.best.items()
         )
-        return f"Best validation AUC: {', '.join(said) or 'none yet'}"
+        return f"Best validation AUC: {', '.join(values) or 'none yet'}"
 
     def _picture(self) -> RenderableType:
         from rich.console import Group
@@ -120,10 +113,10 @@ class Display:
         imratios = sorted({imratio for _, imratio in self.best}, reverse=True)
         table.add_column("")
         for imratio in imratios:
-            table.add_column(f"imratio {imratio:g}" if imratio else "as the data", justify="right")
+            table.add_column(f"imratio {imratio:g}" if imratio else "all rows", justify="right")
         for loss in dict.fromkeys(loss for loss, _ in self.best):
             found = (self.best.get((loss, imratio)) for imratio in imratios)
             cells = ("" if value is None else f"{value:.4f}" for value in found)
-            table.add_row(label(loss), *cells)
+            table.add_row(display_name(loss), *cells)
         below = Text(f"{self.epoch}{self._lost()}", style="dim")
         return Group(self._bar, *([table] if self.best else []), below)

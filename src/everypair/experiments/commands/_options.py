@@ -1,25 +1,32 @@
-"""From what was typed after ``everypair experiment`` to a grid and settings."""
+"""Turn the options of ``everypair experiment`` into a grid and settings, and check them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from everypair.experiments import presets
+from everypair.experiments.commands._parameters import Number, NumberRule, numbers
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
 
-__all__ = ["Options", "check_names", "check_splits", "planned"]
+__all__ = ["Checked", "Options", "check_names", "check_splits", "planned"]
 
-Number = TypeVar("Number", int, float)
+_SHARE = NumberRule(float, lambda x: 0 <= x < 1, "each at least 0 (all rows) and less than 1")
+_RATE = NumberRule(float, lambda x: 0 < x < math.inf, "each greater than 0")
+_BATCH_SIZE = NumberRule(
+    lambda word: FULL_BATCH if word == "full" else int(word),
+    lambda size: size >= 0,
+    "each a whole number, or full",
+)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says about the experiment itself; None is the preset's choice."""
+    """The options that describe the experiment; None stands for the value of the preset."""
 
     preset: str | None = None
     data: Path | None = None
@@ -30,7 +37,7 @@ class Options:
     optimiser: str | None = None
     imratio: str | None = None
     batch: str | None = None
-    rate: tuple[str, ...] = ()
+    rate: Sequence[str] | None = None
     seeds: int | None = None
     grid: str = "preset"
     epochs: int | None = None
@@ -42,15 +49,15 @@ class Options:
 
 
 def planned(options: Options) -> tuple[Grid, Settings]:
-    """Return what is to be tried; the settings lack the fingerprint of the data.
+    """Return the grid and the settings, which do not have the fingerprint of the data yet.
 
     >>> grid, settings = planned(Options("digits", losses="square", seeds=1, rate=("0.1,0.2",)))
     >>> grid.losses, grid.seeds, grid.rates
     (('square',), (0,), {'square': (0.1, 0.2)})
     """
-    name = options.preset or ("digits" if options.data is None else "table")
     from everypair.experiments.training import objectives
 
+    name = options.preset or ("digits" if options.data is None else "table")
     preset = presets.PRESETS.find(name)
     own = {
         field.name: getattr(options, field.name)
@@ -63,8 +70,8 @@ def planned(options: Options) -> tuple[Grid, Settings]:
     if settings.protocol == "paper":
         if options.scores == "raw":
             raise UserError(
-                "--scores raw does not go with --protocol paper, under which every model ends in a "
-                "sigmoid, as in the authors' code. Leave one of the two out."
+                "--scores raw and --protocol paper exclude each other: under that protocol every "
+                "model ends in a sigmoid, as in the authors' code. Give only one of them."
             )
         settings = replace(settings, scores="sigmoid")
     grid = presets.paper_grid(name) if options.grid == "paper" else preset.grid
@@ -72,18 +79,18 @@ def planned(options: Options) -> tuple[Grid, Settings]:
     for loss in losses:
         objectives.OBJECTIVES.find(loss)
     grid = presets.with_losses(
-        grid, losses, _words(options.optimiser), **_rates(options.rate, losses)
+        grid, losses, _words(options.optimiser), **_rates(options.rate or (), losses)
     )
-    said: dict[str, Any] = {
-        "imratios": options.imratio and _numbers("imratio", options.imratio, _share),
-        "batches": options.batch and _numbers("batch", options.batch, _batch_size),
+    changes: dict[str, Any] = {
+        "imratios": options.imratio and _distinct("imratio", options.imratio, _SHARE),
+        "batches": options.batch and _distinct("batch", options.batch, _BATCH_SIZE),
         "seeds": options.seeds and tuple(range(options.seeds)),
     }
-    return replace(grid, **{name: value for name, value in said.items() if value}), settings
+    return replace(grid, **{name: value for name, value in changes.items() if value}), settings
 
 
 def check_names(grid: Grid, settings: Settings) -> None:
-    """Raise where a model, loss or optimiser is unknown, or they do not go together."""
+    """Raise UserError if a model, loss or optimiser is unknown, or they do not go together."""
     from everypair.experiments.training import models, optimisers
 
     models.MODELS.find(settings.model)
@@ -93,14 +100,17 @@ def check_names(grid: Grid, settings: Settings) -> None:
 
 
 class Checked(NamedTuple):
-    """What the splits of an experiment are like."""
+    """Facts about all splits of an experiment."""
 
-    left_out: list[str]  # columns of a table that no split learns from
-    fewest: dict[float, int]  # positives of a validation part, by imratio
+    left_out: list[str]  # columns of a table that no split uses
+    fewest: dict[float, int]  # the smallest number of validation positives, by imratio
 
 
 def check_splits(grid: Grid, settings: Settings, dataset: Any) -> Checked:
-    """Raise where a split would leave a part without a class, before anything is trained."""
+    """Raise UserError if a split is impossible, before anything is trained.
+
+    Only row numbers are chosen, and encoders of tables fitted; no row is encoded or copied.
+    """
     from everypair.experiments._progress import progress
     from everypair.experiments.data import splits
 
@@ -109,9 +119,12 @@ def check_splits(grid: Grid, settings: Settings, dataset: Any) -> Checked:
     wanted = [(imratio, seed) for imratio in grid.imratios for seed in grid.seeds]
     with progress("Checking the splits", len(wanted)) as advance:
         for imratio, seed in wanted:
-            made = splits.split(dataset, imratio=imratio, seed=seed, protocol=settings.protocol)
-            dropped.append(made.encoder.dropped if made.encoder else ())
-            n_pos = int(made.validation.labels.sum())
+            rows = splits.split_rows(
+                dataset, imratio=imratio, seed=seed, protocol=settings.protocol
+            )
+            encoder = splits.fit_encoder(dataset, rows)
+            dropped.append(encoder.dropped if encoder else ())
+            n_pos = int(dataset.positive[rows.validation].sum())
             fewest[imratio] = min(n_pos, fewest.get(imratio, n_pos))
             advance(1)
     left_out = [name for name in dropped[0] if all(name in others for others in dropped)]
@@ -125,7 +138,7 @@ def _table(name: str, options: Options) -> TableFile | None:
         ]:
             raise UserError(
                 f"{', '.join(given)} goes with the preset table only; got {name}. "
-                "Say: everypair experiment table --data FILE --label COLUMN"
+                "Use: everypair experiment table --data FILE --label COLUMN"
             )
         return None
     if options.data is None or options.label is None:
@@ -139,53 +152,23 @@ def _table(name: str, options: Options) -> TableFile | None:
 
 
 def _words(text: str | None) -> tuple[str, ...]:
-    """Return what stands between commas, each once."""
+    """Return the words between commas, without duplicates."""
     return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
 
 
-def _numbers(
-    option: str, text: str, read: Callable[[str], Number], rule: str = ""
-) -> tuple[Number, ...]:
-    try:
-        return tuple(dict.fromkeys(read(word) for word in _words(text)))
-    except ValueError as error:
-        rule = str(error) if " " in str(error) and "convert" not in str(error) else ""
-        raise UserError(
-            f"--{option} must be numbers with commas between{rule and ', '}{rule}; got {text!r}."
-        ) from None
+def _distinct(option: str, text: str, rule: NumberRule[Number]) -> tuple[Number, ...]:
+    return tuple(dict.fromkeys(numbers(option, text, rule)))
 
 
-def _share(word: str) -> float:
-    value = float(word)
-    if not 0 <= value < 1:
-        raise ValueError("each at least 0 (as the data are) and less than 1")
-    return value
-
-
-def _batch_size(word: str) -> int:
-    if word == "full":
-        return FULL_BATCH
-    if not word.isdecimal():
-        raise ValueError("each a whole number, or full")
-    return int(word)
-
-
-def _positive_rate(word: str) -> float:
-    value = float(word)
-    if not 0 < value < math.inf:
-        raise ValueError("each greater than 0")
-    return value
-
-
-def _rates(said: Sequence[str], losses: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    """Read ``0.1,1`` (for every loss) and ``logistic=0.1,1`` (for one)."""
+def _rates(options: Sequence[str], losses: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """Read ``0.1,1`` (for all losses) and ``logistic=0.1,1`` (for one)."""
     rates: dict[str, tuple[float, ...]] = {}
-    for text in said:
-        loss, equals, numbers = text.rpartition("=")
+    for text in options:
+        loss, equals, values = text.rpartition("=")
         if equals and loss not in losses:
             raise UserError(
-                f"--rate {text} is about a loss that is not run; there are {', '.join(losses)}."
+                f"--rate {text} names a loss that is not run; the losses are {', '.join(losses)}."
             )
-        found = _numbers("rate", numbers, _positive_rate)
+        found = _distinct("rate", values, _RATE)
         rates.update(dict.fromkeys([loss] if equals else losses, found))
     return rates

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,24 +19,39 @@ __all__ = ["command"]
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet, one row for each prediction.")],
-    scores: Annotated[str | None, typer.Option(help="The column of scores.")] = None,
-    labels: Annotated[str | None, typer.Option(help="The column of labels: two values.")] = None,
-    weights: Annotated[str | None, typer.Option(help="A column of weights.")] = None,
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per prediction.")],
+    scores: Annotated[
+        str | None,
+        option("Name of the score column.", default="score, prediction, ..."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        option(
+            "Name of the label column; it holds two values.", default="label, target, y_true, ..."
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None, option("Name of a column of row weights.", default="none")
+    ] = None,
     group: Annotated[
-        str | None, typer.Option(help="A column of groups: only pairs inside a group count.")
+        str | None,
+        option("Name of a group column: only pairs inside a group count.", default="none"),
     ] = None,
     positive: Annotated[
-        str | None, typer.Option(help="The positive label; by default 1, true or the rarer one.")
+        str | None,
+        option("Label of the positive class.", default="1, true or yes, else the rarer label"),
     ] = None,
-    margin: Annotated[float, typer.Option(min=0.0, help="Of the pair losses.")] = 1.0,
+    margin: Annotated[float, option("Margin of the pairwise losses.", min=0.0)] = 1.0,
     out: Annotated[
         Path | None,
-        typer.Option(help="ROC curve: writes OUT.csv, OUT.png and OUT.svg, or the one it names."),
+        option(
+            "ROC curve: writes OUT.csv, OUT.png and OUT.svg, or only the file that OUT names.",
+            default="none",
+        ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: JsonFlag = False,
 ) -> None:
-    """Say how good a file of predictions is: exact AUC, pair losses, ROC curve."""
+    """Evaluate a file of predictions: exact AUC, pairwise losses, ROC curve."""
     from rich.console import Console
 
     from everypair.experiments.figures import evaluation, output
@@ -47,7 +63,7 @@ def command(
         )
     try:
         found = evaluation.evaluate(predictions, margin=margin)
-    except ValueError as error:  # the library's own doors: infinite scores, negative weights, ...
+    except ValueError as error:  # from the library: infinite scores, negative weights, ...
         raise UserError(f"{file}: {error}") from error
     if files:
         _write_curve(predictions, found, files)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,143 +22,134 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 FEW_POSITIVES = 10
-"""With fewer in validation, its AUC has a standard error of about 0.1, if not more."""
+"""With fewer positives for validation, the standard error of the AUC is about 0.1 or more."""
 
-DATA, TRY, TRAIN, RUN = "The data", "What is tried", "What all trials share", "Where it runs"
+DATA = partial(option, rich_help_panel="Data", default="the preset's")
+TRY = partial(option, rich_help_panel="Hyper-parameters to try", default="the preset's")
+TRAIN = partial(option, rich_help_panel="Settings of all trials", default="the preset's")
+RUN = partial(option, rich_help_panel="Execution")
 
 
 def command(
     preset: Annotated[
         str | None,
-        typer.Argument(help="digits (the default), cifar10, stl10, catdog, or table."),
+        typer.Argument(
+            help="Data set with its defaults: digits, cifar10, stl10, catdog or table (your own).",
+            show_default="digits; table if --data is given",
+        ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Your CSV or Parquet file.", rich_help_panel=DATA)
+        Path | None, DATA("CSV or Parquet file with your own table.", default="none")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="Its column with the two classes.", rich_help_panel=DATA)
+        str | None, DATA("Name of the label column; needed with --data.", default="none")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Its column of groups: only pairs inside count.", rich_help_panel=DATA),
+        DATA("Name of a group column: only pairs inside a group count.", default="none"),
     ] = None,
     positive: Annotated[
         str | None,
-        typer.Option(help="The label that is positive; else 1 or the rarer.", rich_help_panel=DATA),
+        DATA("Label of the positive class.", default="1, true or yes, else the rarer label"),
     ] = None,
     imratio: Annotated[
         str | None,
-        typer.Option(help="Shares of positives: 0.1,0.01; 0: as they are.", rich_help_panel=DATA),
-    ] = None,
-    losses: Annotated[
-        str | None, typer.Option(help="Such as squared_hinge,logistic.", rich_help_panel=TRY)
-    ] = None,
-    optimiser: Annotated[
-        str | None, typer.Option(help="Such as sgd,momentum,adam.", rich_help_panel=TRY)
-    ] = None,
-    batch: Annotated[
-        str | None, typer.Option(help="Batch sizes: 50,500,full.", rich_help_panel=TRY)
-    ] = None,
-    rate: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Learning rates: 0.1,1 or, for one loss, logistic=0.1,1 (repeatable).",
-            rich_help_panel=TRY,
+        DATA(
+            "Imbalance ratios: remove positives until this share is left for training and "
+            "validation, such as 0.1,0.01; 0 keeps all rows.",
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many.", rich_help_panel=TRY)] = None,
+    losses: Annotated[str | None, TRY("Losses to compare, such as squared_hinge,logistic.")] = None,
+    optimiser: Annotated[
+        str | None,
+        TRY("Optimisers, such as sgd,momentum,adam.", default="sgd; pesg for the loss aucm"),
+    ] = None,
+    batch: Annotated[str | None, TRY("Batch sizes, such as 50,500,full (full: all rows).")] = None,
+    rate: Annotated[
+        list[str] | None,
+        TRY("Learning rates: 0.1,1 for all losses or logistic=0.1,1 for one; repeatable."),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        TRY("Number of seeds: each has its own split and initial weights.", min=1),
+    ] = None,
     grid: Annotated[
         Literal["preset", "paper"],
-        typer.Option(help="All that the paper tried, with paper.", rich_help_panel=TRY),
+        TRY("Hyper-parameters of the preset, or all of the paper's.", default=None),
     ] = "preset",
     sampler: Annotated[
         Literal["grid", "tpe"],
-        typer.Option(help="Try all, or let TPE choose within.", rich_help_panel=TRY),
+        TRY("Try the whole grid, or let Optuna's TPE choose within its bounds.", default=None),
     ] = "grid",
     trials: Annotated[
         int | None,
-        typer.Option(min=1, help="With tpe: how many for each seed.", rich_help_panel=TRY),
+        TRY("Trials per loss and seed; needed with --sampler tpe.", default="none", min=1),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="linear, mlp or resnet20.", rich_help_panel=TRAIN)
-    ] = None,
+    model: Annotated[str | None, TRAIN("Network: linear, mlp or resnet20.")] = None,
     scores: Annotated[
         Literal["raw", "sigmoid"] | None,
-        typer.Option(help="What the model ends in.", rich_help_panel=TRAIN),
+        TRAIN(
+            "Use the network's outputs as scores, or their sigmoid.",
+            default="the preset's: sigmoid",
+        ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, rich_help_panel=TRAIN)] = None,
+    epochs: Annotated[int | None, TRAIN("Passes over the training rows.", min=1)] = None,
     margin: Annotated[
-        float | None, typer.Option(min=0.0, help="Of the pair losses.", rich_help_panel=TRAIN)
+        float | None, TRAIN("Margin of the pairwise losses.", default="the preset's: 1.0", min=0.0)
     ] = None,
     batches: Annotated[
         Literal["shuffle", "stratified"] | None,
-        typer.Option(help="How rows get into batches.", rich_help_panel=TRAIN),
+        TRAIN(
+            "Draw batches at random, or each with rows of both classes.",
+            default="the preset's: shuffle",
+        ),
     ] = None,
     protocol: Annotated[
         Literal["corrected", "paper"] | None,
-        typer.Option(help="What the paper says, or its code did.", rich_help_panel=TRAIN),
+        TRAIN(
+            "Follow the text of the paper (corrected), or its authors' code (paper).",
+            default="the preset's: corrected",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of results; else runs/PRESET.", rich_help_panel=RUN),
+        RUN("Folder for the results.", default="runs/PRESET, or runs/ and the name of the file"),
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(help="Database URL for several machines.", rich_help_panel=RUN),
+        RUN("URL of a database that several machines share.", default="a file in the folder"),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; else one a core.", rich_help_panel=RUN)
+        int | None,
+        RUN("Number of processes.", default="one per core; one with a GPU", min=1),
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda, cuda:1...", rich_help_panel=RUN)
-    ] = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON.", rich_help_panel=RUN)
-    ] = False,
+    device: Annotated[str, RUN("auto (a GPU if there is one), cpu, cuda, cuda:1, ...")] = "auto",
+    as_json: JsonFlag = False,
 ) -> None:
     """Train with several losses, choose by validation AUC, report test AUC.
 
     The same command continues a run that was interrupted.
     """
+    given = locals()
     from everypair.experiments.commands._options import Options, check_names, check_splits, planned
+    from everypair.experiments.data import sources
 
-    options = Options(
-        preset=preset,
-        data=data,
-        label=label,
-        group=group,
-        positive=positive,
-        losses=losses,
-        optimiser=optimiser,
-        imratio=imratio,
-        batch=batch,
-        rate=tuple(rate or ()),
-        seeds=seeds,
-        grid=grid,
-        epochs=epochs,
-        model=model,
-        scores=scores,
-        protocol=protocol,
-        batches=batches,
-        margin=margin,
+    plan, settings = planned(
+        Options(**{field.name: given[field.name] for field in fields(Options)})
     )
-    plan, settings = planned(options)
     if (trials is not None) != (sampler == "tpe"):
         raise UserError(
-            "--trials goes with --sampler tpe: say both, for example --sampler tpe --trials 20."
+            "--trials and --sampler tpe go together; for example --sampler tpe --trials 20."
         )
     check_names(plan, settings)
     device = _device(device)
-
-    from everypair.experiments.data import sources
-
     dataset = sources.load(plan.data, table=settings.table)
     checked = check_splits(plan, settings, dataset)
-    notes = [_too_few(checked.fewest)]
+    notes = [_few_positives(checked.fewest)]
     if (table := settings.table) is not None:
         positive = dataset.positive_name.removeprefix(f"{table.label} = ")
         settings = replace(settings, table=replace(table, positive=positive))
-        notes.insert(0, _table_read(table, dataset, checked.left_out))
+        notes.insert(0, _describe(table, dataset, checked.left_out))
     settings = replace(settings, fingerprint=dataset.fingerprint)
     folder = out or Path("runs") / (Path(data).stem if data else plan.data)
     _run(plan, settings, folder, storage, workers, trials, device, as_json, notes)
@@ -178,6 +170,7 @@ def _run(
 
     from everypair.experiments import report
     from everypair.experiments.commands._display import Display
+    from everypair.experiments.commands.report import write_and_show
     from everypair.experiments.search import runner, store
     from everypair.experiments.search.work import work_for
     from everypair.experiments.training import winner
@@ -189,7 +182,7 @@ def _run(
         models = winner.BestSeeds(folder, before)
 
         def on_event(event: runner.Event) -> None:
-            if event.kind == "begin":  # not before the store has agreed to the settings
+            if event.kind == "begin":  # by then the store has accepted the settings
                 for note in filter(None, notes):
                     display.console.print(note, soft_wrap=True, highlight=False, markup=False)
             if event.record is not None:
@@ -216,21 +209,13 @@ def _run(
             )
             raise SystemExit(130) from None
         study = report.study_of(opened, settings)
-        model = winner.crown(folder, study.records)
-    paths = report.write(study, settings, folder)
-    if as_json:
-        said = {**report.as_json(study), "files": [str(path) for path in paths.files]}
-        typer.echo(json.dumps({**said, "model": model and str(model)}, allow_nan=False))
-    else:
-        console = Console()
-        report.show(console, study, settings)
-        console.print(f"The page: {paths.page}", soft_wrap=True, highlight=False)
-        if model:
-            console.print(f"The best model: {model}", soft_wrap=True, highlight=False)
-    _complain_of_failures(study)
+        model = winner.keep_winner(folder, study.records)
+    write_and_show(study, folder, as_json=as_json, model=model)
+    _report_failures(study)
 
 
-def _complain_of_failures(study: Study) -> None:
+def _report_failures(study: Study) -> None:
+    """Print how many trials failed; exit with code 1 if all did."""
     failed = [record for record in study.records if record.state == "failed"]
     if not failed:
         return
@@ -243,26 +228,26 @@ def _complain_of_failures(study: Study) -> None:
         raise SystemExit(1)
 
 
-def _table_read(table: TableFile, dataset: Dataset, left_out: Sequence[str]) -> str:
-    """Say what a user's table turned out to be."""
+def _describe(table: TableFile, dataset: Dataset, left_out: Sequence[str]) -> str:
+    """Return the numbers of rows and positives of a table, and the columns that are not used."""
     n, n_pos = len(dataset.positive), int(dataset.positive.sum())
-    said = f"{Path(table.path).name}: {n:,} rows, {n_pos:,} of them positive"
-    said += f" ({dataset.positive_name})."
+    text = f"{Path(table.path).name}: {n:,} rows, {n_pos:,} of them positive"
+    text += f" ({dataset.positive_name})."
     if left_out:
         shown = ", ".join(map(repr, left_out[:8])) + ", ..." * (len(left_out) > 8)
-        said += f" Left out, since they never vary or never repeat: {shown}."
-    return said
+        text += f" Not used, because they are constant or text that hardly repeats: {shown}."
+    return text
 
 
-def _too_few(fewest: dict[float, int]) -> str:
-    """Say where validation has too few positives to choose by, if anywhere."""
+def _few_positives(fewest: dict[float, int]) -> str:
+    """Return a warning if a validation part has too few positives, else an empty string."""
     few = {imratio: n for imratio, n in fewest.items() if n < FEW_POSITIVES}
-    said = ", ".join(f"{n} at imratio {i:g}" if i else f"{n}" for i, n in few.items())
     if not few:
         return ""
+    counts = ", ".join(f"{n} at imratio {i:g}" if i else f"{n}" for i, n in few.items())
     return (
-        f"Few positives to choose by: validation has {said}. What is selected there is mostly "
-        "luck; trust the intervals, not the means."
+        f"Few positives for validation: {counts}. What is chosen there is mostly chance; rely on "
+        "the intervals, not on the means."
     )
 
 
@@ -274,6 +259,6 @@ def _device(name: str) -> str:
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        why = str(error).splitlines()[0]
-        raise UserError(f"--device {name} cannot be used here: {why}") from None
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--device {name} cannot be used here: {reason}") from None
     return name

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,18 +21,23 @@ _WRITERS = {".csv": "to_csv", ".parquet": "to_parquet"}
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="What an experiment saved: RUN/model.pt.")],
+    model: Annotated[
+        Path, typer.Argument(help="Model file that an experiment saved: RUN/model.pt.")
+    ],
     file: Annotated[
-        Path, typer.Argument(help="New rows: CSV or Parquet with the columns of the old ones.")
+        Path, typer.Argument(help="New rows: CSV or Parquet with the columns of the training.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the file's columns and the scores here (.csv or .parquet)."),
+        option(
+            "File for the rows and their scores (.csv or .parquet).",
+            default="print row numbers and scores",
+        ),
     ] = None,
-    column: Annotated[str, typer.Option(help="The name of the column of scores.")] = "score",
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    column: Annotated[str, option("Name of the column of scores.")] = "score",
+    json_: JsonFlag = False,
 ) -> None:
-    """Score a new file: larger means more positive. Without --out, print CSV: row and score."""
+    """Score new rows with a saved model; larger scores mean more positive."""
     from rich.console import Console
 
     if out is not None and out.suffix.lower() not in _WRITERS:
@@ -61,11 +67,11 @@ def _write(rows: Any, scores: NDArray[np.float32], column: str, out: Path, file:
 
     from everypair.experiments._atomic import replacing
 
-    # Of images there are no columns to repeat, so rows are told apart by number.
+    # Images have no columns to copy, so their rows are numbered.
     table = isinstance(rows, pd.DataFrame)
     frame = rows if table else pd.DataFrame({"row": np.arange(1, len(scores) + 1)})
     if column in frame.columns:
-        raise UserError(f"{file} has a column {column!r} already; name another with --column")
+        raise UserError(f"{file} has a column {column!r} already; choose another with --column")
     try:
         with replacing(out) as temporary:
             getattr(frame.assign(**{column: scores}), _WRITERS[out.suffix.lower()])(

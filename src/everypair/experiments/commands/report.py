@@ -2,42 +2,60 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-__all__ = ["command"]
+from everypair.experiments.commands._parameters import JsonFlag, option
+
+if TYPE_CHECKING:
+    from everypair.experiments.report import Study
+
+__all__ = ["command", "write_and_show"]
 
 
 def command(
     store: Annotated[
-        str, typer.Argument(help="Folder of an experiment, or the URL of its Optuna database.")
+        str, typer.Argument(help="Folder of an experiment, or the URL of its database.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the files. Default: the store's own, or report.")
+        Path | None,
+        option(
+            "Folder for the files.",
+            default="the folder of the experiment; report if the store is a URL",
+        ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the tables as JSON instead.")
-    ] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Make tables, figures and one self-contained HTML page from an experiment."""
-    import json
-
-    from rich.console import Console
-
     from everypair.experiments import report
     from everypair.experiments.search.store import open as open_store
 
     with open_store(store, create=False) as opened:
-        settings = opened.settings
-        study = report.study_of(opened, settings)
-    folder = out or Path("report" if "://" in store else store)
-    paths = report.write(study, settings, folder)
+        study = report.study_of(opened, opened.settings)
+    write_and_show(study, out or Path("report" if "://" in store else store), as_json=as_json)
+
+
+def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | None) -> None:
+    """Write the files of a report into a folder, and print its tables or the same as JSON.
+
+    `best` may name the file of the best model: ``model=path`` is printed as well.
+    """
+    from rich.console import Console
+
+    from everypair.experiments import report
+
+    paths = report.write(study, study.settings, folder)
     if as_json:
-        files = [str(path) for path in paths.files]
-        typer.echo(json.dumps({**report.as_json(study), "files": files}, allow_nan=False))
+        plain = {**report.as_json(study), "files": [str(path) for path in paths.files]}
+        plain |= {name: path and str(path) for name, path in best.items()}
+        typer.echo(json.dumps(plain, allow_nan=False))
         return
     console = Console()
-    report.show(console, study, settings)
+    report.show(console, study, study.settings)
     console.print(f"The page: {paths.page}", soft_wrap=True, highlight=False)
+    for name, path in best.items():
+        if path:
+            console.print(f"The best {name}: {path}", soft_wrap=True, highlight=False)

@@ -1,4 +1,4 @@
-"""``everypair timing``: the paper's figure 2, with whichever backends are here."""
+"""``everypair timing``: the paper's figure 2, with the backends that run on this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,24 +20,24 @@ __all__ = ["command"]
 
 
 def command(
-    max_n: Annotated[
-        float, typer.Option("--max-n", help="The largest number of rows, such as 1e6.")
-    ] = 1e7,
+    max_n: Annotated[float, option("Largest number of rows, such as 1e6.")] = 1e7,
     backends: Annotated[
-        str | None, typer.Option(help="Only these, by comma: native,numpy,torch,cuda,logistic...")
+        str | None,
+        option("What to time, such as native,numpy,torch,logistic.", default="all"),
     ] = None,
-    surrogate: Annotated[str, typer.Option(help="The pair loss to time.")] = "squared_hinge",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads for everyone.")] = 1,
+    surrogate: Annotated[str, option("Surrogate of the pair loss.")] = "squared_hinge",
+    threads: Annotated[int, option("CPU threads of every backend.", min=1)] = 1,
     seconds: Annotated[
-        float, typer.Option(min=0.0, help="Repeat every call for about so long.")
+        float, option("Repeat every call for about so many seconds.", min=0.0)
     ] = 0.3,
     limit: Annotated[
-        float, typer.Option(min=0.0, help="Skip sizes where one call would take longer.")
+        float, option("Skip sizes where one call would take more seconds.", min=0.0)
     ] = 3.0,
     out: Annotated[
-        Path, typer.Option(help="Writes OUT.csv, OUT.png and OUT.svg, or the one it names.")
+        Path,
+        option("Writes OUT.csv, OUT.png and OUT.svg, or only the file OUT; none with --json."),
     ] = Path("timing"),
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON, and write no file.")] = False,
+    json_: JsonFlag = False,
 ) -> None:
     """Time loss and gradient against the number of rows (the paper's figure 2)."""
     import everypair as ep
@@ -57,7 +58,7 @@ def command(
         reasons = "; ".join(f"{name} {why}" for name, why in result.left_out.items())
         raise UserError(f"--backends must name at least one that runs here; {reasons}")
     if json_:
-        typer.echo(json.dumps({**asdict(result), "slopes": _slopes(result)}, indent=2))
+        typer.echo(json.dumps({**asdict(result), "slopes": result.slopes}, indent=2))
         return
     _show(result, ns)
     for kind, path in files.items():
@@ -78,7 +79,7 @@ def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
     return chosen
 
 
-def _run_with_progress(names: list[str], ns: list[int], **knobs: float | str) -> Result:
+def _run_with_progress(names: list[str], ns: list[int], **options: float | str) -> Result:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -93,15 +94,7 @@ def _run_with_progress(names: list[str], ns: list[int], **knobs: float | str) ->
             label = timing.CONTENDERS[name].label
             progress.update(task, completed=done, description=f"{label}, n = {n:,}")
 
-        return timing.run(names, ns, on_step=on_step, **knobs)  # type: ignore[arg-type]
-
-
-def _slopes(result: Result) -> dict[str, float | None]:
-    from everypair.experiments.figures.timing import slope
-
-    names = dict.fromkeys(t.contender for t in result.timings)
-    fitted = {name: slope(result.of(name)) for name in names}
-    return {name: None if math.isnan(value) else value for name, value in fitted.items()}
+        return timing.run(names, ns, on_step=on_step, **options)  # type: ignore[arg-type]
 
 
 def _show(result: Result, ns: list[int]) -> None:
@@ -117,7 +110,7 @@ def _show(result: Result, ns: list[int]) -> None:
     for n in ns:
         table.add_column(f"1e{len(str(n)) - 1}", justify="right", no_wrap=True)
     table.add_column("slope", justify="right")
-    for name, exponent in _slopes(result).items():
+    for name, exponent in result.slopes.items():
         taken = {t.n: duration(t.median) for t in result.of(name)}
         cells = [taken.get(n, "") for n in ns]
         table.add_row(name, *cells, "" if exponent is None else f"{exponent:.2f}")

@@ -1,4 +1,8 @@
-"""What is inside the official archives, read without unpacking them to disk."""
+"""Read the official archives of the image data sets without unpacking them to disk.
+
+Written by hand because torchvision unpacks archives to disk, has no loader for Cat & Dog, and would
+be a large dependency for three file formats.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,14 @@ from everypair.experiments.errors import UserError
 __all__ = ["Arrays", "catdog", "cifar10", "stl10"]
 
 Arrays = dict[str, NDArray[Any]]
-"""``train``, ``train_labels``, ``test`` and ``test_labels``."""
+"""Arrays ``train``, ``train_labels``, ``test`` and ``test_labels``."""
 
 _PHOTOGRAPH = re.compile(r"PetImages[\\/](Cat|Dog)[\\/](\d+)\.jpg$")
 _FIRST_TEST_PHOTOGRAPH = 10_000
 
 
 def cifar10(path: Path, side: int) -> Arrays:
-    """Read CIFAR-10's binary version: one label byte and three planes a row."""
+    """Read the binary version of CIFAR-10: one label byte and three colour planes per row."""
     train = [f"data_batch_{i}.bin" for i in range(1, 6)]
     files = _members(path, {*train, "test_batch.bin"})
     arrays: Arrays = {}
@@ -37,7 +41,7 @@ def cifar10(path: Path, side: int) -> Arrays:
 
 
 def stl10(path: Path, side: int) -> Arrays:
-    """Read STL-10's labelled images: planes column by column, classes from 1."""
+    """Read the labelled images of STL-10: planes stored by column, classes from 1."""
     files = _members(path, {f"{part}_{kind}.bin" for part in ("train", "test") for kind in "Xy"})
     arrays: Arrays = {}
     for part in ("train", "test"):
@@ -48,9 +52,9 @@ def stl10(path: Path, side: int) -> Arrays:
 
 
 def catdog(path: Path, side: int) -> Arrays:
-    """Read Microsoft's photographs; of each class the last fifth, by number, is the test part.
+    """Read Microsoft's photographs; images numbered from 10,000 on are the test part.
 
-    The published archive holds some files that are no image; they are left out.
+    The published archive holds some files that are not images; they are left out.
     """
     with zipfile.ZipFile(path) as archive:
         found = [match for name in archive.namelist() if (match := _PHOTOGRAPH.search(name))]
@@ -69,7 +73,7 @@ def catdog(path: Path, side: int) -> Arrays:
 
 
 def _members(path: Path, names: Collection[str]) -> dict[str, NDArray[np.uint8]]:
-    """Return the files of these names; reading stops with the last one."""
+    """Read the files of these names from an archive, and stop after the last of them."""
     found: dict[str, NDArray[np.uint8]] = {}
     with tarfile.open(path, "r|gz") as archive:
         for member in archive:

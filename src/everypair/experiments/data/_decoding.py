@@ -1,4 +1,8 @@
-"""Encoded images (JPEG, PNG) into one array, on all cores."""
+"""Decode JPEG and PNG images into one array, on all cores.
+
+Written by hand because the loaders of torchvision and datasets decode images one by one in each
+epoch, while here every image is decoded once. Pillow does the decoding.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,9 @@ _CHUNK = 256
 
 
 def decode(encoded: Sequence[bytes], path: Path, side: int | None = None) -> NDArray[np.uint8]:
-    """Return (n, 3, side, side); an image that is broken or of another size is a UserError.
+    """Decode images to (n, 3, side, side); raise UserError for a broken one or another size.
 
-    Without `side`, all images must be squares as large as the first.
+    Without `side`, all images must be squares of the size of the first.
     """
 
     def opened(row: int) -> Any:
@@ -44,16 +48,16 @@ def decode(encoded: Sequence[bytes], path: Path, side: int | None = None) -> NDA
             )
         images[row] = np.asarray(image).transpose(2, 0, 1)
 
-    _everywhere(one, len(encoded), f"Decoding {path.parent.name}/{path.name}")
+    _in_threads(one, len(encoded), f"Decoding {path.parent.name}/{path.name}")
     return images
 
 
 def decode_fitting(
     read: Callable[[int], bytes], n: int, side: int, what: str
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return (n, 3, side, side) from photographs of any size, and which of them could be read.
+    """Decode photographs of any size to (n, 3, side, side); also return which could be read.
 
-    The middle square is resized; `read` gives the bytes of one image.
+    The central square of each is resized. `read` returns the bytes of one image.
     """
     from PIL import Image, ImageOps
 
@@ -66,7 +70,7 @@ def decode_fitting(
             return
         images[row], good[row] = np.asarray(image).transpose(2, 0, 1), True
 
-    _everywhere(one, n, what)
+    _in_threads(one, n, what)
     return images, good
 
 
@@ -79,12 +83,12 @@ def _open(encoded: bytes) -> Any:
 def _broken() -> tuple[type[Exception], ...]:
     from PIL import Image
 
-    # What Pillow raises for bytes that are no image, a cut one, or one that would fill the memory.
+    # Raised by Pillow for bytes that are not an image, truncated images, and huge images.
     return (OSError, ValueError, TypeError, SyntaxError, Image.DecompressionBombError)
 
 
-def _everywhere(one: Callable[[int], None], n: int, what: str) -> None:
-    """Call `one` for every row; Pillow lets go of the interpreter's lock while it decodes."""
+def _in_threads(one: Callable[[int], None], n: int, what: str) -> None:
+    """Call `one` for every row, in threads: Pillow releases the GIL while it decodes."""
 
     def chunk(start: int) -> int:
         rows = range(start, min(start + _CHUNK, n))

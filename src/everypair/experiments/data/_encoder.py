@@ -1,4 +1,8 @@
-"""Columns of a table into numbers; what is fitted comes from the subtrain rows alone.
+"""Encode the columns of a table as numbers, fitted on the subtrain rows alone.
+
+Written by hand, not as a scikit-learn pipeline, because the encoder is saved in ``model.pt``. It
+consists of plain numbers and strings (`TableEncoder.to_dict`). Loading a model therefore needs no
+pickle, which could run foreign code, and does not depend on the version of scikit-learn.
 
 >>> import pandas as pd
 >>> rows = pd.DataFrame({"age": [20, None, 40], "town": ["A", "B", "B"], "same": [1, 1, 1]})
@@ -26,29 +30,30 @@ if TYPE_CHECKING:
 __all__ = ["Column", "TableEncoder"]
 
 CLIP = 10.0
-"""Standard deviations beyond which a value counts as this far out: one typing error in a column
-of amounts must not make the whole training diverge."""
+"""Encoded values are clipped to this many standard deviations, so that one mistyped amount does not
+make the training diverge."""
 
-_HUGE = 1e300  # the difference of two such numbers is still a number
+_HUGE = 1e300  # numbers are clipped to this, so that differences of two do not overflow
 
 NUMERIC_SHARE = 0.95
-"""Text of which this share reads as numbers is a column of numbers with some marks for missing."""
+"""A text column of which at least this share can be read as numbers is a numeric column."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """What was learnt of one column.
+    """The fitted encoding of one column.
 
     Parameters
     ----------
     name : str
     kind : {"number", "date", "nominal"}
     median, mean, scale : float
-        Of numbers and dates (seconds since 1970). Scale 0: constant, so only `missing` is used.
+        Statistics of numbers and dates (seconds since 1970). Scale 0 means constant: only
+        `missing` is used then.
     missing : bool
-        Values were missing, so there is an indicator.
+        Whether values were missing in the fitted rows; if so, there is an indicator for it.
     levels, pooled : tuple of str
-        Values with their own indicator, and the rare ones that share one.
+        Values with an indicator each, and rare values that share one indicator.
     """
 
     name: str
@@ -62,7 +67,7 @@ class Column:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Return the names of the numbers this column becomes."""
+        """Return the names of the features that encode this column."""
         return (
             *((self.name,) if self.scale else ()),
             *((f"{self.name} is missing",) if self.missing else ()),
@@ -71,7 +76,7 @@ class Column:
         )
 
     def encode(self, values: pd.Series[Any]) -> list[NDArray[Any]]:
-        """Return one array a feature."""
+        """Return one array per feature."""
         if self.kind == "nominal":
             text, missing = _text(values).to_numpy(object), values.isna().to_numpy()
             numbers = []
@@ -80,8 +85,8 @@ class Column:
             missing = ~np.isfinite(number)
             filled = np.where(missing, self.median, number)
             with np.errstate(over="ignore"):
-                far = (filled - self.mean) / (self.scale or 1.0)
-            numbers = [np.clip(far, -CLIP, CLIP)] if self.scale else []
+                standardised = (filled - self.mean) / (self.scale or 1.0)
+            numbers = [np.clip(standardised, -CLIP, CLIP)] if self.scale else []
         return [
             *numbers,
             *((missing,) if self.missing else ()),
@@ -94,20 +99,21 @@ class Column:
 class TableEncoder:
     """Encodes the columns of a table as numbers.
 
-    Numbers are standardised; missing ones become the median, with an indicator; dates are numbers;
-    text becomes one indicator a level, rare levels sharing one; a level that was not there when
-    fitting becomes zeros. Columns that say nothing (constant, or text that never repeats) go.
+    Numbers and dates are standardised. Missing numbers become the median, and an indicator marks
+    them. Text becomes one indicator per level; rare levels share one; levels that were not in the
+    fitted rows become zeros. Columns without information (constant, or text that never repeats) are
+    dropped.
 
     Parameters
     ----------
     columns : tuple of Column
         Empty until `fit`.
     rare : int
-        A level of fewer rows is pooled with the other rare ones.
+        Levels with fewer rows than this share one indicator.
     most_levels : int
-        The most levels of a column that have their own indicator, the most frequent ones.
+        The largest number of levels with an indicator of their own; the most frequent ones get it.
     dropped : tuple of str
-        Columns that said nothing.
+        Columns without information.
     """
 
     columns: tuple[Column, ...] = ()
@@ -121,30 +127,28 @@ class TableEncoder:
         return tuple(name for column in self.columns for name in column.features)
 
     def fit(self, frame: pd.DataFrame) -> TableEncoder:
-        """Return an encoder that knows the columns of these rows."""
+        """Return an encoder that is fitted on these rows."""
         learnt = [self._learn(str(name), values) for name, values in frame.items()]
         kept = tuple(column for column in learnt if column.features)
         if not kept:
             raise UserError(
-                "the table has no column that tells rows apart: every one is constant, empty or "
-                f"text that never repeats ({', '.join(column.name for column in learnt[:8])})"
+                "the table has no column to learn from: every one is constant, empty or text that "
+                f"never repeats ({', '.join(column.name for column in learnt[:8])})"
             )
         dropped = tuple(column.name for column in learnt if not column.features)
         return replace(self, columns=kept, dropped=dropped)
 
     def transform(self, frame: pd.DataFrame) -> NDArray[np.float32]:
-        """Return (n, features) float32; columns that were not there when fitting are ignored."""
-        there = {str(name): values for name, values in frame.items()}
-        if missing := [column.name for column in self.columns if column.name not in there]:
+        """Return (n, features) float32; columns that are not in the fitted table are ignored."""
+        present = {str(name): values for name, values in frame.items()}
+        if missing := [column.name for column in self.columns if column.name not in present]:
             raise UserError(
-                f"the table lacks columns that the model was trained on: {', '.join(missing)}"
+                f"the table has no columns {', '.join(missing)}, which the model was trained on"
             )
         encoded = np.empty((len(self.names), len(frame)), np.float32)
-        place = 0
-        for column in self.columns:
-            for feature in column.encode(there[column.name]):
-                encoded[place] = feature
-                place += 1
+        features = (f for column in self.columns for f in column.encode(present[column.name]))
+        for place, feature in enumerate(features):
+            encoded[place] = feature
         return np.ascontiguousarray(encoded.T)
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,7 +157,7 @@ class TableEncoder:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoder:
-        """Return the encoder that `to_dict` wrote."""
+        """Make an encoder from the dictionary that `to_dict` returns."""
         columns = tuple(
             Column(**{**c, "levels": tuple(c["levels"]), "pooled": tuple(c["pooled"])})
             for c in plain["columns"]
@@ -169,17 +173,17 @@ class TableEncoder:
             levels = tuple(sorted(map(str, counts.index[:n_own])))
             pooled = tuple(map(str, counts.index[n_own:]))
             if len(levels) + bool(pooled) + missing < 2:
-                return Column(name, kind)  # all rows alike
+                return Column(name, kind)  # all rows are equal
             return Column(name, kind, missing=missing, levels=levels, pooled=pooled)
         numbers = _NUMBERS[kind](values)
         known = numbers[np.isfinite(numbers)]
         if len(known) == 0:
             return Column(name, kind)
         median = float(np.median(known))
-        beside = np.where(np.isfinite(numbers), numbers - median, 0.0)
-        peak = float(np.abs(beside).max()) or 1.0  # so that no square overflows
-        mean = median + float((beside / peak).mean() * peak)
-        scale = float((beside / peak).std() * peak)
+        centred = np.where(np.isfinite(numbers), numbers - median, 0.0)
+        peak = float(np.abs(centred).max()) or 1.0  # divided by this, no square overflows
+        mean = median + float((centred / peak).mean() * peak)
+        scale = float((centred / peak).std() * peak)
         return Column(name, kind, median, mean, scale, missing=len(known) < len(numbers))
 
 
@@ -210,7 +214,7 @@ def _as_numbers(values: pd.Series[Any]) -> NDArray[np.float64]:
         return np.asarray(values.dt.total_seconds(), np.float64)
     if isinstance(values.dtype, types.CategoricalDtype):
         values = values.astype(object)
-    if values.dtype == object:  # True and False beside missing values
+    if values.dtype == object:  # booleans with missing values among them
         values = values.map(lambda value: float(value) if isinstance(value, bool) else value)
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     return np.where(np.isfinite(numbers), np.clip(numbers, -_HUGE, _HUGE), np.nan)

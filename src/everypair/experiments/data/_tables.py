@@ -1,4 +1,9 @@
-"""A user's CSV or Parquet file: the label, the groups and the columns to learn from."""
+"""Read a user's CSV or Parquet file: the label, the groups and the columns to learn from.
+
+pandas reads the files. The checks around it are written by hand, because pandas accepts or explains
+poorly what users get wrong most: a wrong separator, columns that share a name, rows longer than the
+header, a label with other than two values.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ from everypair.experiments.plan import TableFile
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-__all__ = ["ReadTable", "load", "read", "require_columns", "two_classes"]
+__all__ = ["ReadTable", "group_codes", "load", "read", "require_columns", "two_classes"]
 
 _SEPARATORS = (",", ";", "\t")
 _TRUE_AND_FALSE = (
@@ -30,9 +35,9 @@ _TRUE_AND_FALSE = (
 
 @dataclass(frozen=True)
 class ReadTable:
-    """Columns as they were read, and what the label and group columns say."""
+    """The columns to learn from, and the classes and groups of the rows; see `sources.Dataset`."""
 
-    columns: pd.DataFrame
+    inputs: pd.DataFrame
     positive: NDArray[np.bool_]
     groups: NDArray[np.int64] | None
     positive_name: str
@@ -40,7 +45,7 @@ class ReadTable:
 
 
 def load(table: TableFile) -> ReadTable:
-    """Return a labelled table, ready to be split."""
+    """Read a labelled table."""
     frame = read(table.path)
     named = [table.label] if table.group is None else [table.label, table.group]
     require_columns(frame, named, table.path)
@@ -55,16 +60,16 @@ def load(table: TableFile) -> ReadTable:
     digest = hashlib.sha256(repr((table.label, table.group, table.positive)).encode())
     digest.update(Path(table.path).read_bytes())
     return ReadTable(
-        columns=columns,
+        inputs=columns,
         positive=positive,
-        groups=None if table.group is None else _groups(frame[table.group], table),
+        groups=None if table.group is None else group_codes(frame[table.group], table.path),
         positive_name=positive_name,
         fingerprint=digest.hexdigest()[:16],
     )
 
 
 def read(path: str | Path) -> pd.DataFrame:
-    """Return the table in a CSV or Parquet file; which of the two it is, its first bytes say."""
+    """Read a CSV or Parquet file; the first bytes, not the name, tell which of the two it is."""
     import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -74,12 +79,12 @@ def read(path: str | Path) -> pd.DataFrame:
     if not path.is_file():
         near = difflib.get_close_matches(path.name, _neighbours(path), 1)
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
-        raise UserError(f"{path}: there is no such file.{hint}")
+        raise UserError(f"{path}: no such file.{hint}")
     try:
         with path.open("rb") as file:
             first = file.read(4)
         if not first:
-            raise UserError(f"{path} is empty: it has no bytes at all")
+            raise UserError(f"{path} is empty: it has 0 bytes")
         is_parquet = first == b"PAR1"
         frame = _read_parquet(path) if is_parquet else _read_csv(path)
     except (
@@ -92,32 +97,32 @@ def read(path: str | Path) -> pd.DataFrame:
     except UnicodeError as error:
         raise UserError(
             f"{path} is not UTF-8 text ({_first_line(error)}). If it is a CSV file, save it as "
-            "UTF-8; spreadsheets call that CSV UTF-8"
+            "UTF-8; spreadsheet programs call that format CSV UTF-8"
         ) from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {_first_line(error)}") from None
     if not frame.columns.is_unique:
-        _refuse_twice(path, frame.columns[frame.columns.duplicated()][0])
+        _refuse_duplicate(path, frame.columns[frame.columns.duplicated()][0])
     if len(frame) == 0:
         raise UserError(f"{path} is empty: it has no row below its header")
     return frame
 
 
 def require_columns(frame: pd.DataFrame, names: Sequence[str], path: str | Path) -> None:
-    """Raise, with near names, unless the table has all these columns."""
-    there = [str(column) for column in frame.columns]
-    missing = [name for name in names if name not in there]
+    """Raise UserError, with similar names, if one of these columns is missing."""
+    present = [str(column) for column in frame.columns]
+    missing = [name for name in names if name not in present]
     if not missing:
         return
-    near = dict.fromkeys(n for name in missing for n in difflib.get_close_matches(name, there, 2))
-    shown = there[:12] + ["..."] * (len(there) > 12)
+    near = dict.fromkeys(n for name in missing for n in difflib.get_close_matches(name, present, 2))
+    shown = present[:12] + ["..."] * (len(present) > 12)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(shown)}"
     plural = "s" * (len(missing) > 1)
     raise UserError(f"{path} has no column{plural} {', '.join(map(repr, missing))}; {hint}")
 
 
 def two_classes(labels: pd.Series[Any], table: TableFile) -> tuple[NDArray[np.bool_], str]:
-    """Return which rows are positive, and what that means in words."""
+    """Return which rows are positive, and a description such as 'fraud = yes'."""
     where = f"{table.path}: label column {table.label!r}"
     if n_missing := int(labels.isna().sum()):
         first = int(np.flatnonzero(labels.isna().to_numpy())[0]) + 1
@@ -139,7 +144,7 @@ def two_classes(labels: pd.Series[Any], table: TableFile) -> tuple[NDArray[np.bo
 
 
 def _positive_value(counts: dict[str, int], wanted: str | None, where: str) -> str:
-    """Choose one of two: the wanted one, else a yes beside a no however spelt, else the rarer."""
+    """Choose the positive one of two values: `wanted`, else 1, true or yes, else the rarer."""
     if wanted is not None:
         same = [value for value in counts if value == wanted or _same_number(value, wanted)]
         if not same:
@@ -160,12 +165,14 @@ def _same_number(one: str, other: str) -> bool:
         return one.lower() == other.lower()
 
 
-def _groups(column: pd.Series[Any], table: TableFile) -> NDArray[np.int64]:
+def group_codes(column: pd.Series[Any], path: str | Path) -> NDArray[np.int64]:
+    """Return (n,) group numbers; raise UserError if a row has no group."""
     codes = np.asarray(column.factorize()[0], np.int64)
-    if n_missing := int((codes < 0).sum()):
+    empty = np.flatnonzero(codes < 0)
+    if empty.size:
         raise UserError(
-            f"{table.path}: group column {table.group!r} is empty in {n_missing} rows; "
-            "every row needs a group"
+            f"{path}: group column {column.name!r} must hold a value in every row; got nothing in "
+            f"row {empty[0] + 1} ({empty.size} such rows)"
         )
     return codes
 
@@ -173,7 +180,7 @@ def _groups(column: pd.Series[Any], table: TableFile) -> NDArray[np.int64]:
 def _read_parquet(path: Path) -> pd.DataFrame:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    # Not read_table, which has no clear word for columns that share a name.
+    # read_table has no clear error message for columns that share a name.
     with pq.ParquetFile(path) as file:
         return file.read().to_pandas(ignore_metadata=True)
 
@@ -181,22 +188,23 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 def _read_csv(path: Path) -> pd.DataFrame:
     import pandas as pd
 
-    knobs: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False}
-    widths = {s: pd.read_csv(path, sep=s, nrows=0, **knobs).shape[1] for s in _SEPARATORS}
+    options: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False}
+    widths = {s: pd.read_csv(path, sep=s, nrows=0, **options).shape[1] for s in _SEPARATORS}
     separator = max(_SEPARATORS, key=lambda s: widths[s])
-    names = pd.read_csv(path, sep=separator, nrows=1, header=None, dtype=str, **knobs).iloc[0]
-    if (twice := names[names.duplicated() & names.notna()]).size:  # else the second gets a new name
-        _refuse_twice(path, twice.iloc[0])
-    # Where the comma does not separate columns, it may be the decimal one.
-    knobs.update(sep=separator, decimal="," if separator == ";" else ".")
+    names = pd.read_csv(path, sep=separator, nrows=1, header=None, dtype=str, **options).iloc[0]
+    # Checked here, because pandas would rename the second of two equal columns.
+    if (duplicates := names[names.duplicated() & names.notna()]).size:
+        _refuse_duplicate(path, duplicates.iloc[0])
+    # If semicolons separate the columns, commas may be decimal commas.
+    options.update(sep=separator, decimal="," if separator == ";" else ".")
     with warnings.catch_warnings():
-        # Rows longer than the header would lose their ends.
+        # pandas only warns when it cuts off rows that are longer than the header.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        # All at once, so that the type of a column does not depend on where its chunks begin.
-        return pd.read_csv(path, low_memory=False, **knobs)
+        # low_memory=False: otherwise the type of a column could depend on how it is cut in chunks.
+        return pd.read_csv(path, low_memory=False, **options)
 
 
-def _refuse_twice(path: Path, name: object) -> NoReturn:
+def _refuse_duplicate(path: Path, name: object) -> NoReturn:
     raise UserError(f"{path} has more than one column {name!r}; rename or remove one")
 
 

@@ -1,6 +1,17 @@
-"""The paper's image data: from a folder of Parquet files, or from the official archives.
+"""The image data sets, read from a folder of Parquet files or from the official archives.
 
-Either way the decoded images become one array on disk, which later runs map into memory.
+The decoded images are kept as arrays in the cache folder; later runs map them into memory.
+
+How to add an image data set:
+
+1. Write a function in `_archives` that reads the published archive and returns its images and class
+   numbers, as `_archives.cifar10` does.
+2. Add an `ImageSource` to `SOURCES` below. The second half of its classes is the positive class.
+3. Add its name to `_IMAGES` in ``experiments/presets.py``, and how reports call it to
+   `DISPLAY_NAMES` in ``experiments/display_names.py``.
+4. Run ``everypair experiment NAME --seeds 1 --epochs 1``. If the folder ``$EVERYPAIR_DATA/NAME``
+   has ``train.parquet`` and ``test.parquet`` with columns "image" (bytes of a PNG or JPEG file)
+   and "label" (class number), they are read instead of the archive.
 """
 
 from __future__ import annotations
@@ -29,18 +40,18 @@ _PARTS = ("train", "test")
 
 @dataclass(frozen=True)
 class ImageSource:
-    """An image data set: the side of its images, its classes in order, where it is published."""
+    """An image data set and where it is published."""
 
     name: str
-    side: int
-    classes: tuple[str, ...]
+    side: int  # pixels
+    classes: tuple[str, ...]  # by class number; the second half is positive
     archive: Archive
-    unpack: Callable[[Path, int], _archives.Arrays]
+    unpack: Callable[[Path, int], _archives.Arrays]  # takes the archive and `side`
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Images (n, 3, side, side) uint8 and class numbers (n,) int64 of both official parts."""
+    """Images (n, 3, side, side) uint8 and class numbers (n,) int64 of the official parts."""
 
     train: NDArray[np.uint8]
     train_labels: NDArray[np.int64]
@@ -94,7 +105,7 @@ SOURCES: dict[str, ImageSource] = {
 
 
 def cache_folder() -> Path:
-    """Return where decoded images and downloads are kept: EVERYPAIR_CACHE, or the platform's."""
+    """Return the folder for decoded images and downloads: EVERYPAIR_CACHE, or the system's."""
     if named := os.environ.get("EVERYPAIR_CACHE"):
         return Path(named)
     if sys.platform == "win32":
@@ -105,14 +116,14 @@ def cache_folder() -> Path:
 
 
 def load(source: ImageSource) -> Parts:
-    """Return the images of both parts, decoded at the first call, mapped into memory afterwards."""
+    """Load the images of both parts; they are decoded once and then mapped into memory."""
     files = _parquet_files(source)
     fingerprint = _fingerprint(files) if files else source.archive.fingerprint
     folder = cache_folder() / f"{source.name}-{fingerprint}"
     if not folder.is_dir():
         arrays = _read_parquet(source, files) if files else _from_archive(source)
-        _keep(arrays, folder)
-        if not files:  # gigabytes that are not needed any more
+        _write(arrays, folder)
+        if not files:  # the archive is large and no longer needed
             (cache_folder() / source.archive.filename).unlink(missing_ok=True)
     try:
         found = {
@@ -122,30 +133,30 @@ def load(source: ImageSource) -> Parts:
         }
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{folder} is damaged ({error}); remove that folder and it is made again"
+            f"{folder} is damaged ({error}); remove that folder, and the next run makes it again"
         ) from None
     return Parts(**found, fingerprint=fingerprint)
 
 
 def read_images(path: Path, side: int) -> NDArray[np.uint8]:
-    """Return the images of a Parquet file that has them in a column "image"."""
+    """Read the images in the column "image" of a Parquet file."""
     return decode(_columns(path, ["image"])["image"], path, side)
 
 
 def _parquet_files(source: ImageSource) -> dict[str, Path]:
-    """Return the files of both parts in EVERYPAIR_DATA; none where it has no such data set."""
+    """Return the files of both parts in EVERYPAIR_DATA, or {} if it has no such data set."""
     named = os.environ.get("EVERYPAIR_DATA")
     if not named:
         return {}
     root = Path(named)
     if not root.is_dir():
-        raise UserError(f"EVERYPAIR_DATA must name a folder; there is none at {root}")
+        raise UserError(f"EVERYPAIR_DATA must name a folder; {root} is not one")
     if not (root / source.name).is_dir():
         return {}
     files = {part: root / source.name / f"{part}.parquet" for part in _PARTS}
     for path in files.values():
         if not path.is_file():
-            raise UserError(f"EVERYPAIR_DATA: {path} is missing; both parts have to be there")
+            raise UserError(f"EVERYPAIR_DATA: {path} is missing; both parts are needed")
     return files
 
 
@@ -156,7 +167,7 @@ def _fingerprint(files: Mapping[str, Path]) -> str:
 
 def _read_parquet(source: ImageSource, files: Mapping[str, Path]) -> _archives.Arrays:
     arrays: _archives.Arrays = {}
-    side = None  # whatever the first part has: the folder may hold smaller copies
+    side = None  # then that of the first image: the folder may hold smaller copies
     for part, path in files.items():
         columns = _columns(path, ["image", "label"])
         labels = np.array(columns["label"])
@@ -179,11 +190,11 @@ def _columns(path: Path, names: list[str]) -> dict[str, list[Any]]:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     try:
-        there = pq.read_schema(path).names
-        if missing := [name for name in names if name not in there]:
+        present = pq.read_schema(path).names
+        if missing := [name for name in names if name not in present]:
             raise UserError(
                 f"{path} has no column {', '.join(missing)}; images are read from a column "
-                f"'image' with one encoded image a row (it has {', '.join(there)})"
+                f"'image' with one encoded image per row (it has {', '.join(present)})"
             )
         table = pq.read_table(path, columns=names)
     except (OSError, pa.ArrowException) as error:
@@ -198,7 +209,7 @@ def _from_archive(source: ImageSource) -> _archives.Arrays:
     return source.unpack(path, source.side)
 
 
-def _keep(arrays: _archives.Arrays, folder: Path) -> None:
+def _write(arrays: _archives.Arrays, folder: Path) -> None:
     try:
         with replacing(folder) as temporary:
             temporary.mkdir()
@@ -206,6 +217,6 @@ def _keep(arrays: _archives.Arrays, folder: Path) -> None:
                 np.save(temporary / f"{name}.npy", array)
     except OSError as error:
         raise UserError(
-            f"decoded images cannot be kept in {folder.parent} ({error.strerror or error}); make "
-            "room, or set EVERYPAIR_CACHE to another folder"
+            f"decoded images cannot be written to {folder.parent} ({error.strerror or error}); "
+            "free some space, or set EVERYPAIR_CACHE to another folder"
         ) from None

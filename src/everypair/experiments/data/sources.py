@@ -1,6 +1,6 @@
-"""Where the data come from: a registry of names, each with a function that loads a `Dataset`.
+"""The table of data sets: from a name to a function that loads a `Dataset`.
 
->>> names()
+>>> list(SOURCES)
 ['digits', 'cifar10', 'stl10', 'catdog', 'table']
 >>> digits = load("digits")
 >>> digits.inputs.shape, int(digits.positive.sum())
@@ -24,7 +24,7 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
 from everypair.experiments.registry import Registry
 
-__all__ = ["SOURCES", "Dataset", "Loader", "load", "names", "register"]
+__all__ = ["SOURCES", "Dataset", "Loader", "load", "register"]
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class Dataset:
     ----------
     name : str
     inputs : (n, d) float32, (n, c, h, w) uint8 or DataFrame
-        Features, images, or the raw columns of a table, which a split encodes.
+        Features, images, or the columns of a table, which a split encodes.
     positive : (n,) bool
     test_inputs, test_positive : optional
-        The official test part. Without one, a split takes its own out first.
+        The official test part. Without it, every split takes out a test part of its own.
     groups : (n,) int64, optional
-        Rows of a group stay together, and only pairs inside a group count.
+        Rows of a group stay in the same part, and only pairs inside a group count.
     encoder : TableEncoder, optional
-        What a split fits on the columns of its subtrain part; needed with a DataFrame only.
+        Settings of the encoder that a split fits on its subtrain part, for a DataFrame only.
     photographs : bool
-        Crops and mirror images show the same thing, so training may use them.
+        Whether training may crop and mirror the images.
     positive_name : str
-        What counts as positive, for people to read.
+        A description of the positive class, for reports.
     fingerprint : str
-        Short SHA-256 of what was read.
+        The first 16 digits of the SHA-256 of the data.
     """
 
     name: str
@@ -67,13 +67,8 @@ Loader = Callable[[TableFile | None], Dataset]
 
 
 def load(name: str, *, table: TableFile | None = None) -> Dataset:
-    """Return the data of that name; `table` says which file "table" reads."""
+    """Load a data set by name; `table` describes the file for the name "table"."""
     return SOURCES.find(name)(table)
-
-
-def names() -> list[str]:
-    """Return the names that `load` knows."""
-    return list(SOURCES)
 
 
 def register(name: str, loader: Loader) -> None:
@@ -87,12 +82,12 @@ def register(name: str, loader: Loader) -> None:
     >>> del SOURCES["noise"]
     """
     if name in SOURCES:
-        raise UserError(f"there is a data set called {name!r} already; choose another name")
+        raise UserError(f"a data set {name!r} exists already; choose another name")
     SOURCES[name] = loader
 
 
 def _digits(table: TableFile | None) -> Dataset:
-    """Scikit-learn's 8x8 images: 0 to 4 negative, 5 to 9 positive, no official test part."""
+    """Load the 8 x 8 images of scikit-learn: 0 to 4 are negative, 5 to 9 positive."""
     from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     found = load_digits()
@@ -106,7 +101,7 @@ def _digits(table: TableFile | None) -> Dataset:
     )
 
 
-def _photographs(name: str, table: TableFile | None) -> Dataset:
+def _image_dataset(name: str, table: TableFile | None) -> Dataset:
     source = images.SOURCES[name]
     parts = images.load(source)
     # The first half of the classes is negative (paper, section 4).
@@ -125,27 +120,16 @@ def _photographs(name: str, table: TableFile | None) -> Dataset:
 
 def _table(table: TableFile | None) -> Dataset:
     if table is None:
-        raise UserError(
-            "data 'table' needs a file and its label column: --data FILE --label COLUMN"
-        )
-    read = _tables.load(table)
-    return Dataset(
-        name="table",
-        inputs=read.columns,
-        positive=read.positive,
-        groups=read.groups,
-        encoder=TableEncoder(),
-        positive_name=read.positive_name,
-        fingerprint=read.fingerprint,
-    )
+        raise UserError("data 'table' needs a file and a label column: --data FILE --label COLUMN")
+    return Dataset("table", encoder=TableEncoder(), **vars(_tables.load(table)))
 
 
 SOURCES: Registry[Loader] = Registry(
     "data",
     {
         "digits": _digits,
-        **{name: partial(_photographs, name) for name in images.SOURCES},
+        **{name: partial(_image_dataset, name) for name in images.SOURCES},
         "table": _table,
     },
 )
-"""From a name to a function of the user's table (None for the others), which loads the data."""
+"""By name: a function that takes the user's table (or None) and returns a `Dataset`."""

@@ -1,4 +1,6 @@
-"""Subtrain, validation and test, made imbalanced as the paper says or as its authors' code did.
+"""Divide a data set into subtrain, validation and test, and make it imbalanced.
+
+`split_rows` chooses row numbers and checks them; `split` also encodes the rows as tensors.
 
 >>> from everypair.experiments.data import sources
 >>> parts = split(sources.load("digits"), imratio=0.1, seed=0, protocol="corrected")
@@ -9,7 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,17 +22,18 @@ from everypair.experiments.data.augment import Augmentation
 from everypair.experiments.data.sources import Dataset
 from everypair.experiments.errors import UserError
 
-__all__ = ["Part", "Split", "split"]
+__all__ = ["Part", "Rows", "Split", "SplitRows", "fit_encoder", "split", "split_rows"]
 
 Rows = NDArray[np.int64]
+_Columns = tuple[Any, NDArray[np.bool_], NDArray[np.int64] | None]  # inputs, classes, groups
 
 HELD_OUT = 0.2
-"""The share of rows for validation; for test as well where there is no official test part."""
+"""The share of rows for validation, and for test if there is no official test part."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows on one device.
+    """The rows of one part, on one device.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """The three parts, the encoder that was fitted on the first, and how images are augmented."""
+    """The three parts, the encoder fitted on subtrain, and how images are augmented."""
 
     subtrain: Part
     validation: Part
@@ -76,20 +79,28 @@ class Split:
         )
 
 
+class SplitRows(NamedTuple):
+    """Row numbers of the three parts; those of an official test part count from 0 on their own."""
+
+    subtrain: Rows
+    validation: Rows
+    test: Rows
+
+
 def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Split:
     """Split a data set; the same arguments give the same rows, in the same order.
 
     Parameters
     ----------
     dataset : Dataset
-        Its official test part is the test part of every seed. Without one, each seed takes its own
-        out first, so that the spread over seeds includes the choice of test rows.
+        An official test part is used for every seed. Without one, each seed takes out its own test
+        part first, so that the spread over seeds includes the choice of test rows.
     imratio : float
-        The share of positives to be left in subtrain and validation; the test part is then
-        balanced. 0 leaves both classes as they are. For one seed, the positives that a smaller
-        share keeps are among those of a larger one.
+        The share of positives that is left in subtrain and validation; the test part is then
+        balanced. 0 leaves both classes as they are. For one seed, the positives of a smaller
+        imratio are a subset of those of a larger one.
     seed : int
-        Of this split; the global generators are not touched.
+        Seed of this split; global generators are not used.
     protocol : {"corrected", "paper"}
         "corrected" removes positives and then splits, both classes in proportion. "paper" splits
         regardless of class and then removes positives from each part, and augments the images of
@@ -98,54 +109,81 @@ def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Spli
     Raises
     ------
     UserError
-        If a part lacks a class (with groups: has no group with both), or the data have fewer
-        positives than `imratio` asks for.
+        If a part has no (positive, negative) pair (with groups: none inside a group), or the data
+        have fewer positives than `imratio` needs.
     """
+    rows = split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
+    encoder = fit_encoder(dataset, rows)
+    own: _Columns = (dataset.inputs, dataset.positive, dataset.groups)
+    test = own
+    if dataset.test_positive is not None:
+        test = (dataset.test_inputs, dataset.test_positive, None)
+    return Split(
+        subtrain=_part(rows.subtrain, own, encoder),
+        validation=_part(rows.validation, own, encoder),
+        test=_part(rows.test, test, encoder),
+        encoder=encoder,
+        augmentation=Augmentation(dataset.photographs, dataset.photographs and protocol == "paper"),
+    )
+
+
+def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> SplitRows:
+    """Choose the rows of a split without reading them; takes the arguments of `split`."""
     if not 0 <= imratio < 1:
         raise UserError(f"imratio must be a share of positives between 0 and 1; got {imratio}")
     if protocol not in ("corrected", "paper"):
         raise UserError(f"protocol must be 'corrected' or 'paper'; got {protocol!r}")
     corrected = protocol == "corrected"
-    rows = _Chooser(dataset.positive, dataset.groups, imratio, np.random.default_rng(seed))
+    own = _Chooser(dataset.positive, dataset.groups, imratio, np.random.default_rng(seed))
     train, test = np.arange(len(dataset.positive)), np.empty(0, np.int64)
     if dataset.test_positive is None:
-        train, test = rows.hold_out(train, stratified=corrected)
+        train, test = own.hold_out(train, stratified=corrected)
     if corrected:
-        subtrain, validation = rows.hold_out(rows.unbalance(train), stratified=True)
+        subtrain, validation = own.hold_out(own.unbalance(train), stratified=True)
     else:
-        subtrain, validation = map(rows.unbalance, rows.hold_out(train, stratified=False))
-
-    test_inputs, test_positive, test_groups = dataset.inputs, dataset.positive, dataset.groups
-    if dataset.test_positive is None:
-        test = rows.balance(test)
-    else:
-        test_inputs, test_positive, test_groups = dataset.test_inputs, dataset.test_positive, None
-        # One and the same for every seed, as an official test part is.
-        official = _Chooser(test_positive, None, imratio, np.random.default_rng(0))
-        test = official.balance(np.arange(len(test_positive)))
-
-    encoder = None
-    if not isinstance(dataset.inputs, np.ndarray):
-        encoder = (dataset.encoder or TableEncoder()).fit(dataset.inputs.iloc[subtrain])
-    own = (dataset.inputs, dataset.positive, dataset.groups, encoder)
-    made = Split(
-        subtrain=_part(subtrain, *own),
-        validation=_part(validation, *own),
-        test=_part(test, test_inputs, test_positive, test_groups, encoder),
-        encoder=encoder,
-        augmentation=Augmentation(dataset.photographs, dataset.photographs and not corrected),
-    )
-    _refuse_one_class(made, dataset.name, imratio, seed, protocol)
-    return made
+        subtrain, validation = map(own.unbalance, own.hold_out(train, stratified=False))
+    tester = own
+    if dataset.test_positive is not None:
+        # Seed 0 for every split: an official test part does not depend on the seed.
+        tester = _Chooser(dataset.test_positive, None, imratio, np.random.default_rng(0))
+        test = np.arange(len(dataset.test_positive))
+    test = tester.balance(test)
+    parts = {"subtrain": (own, subtrain), "validation": (own, validation), "test": (tester, test)}
+    if lacking := [name for name, (chooser, rows) in parts.items() if not chooser.has_pair(rows)]:
+        counts = ", ".join(
+            f"{name} {int(chooser.positive[rows].sum())} positives of {len(rows)}"
+            for name, (chooser, rows) in parts.items()
+        )
+        grouped = dataset.groups is not None
+        raise UserError(
+            f"{dataset.name}, imratio {imratio:g}, seed {seed}, protocol {protocol}: "
+            f"{' and '.join(lacking)} would have no (positive, negative) pair"
+            f"{' inside a group' * grouped} ({counts}); try {_advice(imratio, protocol, grouped)}"
+        )
+    return SplitRows(subtrain, validation, test)
 
 
-def _part(
-    rows: Rows,
-    inputs: Any,
-    positive: NDArray[np.bool_],
-    groups: NDArray[np.int64] | None,
-    encoder: TableEncoder | None,
-) -> Part:
+def fit_encoder(dataset: Dataset, rows: SplitRows) -> TableEncoder | None:
+    """Fit the encoder of a table on the subtrain rows; None if the inputs are an array."""
+    if isinstance(dataset.inputs, np.ndarray):
+        return None
+    return (dataset.encoder or TableEncoder()).fit(dataset.inputs.iloc[rows.subtrain])
+
+
+def _advice(imratio: float, protocol: str, grouped: bool) -> str:
+    """Return the changes that may give every part a pair."""
+    helps = {
+        "a larger imratio": imratio > 0,
+        "another seed": grouped or protocol == "paper",
+        "protocol=corrected": protocol == "paper",
+        "a coarser group column": grouped,
+        "more rows of the rarer class": True,
+    }
+    return " or ".join(advice for advice, applies in helps.items() if applies)
+
+
+def _part(rows: Rows, columns: _Columns, encoder: TableEncoder | None) -> Part:
+    inputs, positive, groups = columns
     chosen = inputs[rows] if encoder is None else encoder.transform(inputs.iloc[rows])
     kind = np.uint8 if chosen.dtype == np.uint8 else np.float32
     return Part(
@@ -157,7 +195,7 @@ def _part(
 
 @dataclass(frozen=True)
 class _Chooser:
-    """Chooses among row numbers; its results are in the order of the data."""
+    """Chooses among row numbers; results are in the order of the data."""
 
     positive: NDArray[np.bool_]
     groups: NDArray[np.int64] | None
@@ -165,12 +203,20 @@ class _Chooser:
     generator: np.random.Generator
 
     def classes(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Return the positive and the negative rows."""
         return rows[self.positive[rows]], rows[~self.positive[rows]]
+
+    def has_pair(self, rows: Rows) -> bool:
+        """Return whether there is a (positive, negative) pair; with groups, inside one of them."""
+        pos, neg = self.classes(rows)
+        if self.groups is None:
+            return bool(len(pos) and len(neg))
+        return bool(np.isin(self.groups[pos], self.groups[neg]).any())
 
     def unbalance(self, rows: Rows) -> Rows:
         """Remove positives until their share is imratio (paper, section 4)."""
         pos, neg = self.classes(rows)
-        order = self.generator.permutation(pos)  # drawn first: smaller shares are nested in larger
+        order = self.generator.permutation(pos)  # the same for every imratio, so that shares nest
         if not self.imratio:
             return rows
         wanted = round(self.imratio * len(neg) / (1 - self.imratio))
@@ -178,13 +224,13 @@ class _Chooser:
             share = len(pos) / max(1, len(rows))
             raise UserError(
                 f"imratio {self.imratio:g} would need {wanted} positives for {len(neg)} negatives, "
-                f"but there are {len(pos)} ({share:.2%}), and positives can only be removed; "
+                f"but there are {len(pos)} ({share:.2%}), and rows can only be removed; "
                 "choose a smaller imratio, or 0 to leave the classes as they are"
             )
         return np.sort(np.concatenate([neg, order[:wanted]]))
 
     def balance(self, rows: Rows) -> Rows:
-        """Drop rows of the larger class until both are equal; imratio 0 leaves them alone."""
+        """Drop rows of the larger class until both are equal; imratio 0 keeps all rows."""
         if not self.imratio:
             return rows
         both = [self.generator.permutation(rows) for rows in self.classes(rows)]
@@ -192,7 +238,7 @@ class _Chooser:
         return np.sort(np.concatenate([rows[:fewest] for rows in both]))
 
     def hold_out(self, rows: Rows, *, stratified: bool) -> tuple[Rows, Rows]:
-        """Return the rows that stay and about a fifth of them, held out; groups stay whole."""
+        """Hold out about a fifth of the rows, in whole groups; return the other rows and these."""
         if self.groups is not None:
             held = self._whole_groups(rows, self.groups[rows], stratified)
         else:
@@ -200,13 +246,13 @@ class _Chooser:
             strata = (self.positive[rows], ~self.positive[rows]) if stratified else (held == 0,)
             for stratum in strata:
                 places = self.generator.permutation(np.flatnonzero(stratum))
-                # Two rows of a class suffice for one on either side.
+                # Of two or more rows, at least one is held out.
                 n = max(round(HELD_OUT * len(places)), min(1, len(places) - 1))
                 held[places[:n]] = True
         return rows[~held], rows[held]
 
     def _whole_groups(self, rows: Rows, groups: NDArray[np.int64], stratified: bool) -> Any:
-        """Take groups in random order, each if it brings the held-out counts nearer to a fifth."""
+        """Hold out groups in random order, each if it brings both classes closer to a fifth."""
         _, of_row = np.unique(groups, return_inverse=True)
         positive = self.positive[rows] if stratified else np.ones(len(rows), bool)
         counts = np.stack([np.bincount(of_row, positive), np.bincount(of_row, ~positive)], axis=1)
@@ -216,7 +262,7 @@ class _Chooser:
         held = np.zeros(len(counts), bool)
         for group in self.generator.permutation(len(counts)).tolist():
             after = [have - share for have, share in zip(missing, shares[group], strict=True)]
-            # A class that has none yet takes its first group even if that is more than its part.
+            # A class without held-out rows takes its first group even if that is too large.
             first = any(
                 have == HELD_OUT and 0 < share <= 0.5
                 for have, share in zip(missing, shares[group], strict=True)
@@ -224,34 +270,3 @@ class _Chooser:
             if first or sum(x * x for x in after) < sum(x * x for x in missing):
                 held[group], missing = True, after
         return held[of_row]
-
-
-def _refuse_one_class(made: Split, name: str, imratio: float, seed: int, protocol: str) -> None:
-    """Raise if some part has no pair to compare, with the counts of all."""
-    lacking = [part_name for part_name, part in made.parts().items() if not _has_pairs(part)]
-    if not lacking:
-        return
-    counts = ", ".join(
-        f"{part_name} {int(part.labels.sum())} positives of {len(part)}"
-        for part_name, part in made.parts().items()
-    )
-    grouped = made.subtrain.groups is not None
-    by_chance = grouped or protocol == "paper"
-    advice = {
-        "a larger imratio": imratio > 0,
-        "another seed": by_chance,
-        "protocol=corrected": protocol == "paper",
-        "a coarser group column": grouped,
-        "more rows of the rarer class": True,
-    }
-    raise UserError(
-        f"{name}, imratio {imratio:g}, seed {seed}, protocol {protocol}: {' and '.join(lacking)} "
-        f"would have no (positive, negative) pair{' inside a group' * grouped} ({counts}); "
-        f"try {' or '.join(what for what, helps in advice.items() if helps)}"
-    )
-
-
-def _has_pairs(part: Part) -> bool:
-    groups = torch.zeros(len(part), dtype=torch.int64) if part.groups is None else part.groups
-    positive = part.labels > 0
-    return bool(torch.isin(groups[positive], groups[~positive]).any())

@@ -1,4 +1,4 @@
-"""How good a file of predictions is: exact AUC, the pair losses, and the ROC curve.
+"""Evaluate a file of predictions: exact AUC, pairwise losses and ROC curve.
 
 >>> scored = Predictions(np.array([0.9, 0.2, 0.6, 0.6]), np.array([True, False, False, True]))
 >>> evaluate(scored).auc
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluation", "Predictions", "curve_rows", "draw", "evaluate", "read"]
 
-# Names by which a column is recognised where none is given, in lower case.
+# Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
 LABELS = ("label", "labels", "target", "y_true", "y", "class")
-_POINTS_DRAWN = 2000
+_POINTS_DRAWN = 2000  # at most, of an ROC curve
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Scores and classes of rows, and which columns of the file they were."""
+    """Scores and classes of the rows, and the names of their columns in the file."""
 
     scores: NDArray[Any]
     positive: NDArray[np.bool_]
@@ -46,7 +46,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the scores are worth. Losses are means over the pairs that count, by surrogate."""
+    """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate."""
 
     rows: int
     positives: int
@@ -71,17 +71,16 @@ def read(
     Parameters
     ----------
     path : path
-        Of the file.
     scores, labels : str, optional
-        Columns. Without them, the one whose name says it (``score``, ``label`` and the like).
+        Columns. The default is a column with a usual name: see `SCORES` and `LABELS`.
     weights, group : str, optional
-        Columns; without them, every row weighs the same and all pairs count.
+        Columns. By default all rows have the same weight, and all pairs count.
     positive : str, optional
-        The label that counts as positive; by default 1 or true, or else the rarer one.
+        The positive label. The default is 1, true or yes, or else the rarer label.
     """
     frame = _tables.read(path)
-    scores = scores or _guessed(frame, SCORES, "scores", path)
-    labels = labels or _guessed(frame, LABELS, "labels", path)
+    scores = scores or _recognised(frame, SCORES, "scores", path)
+    labels = labels or _recognised(frame, LABELS, "labels", path)
     named = {"scores": scores, "labels": labels, "weights": weights, "group": group}
     columns = {role: name for role, name in named.items() if name is not None}
     _tables.require_columns(frame, list(columns.values()), path)
@@ -94,7 +93,7 @@ def read(
         weights=None
         if weights is None
         else _numbers(frame[weights], f"{path}: weights column {weights!r}"),
-        groups=None if group is None else _groups(frame[group], f"{path}: group column {group!r}"),
+        groups=None if group is None else _tables.group_codes(frame[group], path),
         columns={**columns, "positive": positive_name},
     )
 
@@ -102,17 +101,17 @@ def read(
 def evaluate(predictions: Predictions, *, margin: float = 1.0) -> Evaluation:
     """Return the exact AUC and the mean of every surrogate over all pairs."""
     p = predictions
-    knobs: dict[str, Any] = {"weights": p.weights, "groups": p.groups}
+    options: dict[str, Any] = {"weights": p.weights, "groups": p.groups}
     n_pos = int(p.positive.sum())
     return Evaluation(
         rows=p.positive.size,
         positives=n_pos,
         negatives=p.positive.size - n_pos,
         groups=None if p.groups is None else len(np.unique(p.groups)),
-        auc=ep.auc(p.scores, p.positive, **knobs),
+        auc=ep.auc(p.scores, p.positive, **options),
         margin=margin,
         losses={
-            name: ep.pair_loss(p.scores, p.positive, surrogate=name, margin=margin, **knobs)
+            name: ep.pair_loss(p.scores, p.positive, surrogate=name, margin=margin, **options)
             for name in ep.surrogates.names()
         },
     )
@@ -122,8 +121,8 @@ def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
     """Draw the ROC curve."""
     from matplotlib.figure import Figure
 
-    kept = _spread(curve)
-    # With groups, the AUC is that inside the groups and no longer the area under this curve.
+    kept = _thinned(curve)
+    # With groups, the AUC counts pairs inside groups and is not the area under this curve.
     within = "" if found.groups is None else " inside groups; the curve is over all rows"
     with styled():
         figure = Figure(figsize=(5.2, 5), layout="constrained")
@@ -153,26 +152,26 @@ def curve_rows(curve: ep.RocCurve) -> bytes:
     return text.getvalue()
 
 
-def _spread(curve: ep.RocCurve) -> NDArray[np.intp]:
-    """Return points about evenly along the curve, as many as a picture can show."""
-    way = curve.fpr + curve.tpr
-    if way.size <= _POINTS_DRAWN:
-        return np.arange(way.size)
-    return np.unique(np.searchsorted(way, np.linspace(0.0, way[-1], _POINTS_DRAWN)))
+def _thinned(curve: ep.RocCurve) -> NDArray[np.intp]:
+    """Return the indices of points at about equal distances along the curve."""
+    length = curve.fpr + curve.tpr
+    if length.size <= _POINTS_DRAWN:
+        return np.arange(length.size)
+    return np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], _POINTS_DRAWN)))
 
 
-def _guessed(frame: pd.DataFrame, names: tuple[str, ...], role: str, path: str | Path) -> str:
-    there = {str(column).lower(): str(column) for column in frame.columns}
-    found = [there[name] for name in names if name in there]
+def _recognised(frame: pd.DataFrame, names: tuple[str, ...], role: str, path: str | Path) -> str:
+    present = {str(column).lower(): str(column) for column in frame.columns}
+    found = [present[name] for name in names if name in present]
     if len(found) == 1:
         return found[0]
-    seen = ", ".join(map(repr, found or map(str, frame.columns[:12])))
-    why = "several columns could be them" if found else "no column's name says so"
-    raise UserError(f"{path}: --{role} must name a column, as {why}: {seen}.")
+    columns = ", ".join(map(repr, found or map(str, frame.columns[:12])))
+    reason = "several columns have a usual name" if found else "no column has a usual name"
+    raise UserError(f"{path}: --{role} must name a column, because {reason}: {columns}.")
 
 
 def _numbers(column: pd.Series[Any], where: str) -> NDArray[Any]:
-    """Return a column as floating numbers, or say where it holds something else."""
+    """Convert a column to floating-point numbers; raise UserError if a row holds none."""
     import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce")
@@ -182,18 +181,7 @@ def _numbers(column: pd.Series[Any], where: str) -> NDArray[Any]:
         what = "nothing" if pd.isna(got) else repr(str(got))
         raise UserError(
             f"{where} must hold a number in every row; got {what} in row {missing[0] + 1}"
-            f" ({missing.size} such rows). Remove those rows, or name another column."
+            f" ({missing.size} such rows). Remove those rows, or choose another column."
         )
     array: NDArray[Any] = numbers.to_numpy()
     return array if array.dtype.kind == "f" else array.astype(np.float64)
-
-
-def _groups(column: pd.Series[Any], where: str) -> NDArray[np.int64]:
-    codes: NDArray[np.intp] = column.factorize()[0]
-    empty = np.flatnonzero(codes < 0)
-    if empty.size:
-        raise UserError(
-            f"{where} must hold a value in every row; got nothing in row {empty[0] + 1}"
-            f" ({empty.size} such rows)."
-        )
-    return codes.astype(np.int64)

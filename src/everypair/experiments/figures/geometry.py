@@ -1,14 +1,14 @@
-"""The paper's figure 1, for any surrogate: pairs become polynomials.
+"""The paper's figure 1, for any surrogate: the loss of a pair as a polynomial.
 
 As a function of a negative's score x, the loss of its pair with a positive of score s is
-``a x^2 + b x + c`` where x lies beyond a knot (paper, equations for a_j, b_j, c_j). Coefficients
-add up over the positives, and the sum is evaluated once at each negative: no pair is visited.
+``a x^2 + b x + c`` for x beyond a knot (paper, equations for a_j, b_j, c_j). The coefficients of
+all positives are added, and the sum is evaluated once at each negative, without a loop over pairs.
 
 >>> from everypair.surrogates import SQUARE
->>> seen = geometry(SQUARE, positives=[0.0, 2.0], negatives=[1.0], margin=1.0)
->>> seen.pieces[1]
+>>> found = geometry(SQUARE, positives=[0.0, 2.0], negatives=[1.0], margin=1.0)
+>>> found.pieces[1]
 [Piece(positive=2.0, knot=None, a=1.0, b=-2.0, c=1.0)]
->>> seen.sums
+>>> found.sums
 [Sum(negative=1.0, a=2.0, b=0.0, c=2.0, value=4.0)]
 """
 
@@ -37,7 +37,7 @@ _POINTS = 800
 
 @dataclass(frozen=True)
 class Piece:
-    """One term of a positive's loss, in the score x of a negative: counts where x > knot."""
+    """One term of a positive's loss as a function of a negative's score x; active for x > knot."""
 
     positive: float
     knot: float | None
@@ -48,7 +48,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Sum:
-    """The coefficients of all positives that count at a negative, and what they come to there."""
+    """The summed coefficients of the active terms at a negative, and their value there."""
 
     negative: float
     a: float
@@ -59,7 +59,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The pieces of each positive, their sums at each negative, and the loss over all pairs."""
+    """The pieces of each positive, the sums at each negative, and the loss over all pairs."""
 
     surrogate: Surrogate
     margin: float
@@ -75,38 +75,38 @@ def geometry(
     negatives: Sequence[float],
     margin: float = 1.0,
 ) -> Geometry:
-    """Expand the loss of every positive in the score of a negative, and add up."""
+    """Write the loss of every positive as polynomials in a negative's score, and sum them."""
     pieces = [_pieces(surrogate, score, margin) for score in positives]
     sums = [_sum(pieces, score) for score in negatives]
     return Geometry(surrogate, margin, pieces, sums, math.fsum(s.value for s in sums))
 
 
-def draw(seen: Geometry) -> Figure:
+def draw(found: Geometry) -> Figure:
     """Draw the positives' curves on the left, and their sum with the negatives on the right."""
     from matplotlib.figure import Figure
 
-    positives = [terms[0].positive for terms in seen.pieces]
-    negatives = [s.negative for s in seen.sums]
-    knots = [p.knot for terms in seen.pieces for p in terms if p.knot is not None]
+    positives = [terms[0].positive for terms in found.pieces]
+    negatives = [s.negative for s in found.sums]
+    knots = [p.knot for terms in found.pieces for p in terms if p.knot is not None]
     ends = [*positives, *negatives, *knots]
-    room = 0.15 * (max(ends) - min(ends)) or 1.0
-    x = np.linspace(min(ends) - room, max(ends) + room, _POINTS)
-    curves = [seen.surrogate.value(seen.margin - (s - x)) for s in positives]
+    border = 0.15 * (max(ends) - min(ends)) or 1.0
+    x = np.linspace(min(ends) - border, max(ends) + border, _POINTS)
+    curves = [found.surrogate.value(found.margin - (s - x)) for s in positives]
 
     with styled():
         figure = Figure(figsize=(11, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
-        _draw_each(left, seen, x, curves)
-        _draw_sum(right, seen, x, np.sum(curves, axis=0))
+        _draw_each(left, found, x, curves)
+        _draw_sum(right, found, x, np.sum(curves, axis=0))
         for axes in (left, right):
             axes.set_xlabel("score x of a negative")
-        name = seen.surrogate.name.replace("_", " ")
-        figure.suptitle(f"{name}, margin {seen.margin:g}: loss over all pairs {seen.loss:.4g}")
+        name = found.surrogate.name.replace("_", " ")
+        figure.suptitle(f"{name}, margin {found.margin:g}: loss over all pairs {found.loss:.4g}")
     return figure
 
 
 def _pieces(surrogate: Surrogate, score: float, margin: float) -> list[Piece]:
-    # The shortfall is t = x + shift, so c0 + c1 t + c2 t^2 expands around it.
+    # The shortfall is t = x + shift; insert it into c0 + c1 t + c2 t^2.
     shift = margin - score
     return [
         Piece(
@@ -126,8 +126,8 @@ def _sum(pieces: list[list[Piece]], x: float) -> Sum:
     return Sum(x, a, b, c, (a * x + b) * x + c)
 
 
-def _draw_each(axes: Axes, seen: Geometry, x: np.ndarray, curves: list[np.ndarray]) -> None:
-    for j, (terms, curve) in enumerate(zip(seen.pieces, curves, strict=True)):
+def _draw_each(axes: Axes, found: Geometry, x: np.ndarray, curves: list[np.ndarray]) -> None:
+    for j, (terms, curve) in enumerate(zip(found.pieces, curves, strict=True)):
         colour = _COLOURS[j % len(_COLOURS)]
         axes.plot(x, curve, color=colour, linewidth=2, label=_formula(terms))
         axes.plot([terms[0].positive], [0.0], "o", color=colour, clip_on=False, zorder=5)
@@ -138,10 +138,10 @@ def _draw_each(axes: Axes, seen: Geometry, x: np.ndarray, curves: list[np.ndarra
     axes.legend(fontsize=8.5, loc="upper left", frameon=True, edgecolor="none", framealpha=0.9)
 
 
-def _draw_sum(axes: Axes, seen: Geometry, x: np.ndarray, total: np.ndarray) -> None:
+def _draw_sum(axes: Axes, found: Geometry, x: np.ndarray, total: np.ndarray) -> None:
     axes.plot(x, total, color="#8e44ad", linewidth=2.6)
     base = min(0.0, float(total.min()))
-    for s in seen.sums:
+    for s in found.sums:
         axes.annotate(
             "",
             xy=(s.negative, s.value),
@@ -162,7 +162,7 @@ def _draw_sum(axes: Axes, seen: Geometry, x: np.ndarray, total: np.ndarray) -> N
 
 
 def _formula(terms: list[Piece]) -> str:
-    """Write the loss of a positive as text, such as 'x² - 2 x + 1 where x > 0'."""
+    """Return the loss of a positive as text, such as 'x² - 2 x + 1 where x > 0'."""
     return "\n".join(
         _polynomial(p) + ("" if p.knot is None else f" where x > {_number(p.knot)}") for p in terms
     )

@@ -1,4 +1,4 @@
-"""Where a command's figures and rows go, written whole or not at all.
+"""Write the figures and rows of a command to files, atomically.
 
 >>> [str(path) for path in targets(Path("mine"), "roc", ("csv", "png")).values()]
 ['mine.csv', 'mine.png']
@@ -23,9 +23,9 @@ __all__ = ["save", "styled", "targets"]
 
 
 def targets(out: Path, name: str, kinds: Sequence[str]) -> dict[str, Path]:
-    """Return the files to write, by kind: the one that `out` names, or one of each.
+    """Return the files to write, by kind: the file that `out` names, or one of each kind.
 
-    Where `out` is a folder they lie in it and are called `name`.
+    If `out` is a folder, the files are in it and are called `name`.
     """
     out = out / name if out.is_dir() else out
     kind = out.suffix[1:].lower()
@@ -34,19 +34,19 @@ def targets(out: Path, name: str, kinds: Sequence[str]) -> dict[str, Path]:
     if kind in kinds:
         return {kind: out}
     raise UserError(
-        f"--out must end in {', '.join(f'.{k}' for k in kinds)}, or in none of them to get "
-        f"all; got {str(out)!r}."
+        f"--out must end in {', '.join(f'.{k}' for k in kinds)}, or have no ending to get "
+        f"all of them; got {str(out)!r}."
     )
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw in the style of the project inside the block."""
+    """Use the figure style of the project inside the block."""
     import matplotlib as mpl
 
     style: Any = {
         "font.size": 10,
-        "svg.hashsalt": "everypair",  # the same figure gives the same file
+        "svg.hashsalt": "everypair",  # so that the same figure gives the same bytes
         "axes.edgecolor": "#999999",
         "axes.axisbelow": True,
         "axes.grid": True,
@@ -61,7 +61,7 @@ def styled() -> Iterator[None]:
 
 
 def save(path: Path, content: Figure | bytes) -> None:
-    """Write a figure (PNG or SVG, by the end of the name) or bytes."""
+    """Write a figure (PNG or SVG, by the ending of the name) or bytes."""
     try:
         with replacing(path) as unfinished:
             if isinstance(content, bytes):
@@ -71,7 +71,7 @@ def save(path: Path, content: Figure | bytes) -> None:
     except OSError as error:
         raise UserError(
             f"{str(path)!r} could not be written: {error.strerror or error}. "
-            "Choose another place with --out."
+            "Choose another file with --out."
         ) from error
 
 

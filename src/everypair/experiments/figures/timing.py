@@ -1,8 +1,8 @@
 """The paper's figure 2: time of loss and gradient against the number of rows.
 
-Half of the rows are positive, scores are standard normal in float32. Every call is warmed up and
-repeated, and its median counts. Contenders run in processes of their own, because the number of
-threads and the kernel are chosen by environment variables.
+Half of the rows are positive, and scores are standard normal in float32. Every call is warmed up
+and repeated; the median counts. Contenders run in separate processes, because environment variables
+set the number of threads and the backend.
 
 >>> taken = measure("logistic", 1000, seconds=0.001)
 >>> taken.n, taken.low <= taken.median <= taken.high
@@ -31,16 +31,16 @@ __all__ = ["CONTENDERS", "Contender", "Result", "Timing", "measure", "run", "siz
 Call = Callable[[], object]
 WARM_UP_SECONDS = 0.02
 MAX_REPEATS = 101
-SIZES_OF_SLOPE = 3  # the largest ones: below, the call itself takes most of the time
+SIZES_OF_SLOPE = 3  # the largest ones: for small sizes the overhead of a call dominates
 
 
-class NotHereError(Exception):
-    """A contender that cannot run on this machine, and why."""
+class NotAvailableError(Exception):
+    """A contender cannot run on this machine; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to compute a loss and its gradient; `build` prepares the call that is timed."""
+    """A way to compute a loss and its gradient; `build` returns the function that is timed."""
 
     label: str
     build: Callable[[int, str], Call]
@@ -61,7 +61,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured, and what was left out and why, by the contender's name."""
+    """The timings, and the reasons why contenders or sizes were left out, by contender."""
 
     timings: list[Timing]
     left_out: dict[str, str]
@@ -72,9 +72,15 @@ class Result:
         """Return a contender's timings, the smallest size first."""
         return [t for t in self.timings if t.contender == contender]
 
+    @property
+    def slopes(self) -> dict[str, float | None]:
+        """Return the exponent of n by contender; see `slope`."""
+        names = dict.fromkeys(t.contender for t in self.timings)
+        return {name: slope(self.of(name)) for name in names}
+
 
 def sizes(max_n: int) -> list[int]:
-    """Return the powers of ten from 10 on.
+    """Return the powers of ten from 10 to `max_n`.
 
     Examples
     --------
@@ -84,8 +90,8 @@ def sizes(max_n: int) -> list[int]:
     return [10**k for k in range(1, 10) if 10**k <= max_n]
 
 
-def slope(timings: Sequence[Timing]) -> float:
-    """Fit the exponent of n over the largest sizes; NaN for fewer than two.
+def slope(timings: Sequence[Timing]) -> float | None:
+    """Fit the exponent of n over the largest sizes; None for fewer than two.
 
     Examples
     --------
@@ -94,7 +100,7 @@ def slope(timings: Sequence[Timing]) -> float:
     """
     largest = timings[-SIZES_OF_SLOPE:]
     if len(largest) < 2:
-        return float("nan")
+        return None
     exponent, _ = np.polyfit(
         np.log10([t.n for t in largest]), np.log10([t.median for t in largest]), deg=1
     )
@@ -104,7 +110,7 @@ def slope(timings: Sequence[Timing]) -> float:
 def measure(
     contender: str, n: int, *, surrogate: str = "squared_hinge", seconds: float = 0.3
 ) -> Timing:
-    """Time one contender at one size in this process, repeating for about so many seconds."""
+    """Time one contender at one size in this process, for about so many seconds."""
     call = CONTENDERS[contender].build(n, surrogate)
     _seconds_of(call)
     warm = perf_counter() + WARM_UP_SECONDS
@@ -136,15 +142,15 @@ def run(
     ns : sequence of int
         Numbers of rows, the smallest first.
     surrogate : str
-        Of the pair losses.
+        Surrogate of the pair losses.
     threads : int
-        For every contender on the CPU.
+        CPU threads of every contender.
     seconds : float
-        For which a call is repeated at each size.
+        How long a call is repeated at each size.
     limit : float
-        Larger sizes are skipped once the next call is foreseen to take longer.
+        Sizes are skipped if one call is expected to take more seconds.
     on_step : callable
-        Told the contender and the size before each measurement.
+        Called with the contender and the size before each measurement.
     """
     result = Result([], {}, surrogate, threads)
     with ExitStack() as stack:
@@ -156,9 +162,9 @@ def run(
                 processes[key] = stack.enter_context(_process(environment))
             for n in ns:
                 on_step(name, n)
-                foreseen = _foreseen(result.of(name), n)
-                if foreseen > limit:
-                    result.left_out[name] = f"from n = {n:,} on: about {foreseen:.3g} s a call"
+                expected = _expected(result.of(name), n)
+                if expected > limit:
+                    result.left_out[name] = f"from n = {n:,} on: about {expected:.3g} s per call"
                     break
                 try:
                     timing = processes[key].submit(_measured, name, n, surrogate, seconds).result()
@@ -172,8 +178,8 @@ def run(
     return result
 
 
-def _foreseen(before: Sequence[Timing], n: int) -> float:
-    """Return the seconds that the next size will take if it grows as it did last."""
+def _expected(before: Sequence[Timing], n: int) -> float:
+    """Extrapolate the seconds of the next size from the last two."""
     if len(before) < 2:
         return 0.0
     last, now = before[-2], before[-1]
@@ -187,7 +193,7 @@ def _threads(threads: int) -> dict[str, str]:
 
 
 def _process(environment: Mapping[str, str]) -> ProcessPoolExecutor:
-    # Spawned: a fork would bring along the kernel and the threads of this process.
+    # Spawned, because a forked process would inherit the backend and threads of this one.
     return ProcessPoolExecutor(
         1,
         mp_context=multiprocessing.get_context("spawn"),
@@ -198,14 +204,14 @@ def _process(environment: Mapping[str, str]) -> ProcessPoolExecutor:
 
 def _enter(environment: dict[str, str]) -> None:
     os.environ.update(environment)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
 
 
 def _measured(contender: str, n: int, surrogate: str, seconds: float) -> Timing | str:
     try:
         return measure(contender, n, surrogate=surrogate, seconds=seconds)
-    except (ImportError, NotHereError) as error:
-        return f"not here: {error}"
+    except (ImportError, NotAvailableError) as error:
+        return f"not available: {error}"
     except MemoryError:
         return f"from n = {n:,} on: out of memory"
 
@@ -229,14 +235,14 @@ def _on_arrays(compute: Callable[..., object]) -> Callable[[int, str], Call]:
     return build
 
 
-def _on_tensors(make: Callable[[str], Any], device: str = "cpu") -> Callable[[int, str], Call]:
+def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Call]:
     def build(n: int, surrogate: str) -> Call:
         import torch
 
         if device == "cuda" and not torch.cuda.is_available():
-            raise NotHereError("torch finds no CUDA device.")
+            raise NotAvailableError("torch finds no CUDA device.")
         wait: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
-        loss = make(surrogate).to(device)
+        loss = _torch_loss(loss_name, surrogate).to(device)
         scores, labels = (torch.from_numpy(array).to(device) for array in _batch(n))
         scores.requires_grad_()
 
@@ -250,22 +256,14 @@ def _on_tensors(make: Callable[[str], Any], device: str = "cpu") -> Callable[[in
     return build
 
 
-def _pair_loss(surrogate: str) -> Any:
-    from everypair.torch import PairLoss
+def _torch_loss(name: str, surrogate: str) -> Any:
+    import torch
 
-    return PairLoss(surrogate=surrogate)
+    from everypair import torch as ep_torch
 
-
-def _logistic(_: str) -> Any:
-    from torch.nn import BCEWithLogitsLoss
-
-    return BCEWithLogitsLoss()
-
-
-def _aucm(_: str) -> Any:
-    from everypair.torch import AUCMLoss
-
-    return AUCMLoss()
+    if name == "pair":
+        return ep_torch.PairLoss(surrogate=surrogate)
+    return ep_torch.AUCMLoss() if name == "aucm" else torch.nn.BCEWithLogitsLoss()
 
 
 _LOSS_AND_GRAD = _on_arrays(ep.pair_loss_and_grad)
@@ -273,10 +271,10 @@ CONTENDERS: dict[str, Contender] = {
     "naive": Contender("double sum, NumPy", _on_arrays(ep.naive.pair_loss_and_grad)),
     "numpy": Contender("everypair, NumPy only", _LOSS_AND_GRAD, {"EVERYPAIR_BACKEND": "numpy"}),
     "native": Contender("everypair, compiled", _LOSS_AND_GRAD, {"EVERYPAIR_BACKEND": "native"}),
-    "torch": Contender("everypair.torch", _on_tensors(_pair_loss)),
-    "cuda": Contender("everypair.torch, CUDA", _on_tensors(_pair_loss, "cuda")),
-    "logistic": Contender("logistic loss, torch", _on_tensors(_logistic)),
-    "logistic_cuda": Contender("logistic loss, CUDA", _on_tensors(_logistic, "cuda")),
-    "aucm": Contender("AUCM", _on_tensors(_aucm)),
+    "torch": Contender("everypair.torch", _on_tensors("pair")),
+    "cuda": Contender("everypair.torch, CUDA", _on_tensors("pair", "cuda")),
+    "logistic": Contender("logistic loss, torch", _on_tensors("logistic")),
+    "logistic_cuda": Contender("logistic loss, CUDA", _on_tensors("logistic", "cuda")),
+    "aucm": Contender("AUCM", _on_tensors("aucm")),
 }
-"""What can be timed, by name, in the order of the table."""
+"""The contenders by name, in the order of the table."""

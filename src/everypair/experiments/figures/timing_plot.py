@@ -1,21 +1,20 @@
-"""Timings as a log-log plot and as tidy rows."""
+"""Timings as a log-log plot and as rows of a CSV file."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from typing import TYPE_CHECKING
 
 from everypair.experiments.figures.output import styled
-from everypair.experiments.figures.timing import CONTENDERS, Result, slope
+from everypair.experiments.figures.timing import CONTENDERS, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["draw", "duration", "rows"]
 
-# Colour, marker, line width. One that is not here (a registered one) gets matplotlib's next colour.
+# Colour, marker, line width. A contender that is not listed gets matplotlib's next colour.
 _STYLES: dict[str, tuple[str | None, str, float]] = {
     "naive": ("#c44e52", "v", 1.4),
     "numpy": ("#7fb2e5", "o", 1.4),
@@ -30,7 +29,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def duration(seconds: float) -> str:
-    """Write seconds in the unit that suits them.
+    """Format seconds in a suitable unit.
 
     Examples
     --------
@@ -42,17 +41,15 @@ def duration(seconds: float) -> str:
 
 
 def rows(result: Result) -> bytes:
-    """Return the timings as CSV, one row for each contender and size."""
+    """Return the timings as CSV with one row per contender and size."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         ["contender", "n", "seconds", "p20", "p80", "repeats", "slope", "surrogate", "threads"]
     )
     for t in result.timings:
-        exponent = slope(result.of(t.contender))
-        fitted = "" if math.isnan(exponent) else exponent
-        knobs = (fitted, result.surrogate, result.threads)
-        writer.writerow([t.contender, t.n, t.median, t.low, t.high, t.repeats, *knobs])
+        shared = (result.slopes[t.contender], result.surrogate, result.threads)
+        writer.writerow([t.contender, t.n, t.median, t.low, t.high, t.repeats, *shared])
     return text.getvalue().encode()
 
 
@@ -69,9 +66,9 @@ def draw(result: Result) -> Figure:
             if not timings:
                 continue
             colour, marker, width = _STYLES.get(name, (None, "x", 1.4))
-            exponent = slope(timings)
+            exponent = result.slopes[name]
             label = contender.label
-            if not math.isnan(exponent):
+            if exponent is not None:
                 label += f" (slope {exponent:.2f})"
             n = [t.n for t in timings]
             medians = [t.median for t in timings]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from everypair.experiments.display_names import label
+from everypair.experiments.display_names import display_name
 from everypair.experiments.report.selection import Contender
 from everypair.experiments.report.study import Study
 
@@ -65,8 +65,8 @@ def short(study: Study, one: Contender) -> str:
 def who(study: Study, one: Contender) -> str:
     """Return a contender with its colour: loss and optimiser."""
     return (
-        f'<span class="dot {colour(study, one)}"></span>{escape(label(one.loss))} '
-        f"<small>+ {escape(label(one.optimiser))}</small>"
+        f'<span class="dot {colour(study, one)}"></span>{escape(display_name(one.loss))} '
+        f"<small>+ {escape(display_name(one.optimiser))}</small>"
     )
 
 

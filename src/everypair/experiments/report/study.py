@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from everypair.experiments.display_names import label
+from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import Record, Settings
 from everypair.experiments.report import selection, wording
 from everypair.experiments.report.selection import Contender, Difference, Standing, Summary, Task
@@ -49,7 +49,7 @@ class Study:
     def called(self, who: Contender) -> str:
         """Return the loss, with its optimiser only where it has several."""
         alone = sum(other.loss == who.loss for other in self.contenders) == 1
-        return label(who.loss) if alone else wording.contender(who)
+        return display_name(who.loss) if alone else wording.contender(who)
 
     @property
     def unfinished(self) -> int:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
-from everypair.experiments.display_names import label
+from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.report.selection import Contender, Difference, Standing, Task
 
@@ -40,12 +40,12 @@ NOTHING = "–"
 
 def contender(who: Contender) -> str:
     """Return loss and optimiser."""
-    return f"{label(who.loss)} + {label(who.optimiser)}"
+    return f"{display_name(who.loss)} + {display_name(who.optimiser)}"
 
 
 def data(key: str, settings: Settings) -> str:
     """Return the data set; for a user's table, the name of its file."""
-    return PurePath(settings.table.path).name if settings.table else label(key)
+    return PurePath(settings.table.path).name if settings.table else display_name(key)
 
 
 def imratio(value: float) -> str:

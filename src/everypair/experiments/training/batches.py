@@ -1,7 +1,7 @@
 """The rows of every batch of every epoch, from the seed alone.
 
-Neither the loss nor the rate has a say, so that trials of a seed see the same rows in the same
-order, and a batch of another size is another cut through that order.
+Trials of one seed see the same rows in the same order, whatever their loss and rate. Another batch
+size divides the same order into pieces of another length.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.seeds import derived
 from everypair.torch import StratifiedBatchSampler
 
-__all__ = ["Batch", "Batches"]
+__all__ = ["Batches", "MiniBatch"]
 
 Integers = NDArray[np.int64]
 
 
-class Batch(NamedTuple):
-    """Which rows, and the place of the batch in the plan."""
+class MiniBatch(NamedTuple):
+    """The rows of one training step, with their labels and groups."""
 
-    place: int
+    place: int  # of the batch in the epoch
     rows: Tensor
     labels: Tensor
     groups: Tensor | None
-    numbers: Tensor | None  # random ones, for the augmentation
+    numbers: Tensor | None  # (3, b) random numbers for the augmentation
 
 
 class Batches:
@@ -41,22 +41,22 @@ class Batches:
     Parameters
     ----------
     labels : (n,) tensor
-        Of the rows, coded {0, 1}, on the device of the training.
+        0 or 1, on the device of the training.
     groups : (n,) tensor of whole numbers, or None
     size : int
-        Rows in a batch; 0 for all.
+        Rows in a batch; 0 means all rows.
     settings : Settings
-        Says how rows are drawn, and whether batches without a positive are left out.
+        `sampler` sets how rows are drawn. Protocol "paper" skips batches without a positive.
     seed : int
     fixed : bool
-        Whether every epoch has the batches of the first one, in another order.
+        Whether every epoch has the batches of the first epoch, in another order.
     augmented : bool
-        Whether each row gets random numbers for its crop, new ones every epoch.
+        Whether each row gets random numbers for its crop, drawn anew in every epoch.
 
     Attributes
     ----------
     n_one_class : int
-        How many batches so far held no pair.
+        How many batches so far held no (positive, negative) pair.
 
     Examples
     --------
@@ -79,9 +79,9 @@ class Batches:
         augmented: bool = False,
     ) -> None:
         self._labels, self._groups = labels, groups
-        # Decisions about batches are taken here, so that no step waits for a device.
+        # Copies on the CPU: choosing batches from them does not wait for the device.
         self._positive: NDArray[np.bool_] = labels.cpu().numpy() > 0
-        # Numbered without gaps.
+        # Group numbers 0, 1, 2, ... without gaps.
         self._group_of = (
             None if groups is None else np.unique(groups.cpu().numpy(), return_inverse=True)[1]
         )
@@ -91,8 +91,8 @@ class Batches:
         self._size = n if size == FULL_BATCH else min(size, n)
         if settings.sampler == "stratified" and self._size < 2:
             raise UserError(
-                f"batch must be at least 2 where every batch holds both classes; got {size}. "
-                "Take larger batches, or --batches shuffle."
+                f"batch must be at least 2 if every batch holds both classes; got {size}. "
+                "Use larger batches, or --batches shuffle."
             )
         self._sampler = (
             StratifiedBatchSampler(self._positive, self._size, seed=derived(seed, "stratified"))
@@ -106,8 +106,8 @@ class Batches:
         n = len(self._positive)
         return -(-n // self._size) if self._sampler is None else len(self._sampler)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch; they count from 1."""
+    def epoch(self, epoch: int) -> Iterator[MiniBatch]:
+        """Yield the batches of an epoch; epochs count from 1."""
         order, sizes = self._plan(1 if self._fixed else epoch)
         batch_of = np.repeat(np.arange(len(sizes)), sizes)
         n_pos = np.bincount(batch_of[self._positive[order]], minlength=len(sizes))
@@ -128,10 +128,10 @@ class Batches:
         if self._skip_without_positive:
             visits = visits[n_pos[visits] > 0]
         for i in visits.tolist():
-            yield Batch(i, rows_of[i], labels_of[i], groups_of[i], numbers_of[i])
+            yield MiniBatch(i, rows_of[i], labels_of[i], groups_of[i], numbers_of[i])
 
     def _plan(self, epoch: int) -> tuple[Integers, Integers]:
-        """Return the rows in their order, and the sizes of the batches."""
+        """Return all rows in the order of the epoch, and the sizes of the batches."""
         n = len(self._positive)
         if self._sampler is None:
             order = self._generator("order", epoch).permutation(n)
@@ -143,7 +143,7 @@ class Batches:
     def _with_pair(
         self, order: Integers, sizes: Integers, batch_of: Integers, n_pos: Integers
     ) -> NDArray[np.bool_]:
-        """Return which batches hold a pair; with groups, inside one of them."""
+        """Return which batches hold a pair; with groups, a pair inside one group."""
         if self._group_of is None:
             return (n_pos > 0) & (n_pos < sizes)
         n_groups = int(self._group_of.max()) + 1
@@ -153,7 +153,7 @@ class Batches:
         return np.bincount(shared // n_groups, minlength=len(sizes)) > 0
 
     def _numbers(self, n: int, epoch: int) -> Tensor:
-        # By place in the order, not by row: a row that is drawn twice has two different crops.
+        # Numbers belong to places in the order, so a row that is drawn twice gets two crops.
         generator = torch.Generator().manual_seed(derived(self._seed, "crops", epoch))
         return augment.draw(n, generator, self._labels.device)
 

@@ -1,4 +1,4 @@
-"""Loss and AUC of the three parts of a split, exactly, after every epoch."""
+"""Exact loss and AUC of the three parts of a split, after every epoch."""
 
 from __future__ import annotations
 
@@ -19,28 +19,31 @@ if TYPE_CHECKING:
 __all__ = ["Measured", "Measuring", "scores_of", "thinned_roc"]
 
 CHUNK_VALUES = {"cpu": 2**17, "cuda": 2**22}
-"""Numbers in the inputs that are scored at once: layers stay in the CPU's cache, and fill a GPU."""
+"""How many input values are scored at once, by type of device.
+
+On a CPU the activations then fit into the cache; on a GPU they keep it busy.
+"""
 
 ROC_POINTS = 200
-"""The most that a record keeps: more than a picture shows."""
+"""The largest number of points of an ROC curve in a record; a figure shows no more."""
 
 
 class Measured(NamedTuple):
-    """One epoch: its row of the history, and the scores of the test part."""
+    """Measurements of one epoch: its row of the history, and the scores of the test part."""
 
     row: dict[str, float]
     test_scores: NDArray[np.float32]
 
 
 class Measuring:
-    """The parts of a split, to be scored again and again.
+    """Measures a model on the parts of a split.
 
     Parameters
     ----------
     split : Split
         On the device of the training.
     seed : int
-        Of the crops, where the parts are measured on augmented images.
+        Seed of the crops, if the parts are measured on augmented images.
     """
 
     def __init__(self, split: Split, *, seed: int) -> None:
@@ -54,7 +57,7 @@ class Measuring:
         }
 
     def __call__(self, epoch: int, model: nn.Module, objective: nn.Module) -> Measured | None:
-        """Return the epoch's row; None where a score or a loss is not finite."""
+        """Measure a model after an epoch; return None if a score or a loss is not finite."""
         scores, losses = [], []
         model.eval()
         with torch.no_grad():
@@ -62,7 +65,7 @@ class Measuring:
                 scores.append(scores_of(model, part.inputs, self._numbers(name, epoch)))
                 losses.append(objective(scores[-1], part.labels, part.groups))
         model.train()
-        # One transfer, so that a device is waited for once.
+        # A single transfer, so that the device is waited for only once.
         values = torch.cat([*scores, torch.stack(losses).to(scores[0].dtype)]).cpu().numpy()
         if not np.isfinite(values).all():
             return None
@@ -84,7 +87,7 @@ class Measuring:
         return Measured(row, by_part["test"])
 
     def roc(self, test_scores: NDArray[np.float32]) -> tuple[list[float], list[float]]:
-        """Return the ROC curve of the test part, all groups together, as a picture needs it."""
+        """Return the ROC curve of the test part over all groups, thinned for a figure."""
         return thinned_roc(test_scores, self._positive["test"])
 
     def _numbers(self, name: str, epoch: int) -> Tensor | None:
@@ -96,25 +99,22 @@ class Measuring:
 
 
 def scores_of(model: nn.Module, inputs: Tensor, numbers: Tensor | None = None) -> Tensor:
-    """Return the scores of all rows, computed in chunks, in the mode that the model is in.
+    """Score all rows, in chunks. Whether the model is in training mode is left as it is.
 
     Parameters
     ----------
     model : Module
     inputs : (n, d) float32 or (n, c, h, w) uint8
     numbers : (3, n) tensor, optional
-        Crop and mirror the images by these random numbers.
+        Random numbers that crop and mirror the images; see `augment.draw`.
     """
     values = CHUNK_VALUES.get(inputs.device.type, CHUNK_VALUES["cpu"])
-    chunk = max(1, values // max(1, inputs[0].numel()))
+    chunk = max(1, values // max(1, inputs.shape[1:].numel()))
+    chunks = [slice(i, i + chunk) for i in range(0, max(1, len(inputs)), chunk)]
     return torch.cat(
         [
-            model(
-                augment.prepare(inputs[i : i + chunk])
-                if numbers is None
-                else augment.apply(inputs[i : i + chunk], numbers[:, i : i + chunk])
-            )
-            for i in range(0, len(inputs), chunk)
+            model(augment.prepare(inputs[c], None if numbers is None else numbers[:, c]))
+            for c in chunks
         ]
     )
 
@@ -122,18 +122,18 @@ def scores_of(model: nn.Module, inputs: Tensor, numbers: Tensor | None = None) -
 def thinned_roc(
     scores: NDArray[np.float32], positive: NDArray[np.bool_]
 ) -> tuple[list[float], list[float]]:
-    """Return false and true positive rates: corners of the curve, at most `ROC_POINTS` of them.
+    """Return false and true positive rates at the corners of the curve, at most `ROC_POINTS`.
 
     >>> thinned_roc(np.float32([4, 3, 2, 1]), np.array([True, True, False, False]))
     ([0.0, 0.0, 1.0], [0.0, 1.0, 1.0])
     """
     fpr, tpr, _ = ep.roc_curve(scores, positive)
-    # On a straight stretch only its ends are kept.
+    # Of points on a straight line only the two ends are kept.
     turns = np.diff(fpr[:-1]) * np.diff(tpr[1:]) != np.diff(fpr[1:]) * np.diff(tpr[:-1])
     corners = np.flatnonzero(np.concatenate([[True], turns, [True]]))
     if len(corners) > ROC_POINTS:
-        # Evenly along the curve, whose length is 2 with this measure.
-        way = (fpr + tpr)[corners]
-        kept = np.searchsorted(way, np.linspace(0.0, way[-1], ROC_POINTS))
+        # Points at equal distances along the curve, measured by fpr + tpr, which ends at 2.
+        length = (fpr + tpr)[corners]
+        kept = np.searchsorted(length, np.linspace(0.0, length[-1], ROC_POINTS))
         corners = corners[np.unique(np.minimum(kept, len(corners) - 1))]
     return fpr[corners].tolist(), tpr[corners].tolist()

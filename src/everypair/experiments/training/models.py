@@ -1,4 +1,4 @@
-"""Scorers: a body for the kind of data, and a sigmoid at the end or none.
+"""Models that score rows: a network for the kind of data, with or without a final sigmoid.
 
 >>> model = build("mlp", (30,), sigmoid=False, seed=0)
 >>> model(torch.zeros(5, 30)).shape
@@ -29,9 +29,9 @@ HIDDEN = 64
 
 
 class Scorer(nn.Module):
-    """A body with one output a row, and optionally a sigmoid: scores of the shape (n,).
+    """A network with one output per row and an optional sigmoid; scores have the shape (n,).
 
-    The sigmoid has no weights, so a state fits with it and without it.
+    The sigmoid has no weights, so a saved state fits a model with or without it.
     """
 
     def __init__(self, body: nn.Module, *, sigmoid: bool) -> None:
@@ -40,22 +40,22 @@ class Scorer(nn.Module):
         self.sigmoid = sigmoid
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return one score a row, larger meaning more positive."""
+        """Return one score per row; larger means more positive."""
         scores = cast("Tensor", self.body(inputs)).flatten()
         return scores.sigmoid() if self.sigmoid else scores
 
     def extra_repr(self) -> str:
-        """Show the last activation in the module's printout."""
+        """Show in the printed module whether it ends in a sigmoid."""
         return f"sigmoid={self.sigmoid}"
 
 
 def linear(shape: Shape) -> nn.Module:
-    """Return one weight for each input, and an intercept."""
+    """Return a linear model: one weight for each input, and an intercept."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 1))
 
 
 def mlp(shape: Shape) -> nn.Module:
-    """Return two hidden layers."""
+    """Return a network with two hidden layers."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(math.prod(shape), HIDDEN),
@@ -67,7 +67,7 @@ def mlp(shape: Shape) -> nn.Module:
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut without weights (He et al., 2016, option A)."""
+    """Two convolutions in parallel with a shortcut without weights (He et al., 2016, option A)."""
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Block(nn.Module):
         self.n_new = n_out - n_in
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the block adds to its input, and the input."""
+        """Return the ReLU of the input plus its two convolutions."""
         y = F.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         if self.n_new:
@@ -91,8 +91,8 @@ class Block(nn.Module):
 class ResNet20(nn.Module):
     """The residual network of 20 layers for small images (He et al., 2016, section 4.2).
 
-    Three stages of three blocks, with 16, 32 and 64 channels; then the mean over the image, so that
-    any size from 8 x 8 does.
+    Three stages of three blocks, with 16, 32 and 64 channels, then the mean over the image. Images
+    may have any size from 8 x 8 on.
     """
 
     def __init__(self, channels: int) -> None:
@@ -105,7 +105,7 @@ class ResNet20(nn.Module):
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(layer.weight)
-        # Saves a quarter of the time on a CPU, which wants the channels of a pixel together.
+        # Channels-last memory saves a quarter of the time on a CPU.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
@@ -116,11 +116,11 @@ class ResNet20(nn.Module):
 
 
 def resnet20(shape: Shape) -> nn.Module:
-    """Return the paper's network, for images."""
+    """Return the paper's network for images."""
     if len(shape) != 3 or min(shape[1:]) < 8:
         raise UserError(
-            f"model resnet20 must be given images of at least 8 x 8 pixels; got inputs of the "
-            f"shape {shape}. Choose linear or mlp."
+            f"model resnet20 needs images of at least 8 x 8 pixels; got inputs of the shape "
+            f"{shape}. Choose linear or mlp."
         )
     return ResNet20(shape[0])
 
@@ -128,27 +128,27 @@ def resnet20(shape: Shape) -> nn.Module:
 MODELS: Registry[Callable[[Shape], nn.Module]] = Registry(
     "model", {"linear": linear, "mlp": mlp, "resnet20": resnet20}
 )
-"""From a name to a function of the shape of one input, which returns a body for `Scorer`."""
+"""By name: a function that takes the shape of one input and returns the network of a `Scorer`."""
 
 
 def build(name: str, input_shape: Shape, *, sigmoid: bool, seed: int) -> Scorer:
-    """Return a model whose weights follow from the seed alone.
+    """Build a model whose weights follow from the seed alone.
 
     Parameters
     ----------
     name : str
         A key of `MODELS`.
     input_shape : tuple of int
-        Of one row: (columns,), or (channels, height, width).
+        Shape of one row: (columns,), or (channels, height, width).
     sigmoid : bool
-        Whether scores are squeezed into (0, 1).
+        Whether the model ends in a sigmoid.
     seed : int
-        Of the weights; the global generator is left as it was.
+        Seed of the weights; torch's global generator is not changed.
 
     Raises
     ------
     UserError
-        If there is no such model, or it cannot take such inputs.
+        If the name is unknown, or the model does not accept inputs of this shape.
     """
     make = MODELS.find(name)
     with isolated(seed, torch.device("cpu")):

@@ -1,4 +1,4 @@
-"""Losses that experiments compare, as data: what each one minimises and on which scores.
+"""The table of losses that experiments compare.
 
 >>> sorted(OBJECTIVES)
 ['aucm', 'linear_hinge', 'logistic', 'square', 'squared_hinge', 'weighted_logistic']
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from everypair.experiments.plan import Settings
@@ -28,7 +27,7 @@ from everypair.torch import AUCMLoss, PairLoss
 __all__ = ["ANY_OPTIMISER", "OBJECTIVES", "Objective", "ends_in_sigmoid", "pairs"]
 
 ANY_OPTIMISER = ("sgd", "momentum", "adam", "lbfgs", "sag")
-"""What a loss that is simply minimised can be trained with."""
+"""Optimisers for any loss that is minimised over the model's weights alone."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,12 @@ class Objective:
     Attributes
     ----------
     make : callable
-        From the settings and the labels of the subtrain part, a module: ``module(scores, labels,
-        groups)`` returns the loss of a batch, and `groups` may be None.
+        Takes the settings and the labels of the subtrain part and returns a module.
+        ``module(scores, labels, groups)`` returns the loss of a batch; `groups` may be None.
     scores : {"as set", "raw", "sigmoid"}
-        What the model ends in: as `Settings.scores` says, or always the same.
+        Whether the model ends in a sigmoid; "as set" follows `Settings.scores`.
     optimisers : tuple of str
-        What can train it, the default first.
+        Names of the optimisers that can train it; the first is the default.
     """
 
     make: Callable[[Settings, Tensor], nn.Module]
@@ -51,68 +50,43 @@ class Objective:
     optimisers: tuple[str, ...] = ANY_OPTIMISER
 
 
-class Pairs(nn.Module):
-    """A surrogate averaged over every pair, inside groups where there are some."""
+class _Loss(nn.Module):
+    """Calls a loss module with the groups of the rows if it uses groups, and without if not."""
 
-    def __init__(self, surrogate: str | Surrogate, margin: float) -> None:
+    def __init__(self, loss: nn.Module, *, grouped: bool = False) -> None:
         super().__init__()
-        # Unchecked: scores that are not finite give NaN, which the training reports with its epoch.
-        self.loss = PairLoss(surrogate=surrogate, margin=margin, check=False)
+        self.loss, self.grouped = loss, grouped
 
     def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
         """Return the loss of a batch."""
-        return cast("Tensor", self.loss(scores, labels, None, groups))
-
-
-class Logistic(nn.Module):
-    """Cross-entropy of each row by itself; a positive may weigh more than a negative."""
-
-    positive_weight: Tensor | None
-
-    def __init__(self, positive_weight: Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("positive_weight", positive_weight)
-
-    def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch."""
-        return F.binary_cross_entropy_with_logits(scores, labels, pos_weight=self.positive_weight)
-
-
-class AUCM(nn.Module):
-    """The AUC margin loss; it knows no groups."""
-
-    def __init__(self, margin: float, positive_share: float | None) -> None:
-        super().__init__()
-        self.saddle = AUCMLoss(margin, positive_share=positive_share)
-
-    def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
-        """Return the value of the saddle at a batch."""
-        return cast("Tensor", self.saddle(scores, labels))
+        options = (None, groups) if self.grouped else ()
+        return cast("Tensor", self.loss(scores, labels, *options))
 
 
 def pairs(surrogate: str | Surrogate) -> Callable[[Settings, Tensor], nn.Module]:
-    """Return what makes the pair loss of a surrogate, for `Objective.make`."""
+    """Return a function that makes the pair loss of a surrogate, for `Objective.make`."""
     return partial(_pairs, surrogate)
 
 
 def _pairs(surrogate: str | Surrogate, settings: Settings, labels: Tensor) -> nn.Module:
-    return Pairs(surrogate, settings.margin)
+    # Without checks, scores that are not finite give NaN, and the training reports the epoch.
+    return _Loss(PairLoss(surrogate=surrogate, margin=settings.margin, check=False), grouped=True)
 
 
 def _logistic(settings: Settings, labels: Tensor) -> nn.Module:
-    return Logistic()
+    return _Loss(nn.BCEWithLogitsLoss())
 
 
 def _weighted_logistic(settings: Settings, labels: Tensor) -> nn.Module:
     n_pos = labels.sum().clamp(min=1.0)
-    return Logistic((len(labels) - n_pos) / n_pos)
+    return _Loss(nn.BCEWithLogitsLoss(pos_weight=(len(labels) - n_pos) / n_pos))
 
 
 def _aucm(settings: Settings, labels: Tensor) -> nn.Module:
-    # The formula's p is the share in the data. LibAUC's default, kept under the paper's protocol,
-    # is that of each batch, from which batches of one class learn nothing.
-    corrected = settings.protocol == "corrected"
-    return AUCM(settings.margin, labels.mean().item() if corrected else None)
+    # p in the formula is the share of positives in the data. LibAUC uses the share in each batch,
+    # so that batches of one class have no gradient; protocol "paper" keeps that.
+    share = labels.mean().item() if settings.protocol == "corrected" else None
+    return _Loss(AUCMLoss(settings.margin, positive_share=share))
 
 
 OBJECTIVES: Registry[Objective] = Registry(
@@ -123,18 +97,19 @@ OBJECTIVES: Registry[Objective] = Registry(
         "linear_hinge": Objective(pairs("linear_hinge")),
         "logistic": Objective(_logistic, scores="raw"),
         "weighted_logistic": Objective(_weighted_logistic, scores="raw"),
-        # Its margin is a difference of probabilities.
+        # The margin of AUCM is a difference of probabilities.
         "aucm": Objective(_aucm, scores="sigmoid", optimisers=("pesg",)),
     },
 )
-"""From the name of a loss to what it is."""
+"""The losses by name."""
 
 
 def ends_in_sigmoid(loss: str, settings: Settings) -> bool:
     """Return whether the model of a loss ends in a sigmoid.
 
-    Under the paper's protocol it does for every loss, as in the authors' code, so that the logistic
-    losses have two; as corrected, these take raw scores whatever is set, and AUCM probabilities.
+    Under protocol "paper" every model does, as in the authors' code, so that the logistic losses
+    apply a second sigmoid. Under "corrected" the logistic losses always take raw scores, AUCM
+    always takes probabilities, and the other losses follow `Settings.scores`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Optimisers, as data: how each one is made, what it asks of the batches, and how it steps.
+"""The table of optimisers: how each one is made, how it steps, and which batches it needs.
 
 >>> sorted(OPTIMISERS)
 ['adam', 'lbfgs', 'momentum', 'pesg', 'sag', 'sgd']
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -25,21 +26,21 @@ from everypair.experiments.registry import Registry
 from everypair.experiments.training.objectives import OBJECTIVES
 from everypair.torch import PESG, SAG, AUCMLoss
 
-__all__ = ["OPTIMISERS", "Optimiser", "Task", "check"]
+__all__ = ["OPTIMISERS", "Optimiser", "TrainingTask", "check"]
 
 Gradient = Callable[[], Tensor]
-"""Computes the gradient of a batch anew, leaves it in the parameters and returns the loss."""
+"""Computes the gradient of a batch, stores it in the parameters and returns the loss."""
 
 LBFGS_ITERATIONS = 5
-"""In one epoch: few enough that the best epoch is found nearly to the iteration."""
+"""Iterations of L-BFGS in one epoch. They are few, because models are compared once an epoch."""
 
 SAG_MEMORY = 2 * 2**30
-"""Bytes of remembered gradients that are still sensible."""
+"""The largest number of bytes that SAG may use for stored gradients."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """What an optimiser may want to know about the training that it is for."""
+class TrainingTask:
+    """The properties of a training that an optimiser may depend on."""
 
     rate: float
     n_batches: int
@@ -61,7 +62,7 @@ def _closure_step(optimiser: Optimizer, gradient: Gradient, index: int) -> None:
     optimiser.step(cast("Callable[[], float]", gradient))
 
 
-def _nothing(optimiser: Optimizer, settings: Settings) -> None:
+def _no_operation(optimiser: Optimizer, settings: Settings) -> None:
     pass
 
 
@@ -72,63 +73,62 @@ class Optimiser:
     Attributes
     ----------
     make : callable
-        From the model's parameters, the loss module and the task, a torch optimiser.
+        Takes the model's parameters, the loss module and a `TrainingTask`, and returns a torch
+        optimiser.
     full_batch : bool
-        Whether it only works on all rows at once.
+        Whether every batch must hold all rows.
     fixed_batches : bool
-        Whether the batches are the same in every epoch; their order is new each time.
+        Whether the batches must be the same in every epoch; their order still changes.
     step : callable
-        Of the torch optimiser, a function that computes the gradient of the batch, and the place of
-        the batch in the epoch's plan: does one step.
+        Does one step. Takes the torch optimiser, a function that computes the gradient of the
+        batch, and the place of the batch in the epoch.
     end_epoch : callable
-        Of the torch optimiser and the settings: what is due after every epoch.
+        Called with the torch optimiser and the settings after every epoch.
     """
 
-    make: Callable[[list[Tensor], nn.Module, Task], Optimizer]
+    make: Callable[[list[Tensor], nn.Module, TrainingTask], Optimizer]
     full_batch: bool = False
     fixed_batches: bool = False
     step: Callable[[Optimizer, Gradient, int], None] = _plain_step
-    end_epoch: Callable[[Optimizer, Settings], None] = _nothing
+    end_epoch: Callable[[Optimizer, Settings], None] = _no_operation
 
 
-def _sgd(parameters: list[Tensor], objective: nn.Module, task: Task) -> Optimizer:
-    return torch.optim.SGD(parameters, lr=task.rate)
+def _sgd(
+    parameters: list[Tensor], objective: nn.Module, task: TrainingTask, momentum: float = 0.0
+) -> Optimizer:
+    return torch.optim.SGD(parameters, lr=task.rate, momentum=momentum)
 
 
-def _momentum(parameters: list[Tensor], objective: nn.Module, task: Task) -> Optimizer:
-    return torch.optim.SGD(parameters, lr=task.rate, momentum=0.9)
-
-
-def _adam(parameters: list[Tensor], objective: nn.Module, task: Task) -> Optimizer:
-    # Its count of steps lives on the device, where a captured graph can advance it.
+def _adam(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
+    # On a GPU the step count is kept on the device, where a captured CUDA graph can advance it.
     return torch.optim.Adam(parameters, lr=task.rate, capturable=parameters[0].is_cuda)
 
 
-def _lbfgs(parameters: list[Tensor], objective: nn.Module, task: Task) -> Optimizer:
+def _lbfgs(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
     return torch.optim.LBFGS(
         parameters, lr=task.rate, max_iter=LBFGS_ITERATIONS, line_search_fn="strong_wolfe"
     )
 
 
-def _sag(parameters: list[Tensor], objective: nn.Module, task: Task) -> Optimizer:
+def _sag(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
     needed = (task.n_batches + 1) * sum(p.numel() * p.element_size() for p in parameters)
     if needed > SAG_MEMORY:
         raise UserError(
-            f"optimiser sag must remember one gradient for each of {task.n_batches} batches: "
-            f"{needed / 2**30:.1f} GiB for this model. Take larger batches, or a smaller model."
+            f"optimiser sag stores one gradient for each of {task.n_batches} batches: "
+            f"{needed / 2**30:.1f} GiB for this model. Use larger batches, or a smaller model."
         )
     return SAG(parameters, task.n_batches, lr=task.rate)
 
 
-def _pesg(parameters: list[Tensor], objective: nn.Module, task: Task) -> Optimizer:
+def _pesg(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
     saddle = next(m for m in objective.modules() if isinstance(m, AUCMLoss))
-    # The authors decayed the weights of this baseline alone; as corrected, nobody's are.
+    # The authors' code has weight decay for PESG only; protocol "corrected" has none.
     decay = 1e-4 if task.settings.protocol == "paper" else 0.0
     return PESG(parameters, saddle, lr=task.rate, weight_decay=decay, seed=task.seed)
 
 
 def _refresh_reference(optimiser: Optimizer, settings: Settings) -> None:
-    # The authors never did, so that the weights stayed tied to where PESG's reference began.
+    # The authors' code never updated PESG's reference point; protocol "paper" keeps that.
     if settings.protocol == "corrected":
         cast("PESG", optimiser).update_regularizer()
 
@@ -137,23 +137,23 @@ OPTIMISERS: Registry[Optimiser] = Registry(
     "optimiser",
     {
         "sgd": Optimiser(_sgd),
-        "momentum": Optimiser(_momentum),
+        "momentum": Optimiser(partial(_sgd, momentum=0.9)),
         "adam": Optimiser(_adam),
         "lbfgs": Optimiser(_lbfgs, full_batch=True, step=_closure_step),
         "sag": Optimiser(_sag, fixed_batches=True, step=_sag_step),
         "pesg": Optimiser(_pesg, end_epoch=_refresh_reference),
     },
 )
-"""From the name of an optimiser to what it is."""
+"""The optimisers by name."""
 
 
 def check(loss: str, optimiser: str, *, batch: int) -> None:
-    """Refuse what cannot be trained together.
+    """Check that a loss, an optimiser and a batch size go together.
 
     Raises
     ------
     UserError
-        If a name is unknown, the optimiser is none for this loss, or not for this batch size.
+        If a name is unknown, or the optimiser cannot train this loss or use this batch size.
     """
     able = OBJECTIVES.find(loss).optimisers
     chosen = OPTIMISERS.find(optimiser)

@@ -1,6 +1,6 @@
-"""A trained model in one file, with all that is needed to score new rows.
+"""Save a trained model in one file, with all that is needed to score new rows.
 
-The file holds tensors, strings and numbers only, so that loading one runs no code of its author.
+The file holds tensors, strings and numbers only, so that loading it cannot run foreign code.
 
 >>> import tempfile
 >>> import numpy as np
@@ -30,11 +30,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everypair.experiments._atomic import replacing
-from everypair.experiments.data import _tables, augment, images
+from everypair.experiments.data import _tables, images
 from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.errors import UserError
-from everypair.experiments.plan import Cell, Settings, TableFile, Trial
+from everypair.experiments.plan import Settings, Trial
 from everypair.experiments.training import models
+from everypair.experiments.training.measuring import scores_of
 from everypair.experiments.training.objectives import ends_in_sigmoid
 
 if TYPE_CHECKING:
@@ -43,10 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["VERSION", "SavedModel", "load", "save"]
 
 VERSION = 1
-"""Of the layout of the file; a model of another version is refused."""
+"""The version of the file format; files of another version are refused."""
 
 _MARK = "everypair model"
-_CHUNK = 1024  # rows scored at once: the activations of large images stay below a gigabyte
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,18 @@ class SavedModel:
     Parameters
     ----------
     state : dict of tensors
-        Its weights.
+        The weights.
     settings, trial : Settings, Trial
-        What it was trained with.
+        The settings and hyper-parameters of the training.
     input_shape : tuple of int
-        Of one row, as the network takes it.
+        Shape of one row, as the network takes it.
     encoder : TableEncoder, optional
-        Of a table's columns.
+        Encodes the columns of a table.
     validation_auc : float
     threshold : float, optional
-        A score from which rows may be called positive, where somebody chose one.
+        Rows with at least this score count as positive; None if no threshold was chosen.
     notes : dict
-        Anything else to be kept: strings, numbers, lists and dicts of them.
+        Further information: strings, numbers, lists and dicts of them.
     """
 
     state: Mapping[str, Tensor]
@@ -80,39 +80,35 @@ class SavedModel:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, rows: str | Path | pd.DataFrame | NDArray[Any]) -> NDArray[np.float32]:
-        """Return one score a row, larger meaning more positive.
+        """Return one score per row; larger means more positive.
 
         Parameters
         ----------
         rows : file, DataFrame or array
-            What the model was trained on: a table with the same columns (others are ignored), or
-            images (n, c, h, w) uint8. Files: see `read`.
+            A table with the columns of the training (others are ignored), or images (n, c, h, w)
+            uint8. For files see `read`.
 
         Raises
         ------
         UserError
-            If the rows do not have the columns or the shape that the model takes.
+            If the rows do not have the columns or the shape that the model needs.
         """
         if isinstance(rows, str | Path):
             rows = self.read(rows)
         inputs = self._inputs(rows)
         with torch.no_grad():
-            chunks = [
-                self._network(augment.prepare(inputs[start : start + _CHUNK]))
-                for start in range(0, len(inputs), _CHUNK)
-            ]
-        scores: NDArray[np.float32] = torch.cat([torch.empty(0), *chunks]).numpy()
+            scores: NDArray[np.float32] = scores_of(self._network, inputs).numpy()
         return scores
 
     def read(self, path: str | Path) -> pd.DataFrame | NDArray[Any]:
-        """Return what a file holds: CSV or Parquet for a table, Parquet or .npy for images."""
+        """Read rows from a file: CSV or Parquet for a table, Parquet or .npy for images."""
         path = Path(path)
         if self.encoder is not None:
             frame = _tables.read(path)
             _tables.require_columns(frame, [c.name for c in self.encoder.columns], path)
             return frame
         if not path.is_file():
-            raise UserError(f"{path}: there is no such file")
+            raise UserError(f"{path}: no such file")
         if path.suffix != ".npy":
             return images.read_images(path, self.input_shape[-1])
         try:
@@ -135,7 +131,7 @@ class SavedModel:
     def _inputs(self, rows: pd.DataFrame | NDArray[Any]) -> Tensor:
         if self.encoder is not None:
             if isinstance(rows, np.ndarray):
-                raise UserError("this model scores tables by their columns' names; got an array")
+                raise UserError("this model scores tables with named columns; got an array")
             return torch.from_numpy(self.encoder.transform(rows))
         array = np.asarray(rows)
         wanted = np.uint8 if len(self.input_shape) == 3 else np.float32
@@ -159,9 +155,10 @@ def save(
     threshold: float | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model; the file appears whole or not at all.
+    """Write a model to a file, atomically.
 
-    `input_shape` is that of one row, ``part.inputs.shape[1:]``; with an encoder it is known.
+    `input_shape` is the shape of one row, ``part.inputs.shape[1:]``. It is not needed with an
+    encoder.
     """
     if encoder is not None:
         input_shape = (len(encoder.names),)
@@ -184,18 +181,18 @@ def save(
 
 
 def load(path: str | Path) -> SavedModel:
-    """Return the model in a file that `save` wrote.
+    """Load a model from a file that `save` wrote.
 
     Raises
     ------
     UserError
-        If there is no such file, it is something else, or of another version.
+        If there is no such file, or it is not a model of this version.
     """
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the model in it: {path / 'model.pt'}")
     if not path.is_file():
-        raise UserError(f"{path}: there is no such file; an experiment saves its best model there")
+        raise UserError(f"{path}: no such file; an experiment saves its best model as model.pt")
     try:
         plain = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError):
@@ -207,12 +204,10 @@ def load(path: str | Path) -> SavedModel:
             f"{path} is a model of version {plain['version']}, and this everypair reads version "
             f"{VERSION}; use the everypair that wrote it, or train again"
         )
-    settings, trial = plain["settings"], plain["trial"]
-    table = settings["table"] and TableFile(**settings["table"])
     return SavedModel(
         state=plain["state"],
-        settings=Settings(**{**settings, "table": table}),
-        trial=Trial(Cell(**trial["cell"]), trial["batch"], trial["rate"]),
+        settings=Settings.from_dict(plain["settings"]),
+        trial=Trial.from_dict(plain["trial"]),
         input_shape=tuple(plain["input_shape"]),
         encoder=plain["encoder"] and TableEncoder.from_dict(plain["encoder"]),
         validation_auc=plain["validation_auc"],

@@ -1,12 +1,12 @@
-"""Many small models on one GPU at once: one step of all of them is one CUDA graph.
+"""Train many small models on one GPU at once: one step of all of them is one CUDA graph.
 
 A step of a small network is a few hundred short kernels, which take longer to launch than to run
 and leave most of a GPU idle. Here the steps of K trials are captured as K parallel branches of one
-graph: nothing is launched one by one any more, and the branches run side by side.
+graph, so that a step of all K trials is a single launch and the branches run at the same time.
 
-Each trial keeps its own data, weights, batches and learning rate, so it computes what `train`
-computes; only the order in which a GPU adds numbers may differ in the last bits. The first batches
-of the first epoch, and those that are not of the common size, are done one by one.
+Each trial keeps its own data, weights, batches and learning rate. It computes the same as `train`,
+except for rounding, because a GPU may add numbers in another order. The first batches of the first
+epoch, and batches that do not have the common size, are run one by one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,9 @@ import torch
 from torch import Tensor
 
 from everypair.experiments.plan import Record, Settings, Trial
-from everypair.experiments.seeds import derived, isolated
-from everypair.experiments.training import optimisers
-from everypair.experiments.training.batches import Batch, Batches
-from everypair.experiments.training.measuring import Measuring
+from everypair.experiments.training.batches import MiniBatch
 from everypair.experiments.training.optimisers import OPTIMISERS
-from everypair.experiments.training.trial import Progress, State, inputs_of, learner_for
+from everypair.experiments.training.trial import State, TrialRun, repeatable
 
 if TYPE_CHECKING:
     from everypair.experiments.data.splits import Split
@@ -38,7 +35,7 @@ WARM_STEPS = 2
 
 
 def can_share_a_graph(trial: Trial) -> bool:
-    """Return whether a trial's step is the same sequence of kernels every time."""
+    """Return whether every step of a trial is the same sequence of kernels."""
     kind = OPTIMISERS.find(trial.cell.optimiser)
     return not kind.full_batch and not kind.fixed_batches
 
@@ -51,30 +48,29 @@ def train_together(
     device: torch.device | str = "cuda",
     on_epoch: Callable[[Trial, dict[str, float]], None] | None = None,
 ) -> list[tuple[Record, State]]:
-    """Train several models at once and return what each left, in their order.
+    """Train several models at once.
 
     Parameters
     ----------
     trials : sequence of Trial
-        With the same batch size; those of one loss and model fill the GPU most evenly.
+        All of the same batch size. Trials of one loss and model fill the GPU most evenly.
     settings : Settings
     splits : sequence of Split
         One for each trial, on the device already; trials of a seed share one.
     device : str or torch.device
-        Anything but CUDA does the same steps one after the other, for tests.
+        On devices other than CUDA the same steps run one after the other, for tests.
     on_epoch : callable, optional
-        Gets a trial and its row of the history after every epoch.
+        Called with a trial and its row of the history after every epoch.
 
     Returns
     -------
     list of (Record, dict)
-        As `trial.train` returns them. The seconds of a record are its share of the time that all
-        took.
+        The results of `trial.train`, in the order of `trials`. The seconds of a record are the time
+        of all trials divided by their number.
     """
     start = time.perf_counter()
     device = torch.device(device)
-    repeatable = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
-    with isolated(derived(trials[0].cell.seed, "dropout"), device), repeatable:
+    with repeatable(trials[0].cell.seed, device):
         branches = [
             _Branch(trial, settings, split, device)
             for trial, split in zip(trials, splits, strict=True)
@@ -85,41 +81,27 @@ def train_together(
             if epoch:
                 together.epoch(running, epoch)
             for branch in running:
-                branch.measure(epoch, on_epoch)
+                row = branch.end_epoch(epoch)
+                if row is not None and on_epoch is not None:
+                    on_epoch(branch.trial, row)
         seconds = (time.perf_counter() - start) / len(branches)
-        return [branch.outcome(seconds) for branch in branches]
+        return [branch.result(seconds) for branch in branches]
 
 
-class _Branch:
-    """One trial: its learner, and the rows of an epoch where a graph finds them."""
+class _Branch(TrialRun):
+    """One trial, and the rows of its epoch in tensors that a graph can read."""
 
     def __init__(
         self, trial: Trial, settings: Settings, split: Split, device: torch.device
     ) -> None:
-        cell = trial.cell
-        optimisers.check(cell.loss, cell.optimiser, batch=trial.batch)
-        self.trial, self.settings = trial, settings
-        split = split.to(device)
-        self.subtrain = split.subtrain
-        self.batches = Batches(
-            self.subtrain.labels,
-            self.subtrain.groups,
-            size=trial.batch,
-            settings=settings,
-            seed=cell.seed,
-            augmented=split.augmentation.subtrain,
-        )
-        self.learner = learner_for(trial, settings, self.subtrain, n_batches=len(self.batches))
-        self.measuring = Measuring(split, seed=cell.seed)
-        self.progress = Progress(trial)
-        self.diverged_at: int | None = None
+        super().__init__(trial, settings, split, device)
         self.size = min(trial.batch, len(self.subtrain.labels))
         self.stream = (
             torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             if device.type == "cuda"
             else None
         )
-        # One row a step: which rows of the data, and their random numbers.
+        # One entry for each step: row numbers of the data, and their random numbers.
         self._rows = torch.zeros(len(self.batches), self.size, dtype=torch.long, device=device)
         self._numbers = (
             torch.zeros(len(self.batches), 3, self.size, device=device)
@@ -127,8 +109,8 @@ class _Branch:
             else None
         )
 
-    def plan(self, epoch: int) -> tuple[list[Batch], list[Batch]]:
-        """Return the epoch's batches: those that a graph can do, and what is left after them."""
+    def plan(self, epoch: int) -> tuple[list[MiniBatch], list[MiniBatch]]:
+        """Return the epoch's batches: those that a graph can run, and those after them."""
         batches = list(self.batches.epoch(epoch))
         equal = list(takewhile(lambda batch: len(batch.rows) == self.size, batches))
         if equal:
@@ -138,12 +120,8 @@ class _Branch:
                 self._numbers[: len(equal)] = torch.stack(numbers)
         return equal, batches[len(equal) :]
 
-    def step(self, batch: Batch) -> None:
-        """Do one step on a batch."""
-        self.learner.step(inputs_of(self.subtrain, batch), batch.labels, batch.groups, batch.place)
-
     def step_at(self, cursor: Tensor) -> None:
-        """Do the step of the epoch's plan that a counter on the device points at."""
+        """Do the step of the epoch's plan whose number is in `cursor`, a tensor on the device."""
         part = self.subtrain
         rows = self._rows.index_select(0, cursor).squeeze(0)
         numbers = (
@@ -151,46 +129,7 @@ class _Branch:
         )
         labels = part.labels.index_select(0, rows)
         groups = None if part.groups is None else part.groups.index_select(0, rows)
-        self.step(Batch(0, rows, labels, groups, numbers))
-
-    def measure(
-        self, epoch: int, on_epoch: Callable[[Trial, dict[str, float]], None] | None
-    ) -> None:
-        """Finish an epoch: measure all parts, keep the best, notice divergence."""
-        learner = self.learner
-        if epoch:
-            learner.kind.end_epoch(learner.optimiser, self.settings)
-        measured = self.measuring(epoch, learner.model, learner.objective)
-        if measured is None:
-            self.diverged_at = epoch
-            return
-        self.progress.add(measured, learner.model)
-        if on_epoch is not None:
-            on_epoch(self.trial, measured.row)
-
-    def outcome(self, seconds: float) -> tuple[Record, State]:
-        """Return what the trial left."""
-        record = self.progress.record(
-            self.measuring,
-            diverged_at=self.diverged_at,
-            seconds=seconds,
-            device=str(self.subtrain.labels.device),
-            n_one_class=self.batches.n_one_class,
-        )
-        return record, self.progress.best_state
-
-
-class _Steps:
-    """One step of every branch, one after the other: what a graph does at once."""
-
-    def __init__(self, branches: list[_Branch], cursor: Tensor) -> None:
-        self._branches, self._cursor = branches, cursor
-
-    def replay(self) -> None:
-        """Do the step."""
-        for branch in self._branches:
-            branch.step_at(self._cursor)
-        self._cursor.add_(1)
+        self.step(MiniBatch(0, rows, labels, groups, numbers))
 
 
 class _Together:
@@ -198,40 +137,47 @@ class _Together:
 
     def __init__(self, device: torch.device) -> None:
         self._cursor = torch.zeros(1, dtype=torch.long, device=device)
-        self._graph: torch.cuda.CUDAGraph | _Steps | None = None
+        self._replay: Callable[[], None] | None = None
 
     def epoch(self, branches: list[_Branch], epoch: int) -> None:
         """Do the steps of an epoch."""
         plans = [branch.plan(epoch) for branch in branches]
         n_shared = min((len(equal) for equal, _ in plans), default=0)
-        begin = 0 if self._graph is not None else min(WARM_STEPS, n_shared)
+        begin = 0 if self._replay is not None else min(WARM_STEPS, n_shared)
         self._one_by_one(branches, [equal[:begin] for equal, _ in plans])
         if n_shared > begin:
-            # A branch that has diverged is not worth a new graph: it runs on, unmeasured.
-            graph = self._graph = self._graph or self._captured(branches)
+            # A diverged branch stays in the graph, unmeasured: a new capture would cost more.
+            replay = self._replay = self._replay or self._captured(branches)
             self._cursor.fill_(begin)
             for _ in range(begin, n_shared):
-                graph.replay()
+                replay()
         self._one_by_one(branches, [equal[n_shared:] + rest for equal, rest in plans])
 
-    def _one_by_one(self, branches: list[_Branch], batches: list[list[Batch]]) -> None:
+    def _one_by_one(self, branches: list[_Branch], batches: list[list[MiniBatch]]) -> None:
         for branch, todo in zip(branches, batches, strict=True):
             with _on(branch.stream):
                 for batch in todo:
                     branch.step(batch)
 
-    def _captured(self, branches: list[_Branch]) -> torch.cuda.CUDAGraph | _Steps:
+    def _captured(self, branches: list[_Branch]) -> Callable[[], None]:
+        """Return a function that does one step of every branch and advances the cursor."""
+
+        def one_after_the_other() -> None:
+            for branch in branches:
+                branch.step_at(self._cursor)
+            self._cursor.add_(1)
+
         if not self._cursor.is_cuda:
-            return _Steps(branches, self._cursor)
+            return one_after_the_other
         for branch in branches:
-            # The captured backward then makes gradients of its own instead of adding to old ones.
-            branch.learner.optimiser.zero_grad(set_to_none=True)
+            # The captured backward pass then creates gradients instead of adding to old ones.
+            branch.optimiser.zero_grad(set_to_none=True)
         torch.cuda.synchronize(self._cursor.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             trunk = torch.cuda.current_stream(self._cursor.device)
             streams = [cast("torch.cuda.Stream", branch.stream) for branch in branches]
-            # All fork before any joins: otherwise each would wait for the one before it.
+            # All branches fork before any joins. Otherwise each would wait for the one before it.
             for branch, stream in zip(branches, streams, strict=True):
                 stream.wait_stream(trunk)
                 with torch.cuda.stream(stream):
@@ -239,12 +185,12 @@ class _Together:
             for stream in streams:
                 trunk.wait_stream(stream)
             self._cursor.add_(1)
-        return graph
+        return graph.replay
 
 
 @contextmanager
 def _on(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """Work on this stream after what the current one has to do, and let that one wait for it."""
+    """Run the block on a stream, after the current stream's work and before its later work."""
     if stream is None:
         yield
         return

@@ -1,11 +1,10 @@
-"""One trial: train a model with a loss, measure every epoch, keep the best one.
+"""Train one model with one loss, measure it after every epoch and keep the best epoch.
 
-A trial flows: seed -> weights and batches -> `Learner.step` for each batch -> `Measuring` after
-each epoch -> a `Record` and the weights of the epoch with the greatest validation AUC.
+Data flow: seed -> weights and batches -> `TrialRun.step` for each batch -> `TrialRun.end_epoch`
+after each epoch -> a `Record` and the weights of the epoch with the greatest validation AUC.
 
->>> from everypair.experiments.data import sources, splits
->>> from everypair.experiments.plan import Cell
->>> digits = splits.split(sources.load("digits"), imratio=0.1, seed=0, protocol="corrected")
+>>> from everypair.experiments import Cell, load_dataset, split
+>>> digits = split(load_dataset("digits"), imratio=0.1, seed=0, protocol="corrected")
 >>> trial = Trial(Cell("digits", 0.1, "squared_hinge", "sgd", seed=0), batch=50, rate=0.01)
 >>> record, state = train(trial, Settings(model="linear", epochs=2), digits)
 >>> record.state, record.history["epoch"], record.test_auc > 0.75
@@ -15,133 +14,142 @@ each epoch -> a `Record` and the weights of the epoch with the greatest validati
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch._dynamo  # by itself it would come with the first step, on the clock of the first trial
+import torch._dynamo  # imported early, so that the first trial's time does not include it
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
 from everypair.experiments.data import augment
 from everypair.experiments.plan import Record, Settings, Trial
 from everypair.experiments.seeds import derived, isolated
 from everypair.experiments.training import models, optimisers
-from everypair.experiments.training.batches import Batch, Batches
-from everypair.experiments.training.measuring import Measured, Measuring
+from everypair.experiments.training.batches import Batches, MiniBatch
+from everypair.experiments.training.measuring import Measuring
 from everypair.experiments.training.objectives import OBJECTIVES, ends_in_sigmoid
-from everypair.experiments.training.optimisers import OPTIMISERS, Optimiser, Task
+from everypair.experiments.training.optimisers import OPTIMISERS, TrainingTask
 
 if TYPE_CHECKING:
-    from everypair.experiments.data.splits import Part, Split
+    from everypair.experiments.data.splits import Split
 
-__all__ = ["Learner", "Progress", "inputs_of", "learner_for", "train"]
+__all__ = ["State", "TrialRun", "repeatable", "train"]
 
 State = dict[str, Tensor]
+"""The weights of a model by name, as ``state_dict()`` returns them."""
 
 
-@dataclass
-class Learner:
-    """A model with its loss and its optimiser; the optimiser holds the parameters of both."""
+class TrialRun:
+    """The training of one trial: model, loss, optimiser, batches, history and best epoch.
 
-    model: nn.Module
-    objective: nn.Module
-    kind: Optimiser
-    optimiser: Optimizer
+    Parameters
+    ----------
+    trial : Trial
+    settings : Settings
+    split : Split
+        Moved to the device if it is not there yet.
+    device : torch.device
 
-    def step(
-        self, inputs: Tensor, labels: Tensor, groups: Tensor | None = None, index: int = 0
+    Attributes
+    ----------
+    batches : Batches
+    diverged_at : int or None
+        The first epoch after which a score or a loss was not finite.
+    """
+
+    def __init__(
+        self, trial: Trial, settings: Settings, split: Split, device: torch.device
     ) -> None:
-        """Do one step on a batch, without waiting for the device (L-BFGS does wait).
+        cell = trial.cell
+        optimisers.check(cell.loss, cell.optimiser, batch=trial.batch)
+        split = split.to(device)
+        self.trial, self.settings, self.subtrain = trial, settings, split.subtrain
+        self._kind = OPTIMISERS.find(cell.optimiser)
+        self.batches = Batches(
+            self.subtrain.labels,
+            self.subtrain.groups,
+            size=trial.batch,
+            settings=settings,
+            seed=cell.seed,
+            fixed=self._kind.fixed_batches,
+            augmented=split.augmentation.subtrain,
+        )
+        self._model = models.build(
+            settings.model,
+            tuple(self.subtrain.inputs.shape[1:]),
+            sigmoid=ends_in_sigmoid(cell.loss, settings),
+            seed=derived(cell.seed, "weights"),
+        ).to(device)
+        objective = OBJECTIVES.find(cell.loss).make(settings, self.subtrain.labels)
+        self._objective = objective.to(device)
+        task = TrainingTask(trial.rate, len(self.batches), cell.seed, settings)
+        parameters: list[Tensor] = list(self._model.parameters())
+        self.optimiser = self._kind.make(parameters, self._objective, task)
+        self._measuring = Measuring(split, seed=cell.seed)
+        self._history: dict[str, list[float]] = {}
+        self._best_epoch = -1
+        self._best_state: State = {}
+        self._best_test_scores: NDArray[np.float32] | None = None
+        self.diverged_at: int | None = None
 
-        `inputs` are prepared, and `index` is the place of the batch in the epoch's plan.
-        """
+    def step(self, batch: MiniBatch) -> None:
+        """Do one step on a batch, without waiting for the device (L-BFGS does wait)."""
+        inputs = augment.prepare(self.subtrain.inputs.index_select(0, batch.rows), batch.numbers)
 
         def gradient() -> Tensor:
             self.optimiser.zero_grad()
-            loss: Tensor = self.objective(self.model(inputs), labels, groups)
+            loss: Tensor = self._objective(self._model(inputs), batch.labels, batch.groups)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()
 
-        self.kind.step(self.optimiser, gradient, index)
+        self._kind.step(self.optimiser, gradient, batch.place)
 
+    def end_epoch(self, epoch: int) -> dict[str, float] | None:
+        """Measure all parts and return the epoch's row of the history; None after divergence.
 
-def learner_for(trial: Trial, settings: Settings, subtrain: Part, *, n_batches: int) -> Learner:
-    """Return a trial's model, loss and optimiser before the first step, on the data's device."""
-    cell = trial.cell
-    device = subtrain.labels.device
-    model = models.build(
-        settings.model,
-        tuple(subtrain.inputs.shape[1:]),
-        sigmoid=ends_in_sigmoid(cell.loss, settings),
-        seed=derived(cell.seed, "weights"),
-    ).to(device)
-    objective = OBJECTIVES.find(cell.loss).make(settings, subtrain.labels).to(device)
-    kind = OPTIMISERS.find(cell.optimiser)
-    task = Task(trial.rate, n_batches, cell.seed, settings)
-    return Learner(model, objective, kind, kind.make(list(model.parameters()), objective, task))
-
-
-def inputs_of(part: Part, batch: Batch) -> Tensor:
-    """Return what the model takes for a batch: augmented where the batch has random numbers."""
-    chosen = part.inputs.index_select(0, batch.rows)
-    if batch.numbers is None:
-        return augment.prepare(chosen)
-    return augment.apply(chosen, batch.numbers)
-
-
-@dataclass
-class Progress:
-    """What a trial has left so far: its history, and its best epoch by validation AUC."""
-
-    trial: Trial
-    history: dict[str, list[float]] = field(default_factory=dict)
-    best_epoch: int = -1
-    best_state: State = field(default_factory=dict)
-    best_scores: NDArray[np.float32] | None = None
-
-    def add(self, measured: Measured, model: nn.Module) -> None:
-        """Add an epoch; keep a copy of the weights if none before was as good."""
-        best = self.history["validation_auc"][self.best_epoch] if self.history else -1.0
+        The weights are copied to the CPU if the validation AUC is greater than ever before.
+        """
+        if epoch:
+            self._kind.end_epoch(self.optimiser, self.settings)
+        measured = self._measuring(epoch, self._model, self._objective)
+        if measured is None:
+            self.diverged_at = epoch
+            return None
+        best = self._history["validation_auc"][self._best_epoch] if self._history else -1.0
         for name, value in measured.row.items():
-            self.history.setdefault(name, []).append(value)
+            self._history.setdefault(name, []).append(value)
         if measured.row["validation_auc"] > best:
-            self.best_epoch = len(self.history["epoch"]) - 1
-            self.best_state = {
+            self._best_epoch = epoch
+            self._best_test_scores = measured.test_scores
+            self._best_state = {
                 name: value.detach().to("cpu", copy=True)
-                for name, value in model.state_dict().items()
+                for name, value in self._model.state_dict().items()
             }
-            self.best_scores = measured.test_scores
+        return measured.row
 
-    def record(
-        self,
-        measuring: Measuring,
-        *,
-        diverged_at: int | None,
-        seconds: float,
-        device: str,
-        n_one_class: int,
-    ) -> Record:
-        """Return what the store keeps."""
-        best = self.best_epoch
-        nothing = best < 0
-        return Record(
+    def result(self, seconds: float) -> tuple[Record, State]:
+        """Return the record and the weights of the best epoch."""
+        best, scores = self._best_epoch, self._best_test_scores
+        at_best = {name: column[best] for name, column in self._history.items()}
+        reason = "" if self.diverged_at is None else _reason(self.trial, self.diverged_at)
+        record = Record(
             self.trial,
-            state="finished" if diverged_at is None else "diverged",
-            history=self.history,
+            state="diverged" if reason else "finished",
+            history=self._history,
             best_epoch=best,
-            validation_auc=float("nan") if nothing else self.history["validation_auc"][best],
-            test_auc=float("nan") if nothing else self.history["test_auc"][best],
-            roc=([], []) if self.best_scores is None else measuring.roc(self.best_scores),
-            diverged_at=diverged_at,
-            reason="" if diverged_at is None else _reason(self.trial, diverged_at),
+            validation_auc=at_best.get("validation_auc", float("nan")),
+            test_auc=at_best.get("test_auc", float("nan")),
+            roc=([], []) if scores is None else self._measuring.roc(scores),
+            diverged_at=self.diverged_at,
+            reason=reason,
             seconds=seconds,
-            device=device,
-            n_one_class=n_one_class,
+            device=str(self.subtrain.labels.device),
+            n_one_class=self.batches.n_one_class,
         )
+        return record, self._best_state
 
 
 def train(
@@ -152,10 +160,10 @@ def train(
     device: torch.device | str = "cpu",
     on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> tuple[Record, State]:
-    """Train one model and return what it left.
+    """Train one model.
 
-    Weights, the order of the rows and the augmentation follow from the trial's seed alone, so that
-    trials which differ in loss, rate or batch size differ in nothing else.
+    Weights, the order of the rows and the augmentation follow from the trial's seed alone. Trials
+    that differ in loss, rate or batch size differ in nothing else.
 
     Parameters
     ----------
@@ -165,13 +173,12 @@ def train(
         Moved to the device if it is not there; ``split.to(device)`` once for many trials is faster.
     device : str or torch.device
     on_epoch : callable, optional
-        Gets each epoch's row of the history as soon as it is measured. What it raises, ends the
-        training.
+        Called with each epoch's row of the history. An exception that it raises ends the training.
 
     Returns
     -------
     Record
-        Diverged if scores or losses stopped being finite; it then has the epochs before.
+        State "diverged" if scores or losses stopped being finite; it holds the epochs before that.
     dict
         The model's state at the best epoch, on the CPU.
 
@@ -182,47 +189,26 @@ def train(
     """
     start = time.perf_counter()
     device = torch.device(device)
-    cell = trial.cell
-    optimisers.check(cell.loss, cell.optimiser, batch=trial.batch)
-    # Of cuDNN's algorithms, those that give the same numbers again.
-    repeatable = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
-    with isolated(derived(cell.seed, "dropout"), device), repeatable:
-        split = split.to(device)
-        subtrain = split.subtrain
-        batches = Batches(
-            subtrain.labels,
-            subtrain.groups,
-            size=trial.batch,
-            settings=settings,
-            seed=cell.seed,
-            fixed=OPTIMISERS.find(cell.optimiser).fixed_batches,
-            augmented=split.augmentation.subtrain,
-        )
-        learner = learner_for(trial, settings, subtrain, n_batches=len(batches))
-        measuring = Measuring(split, seed=cell.seed)
-        progress = Progress(trial)
-        diverged_at = None
+    with repeatable(trial.cell.seed, device):
+        run = TrialRun(trial, settings, split, device)
         for epoch in range(settings.epochs + 1):
             if epoch:
-                for batch in batches.epoch(epoch):
-                    inputs = inputs_of(subtrain, batch)
-                    learner.step(inputs, batch.labels, batch.groups, batch.place)
-                learner.kind.end_epoch(learner.optimiser, settings)
-            measured = measuring(epoch, learner.model, learner.objective)
-            if measured is None:
-                diverged_at = epoch
+                for batch in run.batches.epoch(epoch):
+                    run.step(batch)
+            row = run.end_epoch(epoch)
+            if row is None:
                 break
-            progress.add(measured, learner.model)
             if on_epoch is not None:
-                on_epoch(measured.row)
-        record = progress.record(
-            measuring,
-            diverged_at=diverged_at,
-            seconds=time.perf_counter() - start,
-            device=str(device),
-            n_one_class=batches.n_one_class,
-        )
-    return record, progress.best_state
+                on_epoch(row)
+        return run.result(time.perf_counter() - start)
+
+
+@contextmanager
+def repeatable(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators for dropout, and use deterministic cuDNN algorithms."""
+    flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
+    with isolated(derived(seed, "dropout"), device), flags:
+        yield
 
 
 def _reason(trial: Trial, epoch: int) -> str:

@@ -1,10 +1,10 @@
-"""Keep the best model of an experiment, and few others meanwhile.
+"""Keep the best model of an experiment, and remove the others.
 
-Every trial's model is saved as soon as it is trained. Of trials that differ in the seed only, the
-one with the greatest validation AUC stays. At the end the configuration with the greatest mean
-validation AUC over the seeds wins, and its model becomes ``model.pt``. Validation AUCs of different
-imratios are of different rows, so only the mildest one takes part: 0 (as the data are) if it was
-run, else the largest, which had the most positives to learn from.
+Every trial's model is saved as soon as it is trained. Among trials that differ in the seed only,
+the one with the greatest validation AUC is kept. At the end the configuration with the greatest
+mean validation AUC over the seeds wins, and its model becomes ``model.pt``. Validation AUCs of
+different imratios are measured on different rows, so only one imratio takes part: 0 (the data as
+they are) if it was run, else the largest, which has the most positives.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import TypeAlias
 
 from everypair.experiments.plan import Record, Trial
 
-__all__ = ["FILE_NAME", "BestSeeds", "choose", "crown", "path_of"]
+__all__ = ["FILE_NAME", "BestSeeds", "choose", "keep_winner", "path_of"]
 
 FILE_NAME = "model.pt"
 _FOLDER = "models"
 
-Configuration: TypeAlias = Trial  # of seed -1
+Configuration: TypeAlias = Trial  # with seed -1
 
 
 def path_of(folder: str | Path, trial: Trial) -> Path:
-    """Return where a trial's model is saved.
+    """Return the file in which a trial's model is saved.
 
     >>> from everypair.experiments.plan import Cell
     >>> path_of("runs", Trial(Cell("digits", 0.1, "square", "sgd", 0), batch=50, rate=0.5)).name
@@ -44,14 +44,14 @@ def path_of(folder: str | Path, trial: Trial) -> Path:
 
 
 class BestSeeds:
-    """Removes models while the experiment runs: one seed a configuration is enough.
+    """Removes models while the experiment runs, so that each configuration keeps one seed.
 
     Parameters
     ----------
     folder : path
-        Of the experiment.
+        The folder of the experiment.
     records : iterable of Record
-        What is there already.
+        The trials that are finished already.
     """
 
     def __init__(self, folder: str | Path, records: Iterable[Record] = ()) -> None:
@@ -61,7 +61,7 @@ class BestSeeds:
             self.add(record)
 
     def add(self, record: Record) -> None:
-        """Take note of a trial, and remove the worse model of two."""
+        """Add a finished trial, and remove the worse of two models of its configuration."""
         best = self._best.setdefault(_configuration(record), record)
         if best.trial == record.trial:
             return
@@ -73,14 +73,14 @@ class BestSeeds:
 def choose(records: Iterable[Record]) -> list[Record]:
     """Return the trials of the winning configuration, the best seed first.
 
-    Only configurations that have run with as many seeds as any other take part, all at one imratio.
+    Only configurations with the largest number of seeds take part, all at one imratio.
     """
     able = [record for record in records if math.isfinite(record.validation_auc)]
     shares = {record.trial.cell.imratio for record in able}
-    mildest = 0.0 if 0.0 in shares else max(shares, default=0.0)
+    imratio = 0.0 if 0.0 in shares else max(shares, default=0.0)
     runs: dict[Configuration, list[Record]] = defaultdict(list)
     for record in able:
-        if record.trial.cell.imratio == mildest:
+        if record.trial.cell.imratio == imratio:
             runs[_configuration(record)].append(record)
     if not runs:
         return []
@@ -90,11 +90,14 @@ def choose(records: Iterable[Record]) -> list[Record]:
     return _best_first(won)
 
 
-def crown(folder: str | Path, records: Iterable[Record]) -> Path | None:
-    """Move the winner to ``model.pt`` and remove the others; None where it is not here.
+def keep_winner(folder: str | Path, records: Iterable[Record]) -> Path | None:
+    """Move the winner to ``model.pt`` and remove the others.
 
-    The models of an experiment on several machines lie where they were trained.
+    Returns None if the winner is not in this folder: in an experiment on several machines each
+    model stays on the machine that trained it.
     """
+    from everypair.experiments.training import saved
+
     folder = Path(folder)
     target = folder / FILE_NAME
     won = choose(records)
@@ -102,16 +105,10 @@ def crown(folder: str | Path, records: Iterable[Record]) -> Path | None:
     found = next((path for path in here if path.is_file()), None)
     if found is not None:
         os.replace(found, target)
-    elif not (target.is_file() and _is_of(target, won)):
-        target.unlink(missing_ok=True)
+    elif target.is_file() and saved.load(target).trial not in [record.trial for record in won]:
+        target.unlink()
     shutil.rmtree(folder / _FOLDER, ignore_errors=True)
     return target if target.is_file() else None
-
-
-def _is_of(path: Path, won: list[Record]) -> bool:
-    from everypair.experiments.training import saved
-
-    return saved.load(path).trial in [record.trial for record in won]
 
 
 def _configuration(record: Record) -> Configuration:
@@ -119,7 +116,7 @@ def _configuration(record: Record) -> Configuration:
 
 
 def _best_first(records: list[Record]) -> list[Record]:
-    def value(record: Record) -> float:
-        return record.validation_auc if math.isfinite(record.validation_auc) else -1.0
-
-    return sorted(records, key=value, reverse=True)
+    """Sort by validation AUC, the greatest first and NaN last."""
+    return sorted(
+        records, key=lambda r: (not math.isnan(r.validation_auc), r.validation_auc), reverse=True
+    )
