@@ -127,7 +127,7 @@ class _Round:
 
     def all_is_done(self) -> bool:
         """Look after what other processes run, while nothing runs here."""
-        self.store.put_back_the_dead()
+        self.store.requeue_dead_trials()
         self.counts = self.store.counts()
         done = not self.counts.running and not self.counts.waiting
         if self.counts.running:
