@@ -17,7 +17,6 @@ from pathlib import Path
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Record, Settings
-from everypair.experiments.search import _workers, runner, store
 
 SETTINGS = Settings()
 
@@ -87,7 +86,8 @@ def runs(log):
 def process(target, *arguments):
     """Start a process that has the store imported already: kill -9 tests need many of them."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    search = "everypair.experiments.search"
+    context.set_forkserver_preload([__name__, f"{search}.runner", f"{search}.store"])
     started = context.Process(target=target, args=arguments)
     started.start()
     return started
@@ -95,6 +95,8 @@ def process(target, *arguments):
 
 def claim_and_die(where, grid, host):
     """Claim a trial on a machine of a given name, then be killed."""
+    from everypair.experiments.search import store
+
     if host:
         socket.gethostname = lambda: host
     opened = store.open(where, create=True)
@@ -108,6 +110,8 @@ def run_study(where, grid, log, kept, seconds, workers=2):
 
     The workers are forked, which takes milliseconds: this process has no other threads.
     """
+    from everypair.experiments.search import _workers, runner, store
+
     _workers.multiprocessing = multiprocessing.get_context("fork")
     _workers.multiprocessing.get_context = lambda _: _workers.multiprocessing
 
@@ -122,6 +126,8 @@ def run_study(where, grid, log, kept, seconds, workers=2):
 
 def main():
     """Run a grid as a process of its own: stand_in.py FOLDER LOSS,... SECONDS."""
+    from everypair.experiments.search import runner, store
+
     folder, losses, seconds = sys.argv[1:]
     with store.open(folder, create=True) as opened:
         work = StandIn(f"{folder}.log", float(seconds))

@@ -12,7 +12,7 @@ __all__ = ["command"]
 
 def command(
     store: Annotated[
-        str, typer.Argument(help="Folder of an experiment, or the URL of its Optuna database.")
+        str, typer.Argument(help="Folder of an experiment, or the URL of its database.")
     ],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the files. Default: the store's own, or report.")
