@@ -91,7 +91,7 @@ def test_two_processes_share_a_grid(url, tmp_path):
 @pytest.mark.parametrize("attempt", range(5))
 def test_several_that_start_at_once_add_and_claim_each_trial_once(url, tmp_path, attempt):
     where = new_database(url, f"start{attempt}")  # which has no tables yet
-    barrier = threading.Barrier(4)
+    barrier = threading.Barrier(4, timeout=30)
 
     def run_all(_):
         barrier.wait()
@@ -114,8 +114,25 @@ def test_several_that_start_at_once_add_and_claim_each_trial_once(url, tmp_path,
         assert [record.trial for record in opened.records()] == GRID.trials()
 
 
+def test_several_that_continue_at_once_with_a_larger_grid_add_each_trial_once(url):
+    larger = stand_in.grid("square", seeds=20)
+    barrier = threading.Barrier(4, timeout=30)
+
+    def add(_):
+        with store.open(f"{url}#larger", create=True) as opened:
+            opened.prepare(GRID, stand_in.SETTINGS)
+            barrier.wait()
+            opened.prepare(larger, stand_in.SETTINGS)
+            return sum(opened.counts())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(add, range(4))) == [80] * 4
+    with store.open(f"{url}#larger") as opened:
+        assert opened.counts() == store.Counts(waiting=80, running=0, finished=0)
+
+
 def test_of_two_that_start_at_once_with_other_settings_one_is_refused(url):
-    barrier = threading.Barrier(2)
+    barrier = threading.Barrier(2, timeout=30)
 
     def prepare(epochs):
         with store.open(f"{url}#refused", create=True) as opened:
