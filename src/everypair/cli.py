@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # Optional packages that the commands import. If any other module is missing, that is a bug.
-_EXTRA = ("matplotlib", "optuna", "pandas", "PIL", "pyarrow", "rich", "sklearn", "torch", "typer")
+_EXTRA = ("matplotlib", "optuna", "pandas", "PIL", "pyarrow", "rich", "sklearn", "sqlalchemy",
+          "torch", "typer")  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

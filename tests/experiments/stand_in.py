@@ -1,13 +1,15 @@
-"""Made-up work for worker processes, without data and torch.
+"""Stand-ins for work that need neither data nor torch, and processes that use them.
 
-The name of a trial's loss selects its behaviour: see `BEHAVIOUR`. Every run of a trial is written
-to a log file, so that tests can count the runs.
+The name of a trial's loss says what the trial does. Each run of a trial is written to a log, so
+that tests can see which trials ran, and how often.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -36,13 +38,12 @@ class StandIn:
     seconds: float = 0.0
     width: int = 1
 
-    def together(self, trial):
+    def group_key(self, trial):
         return trial.cell.loss, trial.batch
 
     def __call__(self, trials, on_epoch):
         for trial in trials:
-            with open(self.log, "a") as log:
-                log.write(f"{len(trials)} {trial!r}\n")
+            append(self.log, f"{len(trials)} {trial!r}")
         time.sleep(self.seconds)
         for trial in trials:
             on_epoch({"epoch": 1.0, "validation_auc": 0.5})
@@ -72,9 +73,55 @@ BEHAVIOUR = {
 }
 
 
+def append(log, line):
+    with open(log, "a") as file:
+        file.write(f"{line}\n")
+
+
 def runs(log):
     """Return which trials ran, one line for each time."""
     return [line.partition(" ")[2] for line in Path(log).read_text().splitlines()]
+
+
+def process(target, *arguments):
+    """Start a process that has the store imported already: kill -9 tests need many of them."""
+    context = multiprocessing.get_context("forkserver")
+    search = "everypair.experiments.search"
+    context.set_forkserver_preload([__name__, f"{search}.runner", f"{search}.store"])
+    started = context.Process(target=target, args=arguments)
+    started.start()
+    return started
+
+
+def claim_and_die(where, grid, host):
+    """Claim a trial on a machine of a given name, then be killed."""
+    from everypair.experiments.search import store
+
+    if host:
+        socket.gethostname = lambda: host
+    opened = store.open(where, create=True)
+    opened.prepare(grid, SETTINGS)
+    assert opened.claim() is not None
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_study(where, grid, log, kept, seconds, workers=2):
+    """Run a grid, and write each record that the store has accepted to a file.
+
+    The workers are forked, which takes milliseconds: this process has no other threads.
+    """
+    from everypair.experiments.search import _workers, runner, store
+
+    _workers.multiprocessing = multiprocessing.get_context("fork")
+    _workers.multiprocessing.get_context = lambda _: _workers.multiprocessing
+
+    def on_event(event):
+        if event.record is not None:
+            append(kept, repr(event.record.trial))
+
+    with store.open(where, create=True) as opened:
+        work = StandIn(log, seconds)
+        runner.run(grid, SETTINGS, opened, work=work, workers=workers, on_event=on_event)
 
 
 def main():

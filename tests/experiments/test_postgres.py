@@ -1,33 +1,35 @@
-"""The grid on many workers over one PostgreSQL database, on a server of its own."""
+"""Several processes share a grid over one PostgreSQL database, on a server of its own."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from everypair.experiments.errors import UserError
-from everypair.experiments.search import store
+from everypair.experiments.search import _database, store
 from tests.experiments import stand_in
-
-ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("initdb") and shutil.which("pg_ctl")),
     reason="PostgreSQL is not here: initdb and pg_ctl are not on the PATH",
 )
-pytest.importorskip("psycopg", reason="the driver of PostgreSQL is not installed")
+psycopg = pytest.importorskip("psycopg", reason="the driver of PostgreSQL is not installed")
+
+GRID = stand_in.grid("square")
 
 
 def ordinary_user():
-    """Return as whom the server runs, for it refuses to run as root; None: as we are."""
+    """Return the user that runs the server, which refuses root; None: the present user."""
     if os.getuid():
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -40,7 +42,7 @@ def url():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # Not pytest's folder: that is closed to other users.
+    # Other users cannot read the folder of pytest.
     folder = tempfile.mkdtemp(prefix="everypair-postgres-")
     if user:
         shutil.chown(folder, user)
@@ -53,7 +55,7 @@ def url():
 
     try:
         call("initdb", "-D", data, "-U", "tester", "-A", "trust", "-N", "--no-locale", "-E", "UTF8")
-        # No sockets in the file system, nothing to the outside, no waiting for the disk.
+        # No sockets in the file system, local connections only, no waiting for the disk.
         options = f"-p {port} -h 127.0.0.1 -k '' -F"
         call("pg_ctl", "-D", data, "-w", "-l", os.path.join(folder, "log"), "-o", options, "start")
         try:
@@ -64,71 +66,112 @@ def url():
         shutil.rmtree(folder)
 
 
-RUN = """
-import sys
-from everypair.experiments.search import runner, store
-from tests.experiments import stand_in
-with store.open(sys.argv[1], create=True) as opened:
-    work = stand_in.StandIn(sys.argv[2], seconds=0.05)
-    runner.run(stand_in.grid("square", seeds=3), stand_in.SETTINGS, opened, work=work, workers=1)
-"""
+def new_database(url, name):
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    return url.replace("/postgres", f"/{name}")
 
 
 def test_two_processes_share_a_grid(url, tmp_path):
-    log = str(tmp_path / "log")
+    log, kept = str(tmp_path / "log"), str(tmp_path / "kept")
     both = [
-        subprocess.Popen(
-            [sys.executable, "-c", RUN, f"{url}#both", log],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        stand_in.process(stand_in.run_study, f"{url}#both", GRID, log, kept, 0.05, 1)
         for _ in range(2)
     ]
-    assert [process.communicate(timeout=60)[1] for process in both] == ["", ""]
-    grid = stand_in.grid("square", seeds=3)
-    assert sorted(stand_in.runs(log)) == sorted(map(repr, grid.trials()))
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    assert sorted(stand_in.runs(log)) == sorted(map(repr, GRID.trials()))
     with store.open(f"{url}#both") as opened:
-        assert [record.trial for record in opened.records()] == grid.trials()
+        assert [record.trial for record in opened.records()] == GRID.trials()
+        assert opened.counts() == store.Counts(waiting=0, running=0, finished=8)
         assert opened.settings == stand_in.SETTINGS
 
 
-def test_only_one_gets_a_trial(url):
-    grid = stand_in.grid("square")
-    with store.open(f"{url}#a", create=True) as one, store.open(f"{url}#a", create=True) as other:
-        one.prepare(grid, stand_in.SETTINGS)
-        other.prepare(grid, stand_in.SETTINGS)
-        taken = [opened.claim().trial for _ in range(4) for opened in (one, other)]
-        assert sorted(taken) == sorted(grid.trials())
-        assert one.claim() is None
+@pytest.mark.parametrize("attempt", range(5))
+def test_several_that_start_at_once_add_and_claim_each_trial_once(url, tmp_path, attempt):
+    where = new_database(url, f"start{attempt}")  # which has no tables yet
+    barrier = threading.Barrier(4, timeout=30)
+
+    def run_all(_):
+        barrier.wait()
+        with store.open(where, create=True) as opened:
+            opened.prepare(GRID, stand_in.SETTINGS)
+            barrier.wait()
+            taken = []
+            while claim := opened.claim():
+                work = stand_in.StandIn(str(tmp_path / "log"))
+                [record] = work([claim.trial], lambda row: None)
+                assert opened.finish(claim, record)
+                taken.append(claim.trial)
+            return taken
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = [trial for trials in pool.map(run_all, range(4)) for trial in trials]
+    assert sorted(taken) == sorted(GRID.trials())
+    with store.open(where) as opened:
+        assert opened.counts() == store.Counts(waiting=0, running=0, finished=8)
+        assert [record.trial for record in opened.records()] == GRID.trials()
 
 
-def test_a_machine_that_fell_silent_is_given_up(url):
-    import psycopg
+def test_several_that_continue_at_once_with_a_larger_grid_add_each_trial_once(url):
+    larger = stand_in.grid("square", seeds=20)
+    barrier = threading.Barrier(4, timeout=30)
 
-    with store.open(f"{url}#silent", create=True) as opened:
-        opened.prepare(stand_in.grid("square", seeds=1), stand_in.SETTINGS)
-        claim = opened.claim()
-        elsewhere = {"host": "elsewhere", "pid": 1, "began": "2"}
-        opened._storage.set_trial_user_attr(claim.trial_id, "owner", elsewhere)
-        assert opened.put_back_the_dead() == 0
-        with psycopg.connect(url.replace("+psycopg", "")) as connection:
-            connection.execute(
-                "update trial_heartbeats set heartbeat = heartbeat - interval '1 day'"
-            )
-        assert opened.put_back_the_dead() == 1
-        assert opened.counts() == store.Counts(waiting=4, running=0, finished=0)
+    def add(_):
+        with store.open(f"{url}#larger", create=True) as opened:
+            opened.prepare(GRID, stand_in.SETTINGS)
+            barrier.wait()
+            opened.prepare(larger, stand_in.SETTINGS)
+            return sum(opened.counts())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(add, range(4))) == [80] * 4
+    with store.open(f"{url}#larger") as opened:
+        assert opened.counts() == store.Counts(waiting=80, running=0, finished=0)
 
 
-def test_a_database_that_is_not_there_is_one_line(url):
+def test_of_two_that_start_at_once_with_other_settings_one_is_refused(url):
+    barrier = threading.Barrier(2, timeout=30)
+
+    def prepare(epochs):
+        with store.open(f"{url}#refused", create=True) as opened:
+            barrier.wait()
+            try:
+                opened.prepare(GRID, replace(stand_in.SETTINGS, epochs=epochs))
+            except UserError as refusal:
+                return str(refusal)
+            return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        refusals = sorted(pool.map(prepare, (3, 4)))
+    assert refusals[0] == ""
+    assert "begun with epochs" in refusals[1]
+
+
+@pytest.mark.parametrize("host", [None, "elsewhere"])
+def test_the_trial_of_a_killed_process_waits_again(url, host, monkeypatch):
+    where = f"{url}#killed-{host}"
+    victim = stand_in.process(stand_in.claim_and_die, where, GRID, host)
+    victim.join()
+    assert victim.exitcode == -signal.SIGKILL
+    with store.open(where, create=True) as opened:
+        assert opened.counts() == store.Counts(7, 1, 0)
+        opened.prepare(GRID, stand_in.SETTINGS)
+        if host:
+            assert opened.counts() == store.Counts(7, 1, 0), "it may still be running"
+            monkeypatch.setattr(_database, "GRACE_SECONDS", -1)
+            assert opened.requeue_dead_trials() == 1
+        assert opened.counts() == store.Counts(8, 0, 0)
+
+
+def test_a_database_that_does_not_exist_is_one_line(url):
     with pytest.raises(UserError, match="createdb"):
         store.open(url.replace("/postgres", "/nowhere"), create=True)
 
 
 def test_reading_an_empty_database_makes_no_tables(url):
-    import psycopg
-
-    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("create database empty")
-    with pytest.raises(UserError, match="no experiment store"):
-        store.open(url.replace("/postgres", "/empty"))
+    empty = new_database(url, "empty")
+    for _ in range(2):
+        with pytest.raises(UserError, match="no experiment store"):
+            store.open(empty)

@@ -1,4 +1,4 @@
-"""A grid runs to its end, once, whatever happens to the processes."""
+"""A grid is run to its end, each trial once, whatever happens to the processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from everypair.experiments.commands._display import Display
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Settings
 from everypair.experiments.search import _workers, runner, store
-from everypair.experiments.search._owners import _began
+from everypair.experiments.search._owners import start_time
 from everypair.experiments.search.work import Training, work_for
 from everypair.experiments.training import saved, winner
 from tests.experiments import stand_in
@@ -73,13 +73,13 @@ def test_runs_every_trial_once_in_two_processes(run):
     assert len(stand_in.runs(run.log)) == 8
 
 
-def test_a_trial_that_raises_has_failed_and_the_grid_goes_on(run):
+def test_a_trial_that_raises_has_failed_and_the_others_run(run):
     records = run("raises", "square", seeds=1, batches=(10,))
     assert [record.state for record in records] == ["failed"] * 2 + ["finished"] * 2
     assert "KeyError: 'no such pixel' (stand_in.py:" in records[0].reason
 
 
-def test_a_process_that_dies_twice_over_a_trial_fails_it(run):
+def test_a_trial_fails_when_its_process_died_twice(run):
     records = run("dies", "square", seeds=1, batches=(10,), rates=(0.1,))
     assert [record.state for record in records] == ["failed", "finished"]
     assert "SIGKILL" in records[0].reason
@@ -90,20 +90,20 @@ def test_a_process_that_dies_twice_over_a_trial_fails_it(run):
 @pytest.mark.parametrize(
     ("loss", "said"), [("mistake", "the file is gone"), ("full", "the disk is full")]
 )
-def test_what_the_user_has_to_mend_ends_the_run_and_nothing_is_lost(run, loss, said):
+def test_an_error_that_the_user_has_to_correct_ends_the_run_and_loses_nothing(run, loss, said):
     with pytest.raises(UserError, match=said):
         run("square", loss, seeds=1, batches=(10,), workers=1)
     assert run.counts == store.Counts(waiting=2, running=0, finished=2)
 
 
-def test_trials_that_go_together_are_run_together(run):
+def test_trials_with_the_same_group_key_are_run_together(run):
     run("square", "logistic", width=3, workers=1, batches=(10,))
     together = [line.split(" ")[0] for line in run.log.read_text().splitlines()]
     assert sorted(together) == ["1"] * 2 + ["3"] * 6  # of 4 trials for each loss
 
 
-def test_a_worker_answers_until_its_parent_hangs_up(monkeypatch, tmp_path):
-    monkeypatch.setattr(_workers, "_end_with_the_parent", lambda: None)
+def test_a_worker_answers_until_its_parent_closes_the_pipe(monkeypatch, tmp_path):
+    monkeypatch.setattr(_workers, "_exit_with_parent", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
@@ -120,7 +120,7 @@ def test_a_worker_answers_until_its_parent_hangs_up(monkeypatch, tmp_path):
 
     answers = threading.Thread(target=listen)
     answers.start()
-    _workers._serve(there, stand_in.StandIn(str(tmp_path / "log")))
+    _workers._run_worker(there, stand_in.StandIn(str(tmp_path / "log")))
     answers.join()
     assert [message.kind for message in got] == [
         *["epoch", "record"] * 2,
@@ -133,23 +133,36 @@ def test_a_worker_answers_until_its_parent_hangs_up(monkeypatch, tmp_path):
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="POSIX only")
 def test_ctrl_c_does_not_reach_a_worker_that_is_starting(tmp_path):
     [trial, *_] = stand_in.grid("square").trials()
-    with _workers.Team(1, stand_in.StandIn(str(tmp_path / "log"))) as team:
-        worker = next(team.idle())
+    with _workers.WorkerPool(1, stand_in.StandIn(str(tmp_path / "log"))) as pool:
+        worker = next(pool.idle())
         os.kill(worker.process.pid, signal.SIGINT)
-        worker.give([store.Claim(trial, 0)])
+        worker.start([store.Claim(trial, 0)])
         kinds, until = [], time.monotonic() + 30
         while "record" not in kinds and time.monotonic() < until:
-            kinds += [message.kind for _, message in team.messages(1.0)]
+            kinds += [message.kind for _, message in pool.messages(1.0)]
     assert set(kinds) <= {"epoch", "record"}
     assert "record" in kinds
 
 
-def test_training_saves_the_model_before_it_gives_the_record(tmp_path):
+def test_a_worker_that_died_while_it_was_idle_is_reported(tmp_path):
+    [trial, *_] = stand_in.grid("square").trials()
+    with _workers.WorkerPool(1, stand_in.StandIn(str(tmp_path / "log"))) as pool:
+        worker = next(pool.idle())
+        worker.process.kill()
+        worker.process.join()
+        worker.start([store.Claim(trial, 0)])
+        [(dead, message)] = pool.messages(10.0)
+        assert (dead, message.kind) == (worker, "died")
+        assert list(dead.claims) == [trial]
+        assert pool.workers == []
+
+
+def test_training_saves_the_model_before_it_yields_the_record(tmp_path):
     grid = stand_in.grid("logistic", seeds=1, rates=(0.5,), batches=(100,))
     settings = Settings(model="linear", epochs=1)
     training, processes = work_for(settings, "cpu", str(tmp_path))
     assert processes == _workers.cores()
-    assert training.together(grid.trials()[0]) == grid.trials()[0]
+    assert training.group_key(grid.trials()[0]) == grid.trials()[0]
     rows = []
     [record] = training(grid.trials(), rows.append)
     assert [row["epoch"] for row in rows] == [0, 1]
@@ -186,7 +199,7 @@ def wait_for(log, lines):
         time.sleep(0.02)
 
 
-def test_killed_in_the_middle_it_continues_where_it_was(start, tmp_path):
+def test_a_killed_run_continues_where_it_was(start, tmp_path):
     folder, log = tmp_path / "store", tmp_path / "store.log"
     victim = start(folder)
     wait_for(log, 4)  # two are done or nearly so, and two are running
@@ -218,12 +231,12 @@ def test_workers_end_with_their_parent(start, tmp_path):
     parent.kill()
     parent.communicate()
     until = time.monotonic() + 10
-    while any(_began(pid) for pid in workers):
+    while any(start_time(pid) for pid in workers):
         assert time.monotonic() < until
         time.sleep(0.05)
 
 
-def test_terminated_it_puts_back_what_is_running(run):
+def test_after_sigterm_the_running_trials_wait_again(run):
     def terminate():
         wait_for(run.log, 6)  # four are done, and the last two stay
         os.kill(os.getpid(), signal.SIGTERM)
@@ -234,7 +247,7 @@ def test_terminated_it_puts_back_what_is_running(run):
     assert run.counts == store.Counts(waiting=4, running=0, finished=4)
 
 
-def test_waits_for_what_another_process_runs(run, tmp_path):
+def test_a_run_waits_for_the_trials_of_another_process(run, tmp_path):
     grid = run.grid("square", seeds=1)
     with store.open(str(tmp_path), create=True) as elsewhere:
         elsewhere.prepare(grid, stand_in.SETTINGS)
@@ -257,7 +270,7 @@ def test_waits_for_what_another_process_runs(run, tmp_path):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_display_says_how_far_it_is(run, terminal):
+def test_the_display_shows_the_progress(run, terminal):
     shown = Console(file=io.StringIO(), force_terminal=terminal, width=100)
     records = run("raises", "square", seeds=1, batches=(10,), rates=(0.1, 1.0))
     with Display(shown, records[:1]) as display:
@@ -273,5 +286,5 @@ def test_the_display_says_how_far_it_is(run, terminal):
     assert ("that other processes run" if terminal else "4 of 4 trials (3 failed).") in text
 
 
-def test_the_display_begins_with_nothing():
+def test_the_display_starts_without_a_best_trial():
     assert Display(Console(file=io.StringIO()))._bests() == "Best validation AUC: none yet"

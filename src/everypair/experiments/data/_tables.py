@@ -57,7 +57,7 @@ def load(table: TableFile) -> ReadTable:
     columns = frame.drop(columns=named)
     if columns.shape[1] == 0:
         raise UserError(f"{table.path} has no column to learn from besides {', '.join(named)}")
-    digest = hashlib.sha256(repr((table.label, table.group, table.positive)).encode())
+    digest = hashlib.sha256(repr((table.label, table.group, positive_name)).encode())
     digest.update(Path(table.path).read_bytes())
     return ReadTable(
         inputs=columns,

@@ -1,64 +1,112 @@
-"""Open the database of a store, and say what is wrong with it in one line.
+"""The database of a store: its tables, how it is opened, and its errors in one line.
 
-A folder holds ``study.db`` (SQLite). Anything with ``://`` is handed to Optuna as it is.
+A folder holds ``study.db`` (SQLite). Anything with ``://`` is a URL of SQLAlchemy.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import sqlite3
-import time
-import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from everypair.experiments.errors import UserError
+from everypair.experiments.search._layout import check_layout
 
-if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
+__all__ = [
+    "EXPERIMENTS",
+    "GRACE_SECONDS",
+    "HEARTBEAT_SECONDS",
+    "NOW",
+    "TRIALS",
+    "connect",
+    "storage_errors",
+    "without_password",
+]
 
-__all__ = ["FILE_NAME", "GRACE_SECONDS", "HEARTBEAT_SECONDS", "close", "connect", "storage_errors"]
-
-FILE_NAME = "study.db"
 HEARTBEAT_SECONDS = 30
 GRACE_SECONDS = 180
-"""A process on another machine that has not been heard of for so long is given up."""
+"""A trial whose process has sent no heartbeat for so long is run again."""
 
+_FILE_NAME = "study.db"
 _BUSY_SECONDS = 120
-_ATTEMPTS = 5
+
+NOW = sa.extract("epoch", sa.func.now())
+"""The clock of the database, in seconds, since the clocks of the machines may differ."""
+
+_METADATA = sa.MetaData()
+
+EXPERIMENTS = sa.Table(
+    "everypair_experiments",
+    _METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("layout", sa.Integer, nullable=False),
+    sa.Column("settings", sa.Text, nullable=False),  # JSON
+)
+
+TRIALS = sa.Table(
+    "everypair_trials",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("experiment", sa.Text, nullable=False),
+    sa.Column("cell", sa.Text, nullable=False),
+    sa.Column("slot", sa.Text, nullable=False),
+    sa.Column("search", sa.Text, nullable=False),
+    # waiting, running, or the state of the record
+    sa.Column("state", sa.Text, nullable=False, default="waiting"),
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),  # how often it was claimed
+    sa.Column("deaths", sa.Integer, nullable=False, default=0),  # of processes that ran it
+    sa.Column("owner", sa.Text),  # see _owners
+    sa.Column("heartbeat", sa.Float),
+    sa.Column("record", sa.Text),  # JSON; not the type of PostgreSQL, which has no NaN
+    sa.UniqueConstraint("experiment", "cell", "slot"),
+)
 
 
-def connect(where: str, *, create: bool) -> tuple[BaseStorage, Any]:
-    """Return Optuna's storage and its SQLAlchemy engine.
+def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
+    """Open a database and check that it holds a store of this layout.
 
     Parameters
     ----------
     where : str
         A folder, or a database URL.
+    experiment : str
+        Name of the experiment in the database.
     create : bool
-        Whether to make what is not there. Where not, nothing is written either, so that a store
-        on a read-only disk can be read.
+        Whether to make the folder, the file and the tables where they are missing. If not,
+        nothing is written, so that a store on a read-only disk can be read.
     """
-    from optuna import logging as optuna_logging
-
-    optuna_logging.set_verbosity(optuna_logging.WARNING)
-    is_url = "://" in where
-    if not is_url:
-        path = Path(where)
-        if create:
-            _make_folder(path)
-        elif not (path / FILE_NAME).is_file():
+    shown = without_password(where)
+    with storage_errors(shown, ImportError):
+        path = Path(where).absolute() / _FILE_NAME
+        try:
+            url = sa.make_url(where if "://" in where else f"sqlite:///{path}")
+        except ValueError:  # its message may hold a part of the password
+            raise UserError(f"the port in the URL of the store is no number. {_URL}") from None
+        sqlite = url.get_backend_name() == "sqlite"
+        if sqlite and url.database and create:
+            _make_folder(Path(url.database).parent)
+        elif sqlite and not Path(url.database or "").is_file():
             raise UserError(
-                f"{where} holds no experiment: there is no {FILE_NAME} in it. Name a folder that "
-                "`everypair experiment` wrote, or the URL of its database."
+                f"{shown} holds no experiment: there is no file {url.database}. Name a folder "
+                "that `everypair experiment` wrote, or the URL of its database."
             )
-    url = where if is_url else f"sqlite:///{(Path(where) / FILE_NAME).absolute()}"
-    # A missing driver is an ImportError, and tables of another version are a RuntimeError.
-    with storage_errors(where, ImportError, RuntimeError):
-        return _connect(url, create=create)
+        if sqlite:
+            engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+            _begin_with(engine, "BEGIN IMMEDIATE" if create else "BEGIN")
+        else:
+            engine = sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")
+        try:
+            _check(engine, experiment, shown, create=create)
+        except BaseException:
+            engine.dispose()
+            raise
+        return engine
 
 
 def _make_folder(path: Path) -> None:
@@ -70,132 +118,94 @@ def _make_folder(path: Path) -> None:
         ) from error
 
 
-def _connect(url: str, *, create: bool) -> tuple[BaseStorage, Any]:
-    from optuna.exceptions import ExperimentalWarning, StorageInternalError
-    from optuna.storages import RDBStorage, get_storage
-    from sqlalchemy.exc import SQLAlchemyError
+def _begin_with(engine: sa.Engine, statement: str) -> None:
+    """Set the statement that begins a transaction of SQLite.
 
-    sqlite = url.startswith("sqlite")
-    knobs: dict[str, Any] = (
-        {"connect_args": {"timeout": _BUSY_SECONDS}} if sqlite else {"pool_pre_ping": True}
-    )
-    for attempt in range(_ATTEMPTS):
-        raw = RDBStorage.__new__(RDBStorage)  # at hand to be closed if it cannot be made
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ExperimentalWarning)
-                RDBStorage.__init__(
-                    raw,
-                    url,
-                    engine_kwargs=dict(knobs),
-                    heartbeat_interval=HEARTBEAT_SECONDS,
-                    grace_period=GRACE_SECONDS,
-                    skip_table_creation=not create,
-                )
-            break
-        except BaseException as error:
-            if hasattr(raw, "engine"):
-                raw.engine.dispose()
-            # Two that start at once both make the tables; the slower one finds them there.
-            raced = isinstance(error, (SQLAlchemyError, StorageInternalError)) and re.search(
-                r"exists|(?i:unique)", _innermost(error)
-            )
-            if attempt + 1 == _ATTEMPTS or not raced:
-                raise
-            time.sleep(0.1 * (attempt + 1))
-    if sqlite and create:
-        _set_up_for_writing(raw.engine)
-    return get_storage(raw), raw.engine
-
-
-def _set_up_for_writing(engine: Any) -> None:
-    """Let each transaction take SQLite's write lock when it begins, and be quick.
-
-    Optuna claims a trial by reading its state and then writing it. SQLite has no row locks, so
-    that two processes could both read "waiting"; with the lock taken first, only one can. A log
-    written ahead spares waiting for the disk at every commit; a power failure then costs the last
-    trials, never the file.
+    ``BEGIN IMMEDIATE`` takes the write lock at once. With ``BEGIN``, a transaction that reads
+    before it writes fails if another process has written in between.
     """
-    from sqlalchemy import event
 
-    def by_hand(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # or sqlite3 would begin transactions of its own
-        with suppress(sqlite3.OperationalError):  # in use in the other mode: right, only slower
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
+    @sa.event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # otherwise the driver begins transactions itself
 
-    def begin(connection: Any) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    event.listen(engine, "connect", by_hand)
-    event.listen(engine, "begin", begin)
-    engine.dispose()  # connections that were opened before the listeners
+    @sa.event.listens_for(engine, "begin")
+    def on_begin(connection: Any) -> None:
+        connection.exec_driver_sql(statement)
 
 
-def close(storage: BaseStorage, engine: Any, *, written: bool) -> None:
-    """Let go of the database; of SQLite, the last writer leaves one file that can be copied."""
-    storage.remove_session()
-    engine.dispose()
-    if written and engine.name == "sqlite" and os.path.exists(engine.url.database):
-        with suppress(sqlite3.Error), closing(sqlite3.connect(engine.url.database)) as last:
-            last.execute("PRAGMA busy_timeout=0")
-            last.execute("PRAGMA journal_mode=DELETE")
+_OPTUNA = sa.text(
+    "SELECT count(*) FROM study_user_attributes AS mark "
+    "JOIN study_user_attributes AS name ON mark.study_id = name.study_id "
+    "WHERE mark.key = 'everypair' AND name.key = 'experiment' AND name.value_json = :name"
+)
+
+
+def _check(engine: sa.Engine, experiment: str, where: str, *, create: bool) -> None:
+    with engine.begin() as connection:
+        tables = sa.inspect(connection).get_table_names()
+        old = "study_user_attributes" in tables
+        if old and connection.scalar(_OPTUNA, {"name": json.dumps(experiment)}):
+            check_layout(1, "{}", where)
+        if EXPERIMENTS.name in tables:
+            mine = sa.select(EXPERIMENTS).where(EXPERIMENTS.c.name == experiment)
+            for row in connection.execute(mine):
+                check_layout(row.layout, row.settings, where)
+        elif not create:
+            raise UserError(
+                f"the store {where} cannot be used. It is no experiment store. Name one that "
+                "`everypair experiment` wrote."
+            )
+    if create:
+        try:
+            _METADATA.create_all(engine)
+        except DBAPIError:  # another process made the tables at the same time: now they are there
+            _METADATA.create_all(engine)
 
 
 @contextmanager
 def storage_errors(where: str, *others: type[Exception]) -> Iterator[None]:
-    """Turn what a database raises into one line."""
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    expected: tuple[type[Exception], ...] = (SQLAlchemyError, StorageInternalError, *others)
+    """Turn an error of the database into a `UserError` of one line."""
+    expected: tuple[type[Exception], ...] = (SQLAlchemyError, *others)
     try:
         yield
     except expected as error:
-        raise UserError(_explain(without_password(where), _innermost(error))) from error
+        cause = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
+        advice = next(
+            (advice for part, advice in _ADVICE.items() if part in cause),
+            "Check that the database runs and that the URL is right.",
+        )
+        cause = without_password(cause)
+        raise UserError(f"the store {where} cannot be used. {advice} (It says: {cause})") from error
 
 
 def without_password(where: str) -> str:
-    """Return a URL that may be shown.
+    """Return a URL, or a text with one, that may be shown.
 
     >>> without_password("postgresql://me:secret@host/db")
     'postgresql://me:***@host/db'
+    >>> without_password("postgresql://host/db?user=me&password=secret#name")
+    'postgresql://host/db?user=me&password=***#name'
     """
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", where)
+    where = re.sub(r"(://[^:/?@]*):.*@", r"\1:***@", where)
+    return re.sub(r"(?i)([?&][^=&]*pass[^=&]*=)[^&#]*", r"\1***", where)
 
 
-_ADVICE = {  # what the database says: what to do
-    "disk is full": "The disk is full. Free some space and run the same command again: "
-    "what is finished is kept.",
-    "No space left": "The disk is full. Free some space and run the same command again: "
-    "what is finished is kept.",
+_FULL = (
+    "The disk is full. Free some space and run the same command again: what is finished is kept."
+)
+_URL = "The URL should look like postgresql+psycopg://user@host/database."
+_ADVICE = {  # by a part of the message of the database
+    "disk is full": _FULL,
+    "No space left": _FULL,
     "not a database": "It is no SQLite file. Name another folder.",
     "malformed": "The file is damaged. Name another folder, or restore the file from a copy.",
     "readonly": "It cannot be written to. Name another folder.",
     "unable to open": "It cannot be opened. Name a folder that you may write to.",
     "locked": "Another program has held it for long. Run the same command again when it is done.",
-    "no longer compatible": "It was written by another version of Optuna. Name another folder.",
-    "no such table": "It is no experiment store. Name one that `everypair experiment` wrote.",
-    "relation": "It is no experiment store. Name one that `everypair experiment` wrote.",
     "does not exist": "Check the URL. A PostgreSQL database has to be made first: createdb NAME.",
-    "Failed to import DB access module": "Install the driver, for PostgreSQL: "
-    "pip install 'psycopg[binary]', with a URL that begins postgresql+psycopg://.",
-    "Could not parse": "The URL should look like postgresql+psycopg://user@host/database.",
-    "Can't load plugin": "The URL should look like postgresql+psycopg://user@host/database.",
+    "No module named": "Install the driver, for PostgreSQL: pip install 'psycopg[binary]', with a "
+    "URL that begins postgresql+psycopg://.",
+    "Could not parse": _URL,
+    "Can't load plugin": _URL,
 }
-
-
-def _explain(where: str, said: str) -> str:
-    advice = next(
-        (advice for part, advice in _ADVICE.items() if part in said),
-        "Check that the database runs and that the URL is right.",
-    )
-    return f"the store {where} cannot be used. {advice} (It says: {said})"
-
-
-def _innermost(error: BaseException) -> str:
-    """Return what was raised first, in one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    said = str(getattr(error, "orig", None) or error).strip() or type(error).__name__
-    return " ".join(said.split())[:300]

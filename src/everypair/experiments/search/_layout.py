@@ -1,97 +1,115 @@
-"""How a store is laid out in Optuna: names, attributes, slots, and what has to agree."""
+"""What a store keeps of a grid: named slots, and settings that have to stay the same."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, fields
 from itertools import product
-from typing import Any, Literal, TypeAlias
+from typing import Any, NamedTuple
 
 from everypair.experiments.errors import UserError
-from everypair.experiments.plan import Cell, Grid, Settings, TableFile
+from everypair.experiments.plan import Cell, Grid, Settings, TableFile, Trial
 
 __all__ = [
     "LAYOUT",
     "Search",
-    "Slots",
+    "Slot",
     "check_layout",
     "check_search",
     "check_settings",
-    "settings_from_dict",
+    "read_settings",
     "slots_of",
-    "study_name",
 ]
 
-LAYOUT = 1
-"""Goes up when an older store can no longer be continued."""
-
-Slots: TypeAlias = "dict[str, dict[str, float]]"
-"""What to try in a cell, by name, in the order of the grid. Empty: TPE chooses."""
+LAYOUT = 2
+"""Version of the tables. Increase it when older stores can no longer be continued."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """How the trials of a cell are chosen."""
+    """How the trials of a cell are chosen: by TPE within bounds or, without bounds, by a grid."""
 
-    sampler: Literal["grid", "tpe"]
-    batches: tuple[int, ...] = ()  # of TPE; those of a grid may grow
-    rates: tuple[float, ...] = ()
+    batches: tuple[int, ...] = ()
+    rates: tuple[float, float] | tuple[()] = ()  # least and greatest
 
-    @classmethod
-    def of(cls, grid: Grid, cell: Cell, tpe_trials: int | None) -> Search:
-        """Return how a grid, or TPE within its bounds, searches a cell."""
-        if tpe_trials is None:
-            return cls("grid")
-        rates = grid.rates_of(cell)
-        return cls("tpe", tuple(grid.batches), (min(rates), max(rates)))
+    @property
+    def is_tpe(self) -> bool:
+        """Whether TPE chooses."""
+        return bool(self.rates)
+
+    def __str__(self) -> str:
+        if not self.rates:
+            return "a grid"
+        least, greatest = self.rates
+        return f"TPE over batches {list(self.batches)} and rates from {least} to {greatest}"
 
 
-def slots_of(grid: Grid, cell: Cell, tpe_trials: int | None) -> Slots:
-    """Return what is tried in a cell.
+class Slot(NamedTuple):
+    """One position of the grid. It has one row in the store, hence at most one result."""
+
+    cell: str
+    name: str  # no other slot of the cell has it
+    trial: Trial  # batch and rate are -1 until TPE has chosen them
+    search: Search
+
+
+def slots_of(grid: Grid, tpe_trials: int | None) -> list[Slot]:
+    """Return the slots of a grid, or of TPE within its bounds, cell by cell.
 
     >>> grid = Grid("digits", (0.1,), ("square",), (50,), (0,), rates={"square": (0.1, 1.0)})
-    >>> slots_of(grid, grid.cells()[0], None)
-    {'batch=50 rate=0.1': {'batch': 50, 'rate': 0.1},
-     'batch=50 rate=1.0': {'batch': 50, 'rate': 1.0}}
+    >>> [slot.name for slot in slots_of(grid, tpe_trials=None)]
+    ['batch=50 rate=0.1', 'batch=50 rate=1.0']
+    >>> [slot.name for slot in slots_of(grid, tpe_trials=3)]
+    ['tpe 0', 'tpe 1', 'tpe 2']
     """
-    if tpe_trials is not None:
-        return {f"tpe {number}": {} for number in range(tpe_trials)}
-    return {
-        f"batch={batch} rate={rate!r}": {"batch": batch, "rate": rate}
-        for batch, rate in product(grid.batches, map(float, grid.rates_of(cell)))
-    }
+    slots = []
+    for cell in grid.cells():
+        name, rates = _cell_name(cell), [float(rate) for rate in grid.rates_of(cell)]
+        if tpe_trials is None:
+            slots += [
+                Slot(name, f"batch={batch} rate={rate!r}", Trial(cell, batch, rate), Search())
+                for batch, rate in product(grid.batches, rates)
+            ]
+        else:
+            search = Search(tuple(grid.batches), (min(rates), max(rates)))
+            trial = Trial(cell, -1, -1.0)
+            slots += [Slot(name, f"tpe {number}", trial, search) for number in range(tpe_trials)]
+    return slots
 
 
-def study_name(cell: Cell, experiment: str) -> str:
-    """Return what a cell is called in Optuna.
+def _cell_name(cell: Cell) -> str:
+    """Return a name that no other cell has.
 
-    >>> study_name(Cell("digits", 0.1, "square", "sgd", 0), "")
+    >>> _cell_name(Cell("digits", 0.1, "square", "sgd", 0))
     'digits imratio=0.1 square sgd seed=0'
     """
-    name = f"{cell.data} imratio={cell.imratio:g} {cell.loss} {cell.optimiser} seed={cell.seed}"
-    return f"{experiment}: {name}" if experiment else name
+    share = float(cell.imratio)
+    return f"{cell.data} imratio={share!r} {cell.loss} {cell.optimiser} seed={cell.seed}"
 
 
-def settings_from_dict(plain: dict[str, Any]) -> Settings:
-    """Return the settings that a study remembers."""
+def read_settings(text: str) -> Settings:
+    """Return the settings that a store keeps as JSON."""
+    plain = json.loads(text)
     table = plain.get("table")
     return Settings(**{**plain, "table": table and TableFile(**table)})
 
 
-def check_layout(attributes: dict[str, Any], where: str) -> None:
-    """Raise where a study was written by another version."""
+def check_layout(layout: int, settings: str, where: str) -> None:
+    """Raise an error if another version wrote the store, by its layout and its settings."""
     known = {field.name for field in fields(Settings)}
-    if attributes["everypair"] != LAYOUT or set(attributes["settings"]) - known:
-        raise UserError(
-            f"the store {where} has layout {attributes['everypair']}, and this version of "
-            f"everypair reads layout {LAYOUT}. Use the version that wrote it, or name another "
-            "folder with --out."
-        )
+    if layout == LAYOUT and set(json.loads(settings)) <= known:
+        return
+    writer = " It is an Optuna study of an earlier version." if layout == 1 else ""
+    raise UserError(
+        f"the store {where} has layout {layout}, and this version of everypair reads layout "
+        f"{LAYOUT}.{writer} Use the version that wrote it, or name another folder with --out."
+    )
 
 
-def check_settings(attributes: dict[str, Any], settings: Settings, where: str) -> None:
-    """Raise where a store was begun with other settings, and say which."""
-    kept, wanted = _flat(settings_from_dict(attributes["settings"])), _flat(settings)
-    differing = [name for name in wanted if kept[name] != wanted[name]]
+def check_settings(kept: Settings, settings: Settings, where: str) -> None:
+    """Raise an error that names the settings that differ from those of the store."""
+    before, now = _by_option(kept), _by_option(settings)
+    differing = [name for name in now if before[name] != now[name]]
     if not differing:
         return
     if differing == ["fingerprint"]:
@@ -99,19 +117,27 @@ def check_settings(attributes: dict[str, Any], settings: Settings, where: str) -
             f"the store {where} was begun on other data: the rows have changed since. Name "
             "another folder with --out to begin anew."
         )
-    said = ", ".join(
-        f"{name} {_or_none(kept[name])} (now {_or_none(wanted[name])})"
+    changes = ", ".join(
+        f"{name} {_or_none(before[name])} (now {_or_none(now[name])})"
         for name in differing
         if name != "fingerprint"
     )
     raise UserError(
-        f"the store {where} was begun with {said}, and all its trials share their settings. "
+        f"the store {where} was begun with {changes}, and all its trials share their settings. "
         "Use the same again to continue, or name another folder with --out to begin anew."
     )
 
 
-def _flat(settings: Settings) -> dict[str, Any]:
-    """Return the settings by the names of their options."""
+def check_search(kept: str, search: Search, where: str) -> None:
+    """Raise an error if the trials of a cell were chosen in another way."""
+    if kept != str(search):
+        raise UserError(
+            f"the store {where} was begun with {kept} (now {search}). Use the same again to "
+            "continue, or name another folder with --out to begin anew."
+        )
+
+
+def _by_option(settings: Settings) -> dict[str, Any]:
     plain = asdict(settings)
     table = plain.pop("table") or dict.fromkeys(field.name for field in fields(TableFile))
     return {**plain, "data": table.pop("path"), **table}
@@ -119,21 +145,3 @@ def _flat(settings: Settings) -> dict[str, Any]:
 
 def _or_none(value: object) -> str:
     return "none" if value is None else str(value)
-
-
-def check_search(attributes: dict[str, Any], search: Search, where: str) -> None:
-    """Raise where a cell was searched in another way."""
-    plain = attributes["search"]
-    kept = Search(plain["sampler"], tuple(plain["batches"]), tuple(plain["rates"]))
-    if kept != search:
-        raise UserError(
-            f"the store {where} was begun with {_say(kept)} (now {_say(search)}). Use the same "
-            "again to continue, or name another folder with --out to begin anew."
-        )
-
-
-def _say(search: Search) -> str:
-    if search.sampler == "grid":
-        return "a grid"
-    low, high = search.rates
-    return f"TPE over batches {list(search.batches)} and rates from {low:g} to {high:g}"

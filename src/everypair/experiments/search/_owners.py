@@ -1,64 +1,57 @@
-"""Who runs a trial: the process, so that another can tell whether it still lives.
+"""Name the process that runs a trial, so that others can find out whether it still runs.
 
-A process number alone is not enough: numbers are used again. Together with the time the process
-began it names one process for good, on one machine.
+The system uses process numbers again, so a number alone is not enough. Machine, number and start
+time together name one process.
 
->>> is_dead(this_process())
+>>> has_ended(this_process())
 False
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
 
-__all__ = ["Owner", "is_dead", "this_process"]
-
-
-class Owner(TypedDict):
-    """One process: its machine, its number there, and when it began."""
-
-    host: str
-    pid: int
-    began: str
+__all__ = ["has_ended", "start_time", "this_process"]
 
 
-def this_process() -> Owner:
-    """Return who asks."""
-    return Owner(host=_host(), pid=os.getpid(), began=_began(os.getpid()) or "")
+def this_process() -> str:
+    """Return the name of the calling process: JSON of machine, process number, start time."""
+    return json.dumps([_machine(), os.getpid(), start_time(os.getpid())])
 
 
-def is_dead(owner: Owner) -> bool:
-    """Return whether that process is known to have ended; one of another machine never is."""
-    if owner["host"] != _host() or not owner["began"]:
+def has_ended(owner: str) -> bool:
+    """Return whether a process is known to have ended; on another machine that is unknown."""
+    machine, pid, started = json.loads(owner)
+    if machine != _machine() or not started:
         return False
-    began = _began(owner["pid"])
-    return began is not None and began != owner["began"]
+    now = start_time(pid)
+    return now is not None and now != started
 
 
 @cache
-def _host() -> str:
-    # Containers may share a host name while their process numbers mean different processes.
+def _machine() -> str:
+    # Containers may share a host name while each numbers its own processes.
     try:
-        numbering = os.stat("/proc/self/ns/pid").st_ino
+        namespace = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
-        numbering = 0
-    return f"{socket.gethostname()}/{numbering}"
+        namespace = 0
+    return f"{socket.gethostname()}/{namespace}"
 
 
-def _began(pid: int) -> str | None:
-    """Return when a process began, "" where there is none, None where that cannot be found out."""
+def start_time(pid: int) -> str | None:
+    """Return when a process started, "" if it does not run, None if that cannot be found out."""
     if Path("/proc/self/stat").exists():
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:
             return ""
         fields = stat.rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]  # a zombie has ended
+        return "" if fields[0] in "ZX" else fields[19]  # Z and X: the process has ended
     try:
         listed = subprocess.run(
             ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False

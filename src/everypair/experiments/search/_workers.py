@@ -1,8 +1,10 @@
-"""Processes that run trials, one thread each, and tell their parent what came out.
+"""Worker processes that run trials, with one thread each, and send records to their parent.
 
-The parent alone talks to the store. A worker gets trials through a pipe and sends back records,
-so that it dies without harm: the parent sees it and lets the trials wait again. A worker whose
-parent died ends at once.
+Only the parent uses the store. A worker gets trials through a pipe and sends records back. When a
+worker dies, for example because memory ran out, the parent knows which trials it was running: it
+counts the death for these trials, and lets them wait again or fail. `concurrent.futures` cannot do
+that: if one of its processes dies, all of its pending tasks fail with ``BrokenProcessPool``, and
+nothing says which task was the cause. A worker whose parent has died ends at once.
 """
 
 from __future__ import annotations
@@ -16,46 +18,48 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Record, Trial
-from everypair.experiments.search.store import Claim
 
-__all__ = ["Message", "Team", "Work", "Worker", "cores"]
+if TYPE_CHECKING:  # a worker has no use for the database
+    from everypair.experiments.search.store import Claim
 
-_EPOCH_SECONDS = 0.5  # between two signs of life of one trial
+__all__ = ["Message", "Work", "Worker", "WorkerPool", "cores"]
+
+_EPOCH_SECONDS = 0.5  # least time between two messages about epochs
 
 
 def cores() -> int:
-    """Return how many processes can run at once here."""
+    """Return the number of processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Work(Protocol):
-    """What a worker does. It is sent to the worker's process, so it has to be picklable."""
+    """How a worker runs trials. It is sent to the worker process, so it has to be picklable."""
 
     @property
     def width(self) -> int:
-        """How many trials are run at once."""
+        """Greatest number of trials that are run at once."""
 
-    def together(self, trial: Trial) -> object:
-        """Return what trials that are run at once have in common."""
+    def group_key(self, trial: Trial) -> object:
+        """Return a value that is equal for trials that may be run at once."""
 
     def __call__(
         self, trials: Sequence[Trial], on_epoch: Callable[[dict[str, float]], None]
     ) -> Iterable[Record]:
-        """Run trials; the records may come in any order, each as soon as it is there."""
+        """Run trials and yield their records, in any order."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a worker says."""
+    """A message from a worker to its parent."""
 
     kind: Literal["epoch", "record", "stop", "died"]
     content: Any = None
@@ -63,19 +67,20 @@ class Message:
 
 @dataclass(eq=False)
 class Worker:
-    """A process, the pipe to it, and what it is running."""
+    """A process, the pipe to it, and the trials that it is running."""
 
     process: Any
     pipe: Connection
     claims: dict[Trial, Claim] = field(default_factory=dict)
 
-    def give(self, claims: Sequence[Claim]) -> None:
-        """Let the worker run trials."""
+    def start(self, claims: Sequence[Claim]) -> None:
+        """Send trials to the worker, which runs them."""
         self.claims = {claim.trial: claim for claim in claims}
-        self.pipe.send([claim.trial for claim in claims])
+        with suppress(OSError):  # the worker has died: the pool reports it with its next messages
+            self.pipe.send([claim.trial for claim in claims])
 
 
-class Team:
+class WorkerPool:
     """Workers that are started as they are needed; use it as a context manager."""
 
     def __init__(self, size: int, work: Work) -> None:
@@ -83,19 +88,19 @@ class Team:
         self.workers: list[Worker] = []
         self._context = multiprocessing.get_context("spawn")
 
-    def __enter__(self) -> Team:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *error: object) -> None:
         for worker in self.workers:
-            # Nothing of value is lost: what is not in the store yet runs again.
+            # Nothing is lost: trials that are not in the store yet run again.
             worker.process.kill()
         for worker in self.workers:
             worker.process.join()
             worker.pipe.close()
 
     def idle(self) -> Iterator[Worker]:
-        """Yield the workers that have nothing to do, then new ones up to the size of the team."""
+        """Yield the workers that run nothing, then new ones up to the size of the pool."""
         yield from [worker for worker in self.workers if not worker.claims]
         while len(self.workers) < self.size:
             worker = self._start()
@@ -103,7 +108,7 @@ class Team:
             yield worker
 
     def messages(self, timeout: float) -> Iterator[tuple[Worker, Message]]:
-        """Yield what the workers say; return after so many seconds of silence at the latest."""
+        """Yield the messages that have arrived; wait at most so many seconds for the first."""
         by_pipe = {worker.pipe: worker for worker in self.workers}
         for pipe in wait(list(by_pipe), timeout):
             worker = by_pipe[pipe]  # type: ignore[index]
@@ -118,22 +123,22 @@ class Team:
 
     def _start(self) -> Worker:
         here, there = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(there, self._work), daemon=True)
+        process = self._context.Process(target=_run_worker, args=(there, self._work), daemon=True)
         with _no_interrupts():
             process.start()
-        there.close()  # or the end of the process would not end the pipe
+        there.close()  # so that the end of the process is the end of the pipe
         return Worker(process, here)
 
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back; what is started inside never gets it, not even while it imports."""
+    """Block SIGINT; a process that is started meanwhile never gets it, not even on import."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # now, since its start lets signals through again
+    resource_tracker.ensure_running()  # now, since starting it unblocks signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -141,19 +146,19 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection, work: Work) -> None:
-    """Run trials until the parent hangs up."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which decides
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+def _run_worker(pipe: Connection, work: Work) -> None:
+    """Run trials until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "EVERYPAIR_NUM_THREADS"), "1"))
-    if torch := sys.modules.get("torch"):  # a script that imports it came before us
+    if torch := sys.modules.get("torch"):  # already imported by the user's script
         torch.set_num_threads(1)
-    told = time.monotonic()
+    sent = time.monotonic()
 
     def on_epoch(row: dict[str, float]) -> None:
-        nonlocal told
-        if time.monotonic() - told >= _EPOCH_SECONDS:
-            told = time.monotonic()
+        nonlocal sent
+        if time.monotonic() - sent >= _EPOCH_SECONDS:
+            sent = time.monotonic()
             pipe.send(Message("epoch", row))
 
     while True:
@@ -174,7 +179,7 @@ def _outcomes(
         for record in work(trials, on_epoch):
             left.remove(record.trial)
             yield Message("record", record)
-    except UserError as error:  # the same mistake awaits the other trials
+    except UserError as error:  # the other trials would fail in the same way
         yield Message("stop", str(error))
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -192,7 +197,7 @@ _FULL = (
 )
 
 
-def _end_with_the_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,7 +1,8 @@
-"""Run the trials of a grid that a store does not have yet, on several processes.
+"""Run the trials of a grid that a store does not have yet, in several processes.
 
-`run` goes round: idle workers get trials from the store, what they leave goes into the store, and
-where nothing is left to hand out it waits for what other processes run, for those may die.
+`run` repeats: give trials from the store to idle workers, and put their records into the store.
+When no trial waits any more, it waits for the trials of other runs on the same store, since those
+have to be run here if the other processes die.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from typing import TYPE_CHECKING, Any, Literal
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Record, Settings, Trial
 from everypair.experiments.search._database import HEARTBEAT_SECONDS
-from everypair.experiments.search._workers import Team, Work, Worker, cores
+from everypair.experiments.search._workers import Work, Worker, WorkerPool, cores
 
 if TYPE_CHECKING:
     from everypair.experiments.search.store import Claim, Counts, Store
 
 __all__ = ["Event", "run"]
 
-_SILENCE_SECONDS = 1.0  # between two rounds in which nobody says anything
-_DEATHS = 2  # of the process that runs a trial, before the trial counts as failed
+_POLL_SECONDS = 1.0  # longest wait for messages of the workers
+_MAX_DEATHS = 2  # of worker processes that run a trial, before the trial counts as failed
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened, for whoever shows it."""
+    """Something that happened during a run, for the display."""
 
     kind: Literal["begin", "record", "epoch", "died", "waiting", "end"]
     counts: Counts
     record: Record | None = None
     row: dict[str, float] | None = None  # of an epoch
-    trials: tuple[Trial, ...] = ()  # which it is about
+    trials: tuple[Trial, ...] = ()
 
 
 def run(
@@ -50,7 +51,7 @@ def run(
     tpe_trials: int | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> None:
-    """Run what is not in the store yet, and return when all of it is.
+    """Run the trials that are not in the store yet, and return when all are.
 
     Parameters
     ----------
@@ -59,60 +60,60 @@ def run(
     work : Work
         Runs trials; `everypair.experiments.search.work.Training` trains models.
     workers : int, optional
-        How many processes; one a core where not given.
+        Number of processes. Default: one for each core.
     tpe_trials : int, optional
         See `Store.prepare`.
     on_event : callable
-        Gets an `Event` for everything that happens.
+        Called with each `Event`.
 
     Raises
     ------
     UserError
-        Where going on makes no sense: the disk is full, the data are gone.
+        If the other trials would fail as well: the disk is full, the data are gone.
     KeyboardInterrupt
-        At Ctrl-C or SIGTERM, after the running trials were put back.
+        On Ctrl-C or SIGTERM. The running trials wait again.
     """
     store.prepare(grid, settings, tpe_trials=tpe_trials)
     n_waiting = store.counts().waiting
     size = max(1, min(workers or cores(), -(-n_waiting // work.width)))
-    with _terminable(), Team(size, work) as team:
-        _Round(store, team, work, on_event).until_all_is_done()
+    with _sigterm_as_ctrl_c(), WorkerPool(size, work) as pool:
+        _Run(store, pool, work, on_event).until_done()
 
 
-class _Round:
+class _Run:
     def __init__(
-        self, store: Store, team: Team, work: Work, on_event: Callable[[Event], None]
+        self, store: Store, pool: WorkerPool, work: Work, on_event: Callable[[Event], None]
     ) -> None:
-        self.store, self.team, self.work, self.on_event = store, team, work, on_event
+        self.store, self.pool, self.work, self.on_event = store, pool, work, on_event
         self.counts = store.counts()
-        self.beaten = time.monotonic()
+        self.last_heartbeat = time.monotonic()
         self.deaths_in_a_row = 0
 
-    def until_all_is_done(self) -> None:
-        self.tell("begin")
+    def until_done(self) -> None:
+        self.report("begin")
         try:
-            while self.hand_out() or not self.all_is_done():
-                for worker, message in self.team.messages(_SILENCE_SECONDS):
+            while self.start_trials() or not self.is_done():
+                for worker, message in self.pool.messages(_POLL_SECONDS):
                     getattr(self, f"on_{message.kind}")(worker, message.content)
                 self.beat()
         finally:
-            # Before the workers are ended, so that none of their deaths is taken for a crash.
-            for worker in self.team.workers:
+            # Before the pool kills the workers, so that these deaths are not counted.
+            for worker in self.pool.workers:
                 for claim in worker.claims.values():
                     self.store.release(claim)
-        self.tell("end")
+        self.report("end")
 
-    def hand_out(self) -> bool:
-        """Give trials to idle workers; return whether anything runs here."""
+    def start_trials(self) -> bool:
+        """Give trials to idle workers; return whether any worker runs one."""
         if self.counts.waiting:
-            for worker in self.team.idle():
-                claims = self.claim_together()
+            for worker in self.pool.idle():
+                claims = self.claim_group()
                 if not claims:
                     break
-                worker.give(claims)
-        return any(worker.claims for worker in self.team.workers)
+                worker.start(claims)
+        return any(worker.claims for worker in self.pool.workers)
 
-    def claim_together(self) -> list[Claim]:
+    def claim_group(self) -> list[Claim]:
         claims: list[Claim] = []
         while len(claims) < self.work.width:
             claim = self.store.claim(partial(self.fits, claims))
@@ -122,31 +123,31 @@ class _Round:
         return claims
 
     def fits(self, claims: list[Claim], trial: Trial) -> bool:
-        together = self.work.together
-        return not claims or together(claims[0].trial) == together(trial)
+        key = self.work.group_key
+        return not claims or key(claims[0].trial) == key(trial)
 
-    def all_is_done(self) -> bool:
-        """Look after what other processes run, while nothing runs here."""
-        self.store.put_back_the_dead()
+    def is_done(self) -> bool:
+        """Return whether all trials are finished; requeue those of other runs that died."""
+        self.store.requeue_dead_trials()
         self.counts = self.store.counts()
         done = not self.counts.running and not self.counts.waiting
         if self.counts.running:
-            self.tell("waiting")
-            time.sleep(_SILENCE_SECONDS)
+            self.report("waiting")
+            time.sleep(_POLL_SECONDS)
         return done
 
     def beat(self) -> None:
-        if time.monotonic() - self.beaten > HEARTBEAT_SECONDS:
+        if time.monotonic() - self.last_heartbeat > HEARTBEAT_SECONDS:
             self.store.beat()
-            self.beaten = time.monotonic()
+            self.last_heartbeat = time.monotonic()
 
     def on_epoch(self, worker: Worker, row: dict[str, float]) -> None:
-        self.tell("epoch", row=row, trials=tuple(worker.claims))
+        self.report("epoch", row=row, trials=tuple(worker.claims))
 
     def on_record(self, worker: Worker, record: Record) -> None:
-        self.store.finish(worker.claims.pop(record.trial), record)
         self.deaths_in_a_row = 0
-        self.tell("record", record=record, trials=(record.trial,))
+        if self.store.finish(worker.claims.pop(record.trial), record):
+            self.report("record", record=record, trials=(record.trial,))
 
     def on_stop(self, worker: Worker, reason: str) -> None:
         raise UserError(reason)
@@ -154,30 +155,31 @@ class _Round:
     def on_died(self, worker: Worker, exitcode: int) -> None:
         how = f"signal {signal.Signals(-exitcode).name}" if exitcode < 0 else f"code {exitcode}"
         for claim in worker.claims.values():
-            if claim.deaths + 1 < _DEATHS:
+            if claim.deaths + 1 < _MAX_DEATHS:
                 self.store.release(claim, died=True)
                 continue
             reason = (
-                f"its process ended with {how}, {_DEATHS} times; if memory ran out, take fewer "
+                f"its process ended with {how}, {_MAX_DEATHS} times; if memory ran out, take fewer "
                 "workers or a smaller batch"
             )
             self.store.finish(claim, Record(claim.trial, "failed", {}, reason=reason))
         self.deaths_in_a_row += 1
-        if self.deaths_in_a_row > _DEATHS * self.team.size:
+        if self.deaths_in_a_row > _MAX_DEATHS * self.pool.size:
             raise UserError(
                 f"the worker processes end ({how}) before they finish a trial. If memory ran "
                 "out, take fewer with --workers."
             )
-        self.tell("died", trials=tuple(worker.claims))
+        self.report("died", trials=tuple(worker.claims))
 
-    def tell(self, kind: Any, **said: Any) -> None:
-        self.counts = self.store.counts() if kind != "epoch" else self.counts
-        self.on_event(Event(kind, self.counts, **said))
+    def report(self, kind: Any, **content: Any) -> None:
+        if kind != "epoch":
+            self.counts = self.store.counts()
+        self.on_event(Event(kind, self.counts, **content))
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM, with which clusters end a job, do what Ctrl-C does."""
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Treat SIGTERM, with which clusters end a job, like Ctrl-C."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

@@ -1,8 +1,9 @@
-"""Keep what the trials of an experiment left, and hand out those that wait.
+"""Keep the records of an experiment's trials, and hand out the trials that wait.
 
-A store is a folder with a database in it, or the URL of one. Any number of processes may work on
-it at once, on any number of machines: a trial runs once, and what a dead process was running waits
-again. There is one Optuna study a cell (`_cells`), laid out as `_layout` says.
+A store is a folder with a database in it, or the URL of a database. Any number of processes may
+use it at once, on any number of machines. Each trial is one row. All changes of its state are
+conditional updates (``UPDATE ... WHERE state = ... AND attempt = ...``), of which one process at
+most succeeds: hence no trial is lost and none is finished twice.
 
 >>> import tempfile
 >>> from everypair.experiments.plan import Grid, Record, Settings
@@ -18,38 +19,41 @@ True
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import asdict
-from types import TracebackType
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from everypair.experiments.errors import UserError
-from everypair.experiments.plan import Cell, Grid, Record, Settings, Trial
-from everypair.experiments.search import _database
-from everypair.experiments.search._cells import CellStudy, Claim
-from everypair.experiments.search._layout import (
-    LAYOUT,
-    Search,
-    Slots,
-    check_layout,
-    check_search,
-    check_settings,
-    settings_from_dict,
-    slots_of,
-    study_name,
-)
+from everypair.experiments.plan import Grid, Record, Settings, Trial
+from everypair.experiments.search import _database, _layout, _owners
+from everypair.experiments.search._database import EXPERIMENTS, NOW, TRIALS
+from everypair.experiments.search._layout import Slot
 
 __all__ = ["Claim", "Counts", "Store", "open"]
 
 
 class Counts(NamedTuple):
-    """How far the trials are."""
+    """Numbers of trials by state; failed and diverged ones count as finished."""
 
     waiting: int
     running: int
     finished: int
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to run one trial."""
+
+    trial: Trial
+    row: int
+    attempt: int = 1
+    deaths: int = 0  # of worker processes that ran this trial before
 
 
 def open(where: str, *, create: bool = False) -> Store:  # noqa: A001  # as files are opened
@@ -61,195 +65,224 @@ def open(where: str, *, create: bool = False) -> Store:  # noqa: A001  # as file
         A folder (it holds ``study.db``) or a database URL, ``postgresql+psycopg://...``. One
         database can keep several experiments: ``URL#name``.
     create : bool
-        Whether to make the store where there is none.
+        Whether to make the store if it does not exist, and to write to it.
 
     Raises
     ------
     UserError
-        Where there is no store, it cannot be used, or another version wrote it.
+        If there is no store, it cannot be used, or another version wrote it.
     """
     return Store(where, create=create)
 
 
 class Store:
-    """See `open`. Safe to use from several threads."""
+    """See `open`. Several threads may use it."""
 
     def __init__(self, where: str, *, create: bool = False) -> None:
-        self.where = _database.without_password(where)
         address, _, self.name = where.partition("#") if "://" in where else (where, "", "")
-        self._plan: dict[Cell, tuple[Slots, Search]] = {}
-        self._done: set[Cell] = set()  # of the plan, so that they are not looked at again
-        self._claims: dict[int, Claim] = {}
+        self.where = _database.without_password(where)
+        self._slots: dict[int, Slot] = {}  # of the prepared grid, by row
+        self._claims: set[Claim] = set()
         self._lock = threading.RLock()
-        self._writable = create
-        self._storage, self._engine = _database.connect(address, create=create)
-        self._cells: dict[Cell, CellStudy] = {}
-        try:
-            with self._errors():
-                self._read_cells()
-        except BaseException:
-            _database.close(self._storage, self._engine, written=self._writable)
-            raise
+        self._engine = _database.connect(address, self.name, create=create)
 
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database. Trials that are still claimed wait again."""
+        """Close the database. Trials that are still claimed wait again."""
         try:
-            for claim in list(self._claims.values()):
+            for claim in list(self._claims):
                 self.release(claim)
         finally:
-            _database.close(self._storage, self._engine, written=self._writable)
+            self._engine.dispose()
 
     @property
     def settings(self) -> Settings:
-        """What all trials share."""
-        for cell in self._cells.values():
-            return settings_from_dict(cell.attributes["settings"])
-        raise UserError(
-            f"{self.where} holds no trials yet. Run `everypair experiment` on it first."
-        )
+        """Settings that all trials share."""
+        with self._transaction() as connection:
+            text = connection.scalar(
+                select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
+            )
+        if text is None:
+            raise UserError(
+                f"{self.where} holds no trials yet. Run `everypair experiment` on it first."
+            )
+        return _layout.read_settings(text)
 
     def prepare(self, grid: Grid, settings: Settings, *, tpe_trials: int | None = None) -> None:
-        """Let every trial of a grid wait that is not there yet, or failed when it ran.
+        """Add the trials of a grid that are missing, and let those that failed wait again.
 
         Parameters
         ----------
         grid : Grid
-            What to try. It may be larger or smaller than the one the store was begun with; its
-            trials are the ones that `claim` and `counts` are about from now on.
+            What to try. It may be larger or smaller than the one the store was begun with. From
+            now on `claim` and `counts` are about its trials.
         settings : Settings
             Have to be those the store was begun with.
         tpe_trials : int, optional
-            Let TPE choose so many (batch, rate) in each cell, the rates between the least and the
-            greatest of the grid, one trial of a cell after another.
+            Let TPE choose so many (batch, rate) in each cell, with rates between the least and
+            the greatest of the grid. The trials of a cell run one after another.
         """
-        with self._lock, self._errors():
-            self._done.clear()
-            for known in self._cells.values():
-                check_settings(known.attributes, settings, self.where)
-            plan = {
-                cell: (slots_of(grid, cell, tpe_trials), Search.of(grid, cell, tpe_trials))
-                for cell in grid.cells()
-            }
-            for cell in plan.keys() & self._cells.keys():
-                check_search(self._cells[cell].attributes, plan[cell][1], self.where)
-            for cell, (slots, search) in plan.items():
-                if cell not in self._cells:
-                    self._create(cell, settings, search)
-                self._cells[cell].plan(len(slots))
-                self._cells[cell].try_again(slots)
-            self._plan = plan  # not before its cells are there: Ctrl-C may come in between
-            self.put_back_the_dead()
+        slots = {(slot.cell, slot.name): slot for slot in _layout.slots_of(grid, tpe_trials)}
+        searches = {slot.cell: slot.search for slot in slots.values()}
+        with self._transaction() as connection:
+            _layout.check_settings(self._begin(connection, settings), settings, self.where)
+            rows = self._rows(connection, "id", "cell", "slot", "search", "state")
+            for row in rows:
+                if row.cell in searches:
+                    _layout.check_search(row.search, searches[row.cell], self.where)
+            there = {(row.cell, row.slot): row for row in rows}
+            if new := [
+                {"experiment": self.name, "cell": cell, "slot": name, "search": str(slot.search)}
+                for (cell, name), slot in slots.items()
+                if (cell, name) not in there
+            ]:
+                connection.execute(insert(TRIALS), new)
+            for key in slots.keys() & there.keys():
+                if there[key].state == "failed":
+                    failed = update(TRIALS).where(TRIALS.c.id == there[key].id)
+                    connection.execute(failed.values(state="waiting", record=None, deaths=0))
+            rows = self._rows(connection, "id", "cell", "slot")
+        ids = {(row.cell, row.slot): row.id for row in rows}
+        self._slots = {ids[key]: slot for key, slot in slots.items()}
+        self.requeue_dead_trials()
 
     def claim(self, where: Callable[[Trial], bool] = lambda trial: True) -> Claim | None:
-        """Return the right to run a trial, or None where none waits.
+        """Return the right to run a trial, or None if none waits.
 
         Parameters
         ----------
         where : callable
-            Which trials are welcome. Before TPE has chosen, batch and rate are -1.
+            Which trials are wanted. Before TPE has chosen, batch and rate are -1.
         """
-        with self._lock, self._errors():
-            for cell in [cell for cell in self._plan if cell not in self._done]:
-                claim = self._cells[cell].claim(*self._plan[cell], where)
-                if claim is not None:
-                    self._claims[claim.trial_id] = claim
+        with self._lock:
+            unfinished = TRIALS.c.state.in_(["waiting", "running"])
+            with self._transaction() as connection:
+                rows = self._rows(connection, "id", "state", "attempt", "deaths", only=unfinished)
+            found = {row.id: row for row in rows}
+            tpe_cells: set[str] = set()
+            for row, slot in [(found[i], slot) for i, slot in self._slots.items() if i in found]:
+                if slot.cell in tpe_cells:
+                    continue  # TPE learns from the earlier slots of the cell: they come first
+                if slot.search.is_tpe:
+                    tpe_cells.add(slot.cell)
+                if row.state != "waiting" or not where(slot.trial):
+                    continue
+                claim = Claim(self._choose(slot, row.id), row.id, row.attempt + 1, row.deaths)
+                self._claims.add(claim)  # first, so that `close` releases it whatever happens
+                mine = {"owner": _owners.this_process(), "heartbeat": NOW}
+                if self._change(
+                    row.id, row.attempt, "waiting", state="running", attempt=claim.attempt, **mine
+                ):
                     return claim
-                if not {"WAITING", "RUNNING"} & set(self._states(cell)):
-                    self._done.add(cell)
+                self._claims.discard(claim)  # another process was faster
         return None
 
     def finish(self, claim: Claim, record: Record) -> bool:
-        """Keep what a trial left; False where it had been given up, so that another runs it."""
-        with self._lock, self._errors():
-            kept = self._cells[claim.trial.cell].finish(claim.trial_id, record)
-            self._claims.pop(claim.trial_id, None)
+        """Keep the record of a trial; return False if the trial has been given to others."""
+        text = json.dumps(record.to_dict())
+        kept = self._change(claim.row, claim.attempt, "running", state=record.state, record=text)
+        self._claims.discard(claim)
         return kept
 
     def release(self, claim: Claim, *, died: bool = False) -> None:
-        """Let a trial wait again; `died` counts that its process ended while it ran."""
-        with self._lock, self._errors():
-            self._claims.pop(claim.trial_id, None)
-            self._cells[claim.trial.cell].put_back(claim.trial_id, died=died)
+        """Let a trial wait again; `died` counts that its worker process ended while it ran."""
+        deaths = claim.deaths + died
+        self._change(claim.row, claim.attempt, "running", state="waiting", deaths=deaths)
+        self._claims.discard(claim)
 
-    def put_back_the_dead(self) -> int:
-        """Let the trials wait again whose process is gone; return how many."""
-        with self._lock, self._errors():
-            return sum(
-                self._cells[cell].put_back_the_dead(*plan) for cell, plan in self._plan.items()
+    def requeue_dead_trials(self) -> int:
+        """Let the trials wait again whose process has ended; return how many.
+
+        On this machine, ended processes are found at once. On others, they are those that have
+        sent no heartbeat for `GRACE_SECONDS`.
+        """
+        silent = (TRIALS.c.heartbeat < NOW - _database.GRACE_SECONDS).label("silent")
+        with self._transaction() as connection:
+            running = self._rows(
+                connection, "id", "attempt", "owner", silent, only=TRIALS.c.state == "running"
             )
+        return sum(
+            self._change(row.id, row.attempt, "running", state="waiting")
+            for row in running
+            if row.silent or _owners.has_ended(row.owner)
+        )
 
     def beat(self) -> None:
-        """Tell other machines that the claimed trials are still being run."""
-        with self._lock, self._errors():
-            for claim in self._claims.values():
-                self._cells[claim.trial.cell].beat(claim.trial_id)
+        """Send a heartbeat: the claimed trials are still being run."""
+        mine = (TRIALS.c.owner == _owners.this_process()) & (TRIALS.c.state == "running")
+        with self._transaction() as connection:
+            rows = TRIALS.c.id.in_([claim.row for claim in self._claims])
+            connection.execute(update(TRIALS).where(rows, mine).values(heartbeat=NOW))
 
     def records(self) -> list[Record]:
-        """Return what every trial in the store left, in the order of the grid."""
-        with self._lock, self._errors():
-            return [record for cell in self._cells.values() for record in cell.records()]
+        """Return the records of all trials in the store, in the order of the grid.
+
+        What a larger grid has added to a cell follows what the cell had before.
+        """
+        first = func.min(TRIALS.c.id).over(partition_by=TRIALS.c.cell)  # row of the cell
+        with self._transaction() as connection:
+            rows = self._rows(connection, "record", by=(first, TRIALS.c.id))
+        return [_read(row.record) for row in rows if row.record]
 
     def counts(self) -> Counts:
         """Return how many trials wait, run and are finished.
 
-        These are the trials of the prepared grid, or all where none was prepared.
+        These are the trials of the prepared grid, or all if none was prepared.
         """
-        with self._lock, self._errors():
-            states = [state for cell in self._plan or self._cells for state in self._states(cell)]
-        waiting, running = states.count("WAITING"), states.count("RUNNING")
+        with self._transaction() as connection:
+            rows = self._rows(connection, "id", "state")
+        states = [row.state for row in rows if not self._slots or row.id in self._slots]
+        waiting, running = states.count("waiting"), states.count("running")
         return Counts(waiting, running, len(states) - waiting - running)
 
-    def _states(self, cell: Cell) -> list[str]:
-        return self._cells[cell].states(self._plan[cell][0] if self._plan else None)
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        errors = _database.storage_errors(self.where)
+        with self._lock, errors, self._engine.begin() as connection:
+            yield connection
 
-    def _errors(self) -> AbstractContextManager[None]:
-        return _database.storage_errors(self.where)
+    def _rows(
+        self, connection: Connection, *columns: Any, only: Any = None, by: Any = (TRIALS.c.id,)
+    ) -> list[Row[Any]]:
+        named = [TRIALS.c[column] if isinstance(column, str) else column for column in columns]
+        query = select(*named).where(TRIALS.c.experiment == self.name).order_by(*by)
+        return list(connection.execute(query if only is None else query.where(only)))
 
-    def _read_cells(self) -> None:
-        studies = sorted(self._storage.get_all_studies(), key=lambda study: study._study_id)
-        for study in studies:
-            attributes = study.user_attrs
-            if "everypair" not in attributes or attributes["experiment"] != self.name:
-                continue  # of another program, or of another experiment
-            check_layout(attributes, self.where)
-            cell = Cell(**attributes["cell"])
-            if cell not in self._cells:
-                self._cells[cell] = CellStudy(
-                    self._storage, study._study_id, study.study_name, cell, attributes
-                )
+    def _change(self, row: int, attempt: int, state: str, /, **values: Any) -> bool:
+        """Change a trial that is in a given state of a given attempt; return whether it was."""
+        expected = (TRIALS.c.id == row, TRIALS.c.attempt == attempt, TRIALS.c.state == state)
+        with self._transaction() as connection:
+            return connection.execute(update(TRIALS).where(*expected).values(values)).rowcount == 1
 
-    def _create(self, cell: Cell, settings: Settings, search: Search) -> None:
-        import optuna
+    def _begin(self, connection: Connection, settings: Settings) -> Settings:
+        """Return the settings of the experiment, these if it is new, and lock its row.
 
-        study = optuna.create_study(
-            storage=self._storage,
-            study_name=study_name(cell, self.name),
-            direction="maximize",
-            load_if_exists=True,  # another process may be doing the same
-        )
-        described = {
-            "cell": asdict(cell),
-            "settings": asdict(settings),
-            "search": asdict(search),
-            "planned": 0,
-            "experiment": self.name,
-            "everypair": LAYOUT,  # last: without it a study does not count
-        }
-        there = study.user_attrs
-        for name, value in described.items():
-            if name not in there:
-                study.set_user_attr(name, value)
-        self._read_cells()
-        check_settings(self._cells[cell].attributes, settings, self.where)
-        check_search(self._cells[cell].attributes, search, self.where)
+        The lock ends with the transaction: of several processes that start at once, one after
+        another adds its trials. SQLite has locked the whole file already.
+        """
+        described = {"name": self.name, "layout": _layout.LAYOUT}
+        with suppress(IntegrityError), connection.begin_nested():
+            connection.execute(
+                insert(EXPERIMENTS).values(**described, settings=json.dumps(asdict(settings)))
+            )
+        locked = select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
+        return _layout.read_settings(connection.scalars(locked.with_for_update()).one())
+
+    def _choose(self, slot: Slot, row: int) -> Trial:
+        if not slot.search.is_tpe:
+            return slot.trial
+        from everypair.experiments.search import _tpe
+
+        earlier = (TRIALS.c.cell == slot.cell) & (TRIALS.c.id < row)
+        with self._transaction() as connection:
+            rows = self._rows(connection, "record", only=earlier)
+        return _tpe.choose(slot, [_read(row.record) for row in rows if row.record])
+
+
+def _read(record: str) -> Record:
+    return Record.from_dict(json.loads(record))

@@ -1,6 +1,6 @@
-"""What a worker process does with a trial: load, split, train, save.
+"""Run trials in a worker process: load the data, split, train, save the model.
 
-Data are loaded once a process, and a split is kept while trials use it.
+A process loads the data once, and keeps the splits that it used last.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SideBySide", "Training", "work_for"]
 
-TOGETHER = 16
-"""Trials in one CUDA graph: from about eight on, an H200 trains no more of them an hour."""
+GRAPH_TRIALS = 16
+"""Trials in one CUDA graph. On an H200, more than about eight do not train more trials an hour."""
 
-_SPLITS = 8  # kept at once: those of the seeds that are trained together
+_KEPT_SPLITS = 8  # the seeds of trials in one graph have splits of their own
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Training:
     settings : Settings
     device : str
     folder : str, optional
-        Where each trial's best model is saved.
+        Folder in which the best model of each trial is saved.
     """
 
     settings: Settings
@@ -45,8 +45,8 @@ class Training:
     folder: str | None = None
     width: int = 1
 
-    def together(self, trial: Trial) -> object:
-        """Return the trial: each is run alone."""
+    def group_key(self, trial: Trial) -> object:
+        """Return the trial itself: each is run alone."""
         return trial
 
     def __call__(
@@ -69,7 +69,7 @@ class Training:
         return _split(self.settings, cell.data, cell.imratio, cell.seed, self.device)
 
     def keep(self, record: Record, state: State, split: Split) -> None:
-        """Save a trial's best model, if it has one and there is a folder for it."""
+        """Save the best model of a trial, if there is one and a folder was given."""
         from everypair.experiments.training import saved
 
         if self.folder is None or record.best_epoch < 0:
@@ -85,21 +85,21 @@ class Training:
                 encoder=split.encoder,
                 validation_auc=record.validation_auc,
             )
-        except OSError as error:  # which awaits the other trials too
+        except OSError as error:  # the other trials would fail in the same way
             raise UserError(
-                f"{path} could not be written: {error.strerror or error}. Mend that, or name "
+                f"{path} could not be written: {error.strerror or error}. Correct that, or name "
                 "another folder with --out; the same command continues, what is finished is kept."
             ) from error
 
 
 @dataclass(frozen=True)
 class SideBySide(Training):
-    """Train trials that differ in seed and rate only at once, as branches of one CUDA graph."""
+    """Train trials at once that differ in seed and rate only, as branches of one CUDA graph."""
 
-    width: int = TOGETHER
+    width: int = GRAPH_TRIALS
 
-    def together(self, trial: Trial) -> object:
-        """Return what trials of one graph share."""
+    def group_key(self, trial: Trial) -> object:
+        """Return what the trials of one graph have in common."""
         from everypair.experiments.training.side_by_side import can_share_a_graph
 
         cell = trial.cell
@@ -130,23 +130,31 @@ class SideBySide(Training):
 
 
 @lru_cache(maxsize=1)
-def _dataset(name: str, table: TableFile | None) -> Dataset:
+def _dataset(name: str, table: TableFile | None, fingerprint: str) -> Dataset:
+    """Load the data, and refuse them if they are not those that the experiment began with."""
     from everypair.experiments.data import sources
 
-    return sources.load(name, table=table)
+    dataset = sources.load(name, table=table)
+    if fingerprint and dataset.fingerprint != fingerprint:
+        raise UserError(
+            f"{table.path if table else name} has changed since the experiment began on it, and "
+            "trials on different rows cannot be compared. What is finished is kept. Restore the "
+            "data and run the same command again, or name another folder with --out to begin anew."
+        )
+    return dataset
 
 
-@lru_cache(maxsize=_SPLITS)
+@lru_cache(maxsize=_KEPT_SPLITS)
 def _split(settings: Settings, data: str, imratio: float, seed: int, device: str) -> Split:
     from everypair.experiments.data import splits
 
-    dataset = _dataset(data, settings.table)
+    dataset = _dataset(data, settings.table, settings.fingerprint)
     split = splits.split(dataset, imratio=imratio, seed=seed, protocol=settings.protocol)
     return split.to(device)
 
 
 def work_for(settings: Settings, device: str, folder: str | None) -> tuple[Work, int]:
-    """Return what suits a device, and on how many processes."""
+    """Return the work that suits a device, and the number of processes to run it."""
     if device.startswith("cuda"):
         return SideBySide(settings, device, folder), 1
     return Training(settings, device, folder), cores() if device == "cpu" else 1

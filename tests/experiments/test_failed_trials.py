@@ -1,4 +1,4 @@
-"""A trial that failed is tried again by the next run of the same command, once, whoever asks."""
+"""A trial that failed is run again by the next run of the same command, once in all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def finish(opened, state="finished"):
 
 
 @pytest.mark.parametrize("tpe_trials", [None, 2])
-def test_what_failed_waits_again_and_what_ended_does_not(tmp_path, tpe_trials):
+def test_a_failed_trial_waits_again_and_a_finished_one_does_not(tmp_path, tpe_trials):
     with prepared(tmp_path, tpe_trials) as opened:
         failed = finish(opened, "failed")
         finish(opened)
@@ -34,14 +34,21 @@ def test_what_failed_waits_again_and_what_ended_does_not(tmp_path, tpe_trials):
     with prepared(tmp_path, tpe_trials) as opened:
         assert opened.counts() == store.Counts(1, 0, 1)
         assert len(opened.records()) == 1
-        again = finish(opened)
-        assert again == failed or tpe_trials
+        assert finish(opened) == failed
         assert [record.state for record in opened.records()] == ["finished"] * 2
     with prepared(tmp_path, tpe_trials) as opened:
         assert opened.counts() == store.Counts(0, 0, 2)
 
 
-def test_two_who_ask_at_once_get_one_and_a_second_failure_stays(tmp_path):
+def test_a_diverged_trial_is_a_result_and_stays(tmp_path):
+    with prepared(tmp_path) as opened:
+        finish(opened, "diverged")
+    with prepared(tmp_path) as opened:
+        assert opened.counts() == store.Counts(1, 0, 1)
+        assert [record.state for record in opened.records()] == ["diverged"]
+
+
+def test_of_two_runs_that_start_at_once_one_runs_a_failed_trial_again(tmp_path):
     with prepared(tmp_path) as opened:
         finish(opened, "failed")
         finish(opened)
@@ -52,23 +59,12 @@ def test_two_who_ask_at_once_get_one_and_a_second_failure_stays(tmp_path):
         assert [record.state for record in one.records()] == ["failed", "finished"]
 
 
-def test_interrupted_while_it_prepares_it_still_counts(tmp_path, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(store.Store, "_create", interrupted)
-    with store.open(str(tmp_path), create=True) as opened:
-        with pytest.raises(KeyboardInterrupt):
-            opened.prepare(GRID, Settings())
-        assert opened.counts() == store.Counts(0, 0, 0)
-
-
 def test_a_second_attempt_that_is_interrupted_waits_again(tmp_path):
     with prepared(tmp_path) as opened:
         failed = finish(opened, "failed")
         finish(opened)
     with prepared(tmp_path) as opened:
-        opened.claim()  # and is closed while it runs
+        opened.claim()  # the store is closed while it runs
     with prepared(tmp_path) as opened:
         assert opened.counts() == store.Counts(1, 0, 1)
         assert finish(opened) == failed
