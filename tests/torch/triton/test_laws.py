@@ -11,9 +11,9 @@ import pytest
 from everypair.torch import _tensor_moments
 from everypair.torch.triton.launch import INTERPRETED
 
-from ..laws import LAWS, examples_over
-from .backends import TorchBackend
-from .triton_sizes import pairs_up_to, small_blocks
+from ...laws import LAWS, examples_over
+from ..backends import TorchBackend
+from .sizes import pairs_up_to, small_blocks
 
 # The interpreter computes with NumPy, which tells of what a GPU does silently.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")

@@ -14,9 +14,9 @@ from everypair.torch._dispatch import Question, evaluate, forced
 from everypair.torch.triton import plans
 from everypair.torch.triton.launch import INTERPRETED
 
-from ..strategies import SURROGATES, batches, double_sum
-from ..tolerances import assert_close
-from .triton_sizes import pairs_up_to
+from ...strategies import SURROGATES, batches, double_sum
+from ...tolerances import assert_close
+from .sizes import pairs_up_to
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 # The interpreter computes with NumPy, which tells of what a GPU does silently.

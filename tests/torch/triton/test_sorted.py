@@ -17,9 +17,9 @@ from everypair.torch.triton.launch import INTERPRETED, Job
 from everypair.torch.triton.moments import by_moments
 from everypair.torch.triton.sorted_rows import by_sort
 
-from ..strategies import SURROGATES, Batch, batches, double_sum
-from ..tolerances import assert_close
-from .triton_sizes import FULL_SIZES, small_blocks
+from ...strategies import SURROGATES, Batch, batches, double_sum
+from ...tolerances import assert_close
+from .sizes import FULL_SIZES, small_blocks
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 # The interpreter computes with NumPy, which tells of what a GPU does silently.
