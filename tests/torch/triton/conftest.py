@@ -24,6 +24,29 @@ def reason_to_skip():
     return None
 
 
+def patch_language_once(interpreted):
+    """Save half of the time of the interpreter: do not patch `triton.language` again and again.
+
+    It does so at every call of a device function, though the launch that is running has done it.
+    Only the first call from a module is left to it, for modules that import `triton.language.core`.
+    """
+    plain, seen = interpreted.__call__, set()
+
+    def call(self, *args, **kwargs):
+        if id(self.fn.__globals__) in seen:
+            return self.rewrite()(*args, **kwargs)
+        seen.add(id(self.fn.__globals__))
+        return plain(self, *args, **kwargs)
+
+    interpreted.__call__ = call
+
+
+if reason_to_skip() is None and os.environ.get("TRITON_INTERPRET") == "1":
+    from triton.runtime.interpreter import InterpretedFunction
+
+    patch_language_once(InterpretedFunction)
+
+
 class SkippedModule(pytest.Module):
     """A test module that is reported as skipped and never imported."""
 
