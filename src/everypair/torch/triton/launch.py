@@ -8,7 +8,8 @@ with the record that `launch` returns, this is all that `cached_launch` needs fo
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,7 +79,7 @@ class Job(NamedTuple):
     @property
     def tasks(self) -> int:
         """Number of tasks."""
-        return self.scores.numel() // self.scores.shape[-1]
+        return self.value.numel()
 
 
 class Launched(NamedTuple):
@@ -105,20 +106,21 @@ def buffers(job: Job, n_words: int, n_counters: int, **more: Tensor) -> dict[str
     `workspace` holds `n_words` float64; `counters` holds `n_counters` int32, all 0. Absent tensors
     of the job are replaced by their `PLACEHOLDERS`, and an absent pair weight by more work space.
     """
-    scores = job.scores
+    device = job.scores.device
     n_words += n_words % 2  # addresses stay multiples of 16
-    workspace = torch.empty(n_words + job.tasks, dtype=torch.float64, device=scores.device)
-    pair_weight = workspace[n_words:] if job.pair_weight is None else job.pair_weight
-    found = {"scores": scores, "labels": job.labels, "value": job.value, "pair_weight": pair_weight}
-    optional = {
-        "weights": job.weights, "vector": job.vector, "one_class": job.one_class,
+    workspace = torch.empty(n_words + job.tasks, dtype=torch.float64, device=device)
+    counters = zeroed_counters(n_counters, device)
+    found: dict[str, Any] = {
+        "scores": job.scores, "labels": job.labels, "weights": job.weights, "vector": job.vector,
+        "one_class": job.one_class, "value": job.value, "pair_weight": job.pair_weight,
         "grad": job.grad, "hess": job.hess, "hvp": job.hvp,
+        "workspace": workspace, "counters": counters, **more,
     }  # fmt: skip
-    for name, tensor in optional.items():
-        found[name] = found[PLACEHOLDERS[name]] if tensor is None else tensor
-    found["workspace"] = workspace
-    found["counters"] = zeroed_counters(n_counters, scores.device)
-    found.update(more)
+    for name, placeholder in PLACEHOLDERS.items():
+        if found[name] is None:
+            found[name] = found[placeholder]
+    if job.pair_weight is None:
+        found["pair_weight"] = workspace[n_words:]
     return found
 
 
@@ -171,24 +173,26 @@ def launch(
     pointers, scalar_names, constant_names = names
     given = [tensors[name] for name in pointers]
     numbers = [scalars[name] for name in scalar_names]
-    named = {name: constants[name] for name in constant_names}
+    chosen = [constants[name] for name in constant_names]
     addresses = [tensor.data_ptr() for tensor in given]
-    if INTERPRETED or any(address % 16 for address in addresses):
+    if INTERPRETED or reduce(or_, addresses) % 16:
+        named = dict(zip(constant_names, chosen, strict=True))
         kernel[grid](*given, *numbers, **named, **options)
         return None
     device = given[0].device
     key = (
         id(kernel), device, grid, *[tensor.dtype for tensor in given],
-        *map(_specialised, numbers), *named.values(), *options.items(),
+        *map(_specialised, numbers), *chosen, *options.items(),
     )  # fmt: skip
     run = _compiled.get(key)
     if run is None:
         whole = (*grid, 1)
+        named = dict(zip(constant_names, chosen, strict=True))
         compiled = kernel.warmup(*given, *numbers, **named, **options, grid=whole)
         if len(_compiled) >= _MOST_COMPILED:
             _compiled.clear()
         run = _compiled[key] = compiled[whole]
-    values = (*numbers, *named.values())
+    values = (*numbers, *chosen)
     run(*addresses, *values, stream=current_stream(device))
     return Launched(run, pointers, values)
 
