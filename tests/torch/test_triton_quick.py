@@ -1,67 +1,164 @@
-"""The recipe of a launch: whose address went where, and the same with other tensors."""
+"""Launches that are compiled once and replayed with other tensors give what a first launch gives.
+
+Without a GPU, kernels are Python functions that read and write CPU memory at the given addresses.
+"""
 
 from __future__ import annotations
 
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("triton")
-from everypair.torch.triton import cached_launch as quick
-from everypair.torch.triton.launch import Job, Trace
+from everypair import surrogates
+from everypair.torch import pair_loss
+from everypair.torch._dispatch import forced
+from everypair.torch.triton import cached_launch, launch, plans
 
-TERMS = ((1.0, 0.0, 0.0, 1.0, True),)
+TERMS = surrogates.SQUARED_HINGE.at_knots(1.0)
+C_TYPES = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def memory(address, n, c_type=ctypes.c_double):
+    return np.ctypeslib.as_array((c_type * n).from_address(address))
+
+
+class Kernel:
+    """A function of addresses and numbers that is compiled and launched as Triton's kernels are."""
+
+    def __init__(self, function, *arg_names):
+        self.function, self.arg_names = function, [*arg_names]
+        self.compiled = []
+        self.launched = []
+
+    def warmup(self, *arguments, grid, **named):
+        self.compiled.append((arguments, named, grid))
+        return {grid: self.run}
+
+    def run(self, *arguments, stream):
+        self.launched.append((dict(zip(self.arg_names, arguments, strict=True)), stream))
+        self.function(*arguments)
+
+    def __getitem__(self, grid):
+        def run_with_tensors(*arguments, num_warps, **constants):
+            addresses = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in arguments]
+            self.function(*addresses, *constants.values())
+
+        return run_with_tensors
+
+
+def _first(scores, labels, workspace, terms, counters, n, DTYPE):
+    assert memory(counters, 1, ctypes.c_int32) == 0
+    product = memory(scores, n, DTYPE) * memory(labels, n, DTYPE)
+    memory(workspace, n)[:] = product + memory(terms, 1)
+
+
+def _second(workspace, weights, grad, value, pair_weight, one_class, n, DTYPE, COUNTED):
+    memory(grad, n, DTYPE)[:] = 2 * memory(workspace, n)
+    memory(value, 1, DTYPE)[:] = memory(workspace, n).sum()
+    memory(pair_weight, 1)[:] = n
+    if COUNTED:
+        memory(one_class, 1, ctypes.c_int64)[:] += 1
 
 
 @pytest.fixture
-def launched(monkeypatch):
-    """Let a plan of two launches be chosen for CPU tensors, and return what they were given."""
-    seen = []
-    kept = torch.empty(3, dtype=torch.float64)
+def stream(monkeypatch):
+    """The current stream, which a test may set."""
+    current = [7]
+    for module in (launch, cached_launch):
+        monkeypatch.setattr(module, "current_stream", lambda device: current[0])
+        monkeypatch.setattr(module, "is_capturing", lambda: False)
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(launch, "_compiled", {})
+    monkeypatch.setattr(launch, "_arguments", {})
+    launch._counters.cache_clear()
+    launch._on_device.cache_clear()
+    return current
 
-    def run(*arguments, stream):
-        seen.append((arguments, stream))
+
+@pytest.fixture
+def kernels(stream, monkeypatch):
+    """Two kernels of a plan: value = sum(s y + shift), grad = 2 (s y + shift)."""
+    pair = (
+        Kernel(_first, "scores", "labels", "workspace", "terms", "counters", "n", "DTYPE"),
+        Kernel(_second, "workspace", "weights", "grad", "value", "pair_weight", "one_class", "n",
+               "DTYPE", "COUNTED"),
+    )  # fmt: skip
 
     def plan(job):
-        room, counters = torch.empty(10, dtype=torch.float64), torch.zeros(4, dtype=torch.int32)
-        first = (job.scores, job.labels, job.slopes, room, room[4:])
-        second = (job.value, job.one_class, counters, kept)
-        return Trace(room, counters, [(run, first, (5, 1.0)), (run, second, (7,))])
+        terms = launch.on_device(launch.coefficients(job.terms), job.scores.device)
+        tensors = launch.buffers(job, job.n, 1, terms=terms)
+        constants = {"DTYPE": C_TYPES[job.scores.dtype], "COUNTED": job.one_class is not None}
+        launched = [
+            launch.launch(kernel, (1, 1), tensors, {"n": job.n}, constants, num_warps=4)
+            for kernel in pair
+        ]
+        return launch.Trace(tensors, launched)
 
-    def prepared(scores, labels, *_, **asked):
-        value, slopes = torch.empty(()), torch.empty_like(scores)
-        job = Job(scores, labels, None, None, TERMS, True, asked["one_class"],
-                  value, None, slopes, None)  # fmt: skip
-        return plan, job
-
-    monkeypatch.setattr(quick, "prepared", prepared)
-    monkeypatch.setattr(quick, "current_stream", lambda device: 99)
-    monkeypatch.setattr(quick, "is_capturing", lambda: False)
-    monkeypatch.setattr(quick, "_recipes", {})
-    monkeypatch.setattr(quick, "_scratch", {})
-    return seen, kept
+    monkeypatch.setattr(plans, "by_pairs", plan)
+    monkeypatch.setattr(plans, "buckets_fit", lambda *_: True)
+    monkeypatch.setattr(cached_launch, "_recipes", {})
+    monkeypatch.setattr(cached_launch, "_scratch", {})
+    return pair
 
 
-def ask(scores, labels, one_class):
-    return quick.loss_and_grad(scores, labels, TERMS, True, False, one_class)
+def batch(n, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(n, generator=generator, dtype=dtype) for _ in range(2))
 
 
-def test_the_second_time_gets_its_own_addresses(launched):
-    seen, kept = launched
-    one_class = torch.zeros((), dtype=torch.int64)
-    ask(torch.randn(8), torch.ones(8), one_class)
-    assert not seen
-    scores, labels = torch.randn(8), torch.ones(8)
-    value, weight, grad = ask(scores, labels, one_class)
-    assert weight is None
-    (scratch,) = quick._scratch.values()
-    room, counters = scratch.addresses
-    first, second = seen
-    assert first == (
-        (scores.data_ptr(), labels.data_ptr(), grad.data_ptr(), room, room + 32, 5, 1.0), 99,
-    )  # fmt: skip
-    assert second == (
-        (value.data_ptr(), one_class.data_ptr(), counters, kept.data_ptr(), 7), 99,
-    )  # fmt: skip
+def computed(scores, labels, one_class=None):
+    return cached_launch.loss_and_grad(scores, labels, TERMS, True, False, one_class)
+
+
+def assert_computed(scores, labels, one_class=None):
+    value, pair_weight, grad = computed(scores, labels, one_class)
+    assert pair_weight is None
+    torch.testing.assert_close(value, (scores * labels + 1.0).sum())
+    torch.testing.assert_close(grad, 2 * (scores * labels + 1.0))
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_replay_uses_the_tensors_of_its_call(kernels, dtype, counted):
+    one_class = torch.zeros((), dtype=torch.int64) if counted else None
+    for seed in range(4):
+        assert_computed(*batch(8, seed, dtype), one_class)
+    assert [len(kernel.compiled) for kernel in kernels] == [1, 1]
+    assert [len(kernel.launched) for kernel in kernels] == [4, 4]
+    assert not counted or one_class == 4
+
+
+def test_the_same_tensor_twice_may_become_two(kernels):
+    scores, labels = batch(8)
+    assert_computed(scores, scores)
+    assert_computed(scores, labels)
+    assert len(kernels[0].compiled) == 1
+
+
+@pytest.mark.usefixtures("kernels")
+def test_sizes_that_alternate(stream):
+    for n in (8, 200, 8, 12, 200, 1):
+        for stream[0] in (7, 8):
+            assert_computed(*batch(n, seed=n))
+
+
+def test_streams_and_threads_do_not_share_memory(kernels, stream):
+    def run(number):
+        stream[0] = number
+        for seed in range(2):
+            assert_computed(*batch(8, seed))
+        return kernels[0].launched[-1][0]["workspace"], kernels[0].launched[-1][0]["counters"]
+
+    with ThreadPoolExecutor(1) as thread:
+        used = [run(7), run(8), thread.submit(run, 7).result()]
+    assert [stream for _, stream in kernels[0].launched] == [7, 7, 8, 8, 7, 7]
+    for addresses in zip(*used, strict=True):
+        assert len(set(addresses)) == 3
 
 
 @pytest.mark.parametrize(
@@ -71,40 +168,153 @@ def test_the_second_time_gets_its_own_addresses(launched):
         (torch.randn(8), torch.ones(9)[1:]),
         (torch.randn(16)[::2], torch.ones(8)),
     ],
-    ids=["scores askew", "labels askew", "scores apart"],
+    ids=["unaligned scores", "unaligned labels", "strided scores"],
 )
-def test_what_a_kernel_was_not_compiled_for_takes_the_long_way(launched, scores, labels):
-    seen, _ = launched
-    one_class = torch.zeros((), dtype=torch.int64)
-    ask(torch.randn(8), torch.ones(8), one_class)
-    assert ask(scores, labels, one_class) is None
-    assert not seen
+def test_a_tensor_the_kernel_was_not_compiled_for_is_left_to_the_plans(kernels, scores, labels):
+    assert_computed(*batch(8))
+    assert computed(scores, labels) is None
+    assert len(kernels[0].launched) == 1
 
 
-def test_another_size_has_another_recipe(launched):
-    seen, _ = launched
-    one_class = torch.zeros((), dtype=torch.int64)
-    for n in (8, 12, 8, 12):
-        ask(torch.randn(n), torch.ones(n), one_class)
-    assert len(quick._recipes) == 2
-    assert len(seen) == 4
-
-
-@pytest.mark.usefixtures("launched")
-def test_a_launch_that_cannot_be_repeated_is_not(monkeypatch):
-    whole = quick.prepared
-
-    def prepared(*arguments, **asked):
-        plan, job = whole(*arguments, **asked)
-        return lambda job: plan(job)._replace(launched=[None]), job
-
-    monkeypatch.setattr(quick, "prepared", prepared)
+def test_an_unaligned_tensor_is_launched_without_the_cache(kernels):
+    scores, labels = batch(9)
     for _ in range(2):
-        assert ask(torch.randn(8), torch.ones(8), None) is not None
-    assert not quick._recipes
+        assert_computed(scores[1:], labels[1:])
+    assert not kernels[0].compiled
+    assert not cached_launch._recipes
 
 
-@pytest.mark.usefixtures("launched")
-def test_a_captured_launch_takes_the_long_way(monkeypatch):
-    monkeypatch.setattr(quick, "is_capturing", lambda: True)
-    assert ask(torch.randn(8), torch.ones(8), None) is None
+@pytest.mark.usefixtures("kernels")
+def test_nothing_is_replayed_into_a_graph(monkeypatch):
+    assert_computed(*batch(8))
+    monkeypatch.setattr(cached_launch, "is_capturing", lambda: True)
+    assert computed(*batch(8)) is None
+
+
+@pytest.mark.usefixtures("stream")
+def test_a_variant_is_compiled_for_everything_that_triton_specialises():
+    kernel = Kernel(lambda *_: None, "scores", "n", "shift", "level", "BLOCK")
+
+    def variants(n=32, shift=1.0, level=0, block=64, grid=(2, 1), dtype=torch.float32, warps=4):
+        tensors = {"scores": torch.empty(4, dtype=dtype), "unused": torch.empty(4)}
+        scalars = {"n": n, "shift": shift, "level": level}
+        launch.launch(kernel, grid, tensors, scalars, {"BLOCK": block}, num_warps=warps)
+        return len(kernel.compiled)
+
+    assert variants() == 1
+    assert variants(n=48, shift=0.5) == 1  # a multiple of 16 as before; no float is compiled in
+    changes = [
+        {"n": 33}, {"n": 1}, {"level": 1}, {"level": 5}, {"block": 128}, {"grid": (3, 1)},
+        {"dtype": torch.float64}, {"warps": 8}, {"n": 2**32},
+    ]  # fmt: skip
+    for number, change in enumerate(changes, start=2):
+        assert variants(**change) == variants(**change) == number, change
+    named, stream = kernel.launched[-1]
+    assert (named["n"], named["shift"], named["level"], named["BLOCK"]) == (2**32, 1.0, 0, 64)
+    assert stream == 7
+
+
+def test_a_kernel_with_its_arguments_out_of_order_is_refused():
+    kernel = Kernel(None, "n", "scores")
+    with pytest.raises(TypeError, match="pointers, then scalars, then constants"):
+        launch.launch(kernel, (1, 1), {"scores": torch.empty(4)}, {"n": 4}, {})
+
+
+# On a GPU: replays against the plain path.
+
+SIZES = [1, 300, 4_000, 20_000, 300_000]
+SURROGATES = ["squared_hinge", "square", "linear_hinge", "huber_hinge"]
+
+
+def gpu_batch(n, seed=0, dtype=torch.float32):
+    generator = torch.Generator("cuda").manual_seed(seed)
+    labels = torch.rand(n, device="cuda", generator=generator) < 0.3
+    scores = torch.randn(n, device="cuda", generator=generator, dtype=dtype) + labels
+    return scores, labels
+
+
+def plain(scores, labels, terms, one_class=None):
+    value, _, grad, _, _ = plans.evaluate(
+        scores, labels, None, None, terms, mean=True, grad=True, one_class=one_class
+    )
+    return value, grad
+
+
+def assert_replayed(scores, labels, terms):
+    counters = [torch.zeros((), dtype=torch.int64, device="cuda") for _ in range(2)]
+    value, _, grad = cached_launch.loss_and_grad(scores, labels, terms, True, False, counters[0])
+    expected, expected_grad = plain(scores, labels, terms, counters[1])
+    assert torch.equal(value, expected)
+    assert torch.equal(grad, expected_grad)
+    assert torch.equal(*counters)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", SURROGATES)
+def test_replays_on_a_gpu_equal_the_plain_path(name, dtype):
+    terms = surrogates.get(name).at_knots(0.7)
+    for n in (*SIZES, *SIZES):
+        for seed in range(3):
+            scores, labels = gpu_batch(n, seed, dtype)
+            for given in (labels, labels.float(), labels.long()):
+                assert_replayed(scores, given, terms)
+    scores, labels = gpu_batch(300, dtype=dtype)
+    assert_replayed(scores, torch.ones_like(labels), terms)
+
+
+@needs_gpu
+@pytest.mark.parametrize("n", SIZES[1:])
+def test_strided_unaligned_and_two_dimensional_scores_on_a_gpu(n):
+    scores, labels = gpu_batch(2 * n + 2)
+    columns = scores[: 2 * n].view(n, 2), labels[: 2 * n].view(n, 2)
+    for given, classes in (
+        (scores[: 2 * n : 2], labels[: 2 * n : 2]), (scores[1 : n + 1], labels[1 : n + 1]), columns,
+    ) * 2:  # fmt: skip
+        found = []
+        for way in ("triton", "operations", None):
+            leaf = given.detach().requires_grad_()
+            if way is None:
+                value = pair_loss(leaf, classes)
+            else:
+                with forced(way):
+                    value = pair_loss(leaf, classes)
+            found.append((value.detach(), torch.autograd.grad(value, leaf)[0]))
+        expected, expected_grad = found[1]
+        for value, grad in found:
+            torch.testing.assert_close(value, expected, rtol=2e-6, atol=0.0)
+            largest = expected_grad.abs().max().item()
+            torch.testing.assert_close(grad, expected_grad, rtol=0.0, atol=2e-6 * largest)
+
+
+@needs_gpu
+def test_replays_on_two_streams_of_a_gpu():
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    cases = [gpu_batch(n, seed) for seed, n in enumerate((300, 20_000) * 10)]
+    expected = [plain(*case, TERMS) for case in cases]
+    torch.cuda.synchronize()
+    for _ in range(2):
+        found = []
+        for number, case in enumerate(cases):
+            with torch.cuda.stream(streams[number // 2 % 2]):
+                found.append(computed(*case))
+        torch.cuda.synchronize()
+        for (value, _, grad), (expected_value, expected_grad) in zip(found, expected, strict=True):
+            assert torch.equal(value, expected_value)
+            assert torch.equal(grad, expected_grad)
+
+
+@needs_gpu
+def test_replays_from_several_threads_of_a_gpu():
+    cases = [gpu_batch(n, seed) for seed, n in enumerate((300, 4_000, 20_000, 300_000) * 4)]
+    expected = [plain(*case, TERMS) for case in cases]
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            found = list(pool.map(lambda case: computed(*case), cases))
+            torch.cuda.synchronize()
+            for (value, _, grad), (expected_value, expected_grad) in zip(
+                found, expected, strict=True
+            ):
+                assert torch.equal(value, expected_value)
+                assert torch.equal(grad, expected_grad)

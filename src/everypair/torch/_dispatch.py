@@ -168,7 +168,7 @@ def evaluate(
                 one_class=one_class,
             )
         if found is not None:
-            values, pair_weight, gradient, product, curvature = found
+            values, pair_weight, gradient, curvature, product = found
             if gradient is not None and scores.dtype is not gradient.dtype:
                 gradient = _cpu.finite(gradient, scores.dtype)
             if curvature is not None and scores.dtype is not curvature.dtype:

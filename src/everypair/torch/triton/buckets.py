@@ -1,22 +1,24 @@
-"""One truncated term b2 d^2 on a GPU, in three streaming passes.
+"""Compute one truncated term b2 d^2 on a GPU in three passes over the rows.
 
 The plan is that of the compiled kernel's certified buckets. Rows are placed on an axis of equal
-cells, positives at p = s and negatives at p = s + shift, in units of a cell, from the lowest
-positive on. A pair counts where p_neg > p_pos.
+cells: positives at p = s and negatives at p = s + shift, in units of a cell from the lowest
+positive on. A pair is active where p_neg > p_pos.
 
-    survey   the range that matters, the number of positives
-    count    per cell and class: rows, and the sum of their fractions, as integers
-    scan     A and M: number and first moment of the positives below each cell; mirrored D and E
-    look up  the line that gives a row's gradient, where the row stands
+    survey   the range of the axis, the number of positives and negatives
+    count    by cell and class: rows, and the sum of their fractions of a cell, as integers
+    scan     A and M: number and first moment of the positives below each cell; of the negatives
+             above it: D and E
+    look up  the gradient of each row, from a line that belongs to its cell
 
-What the rows of one cell do to each other is bounded by convexity and replaced by a line with one
-kink. Cells where that is not good enough ("heavy" ones) are split into parts that are counted and
-scanned as another level of cells, until none is left. All sums that decide are sums of integers, so
+The pairs inside one cell are approximated by a line with one kink, whose error convexity bounds.
+Cells where the bound is too large ("heavy" cells) are split into parts, which are counted and
+scanned as another level, until none is left. All sums that decide this are sums of integers, so
 the result does not depend on the order of rows or programs.
 
-Where programs run at once (a cooperative launch) they wait for each other between the steps, so the
-host neither waits nor decides. Where they cannot, as in Triton's interpreter, the host launches the
-steps one by one. Large batches get a launch for each step that streams over them.
+Three ways to launch the steps: below MANY_ROWS one cooperative launch does them ALL, with barriers
+between them; above it, each step that reads all rows is a launch of its own, and a cooperative
+launch does the DEEPER levels; in the interpreter, which runs one program after the other, the host
+launches step by step. The host never waits for the device.
 """
 
 from __future__ import annotations
@@ -28,64 +30,69 @@ import torch
 import triton
 import triton.language as tl
 
-from everypair.torch.triton.barrier import arrive, wait
-from everypair.torch.triton.cells import (
-    CELLS,
-    DONE,
-    LEVELS,
-    LINES,
-    LOSSES,
-    MOST_CHUNKS,
-    SPLIT,
-    WIDTH,
-    WORK,
-    axis,
-    column,
-    count,
-    descend,
-    integers,
-    place,
-    rows,
-    survey,
-    unpack,
-)
+from everypair.torch.triton.cells import axis, count, finish, look_up, survey
 from everypair.torch.triton.launch import (
     INTERPRETED,
     Trace,
+    buffers,
     launch,
+    n_multiprocessors,
     power_of_2,
-    seats,
-    words,
-    zeros,
 )
 from everypair.torch.triton.scan import scan
+from everypair.torch.triton.workspace import (
+    BUCKET_WORDS,
+    CELLS,
+    END_COUNTER,
+    LEVEL_COUNTER,
+    LEVELS,
+    MOST_CHUNKS,
+    N_COUNTERS,
+    N_LEVELS,
+    N_PARTS,
+    SCAN_COUNTER,
+    STEP_COUNTER,
+    SURVEY_WORDS,
+    arrive,
+    as_int64,
+    bucket_words,
+    wait,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from everypair.torch.triton.launch import Job, KnotTerm, Launched
+    from everypair.surrogates import KnotTerm
+    from everypair.torch.triton.launch import Job, Launched
 
 __all__ = ["buckets_fit", "by_buckets"]
 
 MOST_ROWS = 1 << 27
-"""Sums of places of more would not fit in 64 bits."""
-ROWS_A_PROGRAM = (1 << 20) - 4096
-"""More in one cell might overflow its count."""
+"""Sums of places of more rows do not fit in 64 bits. Test: `test_integer_sums_fit`."""
+ROWS_PER_PROGRAM = (1 << 20) - 4096
+"""More rows in one cell may overflow its count of 20 bits. Test: `test_integer_sums_fit`."""
 MANY_ROWS = 4_000_000
 """From here on, several launches are faster than one."""
-# From how many rows on: rows a step, warps of a program, and how many of these a multiprocessor
-# gets. Scans are faster with few warps, streams with many.
-SHAPES = {MANY_ROWS: (4096, 32, 1), 200_000: (2048, 8, 1), 0: (1024, 4, 1)}
+SHAPES = {MANY_ROWS: (4096, 32), 200_000: (2048, 8), 0: (1024, 4)}
+"""From how many rows on: rows that a program reads at once, and its warps."""
 SCAN_WARPS = 4
-SURVEY, COUNT, SCAN, LOOK_UP = (tl.constexpr(k) for k in range(4))
-ALL, DEEPER = tl.constexpr(-1), tl.constexpr(-2)
+"""Warps of a scan alone, which is faster with few; passes over rows are faster with many."""
+
+# What a launch of `certified` does: its constant STEP. Negative numbers are several steps.
+SURVEY = tl.constexpr(0)  # survey
+COUNT = tl.constexpr(1)  # count one level
+SCAN = tl.constexpr(2)  # scan one level; cooperative on a GPU, one program for each chunk
+LOOK_UP = tl.constexpr(3)  # look up all rows, and compute the loss
+ALL = tl.constexpr(-1)  # cooperative: survey, count and scan every level, look up
+DEEPER = tl.constexpr(-2)  # cooperative: count and scan the levels from `level` on
+
 NARROW = frozenset((torch.float32, torch.bfloat16, torch.float16))
 
 
 def buckets_fit(scores: Tensor, tasks: int, terms: tuple[KnotTerm, ...]) -> bool:
-    """Return whether this is a question for buckets, if there are neither weights nor a vector."""
+    """Return whether `by_buckets` can compute this, given no weights, vector or Hessian."""
     _, b0, b1, _, truncated = terms[0]
-    most = seats(scores.device) // tasks
+    most = n_multiprocessors(scores.device) // tasks
     return (
         len(terms) == 1
         and truncated
@@ -93,71 +100,68 @@ def buckets_fit(scores: Tensor, tasks: int, terms: tuple[KnotTerm, ...]) -> bool
         and not b1
         and scores.dtype in NARROW
         and most > 0
-        and scores.shape[-1] <= min(MOST_ROWS, most * ROWS_A_PROGRAM)
+        and scores.shape[-1] <= min(MOST_ROWS, most * ROWS_PER_PROGRAM)
     )
 
 
 def by_buckets(job: Job) -> Trace:
-    """Answer for loss and gradient of one truncated term, unweighted, of narrow scores."""
-    scores, labels, _, _, terms, mean, one_class = job[:7]
-    value, pair_weight, grad = job[7:10]
-    n = scores.shape[-1]
-    tasks = scores.numel() // n
-    device = scores.device
-    shape = _shape(n, tasks, seats(device))
-    room, spare = words(shape.words, tasks, device)
-    counters = zeros(4 * tasks, device)
-    shift, _, _, b2, _ = terms[0]
-    pointers = (scores, labels, value if grad is None else grad, value,
-                spare if pair_weight is None else pair_weight,
-                value if one_class is None else one_class, room, counters)  # fmt: skip
-    flags = (mean, one_class is not None, grad is not None, shape.block, job.missing,
-             shape.padded, shape.chunks, not INTERPRETED)  # fmt: skip
+    """Compute loss and gradient of one truncated term, without weights, of narrow scores."""
+    n, tasks = job.n, job.tasks
+    shape = _shape(n, tasks, n_multiprocessors(job.scores.device))
+    tensors = buffers(job, shape.words, N_COUNTERS.value * tasks)
+    shift, _, _, b2, _ = job.terms[0]
+    constants = {
+        "MEAN": job.mean, "COUNTED": job.one_class is not None, "WANT_GRAD": job.grad is not None,
+        "BLOCK": shape.block, "MISSING": job.missing, "PROGRAMS": shape.padded,
+        "CHUNKS": shape.chunks, "SHARED": not INTERPRETED,
+    }  # fmt: skip
 
-    def run(step: int, level: int = 0) -> Launched | None:
-        alone = step == SCAN.value and not INTERPRETED
-        warps = SCAN_WARPS if alone else shape.warps
+    def run(step: tl.constexpr, level: int = 0) -> Launched | None:
+        alone = step is SCAN and not INTERPRETED
         return launch(
-            certified, (shape.chunks if alone else shape.programs, tasks), pointers,
-            (n, shift, b2, shape.programs, level), (*flags, step),
-            num_warps=warps, maxnreg=255 if alone else shape.registers, enable_fp_fusion=True,
-            launch_cooperative_grid=alone or step < 0,
+            certified, (shape.chunks if alone else shape.programs, tasks), tensors,
+            {"n": n, "shift": shift, "b2": b2, "P": shape.programs, "level": level},
+            {**constants, "STEP": step.value},
+            num_warps=SCAN_WARPS if alone else shape.warps,
+            maxnreg=255 if alone else shape.registers,
+            enable_fp_fusion=True,
+            launch_cooperative_grid=alone or step is ALL or step is DEEPER,
         )  # fmt: skip
 
     if INTERPRETED:
-        run(SURVEY.value)
+        workspace = tensors["workspace"]
+        run(SURVEY)
         for level in range(LEVELS.value):
-            run(COUNT.value, level)
-            run(SCAN.value, level)
-            after = range(SPLIT.value + level + 1, shape.words, shape.words // tasks)
-            if not any(room[k] for k in after):
+            run(COUNT, level)
+            run(SCAN, level)
+            after = range(N_PARTS.value + level + 1, shape.words, shape.words // tasks)
+            if not any(workspace[k] for k in after):
                 break
-        return Trace(room, counters, [run(LOOK_UP.value)])
+        return Trace(tensors, [run(LOOK_UP)])
     if n * tasks < MANY_ROWS:
-        return Trace(room, counters, [run(ALL.value)])
-    # What streams over many rows is faster in kernels of its own, and by then the host is ahead.
-    steps = (SURVEY, COUNT, SCAN, DEEPER, LOOK_UP)
-    return Trace(room, counters, [run(step.value, int(step is DEEPER)) for step in steps])
+        return Trace(tensors, [run(ALL)])
+    steps = ((SURVEY, 0), (COUNT, 0), (SCAN, 0), (DEEPER, 1), (LOOK_UP, 0))
+    return Trace(tensors, [run(step, level) for step, level in steps])
 
 
 class _Shape(NamedTuple):
-    """How a batch is laid out: programs, room for them, chunks of cells, rows a step, and so on."""
+    """Sizes of a launch."""
 
-    programs: int
-    padded: int
-    chunks: int
-    block: int
-    warps: int
-    registers: int
-    words: int
+    programs: int  # of a task, in all steps but a scan alone
+    padded: int  # a power of 2, at least `programs`
+    chunks: int  # programs that share a scan
+    block: int  # rows that a program reads at once
+    warps: int  # of a program
+    registers: int  # of a thread, at most
+    words: int  # of the work space
 
 
 @lru_cache(maxsize=256)
-def _shape(n: int, tasks: int, seats: int) -> _Shape:
-    block, warps, on_a_seat = next(shape for rows, shape in SHAPES.items() if n * tasks >= rows)
-    most = max(on_a_seat * seats // tasks, 1)
+def _shape(n: int, tasks: int, multiprocessors: int) -> _Shape:
+    block, warps = next(shape for rows, shape in SHAPES.items() if n * tasks >= rows)
+    most = max(multiprocessors // tasks, 1)
     programs = min(most, -(-n // block))
-    padded = power_of_2(most)  # not that of the programs: sizes that differ share a kernel
+    padded = power_of_2(most)  # of `most`, so that batches of different sizes share a kernel
     chunks = 1 if INTERPRETED else min(power_of_2(programs // 2 + 1), MOST_CHUNKS.value)
     return _Shape(
         programs,
@@ -165,130 +169,112 @@ def _shape(n: int, tasks: int, seats: int) -> _Shape:
         chunks,
         block,
         warps,
-        min(255, 2048 // (warps * on_a_seat)),
-        tasks * (WORK.value + 6 * padded + 2 * CELLS.value * programs),
+        min(255, 2048 // warps),
+        bucket_words(tasks, programs, padded),
     )
-
-
-@triton.jit
-def _look_up(scores, labels, grad, work, sums, n, P, low, scale, shift, n_live, gain, taint,
-             WANT_GRAD: tl.constexpr, BLOCK: tl.constexpr, MISSING: tl.constexpr):  # fmt: skip
-    pid = tl.program_id(0)
-    levels = tl.load(work + DONE).to(tl.int32)
-    squares = tl.zeros((BLOCK,), tl.float64)
-    for start in range(pid * BLOCK, n, P * BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        s, positive, here = rows(scores, labels, i, n, MISSING)
-        cell, fraction, active = place(s, positive, here & (i < n_live), low, scale, shift)
-        side = 2 * positive.to(tl.int32)
-        line = integers(column(work, 0, LINES)) + 4 * cell + side
-        c, d = unpack(tl.load(line, mask=active, other=0))
-        k, m = unpack(tl.load(line + 1, mask=active, other=0))
-        f = fraction.to(tl.float32)
-        slope = c + d * f + k * tl.maximum(f - m, 0.0)
-        square = (d * f * f).to(tl.float64)
-        heavy = active & (c != c)
-        for level in range(1, levels):
-            cell, fraction, heavy = descend(work, level - 1, cell, fraction, heavy)
-            line = integers(column(work, level, LINES)) + 4 * cell + side
-            c, d = unpack(tl.load(line, mask=heavy, other=0))
-            k, m = unpack(tl.load(line + 1, mask=heavy, other=0))
-            f = fraction.to(tl.float32)
-            slope = tl.where(heavy, c + d * f + k * tl.maximum(f - m, 0.0), slope)
-            width = tl.load(column(work, level, WIDTH) + cell, mask=heavy, other=0.0)
-            square = tl.where(heavy, (d * f * f).to(tl.float64) * width, square)
-            heavy = heavy & (c != c)
-        squares += tl.where(active, square, 0.0)
-        if WANT_GRAD:
-            tl.store(grad + i, slope + taint.to(tl.float32), mask=i < n)
-    tl.store(sums + pid, tl.sum(squares, 0) / gain)
-
-
-@triton.jit
-def _finish(value, pair_weight, one_class, work, sums, P, b2, share, scale, pairs, live, taint,
-            PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr, COUNTED: tl.constexpr):  # fmt: skip
-    i = tl.arange(0, PROGRAMS)
-    squares = tl.sum(tl.load(sums + i, mask=i < P, other=0.0), 0)
-    squares += tl.sum(tl.load(work + LOSSES + tl.arange(0, CHUNKS)), 0)
-    found = tl.where(live, b2 * squares / (share * scale * scale), 0.0) + taint
-    tl.store(value, found.to(tl.float32))
-    tl.store(pair_weight, pairs + taint)
-    if COUNTED:
-        tl.atomic_add(one_class, (pairs == 0.0).to(tl.int64))
 
 
 @triton.jit(do_not_specialize=["P", "level"])
 def certified(
-    scores, labels, grad, value, pair_weight, one_class, words, counters, n, shift: tl.float64,
+    scores, labels, grad, value, pair_weight, one_class, workspace, counters, n, shift: tl.float64,
     b2: tl.float64, P, level, MEAN: tl.constexpr, COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr,
     BLOCK: tl.constexpr, MISSING: tl.constexpr, PROGRAMS: tl.constexpr, CHUNKS: tl.constexpr,
     SHARED: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Compute loss and gradient of the batches of `scores`, (tasks, n), in P programs each.
+    """Compute loss and gradient of each task, or a step of it.
 
-    STEP is one step (of `level`, where that matters), or several in one launch with every program
-    running at once: ALL of them, or those of DEEPER levels than 0 if any are needed.
+    Programs: (P, tasks), or (CHUNKS, tasks) for SCAN on a GPU.
+
+    scores       (tasks, n) float32 or narrower, read
+    labels       (tasks, n) any type, read; positive if > 0
+    grad         (tasks, n) float32, written by LOOK_UP if WANT_GRAD
+    value        (tasks,) float32, written by LOOK_UP: the loss
+    pair_weight  (tasks,) float64, written by LOOK_UP: the number of pairs
+    one_class    () int64, LOOK_UP adds 1 for each task without pairs, if COUNTED
+    workspace    float64, written and read: see `workspace`
+    counters     (tasks, N_COUNTERS) int32, 0 before and after: see `workspace`
+    n            rows of a task
+    shift, b2    the term
+    P            programs of a task
+    level        the level to COUNT or SCAN; the first of DEEPER
+
+    MEAN      divide by the number of pairs
+    BLOCK     rows that a program reads at once
+    MISSING   leave out rows whose label is NaN
+    PROGRAMS  a power of 2, at least P
+    CHUNKS    programs that share a scan, a power of 2
+    SHARED    count in shared memory: on a GPU, not in the interpreter
+    STEP      what to do: SURVEY, COUNT, SCAN, LOOK_UP, ALL or DEEPER
     """
+    SEVERAL: tl.constexpr = STEP < 0
     pid = tl.program_id(0)
     task = tl.program_id(1).to(tl.int64)
     scores += task * n
     labels += task * n
     grad += task * n
-    work = words + task * (WORK + 6 * PROGRAMS + 2 * CELLS * P)
-    parts = work + WORK
-    sums = parts + 5 * PROGRAMS
-    tables = integers(sums + PROGRAMS)
+    work = workspace + task * (BUCKET_WORDS + (SURVEY_WORDS + 1) * PROGRAMS + 2 * CELLS * P)
+    parts = work + BUCKET_WORDS
+    sums = parts + SURVEY_WORDS * PROGRAMS
+    tables = as_int64(sums + PROGRAMS)
     table = tables + pid * (2 * CELLS)
-    # Arrivals: of all programs at a step, of chunks in a scan, of chunks that are done, at the end.
-    counters += 4 * task
-    arrived = 0
-    met = 3 * CHUNKS if STEP == DEEPER and CHUNKS > 1 else 0  # in the scan of level 0
-    done = 0
+    counters += N_COUNTERS * task
+    # Arrivals that the counters have reached: at a step, inside a scan (3 barriers were passed by
+    # the SCAN of level 0, in a launch before this one), and at the end of a scan.
+    at_step = 0
+    in_scan = 3 * CHUNKS if STEP == DEEPER and CHUNKS > 1 else 0
+    scanned = 0
+    # 1. Survey, and initialise what the levels read.
     if STEP == ALL or STEP == SURVEY:
         survey(scores, labels, parts, n, P, BLOCK, MISSING)
         if pid == 0:
-            if STEP == SURVEY:  # whatever an interrupted call has left
-                tl.store(counters + tl.arange(0, 4), tl.zeros((4,), tl.int32))
-            tl.store(work + DONE, 0.0)
+            if STEP == SURVEY:  # an interrupted call may have left other numbers
+                tl.store(counters + tl.arange(0, N_COUNTERS), tl.zeros((N_COUNTERS,), tl.int32))
+            tl.store(work + N_LEVELS, 0.0)
             k = tl.arange(0, 16)
-            tl.store(work + SPLIT + k, tl.where(k == 0, 1.0, 0.0).to(tl.float64))
+            tl.store(work + N_PARTS + k, tl.where(k == 0, 1.0, 0.0).to(tl.float64))
     if STEP == ALL:
-        arrived += P
-        arrive(counters)
-        wait(counters, arrived)
+        at_step += P
+        arrive(counters + STEP_COUNTER)
+        wait(counters + STEP_COUNTER, at_step)
     if STEP != SURVEY:
-        low, scale, pairs, taint = axis(parts, shift, P, PROGRAMS)
+        # 2. The axis, and whether there is any active pair (`live`).
+        low, scale, pairs, nonfinite = axis(parts, shift, P, PROGRAMS)
         share = tl.where(pairs > 0.0, pairs, 1.0) if MEAN else tl.full((), 1.0, tl.float64)
-        live = (scale > 0.0) & (pairs > 0.0) & (taint == 0.0)
+        live = (scale > 0.0) & (pairs > 0.0) & (nonfinite == 0.0)
         gain = tl.where(live, 2.0 * b2 / (share * tl.where(live, scale, 1.0)), 1.0)
         if STEP != LOOK_UP:
-            wanted = live & (tl.load(work + SPLIT + level) > 0.0)
+            wanted = live & (tl.load(work + N_PARTS + level) > 0.0)
             while wanted:
+                # 3. Count the rows of a level.
                 if STEP != SCAN:
                     count(scores, labels, table, work, n, P, low, scale, shift, level, BLOCK,
                           MISSING, SHARED)  # fmt: skip
-                if STEP < 0:
-                    arrived += P
-                    arrive(counters)
+                if SEVERAL:
+                    at_step += P
+                    arrive(counters + STEP_COUNTER)
+                # 4. Scan the level; the first CHUNKS programs do.
                 if STEP != COUNT:
                     if pid < CHUNKS:
-                        if STEP < 0:
-                            wait(counters, arrived)
-                        met = scan(tables, work, level, pid, P, gain, counters + 1, met, CHUNKS)
-                        if STEP < 0:
-                            arrive(counters + 2)
+                        if SEVERAL:
+                            wait(counters + STEP_COUNTER, at_step)
+                        in_scan = scan(tables, work, level, pid, P, gain,
+                                       counters + SCAN_COUNTER, in_scan, CHUNKS)  # fmt: skip
+                        if SEVERAL:
+                            arrive(counters + LEVEL_COUNTER)
+                # 5. Go on with the next level, if it is needed.
                 wanted = False
-                if STEP < 0:
-                    done += CHUNKS
-                    wait(counters + 2, done)
+                if SEVERAL:
+                    scanned += CHUNKS
+                    wait(counters + LEVEL_COUNTER, scanned)
                     level += 1
-                    wanted = tl.load(work + SPLIT + level) > 0.0
+                    wanted = tl.load(work + N_PARTS + level) > 0.0
+        # 6. Look up the rows of this program.
         if STEP == ALL or STEP == LOOK_UP:
-            _look_up(scores, labels, grad, work, sums, n, P, low, scale, shift,
-                     tl.where(live, n, 0), gain, taint, WANT_GRAD, BLOCK, MISSING)  # fmt: skip
+            look_up(scores, labels, grad, work, sums, n, P, low, scale, shift,
+                     tl.where(live, n, 0), gain, nonfinite, WANT_GRAD, BLOCK, MISSING)  # fmt: skip
             tl.debug_barrier()
-            # The last to come adds up, and sets the counters back for the next launch.
-            if tl.atomic_add(counters + 3, 1, sem="acq_rel", scope="gpu") == P - 1:
-                _finish(value + task, pair_weight + task, one_class, work, sums, P, b2, share,
-                        scale, pairs, live, taint, PROGRAMS, CHUNKS, COUNTED)  # fmt: skip
-                tl.store(counters + tl.arange(0, 4), tl.zeros((4,), tl.int32))
+            # 7. The last program computes the loss, and sets the counters to 0 again.
+            if tl.atomic_add(counters + END_COUNTER, 1, sem="acq_rel", scope="gpu") == P - 1:
+                finish(value + task, pair_weight + task, one_class, work, sums, P, b2, share,
+                        scale, pairs, live, nonfinite, PROGRAMS, CHUNKS, COUNTED)  # fmt: skip
+                tl.store(counters + tl.arange(0, N_COUNTERS), tl.zeros((N_COUNTERS,), tl.int32))

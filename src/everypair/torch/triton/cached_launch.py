@@ -1,46 +1,61 @@
-"""The same launches once more, for a batch like one that came before.
+"""Replay the launches of an earlier batch of the same size and type with new tensors.
 
-A small batch takes less time on a GPU than Python takes to find out which plan computes it, with
-which kernels and how much room. All that depends on sizes and types alone, so it is written down
-the first time: the launches, and whose address each of their arguments was.
+A small batch takes less time on a GPU than Python takes to choose its plan, kernels and work space.
+These depend on sizes and types alone. The first batch goes through `plans`, and its launches are
+kept as a `_Recipe`: for each pointer argument, which of the tensors in `SLOTS` it is. Every later
+batch looks the recipe up, fills in its own addresses, and launches.
 """
 
 from __future__ import annotations
 
+from operator import itemgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from everypair.torch.triton.launch import current_stream, is_capturing
+from everypair.torch.triton.launch import PLACEHOLDERS, current_stream, is_capturing
 from everypair.torch.triton.plans import prepared
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
-    from everypair.torch.triton.launch import Job, KnotTerm, Trace
+    from everypair.surrogates import KnotTerm
+    from everypair.torch.triton.launch import Trace
+
+    _Launch = tuple[Any, Callable[[tuple[int, ...]], tuple[int, ...]], tuple[float, ...]]
 
 __all__ = ["loss_and_grad"]
 
-_FIXED = 7  # what a recipe keeps itself, after the seven that `loss_and_grad` puts in place
+SLOTS = (
+    "scores", "labels", "value", "grad", "one_class",  # of the call
+    "workspace", "counters", "pair_weight",  # of the thread and stream: `_Scratch`
+    "terms",  # of the recipe
+)  # fmt: skip
+"""The tensors of a replay, in the order of its addresses."""
+
 _MOST_RECIPES, _MOST_SCRATCH = 1024, 64
 
 
 class _Recipe(NamedTuple):
-    """What to launch: runners, whose address plus how much each pointer is, all other arguments."""
+    """Launches: a function, the addresses it takes out of those of `SLOTS`, its other arguments."""
 
-    launches: list[tuple[Any, list[tuple[int, int]], tuple[float, ...]]]
-    words: int
-    counters: int
-    kept: list[Tensor]
+    launches: list[_Launch]
+    n_words: int
+    n_counters: int
+    terms: Tensor | None
+    address_of_terms: int
 
 
 class _Scratch(NamedTuple):
-    """Memory that launches of one thread on one stream use in turn."""
+    """Memory that the launches of one thread on one stream use one after the other."""
 
-    words: Tensor
-    counters: Tensor
-    addresses: tuple[int, int]
+    n_words: int
+    n_counters: int
+    addresses: tuple[int, int, int]  # of workspace, counters, and a pair weight that nobody reads
+    tensors: tuple[Tensor, Tensor]
 
 
 _recipes: dict[tuple[object, ...], _Recipe] = {}
@@ -55,9 +70,22 @@ def loss_and_grad(
     missing: bool,
     one_class: Tensor | None,
 ) -> tuple[Tensor, None, Tensor] | None:
-    """Return value, no pair weight, and gradient of scores of shape (n,), or None if it must wait.
+    """Return value, None for the pair weight, and gradient; or None if `plans` has to do it.
 
-    Scores are float32 or float64 on the current device, and nothing is weighted.
+    Parameters
+    ----------
+    scores : (n,) float32 or float64
+        On the current device.
+    labels : (n,)
+        Any type.
+    terms, mean, missing, one_class
+        See `launch.Job`. There are no weights.
+
+    Returns
+    -------
+    (value, None, grad) or None
+        None while a CUDA graph is captured, if scores or labels are not contiguous, and if the
+        address of a tensor is not a multiple of 16, as the compiled kernels assume.
     """
     device = scores.device
     if not (scores.is_contiguous() and labels.is_contiguous()) or is_capturing():
@@ -69,19 +97,24 @@ def loss_and_grad(
         return _first(key, scores, labels, terms, mean, missing, one_class)
     place = device.index, stream, get_ident()
     scratch = _scratch.get(place)
-    if scratch is None or scratch.words.numel() < recipe.words:
+    if (
+        scratch is None
+        or scratch.n_words < recipe.n_words
+        or scratch.n_counters < recipe.n_counters
+    ):
         scratch = _scratch[place] = _new_scratch(device, recipe)
     value = scores.new_empty(())
     grad = torch.empty_like(scores)
     at_value = value.data_ptr()
     addresses = (
         scores.data_ptr(), labels.data_ptr(), at_value, grad.data_ptr(),
-        at_value if one_class is None else one_class.data_ptr(), *scratch.addresses, 0,
+        at_value if one_class is None else one_class.data_ptr(),
+        *scratch.addresses, recipe.address_of_terms,
     )  # fmt: skip
-    if (addresses[0] | addresses[1]) & 15:
+    if (addresses[0] | addresses[1] | addresses[4]) & 15:
         return None
-    for run, pointers, rest in recipe.launches:
-        run(*[addresses[whose] + more for whose, more in pointers], *rest, stream=stream)
+    for run, chosen, values in recipe.launches:
+        run(*chosen(addresses), *values, stream=stream)
     return value, None, grad
 
 
@@ -94,7 +127,7 @@ def _first(
     missing: bool,
     one_class: Tensor | None,
 ) -> tuple[Tensor, None, Tensor] | None:
-    """Compute it the long way and write the recipe down, if there is one."""
+    """Compute by a plan, and keep its recipe if all its launches can be repeated."""
     found = prepared(
         scores, labels, None, None, terms,
         mean=mean, grad=True, missing=missing, one_class=one_class,
@@ -103,42 +136,41 @@ def _first(
         return None
     plan, job = found
     trace = plan(job)
-    # One address for two of them would be taken for one of them ever after.
-    apart = scores.data_ptr() != labels.data_ptr()
-    if trace is not None and None not in trace.launched and apart:
+    recipe = None if trace is None else _recipe(trace)
+    if recipe is not None:
         if len(_recipes) >= _MOST_RECIPES:
             _recipes.clear()
-        _recipes[key] = _recipe(job, trace)
-    return job.value, None, job.grad  # type: ignore[return-value]
+        _recipes[key] = recipe
+    assert job.grad is not None
+    return job.value, None, job.grad
 
 
-def _recipe(job: Job, trace: Trace) -> _Recipe:
-    owners = [job.scores, job.labels, job.value, job.grad, job.one_class, trace.room]
-    owners.append(trace.counters)
-    spans = [
-        (whose, owner.data_ptr(), owner.data_ptr() + owner.nbytes)
-        for whose, owner in enumerate(owners)
-        if owner is not None
-    ]
-    kept: list[Tensor] = []
-
-    def whose(pointer: Tensor) -> tuple[int, int]:
-        address = pointer.data_ptr()
-        for owner, start, end in spans:
-            if start <= address < end:
-                return owner, address - start
-        kept.append(pointer)
-        return _FIXED, address
-
-    launches = [
-        (run, [*map(whose, pointers)], rest) for run, pointers, rest in filter(None, trace.launched)
-    ]
-    return _Recipe(launches, trace.room.numel(), trace.counters.numel(), kept)
+def _recipe(trace: Trace) -> _Recipe | None:
+    """Return how to repeat the launches of a plan, or None if one of them cannot be repeated."""
+    launches: list[_Launch] = []
+    for launched in trace.launched:
+        if launched is None:
+            return None
+        slots = [name if name in SLOTS else PLACEHOLDERS[name] for name in launched.pointers]
+        chosen = itemgetter(*map(SLOTS.index, slots))
+        launches.append((launched.run, chosen, launched.values))
+    terms = trace.buffers.get("terms")
+    return _Recipe(
+        launches,
+        trace.buffers["workspace"].numel(),
+        trace.buffers["counters"].numel(),
+        terms,
+        0 if terms is None else terms.data_ptr(),
+    )
 
 
 def _new_scratch(device: torch.device, recipe: _Recipe) -> _Scratch:
     if len(_scratch) >= _MOST_SCRATCH:
         _scratch.clear()
-    words = torch.empty(recipe.words, dtype=torch.float64, device=device)
-    counters = torch.zeros(max(recipe.counters, 16), dtype=torch.int32, device=device)
-    return _Scratch(words, counters, (words.data_ptr(), counters.data_ptr()))
+    n_words = recipe.n_words + recipe.n_words % 2  # the pair weight's address: a multiple of 16
+    n_counters = max(recipe.n_counters, 16)
+    workspace = torch.empty(n_words + 1, dtype=torch.float64, device=device)
+    counters = torch.zeros(n_counters, dtype=torch.int32, device=device)
+    at = workspace.data_ptr()
+    addresses = at, counters.data_ptr(), at + 8 * n_words
+    return _Scratch(n_words, n_counters, addresses, (workspace, counters))

@@ -1,7 +1,8 @@
-"""Moments of sorted rows, chunk by chunk, along both axes of `sorted_rows`.
+"""Prefix moments of sorted rows, along both axes of `sorted_rows`.
 
-A block is what one program reads: chunks of rows, for each of which it stores the moments of the
-block's rows up to there. What all blocks before a block have is carried over to it by one program.
+CHUNK rows make a chunk, CHUNKS chunks a block. `chunk_moments` stores the moments of the rows from
+the start of a block up to the end of each chunk, `block_moments` those of all blocks up to each
+block. See `workspace` for the layout.
 """
 
 from __future__ import annotations
@@ -10,67 +11,91 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.double_double import (
-    apart,
-    cumulated,
-    joined,
-    loaded,
-    loaded_number,
+    add,
+    cumulative_sum,
+    distance,
+    from_double,
+    load_moments,
+    load_number,
+    merge,
+    mul_double,
     no_moments,
-    number,
-    plus,
-    scaled,
-    store,
+    store_moments,
     store_number,
 )
+from everypair.torch.triton.workspace import MOMENTS, MOMENTS_DD
 
-__all__ = ["carry", "columns_of", "sums"]
+__all__ = ["block_moments", "chunk_moments", "columns_of", "rows_below"]
 
 
 @triton.jit
-def columns_of(room, task, blocks, COLUMNS: tl.constexpr, CHUNKS: tl.constexpr):
-    """Return where the columns of a task's chunks begin, and those of its blocks."""
-    chunks = room + task * (2 * COLUMNS * blocks * (CHUNKS + 1))
+def columns_of(workspace, task, blocks, COLUMNS: tl.constexpr, CHUNKS: tl.constexpr):
+    """Return pointers to the columns of the chunks of a task, and to those of its blocks."""
+    chunks = workspace + task * (2 * COLUMNS * blocks * (CHUNKS + 1))
     return chunks, chunks + 2 * COLUMNS * blocks * CHUNKS
 
 
 @triton.jit
-def _joined_plain(w0, m0, q0, x0, w1, m1, q1, x1):
-    lower = (number(w0), number(m0), number(q0), x0)
-    w, m, q, x = joined(lower, (number(w1), number(m1), number(q1), x1), False)
+def _merge_float64(w0, m0, q0, x0, w1, m1, q1, x1):
+    """Return `merge` of two moments without low parts, for scans."""
+    lower = (from_double(w0), from_double(m0), from_double(q0), x0)
+    w, m, q, x = merge(lower, (from_double(w1), from_double(m1), from_double(q1), x1), False)
     return w[0], m[0], q[0], x
 
 
 @triton.jit
-def _joined_paired(
+def _merge_dd(
     w0, w0_low, m0, m0_low, q0, q0_low, x0, w1, w1_low, m1, m1_low, q1, q1_low, x1
 ):  # fmt: skip
+    """Return `merge` of two moments with low parts, for scans."""
     lower = ((w0, w0_low), (m0, m0_low), (q0, q0_low), x0)
     upper = ((w1, w1_low), (m1, m1_low), (q1, q1_low), x1)
-    w, m, q, x = joined(lower, upper, True)
+    w, m, q, x = merge(lower, upper, True)
     return w[0], w[1], m[0], m[1], q[0], q[1], x
 
 
 @triton.jit
-def _cumulated_moments(moments, PAIRED: tl.constexpr):
+def _cumulative_moments(moments, DD: tl.constexpr):
+    """Return the moments of the entries up to and including each one."""
     w, m, q, x = moments
-    if PAIRED:
+    if DD:
         w0, w1, m0, m1, q0, q1, x = tl.associative_scan(
-            (w[0], w[1], m[0], m[1], q[0], q[1], x), 0, _joined_paired
+            (w[0], w[1], m[0], m[1], q[0], q[1], x), 0, _merge_dd
         )
         found = (w0, w1), (m0, m1), (q0, q1), x
     else:
-        w0, m0, q0, x = tl.associative_scan((w[0], m[0], q[0], x), 0, _joined_plain)
-        found = number(w0), number(m0), number(q0), x
+        w0, m0, q0, x = tl.associative_scan((w[0], m[0], q[0], x), 0, _merge_float64)
+        found = from_double(w0), from_double(m0), from_double(q0), x
     return found
 
 
 @triton.jit
-def sums(
-    ranked, order, labels, weights, vector, signed, along, room, n, HAS_WEIGHTS: tl.constexpr,
-    HAS_VECTOR: tl.constexpr, PAIRED: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr,
+def chunk_moments(
+    ranked, order, labels, weights, vector, signed, along, workspace, n, HAS_WEIGHTS: tl.constexpr,
+    HAS_VECTOR: tl.constexpr, DD: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """Bring weights and vector into order; store the moments of a block's rows up to each chunk."""
+    """Sort weights and vector, and store the moments of each block up to the end of each chunk.
+
+    Programs: (blocks, tasks).
+
+    ranked     (tasks, n) float, read: the sorted scores
+    order      (tasks, n) int64, read: the row that each of them came from
+    labels     (tasks, n) any type, read, unsorted; positive if > 0, left out if NaN
+    weights    (tasks, n) float, read if HAS_WEIGHTS, unsorted
+    vector     (tasks, n) float, read if HAS_VECTOR, unsorted
+    signed     (tasks, n) int8, or float if HAS_WEIGHTS, written: the sorted weights, 1 without
+               them; negative for negatives
+    along      (tasks, n) float, written if HAS_VECTOR: the sorted vector
+    workspace  float64, written: the columns of the chunks
+    n          rows of a task
+
+    DD       use double-double numbers
+    COLUMNS  columns of a class: moments, then the sum of the vector
+    CHUNK    rows of a chunk
+    CHUNKS   chunks of a block
+    """
+    # 1. Sort weights and vector; the sign of a weight tells the class.
     block = tl.program_id(0)
     blocks = tl.num_programs(0)
     task = tl.program_id(1).to(tl.int64)
@@ -82,7 +107,7 @@ def sums(
     inside = row < n
     source = task * n + tl.load(order + task * n + row, mask=inside, other=0)
     label = tl.load(labels + source, mask=inside, other=0)
-    # A label that is NaN is neither: its row weighs nothing.
+    # A row whose label is NaN belongs to neither class and gets the weight 0.
     if HAS_WEIGHTS:
         own = tl.load(weights + source, mask=inside, other=0.0).to(tl.float64)
         own = tl.where(label > 0, own, tl.where(label <= 0, -own, 0.0))
@@ -94,14 +119,16 @@ def sums(
         tl.store(along + row, tl.load(vector + source, mask=inside, other=0.0), mask=inside)
         first = tl.load(vector + task * n).to(tl.float64)
     tl.debug_barrier()
-    Z: tl.constexpr = 7 if PAIRED else 4
+    # 2. For both classes: one entry for each chunk adds up its rows; then a scan over the chunks.
+    #    Side 0 are positives along y = s, side 1 negatives along y = -s, from the last row on.
+    Z: tl.constexpr = MOMENTS_DD if DD else MOMENTS
     stride = blocks * CHUNKS
-    chunks, _ = columns_of(room, task, blocks, COLUMNS, CHUNKS)
+    chunks, _ = columns_of(workspace, task, blocks, COLUMNS, CHUNKS)
     k = tl.arange(0, CHUNKS)
     zero = tl.zeros((CHUNKS,), tl.float64)
     for side in tl.static_range(2):
         moments = no_moments(zero)
-        z = number(zero)
+        z = from_double(zero)
         for j in range(CHUNK):
             if side == 0:
                 nth = block * BLOCK + k * CHUNK + j
@@ -114,42 +141,89 @@ def sums(
                 w = tl.maximum(w, 0.0)
             else:
                 y, w = -y, tl.maximum(-w, 0.0)
-            moments = joined(moments, (number(w), number(zero), number(zero), y), PAIRED)
+            moments = merge(moments, (from_double(w), from_double(zero), from_double(zero), y), DD)
             if HAS_VECTOR:
                 v = tl.load(along + nth, mask=there, other=0.0).to(tl.float64)
-                z = plus(z, scaled(apart(number(v), first, PAIRED), w, PAIRED), PAIRED)
-        # Along the mirrored axis, the last block comes first.
+                z = add(z, mul_double(distance(from_double(v), first, DD), w, DD), DD)
+        # 3. Store them. Along the axis y = -s, the last block comes first.
         index = (block if side == 0 else blocks - 1 - block) * CHUNKS + k
         to = chunks + side * COLUMNS * stride + index
-        store(to, stride, _cumulated_moments(moments, PAIRED), None, PAIRED)
+        store_moments(to, stride, _cumulative_moments(moments, DD), None, DD)
         if HAS_VECTOR:
-            store_number(to + Z * stride, stride, cumulated(z, PAIRED), None, PAIRED)
+            store_number(to + Z * stride, stride, cumulative_sum(z, DD), None, DD)
 
 
 @triton.jit
-def carry(
-    room, n, HAS_VECTOR: tl.constexpr, PAIRED: tl.constexpr, COLUMNS: tl.constexpr,
+def block_moments(
+    workspace, n, HAS_VECTOR: tl.constexpr, DD: tl.constexpr, COLUMNS: tl.constexpr,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Store the moments of all blocks up to each one, along one axis."""
+    """Store the moments of all blocks up to and including each block.
+
+    Programs: (2, tasks), one for each class.
+
+    workspace  float64; the columns of the chunks are read, those of the blocks written and read
+    n          rows of a task
+
+    HAS_VECTOR, DD, COLUMNS, CHUNK, CHUNKS  see `chunk_moments`
+    STEP     blocks that are scanned at once
+    """
     side = tl.program_id(0)
     task = tl.program_id(1).to(tl.int64)
     blocks = (n + CHUNK * CHUNKS - 1) // (CHUNK * CHUNKS)
-    Z: tl.constexpr = 7 if PAIRED else 4
+    Z: tl.constexpr = MOMENTS_DD if DD else MOMENTS
     stride = blocks * CHUNKS
-    chunks, goals = columns_of(room, task, blocks, COLUMNS, CHUNKS)
+    chunks, goals = columns_of(workspace, task, blocks, COLUMNS, CHUNKS)
     sources = chunks + side * COLUMNS * stride
     goals += side * COLUMNS * blocks
     for start in range(0, blocks, STEP):
+        # 1. Load the moments of STEP blocks, which are those up to their last chunk, and scan.
         block = start + tl.arange(0, STEP)
         inside = block < blocks
         at = sources + block * CHUNKS + CHUNKS - 1
-        moments = _cumulated_moments(loaded(at, stride, inside, PAIRED), PAIRED)
-        before = loaded(goals + start - 1, blocks, start > 0, PAIRED)
-        store(goals + block, blocks, joined(before, moments, PAIRED), inside, PAIRED)
+        moments = _cumulative_moments(load_moments(at, stride, inside, DD), DD)
+        # 2. Add what the blocks before have, and store.
+        before = load_moments(goals + start - 1, blocks, start > 0, DD)
+        store_moments(goals + block, blocks, merge(before, moments, DD), inside, DD)
         if HAS_VECTOR:
-            z = cumulated(loaded_number(at + Z * stride, stride, inside, PAIRED), PAIRED)
+            z = cumulative_sum(load_number(at + Z * stride, stride, inside, DD), DD)
             to = goals + Z * blocks
-            earlier = loaded_number(to + start - 1, blocks, start > 0, PAIRED)
-            store_number(to + block, blocks, plus(z, earlier, PAIRED), inside, PAIRED)
+            earlier = load_number(to + start - 1, blocks, start > 0, DD)
+            store_number(to + block, blocks, add(z, earlier, DD), inside, DD)
         tl.debug_barrier()
+
+
+@triton.jit
+def _last_below(place, dtype: tl.constexpr):
+    """Return the largest number of a type that is less than `place`, a double-double number."""
+    at = place[0].to(dtype)
+    back = at.to(tl.float64)
+    if dtype == tl.float64:
+        bits = at.to(tl.int64, bitcast=True)
+        least = -5e-324
+    else:
+        bits = at.to(tl.int32, bitcast=True)
+        least = -1.401298464324817e-45
+    # For numbers of one sign, the next smaller magnitude has the next smaller bit pattern.
+    before = tl.where(at > 0.0, bits - 1, bits + 1).to(dtype, bitcast=True)
+    before = tl.where(at == 0.0, least, before)
+    return tl.where((back < place[0]) | ((back == place[0]) & (place[1] > 0.0)), at, before)
+
+
+@triton.jit
+def rows_below(ranked, n, sign, place):
+    """Return how many rows lie below `place` along the axis sign * s, by bisection."""
+    if ranked.dtype.element_ty == tl.float64:
+        last = _last_below(place, tl.float64)
+    else:
+        last = _last_below(place, tl.float32)
+    towards = sign.to(last.dtype)
+    found = tl.full(sign.shape, 0, tl.int32)
+    length = n + tl.zeros((), tl.int32)
+    while length > 0:
+        half = (length + 1) // 2
+        nth = found + half - 1
+        y = towards * tl.load(ranked + tl.where(sign > 0.0, nth, n - 1 - nth)).to(last.dtype)
+        found = tl.where(y <= last, found + half, found)
+        length -= half
+    return found

@@ -1,16 +1,17 @@
-"""Numbers of two doubles, and moments of rows about a place, inside Triton's kernels.
+"""Double-double numbers and moments of rows, as device functions.
 
-A number is a tuple ``(high, low)``, the twin of `_compensated.Number`. With PAIRED false the low
-part is zero and never looked at: what is left is plain arithmetic. Kernels that use these are
-launched with ``enable_fp_fusion=False``, or the compiler would round where the formulae do not.
+A number is a tuple ``(high, low)`` of two float64, of which `high` is their rounded sum. Where the
+constant DD is false, `low` is 0 and ignored, and the arithmetic is that of float64. Kernels that
+use these functions are launched with ``enable_fp_fusion=False``: a fused multiply-add would round
+differently from the formulas.
 
-Moments are a tuple ``(w, m, q, x)``: the weight of some rows, and the first and the second moment
+Moments are a tuple ``(w, m, q, x)``: the weight of some rows x_j, and the first and second moment
 of their distances below the place x,
 
     w = sum of w_j      m = sum of w_j (x - x_j)      q = sum of w_j (x - x_j)^2
 
-Seen from a place further up by g they are w, m + g w and q + g (m + (m + g w)), in which nothing is
-subtracted. Rows that weigh nothing move no place, so they leave no rounding.
+About the place x + g they are w, m + g w and q + g (m + (m + g w)). Nothing is subtracted. Rows of
+weight 0 do not change x, so they cause no rounding.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ import triton
 import triton.language as tl
 
 __all__ = [
-    "apart",
-    "cumulated",
-    "joined",
-    "loaded",
-    "loaded_number",
-    "minus",
+    "add",
+    "cumulative_sum",
+    "distance",
+    "from_double",
+    "load_moments",
+    "load_number",
+    "merge",
+    "moments_at",
+    "mul",
+    "mul_double",
     "no_moments",
-    "number",
-    "one",
-    "plus",
-    "scaled",
-    "seen",
-    "store",
+    "store_moments",
     "store_number",
-    "times",
-    "total",
+    "sub",
+    "sum_all",
+    "to_double",
     "two_sum",
 ]
 
 
 @triton.jit
 def two_sum(a, b):
-    """Return the rounded sum and exactly what the rounding left out (Knuth)."""
+    """Return the rounded sum and its exact rounding error (Knuth)."""
     s = a + b
     of_b = s - a
     return s, (a - (s - of_b)) + (b - of_b)
@@ -49,90 +50,97 @@ def two_sum(a, b):
 
 @triton.jit
 def _two_product(a, b):
+    """Return the rounded product and its exact rounding error, or 0 if the product overflows."""
     p = a * b
     e = tl.fma(a, b, -p)
-    return p, tl.where(e - e == 0.0, e, 0.0)  # where the product overflows, it is all there is
+    return p, tl.where(e - e == 0.0, e, 0.0)
 
 
 @triton.jit
-def _normal(high, low):
+def _fast_two_sum(high, low):
+    """Return the rounded sum and its exact error, for abs(high) >= abs(low) (Dekker)."""
     s = high + low
     return s, low - (s - high)
 
 
 @triton.jit
-def number(a):
+def from_double(a):
+    """Return a float64 as a number."""
     return a, tl.full(a.shape, 0.0, tl.float64)
 
 
 @triton.jit
-def one(a):
-    """Return a number as one double."""
+def to_double(a):
+    """Return a number rounded to float64."""
     return a[0] + a[1]
 
 
 @triton.jit
-def plus(a, b, PAIRED: tl.constexpr):
-    if PAIRED:
+def add(a, b, DD: tl.constexpr):
+    """Return a + b."""
+    if DD:
         high, low = two_sum(a[0], b[0])
-        found = _normal(high, low + (a[1] + b[1]))
+        found = _fast_two_sum(high, low + (a[1] + b[1]))
     else:
         found = a[0] + b[0], a[1]
     return found
 
 
 @triton.jit
-def minus(a, b, PAIRED: tl.constexpr):
-    return plus(a, (-b[0], -b[1]), PAIRED)
+def sub(a, b, DD: tl.constexpr):
+    """Return a - b."""
+    return add(a, (-b[0], -b[1]), DD)
 
 
 @triton.jit
-def times(a, b, PAIRED: tl.constexpr):
-    if PAIRED:
+def mul(a, b, DD: tl.constexpr):
+    """Return a * b."""
+    if DD:
         high, low = _two_product(a[0], b[0])
-        found = _normal(high, low + (a[0] * b[1] + a[1] * b[0]))
+        found = _fast_two_sum(high, low + (a[0] * b[1] + a[1] * b[0]))
     else:
         found = a[0] * b[0], a[1]
     return found
 
 
 @triton.jit
-def scaled(a, factor, PAIRED: tl.constexpr):
-    """Return a * factor, which is one double."""
-    if PAIRED:
+def mul_double(a, factor, DD: tl.constexpr):
+    """Return a * factor, where factor is a float64."""
+    if DD:
         high, low = _two_product(a[0], factor)
-        found = _normal(high, low + a[1] * factor)
+        found = _fast_two_sum(high, low + a[1] * factor)
     else:
         found = a[0] * factor, a[1]
     return found
 
 
 @triton.jit
-def apart(place, x, PAIRED: tl.constexpr):
-    """Return how far the double x lies below a place, which is a number in either case."""
-    if PAIRED:
+def distance(place, x, DD: tl.constexpr):
+    """Return place - x for a float64 x; `place` has a low part even if DD is false."""
+    if DD:
         high, low = two_sum(place[0], -x)
-        found = _normal(high, low + place[1])
+        found = _fast_two_sum(high, low + place[1])
     else:
-        found = number((place[0] - x) + place[1])
+        found = from_double((place[0] - x) + place[1])
     return found
 
 
 @triton.jit
 def _sum_of_two(a, a_low, b, b_low):
-    return plus((a, a_low), (b, b_low), True)
+    """Return a + b, for reductions and scans."""
+    return add((a, a_low), (b, b_low), True)
 
 
 @triton.jit
-def total(a, PAIRED: tl.constexpr):
-    """Return the sum along the only axis."""
-    return tl.reduce((a[0], a[1]), 0, _sum_of_two) if PAIRED else number(tl.sum(a[0], 0))
+def sum_all(a, DD: tl.constexpr):
+    """Return the sum over all entries."""
+    return tl.reduce((a[0], a[1]), 0, _sum_of_two) if DD else from_double(tl.sum(a[0], 0))
 
 
 @triton.jit
-def cumulated(a, PAIRED: tl.constexpr):
-    """Return the sums along the only axis up to each entry, itself included."""
-    if PAIRED:
+def cumulative_sum(a, DD: tl.constexpr):
+    """Return the sums up to and including each entry."""
+    if DD:
         found = tl.associative_scan((a[0], a[1]), 0, _sum_of_two)
     else:
         found = tl.cumsum(a[0], 0), a[1]
@@ -146,50 +154,50 @@ def no_moments(zero):
 
 
 @triton.jit
-def seen(moments, place, PAIRED: tl.constexpr):
-    """Return the moments, and no place, seen from another place."""
+def moments_at(moments, place, DD: tl.constexpr):
+    """Return w, m and q of the moments about another place, which is a number."""
     w, m, q, x = moments
-    gap = apart(place, x, PAIRED)
-    further = plus(m, times(gap, w, PAIRED), PAIRED)
-    return w, further, plus(q, times(gap, plus(m, further, PAIRED), PAIRED), PAIRED)
+    gap = distance(place, x, DD)
+    further = add(m, mul(gap, w, DD), DD)
+    return w, further, add(q, mul(gap, add(m, further, DD), DD), DD)
 
 
 @triton.jit
-def joined(lower, upper, PAIRED: tl.constexpr):
-    """Return the moments of two sets of rows, about the place of the upper one."""
+def merge(lower, upper, DD: tl.constexpr):
+    """Return the moments of two sets of rows, about the place of the upper set if it has weight."""
     heavy = upper[0][0] > 0.0
     x = tl.where(heavy, upper[3], lower[3])
-    w, m, q = seen(lower, number(x), PAIRED)
+    w, m, q = moments_at(lower, from_double(x), DD)
     return (
-        plus(w, upper[0], PAIRED),
-        plus(m, upper[1], PAIRED),
-        plus(q, upper[2], PAIRED),
+        add(w, upper[0], DD),
+        add(m, upper[1], DD),
+        add(q, upper[2], DD),
         x,
     )
 
 
 @triton.jit
-def store(to, stride, moments, mask, PAIRED: tl.constexpr):
-    """Store moments as four columns, or seven."""
+def store_moments(to, stride, moments, mask, DD: tl.constexpr):
+    """Store moments in MOMENTS columns, or MOMENTS_DD; a column is `stride` words long."""
     w, m, q, x = moments
     tl.store(to, x, mask=mask)
     tl.store(to + stride, w[0], mask=mask)
     tl.store(to + 2 * stride, m[0], mask=mask)
     tl.store(to + 3 * stride, q[0], mask=mask)
-    if PAIRED:
+    if DD:
         tl.store(to + 4 * stride, w[1], mask=mask)
         tl.store(to + 5 * stride, m[1], mask=mask)
         tl.store(to + 6 * stride, q[1], mask=mask)
 
 
 @triton.jit
-def loaded(at, stride, mask, PAIRED: tl.constexpr):
-    """Return moments that were stored."""
+def load_moments(at, stride, mask, DD: tl.constexpr):
+    """Return the moments that `store_moments` stored; 0 where masked."""
     x = tl.load(at, mask=mask, other=0.0)
-    w = number(tl.load(at + stride, mask=mask, other=0.0))
-    m = number(tl.load(at + 2 * stride, mask=mask, other=0.0))
-    q = number(tl.load(at + 3 * stride, mask=mask, other=0.0))
-    if PAIRED:
+    w = from_double(tl.load(at + stride, mask=mask, other=0.0))
+    m = from_double(tl.load(at + 2 * stride, mask=mask, other=0.0))
+    q = from_double(tl.load(at + 3 * stride, mask=mask, other=0.0))
+    if DD:
         w = w[0], tl.load(at + 4 * stride, mask=mask, other=0.0)
         m = m[0], tl.load(at + 5 * stride, mask=mask, other=0.0)
         q = q[0], tl.load(at + 6 * stride, mask=mask, other=0.0)
@@ -197,17 +205,17 @@ def loaded(at, stride, mask, PAIRED: tl.constexpr):
 
 
 @triton.jit
-def store_number(to, stride, a, mask, PAIRED: tl.constexpr):
-    """Store a number as one column, or two."""
+def store_number(to, stride, a, mask, DD: tl.constexpr):
+    """Store a number in one column, or in two if DD."""
     tl.store(to, a[0], mask=mask)
-    if PAIRED:
+    if DD:
         tl.store(to + stride, a[1], mask=mask)
 
 
 @triton.jit
-def loaded_number(at, stride, mask, PAIRED: tl.constexpr):
-    """Return a number that was stored."""
-    a = number(tl.load(at, mask=mask, other=0.0))
-    if PAIRED:
+def load_number(at, stride, mask, DD: tl.constexpr):
+    """Return the number that `store_number` stored; 0 where masked."""
+    a = from_double(tl.load(at, mask=mask, other=0.0))
+    if DD:
         a = a[0], tl.load(at + stride, mask=mask, other=0.0)
     return a

@@ -1,43 +1,61 @@
-"""How Triton's kernels are launched, with as little on the host around it as can be."""
+"""Launch Triton kernels with as little work on the host as possible.
+
+A plan describes a batch as a `Job`, puts all tensors that its kernels need into a dictionary
+(`buffers`), and calls `launch`. The keys are the names of the kernels' pointer arguments. Together
+with the record that `launch` returns, this is all that `cached_launch` needs for a replay.
+"""
 
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
     from torch import Tensor
 
-    KnotTerm = tuple[float, float, float, float, bool]
-    Launched = tuple[Any, tuple[Tensor, ...], tuple[float, ...]]
+    from everypair.surrogates import KnotTerm
 
 __all__ = [
     "INTERPRETED",
     "MOST_TASKS",
+    "PLACEHOLDERS",
     "Job",
+    "Launched",
     "Trace",
+    "buffers",
     "coefficients",
     "current_stream",
     "is_capturing",
     "launch",
+    "n_multiprocessors",
     "on_device",
     "power_of_2",
-    "seats",
-    "words",
-    "zeros",
+    "zeroed_counters",
 ]
 
 MOST_TASKS = 65_535
-"""A launch has no more rows of programs."""
+"""Most programs of a launch along its second axis."""
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
+PLACEHOLDERS = {
+    "weights": "scores", "vector": "scores",
+    "grad": "value", "hess": "value", "hvp": "value", "one_class": "value",
+}  # fmt: skip
+"""The tensor that is passed for one that is absent; a kernel's flags keep it from being used."""
 
 
 class Job(NamedTuple):
-    """What a plan gets: the batches, what is asked, and where the answers go."""
+    """A batch, what is asked about it, and the tensors for the results.
+
+    Data have the shape (n,) or (tasks, n) and are contiguous, `value` and `pair_weight` the shape
+    without the rows. Options that are off and results that are not asked for are None.
+    """
 
     scores: Tensor
     labels: Tensor
@@ -45,35 +63,73 @@ class Job(NamedTuple):
     vector: Tensor | None
     terms: tuple[KnotTerm, ...]
     mean: bool
-    one_class: Tensor | None
+    missing: bool  # rows whose label is NaN are left out
+    one_class: Tensor | None  # counts batches of one class, int64
     value: Tensor
     pair_weight: Tensor | None
     grad: Tensor | None
+    hess: Tensor | None
     hvp: Tensor | None
-    hess: Tensor | None = None
-    missing: bool = False  # labels that are NaN leave their rows out
+
+    @property
+    def n(self) -> int:
+        """Number of rows of a task."""
+        return self.scores.shape[-1]
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return self.value.numel()
+
+
+class Launched(NamedTuple):
+    """A launch that can be repeated: ``run(*addresses, *values, stream=...)``.
+
+    `pointers` names the pointer arguments in order; `values` holds all other arguments.
+    """
+
+    run: Any
+    pointers: tuple[str, ...]
+    values: tuple[float, ...]
 
 
 class Trace(NamedTuple):
-    """What a plan launched, for whoever wants to do the same again with other batches."""
+    """The tensors and launches of a plan; None for a launch that cannot be repeated."""
 
-    room: Tensor
-    counters: Tensor
+    buffers: dict[str, Tensor]
     launched: list[Launched | None]
 
 
-def words(size: int, tasks: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return room for a plan, and the end of it for pair weights that nobody asks for."""
-    size += size % 2  # addresses stay multiples of 16
-    room = torch.empty(size + tasks, dtype=torch.float64, device=device)
-    return room, room[size:]
+def buffers(job: Job, n_words: int, n_counters: int, **more: Tensor) -> dict[str, Tensor]:
+    """Allocate the work space and counters of a plan; return all tensors by argument name.
+
+    `workspace` holds `n_words` float64; `counters` holds `n_counters` int32, all 0. Absent tensors
+    of the job are replaced by their `PLACEHOLDERS`, and an absent pair weight by more work space.
+    """
+    device = job.scores.device
+    n_words += n_words % 2  # addresses stay multiples of 16
+    workspace = torch.empty(n_words + job.tasks, dtype=torch.float64, device=device)
+    counters = zeroed_counters(n_counters, device)
+    found: dict[str, Any] = {
+        "scores": job.scores, "labels": job.labels, "weights": job.weights, "vector": job.vector,
+        "one_class": job.one_class, "value": job.value, "pair_weight": job.pair_weight,
+        "grad": job.grad, "hess": job.hess, "hvp": job.hvp,
+        "workspace": workspace, "counters": counters, **more,
+    }  # fmt: skip
+    for name, placeholder in PLACEHOLDERS.items():
+        if found[name] is None:
+            found[name] = found[placeholder]
+    if job.pair_weight is None:
+        found["pair_weight"] = workspace[n_words:]
+    return found
 
 
 def power_of_2(n: int) -> int:
-    """Return the next one; Triton's own takes microseconds."""
+    """Return the next power of 2; Triton's own function takes microseconds."""
     return 1 << (n - 1).bit_length()
 
 
+_arguments: dict[int, tuple[tuple[str, ...], ...]] = {}
 _compiled: dict[tuple[object, ...], Any] = {}
 _MOST_COMPILED = 4096
 
@@ -81,38 +137,85 @@ _MOST_COMPILED = 4096
 def launch(
     kernel: Any,
     grid: tuple[int, int],
-    pointers: tuple[Tensor, ...],
-    scalars: tuple[float, ...],
-    constants: tuple[int, ...],
+    tensors: dict[str, Tensor],
+    scalars: dict[str, float],
+    constants: dict[str, int],
     **options: Any,
 ) -> Launched | None:
-    """Launch a kernel, the second time without asking Triton once more which variant it is.
+    """Launch a kernel; from the second time on, without Triton's choice of the compiled variant.
 
-    Triton looks at the type and alignment of every argument, which takes as long as all else that
-    a small batch needs. Here only what a user brings can differ, and an address is read sooner than
-    a tensor. Returns how to do the same again, where addresses are all that it takes.
+    Triton inspects every argument, which takes as long as everything else that a small batch needs.
+    The key of this cache holds all that Triton specialises on: the types of the pointers (their
+    addresses are multiples of 16 here), what `_specialised` says of the scalars, the constants and
+    the compile options; and the grid, which belongs to the function that launches.
+
+    Parameters
+    ----------
+    kernel : triton.JITFunction
+        Its arguments are pointers, then scalars, then constants (``tl.constexpr``).
+    grid : (int, int)
+        Programs along both axes.
+    tensors, scalars, constants : dict
+        Arguments by name; those that the kernel does not take are ignored, so that the kernels of
+        a plan can share them.
+    options
+        Compile options of Triton.
+
+    Returns
+    -------
+    Launched or None
+        How to repeat the launch with other addresses that are multiples of 16. None if an address
+        is not such a multiple, or in the interpreter.
     """
-    addresses = [tensor.data_ptr() for tensor in pointers]
-    if INTERPRETED or any(address % 16 for address in addresses):
-        names = kernel.arg_names[-len(constants) :]
-        kernel[grid](*pointers, *scalars, **dict(zip(names, constants, strict=True)), **options)
+    names = _arguments.get(id(kernel))
+    if names is None:
+        names = _arguments[id(kernel)] = _split_names(kernel.arg_names, scalars, constants)
+    pointers, scalar_names, constant_names = names
+    given = [tensors[name] for name in pointers]
+    numbers = [scalars[name] for name in scalar_names]
+    chosen = [constants[name] for name in constant_names]
+    addresses = [tensor.data_ptr() for tensor in given]
+    if INTERPRETED or reduce(or_, addresses) % 16:
+        named = dict(zip(constant_names, chosen, strict=True))
+        kernel[grid](*given, *numbers, **named, **options)
         return None
-    n = scalars[0]
-    device = pointers[0].device
-    dtypes = [tensor.dtype for tensor in pointers]
-    key = id(kernel), device, *dtypes, n % 16 == 0, n == 1, scalars[3:], constants, grid
+    device = given[0].device
+    key = (
+        id(kernel), device, grid, *[tensor.dtype for tensor in given],
+        *map(_specialised, numbers), *chosen, *options.items(),
+    )  # fmt: skip
     run = _compiled.get(key)
     if run is None:
-        names = kernel.arg_names[-len(constants) :]
-        named = dict(zip(names, constants, strict=True))
         whole = (*grid, 1)
-        compiled = kernel.warmup(*pointers, *scalars, **named, **options, grid=whole)
+        named = dict(zip(constant_names, chosen, strict=True))
+        compiled = kernel.warmup(*given, *numbers, **named, **options, grid=whole)
         if len(_compiled) >= _MOST_COMPILED:
             _compiled.clear()
         run = _compiled[key] = compiled[whole]
-    rest = (*scalars, *constants)
-    run(*addresses, *rest, stream=current_stream(device))
-    return run, pointers, rest
+    values = (*numbers, *chosen)
+    run(*addresses, *values, stream=current_stream(device))
+    return Launched(run, pointers, values)
+
+
+def _split_names(
+    names: Sequence[str], scalars: Container[str], constants: Container[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the names of a kernel's pointers, scalars and constants, in its own order."""
+    pointers = tuple(name for name in names if name not in scalars and name not in constants)
+    chosen = tuple(tuple(name for name in names if name in kind) for kind in (scalars, constants))
+    if (*pointers, *chosen[0], *chosen[1]) != tuple(names):
+        raise TypeError(f"a kernel takes pointers, then scalars, then constants; got {names}.")
+    return pointers, *chosen
+
+
+def _specialised(scalar: float) -> object:
+    """Return what Triton compiles into a kernel about a scalar: of a float, its type alone.
+
+    Of an integer it is the width, and whether it is 1 or a multiple of 16.
+    """
+    if isinstance(scalar, int):
+        return scalar.bit_length() < 32, scalar == 1, scalar % 16 == 0
+    return float
 
 
 def current_stream(device: torch.device) -> int:
@@ -121,10 +224,10 @@ def current_stream(device: torch.device) -> int:
 
 
 def on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return numbers as a tensor, which is kept for the stream it was filled on.
+    """Return numbers as a float64 tensor, cached for the current stream.
 
-    Filled in on the device, because a copy from the host could not be captured in a graph; and what
-    is captured belongs to its graph alone.
+    The numbers are filled in on the device, because a copy from the host cannot be captured in a
+    CUDA graph. A tensor that is captured belongs to its graph, so it is not cached.
     """
     if is_capturing():
         return _on_device.__wrapped__(numbers, device, 0)
@@ -138,9 +241,10 @@ def _on_device(numbers: tuple[float, ...], device: torch.device, stream: int) ->
 
 @lru_cache(maxsize=64)
 def coefficients(terms: tuple[KnotTerm, ...]) -> tuple[float, ...]:
-    """Return the terms as coefficients of the first one's d: five numbers each.
+    """Return the terms as polynomials in the d of the first term: five numbers each.
 
-    These are the shift, the coefficients, and the shift again, or infinity where there is no knot.
+    They are the shift, three coefficients, and the shift again, or infinity if there is no knot
+    (see `workspace`). The polynomial b0 + b1 d + b2 d^2 is expanded at d = d_1 + shift - shift_1.
     """
     first = terms[0][0]
     numbers: list[float] = []
@@ -152,23 +256,23 @@ def coefficients(terms: tuple[KnotTerm, ...]) -> tuple[float, ...]:
 
 
 def is_capturing() -> bool:
-    """Return whether launches go into a CUDA graph."""
+    """Return whether launches are recorded in a CUDA graph."""
     return not INTERPRETED and torch.cuda.is_current_stream_capturing()
 
 
 @lru_cache(maxsize=16)
-def seats(device: torch.device) -> int:
-    """Return how many programs of any size run at once."""
+def n_multiprocessors(device: torch.device) -> int:
+    """Return how many programs of any size run at the same time."""
     if INTERPRETED:
         return 16
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def zeros(n: int, device: torch.device) -> Tensor:
-    """Return counters at zero, which the kernel sets back when it is done.
+def zeroed_counters(n: int, device: torch.device) -> Tensor:
+    """Return n int32 counters that are 0; every kernel sets them to 0 again when it ends.
 
-    Those that one thread launches on one stream follow each other, so they share theirs. A captured
-    graph may be replayed anywhere: it gets its own.
+    Launches of one thread on one stream run one after the other, so they share their counters. A
+    captured graph may be replayed on any stream, so it gets its own.
     """
     if INTERPRETED or is_capturing():
         return torch.zeros(n, dtype=torch.int32, device=device)

@@ -1,8 +1,9 @@
-"""Every pair, one by one, on a GPU: for batches so small that nothing is faster.
+"""Evaluate every pair on a GPU: the fastest plan for small batches.
 
-A program takes some rows and meets all others in steps. With d the place of the negative minus that
-of the positive, shifted for the first term, the terms that are active in a pair are added up as
-coefficients of one polynomial in d before it is evaluated: where they cancel, they cancel exactly.
+A program takes a few rows and compares them with all others. Let d be the score of the negative
+minus that of the positive, plus the shift of the first term. The coefficients of all terms that are
+active in a pair are added up before the polynomial in d is evaluated, so terms that cancel do so
+exactly.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import triton.language as tl
 
 from everypair.torch.triton.launch import (
     Trace,
+    buffers,
     coefficients,
     launch,
+    n_multiprocessors,
     on_device,
     power_of_2,
-    seats,
-    words,
-    zeros,
 )
+from everypair.torch.triton.workspace import load_term
 
 if TYPE_CHECKING:
     from everypair.torch.triton.launch import Job
@@ -30,46 +31,61 @@ __all__ = ["by_pairs"]
 
 
 def by_pairs(job: Job) -> Trace:
-    """Answer a question pair by pair."""
-    scores, labels, weights, vector, terms, mean, one_class = job[:7]
-    value, pair_weight, grad, hvp, hess = job[7:12]
-    n = scores.shape[-1]
-    tasks = scores.numel() // n
-    rows = 8 if n * tasks <= 8 * seats(scores.device) else 16
+    """Compute any job pair by pair."""
+    n, tasks, device = job.n, job.tasks, job.scores.device
+    rows = 8 if n * tasks <= 8 * n_multiprocessors(device) else 16
     blocks = -(-n // rows)
-    padded = max(power_of_2(blocks), 512)  # sizes that differ share a kernel
-    shares, spare = words(tasks * padded, tasks, scores.device)
-    arrivals = zeros(tasks, scores.device)
+    padded = max(power_of_2(blocks), 512)  # batches of different sizes share a compiled kernel
+    terms = on_device(coefficients(job.terms), device)
+    tensors = buffers(job, tasks * padded, tasks, terms=terms)
+    constants = {
+        "N_TERMS": len(job.terms), "MEAN": job.mean, "COUNTED": job.one_class is not None,
+        "HAS_WEIGHTS": job.weights is not None, "WANT_GRAD": job.grad is not None,
+        "HAS_VECTOR": job.vector is not None, "WANT_HESS": job.hess is not None,
+        "MISSING": job.missing, "ROWS": rows, "STEP": 64, "BLOCKS": padded,
+    }  # fmt: skip
     launched = launch(
-        all_pairs, (blocks, tasks),
-        (scores, labels, scores if weights is None else weights.contiguous(),
-         scores if vector is None else vector.contiguous(),
-         on_device(coefficients(terms), scores.device),
-         value if grad is None else grad, value if hvp is None else hvp,
-         value if hess is None else hess, value,
-         spare if pair_weight is None else pair_weight,
-         value if one_class is None else one_class, shares, arrivals),
-        (n,),
-        (len(terms), mean, one_class is not None, weights is not None, grad is not None,
-         vector is not None, hess is not None, job.missing, rows, 64, padded),
+        all_pairs, (blocks, tasks), tensors, {"n": n}, constants,
         num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
-    return Trace(shares, arrivals, [launched])
+    return Trace(tensors, [launched])
 
 
 @triton.jit
 def all_pairs(
-    scores, labels, weights, vector, terms, grad, hvp, hess, value, pair_weight, one_class,
-    shares, arrivals, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr, COUNTED: tl.constexpr,
+    scores, labels, weights, vector, terms, grad, hess, hvp, value, pair_weight, one_class,
+    workspace, counters, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr, COUNTED: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr, WANT_GRAD: tl.constexpr, HAS_VECTOR: tl.constexpr,
-    WANT_DIAGONAL: tl.constexpr, MISSING: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
+    WANT_HESS: tl.constexpr, MISSING: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Compute the loss of the batches of `scores`, (tasks, n), and its derivatives as asked.
+    """Compute the loss of each task and its derivatives as asked.
 
-    A term is five numbers: its shift, its coefficients in the first term's d, and its shift again,
-    or infinity where it has no knot and counts everywhere.
+    Programs: (ceil(n / ROWS), tasks).
+
+    scores       (tasks, n) float, read
+    labels       (tasks, n) any type, read; positive if > 0
+    weights      (tasks, n) float, read if HAS_WEIGHTS
+    vector       (tasks, n) float, read if HAS_VECTOR
+    terms        (N_TERMS, TERM_WORDS) float64, read, from `launch.coefficients`; a term is active
+                 where s_neg - s_pos + knot > 0
+    grad         (tasks, n) float, written if WANT_GRAD
+    hess         (tasks, n) float, written if WANT_HESS: the diagonal of the Hessian
+    hvp          (tasks, n) float, written if HAS_VECTOR: the Hessian times `vector`
+    value        (tasks,) float, written: the loss
+    pair_weight  (tasks,) float64, written: the weight of all pairs
+    one_class    () int64, 1 is added for each task without pairs, if COUNTED
+    workspace    (tasks, BLOCKS) float64, written and read: the loss of each program
+    counters     (tasks,) int32, 0 before and after: programs that are done
+    n            rows of a task
+
+    MEAN     divide by the weight of all pairs
+    MISSING  leave out rows whose label is NaN
+    ROWS     rows of a program
+    STEP     rows that these are compared with at once
+    BLOCKS   a power of 2, at least the number of programs of a task
     """
+    # 1. Load the rows of this program.
     task = tl.program_id(1).to(tl.int64)
     scores += task * n
     labels += task * n
@@ -86,8 +102,9 @@ def all_pairs(
     values = tl.zeros((ROWS, STEP), tl.float64)
     slopes, curves, own_curves = values, values, values
     mass_pos, mass_neg = tl.zeros((STEP,), tl.float64), tl.zeros((STEP,), tl.float64)
-    taint = tl.zeros((STEP,), tl.float64)
-    shift0 = tl.load(terms)
+    nonfinite = tl.zeros((STEP,), tl.float64)
+    # 2. Compare them with all rows. `nonfinite` is 0, or NaN if a score is not finite.
+    shift, _, _, _, _ = load_term(terms, 0)
     for start in range(0, n, STEP):
         j = start + tl.arange(0, STEP)
         there = j < n
@@ -101,29 +118,30 @@ def all_pairs(
             w_j = tl.where(other == other, w_j, 0.0)
         mass_pos += tl.where(other > 0, w_j, 0.0)
         mass_neg += tl.where(other > 0, 0.0, w_j)
-        taint += s_j * 0.0
-        apart = sign[:, None] * (s_i[:, None] - s_j[None, :])
+        nonfinite += s_j * 0.0
+        gap = sign[:, None] * (s_i[:, None] - s_j[None, :])
         w = tl.where(positive[:, None] != (other > 0)[None, :], w_j[None, :], 0.0)
         a0 = tl.zeros((ROWS, STEP), tl.float64)
         a1 = tl.zeros((ROWS, STEP), tl.float64)
         a2 = tl.zeros((ROWS, STEP), tl.float64)
         for k in tl.static_range(N_TERMS):
-            term = terms + 5 * k
-            active = apart + tl.load(term + 4) > 0.0
-            a0 += tl.where(active, tl.load(term + 1), 0.0)
-            a1 += tl.where(active, tl.load(term + 2), 0.0)
-            a2 += tl.where(active, tl.load(term + 3), 0.0)
-        d = apart + shift0
+            _, b0, b1, b2, knot = load_term(terms, k)
+            active = gap + knot > 0.0
+            a0 += tl.where(active, b0, 0.0)
+            a1 += tl.where(active, b1, 0.0)
+            a2 += tl.where(active, b2, 0.0)
+        d = gap + shift
         values += w * (a0 + d * (a1 + d * a2))
         if WANT_GRAD:
             slopes += w * (a1 + 2.0 * d * a2)
         if HAS_VECTOR:
             z_j = tl.load(vector + j, mask=there, other=0.0).to(tl.float64)
             curves += 2.0 * w * a2 * (z_i[:, None] - z_j[None, :])
-        if WANT_DIAGONAL:
+        if WANT_HESS:
             own_curves += 2.0 * w * a2
+    # 3. Store the derivatives of these rows.
     pairs = tl.sum(mass_pos, 0) * tl.sum(mass_neg, 0)
-    bad = tl.sum(taint, 0)
+    bad = tl.sum(nonfinite, 0)
     scale = 1.0 / tl.where(pairs > 0.0, pairs, 1.0) if MEAN else tl.full((), 1.0, tl.float64)
     if HAS_WEIGHTS:
         own = tl.load(weights + i, mask=mine, other=0.0).to(tl.float64)
@@ -137,21 +155,22 @@ def all_pairs(
     if HAS_VECTOR:
         found = own * tl.sum(curves, 1) * scale + bad
         tl.store(hvp + task * n + i, found.to(hvp.dtype.element_ty), mask=mine)
-    if WANT_DIAGONAL:
+    if WANT_HESS:
         found = own * tl.sum(own_curves, 1) * scale + bad
         tl.store(hess + task * n + i, found.to(hess.dtype.element_ty), mask=mine)
-    # Each pair has one negative: its rows carry the loss. The program that comes last adds up.
+    # 4. Store the loss of these rows: each pair has one negative, whose program adds it.
     share = tl.sum(tl.where(positive, 0.0, own * tl.sum(values, 1)), 0)
     block = tl.program_id(0)
     blocks = tl.num_programs(0)
-    shares += task * BLOCKS
-    tl.store(shares + block, share)
+    workspace += task * BLOCKS
+    tl.store(workspace + block, share)
     tl.debug_barrier()
-    if tl.atomic_add(arrivals + task, 1, sem="acq_rel", scope="gpu") == blocks - 1:
+    # 5. The last program of a task adds up the losses, and sets the counter to 0 again.
+    if tl.atomic_add(counters + task, 1, sem="acq_rel", scope="gpu") == blocks - 1:
         k = tl.arange(0, BLOCKS)
-        total = tl.sum(tl.load(shares + k, mask=k < blocks, other=0.0), 0)
+        total = tl.sum(tl.load(workspace + k, mask=k < blocks, other=0.0), 0)
         tl.store(value + task, (total * scale + bad).to(value.dtype.element_ty))
         tl.store(pair_weight + task, pairs + bad)
         if COUNTED:
             tl.atomic_add(one_class, (pairs == 0.0).to(tl.int64))
-        tl.store(arrivals + task, 0)  # for the next launch
+        tl.store(counters + task, 0)

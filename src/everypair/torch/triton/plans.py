@@ -1,9 +1,15 @@
-"""Triton's kernels behind one entry: which plan computes what, and how it is launched.
+"""Choose the plan that computes a batch on a GPU.
 
-Small batches meet pair by pair. Large ones go through certified buckets where there is one term
-b2 d^2 that vanishes at its knot with its slope, no weights, and no second derivative asked; through
-moments of the classes where no term has a knot; and all others are sorted. Groups are left to the
-operations of `_tensor_moments`.
+==============  ===================================================================================
+plan            taken when
+==============  ===================================================================================
+`by_pairs`      n is at most PAIRS_UP_TO of the plan that follows from the next three lines
+`by_buckets`    one truncated term b2 d^2; float32 or narrower scores; no weights, vector or
+                Hessian; rows and tasks within the limits of `buckets_fit`
+`by_moments`    otherwise, no term is truncated
+`by_sort`       otherwise
+none            there are groups, more than MOST_TASKS tasks or MOST_ROWS rows: torch operations
+==============  ===================================================================================
 """
 
 from __future__ import annotations
@@ -23,18 +29,18 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from everypair.surrogates import KnotTerm
     from everypair.torch.triton.launch import Trace
 
-    KnotTerm = tuple[float, float, float, float, bool]
     Plan = Callable[[Job], Trace | None]
-    Answer = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+    Results = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 __all__ = ["evaluate", "prepared"]
 
 MOST_ROWS = 1 << 29
-"""Places of more would not fit in 32 bits."""
+"""Offsets of more rows do not fit in 32 bits."""
 PAIRS_UP_TO: dict[Plan, int] = {by_moments: 1_500, by_buckets: 5_000, by_sort: 6_500}
-"""Up to how many rows, pair by pair is faster than a plan."""
+"""Up to how many rows `by_pairs` is faster than a plan."""
 
 
 def evaluate(
@@ -43,21 +49,25 @@ def evaluate(
     weights: Tensor | None,
     vector: Tensor | None,
     terms: tuple[KnotTerm, ...],
-    **asked: Any,
-) -> Answer | None:
-    """Return values, pair weights and derivatives; None where no plan fits.
+    **options: Any,
+) -> Results | None:
+    """Return (value, pair_weight, grad, hess, hvp), or None if no plan fits.
 
-    The derivatives are the gradient, the Hessian times vector and the diagonal of the Hessian.
-
-    Scores are (n,) or (tasks, n); what comes with them has the same shape. Batches of one class are
-    added to the counter `one_class`; with it, no pair weights are returned.
+    Parameters
+    ----------
+    scores, labels, weights, vector : (n,) or (tasks, n)
+        All of one shape; `value` and `pair_weight` have it without the rows.
+    terms
+        The surrogate.
+    options
+        See `prepared`. With the counter `one_class` there is no pair weight.
     """
-    found = prepared(scores, labels, weights, vector, terms, **asked)
+    found = prepared(scores, labels, weights, vector, terms, **options)
     if found is None:
         return None
     plan, job = found
     plan(job)
-    return job[7:12]
+    return job.value, job.pair_weight, job.grad, job.hess, job.hvp
 
 
 def prepared(
@@ -73,32 +83,37 @@ def prepared(
     missing: bool = False,
     one_class: Tensor | None = None,
 ) -> tuple[Plan, Job] | None:
-    """Return the plan that fits and all it needs, with room for its answers; None if none fits."""
+    """Return the plan that fits and its job, with tensors for the results; None if none fits."""
     n = scores.shape[-1]
     tasks = scores.numel() // n
     if tasks > MOST_TASKS or n > MOST_ROWS:
         return None
-    simple = weights is None and vector is None and not hess
     plan: Plan = by_sort
-    if simple and buckets_fit(scores, tasks, terms):
+    if weights is None and vector is None and not hess and buckets_fit(scores, tasks, terms):
         plan = by_buckets
-    elif not any(truncated for *_, truncated in terms):
+    elif not any(term[-1] for term in terms):
         plan = by_moments
     if n <= PAIRS_UP_TO[plan]:
         plan = by_pairs
     if labels.dtype is torch.bool:
         labels = labels.view(torch.uint8)
-    scores, labels = scores.contiguous(), labels.contiguous()
-    shape = scores.shape[:-1]
+    scores = scores.contiguous()
     dtype = torch.float64 if scores.dtype is torch.float64 else torch.float32
-    value = torch.empty(shape, dtype=dtype, device=scores.device)
-    pair_weight = None
-    if one_class is None:
-        pair_weight = torch.empty(shape, dtype=torch.float64, device=scores.device)
-    grad_out = torch.empty_like(scores, dtype=dtype) if grad else None
-    hvp_out = None if vector is None else torch.empty_like(scores, dtype=dtype)
-    hess_out = torch.empty_like(scores, dtype=dtype) if hess else None
+    shape = scores.shape[:-1]
     return plan, Job(
-        scores, labels, weights, vector, terms, mean, one_class,
-        value, pair_weight, grad_out, hvp_out, hess_out, missing,
-    )  # fmt: skip
+        scores=scores,
+        labels=labels.contiguous(),
+        weights=None if weights is None else weights.contiguous(),
+        vector=None if vector is None else vector.contiguous(),
+        terms=terms,
+        mean=mean,
+        missing=missing,
+        one_class=one_class,
+        value=torch.empty(shape, dtype=dtype, device=scores.device),
+        pair_weight=None
+        if one_class is not None
+        else torch.empty(shape, dtype=torch.float64, device=scores.device),
+        grad=torch.empty_like(scores, dtype=dtype) if grad else None,
+        hess=torch.empty_like(scores, dtype=dtype) if hess else None,
+        hvp=None if vector is None else torch.empty_like(scores, dtype=dtype),
+    )

@@ -1,13 +1,13 @@
-"""A gradient times what came from above, where it stands: most often that is one, and no work."""
+"""Scale a gradient in place by grad_output, which is 1 most of the time and then costs nothing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
 
-from everypair.torch.triton.launch import current_stream, launch, seats
+from everypair.torch.triton.launch import current_stream, launch, n_multiprocessors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,32 +21,41 @@ _launched: dict[tuple[object, ...], Launched] = {}
 
 
 def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor:
-    """Multiply a contiguous gradient by a number on its device, which alone learns whether it is 1.
+    """Multiply a contiguous gradient by a number on its device.
 
-    Reading and writing a large gradient once more takes as long as the logistic loss does.
+    The kernel reads the number first and returns at once if it is 1: to read and write a large
+    gradient once more takes as long as the logistic loss.
     """
     n = grad.numel()
     key = n, grad.dtype, factor.dtype, grad.device
     known = _launched.get(key)
-    if known is not None:
-        run, _, rest = known
-        run(grad.data_ptr(), factor.data_ptr(), *rest, stream=current_stream(grad.device))
+    at_grad, at_factor = grad.data_ptr(), factor.data_ptr()
+    if known is not None and not (at_grad | at_factor) & 15:
+        known.run(at_grad, at_factor, *known.values, stream=current_stream(grad.device))
         return grad
-    grid = min(2 * seats(grad.device), -(-n // _BLOCK)), 1
-    done = launch(
-        scale_unless_one, grid, (grad, factor), (n,), (_BLOCK,), num_warps=16, enable_fp_fusion=True
-    )
-    if done is not None:
+    grid = min(2 * n_multiprocessors(grad.device), -(-n // _BLOCK)), 1
+    launched = launch(
+        scale_unless_one, grid, {"grad": grad, "factor": factor}, {"n": n}, {"BLOCK": _BLOCK},
+        num_warps=16, enable_fp_fusion=True,
+    )  # fmt: skip
+    if launched is not None:
         if len(_launched) >= 1024:
             _launched.clear()
-        _launched[key] = cast("Launched", (done[0], (), done[2]))
+        _launched[key] = launched
     return grad
 
 
 @triton.jit
 def scale_unless_one(grad, factor, n, BLOCK: tl.constexpr):
-    """Multiply a gradient by a number."""
+    """Multiply a gradient by a number, unless that is 1.
+
+    grad    (n,) float, read and written
+    factor  () float, read
+    BLOCK   entries that a program handles at once
+    """
+    # 1. Read the factor.
     by = tl.load(factor)
+    # 2. Scale every BLOCK that belongs to this program.
     if by != 1.0:
         for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
             i = start + tl.arange(0, BLOCK)

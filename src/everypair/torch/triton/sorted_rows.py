@@ -1,23 +1,23 @@
-"""Any terms on a GPU: all rows sorted once, moments of each class along them, one look-up a row.
+"""Compute losses with any terms on a GPU: one sort, prefix moments, one look-up for each row.
 
-A pair of a positive and a negative counts in a term where d = s_neg + shift - s_pos > 0. Each class
-looks at the other along an axis of its own, y = s for negatives and y = -s for positives, on which
+A pair is active in a truncated term where d = s_neg + shift - s_pos > 0. Each class looks at the
+other along its own axis, y = s for negatives and y = -s for positives, on which
 
     place = y + shift        d = place - y of the partner
 
-and all partners below the place count: for the mirrored class the axis runs through the sorted rows
-from their end. Moments of the partners (see `double_double`) are kept for every CHUNK of rows
-along either axis; a row finds by bisection how many rows lie below its place, moves the moments of
-whole chunks there, and adds the last few rows one by one. No addend is negative, so an offset of
-all scores has vanished and neighbours far away round nothing off.
+so the active partners are those below the place. Along y = -s the sorted rows are read from their
+end. Moments of the partners (see `double_double`) are kept for every CHUNK rows along both axes. A
+row finds by bisection how many rows lie below its place, moves the moments of whole chunks there,
+and adds the remaining rows one by one. No addend is negative, so neither an offset of all scores
+nor rows far away cause a loss of digits.
 
-    sort     by the library, once for all terms
-    sums     per block of chunks: moments of the rows of the block up to each chunk
-    carry    moments of all blocks before each block
-    look up  loss, gradient, Hessian times vector and diagonal, in the order the rows came in
+    sort           by torch, once for all terms
+    chunk_moments  moments from the start of each block up to each chunk
+    block_moments  moments of all blocks up to each block
+    look_up        loss, gradient, diagonal of the Hessian and Hessian times vector, unsorted
 
-Terms that may grow against each other, as those of the Huber hinge do, are added up in numbers of
-two doubles, each of them at its own knot. So is what counts on both sides of a place.
+Terms that may cancel, as those of the Huber hinge do, are added up in double-double numbers, each
+at its own knot. So are terms without a knot, whose d has both signs.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ import torch
 import triton
 import triton.language as tl
 
-from everypair.torch.triton.chunks import carry, columns_of, sums
+from everypair.torch.triton.chunks import block_moments, chunk_moments, columns_of, rows_below
 from everypair.torch.triton.double_double import (
-    apart,
-    loaded,
-    loaded_number,
-    minus,
-    number,
-    one,
-    plus,
-    scaled,
-    seen,
+    add,
+    distance,
+    from_double,
+    load_moments,
+    load_number,
+    moments_at,
+    mul,
+    mul_double,
     store_number,
-    times,
-    total,
+    sub,
+    sum_all,
+    to_double,
     two_sum,
 )
-from everypair.torch.triton.launch import launch, on_device, words, zeros
+from everypair.torch.triton.launch import buffers, launch, on_device
+from everypair.torch.triton.workspace import MOMENTS, MOMENTS_DD, load_term, sorted_words
 
 if TYPE_CHECKING:
     from everypair.torch.triton.launch import Job
@@ -52,75 +53,63 @@ if TYPE_CHECKING:
 __all__ = ["by_sort"]
 
 CHUNK = 8
-"""Rows between moments that are kept; a look-up adds up fewer than these."""
+"""Rows of a chunk; a look-up adds up fewer than these one by one."""
 CHUNKS = 256
-"""Chunks in a block."""
+"""Chunks of a block."""
 STEP = 512
-"""Blocks that are carried over at once."""
+"""Blocks, or losses of programs, that are added up at once."""
 ROWS = 256
 """Rows that a program looks up at once."""
-PAIRED_ROWS = 128
-"""The same where numbers of two doubles leave a thread no registers for more than one row."""
+DD_ROWS = 128
+"""The same with double-double, where a thread has registers for one row only."""
 PROGRAMS = 4096
-"""Programs that look up, at most; each of them leaves a share of the loss to be added up."""
+"""Most programs that look up; the loss of each is stored and added up."""
 
 
 def by_sort(job: Job) -> None:
-    """Answer any question about scores without groups, after one sort."""
-    scores, labels, weights, vector, terms, mean, one_class = job[:7]
-    value, pair_weight, grad, hvp, hess = job[7:12]
-    n = scores.shape[-1]
-    tasks = scores.numel() // n
-    device = scores.device
-    paired = _needs_low_parts(job)
+    """Compute any job, after one sort; not replayed, because the sort allocates."""
+    scores, n, tasks = job.scores, job.n, job.tasks
+    dd = _needs_double_double(job)
     blocks = -(-n // (CHUNK * CHUNKS))
-    rows = PAIRED_ROWS if paired else ROWS
+    rows = DD_ROWS if dd else ROWS
     programs = min(-(-n // rows), PROGRAMS)
-    columns = (7 if paired else 4) + (vector is not None) * (1 + paired)
-    size = tasks * 2 * columns * blocks * (CHUNKS + 1)
+    columns = (MOMENTS_DD if dd else MOMENTS).value + (job.vector is not None) * (1 + dd)
+    size = sorted_words(tasks, columns, blocks, CHUNKS)
     ranked, order = scores.sort(dim=-1, stable=True)
-    room, spare = words(size + tasks * 2 * programs, tasks, device)
-    # Its sign tells the class of a row: a row without weight has no pair to be on a side of.
-    dtype = torch.int8 if weights is None else torch.promote_types(weights.dtype, torch.float32)
-    signed = torch.empty(scores.shape, dtype=dtype, device=device)
-    numbers = tuple(float(x) for term in terms for x in term)
-    given = vector is not None
-    if vector is None:
-        vector = along = signed
-    else:
-        vector = vector.contiguous()
-        along = torch.empty_like(vector)
-    launch(
-        sums, (blocks, tasks),
-        (ranked, order, labels, signed if weights is None else weights.contiguous(), vector,
-         signed, along, room),
-        (n,), (weights is not None, given, paired, columns, CHUNK, CHUNKS),
-        num_warps=4, enable_fp_fusion=False,
+    dtype = torch.int8
+    if job.weights is not None:
+        dtype = torch.promote_types(job.weights.dtype, torch.float32)
+    signed = torch.empty(scores.shape, dtype=dtype, device=scores.device)
+    along = signed if job.vector is None else torch.empty_like(job.vector)
+    terms = on_device(tuple(float(x) for term in job.terms for x in term), scores.device)
+    tensors = buffers(
+        job, size + tasks * 2 * programs, tasks,
+        terms=terms, ranked=ranked, order=order, signed=signed, along=along,
     )  # fmt: skip
-    launch(
-        carry, (2, tasks), (room,), (n,), (given, paired, columns, CHUNK, CHUNKS, STEP),
-        num_warps=8, enable_fp_fusion=False,
-    )  # fmt: skip
-    launch(
-        look_up, (programs, tasks),
-        (ranked, order, signed, along, vector, room, room[size:], on_device(numbers, device),
-         value if grad is None else grad, value if hvp is None else hvp,
-         value if hess is None else hess, value,
-         spare if pair_weight is None else pair_weight, value if one_class is None else one_class,
-         zeros(tasks, device)),
-        (n,),
-        (len(terms), mean, one_class is not None, grad is not None, given, hess is not None,
-         paired, columns, CHUNK, CHUNKS, rows, STEP),
-        num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
+    tensors["shares"] = tensors["workspace"][size:]
+    constants = {
+        "N_TERMS": len(job.terms), "MEAN": job.mean, "COUNTED": job.one_class is not None,
+        "HAS_WEIGHTS": job.weights is not None, "WANT_GRAD": job.grad is not None,
+        "HAS_VECTOR": job.vector is not None, "WANT_HESS": job.hess is not None, "DD": dd,
+        "COLUMNS": columns, "CHUNK": CHUNK, "CHUNKS": CHUNKS, "ROWS": rows, "STEP": STEP,
+    }  # fmt: skip
+    for kernel, width, warps in (
+        (chunk_moments, blocks, 4),
+        (block_moments, 2, 8),
+        (look_up, programs, 4),
+    ):
+        launch(
+            kernel, (width, tasks), tensors, {"n": n}, constants,
+            num_warps=warps, enable_fp_fusion=False,
+        )  # fmt: skip
 
 
-def _needs_low_parts(job: Job) -> bool:
-    """Return whether sums in double precision could lose digits that are promised.
+def _needs_double_double(job: Job) -> bool:
+    """Return whether sums in float64 could be less accurate than promised.
 
-    A truncated term whose coefficients have one sign adds up nothing but what has that sign. All
-    else may cancel: terms against each other, distances to both sides where a term has no knot; and
-    where scores have the digits of a double, the parts of a term, and of a product with a vector.
+    A truncated term whose coefficients have one sign only adds numbers of that sign. Everything
+    else may cancel: several terms; d of both signs, if a term has no knot; and, for float64 scores,
+    coefficients of different signs and the product with a vector.
     """
     if len(job.terms) > 1:
         return True
@@ -132,59 +121,48 @@ def _needs_low_parts(job: Job) -> bool:
 
 
 @triton.jit
-def _last_below(place, dtype: tl.constexpr):
-    """Return the largest number of a type that is less than a place."""
-    at = place[0].to(dtype)
-    back = at.to(tl.float64)
-    if dtype == tl.float64:
-        bits = at.to(tl.int64, bitcast=True)
-        least = -5e-324
-    else:
-        bits = at.to(tl.int32, bitcast=True)
-        least = -1.401298464324817e-45
-    # Of neighbours of one sign, the integers that their bits spell are neighbours, too.
-    before = tl.where(at > 0.0, bits - 1, bits + 1).to(dtype, bitcast=True)
-    before = tl.where(at == 0.0, least, before)
-    return tl.where((back < place[0]) | ((back == place[0]) & (place[1] > 0.0)), at, before)
-
-
-@triton.jit
-def _rows_below(ranked, n, sign, place):
-    """Return how many rows lie below a place along its axis, by bisection."""
-    if ranked.dtype.element_ty == tl.float64:
-        last = _last_below(place, tl.float64)
-    else:
-        last = _last_below(place, tl.float32)
-    towards = sign.to(last.dtype)
-    found = tl.full(sign.shape, 0, tl.int32)
-    length = n + tl.zeros((), tl.int32)
-    while length > 0:
-        half = (length + 1) // 2
-        nth = found + half - 1
-        y = towards * tl.load(ranked + tl.where(sign > 0.0, nth, n - 1 - nth)).to(last.dtype)
-        found = tl.where(y <= last, found + half, found)
-        length -= half
-    return found
-
-
-@triton.jit
-def _sum_of_shares(shares, programs, PAIRED: tl.constexpr, STEP: tl.constexpr):
-    sums = number(tl.zeros((STEP,), tl.float64))
+def _sum_of_shares(shares, programs, DD: tl.constexpr, STEP: tl.constexpr):
+    """Return the sum of the losses of all programs."""
+    sums = from_double(tl.zeros((STEP,), tl.float64))
     for start in range(0, programs, STEP):
         k = start + tl.arange(0, STEP)
-        sums = plus(sums, loaded_number(shares + k, programs, k < programs, PAIRED), PAIRED)
-    return one(total(sums, PAIRED))
+        sums = add(sums, load_number(shares + k, programs, k < programs, DD), DD)
+    return to_double(sum_all(sums, DD))
 
 
 @triton.jit
 def look_up(
-    ranked, order, signed, along, vector, room, shares, terms, grad, hvp, hess, value,
-    pair_weight, one_class, arrivals, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr,
+    ranked, order, signed, along, vector, workspace, shares, terms, grad, hess, hvp, value,
+    pair_weight, one_class, counters, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr,
     COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr, HAS_VECTOR: tl.constexpr,
-    WANT_DIAGONAL: tl.constexpr, PAIRED: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr,
+    WANT_HESS: tl.constexpr, DD: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Compute what is asked for some rows, and the loss. A term is the five numbers it is."""
+    """Compute the loss, and the derivatives that are asked for, of each row.
+
+    Programs: (at most PROGRAMS, tasks).
+
+    ranked, order, signed, along  as in `chunk_moments`, read
+    vector       (tasks, n) float, its first entry read if HAS_VECTOR
+    workspace    float64, read: the moments of chunks and blocks
+    shares       (tasks, 2, programs) float64, written and read: the loss of each program
+    terms        (N_TERMS, TERM_WORDS) float64, read: the `KnotTerm`s; `knot` is 1 if truncated
+    grad         (tasks, n) float, written if WANT_GRAD
+    hess         (tasks, n) float, written if WANT_HESS: the diagonal of the Hessian
+    hvp          (tasks, n) float, written if HAS_VECTOR: the Hessian times `vector`
+    value        (tasks,) float, written: the loss
+    pair_weight  (tasks,) float64, written: the weight of all pairs
+    one_class    () int64, 1 is added for each task without pairs, if COUNTED
+    counters     (tasks,) int32, 0 before and after: programs that are done
+    n            rows of a task
+
+    MEAN     divide by the weight of all pairs
+    DD, COLUMNS, CHUNK, CHUNKS  as in `chunk_moments`
+    ROWS     rows that a program looks up at once
+    STEP     losses that are added up at once
+    """
+    # 1. The weight of all pairs, from the moments of all blocks; 0 or NaN from the first and last
+    #    score, because a sort puts what is not finite at an end.
     task = tl.program_id(1).to(tl.int64)
     ranked += task * n
     order += task * n
@@ -195,23 +173,23 @@ def look_up(
     hess += task * n
     BLOCK: tl.constexpr = CHUNK * CHUNKS
     blocks = (n + BLOCK - 1) // BLOCK
-    Z: tl.constexpr = 7 if PAIRED else 4
+    Z: tl.constexpr = MOMENTS_DD if DD else MOMENTS
     stride = blocks * CHUNKS
-    chunks_of, blocks_of = columns_of(room, task, blocks, COLUMNS, CHUNKS)
+    chunks_of, blocks_of = columns_of(workspace, task, blocks, COLUMNS, CHUNKS)
     ends = blocks_of + blocks - 1
-    w_pos, _, _, _ = loaded(ends, blocks, blocks > 0, PAIRED)
-    w_neg, _, _, _ = loaded(ends + COLUMNS * blocks, blocks, blocks > 0, PAIRED)
-    pairs = one(w_pos) * one(w_neg)
-    # What is not finite has been sorted to an end.
+    w_pos, _, _, _ = load_moments(ends, blocks, blocks > 0, DD)
+    w_neg, _, _, _ = load_moments(ends + COLUMNS * blocks, blocks, blocks > 0, DD)
+    pairs = to_double(w_pos) * to_double(w_neg)
     bad = tl.load(ranked).to(tl.float64) * 0.0 + tl.load(ranked + n - 1).to(tl.float64) * 0.0
     scale = 1.0 / tl.where(pairs > 0.0, pairs, 1.0) if MEAN else tl.full((), 1.0, tl.float64)
     zero = tl.zeros((ROWS,), tl.float64)
     first = tl.zeros((), tl.float64)
     if HAS_VECTOR:
         first += tl.load(vector + task * n).to(tl.float64)
-    losses = number(zero)
+    losses = from_double(zero)
     programs = tl.num_programs(0)
     for start in range(tl.program_id(0) * ROWS, n, programs * ROWS):
+        # 2. Load ROWS rows of this program.
         i = start + tl.arange(0, ROWS)
         mine = i < n
         own = tl.load(signed + i, mask=mine, other=0).to(tl.float64)
@@ -219,34 +197,36 @@ def look_up(
         side = tl.where(own > 0.0, 1, 0)
         own = tl.abs(own)
         y = sign * tl.load(ranked + i, mask=mine, other=0.0).to(tl.float64)
-        z = number(zero)
+        z = from_double(zero)
         if HAS_VECTOR:
             z_i = tl.load(along + i, mask=mine, other=0.0).to(tl.float64)
-            z = apart(number(z_i), first, PAIRED)
-        values, slopes, curves, masses = number(zero), number(zero), number(zero), number(zero)
+            z = distance(from_double(z_i), first, DD)
+        values, slopes = from_double(zero), from_double(zero)
+        curves, masses = from_double(zero), from_double(zero)
         for k in range(N_TERMS):
-            term = terms + 5 * k
-            b0, b1, b2 = tl.load(term + 1), tl.load(term + 2), tl.load(term + 3)
-            place = two_sum(y, zero + tl.load(term))
+            # 3. For each term, find the number of rows below the place of each row.
+            shift, b0, b1, b2, truncated = load_term(terms, k)
+            place = two_sum(y, zero + shift)
             below = n + tl.zeros((ROWS,), tl.int32)
-            if tl.load(term + 4) > 0.0:
-                below = _rows_below(ranked, n, sign, place)
-            # The last block is filled up, with what lies below all rows on the mirrored axis.
+            if truncated > 0.0:
+                below = rows_below(ranked, n, sign, place)
+            # Along y = -s, the rows that fill up the last block come first.
             below += side * (blocks * BLOCK - n)
             block = below // BLOCK
             chunk = below // CHUNK
+            # 4. Moments of the rows below: of whole blocks, of whole chunks, of single rows.
             at = blocks_of + side * COLUMNS * blocks + block - 1
-            w, m, q = seen(loaded(at, blocks, block > 0, PAIRED), place, PAIRED)
+            w, m, q = moments_at(load_moments(at, blocks, block > 0, DD), place, DD)
             at_chunk = chunks_of + side * COLUMNS * stride + chunk - 1
-            local = seen(loaded(at_chunk, stride, chunk % CHUNKS > 0, PAIRED), place, PAIRED)
-            w, m = plus(w, local[0], PAIRED), plus(m, local[1], PAIRED)
-            q = plus(q, local[2], PAIRED)
-            zs = number(zero)
+            local = moments_at(load_moments(at_chunk, stride, chunk % CHUNKS > 0, DD), place, DD)
+            w, m = add(w, local[0], DD), add(m, local[1], DD)
+            q = add(q, local[2], DD)
+            zs = from_double(zero)
             if HAS_VECTOR:
-                zs = plus(
-                    loaded_number(at + Z * blocks, blocks, block > 0, PAIRED),
-                    loaded_number(at_chunk + Z * stride, stride, chunk % CHUNKS > 0, PAIRED),
-                    PAIRED,
+                zs = add(
+                    load_number(at + Z * blocks, blocks, block > 0, DD),
+                    load_number(at_chunk + Z * stride, stride, chunk % CHUNKS > 0, DD),
+                    DD,
                 )
             for j in range(CHUNK - 1):
                 nth = chunk * CHUNK + j
@@ -255,46 +235,47 @@ def look_up(
                 w_j = sign * tl.load(signed + row, mask=there, other=0).to(tl.float64)
                 w_j = tl.maximum(w_j, 0.0)
                 y_j = sign * tl.load(ranked + row, mask=there, other=0.0).to(tl.float64)
-                d = apart(place, y_j, PAIRED)
-                d_w = scaled(d, w_j, PAIRED)
-                w, m = plus(w, number(w_j), PAIRED), plus(m, d_w, PAIRED)
-                q = plus(q, times(d_w, d, PAIRED), PAIRED)
+                d = distance(place, y_j, DD)
+                d_w = mul_double(d, w_j, DD)
+                w, m = add(w, from_double(w_j), DD), add(m, d_w, DD)
+                q = add(q, mul(d_w, d, DD), DD)
                 if HAS_VECTOR:
                     z_j = tl.load(along + row, mask=there, other=0.0).to(tl.float64)
-                    z_j = scaled(apart(number(z_j), first, PAIRED), w_j, PAIRED)
-                    zs = plus(zs, z_j, PAIRED)
-            # Squares overflow sooner than what does not ask for them.
+                    z_j = mul_double(distance(from_double(z_j), first, DD), w_j, DD)
+                    zs = add(zs, z_j, DD)
+            # 5. Add the term. Without b2 the second moment is not needed and may have overflowed.
             q = tl.where(b2 == 0.0, 0.0, q[0]), tl.where(b2 == 0.0, 0.0, q[1])
-            found = plus(scaled(w, b0, PAIRED), scaled(m, b1, PAIRED), PAIRED)
-            values = plus(values, plus(found, scaled(q, b2, PAIRED), PAIRED), PAIRED)
+            found = add(mul_double(w, b0, DD), mul_double(m, b1, DD), DD)
+            values = add(values, add(found, mul_double(q, b2, DD), DD), DD)
             if WANT_GRAD:
-                slope = plus(scaled(w, b1, PAIRED), scaled(m, 2.0 * b2, PAIRED), PAIRED)
-                slopes = plus(slopes, slope, PAIRED)
+                slope = add(mul_double(w, b1, DD), mul_double(m, 2.0 * b2, DD), DD)
+                slopes = add(slopes, slope, DD)
             if HAS_VECTOR:
-                curve = minus(times(z, w, PAIRED), zs, PAIRED)
-                curves = plus(curves, scaled(curve, 2.0 * b2, PAIRED), PAIRED)
-            if WANT_DIAGONAL:
-                masses = plus(masses, scaled(w, 2.0 * b2, PAIRED), PAIRED)
+                curve = sub(mul(z, w, DD), zs, DD)
+                curves = add(curves, mul_double(curve, 2.0 * b2, DD), DD)
+            if WANT_HESS:
+                masses = add(masses, mul_double(w, 2.0 * b2, DD), DD)
+        # 6. Store the derivatives where the rows came from.
         to = tl.load(order + i, mask=mine, other=0)
         if WANT_GRAD:
-            answer = sign * own * one(slopes) * scale + bad
+            answer = sign * own * to_double(slopes) * scale + bad
             tl.store(grad + to, answer.to(grad.dtype.element_ty), mask=mine)
         if HAS_VECTOR:
-            answer = own * one(curves) * scale + bad
+            answer = own * to_double(curves) * scale + bad
             tl.store(hvp + to, answer.to(hvp.dtype.element_ty), mask=mine)
-        if WANT_DIAGONAL:
-            answer = own * one(masses) * scale + bad
+        if WANT_HESS:
+            answer = own * to_double(masses) * scale + bad
             tl.store(hess + to, answer.to(hess.dtype.element_ty), mask=mine)
-        # Each pair has one negative: its rows carry the loss.
-        losses = plus(losses, scaled(values, tl.where(sign > 0.0, own, 0.0), PAIRED), PAIRED)
-    # The program that comes last adds up.
+        # 7. Add up the loss: each pair has one negative, whose row adds it.
+        losses = add(losses, mul_double(values, tl.where(sign > 0.0, own, 0.0), DD), DD)
+    # 8. The last program adds up the losses, and sets the counter to 0 again.
     shares += task * 2 * programs
-    store_number(shares + tl.program_id(0), programs, total(losses, PAIRED), None, PAIRED)
+    store_number(shares + tl.program_id(0), programs, sum_all(losses, DD), None, DD)
     tl.debug_barrier()
-    if tl.atomic_add(arrivals + task, 1, sem="acq_rel", scope="gpu") == programs - 1:
-        loss = _sum_of_shares(shares, programs, PAIRED, STEP) * scale + bad
+    if tl.atomic_add(counters + task, 1, sem="acq_rel", scope="gpu") == programs - 1:
+        loss = _sum_of_shares(shares, programs, DD, STEP) * scale + bad
         tl.store(value + task, loss.to(value.dtype.element_ty))
         tl.store(pair_weight + task, pairs + bad)
         if COUNTED:
             tl.atomic_add(one_class, (pairs == 0.0).to(tl.int64))
-        tl.store(arrivals + task, 0)  # for the next launch
+        tl.store(counters + task, 0)

@@ -1,4 +1,4 @@
-"""The plans that sort, or need not, against the double sum; `test_triton` runs this file."""
+"""`by_sort` and `by_moments` against the double sum."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from everypair.torch.triton.launch import INTERPRETED, Job
 from everypair.torch.triton.moments import by_moments
 from everypair.torch.triton.sorted_rows import by_sort
 
-from ..strategies import SURROGATES, Batch, batches, double_sum
-from ..tolerances import assert_close
-from .triton_sizes import FULL_SIZES, small_blocks
+from ...strategies import SURROGATES, Batch, batches, double_sum
+from ...tolerances import assert_close
+from .sizes import FULL_SIZES, small_blocks
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
-# The interpreter computes with NumPy, which tells of what a GPU does silently.
+# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 
 QUADRATIC = Surrogate("quadratic", (Term(0.5, -0.25, 1.0), Term(0.25, 0.5, -0.75)))
 VALLEY = Surrogate("valley", (Term(0.0, -2e6, 1.0, knot=0.0),))
+N = 20  # rows: several chunks, blocks, programs and steps of the small sizes
 PLANS = ((by_sort, surrogates.SQUARED_HINGE), (by_sort, surrogates.SQUARE), (by_moments, QUADRATIC))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def several_blocks():
-    """A few rows make several chunks, blocks, programs and steps."""
     with small_blocks():
         yield
 
@@ -54,9 +54,11 @@ def answered(
 
     shape = scores.shape
     job = Job(
-        scores, labels, weights, vector, terms, mean, one_class, room(shape[:-1]),
-        room(shape[:-1], asked=one_class is None, dtype=torch.float64), room(shape, asked=grad),
-        room(shape, asked=vector is not None), room(shape, asked=hess),
+        scores, labels, weights, vector, terms, mean, missing=False, one_class=one_class,
+        value=room(shape[:-1]),
+        pair_weight=room(shape[:-1], asked=one_class is None, dtype=torch.float64),
+        grad=room(shape, asked=grad), hess=room(shape, asked=hess),
+        hvp=room(shape, asked=vector is not None),
     )  # fmt: skip
     plan(job)
     return job
@@ -70,12 +72,12 @@ def assert_right(plan, batch, surrogate):
         weights=knobs["weights"], vector=batch.vector, mean=knobs["reduction"] == "mean",
     )  # fmt: skip
     asked = batch if batch.vector is not None else replace(batch, vector=0.0 * batch.scores)
-    wanted = double_sum(asked, surrogate)
-    assert_close(job.value.cpu(), wanted.value, batch.dtype)
-    assert_close(job.grad.cpu(), wanted.grad, batch.dtype)
-    assert_close(job.hess.cpu(), wanted.hess, batch.dtype)
+    expected = double_sum(asked, surrogate)
+    assert_close(job.value.cpu(), expected.value, batch.dtype)
+    assert_close(job.grad.cpu(), expected.grad, batch.dtype)
+    assert_close(job.hess.cpu(), expected.hess, batch.dtype)
     if batch.vector is not None:
-        assert_close(job.hvp.cpu(), wanted.hvp, batch.dtype)
+        assert_close(job.hvp.cpu(), expected.hvp, batch.dtype)
     w = np.ones(len(batch.scores)) if knobs["weights"] is None else knobs["weights"]
     pairs = w[batch.positive].sum() * w[~batch.positive].sum()
     assert_close(job.pair_weight.cpu(), pairs, np.float64)
@@ -87,7 +89,7 @@ def batch_of(scores, labels, dtype=np.float64, weights=None, **knobs):
     return Batch(np.asarray(scores, dtype), labels, rng.normal(size=len(scores)), knobs)
 
 
-def normal(n=40, share=0.4, seed=3):
+def normal(n=N, share=0.4, seed=3):
     rng = np.random.default_rng(seed)
     labels = rng.random(n) < share
     labels[:2] = True, False
@@ -108,17 +110,17 @@ def test_class_moments_equal_the_double_sum(batch, surrogate):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda surrogate: surrogate.name)
-def test_weights_that_no_grid_holds(surrogate, dtype):
+def test_weights_of_all_digits(surrogate, dtype):
     scores, labels, rng = normal()
-    assert_right(by_sort, batch_of(scores, labels, dtype, weights=rng.random(40)), surrogate)
+    assert_right(by_sort, batch_of(scores, labels, dtype, weights=rng.random(N)), surrogate)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize("surrogate", SURROGATES[1:3], ids=lambda surrogate: surrogate.name)
 def test_one_term_without_a_vector(surrogate, offset):
-    # Nothing cancels, so that one double is enough for all the digits of another.
+    # Nothing cancels, so float64 sums are accurate enough for float64 scores.
     scores, labels, rng = normal()
-    batch = batch_of(scores / 10 + offset, labels, weights=rng.random(40), margin=0.1)
+    batch = batch_of(scores / 10 + offset, labels, weights=rng.random(N), margin=0.1)
     assert_right(by_sort, replace(batch, vector=None), surrogate)
 
 
@@ -133,9 +135,9 @@ def test_an_offset_far_beyond_the_margin(plan, surrogate, dtype):
     ("spread", "dtype"),
     [(1e3, np.float64), (1e7, np.float64), (1e12, np.float64), (1e12, np.float32)],
 )
-def test_terms_that_grow_against_each_other(spread, dtype):
+def test_terms_that_cancel(spread, dtype):
     scores, labels, rng = normal()
-    batch = batch_of(scores * spread, labels, dtype, weights=rng.random(40))
+    batch = batch_of(scores * spread, labels, dtype, weights=rng.random(N))
     assert_right(by_sort, batch, surrogates.HUBER_HINGE)
 
 
@@ -144,21 +146,21 @@ def test_distances_whose_squares_overflow():
     assert_right(by_sort, batch_of(scores * 1e200, labels), surrogates.LINEAR_HINGE)
 
 
-def test_a_term_against_itself():
-    # All pairs lie about the bottom of the valley, on a grid where the double sum is exact.
+def test_coefficients_that_cancel():
+    # All pairs lie near the minimum of the term, on a grid where the double sum is exact.
     scores, labels, rng = normal()
     scores = np.round(scores * 8) / 8 + np.where(labels, 0.0, 1e6)
-    batch = batch_of(scores, labels, weights=rng.random(40), margin=0.0)
+    batch = batch_of(scores, labels, weights=rng.random(N), margin=0.0)
     assert_right(by_sort, replace(batch, vector=None), VALLEY)
 
 
 @pytest.mark.parametrize(("plan", "surrogate"), [*PLANS, (by_moments, surrogates.SQUARE)])
 def test_heavy_rows_near_and_light_ones_far(plan, surrogate):
-    # Moments about a light row far away would round off what the heavy ones have among each other.
+    # Moments about a light row far away would lose the digits of the heavy rows.
     rng = np.random.default_rng(3)
-    near = np.arange(40) < 20
-    labels = ~near | (np.arange(40) % 2 == 0)
-    scores = np.where(near, 1e-8, 1.0) * rng.normal(size=40)
+    near = np.arange(N) < N // 2
+    labels = ~near | (np.arange(N) % 2 == 0)
+    scores = np.where(near, 1e-8, 1.0) * rng.normal(size=N)
     weights = np.where(near & labels, 1e8, 1.0)
     batch = batch_of(scores, labels, weights=weights, margin=0.0)
     assert_right(plan, replace(batch, vector=None), surrogate)
@@ -166,18 +168,19 @@ def test_heavy_rows_near_and_light_ones_far(plan, surrogate):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("plan", "surrogate"), PLANS)
-def test_rows_without_weight_round_nothing(plan, surrogate, dtype):
+def test_rows_without_weight_cost_no_digits(plan, surrogate, dtype):
     scores, labels, rng = normal()
-    weights = rng.random(40)
-    weights[[0, 1, 17, 30, 31]] = 0.0
-    scores[[0, 1, 17, 30, 31]] = 1e37, -1e37, 1e30, -1e30, 0.5
+    weights = rng.random(N)
+    rows = [0, 1, 9, 15, 16]
+    weights[rows] = 0.0
+    scores[rows] = 1e37, -1e37, 1e30, -1e30, 0.5
     batch = batch_of(scores, labels, dtype, weights=weights)
     batch.vector[0] = 1e6
     assert_right(plan, batch, surrogate)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_gap_that_no_pair_spans_rounds_nothing(dtype):
+def test_a_gap_without_pairs_costs_no_digits(dtype):
     scores, labels, _ = normal()
     scores[labels & (scores > 1.5)] = 1e37  # positives that no negative comes near
     scores[~labels & (scores < -1.0)] = -1e37
@@ -185,7 +188,7 @@ def test_a_gap_that_no_pair_spans_rounds_nothing(dtype):
 
 
 @pytest.mark.parametrize("shift", [2.0**-60, 0.0, -(2.0**-60), 0.1])
-def test_pairs_are_told_apart_exactly_at_a_knot(shift):
+def test_pairs_at_a_knot_are_decided_exactly(shift):
     ticks = np.array([1.0, 1.1, 1.2, 0.9, 1.0 + 2.0**-52, 1.1 - 2.0**-52, 0.0, -0.1])
     scores, labels = np.repeat(ticks, 2), np.arange(16) % 2
     job = answered(by_sort, scores, labels, ((shift, 1.0, 3.0, 0.0, True),), mean=False)
@@ -196,8 +199,8 @@ def test_pairs_are_told_apart_exactly_at_a_knot(shift):
             for i in range(16)
         ]
     )
-    wanted = 3.0 * (active.sum(1) - active.sum(0))
-    np.testing.assert_array_equal(job.grad.cpu(), wanted)
+    expected = 3.0 * (active.sum(1) - active.sum(0))
+    np.testing.assert_array_equal(job.grad.cpu(), expected)
 
 
 @pytest.mark.parametrize(("plan", "surrogate"), PLANS)
@@ -206,44 +209,44 @@ def test_only_what_is_asked_is_computed(plan, surrogate):
     terms = surrogate.at_knots(1.0)
     job = answered(plan, scores, labels, terms, grad=False, hess=False)
     assert job.grad is job.hvp is job.hess is None
-    wanted = double_sum(batch_of(scores, labels), surrogate)
-    assert_close(job.value.cpu(), wanted.value, np.float64)
+    expected = double_sum(batch_of(scores, labels), surrogate)
+    assert_close(job.value.cpu(), expected.value, np.float64)
 
 
 @pytest.mark.parametrize(("plan", "surrogate"), PLANS)
 def test_several_tasks_one_of_them_of_one_class(plan, surrogate):
     counter = torch.zeros((), dtype=torch.int64, device=DEVICE)
-    parts = [normal(n=37, seed=seed) for seed in range(3)]
+    parts = [normal(n=N, seed=seed) for seed in range(3)]
     scores, labels = (np.stack([part[i] for part in parts]) for i in (0, 1))
     labels[1] = True
-    vector = np.stack([part[2].normal(size=37) for part in parts])
+    vector = np.stack([part[2].normal(size=N) for part in parts])
     job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=vector, one_class=counter)
     assert counter.item() == 1
     for task in range(3):
         batch = Batch(scores[task], labels[task], vector[task], {"weights": None, "groups": None})
-        wanted = double_sum(batch, surrogate)
-        assert_close(job.value[task].cpu(), wanted.value, np.float64)
-        assert_close(job.grad[task].cpu(), wanted.grad, np.float64)
-        assert_close(job.hvp[task].cpu(), wanted.hvp, np.float64)
-        assert_close(job.hess[task].cpu(), wanted.hess, np.float64)
+        expected = double_sum(batch, surrogate)
+        assert_close(job.value[task].cpu(), expected.value, np.float64)
+        assert_close(job.grad[task].cpu(), expected.grad, np.float64)
+        assert_close(job.hvp[task].cpu(), expected.hvp, np.float64)
+        assert_close(job.hess[task].cpu(), expected.hess, np.float64)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("plan", "surrogate"), PLANS[::2])
-def test_labels_that_are_missing_leave_their_rows_out(plan, surrogate, weighted):
+def test_rows_with_a_missing_label_are_left_out(plan, surrogate, weighted):
     scores, labels, rng = normal()
-    labels, weights = labels.astype(np.float32), rng.random(40)
-    labels[[3, 8, 30]] = np.nan
+    labels, weights = labels.astype(np.float32), rng.random(N)
+    labels[[3, 8, 15]] = np.nan
     job = answered(
         plan, scores, labels, surrogate.at_knots(1.0), weights=weights if weighted else None
     )
     rest = ~np.isnan(labels)
-    wanted = double_sum(
+    expected = double_sum(
         batch_of(scores[rest], labels[rest], weights=weights[rest] if weighted else None), surrogate
     )
-    assert_close(job.value.cpu(), wanted.value, np.float64)
-    assert_close(job.grad.cpu()[rest], wanted.grad, np.float64)
-    assert_close(job.hess.cpu()[rest], wanted.hess, np.float64)
+    assert_close(job.value.cpu(), expected.value, np.float64)
+    assert_close(job.grad.cpu()[rest], expected.grad, np.float64)
+    assert_close(job.hess.cpu()[rest], expected.hess, np.float64)
     assert not job.grad[~rest].any()
     assert not job.hess[~rest].any()
 
@@ -263,11 +266,11 @@ def test_one_class_has_no_loss(plan, surrogate, positive):
 
 @pytest.mark.parametrize("bad", [np.nan, -np.inf])
 @pytest.mark.parametrize(("plan", "surrogate"), PLANS[::2])
-def test_bad_scores_do_not_pass_unnoticed(plan, surrogate, bad):
-    scores, labels, rng = normal(n=20)
+def test_scores_that_are_not_finite_give_nan(plan, surrogate, bad):
+    scores, labels, rng = normal()
     scores[7] = bad
-    job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=rng.normal(size=20))
-    for answer in job[7:12]:
+    job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=rng.normal(size=N))
+    for answer in (job.value, job.pair_weight, job.grad, job.hess, job.hvp):
         assert answer.isnan().all()
 
 
@@ -279,10 +282,10 @@ def test_narrow_scores(plan, surrogate, dtype):
     job = answered(plan, scores, labels, surrogate.at_knots(1.0), weights=scores.abs())
     weights = scores.abs().double().numpy()
     batch = batch_of(scores.double().numpy(), labels, weights=weights)
-    wanted = double_sum(batch, surrogate)
-    assert_close(job.value.cpu(), wanted.value, np.float32)
-    assert_close(job.grad.cpu(), wanted.grad, np.float32)
-    assert_close(job.hess.cpu(), wanted.hess, np.float32)
+    expected = double_sum(batch, surrogate)
+    assert_close(job.value.cpu(), expected.value, np.float32)
+    assert_close(job.grad.cpu(), expected.grad, np.float32)
+    assert_close(job.hess.cpu(), expected.hess, np.float32)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="blocks of full size take long to interpret")

@@ -1,4 +1,4 @@
-"""Blocks so small that a few rows make several of them, as a large batch does."""
+"""Small blocks, so that a few rows make several of them, as in a large batch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from everypair.torch.triton import moments, plans, sorted_rows
 FULL_SIZES = {
     module: {name: getattr(module, name) for name in names}
     for module, names in (
-        (sorted_rows, ("CHUNK", "CHUNKS", "STEP", "PROGRAMS", "ROWS", "PAIRED_ROWS")),
+        (sorted_rows, ("CHUNK", "CHUNKS", "STEP", "PROGRAMS", "ROWS", "DD_ROWS")),
         (moments, ("BLOCK", "STEP")),
     )
 }
 SMALL_SIZES = {
-    "CHUNK": 4, "CHUNKS": 4, "STEP": 2, "PROGRAMS": 2, "ROWS": 16, "PAIRED_ROWS": 16, "BLOCK": 16
+    "CHUNK": 4, "CHUNKS": 2, "STEP": 2, "PROGRAMS": 2, "ROWS": 16, "DD_ROWS": 16, "BLOCK": 8
 }  # fmt: skip
 
 
 @contextmanager
 def small_blocks(**sizes):
-    """Let the plans that sort, or need not, use small blocks inside the block."""
+    """Use small blocks in `by_sort` and `by_moments` inside the with statement."""
     with pytest.MonkeyPatch.context() as patch:
         for module, names in FULL_SIZES.items():
             for name in names:
@@ -32,7 +32,7 @@ def small_blocks(**sizes):
 
 @contextmanager
 def pairs_up_to(n):
-    """Let batches of at most so many rows meet pair by pair inside the block."""
+    """Use `by_pairs` for at most n rows inside the with statement."""
     with pytest.MonkeyPatch.context() as patch:
         for plan in plans.PAIRS_UP_TO:
             patch.setitem(plans.PAIRS_UP_TO, plan, n)

@@ -1,0 +1,60 @@
+"""Run the Triton kernels on a GPU, or in the Triton interpreter.
+
+Triton decides when it is imported whether it interprets, so a run of its own does it::
+
+    TRITON_INTERPRET=1 python -m pytest tests/torch/triton
+
+Without the variable and without a GPU, this folder is skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+
+def reason_to_skip():
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
+        return "Triton kernels need a GPU, or TRITON_INTERPRET=1 in a run of their own"
+    return None
+
+
+def patch_language_once(interpreted):
+    """Save half of the time of the interpreter: do not patch `triton.language` again and again.
+
+    It does so at every call of a device function, though the launch that is running has done it.
+    Only the first call from a module is left to it, for modules that import `triton.language.core`.
+    """
+    plain, seen = interpreted.__call__, set()
+
+    def call(self, *args, **kwargs):
+        if id(self.fn.__globals__) in seen:
+            return self.rewrite()(*args, **kwargs)
+        seen.add(id(self.fn.__globals__))
+        return plain(self, *args, **kwargs)
+
+    interpreted.__call__ = call
+
+
+if reason_to_skip() is None and os.environ.get("TRITON_INTERPRET") == "1":
+    from triton.runtime.interpreter import InterpretedFunction
+
+    patch_language_once(InterpretedFunction)
+
+
+class SkippedModule(pytest.Module):
+    """A test module that is reported as skipped and never imported."""
+
+    def collect(self):
+        pytest.skip(reason_to_skip())
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    if reason_to_skip() is not None:
+        return SkippedModule.from_parent(parent, path=module_path)
+    return None

@@ -1,0 +1,45 @@
+"""All laws, for every plan of the Triton kernels.
+
+Batches with groups are computed by torch operations, which have to obey the same laws.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from everypair.torch import _tensor_moments
+from everypair.torch.triton.launch import INTERPRETED
+
+from ...laws import LAWS, examples_over
+from ..backends import TorchBackend
+from .sizes import pairs_up_to, small_blocks
+
+# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+globals().update(LAWS)
+
+# Up to how many rows `by_pairs` is used, so that all batches of a law take the same plan; and the
+# divisor of the number of examples, because both the interpreter and compiling are slow.
+PLANS = {"pairs": (10**9, 10), "buckets, moments and sort": (0, 20 if INTERPRETED else 10)}
+
+
+@pytest.fixture(scope="module", params=PLANS)
+def backend(request):
+    bound, divisor = PLANS[request.param]
+    sizes = {"CHUNKS": 8, "ROWS": 64, "DD_ROWS": 64, "BLOCK": 32}
+    with small_blocks(**sizes), examples_over(divisor), pairs_up_to(bound):
+        yield TorchBackend("torch triton", "cpu" if INTERPRETED else "cuda")
+
+
+def test_a_plan_computes_everything_without_groups(backend, monkeypatch):
+    monkeypatch.setattr(_tensor_moments, "evaluate", None)
+    scores, labels = np.linspace(-1.0, 1.0, 40), np.arange(40) % 3 == 0
+    for knobs in ({}, {"surrogate": "huber_hinge", "weights": np.ones(40)}):
+        for array in backend.derivatives(scores, labels, **knobs):
+            assert np.isfinite(array).all()
+        assert np.isfinite(backend.hvp(scores, labels, scores, **knobs)).all()
+
+
+def test_all_laws_are_here():
+    assert len(LAWS) >= 15
