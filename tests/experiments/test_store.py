@@ -233,6 +233,15 @@ def test_a_database_of_other_tables_is_refused(tmp_path):
         store.open(str(tmp_path))
 
 
+def test_a_folder_may_have_any_name(tmp_path):
+    folder = tmp_path / "100%25 sure? #1"
+    with store.open(str(folder), create=True) as opened:
+        opened.prepare(GRID, SETTINGS)
+    assert [path.name for path in folder.iterdir()] == ["study.db"]
+    with store.open(str(folder)) as opened:
+        assert sum(opened.counts()) == 8
+
+
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="Name another folder"):

@@ -83,9 +83,9 @@ def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
     """
     shown = without_password(where)
     with storage_errors(shown, ImportError):
-        path = Path(where).absolute() / _FILE_NAME
+        path = str(Path(where).absolute() / _FILE_NAME)
         try:
-            url = sa.make_url(where if "://" in where else f"sqlite:///{path}")
+            url = sa.make_url(where) if "://" in where else sa.URL.create("sqlite", database=path)
         except ValueError:  # its message may hold a part of the password
             raise UserError(f"the port in the URL of the store is no number. {_URL}") from None
         sqlite = url.get_backend_name() == "sqlite"
