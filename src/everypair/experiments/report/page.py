@@ -27,7 +27,7 @@ def page(study: Study) -> str:
     """Return the whole page."""
     names = dict.fromkeys(wording.data(task.data, study.settings) for task in study.by_task)
     title = f"Losses compared on {wording.listing(list(names))}"
-    return Template(_asset("page.html")).substitute(
+    return Template(_asset("page.html.jinja")).substitute(
         version=escape(everypair.__version__),
         title=escape(title),
         css=_asset("page.css"),
@@ -48,7 +48,7 @@ def page(study: Study) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _lead(study: Study) -> str:
