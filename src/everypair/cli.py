@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # What the commands load, by the name that is imported. Anything else that is missing is a bug.
-_EXTRA = ("matplotlib", "optuna", "pandas", "PIL", "pyarrow", "rich", "sklearn", "torch", "typer")
+_EXTRA = (
+    *("jinja2", "matplotlib", "optuna", "pandas", "PIL", "pooch", "pyarrow", "rich", "sklearn"),
+    *("torch", "typer"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
