@@ -42,14 +42,16 @@ def results(axes: Axes, study: Study, comparison: Comparison) -> None:
 
 
 def differences(axes: Axes, study: Study, comparison: Comparison) -> None:
-    """Draw paired differences: mean, 95 % interval, and every seed."""
+    """Draw paired differences: mean, 95 % interval (cut off if very wide), and every seed."""
+    gaps = [gap for gap in study.gaps if gap.comparison == comparison]
+    widest = max((abs(x) for gap in gaps for x in (4 * gap.mean, *gap.values) if gap.n), default=1)
     rows = []
-    for gap in study.gaps:
-        if gap.comparison == comparison:
-            name = f"{study.called(gap.first)} − {study.called(gap.second)}"
-            shade = GOOD if gap.verdict in ("first", "second") else SOFT
-            ends = gap.interval or (math.nan, math.nan)
-            rows.append((name, wording.signed(gap.mean), shade, gap.mean, ends, gap.values))
+    for gap in gaps:
+        name = f"{study.called(gap.first)} − {study.called(gap.second)}"
+        shade = GOOD if gap.verdict in ("first", "second") else SOFT
+        low, high = gap.interval or (math.nan, math.nan)
+        ends = max(low, -widest), min(high, widest)
+        rows.append((name, wording.signed(gap.mean), shade, gap.mean, ends, gap.values))
     axes.axvline(0, color=SOFT, linewidth=1)
     _strips(axes, rows, within=(-1, 1))
     axes.set_xlabel("difference in test AUC")
