@@ -157,6 +157,8 @@ def _strips(
             covering = {"facecolor": CARD, "edgecolor": "none", "pad": 1}
             axes.text(x, 0.4 - k, text, transform=across, va="center", ha=side, bbox=covering)
     reached = [value for *_, mean, ends, seeds in rows for value in (mean, *ends, *seeds)]
+    if within[0] < 0:  # differences are shown against zero
+        reached.append(0.0)
     axes.set(xlim=limits(reached, within=within), ylim=(0.6 - len(rows), 0.65), yticks=[])
     axes.spines["left"].set_visible(False)
 
@@ -171,7 +173,7 @@ def _means(axes: Axes, summary: Summary, what: str, shade: str) -> list[float]:
             drawn += finite
     lengths = [len(column(record, f"validation_{what}")) for record in summary.chosen]
     axes.set(xlabel="epoch", xlim=(0, max([2, *lengths]) - 1))
-    axes.locator_params(axis="x", integer=True)
+    axes.locator_params(axis="x", integer=True, min_n_ticks=1)
     return drawn
 
 

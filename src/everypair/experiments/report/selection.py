@@ -62,16 +62,6 @@ class CellResult:
     winner: Record | None
 
     @property
-    def comparison(self) -> Comparison:
-        """Return the comparison that the cell belongs to."""
-        return Comparison(self.cell.data, self.cell.imratio)
-
-    @property
-    def contender(self) -> Contender:
-        """Return the loss and its optimiser."""
-        return Contender(self.cell.loss, self.cell.optimiser)
-
-    @property
     def test_auc(self) -> float:
         """Return the winner's test AUC at its best validation epoch, NaN without a winner."""
         return self.winner.test_auc if self.winner else NAN
@@ -133,11 +123,6 @@ class Summary:
     def n_at_edge(self) -> int:
         """Return the number of seeds whose selected rate is the smallest or largest one tried."""
         return sum(cell.at_edge for cell in self.cells)
-
-    @property
-    def seconds(self) -> float:
-        """Return the time of all trials together."""
-        return sum(record.seconds for record in self.records)
 
     def count(self, state: str) -> int:
         """Return the number of trials that ended in a state."""
@@ -237,10 +222,15 @@ def results(records: Iterable[Record]) -> list[CellResult]:
 
 def summaries(cells: Iterable[CellResult]) -> list[Summary]:
     """Return one summary for each comparison and contender, by data set and descending imratio."""
-    cells = list(cells)
-    data = list(gathered(cells, lambda result: result.cell.data))
-    contenders = list(gathered(cells, lambda result: result.contender))
-    groups = gathered(cells, lambda result: (result.comparison, result.contender))
+    groups = gathered(
+        cells,
+        lambda result: (
+            Comparison(result.cell.data, result.cell.imratio),
+            Contender(result.cell.loss, result.cell.optimiser),
+        ),
+    )
+    data = list(dict.fromkeys(comparison.data for comparison, _ in groups))
+    contenders = list(dict.fromkeys(contender for _, contender in groups))
     ordered = sorted(
         groups, key=lambda k: (data.index(k[0].data), -k[0].imratio, contenders.index(k[1]))
     )

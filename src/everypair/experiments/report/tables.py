@@ -62,7 +62,7 @@ def selected(summed: Sequence[Summary]) -> list[Row]:
             "n_trials": len(summary.records),
             "n_diverged": summary.count("diverged"),
             "n_failed": summary.count("failed"),
-            "seconds": round(summary.seconds, 3),
+            "seconds": round(sum(record.seconds for record in summary.records), 3),
         }
         for summary in summed
     ]
