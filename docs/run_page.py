@@ -1,10 +1,14 @@
-"""Run the Python blocks of a page, in order and in one namespace, and compare what they print.
+"""Run the Python blocks of a page, in order and in one namespace, and compare their output.
 
-A block is fenced with ```python. A ```text block right after it is what it prints, with ... for
-whatever may differ between machines. A block that begins with ``# needs: package`` is left out
-where that package is missing.
+A block is fenced with ```python. A ```text block right after it is its expected output, with ...
+for whatever may differ between machines. A block that begins with ``# needs: package`` is skipped
+if that package is missing.
 
     python docs/run_page.py docs/torch/tutorial.md --to docs/torch    # draws its figures again
+
+Sybil was considered instead. Its parsers find the blocks, but the comparison of a block's output
+with the block that follows, the skip rule and the command above would still be written by hand,
+so that this module would not become shorter.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class Block(NamedTuple):
-    """Code, what it prints (None: whatever it likes), and its first line in the page."""
+    """Code, its expected output (None: not checked), and its first line in the page."""
 
     code: str
     prints: str | None
@@ -47,14 +51,14 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run(page: Path, to: Path) -> None:
-    """Run a page with `to` as the working directory; raise where it does not do what it says."""
+    """Run a page with `to` as the working directory; raise if a block prints something else."""
     checker = doctest.OutputChecker()
     namespace: dict[str, Any] = {"__name__": page.stem}
     found = blocks(page)
     with _inside(to):
         for block in found:
             printed = io.StringIO()
-            # Empty lines before it, so that a traceback points into the page.
+            # Prepend empty lines, so that a traceback shows the line number of the page.
             code = compile("\n" * block.line + block.code, str(page), "exec")
             with contextlib.redirect_stdout(printed):
                 exec(code, namespace)
@@ -84,6 +88,6 @@ def _inside(folder: Path) -> Any:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("page", type=Path)
-    parser.add_argument("--to", type=Path, default=Path(), help="where the page's files go")
+    parser.add_argument("--to", type=Path, default=Path(), help="folder for the page's files")
     given = parser.parse_args()
     run(given.page.resolve(), given.to.resolve())

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # Optional packages that the commands import. If any other module is missing, that is a bug.
-_EXTRA = ("matplotlib", "optuna", "pandas", "PIL", "pyarrow", "rich", "sklearn", "sqlalchemy",
-          "torch", "typer")  # fmt: skip
+_EXTRA = (
+    *("jinja2", "matplotlib", "optuna", "pandas", "PIL", "pooch", "pyarrow", "rich", "sklearn"),
+    *("sqlalchemy", "torch", "typer"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

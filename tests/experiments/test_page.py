@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
@@ -14,11 +15,12 @@ import pytest
 
 from everypair.experiments import report
 from everypair.experiments.plan import Settings, TableFile
+from everypair.experiments.report import panels
 from everypair.experiments.report.page import page
 from tests.experiments import made_up
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-VOID = {"meta", "input", "br", "circle", "line", "path"}
+VOID = {"meta", "input"}
 
 
 class Reader(HTMLParser):
@@ -109,12 +111,26 @@ def test_the_numbers_are_in_the_tables(few, read):
 
 
 def test_plots_carry_their_numbers(few, read):
-    told = [json.loads(e["text"]) for e in read.all("script", type="application/json")]
+    found = [json.loads(e["text"]) for e in read.all("script", type="application/json")]
     # AUC and loss for each of three losses, and a ROC plot, for each of two imratios.
-    assert len(told) == 2 * (3 * 2 + 1)
-    first = told[0]["lines"]
-    assert [line["name"] for line in first] == ["subtrain", "validation", "test"]
-    assert len(first[0]["values"]) == 6
+    assert len(found) == 2 * (3 * 2 + 1)
+    lines = found[0]["lines"]
+    assert [line["name"] for line in lines] == ["training", "validation", "test"]
+    assert len(lines[0]["values"]) == 6
+    assert [line["colour"] for line in lines] == ["var(--c0)"] * 3
+
+
+def test_plots_follow_the_theme_and_keep_their_text(text, read):
+    drawn = "".join(re.findall("<svg.*?</svg>", text, flags=re.DOTALL))
+    assert not re.search('#[0-9a-f]{6}[;"]', drawn)
+    assert {"test AUC", "epoch", "false positive rate"} <= {e["text"] for e in read.all("text")}
+    # Test AUC and differences, AUC and loss of three losses, and ROC curves; for two imratios.
+    assert len(read.all("svg")) == 2 * (2 + 3 * 2 + 1)
+
+
+def test_the_page_and_the_figures_have_the_same_colours(text):
+    for k, colour in enumerate(panels.COLOURS):
+        assert f"--c{k}: {colour}" in text
 
 
 def test_an_unfinished_grid_has_a_banner(few, read):
@@ -137,18 +153,23 @@ def test_one_contender_and_full_batches_and_odd_histories():
     records[1].history.update(validation_auc=[0.4, None], subtrain_loss=[3.0, 0.0])
     shown = page(study(records))
     Reader(shown)
-    assert "only one contender" in shown
+    assert "only one loss" in shown
     assert "NaN</" not in shown
 
 
 def test_names_of_users_are_only_text():
-    evil = "<script>alert(1)</script>.csv"
+    evil = "<img src=x onerror=alert(1)>.csv"
     records = made_up.simple([0.7, 0.8], loss="<b>bold", data="table")
     records += made_up.simple([0.5, 0.7], data="table")
-    shown = page(study(records, Settings(table=TableFile(evil, "y"))))
+    table = TableFile(evil, "<i>column", positive='"><script>')
+    records[0] = replace(records[0], state="diverged", reason="</script><img src=x>")
+    shown = page(study(records, Settings(model="<u>net", table=table)))
     Reader(shown)
-    assert evil.partition(".")[0] not in shown
-    assert "<b>bold" not in shown
+    for raw in (evil, "<b>bold", "<i>column", '"><script>', "</script><img", "<u>net"):
+        assert raw not in shown
+    # Each of them is there as text, also inside the plots.
+    assert "&lt;img src=x onerror=alert(1)&gt;.csv" in shown
+    assert re.search("<text[^>]*>&lt;b&gt;bold", shown)
 
 
 # What a reader would do, done by a script inside the page; it leaves what it saw in the title.
@@ -161,13 +182,13 @@ const saw = {};
 button.click(); saw.up = column(3); saw.sort = button.parentNode.getAttribute("aria-sort");
 button.click(); saw.down = column(3);
 button.click(); saw.back = String(column(3)) === String(before);
-const plot = document.querySelector(".task.shown .plot");
+const plot = document.querySelector(".comparison.shown .plot");
 plot.focus();
 plot.dispatchEvent(new KeyboardEvent("keydown", { key: "End", bubbles: true, cancelable: true }));
 saw.aloud = document.getElementById("said").textContent;
 saw.tip = !document.getElementById("tip").hidden;
 document.querySelectorAll(".picker input")[1].click();
-saw.shown = [...document.querySelectorAll(".task.shown")].map((task) => task.id);
+saw.shown = [...document.querySelectorAll(".comparison.shown")].map((one) => one.id);
 const paper = () => getComputedStyle(document.body).backgroundColor;
 saw.light = paper(); document.getElementById("theme").click(); saw.dark = paper();
 saw.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
@@ -206,8 +227,8 @@ def test_a_browser_sorts_points_picks_and_darkens(text, browse, tmp_path):
     assert saw["sort"] == "ascending"
     assert saw["back"]
     assert saw["tip"]
-    assert re.fullmatch(r"epoch 5, subtrain [\d.]+, validation [\d.]+, test [\d.]+", saw["aloud"])
-    assert saw["shown"] == ["task-1"]
+    assert re.fullmatch(r"epoch 5, training [\d.]+, validation [\d.]+, test [\d.]+", saw["aloud"])
+    assert saw["shown"] == ["comparison-1"]
     assert saw["light"] != saw["dark"]
     assert saw["overflow"] == 0  # tables scroll by themselves, the page does not
 

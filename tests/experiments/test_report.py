@@ -16,7 +16,7 @@ from everypair.experiments import report
 from everypair.experiments.commands import app
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Settings, TableFile
-from everypair.experiments.report import curves, selection, wording
+from everypair.experiments.report import figures, panels, selection, wording
 from everypair.experiments.search import store
 from tests.experiments import made_up
 
@@ -65,9 +65,9 @@ def test_tables_fit_a_terminal_without_cutting_words(few):
     report.show(console, few, PLAIN)
     text = console.file.getvalue()
     assert "…" not in text
-    rows = [line.split() for line in text.splitlines() if line.startswith(" 0.1 ")]
+    rows = [line.split() for line in text.splitlines() if line.startswith(" 10 % ")]
     # Three selected, three differences, each on a line of its own.
-    assert [row[1] for row in rows[:3]] == ["squared", "logistic", "AUCM"]
+    assert [row[2] for row in rows[:3]] == ["squared", "logistic", "AUCM"]
     assert sum("to" in row for row in rows) == 3
 
 
@@ -126,7 +126,7 @@ def test_the_terminal_shows_results_ties_losses_and_cost(few):
         assert wording.spread(s.mean, s.sd) in text
     assert "tie" in text
     assert "diverged" in text
-    assert "time of all" in text
+    assert "total time" in text
     assert "Unfinished" not in text
 
 
@@ -138,7 +138,7 @@ def test_a_users_table_goes_by_its_name():
     records = made_up.simple([0.7, 0.8], data="table", imratio=0.0)
     text = shown(records, Settings(table=TableFile("somewhere/fraud.csv", "fraud")))
     assert "fraud.csv" in text
-    assert "positives as they are" in text
+    assert "positives unchanged" in text
     assert "somewhere" not in text
 
 
@@ -170,22 +170,44 @@ def test_nothing_to_report_is_said():
 def test_curves_are_means_over_the_seeds_that_are_there():
     records = made_up.records(made_up.grid(seeds=2, losses=("logistic",)), epochs=4)
     s = selection.summaries(selection.results(records))[0]
-    first, second = (curves.column(r, "validation_auc") for r in s.chosen)
-    assert curves.mean_column(s, "validation_auc")[2] == pytest.approx((first[2] + second[2]) / 2)
-    heights = curves.mean_roc(s)
+    first, second = (panels.column(r, "validation_auc") for r in s.chosen)
+    assert panels.mean_column(s, "validation_auc")[2] == pytest.approx((first[2] + second[2]) / 2)
+    heights = panels.mean_roc(s)
     assert heights[0] == 0
     assert heights[-1] == 1
     # The mean curve has the mean area, but for the coarseness of its points.
     assert sum(heights) / 100 - 0.005 == pytest.approx(s.mean, abs=0.02)
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(0.5, 1.0), (0.8712, 0.8719), (0.0, 1.0), (0.2, 130.0), (0, 1)]
-)
-def test_ticks_are_round_and_inside(low, high):
-    found = curves.ticks(low, high)
-    assert 2 <= len(found) <= 8
-    assert low <= min(found) < max(found) <= high
+def test_settings_given_with_a_study_replace_its_own(few, tmp_path):
+    study = report.study_of(few, PLAIN)
+    named = Settings(table=TableFile("fraud.csv", "fraud"))
+    assert "fraud.csv" in shown(study, named)
+    page = report.write(study, named, tmp_path, formats=["html"]).page
+    assert "fraud.csv" in page.read_text()
+    assert "Unfinished: 108 of 200" in shown(study, planned=200)
+    assert report.study_of(study, PLAIN) is study
+
+
+@pytest.mark.parametrize("aucs", [(0.77601, 0.77604, 0.77608), (0.5, 1.0), (0.1, 0.1)])
+def test_labels_of_an_axis_differ(aucs):
+    study = report.study_of(made_up.simple(aucs), PLAIN)
+    [axes] = figures.file_results(study).axes
+    axes.figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    labels = [
+        label.get_text()
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= place <= high
+    ]
+    assert 2 <= len(labels) <= 8
+    assert len(set(labels)) == len(labels)
+
+
+def test_names_with_dollar_signs_are_not_formulas(tmp_path):
+    records = made_up.simple([0.7, 0.8], data="table")
+    settings = Settings(table=TableFile("a$_b$c.csv", "y"))
+    report.write(records, settings, tmp_path, formats=["svg", "png"])
 
 
 @pytest.fixture

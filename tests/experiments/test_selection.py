@@ -12,7 +12,7 @@ from scipy import stats
 
 from everypair.experiments.plan import FULL_BATCH, Cell, Record, Trial
 from everypair.experiments.report import selection, tables
-from everypair.experiments.report.selection import Contender, Task
+from everypair.experiments.report.selection import Comparison, Contender
 from tests.experiments import made_up
 
 CELL = Cell("digits", 0.1, "logistic", "sgd", 0)
@@ -156,7 +156,10 @@ def test_the_made_up_study_has_what_a_report_must_cope_with():
         selection.results(made_up.records(*made_up.paper_grids(2), epochs=3))
     )
     assert len(found) == 27
-    assert [s.task for s in found[::3]][:2] == [Task("cifar10", 0.1), Task("cifar10", 0.01)]
+    assert [s.comparison for s in found[::3]][:2] == [
+        Comparison("cifar10", 0.1),
+        Comparison("cifar10", 0.01),
+    ]
     assert {gap.verdict for gap in selection.differences(found)} >= {"tie", "first"}
     assert any(s.count("diverged") for s in found)
     assert any(s.n_at_edge for s in found)

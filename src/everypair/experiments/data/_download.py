@@ -1,28 +1,19 @@
-"""Official archives: fetched once, resumed where they broke off, used if the digest is right."""
+"""Download official archives with pooch and check their digests."""
 
 from __future__ import annotations
 
 import hashlib
-import http.client
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from everypair.experiments._progress import progress
 from everypair.experiments.errors import UserError
 
-if sys.platform != "win32":
-    import fcntl
-
 __all__ = ["Archive", "digest", "fetch"]
 
-_CHUNK = 1 << 20
-_PATIENCE = 60.0  # seconds without a byte
+_CHUNK = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -46,7 +37,7 @@ class Archive:
 
     @property
     def fingerprint(self) -> str:
-        """Return the short name of the contents."""
+        """Return the first 16 digits of the digest."""
         return self.digest.rpartition(":")[2][:16]
 
 
@@ -60,75 +51,54 @@ def digest(path: Path, algorithm: str) -> str:
 
 
 def fetch(archive: Archive, folder: Path) -> Path:
-    """Return the archive in `folder`, downloading what is not there yet.
+    """Return the archive in `folder`, and download it if it is not there.
 
-    A broken download stays as ``NAME.part`` and the next call goes on from there. One whose digest
-    is wrong is removed.
+    The file gets its name only when it is complete and its digest is right, so several processes
+    may call this at once. A download that breaks off leaves nothing behind, and the next call
+    starts again from the beginning; pooch cannot resume it.
     """
-    target = folder / archive.filename
-    part = folder / f"{archive.filename}.part"
+    import pooch  # type: ignore[import-untyped]
+
+    pooch.get_logger().setLevel("WARNING")
+    name, opened = archive.filename, ExitStack()
+    downloader = pooch.HTTPDownloader(
+        progressbar=_Bar(f"Downloading {name}", opened),
+        chunk_size=_CHUNK,
+        timeout=60,
+        hooks={"response": lambda answer, **_: opened.enter_context(closing(answer))},
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(part) as file:
-            if target.is_file():  # another process was faster
-                part.unlink(missing_ok=True)
-                return target
-            _append(archive, file)
-            _check(archive, part)
-            part.replace(target)
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        if part.is_file() and part.stat().st_size == 0:
-            part.unlink()
+        with opened:
+            pooch.retrieve(archive.url, archive.digest, name, folder, downloader=downloader)
+            return folder / name
+    except ValueError as error:  # the digest differs
         raise UserError(
-            f"{archive.url} could not be downloaded to {folder}: {reason}. The same command tries "
-            "again and goes on where it stopped; or set EVERYPAIR_DATA to a folder with the data"
+            f"{archive.url} has the wrong checksum and was removed "
+            f"({str(error).partition('. ')[0]}). Try again; if it recurs, do not trust the network"
         ) from None
-    return target
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[BinaryIO]:
-    """Open for appending; other processes that want the same wait here."""
-    with path.open("ab") as file:
-        if sys.platform != "win32":
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-
-
-def _append(archive: Archive, file: BinaryIO) -> None:
-    """Write the rest of the archive, all of it where the server cannot give a part."""
-    have = file.seek(0, 2)
-    request = urllib.request.Request(archive.url)
-    if have:
-        request.add_header("Range", f"bytes={have}-")
-    try:
-        answer = urllib.request.urlopen(request, timeout=_PATIENCE)
-    except urllib.error.HTTPError as error:
-        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # nothing is left to fetch; the digest decides
-        raise
-    with answer:
-        if have and getattr(answer, "status", None) != http.client.PARTIAL_CONTENT:
-            have = file.truncate(0)
-        length = answer.headers.get("Content-Length")
-        total = have + int(length) if length else None
-        with progress(f"Downloading {archive.filename}", total, done=have, in_bytes=True) as step:
-            while chunk := answer.read(_CHUNK):
-                file.write(chunk)
-                step(len(chunk))
-    file.flush()
-    if total is not None and file.tell() != total:
-        raise OSError(f"the connection broke off after {file.tell()} of {total} bytes")
-
-
-def _check(archive: Archive, path: Path) -> None:
-    algorithm, _, expected = archive.digest.partition(":")
-    found = digest(path, algorithm)
-    if found != expected:
-        size = path.stat().st_size
-        path.unlink()
+    except OSError as error:  # of the folder or the network; those of requests are among them
+        cause = getattr(error.args[0], "reason", error) if error.args else error
         raise UserError(
-            f"{archive.url} has the wrong checksum ({algorithm} {found}, expected {expected}, "
-            f"{size} bytes) and was removed; try again, and mistrust the network if it recurs"
-        )
+            f"{archive.url} could not be downloaded to {folder}: {cause}. Run the same command to "
+            "try again, or set EVERYPAIR_DATA to a folder with the data"
+        ) from None
+
+
+class _Bar:
+    """A progress bar with the methods that pooch calls; pooch sets `total` beforehand."""
+
+    def __init__(self, text: str, opened: ExitStack) -> None:
+        self.text, self.total, self._opened = text, 0, opened
+        self._advance: Callable[[float], None] | None = None
+
+    def update(self, n: int) -> None:
+        if self._advance is None:
+            bar = progress(self.text, self.total or None, in_bytes=True)
+            self._advance = self._opened.enter_context(bar)
+        self._advance(n)
+
+    def close(self) -> None:
+        self._opened.close()
+
+    reset = close  # pooch calls both at the end

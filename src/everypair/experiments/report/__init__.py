@@ -1,14 +1,15 @@
 """Tables, figures and one HTML page from the records of an experiment.
 
-`write` puts files into a folder, `show` prints the tables to a terminal; both read records or an
-open store, finished or not.
+`write` writes files into a folder, `show` prints the tables to a terminal. Both take records, an
+open store or a `Study`, finished or not. `selection` holds the statistics, `figures` all plots, and
+``templates/`` the HTML of the page.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,36 +26,41 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Paths", "Study", "as_json", "show", "study_of", "write"]
 
 FORMATS = ("html", "csv", "png", "svg")
-"""What `write` can write."""
+"""The formats that `write` knows."""
 
 
 @dataclass(frozen=True)
 class Paths:
-    """What was written."""
+    """The files that were written."""
 
     folder: Path
     files: tuple[Path, ...]
 
     @property
     def page(self) -> Path | None:
-        """Return the HTML page, where it was asked for."""
+        """Return the HTML page; None if that format was not asked for."""
         return next((path for path in self.files if path.suffix == ".html"), None)
 
 
 def study_of(
-    source: Store | Iterable[Record], settings: Settings, *, planned: int | None = None
+    source: Store | Iterable[Record] | Study, settings: Settings, *, planned: int | None = None
 ) -> Study:
-    """Gather what a report is made from.
+    """Gather the input of a report.
 
     Parameters
     ----------
-    source : Store or iterable of Record
-        Records stand in the order of the grid. A store also knows what is still to come.
+    source : Store, iterable of Record, or Study
+        Records are in the order of the grid.
     settings : Settings
-        What all trials shared.
+        The settings of all trials. They replace those of a study.
     planned : int, optional
-        How many trials there will be in the end. Of a store: what it holds. Else: as many as came.
+        Number of trials when the experiment has ended. Default: all trials of a store, the number
+        in a study, or the number of records.
     """
+    if isinstance(source, Study):
+        planned = source.planned if planned is None else planned
+        same = (settings, planned) == (source.settings, source.planned)
+        return source if same else replace(source, settings=settings, planned=planned)
     if isinstance(source, Iterable):
         records = tuple(source)
     else:
@@ -76,20 +82,20 @@ def write(
     formats: Collection[str] = FORMATS,
     planned: int | None = None,
 ) -> Paths:
-    """Write the report's files; each appears whole or not at all.
+    """Write the files of the report, each one atomically.
 
     Parameters
     ----------
     source, settings, planned
-        As `study_of` takes them.
+        As for `study_of`.
     folder : path
-        Where the files go; made if it is not there.
+        Folder for the files; created if it does not exist.
     formats : collection of str
         Any of ``html``, ``csv``, ``png``, ``svg``.
     """
     if unknown := sorted(set(formats) - set(FORMATS)):
         raise UserError(f"formats must be among {', '.join(FORMATS)}; got {', '.join(unknown)}.")
-    study = source if isinstance(source, Study) else study_of(source, settings, planned=planned)
+    study = study_of(source, settings, planned=planned)
     folder = Path(folder)
     written = []
     for name, content in _contents(study, formats):
@@ -115,48 +121,34 @@ def show(
     """Print the tables of the report to a rich console."""
     from everypair.experiments.report import terminal
 
-    study = source if isinstance(source, Study) else study_of(source, settings, planned=planned)
+    study = study_of(source, settings, planned=planned)
     for part in terminal.parts(study):
         console.print(part)
 
 
 def as_json(study: Study) -> dict[str, Any]:
-    """Return the report's tables as plain lists and numbers; what is not there is None."""
+    """Return the report's tables as plain lists and numbers; NaN becomes None."""
     from everypair.experiments.report import tables
 
-    rows = {
-        "selected": tables.table2(study.summed),
-        "chosen": tables.figure3(study.summed),
-        "differences": tables.differences(study.gaps),
-        "lost": tables.losses_of_trials(study.summed),
-        "cost": tables.cost(study.summed),
-    }
     plain = {
-        name: [{k: None if v != v else v for k, v in row.items()} for row in table]
-        for name, table in rows.items()
+        name: [{k: None if v != v else v for k, v in row.items()} for row in rows]
+        for name, rows in tables.everything(study).items()
     }
     return {"n_trials": len(study.records), "n_planned": study.planned, **plain}
 
 
 def _contents(study: Study, formats: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of the files, the quick ones first."""
+    """Yield names and contents of the files, the fastest first."""
     from everypair.experiments.report import figures, page, tables
 
     if "csv" in formats:
-        yield "table2.csv", tables.as_csv(tables.table2(study.summed)).encode()
-        yield (
-            "figure3.csv",
-            tables.as_csv(tables.figure3(study.summed), tables.COLUMNS_FIGURE3).encode(),
-        )
-        yield (
-            "differences.csv",
-            tables.as_csv(tables.differences(study.gaps), tables.COLUMNS_DIFFERENCES).encode(),
-        )
+        found = tables.everything(study)
+        for file, name in tables.CSV.items():
+            yield f"{file}.csv", tables.as_csv(found[name], name).encode()
     if "html" in formats:
         yield "report.html", page.page(study).encode()
     kinds = [kind for kind in ("png", "svg") if kind in formats]
-    drawers: dict[str, Callable[[Study], Any]] = figures.FIGURES if kinds else {}
-    for name, draw in drawers.items():
-        figure = draw(study)
+    for file, draw in figures.FIGURES.items() if kinds else ():
+        drawn = draw(study)
         for kind in kinds:
-            yield f"{name}.{kind}", figures.saved(figure, kind)
+            yield f"{file}.{kind}", figures.saved(drawn, kind)

@@ -1,137 +1,201 @@
-"""The report's pictures for papers and slides: figure 3, learning curves, ROC curves."""
+"""All plots of the report, drawn by matplotlib.
+
+A plot is a function that draws one panel. The page shows panels as inline SVG, and the files for
+papers and slides are grids of the same panels. Matplotlib is the one plotting system because those
+files need it in any case; a second one for the page would have to repeat every plot.
+
+On the page a panel takes its colours from CSS variables, so that it follows the light and the dark
+theme, and its text stays text. Sizes are in points, and one point is one CSS pixel on the page.
+"""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from everypair.experiments.report import curves, wording
-from everypair.experiments.report.selection import Contender
+import numpy as np
+
+from everypair.experiments.report import panels, wording
+from everypair.experiments.report.panels import CARD, COLOURS, GOOD, INK, LINE, SOFT
 from everypair.experiments.report.study import Study
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "saved"]
+__all__ = ["FIGURES", "Panel", "figure", "inline", "readout", "saved"]
 
-# The page's colours on white: apart for colour-blind readers too.
-COLOURS = ("#0b6bb8", "#c2570c", "#0f8a6d", "#8a4fb0", "#8f7200", "#b8325f")
-STYLES = {"subtrain": "--", "validation": "-", "test": ":"}
+Panel = Callable[["Axes"], None]
 
-
-def figure3(study: Study) -> Figure:
-    """Draw the paper's figure 3: test AUC, mean ± sd and seeds, a panel a task."""
-    n_who = len(study.contenders)
-    figure = _figure(3.0, 0.75 + 0.32 * n_who, study, columns=_n_columns(study))
-    for axes, (task, summed) in zip(figure.axes, study.by_task.items(), strict=False):
-        for summary in summed:
-            height = -study.contenders.index(summary.contender)
-            shade = _colour(study, summary.contender)
-            values = [record.test_auc for record in summary.chosen]
-            axes.plot(values, [height] * len(values), ".", color=shade, alpha=0.5, markersize=5)
-            axes.errorbar(
-                summary.mean,
-                height,
-                xerr=None if math.isnan(summary.sd) else summary.sd,
-                fmt="o",
-                color=shade,
-                capsize=3,
-            )
-        names = [wording.contender(who) for who in study.contenders]
-        axes.set_yticks([-k for k in range(n_who)], names)
-        axes.set_title(wording.task(task, study.settings), fontsize=9)
-        axes.set_ylim(-n_who + 0.4, 0.6)
-        axes.locator_params(axis="x", nbins=5)  # more would run into each other
-        axes.label_outer()
-        axes.tick_params(labelbottom=True)
-    figure.supxlabel("test AUC at the greatest validation AUC, mean ± sd over seeds", fontsize=9)
-    return figure
-
-
-def learning_curves(study: Study) -> Figure:
-    """Draw AUC by epoch of the selected trials: a row a task, a column a contender."""
-    figure = _figure(2.6, 1.9, study, columns=len(study.contenders), cells="contender")
-    for row, (task, summed) in enumerate(study.by_task.items()):
-        for summary in summed:
-            column = study.contenders.index(summary.contender)
-            axes = figure.axes[row * len(study.contenders) + column]
-            shade = _colour(study, summary.contender)
-            for record in summary.chosen:
-                values = curves.column(record, "validation_auc")
-                axes.plot(values, color=shade, alpha=0.3, linewidth=0.7)
-            for part, style in STYLES.items():
-                values = curves.mean_column(summary, f"{part}_auc")
-                axes.plot(values, style, color=shade, label=f"{part} AUC")
-            axes.set_title(wording.contender(summary.contender), fontsize=8)
-            if column == 0:
-                axes.set_ylabel(wording.task(task, study.settings), fontsize=8)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
-    figure.supxlabel("epoch", fontsize=9)
-    return figure
-
-
-def roc(study: Study) -> Figure:
-    """Draw the mean ROC curves of the selected models, a panel a task."""
-    figure = _figure(3.0, 3.0, study, columns=_n_columns(study))
-    for axes, (task, summed) in zip(figure.axes, study.by_task.items(), strict=False):
-        axes.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle="--")
-        for summary in summed:
-            if curve := curves.mean_roc(summary):
-                label = f"{wording.contender(summary.contender)}, {wording.auc(summary.mean)}"
-                axes.plot(curves.FPR, curve, color=_colour(study, summary.contender), label=label)
-        axes.set_title(wording.task(task, study.settings), fontsize=9)
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(loc="lower right", fontsize=7, frameon=False)
-    figure.supxlabel("false positive rate on the test set", fontsize=9)
-    figure.supylabel("true positive rate, mean over seeds", fontsize=9)
-    return figure
-
-
-FIGURES: dict[str, Callable[[Study], Figure]] = {
-    "figure3": figure3,
-    "curves": learning_curves,
-    "roc": roc,
+CSS = {colour: f"var(--c{k})" for k, colour in enumerate(COLOURS)}
+CSS |= {INK: "var(--ink)", SOFT: "var(--soft)", LINE: "var(--line)"}
+CSS |= {CARD: "var(--card)", GOOD: "var(--good)"}
+RC: dict[Any, Any] = {
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), LINE),
+    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), SOFT),
+    **dict.fromkeys(("axes.spines.right", "axes.spines.top", "legend.frameon"), False),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "axes.titlesize": 12,
+    "font.size": 11.5,
+    "legend.fontsize": 11,
+    "lines.linewidth": 2,
+    "svg.hashsalt": "everypair",
+    "text.color": INK,
+    "text.parse_math": False,  # names of files and losses may hold dollar signs
 }
 
 
-def saved(figure: Figure, kind: str) -> bytes:
-    """Return the picture as a file's contents, the same for the same records."""
+def figure(
+    titled: Sequence[tuple[str, Panel | None]],
+    width: float,
+    height: float,
+    left: float = 54,
+    *,
+    columns: int = 1,
+) -> Figure:
+    """Draw titled panels of equal size in a grid.
+
+    Parameters
+    ----------
+    titled : sequence of (title, function that draws on axes)
+        Row by row; None leaves a place empty.
+    width, height : float
+        Size of one panel inside its axes, in points.
+    left : float
+        Room for tick labels at the left of each panel, in points.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    right, bottom = 12, 38
+    top = 10 + 20 * max(len(title.splitlines()) for title, _ in titled)
+    wide, high = left + width + right, top + height + bottom
+    total = columns * wide, math.ceil(len(titled) / columns) * high
+    with matplotlib.rc_context(RC):
+        drawn = Figure(figsize=(total[0] / 72, total[1] / 72))
+        for place, (title, draw) in enumerate(titled):
+            if draw is not None:
+                row, column = divmod(place, columns)
+                corner = column * wide + left, total[1] - row * high - top - height
+                box = np.divide([*corner, width, height], [*total, *total])
+                axes = drawn.add_axes(tuple(box))
+                axes.set_title(title)
+                axes.locator_params(nbins=5, min_n_ticks=3)
+                draw(axes)
+    return drawn
+
+
+def file_results(study: Study) -> Figure:
+    """Draw the paper's figure 3: the test AUCs of all comparisons."""
+    n = max(map(len, study.by_comparison.values()))
+    return _by_comparison(study, panels.results, 300, panels.strips_height(n), left=14)
+
+
+def file_learning(study: Study) -> Figure:
+    """Draw AUC by epoch: one row for each comparison, one column for each contender."""
+    found = {(one.comparison, one.contender): one for one in study.summed}
+    titled = [
+        (
+            f"{wording.comparison(comparison, study.settings)}\n{wording.contender(who)}",
+            partial(panels.learning, study=study, summary=one) if one else None,
+        )
+        for comparison in study.by_comparison
+        for who in study.contenders
+        for one in [found.get((comparison, who))]
+    ]
+    drawn = figure(titled, 250, 150, columns=len(study.contenders))
+    if drawn.axes[0].get_legend_handles_labels()[1]:
+        drawn.axes[0].legend(loc="lower right", fontsize=9, frameon=False)
+    return drawn
+
+
+def file_roc(study: Study) -> Figure:
+    """Draw the ROC curves of all comparisons."""
+    return _by_comparison(study, panels.roc, 300, 300)
+
+
+FIGURES = {"figure3": file_results, "curves": file_learning, "roc": file_roc}
+
+
+def saved(drawn: Figure, kind: str, style: dict[Any, Any] = RC) -> bytes:
+    """Return the figure as the content of a file, the same for the same records."""
     import matplotlib
 
-    undated = {"svg": {"Date": None}, "png": {}}[kind]
     content = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "everypair"}):
-        figure.savefig(content, format=kind, dpi=150, metadata=undated)
+    with matplotlib.rc_context(style):
+        undated = {"Date": None} if kind == "svg" else {}
+        drawn.savefig(content, format=kind, dpi=110, metadata=undated)
     return content.getvalue()
 
 
-def _n_columns(study: Study) -> int:
-    """Return the number of imratios where there are several data sets, else at most three."""
-    n_data = len({task.data for task in study.by_task})
-    return math.ceil(len(study.by_task) / n_data) if n_data > 1 else min(3, len(study.by_task))
+def inline(drawn: Figure, name: str) -> str:
+    """Return the figure as an SVG element for the page.
+
+    Parameters
+    ----------
+    drawn : Figure
+    name : str
+        Must differ between the figures of a page, so that the ids inside them differ.
+    """
+    for patch in (drawn.patch, *(axes.patch for axes in drawn.axes)):
+        patch.set_visible(False)  # the page has its own background
+    style = {**RC, "svg.fonttype": "none", "svg.hashsalt": name}
+    text = saved(drawn, "svg", style).decode()
+    # Nothing is drawn outside the axes, so clip paths can go as well.
+    unused = r"^.*?(?=<svg)|<metadata>.*?</metadata>|<defs>\s*<(?:style|clipPath).*?</defs>"
+    text = re.sub(unused, "", text, flags=re.DOTALL)
+    return re.sub(r"\s*(<[^>]*>)\s*", lambda found: _tidy(found[1]), text)
 
 
-def _figure(
-    width: float, height: float, study: Study, *, columns: int, cells: str = "task"
+def readout(axes: Axes) -> dict[str, Any]:
+    """Return the labelled lines of a panel, for the values that the page shows at the pointer."""
+    lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+    x = np.ravel([line.get_xdata() for line in lines[:1]])
+    values = [np.asarray(line.get_ydata(), float) for line in lines]
+    return {
+        "frame": axes.get_position().bounds,
+        "x": axes.get_xlim(),
+        "y": axes.get_ylim(),
+        "log": axes.get_yscale() == "log",
+        "name": axes.get_xlabel(),
+        "step": float(x[1] - x[0]) if len(x) > 1 else 1.0,
+        "lines": [
+            {
+                "name": line.get_label(),
+                "colour": CSS[str(line.get_color())],
+                "values": [float(f"{y:.4g}") if math.isfinite(y) else None for y in heights],
+            }
+            for line, heights in zip(lines, values, strict=True)
+        ],
+    }
+
+
+def _by_comparison(
+    study: Study, panel: Callable[..., None], width: float, height: float, **more: Any
 ) -> Figure:
-    """Return a grid of panels, one a task or one a task and contender; spare ones are hidden."""
-    from matplotlib.figure import Figure
-
-    n = len(study.by_task) * (columns if cells == "contender" else 1)
-    rows = math.ceil(n / columns)
-    figure = Figure(figsize=(1.6 + width * columns, 0.6 + height * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for k, axes in enumerate(panels.flat):
-        axes.set_visible(k < n)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=8)
-        axes.grid(alpha=0.25)
-    return figure
+    """Draw one panel for each comparison; with several data sets, one row for each."""
+    titled = [
+        (wording.comparison(one, study.settings), partial(panel, study=study, comparison=one))
+        for one in study.by_comparison
+    ]
+    n_data = len({comparison.data for comparison in study.by_comparison})
+    columns = math.ceil(len(titled) / n_data) if n_data > 1 else min(3, len(titled))
+    return figure(titled, width, height, columns=columns, **more)
 
 
-def _colour(study: Study, who: Contender) -> str:
-    return COLOURS[study.contenders.index(who) % len(COLOURS)]
+def _tidy(tag: str) -> str:
+    """Shorten a tag of matplotlib's SVG, and let the page's style sheet give fonts and colours."""
+    if tag.startswith("<svg"):
+        box = re.search('viewBox="[^"]*"', tag)
+        return f'<svg {box[0] if box else ""} aria-hidden="true">'
+    if tag.startswith("<g id"):
+        return "" if tag.endswith("/>") else "<g>"
+    tag = re.sub(r'font-family: [^;"]*;? ?| (?:clip-path="|transform="rotate\(-0)[^"]*"', "", tag)
+    tag = re.sub(r"(\.\d\d)\d+", r"\1", tag.replace("xlink:href", "href"))
+    return re.sub(r"#[0-9a-f]{6}\b", lambda colour: CSS.get(colour[0], "currentColor"), tag)

@@ -1,125 +1,124 @@
-"""The report as one HTML file: tables, inline SVG, a little script, nothing from the network."""
+"""The report as one HTML file that needs nothing from the network.
+
+This module prepares the plots and the few texts that depend on the study. The templates in
+``templates/`` hold all HTML and escape every value that they insert.
+"""
 
 from __future__ import annotations
 
-from html import escape
-from importlib import resources
-from string import Template
+import math
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import count
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 import everypair
-from everypair.experiments.plan import Settings
-from everypair.experiments.report import _inside, _sections, wording
+from everypair.experiments.report import figures, panels, tables, wording
+from everypair.experiments.report.selection import Comparison, Contender, gathered
 from everypair.experiments.report.study import Study
 
 __all__ = ["page"]
 
-PROTOCOLS = {
-    "corrected": "Protocol <b>corrected</b>, as the paper describes it: positives are removed down "
-    "to the imratio, then 80 % of the rows become the subtrain set and 20 % the validation set, "
-    "stratified. Where positives were removed, the test set has as many positives as negatives.",
-    "paper": "Protocol <b>paper</b>, as the authors' code did it: split first, then each part made "
-    "unbalanced, not stratified; images of all parts augmented; a double sigmoid under the "
-    "logistic loss; batches without a positive skipped for every loss.",
-}
-
 
 def page(study: Study) -> str:
     """Return the whole page."""
-    names = dict.fromkeys(wording.data(task.data, study.settings) for task in study.by_task)
-    title = f"Losses compared on {wording.listing(list(names))}"
-    return Template(_asset("page.html")).substitute(
-        version=escape(everypair.__version__),
-        title=escape(title),
-        css=_asset("page.css"),
-        js=_asset("page.js"),
-        lead=escape(_lead(study)),
-        facts=_facts(study),
-        banner=_banner(study),
-        results=_sections.results(study),
-        differences_text=escape(_sections.differences_text(study)),
-        differences=_sections.differences(study),
-        selected=_sections.selected(study),
-        picker=_inside.picker(study),
-        inside=_inside.inside(study),
-        lost=_sections.lost(study),
-        cost=_sections.cost(study),
-        how=_how(study.settings),
+    names = (f"plot-{k}" for k in count())
+
+    def plot(draw: Callable[..., None], of: object, what: str, *size: float) -> dict[str, Any]:
+        """Return the SVG of a panel, a text that describes it, and the values of its lines."""
+        drawn = figures.figure([("", lambda axes: draw(axes, study, of))], *size)
+        [axes] = drawn.axes
+        values = figures.readout(axes)
+        parts = [text.get_text() for text in axes.texts]
+        for line in values["lines"]:
+            known = [value for value in line["values"] if value is not None]
+            parts.append(f"{line['name']}: from {known[0]:.3g} to {known[-1]:.3g}.")
+        svg = Markup(figures.inline(drawn, next(names)))
+        return {"svg": svg, "text": f"{what}. {' '.join(parts)}", "readout": values}
+
+    comparisons = [
+        {"k": k, **_comparison(study, one, plot)} for k, one in enumerate(study.by_comparison)
+    ]
+    groups = gathered(comparisons, lambda one: str(one["data"]))
+    return _template().render(
+        study=study,
+        settings=study.settings,
+        version=everypair.__version__,
+        title=f"Losses compared on {wording.listing(list(groups))}",
+        lead=_lead(study),
+        colours={who: f"c{k % len(panels.COLOURS)}" for k, who in enumerate(study.contenders)},
+        data=partial(wording.data, settings=study.settings),
+        comparisons=comparisons,
+        groups=groups,
+        lost=tables.lost_trials(study.summed),
+        cost=tables.cost(study.summed),
     )
 
 
-def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("everypair.experiments.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.globals |= {"wording": wording, "label": label, "Contender": Contender}
+    return environment.get_template("page.html.jinja")
+
+
+def _comparison(
+    study: Study, comparison: Comparison, plot: Callable[..., dict[str, Any]]
+) -> dict[str, Any]:
+    """Return everything that the page shows of one comparison."""
+    summed, place = study.by_comparison[comparison], study.standings.get(comparison)
+    points = {one.contender: tables.grid_points(one) for one in summed}
+    means = [p.mean for found in points.values() for p in found if math.isfinite(p.mean)] or [0.0]
+    n_gaps = len(summed) * (len(summed) - 1) // 2
+    gaps = panels.differences, comparison, "Paired differences", 300, panels.strips_height(n_gaps)
+    return {
+        "summed": summed,
+        "data": wording.data(comparison.data, study.settings),
+        "title": wording.comparison(comparison, study.settings),
+        "share": wording.share(comparison.imratio),
+        "said": place and wording.standing(place, study.called),
+        "results": plot(
+            panels.results, comparison, "Test AUC", 300, panels.strips_height(len(summed)), 6
+        ),
+        "differences": n_gaps and plot(*gaps, 6),
+        "learning": {
+            one.contender: [
+                plot(draw, one, f"{what} by epoch, {wording.contender(one.contender)}", 250, 150)
+                for what, draw in (("AUC", panels.learning), ("Loss", panels.training_loss))
+            ]
+            for one in summed
+            if one.chosen
+        },
+        "roc": plot(panels.roc, comparison, "ROC curves", 420, 330),
+        "grids": points,
+        "low": min(means),
+        "high": max(means),
+    }
 
 
 def _lead(study: Study) -> str:
-    """Say in one line how many comparisons have a winner and how many tie."""
+    """Return the result in one sentence or two."""
     places = list(study.standings.values())
-    clear = sum(not place.where("tie", "unknown") and bool(place.others) for place in places)
-    tied = sum(bool(place.where("tie")) for place in places)
-    open_ = sum(bool(place.where("unknown")) and not place.where("tie") for place in places)
-    parts = [
-        (clear, "has a clear leader", "have a clear leader"),
-        (tied, "has a tie at the top", "have a tie at the top"),
-        (open_, "cannot be decided with these seeds", "cannot be decided with these seeds"),
-    ]
-    said = [f"{n} {one if n == 1 else many}" for n, one, many in parts if n]
+    if len(study.by_comparison) == 1 and places:
+        return wording.standing(places[0], study.called)
+    ties = [bool(place.where("tie")) for place in places]
+    unknown = [bool(place.where("unknown")) and not place.where("tie") for place in places]
+    clear = [bool(place.others) and not place.where("tie", "unknown") for place in places]
+    parts = {
+        "one loss is clearly ahead": sum(clear),
+        "the best losses cannot be told apart": sum(ties),
+        "there are too few seeds to tell": sum(unknown),
+    }
+    said = [f"in {n} {what}" for what, n in parts.items() if n]
     if not said:
         return "There is nothing to compare."
     return f"Of {wording.amount(len(places), 'comparison')}, {wording.listing(said)}."
-
-
-def _facts(study: Study) -> str:
-    settings = study.settings
-    n_seeds = len({record.trial.cell.seed for record in study.records})
-    n_lost = sum(record.state != "finished" for record in study.records)
-    table = settings.table
-    facts = {
-        **({"Positive": f"{table.label} = {table.positive}"} if table and table.positive else {}),
-        "Trials": f"{len(study.records):,}"
-        + (f" of {study.planned:,}" if study.unfinished else ""),
-        "Diverged or failed": f"{n_lost:,}",
-        "Seeds": f"{n_seeds}",
-        "Model": settings.model,
-        "Scores": settings.scores,
-        "Epochs": f"{settings.epochs}",
-        "Protocol": settings.protocol,
-        "Time": wording.duration(sum(record.seconds for record in study.records)),
-    }
-    return "".join(
-        f"<div><dt>{name}</dt><dd>{escape(fact)}</dd></div>" for name, fact in facts.items()
-    )
-
-
-def _banner(study: Study) -> str:
-    if not study.unfinished:
-        return ""
-    done = len(study.records)
-    return (
-        f'<p class="banner"><b>Unfinished:</b> {done:,} of {study.planned:,} trials are done. What '
-        "is selected, and who leads, may still change; contenders may have had different numbers "
-        f'of trials. <progress max="{study.planned}" value="{done}" aria-label="Trials done">'
-        "</progress></p>"
-    )
-
-
-def _how(settings: Settings) -> str:
-    """Explain selection, protocol and statistics in plain sentences."""
-    batches = {
-        "shuffle": "Batches are shuffled rows.",
-        "stratified": "Every batch holds its share of positives (stratified batches).",
-    }[settings.sampler]
-    said = [
-        "For each data set, imratio, loss, optimiser and seed, all batch sizes and learning rates "
-        "compete. The trial <b>and epoch</b> with the greatest <b>validation</b> AUC wins; of "
-        "equal ones the first in the grid, and the first epoch. The test AUC was logged but never "
-        "used to choose.",
-        "A seed fixes the split, the first weights and the order of the rows for all losses alike. "
-        "Hence differences are taken seed by seed.",
-        PROTOCOLS[settings.protocol],
-        f"Model {escape(settings.model)}, {settings.scores} scores, {settings.epochs} epochs, "
-        f"margin {settings.margin:g}. {batches}",
-        "AUC is exact: the share of (positive, negative) pairs in the right order, ties counting "
-        "half. Standard deviations divide by n − 1; intervals are Student's t with n − 1 degrees "
-        "of freedom.",
-    ]
-    return "<ul>" + "".join(f"<li>{text}</li>" for text in said) + "</ul>"

@@ -1,8 +1,9 @@
-"""From records to results: who is chosen in each cell, and what the chosen ones say together.
+"""From records to results: choose a trial in each cell, and compare losses by the chosen trials.
 
 A cell's trials compete by validation AUC alone; the test AUC of the winner is the cell's result.
-Contenders (a loss with its optimiser) are compared on a task (data at an imratio) seed by seed,
-because a seed fixes the split and the first weights for all of them.
+Contenders (a loss with its optimiser) are compared seed by seed, because a seed fixes the split and
+the initial weights for all of them. A comparison is made of all contenders on one data set with
+one share of positives.
 
 >>> from everypair.experiments.plan import Cell, Trial
 >>> cell = Cell("digits", 0.1, "logistic", "sgd", seed=0)
@@ -27,19 +28,8 @@ from typing import Literal, NamedTuple, TypeVar
 from everypair.experiments.plan import FULL_BATCH, Cell, Record
 
 __all__ = [
-    "CellResult",
-    "Contender",
-    "Difference",
-    "Standing",
-    "Summary",
-    "Task",
-    "difference",
-    "differences",
-    "gathered",
-    "results",
-    "standings",
-    "summaries",
-    "t_interval",
+    *("CellResult", "Comparison", "Contender", "Difference", "Standing", "Summary", "difference"),
+    *("differences", "gathered", "results", "standings", "summaries", "t_interval"),
 ]
 
 NAN = float("nan")
@@ -49,15 +39,15 @@ Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 
 
-class Task(NamedTuple):
-    """What contenders are compared on."""
+class Comparison(NamedTuple):
+    """The data set and share of positives on which contenders are compared."""
 
     data: str
     imratio: float
 
 
 class Contender(NamedTuple):
-    """Who is compared."""
+    """A loss with its optimiser."""
 
     loss: str
     optimiser: str
@@ -65,21 +55,11 @@ class Contender(NamedTuple):
 
 @dataclass(frozen=True)
 class CellResult:
-    """A cell, its records, and the one with the greatest validation AUC (None: nobody has one)."""
+    """A cell, its records, and the one with the greatest validation AUC (None if there is none)."""
 
     cell: Cell
     records: tuple[Record, ...]
     winner: Record | None
-
-    @property
-    def task(self) -> Task:
-        """Return what the cell is a repetition of."""
-        return Task(self.cell.data, self.cell.imratio)
-
-    @property
-    def contender(self) -> Contender:
-        """Return the loss and its optimiser."""
-        return Contender(self.cell.loss, self.cell.optimiser)
 
     @property
     def test_auc(self) -> float:
@@ -88,7 +68,7 @@ class CellResult:
 
     @property
     def at_edge(self) -> bool:
-        """Say whether the smallest or largest of three or more rates won: look further there."""
+        """Return whether the smallest or largest of three or more rates won."""
         rates = {record.trial.rate for record in self.records}
         won = self.winner.trial.rate if self.winner else NAN
         return len(rates) > 2 and won in (min(rates), max(rates))
@@ -96,15 +76,15 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Summary:
-    """One contender on one task, over its seeds."""
+    """One contender in one comparison, over its seeds."""
 
-    task: Task
+    comparison: Comparison
     contender: Contender
     cells: tuple[CellResult, ...]
 
     @property
     def chosen(self) -> tuple[Record, ...]:
-        """Return the winners, one a seed."""
+        """Return the winners, one for each seed."""
         return tuple(cell.winner for cell in self.cells if cell.winner)
 
     @property
@@ -141,13 +121,8 @@ class Summary:
 
     @property
     def n_at_edge(self) -> int:
-        """Return for how many seeds the selected rate lies at the edge of what was tried."""
+        """Return the number of seeds whose selected rate is the smallest or largest one tried."""
         return sum(cell.at_edge for cell in self.cells)
-
-    @property
-    def seconds(self) -> float:
-        """Return what all trials took together."""
-        return sum(record.seconds for record in self.records)
 
     def count(self, state: str) -> int:
         """Return the number of trials that ended in a state."""
@@ -158,11 +133,11 @@ class Summary:
 class Difference:
     """Test AUC of one contender minus another's, on the seeds that both have."""
 
-    task: Task
+    comparison: Comparison
     first: Contender
     second: Contender
     seeds: tuple[int, ...]
-    values: tuple[float, ...]  # one a seed
+    values: tuple[float, ...]  # one for each seed
 
     @property
     def n(self) -> int:
@@ -181,7 +156,7 @@ class Difference:
 
     @property
     def verdict(self) -> Literal["first", "second", "tie", "unknown"]:
-        """Say who is ahead: a tie when the interval holds 0, unknown when there is none."""
+        """Return who is ahead: a tie if the interval holds 0, unknown if there is no interval."""
         if self.interval is None:
             return "unknown"
         low, high = self.interval
@@ -190,14 +165,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Standing:
-    """The greatest mean test AUC on a task, and where the others stand against it."""
+    """The contender with the greatest mean test AUC, and its lead over each of the others."""
 
-    task: Task
+    comparison: Comparison
     leader: Contender
     others: dict[Contender, Difference]  # the leader minus the other
 
     def where(self, *verdicts: str) -> tuple[Contender, ...]:
-        """Return the others of these verdicts: ``first`` are behind, ``tie`` and ``unknown``."""
+        """Return the others by verdict: those behind have the verdict ``first``."""
         return tuple(who for who, gap in self.others.items() if gap.verdict in verdicts)
 
 
@@ -230,7 +205,7 @@ def t_interval(
 def results(records: Iterable[Record]) -> list[CellResult]:
     """Choose in every cell the record with the greatest validation AUC.
 
-    A diverged trial competes with the epochs before it did; a failed one does not.
+    A diverged trial competes with the epochs before it diverged; a failed one does not compete.
 
     Parameters
     ----------
@@ -246,11 +221,16 @@ def results(records: Iterable[Record]) -> list[CellResult]:
 
 
 def summaries(cells: Iterable[CellResult]) -> list[Summary]:
-    """Gather seeds: one summary a task and contender, data by data, the mildest imratio first."""
-    cells = list(cells)
-    data = list(gathered(cells, lambda result: result.cell.data))
-    contenders = list(gathered(cells, lambda result: result.contender))
-    groups = gathered(cells, lambda result: (result.task, result.contender))
+    """Return one summary for each comparison and contender, by data set and descending imratio."""
+    groups = gathered(
+        cells,
+        lambda result: (
+            Comparison(result.cell.data, result.cell.imratio),
+            Contender(result.cell.loss, result.cell.optimiser),
+        ),
+    )
+    data = list(dict.fromkeys(comparison.data for comparison, _ in groups))
+    contenders = list(dict.fromkeys(contender for _, contender in groups))
     ordered = sorted(
         groups, key=lambda k: (data.index(k[0].data), -k[0].imratio, contenders.index(k[1]))
     )
@@ -261,28 +241,28 @@ def summaries(cells: Iterable[CellResult]) -> list[Summary]:
 
 
 def difference(first: Summary, second: Summary) -> Difference:
-    """Pair two contenders by seed."""
+    """Return the differences of two contenders, paired by seed."""
     ours, theirs = (
         {record.trial.cell.seed: record.test_auc for record in summary.chosen}
         for summary in (first, second)
     )
     seeds = tuple(sorted(ours.keys() & theirs.keys()))
     gaps = tuple(ours[seed] - theirs[seed] for seed in seeds)
-    return Difference(first.task, first.contender, second.contender, seeds, gaps)
+    return Difference(first.comparison, first.contender, second.contender, seeds, gaps)
 
 
 def differences(summed: Iterable[Summary]) -> list[Difference]:
-    """Pair all contenders of every task."""
-    tasks = gathered(summed, lambda summary: summary.task).values()
-    return [difference(a, b) for rivals in tasks for a, b in combinations(rivals, 2)]
+    """Return the paired differences of all contenders in every comparison."""
+    comparisons = gathered(summed, lambda summary: summary.comparison).values()
+    return [difference(a, b) for rivals in comparisons for a, b in combinations(rivals, 2)]
 
 
 def standings(summed: Iterable[Summary]) -> list[Standing]:
-    """Compare everybody with the greatest mean of the task, where there is one."""
+    """Compare all contenders with the one that has the greatest mean, in every comparison."""
     found = []
-    for task, rivals in gathered(summed, lambda summary: summary.task).items():
+    for comparison, rivals in gathered(summed, lambda summary: summary.comparison).items():
         leader = max((s for s in rivals if s.n), key=lambda summary: summary.mean, default=None)
         if leader:
             others = {s.contender: difference(leader, s) for s in rivals if s is not leader}
-            found.append(Standing(task, leader.contender, others))
+            found.append(Standing(comparison, leader.contender, others))
     return found

@@ -1,4 +1,4 @@
-"""The report's numbers as plain rows: the files of figures and tables are written from these."""
+"""The report's numbers as plain rows, from which all of its tables are written."""
 
 from __future__ import annotations
 
@@ -11,36 +11,28 @@ from typing import Any, NamedTuple
 
 from everypair.experiments.plan import FULL_BATCH
 from everypair.experiments.report.selection import Difference, Summary, gathered
+from everypair.experiments.report.study import Study
 
 __all__ = [
-    "COLUMNS_DIFFERENCES",
-    "COLUMNS_FIGURE3",
-    "GridPoint",
-    "as_csv",
-    "cost",
-    "differences",
-    "figure3",
-    "grid_points",
-    "losses_of_trials",
-    "table2",
+    *("CSV", "GridPoint", "as_csv", "chosen", "cost", "differences", "everything", "grid_points"),
+    *("lost_trials", "selected"),
 ]
 
 Row = dict[str, Any]
 NAN = float("nan")
 
-# Said once more, so that a table without rows keeps its header.
-COLUMNS_FIGURE3 = (
-    *("data", "imratio", "loss", "optimiser", "seed", "batch", "rate", "epoch"),
-    *("validation_auc", "test_auc", "state"),
-)
-COLUMNS_DIFFERENCES = (
-    *("data", "imratio", "first", "second", "n_seeds", "mean_difference", "low", "high"),
-    "verdict",
-)
+CSV = {"table2": "selected", "figure3": "chosen", "differences": "differences"}
+"""The tables that are written as CSV, by the name of the file."""
+
+# Listed here so that a table without rows still has its header.
+COLUMNS = {
+    "chosen": "data imratio loss optimiser seed batch rate epoch validation_auc test_auc state",
+    "differences": "data imratio first second n_seeds mean_difference low high verdict",
+}
 
 
 class GridPoint(NamedTuple):
-    """One batch size and rate of a contender on a task, over the seeds."""
+    """One batch size and rate of a contender in a comparison, over the seeds."""
 
     batch: int
     rate: float
@@ -52,12 +44,12 @@ class GridPoint(NamedTuple):
 
 
 def key(summary: Summary) -> Row:
-    """Return the columns that tell summaries apart."""
-    return {**summary.task._asdict(), **summary.contender._asdict()}
+    """Return the columns that identify a summary."""
+    return {**summary.comparison._asdict(), **summary.contender._asdict()}
 
 
-def table2(summed: Sequence[Summary]) -> list[Row]:
-    """Return the paper's table 2: the medians of what was selected, and how it went."""
+def selected(summed: Sequence[Summary]) -> list[Row]:
+    """Return the paper's table 2: median selected batch size and rate, and the test AUC."""
     return [
         {
             **key(summary),
@@ -70,13 +62,13 @@ def table2(summed: Sequence[Summary]) -> list[Row]:
             "n_trials": len(summary.records),
             "n_diverged": summary.count("diverged"),
             "n_failed": summary.count("failed"),
-            "seconds": round(summary.seconds, 3),
+            "seconds": round(sum(record.seconds for record in summary.records), 3),
         }
         for summary in summed
     ]
 
 
-def figure3(summed: Sequence[Summary]) -> list[Row]:
+def chosen(summed: Sequence[Summary]) -> list[Row]:
     """Return the points of the paper's figure 3: the chosen trial of every seed."""
     return [
         {
@@ -98,7 +90,7 @@ def differences(gaps: Sequence[Difference]) -> list[Row]:
     """Return the paired differences with their intervals."""
     return [
         {
-            **gap.task._asdict(),
+            **gap.comparison._asdict(),
             "first": "+".join(gap.first),
             "second": "+".join(gap.second),
             "n_seeds": gap.n,
@@ -111,8 +103,8 @@ def differences(gaps: Sequence[Difference]) -> list[Row]:
     ]
 
 
-def losses_of_trials(summed: Sequence[Summary]) -> list[Row]:
-    """Return what diverged or failed, by contender, rate and reason."""
+def lost_trials(summed: Sequence[Summary]) -> list[Row]:
+    """Return the trials that diverged or failed, by contender, rate and state."""
     lost = [
         (summary, record)
         for summary in summed
@@ -121,7 +113,7 @@ def losses_of_trials(summed: Sequence[Summary]) -> list[Row]:
     ]
     rows = []
     for (_, _, rate, state), found in gathered(
-        lost, lambda one: (one[0].task, one[0].contender, one[1].trial.rate, one[1].state)
+        lost, lambda one: (one[0].comparison, one[0].contender, one[1].trial.rate, one[1].state)
     ).items():
         summary, records = found[0][0], [record for _, record in found]
         n_tried = sum(record.trial.rate == rate for record in summary.records)
@@ -142,7 +134,7 @@ def losses_of_trials(summed: Sequence[Summary]) -> list[Row]:
 
 
 def cost(summed: Sequence[Summary]) -> list[Row]:
-    """Return what each contender took: all trials, on all tasks."""
+    """Return the time of each contender, over all trials of all comparisons."""
     rows = []
     for who, parts in gathered(summed, lambda summary: summary.contender).items():
         records = [record for summary in parts for record in summary.records]
@@ -161,9 +153,9 @@ def cost(summed: Sequence[Summary]) -> list[Row]:
 
 
 def grid_points(summary: Summary) -> list[GridPoint]:
-    """Return what every batch size and rate reached, by batch (full last) and rate.
+    """Return the validation AUC of every batch size and rate, by batch (full last) and rate.
 
-    Rates that a sampler drew freely are gathered to the nearest half decade, as in a grid.
+    More than 15 different rates (drawn by a sampler) are rounded to the nearest half decade.
     """
     drawn = {record.trial.rate for record in summary.records}
     free = len(drawn) > 15
@@ -191,14 +183,26 @@ def grid_points(summary: Summary) -> list[GridPoint]:
     return points
 
 
-def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
-    r"""Return rows as CSV with a header; what is not there is an empty field.
+def everything(study: Study) -> dict[str, list[Row]]:
+    """Return all tables by name."""
+    return {
+        "selected": selected(study.summed),
+        "chosen": chosen(study.summed),
+        "differences": differences(study.gaps),
+        "lost": lost_trials(study.summed),
+        "cost": cost(study.summed),
+    }
+
+
+def as_csv(rows: Sequence[Row], name: str = "") -> str:
+    r"""Return the rows of a table as CSV with a header; NaN becomes an empty field.
 
     >>> as_csv([{"loss": "logistic", "sd": float("nan")}])
     'loss,sd\nlogistic,\n'
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns or list(rows[0]), lineterminator="\n")
+    columns = list(rows[0]) if rows else COLUMNS[name].split()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows([{name: "" if v != v else v for name, v in row.items()} for row in rows])
     return text.getvalue()

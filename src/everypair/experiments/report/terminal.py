@@ -1,4 +1,4 @@
-"""The report for a terminal: who leads, what was selected, differences, losses, cost."""
+"""The report for a terminal: selected trials, leaders, differences, lost trials, cost."""
 
 from __future__ import annotations
 
@@ -9,54 +9,48 @@ from rich.table import Table
 from rich.text import Text
 
 from everypair.experiments.report import tables, wording
-from everypair.experiments.report.selection import Contender, Task
+from everypair.experiments.report.selection import Comparison, Contender
 from everypair.experiments.report.study import Study
 
 __all__ = ["parts"]
 
-_MOST_DIFFERENCES = 12  # of which a person still reads every one
+_MOST_DIFFERENCES = 12  # more are shortened to those with a leader
 
 
 def parts(study: Study) -> Iterator[RenderableType]:
-    """Yield what is printed, from the most to the least wanted."""
+    """Yield the parts of the report, the most important first."""
     if study.unfinished:
         done = f"{len(study.records):,} of {study.planned:,} trials are done"
         yield Text(f"Unfinished: {done}; results may still change.", style="yellow")
     yield _selected(study)
-    for place in study.standings.values():
-        yield Text(f"{wording.task(place.task, study.settings)}: ", style="bold").append(
-            wording.standing(place, study.called), style="not bold"
-        )
+    for comparison, place in study.standings.items():
+        name = Text(f"{wording.comparison(comparison, study.settings)}: ", style="bold")
+        yield name.append(wording.standing(place, study.called), style="not bold")
     yield ""
     if any(gap.n for gap in study.gaps):
         yield _differences(study)
-    n_lost = sum(record.state != "finished" for record in study.records)
-    if n_lost:
+    if any(record.state != "finished" for record in study.records):
         yield _lost(study)
     yield _cost(study)
 
 
 def _selected(study: Study) -> RenderableType:
-    columns = (*_places(study), "loss", ">test AUC", ">seeds", ">batch", ">rate")
-    table = _table(columns)
-    previous = None
-    for summary in study.summed:
-        place = study.standings.get(summary.task)
-        table.add_row(
-            *_place(study, summary.task),
-            study.called(summary.contender),
-            wording.spread(summary.mean, summary.sd),
-            str(summary.n),
-            wording.batch(summary.batch),
-            wording.rate(summary.rate) + (" *" if summary.n_at_edge else ""),
-            style="bold" if place and place.leader == summary.contender else "",
-        )
-        if previous not in (None, summary.task):
-            # The line belongs above this row, and rich draws lines below.
-            table.rows[-2].end_section = True
-        previous = summary.task
-    edge = "* selected at the edge of the rates tried: a better one may lie beyond\n"
-    title = "test AUC of what had the greatest validation AUC (mean ± sd)"
+    table = _table((*_places(study), "loss", ">test AUC", ">seeds", ">batch", ">rate"))
+    for comparison, summed in study.by_comparison.items():
+        place = study.standings.get(comparison)
+        for summary in summed:
+            table.add_row(
+                *_place(study, comparison),
+                study.called(summary.contender),
+                wording.spread(summary.mean, summary.sd),
+                str(summary.n),
+                wording.batch(summary.batch),
+                wording.rate(summary.rate) + (" *" if summary.n_at_edge else ""),
+                style="bold" if place and place.leader == summary.contender else "",
+            )
+        table.add_section()
+    edge = "* the smallest or largest rate that was tried: a better one may lie beyond\n"
+    title = "test AUC of the trials with the greatest validation AUC (mean ± sd)"
     below = [edge] if any(summary.n_at_edge for summary in study.summed) else []
     return _titled(study, title, table, *below)
 
@@ -64,8 +58,8 @@ def _selected(study: Study) -> RenderableType:
 def _differences(study: Study) -> RenderableType:
     gaps, below = study.gaps, []
     if len(gaps) > _MOST_DIFFERENCES:
-        leaders = {place.task: place.leader for place in study.standings.values()}
-        gaps = [gap for gap in gaps if leaders.get(gap.task) in (gap.first, gap.second)]
+        leaders = {place.comparison: place.leader for place in study.standings.values()}
+        gaps = [gap for gap in gaps if leaders.get(gap.comparison) in (gap.first, gap.second)]
         below = [f"{len(study.gaps) - len(gaps)} more, without a leader, are on the page\n"]
     n_seeds = {gap.n for gap in gaps}
     columns = [*_places(study), "first", "second", ">mean", ">95 % interval", "ahead"]
@@ -77,7 +71,7 @@ def _differences(study: Study) -> RenderableType:
     table = _table(columns)
     for gap in gaps:
         cells = [
-            *_place(study, gap.task),
+            *_place(study, gap.comparison),
             study.called(gap.first),
             study.called(gap.second),
             wording.signed(gap.mean),
@@ -90,11 +84,10 @@ def _differences(study: Study) -> RenderableType:
 
 
 def _lost(study: Study) -> RenderableType:
-    columns = (*_places(study), "loss", ">rate", "state", ">trials")
-    table = _table(columns)
-    for row in tables.losses_of_trials(study.summed):
+    table = _table((*_places(study), "loss", ">rate", "state", ">trials"))
+    for row in tables.lost_trials(study.summed):
         table.add_row(
-            *_place(study, Task(row["data"], row["imratio"])),
+            *_place(study, Comparison(row["data"], row["imratio"])),
             study.called(Contender(row["loss"], row["optimiser"])),
             wording.rate(row["rate"]),
             row["state"],
@@ -104,7 +97,7 @@ def _lost(study: Study) -> RenderableType:
 
 
 def _cost(study: Study) -> RenderableType:
-    table = _table(("loss + optimiser", ">trials", ">time of all", ">a trial"))
+    table = _table(("loss + optimiser", ">trials", ">total time", ">time per trial"))
     for row in tables.cost(study.summed):
         table.add_row(
             wording.contender(Contender(row["loss"], row["optimiser"])),
@@ -116,19 +109,18 @@ def _cost(study: Study) -> RenderableType:
 
 
 def _places(study: Study) -> list[str]:
-    """Return the columns that tell tasks apart; what all share stands in the title."""
-    tasks = list(study.by_task)
+    """Return the columns that differ between comparisons; a common data set is in the title."""
     return [
         name
-        for name in Task._fields
-        if any(getattr(task, name) != getattr(tasks[0], name) for task in tasks)
+        for field, name in enumerate(("data", "positives"))
+        if len({comparison[field] for comparison in study.by_comparison}) > 1
     ]
 
 
-def _place(study: Study, task: Task) -> list[str]:
+def _place(study: Study, comparison: Comparison) -> list[str]:
     said = {
-        "data": wording.data(task.data, study.settings),
-        "imratio": wording.imratio(task.imratio),
+        "data": wording.data(comparison.data, study.settings),
+        "positives": wording.share(comparison.imratio),
     }
     return [said[name] for name in _places(study)]
 
@@ -145,7 +137,7 @@ def _table(columns: Sequence[str]) -> Table:
 
 
 def _titled(study: Study, title: str, table: Table, *below: str) -> RenderableType:
-    """Put words above and below a table; not its own title, which wraps at the table's width."""
-    names = {wording.data(task.data, study.settings) for task in study.by_task}
+    """Put a title and notes around a table; the title may be wider than the table."""
+    names = {wording.data(comparison.data, study.settings) for comparison in study.by_comparison}
     title = f"{names.pop()}: {title}" if len(names) == 1 else title[0].upper() + title[1:]
     return Group(Text(title, style="bold"), table, *below)

@@ -1,4 +1,4 @@
-"""Words and numbers as every output of the report writes them.
+"""Format names and numbers in the same way in every output of the report.
 
 >>> spread(0.98765, 0.00432), spread(0.98765, float("nan"))
 ('0.988 ± 0.004', '0.988')
@@ -14,53 +14,45 @@ from pathlib import PurePath
 
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import FULL_BATCH, Settings
-from everypair.experiments.report.selection import Contender, Difference, Standing, Task
+from everypair.experiments.report.selection import Comparison, Contender, Difference, Standing
 
 __all__ = [
-    "NOTHING",
-    "ahead",
-    "amount",
-    "auc",
-    "batch",
-    "contender",
-    "data",
-    "duration",
-    "imratio",
-    "interval",
-    "listing",
-    "rate",
-    "signed",
-    "spread",
-    "standing",
-    "task",
+    *("NOTHING", "PARTS", "ahead", "amount", "auc", "batch", "comparison", "contender", "data"),
+    *("duration", "interval", "listing", "rate", "share", "signed", "spread", "standing"),
 ]
 
 NOTHING = "–"
+PARTS = {"subtrain": "training", "validation": "validation", "test": "test"}
+"""Plain names of the parts of a split."""
 
 
 def contender(who: Contender) -> str:
-    """Return loss and optimiser."""
+    """Return the names of loss and optimiser."""
     return f"{display_name(who.loss)} + {display_name(who.optimiser)}"
 
 
 def data(key: str, settings: Settings) -> str:
-    """Return the data set; for a user's table, the name of its file."""
+    """Return the name of the data set; for a user's table, the name of its file."""
     return PurePath(settings.table.path).name if settings.table else display_name(key)
 
 
-def imratio(value: float) -> str:
-    """Return the share of positives, or that nobody changed it."""
-    return f"{value:g}" if value else "as it is"
+def share(imratio: float) -> str:
+    """Return the share of positives in per cent; an imratio of 0 leaves the data unchanged.
+
+    >>> share(0.001), share(0)
+    ('0.1 %', 'unchanged')
+    """
+    return f"{100 * imratio:g} %" if imratio else "unchanged"
 
 
-def task(what: Task, settings: Settings) -> str:
+def comparison(what: Comparison, settings: Settings) -> str:
     """Return data and share of positives."""
-    share = f"{100 * what.imratio:g} % positives" if what.imratio else "positives as they are"
-    return f"{data(what.data, settings)}, {share}"
+    positives = f"{share(what.imratio)} positives" if what.imratio else "positives unchanged"
+    return f"{data(what.data, settings)}, {positives}"
 
 
 def number(value: float, pattern: str) -> str:
-    """Return the formatted value, a dash for what is not there."""
+    """Format a value; NaN becomes a dash."""
     return NOTHING if math.isnan(value) else format(value, pattern)
 
 
@@ -70,7 +62,7 @@ def auc(value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """Return a difference with its sign, and a true minus.
+    """Return a difference with its sign, with a typographic minus.
 
     >>> signed(-0.00123)
     '−0.0012'
@@ -110,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(n: int, thing: str) -> str:
-    """Return how many.
+    """Return a number with its noun in the singular or plural.
 
     >>> amount(1, "seed"), amount(1200, "trial")
     ('1 seed', '1,200 trials')
@@ -127,7 +119,7 @@ def interval(gap: Difference) -> str:
 
 
 def ahead(gap: Difference, called: Callable[[Contender], str]) -> str:
-    """Say who is ahead."""
+    """Return the name of the contender that is ahead, ``tie`` or ``cannot say``."""
     return {
         "first": called(gap.first),
         "second": called(gap.second),
@@ -137,7 +129,7 @@ def ahead(gap: Difference, called: Callable[[Contender], str]) -> str:
 
 
 def listing(items: Sequence[str]) -> str:
-    """Return items as a sentence has them.
+    """Join items with commas and "and".
 
     >>> listing(["a", "b", "c"])
     'a, b and c'
@@ -147,7 +139,7 @@ def listing(items: Sequence[str]) -> str:
 
 
 def standing(place: Standing, called: Callable[[Contender], str]) -> str:
-    """Say in a sentence or two who is ahead on a task, and call a tie a tie."""
+    """Say in one or two sentences who is ahead in a comparison."""
     leader = called(place.leader)
     tied, behind, unknown = (
         [called(who) for who in place.where(verdict)] for verdict in ("tie", "first", "unknown")

@@ -53,13 +53,13 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 
 // Which comparison is shown.
-const tasks = [...document.querySelectorAll(".task")];
-const show = (id) => tasks.forEach((task) => task.classList.toggle("shown", task.id === id));
+const comparisons = [...document.querySelectorAll(".comparison")];
+const show = (id) => comparisons.forEach((one) => one.classList.toggle("shown", one.id === id));
 for (const input of document.querySelectorAll(".picker input")) {
   input.addEventListener("change", () => show(input.value));
   if (input.checked) show(input.value);
 }
-if (!document.querySelector(".picker input") && tasks[0]) show(tasks[0].id);
+if (!document.querySelector(".picker input") && comparisons[0]) show(comparisons[0].id);
 
 // Values under the pointer, and with the arrow keys.
 const place = (x, y) => {
@@ -72,46 +72,51 @@ const place = (x, y) => {
 const hide = () => { tip.hidden = true; };
 const shown = (value) => (Math.abs(value) >= 0.001 && Math.abs(value) < 1000 ? value.toPrecision(3) : value.toExponential(1));
 
-for (const plot of document.querySelectorAll(".plot")) {
-  const told = JSON.parse(plot.querySelector("script").textContent);
-  const last = Math.max(0, ...told.lines.map((line) => line.values.length - 1));
-  const [low, high] = told.y.map((end) => (told.y[2] ? Math.log10(end) : end));
+for (const script of document.querySelectorAll(".plot script")) {
+  const plot = script.parentNode;
+  const { frame, x: [left, right], y, log, name, step, lines } = JSON.parse(script.textContent);
+  const last = Math.max(0, ...lines.map((line) => line.values.length - 1));
+  const scale = (value) => (log ? Math.log10(value) : value);
+  const [low, high] = y.map(scale);
+  // The inside of the axes; the hair line and the points lie in it.
+  const area = element("div", "area");
+  Object.assign(area.style, { left: `${100 * frame[0]}%`, bottom: `${100 * frame[1]}%`, width: `${100 * frame[2]}%`, height: `${100 * frame[3]}%` });
+  plot.append(area);
   const hair = element("div", "hair");
   let at = null;
-  const clear = () => { plot.querySelectorAll(".hair, .point").forEach((old) => old.remove()); hide(); };
+  const clear = () => { area.replaceChildren(); hide(); };
   const point = (index, aloud) => {
     at = Math.max(0, Math.min(last, index));
     clear();
-    const box = plot.getBoundingClientRect();
-    const x = at * told.step;
-    const share = (x - told.x[0]) / (told.x[1] - told.x[0]);
+    const box = area.getBoundingClientRect();
+    const share = (at * step - left) / (right - left);
     hair.style.left = `${100 * share}%`;
-    plot.append(hair);
-    const title = `${told.x[2]} ${Number(x.toPrecision(3))}`;
+    area.append(hair);
+    const title = `${name} ${Number((at * step).toPrecision(3))}`;
     tip.replaceChildren(element("b", "", title));
     const words = [title];
-    for (const line of told.lines) {
+    for (const line of lines) {
       const value = line.values[at];
       if (value === null || value === undefined) continue;
-      const row = element("div", line.class);
-      const name = element("span", "");
-      name.append(element("i", ""), line.name);
-      row.append(name, element("b", "", shown(value)));
+      const row = element("div", "");
+      const label = element("span", "");
+      label.append(element("i", ""), line.name);
+      row.append(label, element("b", "", shown(value)));
       tip.append(row);
       words.push(`${line.name} ${shown(value)}`);
-      const dot = element("div", `point ${line.class}`);
-      const height = ((told.y[2] ? Math.log10(value) : value) - low) / (high - low);
+      const dot = element("div", "point");
       dot.style.left = `${100 * share}%`;
-      dot.style.bottom = `${100 * Math.max(0, Math.min(1, height))}%`;
-      plot.append(dot);
+      dot.style.bottom = `${100 * Math.max(0, Math.min(1, (scale(value) - low) / (high - low)))}%`;
+      area.append(dot);
+      for (const part of [row, dot]) part.style.setProperty("--c", line.colour);
     }
     place(box.left + share * box.width, box.top + 10);
     if (aloud) said.textContent = words.join(", ");
   };
   const under = (event) => {
-    const box = plot.getBoundingClientRect();
-    const x = told.x[0] + ((event.clientX - box.left) / box.width) * (told.x[1] - told.x[0]);
-    point(Math.round(x / told.step));
+    const box = area.getBoundingClientRect();
+    const x = left + ((event.clientX - box.left) / box.width) * (right - left);
+    point(Math.round(x / step));
   };
   plot.addEventListener("pointermove", under);
   plot.addEventListener("pointerdown", under);
