@@ -8,7 +8,7 @@ import torch
 
 from everypair import naive
 from everypair.torch import PairDerivatives, pair_derivatives, pair_loss
-from everypair.torch._dispatch import Question, evaluate, forced
+from everypair.torch._dispatch import Options, evaluate, forced
 
 WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
 
@@ -106,14 +106,14 @@ def test_a_score_that_is_not_finite_spoils_its_task_alone(column):
 
 def test_only_what_is_asked_is_computed():
     scores, labels = sample()
-    question = Question(((1.0, 0.0, 0.0, 1.0, True),), True, False, False)
-    answer = evaluate(scores, labels, None, None, question, hess=True)
-    assert answer.grad is None
-    assert answer.hvp is None
-    torch.testing.assert_close(answer.hess, pair_derivatives(scores, labels).hess)
-    along = evaluate(scores, labels, None, None, question, vector=scores, hess=True)
-    torch.testing.assert_close(along.hess, answer.hess)
-    assert along.hvp is not None
+    options = Options(((1.0, 0.0, 0.0, 1.0, True),), True, False, False)
+    result = evaluate(scores, labels, None, None, options, hess=True)
+    assert result.grad is None
+    assert result.hvp is None
+    torch.testing.assert_close(result.hess, pair_derivatives(scores, labels).hess)
+    both = evaluate(scores, labels, None, None, options, vector=scores, hess=True)
+    torch.testing.assert_close(both.hess, result.hess)
+    assert both.hvp is not None
 
 
 def test_bad_arguments_are_named():

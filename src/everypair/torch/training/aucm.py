@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from everypair import _inputs
-from everypair.torch._inputs import batch_from
+from everypair.torch._inputs import check_data
 
 __all__ = ["AUCMLoss"]
 
@@ -81,7 +81,7 @@ class AUCMLoss(nn.Module):
         labels : (n,) or (n, 1)
             Coded {0, 1}, {-1, +1} or bool.
         """
-        h, positive = _columns(scores, labels)
+        h, positive = _checked(scores, labels)
         is_pos = positive.to(h.dtype)
         is_neg = 1.0 - is_pos
         p = is_pos.mean() if self.positive_share is None else self.positive_share
@@ -95,17 +95,17 @@ class AUCMLoss(nn.Module):
         return f"margin={self.margin}, positive_share={self.positive_share}"
 
 
-def _columns(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scores in at least single precision, and which of them are positive."""
-    rows, label_rows, _, _ = batch_from(scores, labels)
-    if rows.ndim == 2 and rows.shape[0] > 1:
+def _checked(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scores (n,) in at least float32, and which of them are positive."""
+    label_rows, _, _ = check_data(scores, labels)
+    if scores.ndim == 2 and scores.shape[1] > 1:
         raise ValueError(
             f"scores must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. "
             "For several tasks, use one AUCMLoss for each column."
         )
-    # The values of labels cannot be read while compiling, nor on an accelerator without waiting.
+    # Checking values is not possible while compiling, and waits for the device on an accelerator.
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
         column = labels.detach().reshape(-1).numpy()
         _inputs.positives(_inputs.batch_from(np.zeros(len(column)), column))
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    return rows.reshape(-1).to(wide), label_rows.reshape(-1) > 0
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return scores.reshape(-1).to(dtype), label_rows.reshape(-1) > 0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from everypair import _dispatch, _inputs
-from everypair.torch._inputs import batch_from
+from everypair.torch._inputs import check_data, score_rows
 
 if TYPE_CHECKING:
     from everypair.surrogates import Surrogate
@@ -61,9 +61,8 @@ class EpochScores:
         self, scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
     ) -> None:
         """Keep a batch, on its device."""
-        rows, label_rows, weight_rows, group_rows = batch_from(
-            scores.detach(), labels, weights, groups
-        )
+        label_rows, weight_rows, group_rows = check_data(scores, labels, weights, groups)
+        rows = score_rows(scores.detach())
         before = self._scores[0].shape[:-1] if self._scores else rows.shape[:-1]
         if rows.shape[:-1] != before:
             raise ValueError(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from everypair.torch._compat import current_raw_stream
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -117,7 +119,7 @@ def launch(
 
 def current_stream(device: torch.device) -> int:
     """Return the address of the stream on which torch launches."""
-    return torch._C._cuda_getCurrentRawStream(device.index)
+    return current_raw_stream(device)
 
 
 def on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
