@@ -18,7 +18,7 @@ from torch import nn
 
 import everypair as ep
 from everypair.torch._module import PairLoss
-from everypair.torch.training.divergence import judge_loss
+from everypair.torch.training.divergence import check_loss
 from everypair.torch.training.lightning import MonitorHooks, lightning_callback
 from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
 from everypair.torch.training.sampler import StratifiedBatchSampler
@@ -86,7 +86,7 @@ def test_several_tasks_with_missing_labels():
     record = monitor.end_epoch()
     assert record["subtrain/auc"] == pytest.approx(expected, rel=1e-12)
     monitor.update("subtrain", torch.zeros(2, 3), torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="as many tasks in every batch"):
+    with pytest.raises(ValueError, match="same number of tasks in every batch"):
         monitor.update("subtrain", torch.zeros(2), torch.zeros(2))
 
 
@@ -122,7 +122,7 @@ def test_scores_that_are_not_finite_are_named_with_their_batch():
 def test_a_loss_beyond_the_type_of_training_is_an_overflow():
     labels = torch.tensor([1, 0])
     monitor = EpochMonitor()
-    with pytest.warns(DivergenceWarning, match=r"squared_hinge is .*e\+77, beyond the 3.4e\+38"):
+    with pytest.warns(DivergenceWarning, match=r"squared_hinge is .*e\+77, beyond 3.4e\+38"):
         record = one_epoch(monitor, torch.tensor([-3e38, 3e38], dtype=torch.bfloat16), labels)
     assert math.isfinite(record["subtrain/squared_hinge"])
     one_epoch(EpochMonitor(), torch.tensor([-1e18, 1e18]), labels)
@@ -148,7 +148,7 @@ def test_a_network_that_died_is_found():
 def judged(losses, patience=3):
     found = [
         list(
-            judge_loss(i, "s", "loss", losses[: i + 1], largest=1e38, chance=1.0, patience=patience)
+            check_loss(i, "s", "loss", losses[: i + 1], largest=1e38, chance=1.0, patience=patience)
         )
         for i in range(len(losses))
     ]

@@ -229,7 +229,7 @@ def test_labels_of_every_coding(labels):
         ([0, 1], 4, {"positives": 4}, "a whole number from 1 to 3.*got 4"),
         ([0, 1], 4, {"rank": 2, "world_size": 2}, "rank 2 of 2"),
         ([0, 1], 4, {"seed": -1}, "seed"),
-        ([0, 1], 4, {"drop_last": True}, "Take a smaller batch_size"),
+        ([0, 1], 4, {"drop_last": True}, "Use a smaller batch_size"),
     ],
 )
 def test_mistakes_are_explained(labels, batch_size, knobs, says):
