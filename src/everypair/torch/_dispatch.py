@@ -27,7 +27,7 @@ from everypair.torch._inputs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -61,6 +61,13 @@ class Options(NamedTuple):
     def flat(self) -> tuple[list[float], bool, bool, bool]:
         """Return the options as registered operators take them: five numbers for each term."""
         return [float(number) for term in self.terms for number in term], *self[1:]
+
+    @classmethod
+    def from_flat(cls, terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
+        """Undo `flat`."""
+        starts = range(0, len(terms), 5)
+        nested = tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in starts)
+        return cls(nested, mean, check, missing)  # type: ignore[arg-type]
 
 
 class Result(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 from everypair import _inputs, surrogates
 from everypair._inputs import check_margin
 from everypair.torch import _dispatch
-from everypair.torch._autograd import pair_values
+from everypair.torch._autograd import loss_values
 from everypair.torch._dispatch import Options
 from everypair.torch._inputs import check_data, check_reduction, score_rows
 
@@ -220,9 +220,9 @@ def loss_and_pair_weight(
     data = check_data(scores, labels, weights, groups)
     options = _options(scores, labels, terms, reduction != "sum", check)
     if scores.dim() == 1:
-        return pair_values(scores, data, options, counter)
+        return loss_values(scores, data, options, counter)
     n_tasks = scores.shape[1]
-    value, pair_weight = pair_values(scores, data, options, counter if n_tasks == 1 else None)
+    value, pair_weight = loss_values(scores, data, options, counter if n_tasks == 1 else None)
     if reduction == "none":
         return value.reshape(n_tasks), pair_weight
     if value.dim() == 1:
