@@ -27,9 +27,7 @@ is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def is_transformed() -> bool:
-    """Return whether `torch.func`, `torch.vmap` or forward mode is active, outside of compiling."""
-    if torch.compiler.is_compiling():
-        return False
+    """Return whether `torch.func`, `torch.vmap` or forward mode is active; not while compiling."""
     return is_under_functorch() or forward_ad._current_level >= 0
 
 

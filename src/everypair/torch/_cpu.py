@@ -12,15 +12,8 @@ import numpy as np
 import torch
 
 from everypair import _dispatch, _groups
-from everypair.torch._inputs import (
-    LABEL_DTYPES,
-    WIDE_DTYPES,
-    array_from,
-    batch_from,
-    clamped,
-    each_row,
-    value_dtype,
-)
+from everypair.torch import _inputs
+from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,20 +54,23 @@ def loss_and_grad(
         return None
     array = scores.numpy(force=True)
     if array.size < _HUGE_PAGES:
-        grad = torch.empty_like(scores, requires_grad=False)
+        grad = torch.empty_like(scores)
     else:
         grad = torch.from_numpy(np.empty_like(array))
     found = _dispatch.native_loss_and_grad(
         array,
         labels.numpy(force=True),
-        None if weights is None else array_from(weights, torch.float64),
+        None if weights is None else _inputs.array_from(weights, torch.float64),
         terms,
         mean,
         grad.numpy(),
     )
-    if found is None or not -_ORDINARY_LOSS < found[0] < _ORDINARY_LOSS:
+    if found is None:
         return None
-    return torch.scalar_tensor(found[0], dtype=dtype), found[1], grad
+    value, pair_weight = found
+    if not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
+        return None
+    return torch.scalar_tensor(value, dtype=dtype), pair_weight, grad
 
 
 def evaluate(
@@ -84,34 +80,30 @@ def evaluate(
     groups: Tensor | None,
     vector: Tensor | None,
     terms: tuple[KnotTerm, ...],
-    *,
-    mean: bool,
-    grad: bool,
-    hess: bool,
-    check: bool,
+    **asked: bool,
 ) -> Tensors:
     """Return value, pair weight, gradient, diagonal Hessian and Hessian times `vector`.
 
     Scores have the shape (..., n) and all other tensors broadcast to it. Rows of the last dimension
-    are evaluated one after the other.
+    are evaluated one after the other. `asked` holds the flags `mean`, `grad`, `hess` and `check`.
     """
     order: Order = (None, None)
     if groups is not None and groups.dim() == 1:  # the same groups in every row
-        order, groups = _groups.runs(array_from(groups)), None
-    asked = {"mean": mean, "grad": grad, "hess": hess, "check": check}
+        order, groups = _groups.runs(_inputs.array_from(groups)), None
     if scores.dim() == 1:
         return _evaluate_row(scores, labels, weights, order, vector, terms, **asked)
     shape = scores.shape
-    only_grad = grad and vector is None and groups is None and order[1] is None and not hess
-    tensors = (scores, labels, weights, groups, vector)
+    has_groups = groups is not None or order[1] is not None
+    only_grad = asked["grad"] and not (asked["hess"] or has_groups or vector is not None)
+    rows = [_inputs.each_row(t, shape) for t in (scores, labels, weights, groups, vector)]
     results: list[Tensors] = []
-    for k, (x, y, w, g, v) in enumerate(zip(*(each_row(t, shape) for t in tensors), strict=True)):
-        found = loss_and_grad(x, y, w, terms, mean) if only_grad else None
+    for k, (x, y, w, g, v) in enumerate(zip(*rows, strict=True)):
+        found = loss_and_grad(x, y, w, terms, asked["mean"]) if only_grad else None
         if found is not None:
             pair_weight = torch.scalar_tensor(found[1], dtype=torch.float64)
             results.append((found[0], pair_weight, found[2], None, None))
             continue
-        own_order = order if g is None else _groups.runs(array_from(g))
+        own_order = order if g is None else _groups.runs(_inputs.array_from(g))
         try:
             results.append(_evaluate_row(x, y, w, own_order, v, terms, **asked))
         except ValueError as error:
@@ -141,15 +133,15 @@ def _evaluate_row(
     check: bool,
 ) -> Tensors:
     """Do the same for scores of shape (n,); `order` holds the groups as in `Batch`."""
-    dtype = value_dtype(scores)
+    dtype = _inputs.value_dtype(scores)
     try:
         value, pair_weight, *arrays = _dispatch.evaluate(
-            batch_from(scores, labels, weights, order),
+            _inputs.batch_from(scores, labels, weights, order),
             terms,
             mean,
             grad=grad,
             hess=hess,
-            vector=None if vector is None else array_from(vector, torch.float64),
+            vector=None if vector is None else _inputs.array_from(vector, torch.float64),
         )
     except ValueError:
         if check or bool(scores.isfinite().all()):
@@ -163,10 +155,10 @@ def _evaluate_row(
             scores.double(), labels, weights, order, vector, terms,
             mean=mean, grad=grad, hess=hess, check=check,
         )  # fmt: skip
-        return wide_value.to(dtype), mass, *clamped(wide, scores)
+        return wide_value.to(dtype), mass, *_inputs.clamped(wide, scores)
     derivatives = [None if array is None else torch.from_numpy(array) for array in arrays]
     return (
         torch.scalar_tensor(value, dtype=dtype),
         torch.scalar_tensor(pair_weight, dtype=torch.float64),
-        *(derivatives if scores.dtype is dtype else clamped(derivatives, scores)),
+        *(derivatives if scores.dtype is dtype else _inputs.clamped(derivatives, scores)),
     )

@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from everypair.torch import _compat, _cpu, _tensor_moments
-from everypair.torch._inputs import (
-    WIDE_DTYPES,
-    check_values,
-    clamped,
-    value_dtype,
-    without_missing,
-)
+from everypair.torch import _compat, _cpu, _inputs, _tensor_moments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -141,7 +134,7 @@ def loss_and_grad(
             backend == "triton"
             and weights is None
             and scores.dim() == 1
-            and scores.dtype in WIDE_DTYPES
+            and scores.dtype in _inputs.WIDE_DTYPES
             and not options.check
             and scores.device.index == torch.cuda.current_device()
         ):
@@ -177,7 +170,7 @@ def evaluate(
     backend = choose_backend(scores, groups)
     if backend == "cpu":
         if missing and bool(labels.isnan().any()):
-            labels, weights = without_missing(labels, weights)
+            labels, weights = _inputs.without_missing(labels, weights)
         return Result(
             *_cpu.evaluate(
                 scores, labels, weights, groups, vector, terms,
@@ -185,9 +178,9 @@ def evaluate(
             )
         )  # fmt: skip
     if check:
-        check_values(scores, labels.nan_to_num(nan=1.0) if missing else labels, weights)
+        _inputs.check_values(scores, labels.nan_to_num(nan=1.0) if missing else labels, weights)
     if missing and backend != "triton":
-        labels, weights = without_missing(labels, weights)
+        labels, weights = _inputs.without_missing(labels, weights)
     shape = scores.shape
     weights, vector = (None if t is None else t.expand(shape) for t in (weights, vector))
     if backend == "triton":
@@ -197,7 +190,7 @@ def evaluate(
                 mean=mean, grad=grad, hess=hess, missing=missing,
                 one_class=None if counter is None else counter(scores.device),
             )  # fmt: skip
-        if scores.dtype in WIDE_DTYPES:
+        if scores.dtype in _inputs.WIDE_DTYPES:
             return Result(value, pair_weight, grad_out, hess_out, hvp_out)
     else:
         value, pair_weight, grad_out, hvp_out, hess_out = _tensor_moments.evaluate(
@@ -205,8 +198,8 @@ def evaluate(
             None if groups is None else groups.long().expand(shape), vector, terms,
             mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
-    derivatives = clamped((grad_out, hess_out, hvp_out), scores)
-    return Result(value.to(value_dtype(scores)), pair_weight, *derivatives)
+    derivatives = _inputs.clamped((grad_out, hess_out, hvp_out), scores)
+    return Result(value.to(_inputs.value_dtype(scores)), pair_weight, *derivatives)
 
 
 def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:

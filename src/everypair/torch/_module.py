@@ -111,7 +111,7 @@ class PairLoss(nn.Module):
 
     def _count(self, pair_weight: Tensor) -> None:
         counter = self._counter_on(pair_weight.device)
-        if is_transformed():
+        if not torch.compiler.is_compiling() and is_transformed():
             _count_transformed(counter, pair_weight)
         else:
             one_class = pair_weight == 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -52,28 +52,24 @@ class EpochScores:
     """Batches of scores (n,) or (n, tasks) of one split, with labels, weights and groups."""
 
     def __init__(self) -> None:
-        self._scores: list[Tensor] = []
-        self._labels: list[Tensor] = []
-        self._weights: list[Tensor | None] = []
-        self._groups: list[Tensor | None] = []
+        self._batches: list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]] = []
 
     def add(
         self, scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
     ) -> None:
         """Keep a batch, on its device."""
-        label_rows, weight_rows, group_rows = check_data(scores, labels, weights, groups)
+        labels, weights, groups = check_data(scores, labels, weights, groups)
         rows = score_rows(scores.detach())
-        before = self._scores[0].shape[:-1] if self._scores else rows.shape[:-1]
-        if rows.shape[:-1] != before:
+        shape = rows.shape
+        before = self._batches[0][0].shape[:-1] if self._batches else shape[:-1]
+        if shape[:-1] != before:
             raise ValueError(
                 "scores must have the same number of tasks in every batch of an epoch; got the "
                 f"shape {tuple(scores.shape)} after batches of {math.prod(before)} tasks."
             )
+        weights = None if weights is None else weights.expand(shape)
         # A copy, because compiled models write the next batch's scores to the same memory.
-        self._scores.append(rows.clone())
-        self._labels.append(label_rows.detach().expand(rows.shape))
-        self._weights.append(None if weight_rows is None else weight_rows.expand(rows.shape))
-        self._groups.append(group_rows)
+        self._batches.append((rows.clone(), labels.detach().expand(shape), weights, groups))
 
     def evaluate(
         self, surrogates: Sequence[Surrogate], margin: float
@@ -82,20 +78,19 @@ class EpochScores:
 
         With several tasks these are means over the tasks that have a pair; NaN if none has.
         """
-        scores, labels = _concatenated(self._scores).double(), _concatenated(self._labels).double()
+        arguments = ("scores", "labels", "weights", "groups")
+        columns = zip(*self._batches, strict=True)
+        scores, labels, weights, groups = map(_concatenated, arguments, columns)
+        scores, labels = cast("Tensor", scores).double(), cast("Tensor", labels).double()
         # With one task, a label that is NaN is an error and not a missing label.
         known = ~labels.isnan() if scores.ndim == 2 else torch.ones_like(labels, dtype=torch.bool)
         summary = self._summary(scores, labels, known)
-        names = [*(surrogate.name for surrogate in surrogates), "auc"]
         by_task = []
         if not summary.n_bad:
-            weights = _concatenated_or_none("weights", self._weights)
-            groups = _concatenated_or_none("groups", self._groups)
-            by_task = [
-                _metrics(batch, surrogates, margin)
-                for batch in _task_batches(known, scores, labels, weights, groups)
-            ]
+            batches = _task_batches(known, scores, labels, weights, groups)
+            by_task = [_metrics(batch, surrogates, margin) for batch in batches]
         with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
+        names = [*(surrogate.name for surrogate in surrogates), "auc"]
         if not with_pairs:
             return dict.fromkeys(names, math.nan), summary
         means = {name: math.fsum(t[name] for t in with_pairs) / len(with_pairs) for name in names}
@@ -104,9 +99,9 @@ class EpochScores:
     def _summary(self, scores: Tensor, labels: Tensor, known: Tensor) -> ScoreSummary:
         bad = known & ~scores.isfinite()
         first_row = int(bad.reshape(-1, bad.shape[-1]).any(0).int().argmax())
-        ends = torch.tensor([batch.shape[-1] for batch in self._scores]).cumsum(0)
+        ends = torch.tensor([rows.shape[-1] for rows, *_ in self._batches]).cumsum(0)
         labelled = scores[known]
-        dtype = torch.promote_types(self._scores[0].dtype, torch.float32)
+        dtype = torch.promote_types(self._batches[0][0].dtype, torch.float32)
         return ScoreSummary(
             n=len(labelled),
             n_bad=int(bad.sum()),
@@ -148,15 +143,12 @@ def _metrics(
     return metrics
 
 
-def _concatenated(parts: Sequence[Tensor]) -> Tensor:
-    return torch.cat(list(parts), dim=-1).detach().cpu()
-
-
-def _concatenated_or_none(name: str, parts: Sequence[Tensor | None]) -> Tensor | None:
+def _concatenated(name: str, parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Join the batches of one argument on the CPU; None if no batch has it."""
     given = [part for part in parts if part is not None]
     if given and len(given) < len(parts):
         raise ValueError(
             f"{name} must come with every batch of an epoch or with none; {len(given)} of "
             f"{len(parts)} batches had them."
         )
-    return _concatenated(given) if given else None
+    return torch.cat(given, dim=-1).detach().cpu() if given else None
