@@ -107,14 +107,15 @@ def large_batch_backward(
     """
     check_integer("chunk", chunk, at_least=1)
     where = None if device is None else torch.device(device)
-    chunks = _Chunks(inputs, labels, weights, groups, chunk=chunk, device=where)
+    batches = _batches_from(inputs, labels, weights, groups)
+    loader_state = LoaderState(batches)
 
-    chunks.rewind()
-    start = RandomState(accelerators(model, where))
+    loader_state.restore()
+    random_state = RandomState(accelerators(model, where))
     chunk_scores: list[Tensor] = []
     data: list[tuple[Tensor | None, ...]] = []
     with restored_buffers(model), torch.no_grad():
-        for part in chunks:
+        for part in _chunks(batches, chunk, where):
             chunk_scores.append(_scores(model, part))
             data.append((part.labels, part.weights, part.groups))
     if not chunk_scores:
@@ -131,11 +132,11 @@ def large_batch_backward(
         raise ValueError("loss must depend on the scores; it has no gradient in them.")
     grads = torch.split(scores.grad, [len(part) for part in chunk_scores])
 
-    chunks.rewind()
-    start.restore()
+    loader_state.restore()
+    random_state.restore()
     difference = scores.new_zeros((), dtype=torch.float32)
     n_done = 0
-    for n_done, part in enumerate(chunks, 1):
+    for n_done, part in enumerate(_chunks(batches, chunk, where), 1):
         if n_done > len(grads) or len(part.labels) != len(grads[n_done - 1]):
             _raise_other_batches()
         first = chunk_scores[n_done - 1]
@@ -159,69 +160,56 @@ class _Chunk(NamedTuple):
     groups: Tensor | None
 
 
-class _Chunks:
-    """The large batch as a sequence of chunks that can be iterated twice."""
+def _batches_from(
+    inputs: Any, labels: Tensor | None, weights: Tensor | None, groups: Tensor | None
+) -> Iterable[Any]:
+    """Return the batches of a loader, or a list of the one batch that was given by its parts."""
+    if labels is not None:
+        return [(inputs, labels, weights, groups)]
+    if isinstance(inputs, Tensor | Mapping) or not hasattr(inputs, "__iter__"):
+        raise ValueError(
+            "labels must be given with the inputs of one batch; without them, inputs must "
+            f"be a DataLoader or a list of (inputs, labels); got {type(inputs).__name__}."
+        )
+    if weights is not None or groups is not None:
+        raise ValueError(
+            "weights and groups must come with the batches of a loader, as "
+            "(inputs, labels, weights, groups); got them by keyword."
+        )
+    if isinstance(inputs, Iterator):
+        raise ValueError(
+            "inputs must be something that can be gone through twice; got "
+            f"{type(inputs).__name__}. Pass the loader itself, or list(inputs)."
+        )
+    batches: Iterable[Any] = inputs
+    return batches
 
-    def __init__(
-        self,
-        inputs: Any,
-        labels: Tensor | None,
-        weights: Tensor | None,
-        groups: Tensor | None,
-        *,
-        chunk: int,
-        device: torch.device | None,
-    ) -> None:
-        if labels is None:
-            if isinstance(inputs, Tensor | Mapping) or not hasattr(inputs, "__iter__"):
-                raise ValueError(
-                    "labels must be given with the inputs of one batch; without them, inputs must "
-                    f"be a DataLoader or a list of (inputs, labels); got {type(inputs).__name__}."
-                )
-            if weights is not None or groups is not None:
-                raise ValueError(
-                    "weights and groups must come with the batches of a loader, as "
-                    "(inputs, labels, weights, groups); got them by keyword."
-                )
-            if isinstance(inputs, Iterator):
-                raise ValueError(
-                    "inputs must be something that can be gone through twice; got "
-                    f"{type(inputs).__name__}. Pass the loader itself, or list(inputs)."
-                )
-        whole = [(inputs, labels, weights, groups)]
-        self._source: Iterable[Any] = inputs if labels is None else whole
-        self._state = LoaderState(self._source)
-        self._chunk = chunk
-        self._device = device
 
-    def rewind(self) -> None:
-        """Make the next pass the same as the first."""
-        self._state.restore()
+def _chunks(batches: Iterable[Any], size: int, device: torch.device | None) -> Iterator[_Chunk]:
+    """Yield the batches in chunks of at most `size` rows, moved to the device."""
+    for batch in batches:
+        if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 4:
+            raise ValueError(
+                "each batch must be (inputs, labels), (inputs, labels, weights) or "
+                f"(inputs, labels, weights, groups); got {_described(batch)}."
+            )
+        inputs, labels, weights, groups = parts = (*batch, None, None)[:4]
+        n = len(labels)
+        for name, given in (("inputs", inputs), ("weights", weights), ("groups", groups)):
+            _check_rows(name, given, n)
+        for begin in range(0, n, size):
+            yield _Chunk(*(_cut(part, slice(begin, begin + size), device) for part in parts))
 
-    def __iter__(self) -> Iterator[_Chunk]:
-        for batch in self._source:
-            if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 4:
-                raise ValueError(
-                    "each batch must be (inputs, labels), (inputs, labels, weights) or "
-                    f"(inputs, labels, weights, groups); got {_described(batch)}."
-                )
-            inputs, labels, weights, groups = (*batch, None, None)[:4]
-            n = len(labels)
-            for name, given in (("inputs", inputs), ("weights", weights), ("groups", groups)):
-                _check_rows(name, given, n)
-            for begin in range(0, n, self._chunk):
-                rows = slice(begin, begin + self._chunk)
-                yield _Chunk(*(self._cut(part, rows) for part in (inputs, labels, weights, groups)))
 
-    def _cut(self, part: Any, rows: slice) -> Any:
-        """Return these rows of a tensor, or of each tensor in a collection, on the device."""
-        if part is None:
-            return None
-        if isinstance(part, Mapping):
-            return {name: self._cut(value, rows) for name, value in part.items()}
-        if isinstance(part, tuple | list):
-            return tuple(self._cut(value, rows) for value in part)
-        return part[rows] if self._device is None else part[rows].to(self._device)
+def _cut(part: Any, rows: slice, device: torch.device | None) -> Any:
+    """Return these rows of a tensor, or of each tensor in a collection, on the device."""
+    if part is None:
+        return None
+    if isinstance(part, Mapping):
+        return {name: _cut(value, rows, device) for name, value in part.items()}
+    if isinstance(part, tuple | list):
+        return tuple(_cut(value, rows, device) for value in part)
+    return part[rows] if device is None else part[rows].to(device)
 
 
 def _scores(model: nn.Module, chunk: _Chunk) -> Tensor:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 __all__ = ["LoaderState", "RandomState", "accelerators", "restored_buffers"]
 
@@ -30,13 +30,16 @@ class RandomState:
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self._cpu = torch.get_rng_state()
-        self._others = [(device, _device_generator(device).get_state()) for device in devices]
+        self._others = [
+            (module, arguments, module.get_rng_state(*arguments))
+            for module, arguments in map(_device_module, devices)
+        ]
 
     def restore(self) -> None:
         """Restore the saved state of all generators."""
         torch.set_rng_state(self._cpu)
-        for device, state in self._others:
-            _device_generator(device).set_state(state)
+        for module, arguments, state in self._others:
+            module.set_rng_state(state, *arguments)
 
 
 class LoaderState:
@@ -84,20 +87,6 @@ def restored_buffers(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(before[name])
 
 
-def _device_generator(device: torch.device) -> Any:
-    """Return the default generator of an accelerator."""
-    module = getattr(torch, device.type)
-    if device.type == "mps":
-        return _Mps()
-    index = module.current_device() if device.index is None else device.index
-    return module.default_generators[index]
-
-
-class _Mps:
-    """The generator of Apple's GPUs, for which torch has functions only."""
-
-    def get_state(self) -> Tensor:
-        return torch.mps.get_rng_state()
-
-    def set_state(self, state: Tensor) -> None:
-        torch.mps.set_rng_state(state)
+def _device_module(device: torch.device) -> tuple[Any, tuple[torch.device, ...]]:
+    """Return the module of an accelerator, such as `torch.cuda`, and what its functions take."""
+    return getattr(torch, device.type), () if device.type == "mps" else (device,)
