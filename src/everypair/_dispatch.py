@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from everypair._inputs import Batch
     from everypair.surrogates import KnotTerm
 
-__all__ = ["Result", "backend", "borrow_team", "concordance", "evaluate", "native_is_here"]
+__all__ = [
+    "Result",
+    "backend",
+    "borrow_team",
+    "concordance",
+    "evaluate",
+    "native_is_here",
+    "native_loss_and_grad",
+]
 
 _VARIABLE = "EVERYPAIR_BACKEND"
 _BACKENDS = ("auto", "numpy", "native")
@@ -108,6 +116,29 @@ def evaluate(
             mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
+
+
+def native_loss_and_grad(
+    scores: NDArray[Any],
+    labels: NDArray[Any],
+    weights: NDArray[np.float64] | None,
+    terms: tuple[KnotTerm, ...],
+    mean: bool,
+    grad: NDArray[Any],
+) -> tuple[float, float] | None:
+    """Return loss and pair weight by the compiled kernel, and write the gradient to `grad`.
+
+    This is the shortest path to the kernel, for arrays that it can read as they are (those of a
+    `Batch` without groups). Returns None if the NumPy backend is chosen, or if the kernel rejects a
+    value; `evaluate` then computes the loss or names that value.
+    """
+    if not _uses_native():
+        return None
+    status, value, pair_weight = _native.evaluate(
+        scores, labels, weights, None, None,
+        terms, mean, _threads.get_num_threads(), grad, None, None,
+    )  # fmt: skip
+    return None if status else (value, pair_weight)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:

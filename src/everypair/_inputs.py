@@ -27,6 +27,10 @@ __all__ = [
     "check_reduction",
     "positives",
     "raise_bad_values",
+    "raise_group_dtype",
+    "raise_no_rows",
+    "raise_not_floats",
+    "raise_not_real",
     "vector_for",
 ]
 
@@ -78,7 +82,7 @@ def batch_from(
         labels = _pairs.labels_from(labels)
     n = scores.shape[0]
     if n == 0:
-        raise ValueError("scores must hold at least one row; got none. Check the filter before it.")
+        raise_no_rows()
     if labels.shape[0] != n:
         _raise_length("labels", labels.shape[0], n)
     batch.scores = scores
@@ -198,4 +202,32 @@ def _raise_length(name: str, got: int, n: int) -> NoReturn:
     raise ValueError(
         f"{name} must have one entry per score; got {got} for {n} scores. "
         "Check that both come from the same rows."
+    )
+
+
+# The messages below are shared with the torch and JAX adapters, which check their own arrays.
+
+
+def raise_no_rows() -> NoReturn:
+    """Raise the error about empty input."""
+    raise ValueError("scores must hold at least one row; got none. Check the filter before it.")
+
+
+def raise_not_floats(dtype: object, remedy: str) -> NoReturn:
+    """Raise the error about scores that cannot have a gradient."""
+    raise ValueError(
+        f"scores must be floats, because they receive a gradient; got {dtype}. Pass {remedy}."
+    )
+
+
+def raise_not_real(name: str, dtype: object) -> NoReturn:
+    """Raise the error about complex numbers."""
+    raise ValueError(f"{name} must be real numbers; got {dtype}. Pass {name}.real.")
+
+
+def raise_group_dtype(dtype: object, library: str) -> NoReturn:
+    """Raise the error about groups that are not integers; `library` has a function `unique`."""
+    raise ValueError(
+        f"groups must be whole numbers, one for every row; got {dtype}. "
+        f"Number them first: {library}.unique(groups, return_inverse=True)[1]."
     )

@@ -1,4 +1,4 @@
-"""What surrounds the loss, on a GPU: the same results as on the CPU, and nothing left behind."""
+"""The training tools on a GPU give the same results as on the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from everypair.torch.training.monitor import EpochMonitor
 from everypair.torch.training.pesg import PESG
 from everypair.torch.training.sag import SAG
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def network(*layers):
@@ -45,7 +45,7 @@ def test_dropout_is_replayed():
     torch.testing.assert_close(gradient(model), gradient(twin), rtol=1e-5, atol=1e-6)
 
 
-def test_memory_is_that_of_one_chunk():
+def test_memory_is_bounded_by_one_chunk():
     X, y = (part.cuda() for part in data(200_000))
 
     def peak(backward):
@@ -72,7 +72,7 @@ def test_half_precision_with_a_scaler():
     torch.testing.assert_close(gradient(model) / 256, gradient(twin), rtol=0.05, atol=1e-3)
 
 
-def test_optimisers_step_as_on_the_cpu():
+def test_optimisers_give_the_same_steps_as_on_the_cpu():
     X, y = data(200)
 
     def trained(device):
@@ -90,7 +90,7 @@ def test_optimisers_step_as_on_the_cpu():
     torch.testing.assert_close(trained("cuda"), trained("cpu"), rtol=1e-4, atol=1e-5)
 
 
-def test_the_monitor_takes_scores_where_they_are():
+def test_the_monitor_accepts_scores_on_the_gpu():
     X, y = data()
     records = []
     for device in ("cpu", "cuda"):

@@ -1,4 +1,4 @@
-"""The baseline: equal to LibAUC where that is installed, and to the published formulas anywhere."""
+"""AUCMLoss and PESG equal LibAUC, if it is installed, and the published formulas."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def train(model, loss, optimizer, data, stages=STAGES):
         yield torch.cat([v.detach().reshape(-1) for v in variables])
 
 
-@pytest.mark.skipif(find_spec("libauc") is None, reason="libauc is not installed here")
+@pytest.mark.skipif(find_spec("libauc") is None, reason="needs libauc")
 @pytest.mark.parametrize(
-    "knobs",
+    "options",
     [
         {},
         {"lr": 0.5, "momentum": 0.3, "weight_decay": 1e-2, "epoch_decay": 0.05},
@@ -55,7 +55,7 @@ def train(model, loss, optimizer, data, stages=STAGES):
     ],
     ids=str,
 )
-def test_equals_libauc_step_by_step(knobs):
+def test_equals_libauc_step_by_step(options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         libauc_losses = pytest.importorskip("libauc.losses", exc_type=ImportError)
@@ -65,9 +65,9 @@ def test_equals_libauc_step_by_step(knobs):
     with torch.random.fork_rng():
         torch.manual_seed(5)
         their_optimizer = libauc_optimizers.PESG(
-            theirs.parameters(), loss_fn=their_loss, verbose=False, device="cpu", **knobs
+            theirs.parameters(), loss_fn=their_loss, verbose=False, device="cpu", **options
         )
-    our_optimizer = PESG(ours.parameters(), our_loss, seed=5, **knobs)
+    our_optimizer = PESG(ours.parameters(), our_loss, seed=5, **options)
     n_compared = 0
     for expected, got in zip(
         train(theirs, their_loss, their_optimizer, batches()),
@@ -82,8 +82,8 @@ def test_equals_libauc_step_by_step(knobs):
 
 def test_follows_the_published_formulas():
     model, loss = nn.Linear(6, 1, bias=False).double(), AUCMLoss(margin=0.7)
-    knobs = {"lr": 0.3, "momentum": 0.8, "clip_value": 0.05, "weight_decay": 0.1}
-    optimizer = PESG(model.parameters(), loss, epoch_decay=0.2, seed=9, **knobs)
+    options = {"lr": 0.3, "momentum": 0.8, "clip_value": 0.05, "weight_decay": 0.1}
+    optimizer = PESG(model.parameters(), loss, epoch_decay=0.2, seed=9, **options)
     ref = torch.empty(1, 6).normal_(0, 0.01, generator=torch.Generator().manual_seed(9)).double()
     w = model.weight.detach().clone()
     u = None
@@ -121,7 +121,7 @@ def test_the_loss_equals_its_formula():
         assert loss(h, y).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_both_codings_of_labels_are_one():
+def test_both_codings_of_labels_are_equivalent():
     one, other = network(), network()
     loss_one, loss_other = AUCMLoss(), AUCMLoss()
     for a, b in zip(
@@ -145,7 +145,7 @@ def test_one_class_batches_stay_finite(label, share):
         assert value.item() == 0.0
 
 
-def test_parameter_groups_have_their_own_knobs():
+def test_parameter_groups_have_their_own_options():
     model, loss = network(), AUCMLoss()
     head, body = model[2].parameters(), model[0].parameters()
     optimizer = PESG(
@@ -161,7 +161,7 @@ def test_parameter_groups_have_their_own_knobs():
 
 
 @pytest.mark.parametrize("epoch_decay", [2e-3, 0.0])
-def test_a_saved_training_goes_on_as_if_nothing_happened(epoch_decay):
+def test_a_training_resumes_exactly_from_a_saved_state(epoch_decay):
     model, loss = network(), AUCMLoss()
     optimizer = PESG(model.parameters(), loss, epoch_decay=epoch_decay, seed=3)
     data = list(batches())
@@ -187,7 +187,7 @@ def test_a_stage_without_steps_keeps_the_reference():
     assert all(v.isfinite().all() for v in train(model, loss, optimizer, batches(3)))
 
 
-def test_a_group_added_later_starts_at_its_own_values():
+def test_the_reference_of_a_group_added_later_is_its_own_values():
     model, loss = network(), AUCMLoss()
     optimizer = PESG(model[0].parameters(), loss, weight_decay=0.0)
     optimizer.add_param_group({"params": model[2].parameters(), "clip_value": 0.0})
@@ -196,7 +196,7 @@ def test_a_group_added_later_starts_at_its_own_values():
     assert torch.equal(model[2].weight, before)
 
 
-def test_draws_nothing_from_the_global_generator():
+def test_the_global_generator_is_not_used():
     before = torch.get_rng_state()
     PESG(network().parameters(), AUCMLoss())
     assert torch.equal(before, torch.get_rng_state())
@@ -216,7 +216,7 @@ def test_a_closure_is_called_with_gradients_on():
     assert optimizer.step(closure).item() == pytest.approx(0.17, abs=0.15)
 
 
-def test_half_precision_scores_are_averaged_in_single():
+def test_half_precision_scores_are_averaged_in_float32():
     scores = torch.full((4096,), 0.5, dtype=torch.bfloat16, requires_grad=True)
     labels = torch.arange(4096) < 4
     value = AUCMLoss()(scores, labels)
@@ -225,7 +225,7 @@ def test_half_precision_scores_are_averaged_in_single():
     assert scores.grad.dtype is torch.bfloat16
 
 
-def test_shows_its_knobs():
+def test_repr_shows_the_options():
     assert repr(AUCMLoss(0.5)) == "AUCMLoss(margin=0.5, positive_share=None)"
 
 
@@ -257,6 +257,6 @@ def test_compiles_in_one_graph():
         ),
     ],
 )
-def test_mistakes_are_explained(call, says):
+def test_bad_arguments_raise(call, says):
     with pytest.raises(ValueError, match=says):
         call()

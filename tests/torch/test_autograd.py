@@ -24,17 +24,17 @@ for_every_surrogate = pytest.mark.parametrize("surrogate", SURROGATES, ids=lambd
 
 
 def away_from_knots(n=9, seed=0, columns=None):
-    """Scores whose differences keep clear of all knots of all surrogates, whatever the labels."""
+    """Return scores whose differences are not close to a knot of any surrogate, for any labels."""
     generator = torch.Generator().manual_seed(seed)
     shape = torch.Size((n,) if columns is None else (n, columns))
     whole = torch.randint(-8, 9, shape, generator=generator)
-    # A quarter of a step for each row: no difference is a multiple of a half.
+    # Fractions below a quarter, different in each row, so no difference is a multiple of a half.
     fraction = torch.linspace(0.01, 0.24, shape.numel()).reshape(shape)
     return (whole / 2 + fraction).double().requires_grad_()
 
 
 LABELS = torch.tensor([1, 0, 0, 1, 0, 1, 0, 0, 1])
-KNOBS = {
+OPTIONS = {
     "plain": {},
     "sum": {"reduction": "sum", "margin": 0.5},
     "weights": {"weights": torch.tensor([1.0, 2, 0, 3, 1, 1, 0.5, 2, 1])},
@@ -43,10 +43,10 @@ KNOBS = {
 
 
 @for_every_surrogate
-@pytest.mark.parametrize("knobs", KNOBS.values(), ids=KNOBS)
-def test_derivatives_are_those_of_finite_differences(surrogate, knobs):
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_derivatives_are_those_of_finite_differences(surrogate, options):
     def loss(scores):
-        return pair_loss(scores, LABELS, surrogate=surrogate, **knobs)
+        return pair_loss(scores, LABELS, surrogate=surrogate, **options)
 
     scores = (away_from_knots(),)
     assert gradcheck(loss, scores, check_forward_ad=True, check_batched_grad=True)
@@ -76,7 +76,7 @@ def test_derivatives_of_several_tasks(reduction):
     assert gradgradcheck(loss, (scores,))
 
 
-def test_what_comes_from_above_multiplies_the_gradient():
+def test_the_incoming_gradient_multiplies_the_gradient():
     scores = away_from_knots()
     pair_loss(scores, LABELS).backward()
     once, scores.grad = scores.grad, None
@@ -84,19 +84,19 @@ def test_what_comes_from_above_multiplies_the_gradient():
     torch.testing.assert_close(scores.grad, -3.0 * once)
 
 
-def test_a_graph_that_is_kept_gives_the_gradient_again():
+def test_a_retained_graph_gives_the_gradient_again():
     scores = away_from_knots()
     loss = pair_loss(scores, LABELS)
     loss.backward(retain_graph=True)
     once = scores.grad.clone()
-    scores.grad.zero_()  # the first gradient was given away: nobody else may hold it
+    scores.grad.zero_()  # must not change a tensor that the graph still uses
     loss.backward(torch.tensor(2.0, dtype=torch.float64), retain_graph=True)
     torch.testing.assert_close(scores.grad, 2 * once)
     loss.backward()
     torch.testing.assert_close(scores.grad, 3 * once)
 
 
-def test_a_graph_that_is_not_kept_is_gone():
+def test_a_second_backward_without_retain_graph_raises():
     scores = away_from_knots()
     loss = pair_loss(scores, LABELS)
     loss.backward()
@@ -104,7 +104,7 @@ def test_a_graph_that_is_not_kept_is_gone():
         loss.backward()
 
 
-def test_scores_that_change_in_place_are_noticed():
+def test_scores_changed_in_place_raise_in_backward():
     scores = away_from_knots()
     moved = scores * 1.0
     (first,) = torch.autograd.grad(pair_loss(moved, LABELS), moved, create_graph=True)
@@ -114,7 +114,7 @@ def test_scores_that_change_in_place_are_noticed():
         torch.autograd.grad(first.square().sum(), moved)
 
 
-def test_without_gradients_there_is_no_graph():
+def test_no_graph_is_built_without_gradients():
     scores = away_from_knots()
     with torch.no_grad():
         assert not pair_loss(scores, LABELS).requires_grad
@@ -125,8 +125,8 @@ def test_a_penalty_on_the_gradient_can_be_trained():
     model = torch.nn.Linear(3, 1).double()
     inputs = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
     loss = pair_loss(model(inputs), LABELS)
-    (slopes,) = torch.autograd.grad(loss, inputs, create_graph=True)
-    (loss + slopes.square().sum()).backward()
+    (first_grad,) = torch.autograd.grad(loss, inputs, create_graph=True)
+    (loss + first_grad.square().sum()).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
     assert model.weight.grad.abs().sum() > 0
 
@@ -139,7 +139,7 @@ def test_checkpointing_recomputes_the_loss():
     torch.testing.assert_close(scores.grad, want)
 
 
-def test_strided_scores_need_no_help():
+def test_strided_scores_are_allowed():
     table = away_from_knots(columns=2)
     pair_loss(table[:, 1], LABELS).backward()
     want = grad(lambda s: pair_loss(s, LABELS))(table[:, 1].detach().clone())
@@ -148,7 +148,7 @@ def test_strided_scores_need_no_help():
 
 
 @for_every_surrogate
-def test_hessians_of_every_making_agree_with_the_double_sum(surrogate):
+def test_all_ways_to_compute_the_hessian_equal_the_double_sum(surrogate):
     def loss(scores):
         return pair_loss(scores, LABELS, surrogate=surrogate)
 
@@ -164,23 +164,22 @@ def test_hessians_of_every_making_agree_with_the_double_sum(surrogate):
 
 
 @for_every_surrogate
-@pytest.mark.parametrize("knobs", KNOBS.values(), ids=KNOBS)
-@pytest.mark.parametrize("way", ["kernel", "operations"])
-def test_the_hessian_of_autograd_has_the_diagonal_of_pair_derivatives(way, knobs, surrogate):
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.usefixtures("torch_backend")
+def test_pair_derivatives_returns_the_diagonal_of_the_autograd_hessian(options, surrogate):
     scores = away_from_knots()
-    with forced(way):
-        found = pair_derivatives(scores, LABELS, surrogate=surrogate, **knobs)
-        loss = pair_loss(scores, LABELS, surrogate=surrogate, **knobs)
-        (slopes,) = torch.autograd.grad(loss, scores, create_graph=True)
-        rows = vmap(lambda v: torch.autograd.grad(slopes, scores, v, retain_graph=True)[0])(
-            torch.eye(9, dtype=torch.float64)
-        )
+    found = pair_derivatives(scores, LABELS, surrogate=surrogate, **options)
+    loss = pair_loss(scores, LABELS, surrogate=surrogate, **options)
+    (first_grad,) = torch.autograd.grad(loss, scores, create_graph=True)
+    rows = vmap(lambda v: torch.autograd.grad(first_grad, scores, v, retain_graph=True)[0])(
+        torch.eye(9, dtype=torch.float64)
+    )
     torch.testing.assert_close(found.value, loss.detach())
-    torch.testing.assert_close(found.grad, slopes.detach())
+    torch.testing.assert_close(found.grad, first_grad.detach())
     torch.testing.assert_close(found.hess, rows.diagonal())
 
 
-def test_products_with_the_hessian_of_every_making():
+def test_all_ways_to_compute_the_hvp_are_equal():
     def loss(scores):
         return pair_loss(scores, LABELS, surrogate="huber_hinge")
 
@@ -190,25 +189,27 @@ def test_products_with_the_hessian_of_every_making():
     )
     torch.testing.assert_close(torch.func.jvp(grad(loss), (scores,), (vector,))[1], want)
     torch.testing.assert_close(torch.func.vjp(grad(loss), scores)[1](vector)[0], want)
-    # By differentiating the product with a dummy vector, which is linear in it.
+    # Reverse mode twice: the vector-Jacobian product is linear in a dummy vector.
     torch.testing.assert_close(torch.autograd.functional.hvp(loss, scores, vector)[1], want)
 
 
 def test_third_derivatives_vanish_between_knots():
-    def curvature(scores):
+    def hessian_matrix(scores):
         return hessian(lambda s: pair_loss(s, LABELS))(scores)
 
     scores = away_from_knots()
-    assert not torch.func.jvp(curvature, (scores.detach(),), (torch.rand(9).double(),))[1].any()
-    (slopes,) = torch.autograd.grad(pair_loss(scores, LABELS), scores, create_graph=True)
-    (product,) = torch.autograd.grad(slopes.square().sum(), scores, create_graph=True)
-    # The square's own second derivative is left: the Hessian squared.
-    (found,) = torch.autograd.grad(product.sum(), scores)
-    matrix = curvature(scores.detach())
+    assert not torch.func.jvp(hessian_matrix, (scores.detach(),), (torch.rand(9).double(),))[
+        1
+    ].any()
+    (first_grad,) = torch.autograd.grad(pair_loss(scores, LABELS), scores, create_graph=True)
+    (hvp,) = torch.autograd.grad(first_grad.square().sum(), scores, create_graph=True)
+    # Only the second derivative of the square remains: the Hessian squared.
+    (found,) = torch.autograd.grad(hvp.sum(), scores)
+    matrix = hessian_matrix(scores.detach())
     torch.testing.assert_close(found, 2 * matrix @ matrix.sum(0))
 
 
-def test_a_batch_of_factors_at_once():
+def test_batched_incoming_gradients():
     scores = away_from_knots()
     loss = pair_loss(scores, LABELS)
     factors = torch.tensor([1.0, 2.0], dtype=torch.float64)
@@ -223,20 +224,20 @@ def test_a_million_rows():
     labels = torch.rand(2**20, generator=generator) < 0.01
     loss = pair_loss(scores, labels)
     loss.backward()
-    want, slopes = ep.pair_loss_and_grad(scores.detach().numpy(), labels.numpy())
+    want, want_grad = ep.pair_loss_and_grad(scores.detach().numpy(), labels.numpy())
     assert loss.item() == np.float32(want)
-    np.testing.assert_array_equal(scores.grad.numpy(), slopes)
+    np.testing.assert_array_equal(scores.grad.numpy(), want_grad)
 
 
-def test_func_grad_is_the_gradient():
+def test_func_grad_equals_backward():
     scores = away_from_knots()
     pair_loss(scores, LABELS).backward()
     found = grad(lambda s: pair_loss(s, LABELS))(scores.detach())
     torch.testing.assert_close(found, scores.grad)
 
 
-@pytest.mark.parametrize("way", ["kernel", "operations"])
-def test_vmap_over_scores_labels_weights_and_groups(way):
+@pytest.mark.usefixtures("torch_backend")
+def test_vmap_over_scores_labels_weights_and_groups():
     scores = torch.stack([away_from_knots(seed=k).detach() for k in range(4)])
     labels = torch.stack([LABELS.roll(k) for k in range(4)])
     weights = torch.rand(4, 9, generator=torch.Generator().manual_seed(0))
@@ -257,8 +258,7 @@ def test_vmap_over_scores_labels_weights_and_groups(way):
                 for k in range(4)
             ]
         )
-        with forced("operations") if way == "operations" else torch.enable_grad():
-            torch.testing.assert_close(vmap(loss, in_dims)(*given), want)
+        torch.testing.assert_close(vmap(loss, in_dims)(*given), want)
 
 
 def test_vmap_inside_vmap_and_around_grad():
@@ -269,13 +269,13 @@ def test_vmap_inside_vmap_and_around_grad():
 
     want = torch.stack([loss(s) for s in scores.reshape(6, 9)]).reshape(2, 3)
     torch.testing.assert_close(vmap(vmap(loss))(scores), want)
-    slopes = vmap(vmap(grad(loss)))(scores)
-    torch.testing.assert_close(slopes[1, 2], grad(loss)(scores[1, 2]))
+    grads = vmap(vmap(grad(loss)))(scores)
+    torch.testing.assert_close(grads[1, 2], grad(loss)(scores[1, 2]))
     through = grad(lambda s: vmap(vmap(loss))(s).sum())(scores)
-    torch.testing.assert_close(through, slopes)
+    torch.testing.assert_close(through, grads)
 
 
-def test_an_ensemble_of_models_at_once():
+def test_vmap_over_an_ensemble_of_models():
     models = [torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1)) for _ in range(3)]
     inputs = torch.randn(9, 4)
     parameters, buffers = stack_module_state(models)
@@ -285,19 +285,21 @@ def test_an_ensemble_of_models_at_once():
     def loss(parameters, buffers):
         return criterion(functional_call(bare, (parameters, buffers), (inputs,)), LABELS)
 
-    slopes = vmap(grad(loss))(parameters, buffers)
+    grads = vmap(grad(loss))(parameters, buffers)
     for k, model in enumerate(models):
         criterion(model(inputs), LABELS).backward()
-        torch.testing.assert_close(slopes["0.weight"][k], model[0].weight.grad)
+        torch.testing.assert_close(grads["0.weight"][k], model[0].weight.grad)
 
 
-def test_the_loss_can_be_called_with_a_state_of_its_own():
+def test_functional_call_of_the_loss_module():
     criterion = PairLoss()
     state = {"n_one_class": torch.tensor(5)}
     scores = away_from_knots()
     loss = functional_call(criterion, state, (scores, LABELS))
     assert loss == criterion(scores, LABELS)
-    slopes = grad(lambda s: functional_call(criterion, state, (s, torch.ones(9))))(scores.detach())
-    assert not slopes.any()
+    first_grad = grad(lambda s: functional_call(criterion, state, (s, torch.ones(9))))(
+        scores.detach()
+    )
+    assert not first_grad.any()
     assert state["n_one_class"] == 6
     assert criterion.n_one_class == 0

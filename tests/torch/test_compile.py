@@ -7,18 +7,17 @@ import torch
 from torch.library import opcheck
 
 from everypair.torch import PairLoss, _operators, pair_loss
-from everypair.torch._dispatch import forced
 
 from ..strategies import BUMPY
 
-# Compiling warns of torch's own affairs.
+# The compiler warns about torch itself.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 TERMS = [float(number) for term in BUMPY.at_knots(1.0) for number in term]
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled_before():
+def fresh_compiler():
     torch._dynamo.reset()
 
 
@@ -41,19 +40,18 @@ def data(kind):
     return scores, labels, torch.rand(20), torch.arange(20) % 3
 
 
-@pytest.mark.parametrize("way", ["kernel", "operations"])
+@pytest.mark.usefixtures("torch_backend")
 @pytest.mark.parametrize("kind", ["plain", "half", "everything"])
-def test_the_operators_keep_their_contract(kind, way):
+def test_the_operators_pass_opcheck(kind):
     inputs = data(kind)
-    question = (TERMS, True, True, kind == "everything")
+    options = (TERMS, True, True, kind == "everything")
     vector = torch.randn_like(inputs[0], dtype=torch.float64).requires_grad_()
-    with forced("operations") if way == "operations" else torch.enable_grad():
-        opcheck(_operators.pair_values_op, (*inputs, *question))
-        opcheck(_operators.pair_hvp_op, (*inputs, vector.float(), *question))
+    opcheck(_operators.pair_values_op, (*inputs, *options))
+    opcheck(_operators.pair_hvp_op, (*inputs, vector.float(), *options))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_a_training_step_compiles_in_one_piece(backend):
+def test_a_training_step_compiles_to_one_graph(backend):
     criterion = PairLoss(surrogate="huber_hinge")
     model = torch.nn.Linear(3, 1)
     inputs, (_, labels) = torch.randn(20, 3), sample()
@@ -73,7 +71,7 @@ def test_a_training_step_compiles_in_one_piece(backend):
     assert criterion.n_one_class == 1
 
 
-def test_tasks_weights_and_groups_compile_in_one_piece():
+def test_tasks_weights_and_groups_compile_to_one_graph():
     scores, labels, weights, groups = data("everything")
     rows = scores.detach().t().contiguous().requires_grad_()
 
@@ -87,7 +85,7 @@ def test_tasks_weights_and_groups_compile_in_one_piece():
     torch.testing.assert_close(found, want)
 
 
-def test_a_compiled_loss_can_be_batched():
+def test_vmap_inside_a_compiled_function():
     _, labels = sample()
     many = torch.randn(4, 20)
 
@@ -98,15 +96,15 @@ def test_a_compiled_loss_can_be_batched():
     torch.testing.assert_close(compiled(many), losses(many))
 
 
-def test_the_operators_can_be_batched():
+def test_vmap_over_an_operator():
     scores, labels, weights, groups = data("everything")
-    question = (TERMS, True, True, True)
+    options = (TERMS, True, True, True)
     vectors = torch.randn(4, 3, 20)
 
-    def product(vector):
-        return _operators.pair_hvp_op(scores, labels, weights, groups, vector, *question)
+    def hvp(vector):
+        return _operators.pair_hvp_op(scores, labels, weights, groups, vector, *options)
 
-    torch.testing.assert_close(torch.vmap(product)(vectors), torch.stack([*map(product, vectors)]))
+    torch.testing.assert_close(torch.vmap(hvp)(vectors), torch.stack([*map(hvp, vectors)]))
 
 
 def test_bad_values_raise_from_a_compiled_loss():
@@ -132,7 +130,7 @@ def test_export_with_any_number_of_rows():
     assert exported.n_one_class == 1
 
 
-def test_tensors_without_values_have_a_loss_of_the_right_kind():
+def test_fake_tensors_have_a_loss_of_the_right_shape():
     with torch._subclasses.FakeTensorMode():
         scores = torch.randn(5, 3, requires_grad=True)
         loss = pair_loss(scores, torch.zeros(5, 3), reduction="none")

@@ -1,4 +1,4 @@
-"""What only a GPU can show: nothing waits, graphs capture it, streams and memory are respected."""
+"""Properties that need a GPU: no synchronisation, CUDA graphs, streams, memory, determinism."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import everypair as ep
 from everypair.torch import PairLoss, pair_loss
 from everypair.torch._dispatch import forced
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 SIZES = [300, 20_000, 300_000]
 
@@ -31,17 +31,17 @@ def step(loss, scores, labels):
     return value
 
 
-def assert_right(value, scores, labels, **knobs):
-    knobs = {name: x.cpu() if isinstance(x, torch.Tensor) else x for name, x in knobs.items()}
-    wanted, slopes = ep.pair_loss_and_grad(scores.detach().double().cpu(), labels.cpu(), **knobs)
+def assert_right(value, scores, labels, **options):
+    options = {name: x.cpu() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    wanted, grad = ep.pair_loss_and_grad(scores.detach().double().cpu(), labels.cpu(), **options)
     assert value.item() == pytest.approx(wanted, rel=1e-6)
-    error = (scores.grad.double().cpu() - torch.from_numpy(slopes)).abs().max()
-    assert error <= 1e-6 * abs(slopes).max()
+    error = (scores.grad.double().cpu() - torch.from_numpy(grad)).abs().max()
+    assert error <= 1e-6 * abs(grad).max()
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("n", SIZES)
-def test_nothing_waits(n):
+def test_a_step_does_not_synchronise(n):
     scores, labels = batch(n)
     loss = PairLoss().cuda()
     step(loss, scores, labels)
@@ -55,7 +55,7 @@ def test_nothing_waits(n):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_a_captured_graph_takes_new_data(n):
+def test_a_captured_cuda_graph_replays_with_new_data(n):
     scores, labels = batch(n)
     loss = PairLoss().cuda()
     side = torch.cuda.Stream()
@@ -78,7 +78,7 @@ def test_a_captured_graph_takes_new_data(n):
         assert_right(value, scores, labels)
 
 
-def test_streams_run_side_by_side():
+def test_concurrent_streams():
     cases = [batch(n, seed) for seed, n in enumerate([20_000] * 6 + [300] * 2)]
     loss = PairLoss().cuda()
     torch.cuda.synchronize()
@@ -93,7 +93,7 @@ def test_streams_run_side_by_side():
 
 
 @pytest.mark.parametrize("n", [*SIZES, 5_000_000])
-def test_a_factor_from_above(n):
+def test_the_incoming_gradient_multiplies_the_gradient(n):
     scores, labels = batch(n)
     step(pair_loss, scores, labels)
     plain = scores.grad
@@ -102,14 +102,14 @@ def test_a_factor_from_above(n):
         torch.testing.assert_close(scores.grad, factor * plain, rtol=1e-6, atol=0.0)
 
 
-def test_a_graph_that_is_kept_gives_the_same_gradient_again():
+def test_a_retained_graph_gives_the_same_gradient_again():
     scores, labels = batch(20_000)
     loss = 3.0 * pair_loss(scores, labels)
     first, second = (torch.autograd.grad(loss, scores, retain_graph=True)[0] for _ in range(2))
     torch.testing.assert_close(first, second, rtol=1e-6, atol=0.0)
 
 
-def test_many_factors_at_once():
+def test_batched_incoming_gradients():
     scores, labels = batch(300)
     loss = pair_loss(scores, labels)
     factors = torch.tensor([1.0, 2.0], device="cuda")
@@ -119,7 +119,7 @@ def test_many_factors_at_once():
 
 
 @pytest.mark.parametrize("n", [*SIZES, 700_000])
-def test_tasks_do_not_meet(n):
+def test_tasks_are_independent(n):
     columns = [batch(n, seed, share=0.02 + 0.1 * seed) for seed in range(8)]
     scores = torch.stack([column.detach() for column, _ in columns], 1).requires_grad_()
     labels = torch.stack([column for _, column in columns], 1)
@@ -131,7 +131,7 @@ def test_tasks_do_not_meet(n):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_rows_that_start_anywhere(n):
+def test_unaligned_rows(n):
     scores, labels = batch(n + 1)
     part = scores.detach()[1:].requires_grad_()
     for _ in range(2):
@@ -152,9 +152,9 @@ def test_threads_that_share_a_stream():
         assert_right(value, scores, labels)
 
 
-@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+@pytest.mark.filterwarnings("ignore")  # the compiler warns about torch itself
 @pytest.mark.parametrize("n", SIZES)
-def test_compiled(n):
+def test_compiled_loss_equals_eager_loss(n):
     scores, labels = batch(n)
     compiled = torch.compile(lambda s, y: pair_loss(2.0 * s, y), fullgraph=True)
     value = step(compiled, scores, labels)
@@ -165,7 +165,7 @@ def test_compiled(n):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_the_same_bits_every_time(n):
+def test_results_are_deterministic(n):
     scores, labels = batch(n)
     torch.use_deterministic_algorithms(True)
     try:
@@ -179,42 +179,42 @@ def test_the_same_bits_every_time(n):
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "options",
     [{"surrogate": "huber_hinge"}, {"surrogate": "square"}, {"weights": True}, {"groups": True}],
-    ids=lambda knobs: next(iter(knobs)),
+    ids=lambda options: next(iter(options)),
 )
-def test_the_same_bits_whatever_is_asked(knobs):
+def test_results_are_deterministic_with_other_options(options):
     n = 20_000
     scores, labels = batch(n)
-    knobs = dict(knobs)
-    if "weights" in knobs:
-        knobs["weights"] = torch.rand(n, device="cuda")
-    if "groups" in knobs:
-        knobs["groups"] = torch.arange(n, device="cuda") % 7
+    options = dict(options)
+    if "weights" in options:
+        options["weights"] = torch.rand(n, device="cuda")
+    if "groups" in options:
+        options["groups"] = torch.arange(n, device="cuda") % 7
     torch.use_deterministic_algorithms(True)
     try:
         runs = []
         for _ in range(3):
-            value = step(lambda s, y: pair_loss(s, y, **knobs), scores, labels)
+            value = step(lambda s, y: pair_loss(s, y, **options), scores, labels)
             runs.append((value.item(), scores.grad.cpu().numpy().tobytes()))
     finally:
         torch.use_deterministic_algorithms(False)
     assert len(set(runs)) == 1
-    assert_right(value, scores, labels, **knobs)
+    assert_right(value, scores, labels, **options)
 
 
-@pytest.mark.parametrize("knobs", [{}, {"surrogate": "linear_hinge"}], ids=["buckets", "sort"])
-def test_memory_of_a_large_batch(knobs):
+@pytest.mark.parametrize("options", [{}, {"surrogate": "linear_hinge"}], ids=["buckets", "sort"])
+def test_memory_of_a_large_batch(options):
     n = 5_000_000
     scores, labels = batch(n)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    step(lambda s, y: pair_loss(s, y, **knobs), scores, labels)
+    step(lambda s, y: pair_loss(s, y, **options), scores, labels)
     assert torch.cuda.max_memory_allocated() - before <= 40 * n
 
 
-def test_one_class_is_counted_without_waiting():
+def test_one_class_is_counted_on_the_device():
     loss = PairLoss()
     scores, _ = batch(20_000)
     for labels in (torch.ones(20_000), torch.arange(20_000) % 2, torch.zeros(20_000)):
@@ -225,22 +225,22 @@ def test_one_class_is_counted_without_waiting():
     assert loss.n_one_class.item() == 3
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
-def test_another_device():
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_scores_on_a_second_gpu():
     scores, labels = (part.detach().to("cuda:1") for part in batch(20_000))
     scores.requires_grad_()
     assert_right(step(pair_loss, scores, labels), scores, labels)
 
 
 @pytest.mark.parametrize("n", [300, 20_000])
-def test_second_derivatives(n):
+def test_second_derivatives_equal_those_of_operations(n):
     scores, labels = batch(n)
     vector = torch.randn(n, device="cuda")
 
-    def product(way):
-        with forced(way):
+    def hvp(backend):
+        with forced(backend):
             loss = pair_loss(scores, labels)
             (grad,) = torch.autograd.grad(loss, scores, create_graph=True)
             return torch.autograd.grad(grad, scores, vector)[0]
 
-    torch.testing.assert_close(product("triton"), product("operations"), rtol=1e-4, atol=1e-9)
+    torch.testing.assert_close(hvp("triton"), hvp("operations"), rtol=1e-4, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Every Python block of the pages on PyTorch runs, and prints what the page says."""
+"""Every Python block of the pages on PyTorch runs, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_page_module():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_page_does_what_it_says(page, tmp_path, monkeypatch):
+def test_the_code_of_the_page_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
     runner = run_page_module()
     if not runner.blocks(page):
@@ -33,7 +33,7 @@ def test_there_are_pages():
     assert {"tutorial", "from-bce", "from-libauc"} <= {page.stem for page in PAGES}
 
 
-def test_a_page_that_says_something_else_is_caught(tmp_path):
+def test_a_page_with_wrong_output_fails(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
     with pytest.raises(AssertionError, match=r"page.md, line 2: the page says\n2"):

@@ -1,4 +1,4 @@
-"""Whatever arrives at the door: shapes that are welcome, and messages for those that are not."""
+"""Validation of input: allowed shapes and types, and the messages of errors."""
 
 from __future__ import annotations
 
@@ -9,16 +9,6 @@ import torch
 import everypair as ep
 from everypair import _dispatch
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._dispatch import forced
-
-WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
-
-
-@pytest.fixture(params=WAYS)
-def way(request):
-    with WAYS[request.param]():
-        yield
-
 
 SCORES = torch.tensor([0.5, 2.0, 0.0, 1.0])
 LABELS = torch.tensor([1, 1, 0, 0])
@@ -30,7 +20,7 @@ LOSS = 0.625
 @pytest.mark.parametrize(
     "weights", [None, torch.ones(4), torch.ones(4, 1)], ids=lambda w: "weights"
 )
-def test_one_column_comes_in_either_shape(way, scores, labels, weights):
+def test_one_task_may_have_one_or_two_dimensions(torch_backend, scores, labels, weights):
     leaf = scores.clone().requires_grad_()
     loss = pair_loss(leaf, labels, weights=weights)
     loss.backward()
@@ -40,33 +30,33 @@ def test_one_column_comes_in_either_shape(way, scores, labels, weights):
 
 
 @pytest.mark.parametrize("surrogate", ep.surrogates.names())
-def test_several_tasks_are_several_losses(way, surrogate):
+def test_several_tasks_equal_separate_losses(torch_backend, surrogate):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(30, 4, generator=generator, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 2, (30, 4), generator=generator)
     weights = torch.rand(30, 4, generator=generator)
     groups = torch.arange(30) % 3
-    knobs = {"surrogate": surrogate, "weights": weights, "groups": groups}
+    options = {"surrogate": surrogate, "weights": weights, "groups": groups}
     alone = torch.stack(
         [
-            pair_loss(scores[:, k], labels[:, k], **{**knobs, "weights": weights[:, k]})
+            pair_loss(scores[:, k], labels[:, k], **{**options, "weights": weights[:, k]})
             for k in range(4)
         ]
     )
-    torch.testing.assert_close(pair_loss(scores, labels, **knobs, reduction="none"), alone)
-    torch.testing.assert_close(pair_loss(scores, labels, **knobs), alone.mean())
+    torch.testing.assert_close(pair_loss(scores, labels, **options, reduction="none"), alone)
+    torch.testing.assert_close(pair_loss(scores, labels, **options), alone.mean())
     (want,) = torch.autograd.grad(alone.mean(), scores)
-    (found,) = torch.autograd.grad(pair_loss(scores, labels, **knobs), scores)
+    (found,) = torch.autograd.grad(pair_loss(scores, labels, **options), scores)
     torch.testing.assert_close(found, want)
 
 
-def test_a_sum_over_tasks_is_the_sum_of_their_sums(way):
+def test_a_sum_over_tasks_is_the_sum_of_their_sums(torch_backend):
     scores, labels = torch.stack([SCORES, -SCORES], 1), torch.stack([LABELS, LABELS], 1)
     want = sum(pair_loss(s, LABELS, reduction="sum") for s in scores.T)
     torch.testing.assert_close(pair_loss(scores, labels, reduction="sum"), want)
 
 
-def test_reductions_and_their_shapes(way):
+def test_reductions_and_their_shapes(torch_backend):
     both = torch.stack([SCORES, SCORES], 1)
     assert pair_loss(SCORES, LABELS, reduction="none").shape == ()
     assert pair_loss(SCORES[:, None], LABELS, reduction="none").shape == (1,)
@@ -74,37 +64,37 @@ def test_reductions_and_their_shapes(way):
     assert pair_loss(SCORES, LABELS, reduction="sum").item() == 4 * LOSS
 
 
-def test_a_label_that_is_nan_leaves_its_row_out(way):
+def test_a_label_that_is_nan_leaves_its_row_out(torch_backend):
     scores = torch.tensor([[0.5, 0.5], [2.0, 2.0], [0.0, 0.0], [1.0, 9.0]], requires_grad=True)
     labels = torch.tensor([[1, 1], [1, 1], [0, 0], [0, torch.nan]])
     weights = torch.tensor([1.0, 2.0, 1.0, 1.0])
-    for knobs in ({}, {"weights": weights}):
-        losses = pair_loss(scores, labels, reduction="none", **knobs)
-        kept = {k: w[:3] for k, w in knobs.items()}
+    for options in ({}, {"weights": weights}):
+        losses = pair_loss(scores, labels, reduction="none", **options)
+        kept = {k: w[:3] for k, w in options.items()}
         torch.testing.assert_close(losses[1], pair_loss(scores[:3, 1], LABELS[:3], **kept))
         losses.sum().backward()
         assert scores.grad[3, 1] == 0.0
 
 
-def test_missing_labels_in_one_column(way):
+def test_missing_labels_in_one_column(torch_backend):
     labels = torch.tensor([1, 1, 0, torch.nan])
     found = pair_loss(SCORES[:, None], labels[:, None])
     torch.testing.assert_close(found, pair_loss(SCORES[:3], LABELS[:3]))
 
 
-def test_labels_coded_with_minus_one_may_be_missing_too(way):
+def test_labels_coded_with_minus_one_may_be_missing(torch_backend):
     labels = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0], [-1.0, torch.nan]])
     found = pair_loss(torch.stack([SCORES, SCORES], 1), labels, reduction="none")
     torch.testing.assert_close(found[0].item(), LOSS)
 
 
-def test_a_surrogate_of_ones_own(way):
+def test_a_user_defined_surrogate(torch_backend):
     steep = ep.Surrogate("steep", [ep.Term(0.0, 3.0, 0.0, knot=0.0)])
     assert pair_loss(SCORES, LABELS, surrogate=steep).item() == 1.5
     assert "steep" in repr(PairLoss(surrogate=steep, margin=0.5))
 
 
-def test_the_numpy_backend_serves_where_there_is_no_kernel():
+def test_the_numpy_backend_is_used_without_the_compiled_kernel():
     scores = SCORES.clone().requires_grad_()
     with _dispatch.backend("numpy"):
         loss = pair_loss(scores, LABELS)
@@ -113,7 +103,7 @@ def test_the_numpy_backend_serves_where_there_is_no_kernel():
     assert scores.grad.tolist() == [-1.0, 0.0, 0.25, 0.75]
 
 
-def test_negated_views_are_read_as_they_look():
+def test_negated_views_are_resolved():
     imaginary = torch.complex(torch.zeros(4), -SCORES).conj()
     scores = imaginary.imag
     assert scores.is_neg()
@@ -157,12 +147,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_bad_scores_and_labels(message):
+def test_bad_scores_and_labels_raise(message):
     with pytest.raises(ValueError, match=message):
         pair_loss(*BAD[message])
 
 
-BAD_KNOBS = {
+BAD_OPTIONS = {
     r"weights must have the shape \(4,\) .* got \(5,\)": {"weights": torch.ones(5)},
     "weights must be on the device of the scores; got weights on meta": {
         "weights": torch.ones(4, device="meta")
@@ -178,16 +168,16 @@ BAD_KNOBS = {
 }
 
 
-@pytest.mark.parametrize("message", BAD_KNOBS)
-def test_bad_knobs(message):
+@pytest.mark.parametrize("message", BAD_OPTIONS)
+def test_bad_options_raise(message):
     with pytest.raises(ValueError, match=message):
-        pair_loss(SCORES, LABELS, **BAD_KNOBS[message])
+        pair_loss(SCORES, LABELS, **BAD_OPTIONS[message])
 
 
-@pytest.mark.parametrize("knob", ["margin", "surrogate", "reduction"])
-def test_a_module_refuses_bad_knobs_when_it_is_made(knob):
-    with pytest.raises(ValueError, match=f"{knob} must be"):
-        PairLoss(**{knob: "nonsense"})
+@pytest.mark.parametrize("option", ["margin", "surrogate", "reduction"])
+def test_the_module_checks_options_when_it_is_created(option):
+    with pytest.raises(ValueError, match=f"{option} must be"):
+        PairLoss(**{option: "nonsense"})
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
@@ -200,19 +190,19 @@ def test_a_module_refuses_bad_knobs_when_it_is_made(knob):
         (r"not a mix; got 0 \(first at index 2\) and -1 \(first at index 3\)", [1, 1, 0, -1]),
     ],
 )
-def test_labels_that_are_none(way, message, labels, requires_grad):
+def test_labels_with_bad_values_raise(torch_backend, message, labels, requires_grad):
     scores = SCORES.clone().requires_grad_(requires_grad)
     with pytest.raises(ValueError, match=message):
         pair_loss(scores, torch.tensor(labels))
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-def test_weights_that_are_none(way, bad):
+def test_weights_with_bad_values_raise(torch_backend, bad):
     with pytest.raises(ValueError, match=rf"weights must be .* got {bad} \(first at index 1\)"):
         pair_loss(SCORES, LABELS, weights=torch.tensor([1.0, bad, 1.0, 1.0]))
 
 
-def test_a_bad_value_in_a_column_is_found_there(way):
+def test_the_error_names_the_column_of_a_bad_value(torch_backend):
     labels = torch.stack([LABELS, torch.tensor([1, 3, 0, 0])], 1)
     message = r"in column 1, labels must .* got 3 \(first at index 1\)"
     with pytest.raises(ValueError, match=message):
@@ -224,7 +214,7 @@ def test_a_bad_value_in_a_column_is_found_there(way):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
-def test_scores_that_are_not_finite(way, bad, dtype):
+def test_scores_that_are_not_finite_raise_or_give_nan(torch_backend, bad, dtype):
     scores = torch.tensor([0.5, 2.0, bad, 1.0], dtype=dtype, requires_grad=True)
     with pytest.raises(ValueError, match=rf"scores must be finite; got {bad} \(first at index 2\)"):
         pair_loss(scores, LABELS)
@@ -234,12 +224,12 @@ def test_scores_that_are_not_finite(way, bad, dtype):
     assert scores.grad.dtype is dtype
 
 
-def test_unchecked_labels_on_the_cpu_are_checked_all_the_same():
+def test_labels_on_the_cpu_are_checked_even_with_check_false():
     with pytest.raises(ValueError, match="got 2"):
         PairLoss(check=False)(SCORES, torch.tensor([1, 1, 0, 2]))
 
 
-def test_nan_in_one_column_leaves_the_others_alone(way):
+def test_nan_in_one_column_does_not_affect_the_others(torch_backend):
     scores = torch.stack([SCORES, SCORES], 1)
     scores[0, 1] = torch.nan
     losses = pair_loss(scores, LABELS[:, None].expand(4, 2), reduction="none", check=False)

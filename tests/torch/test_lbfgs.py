@@ -1,4 +1,4 @@
-"""The recipe for torch.optim.LBFGS on the full batch reaches the optimum, in chunks as well."""
+"""torch.optim.LBFGS on the full batch, as the docs show it, reaches the optimum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def problem():
 
 
 def descend(problem, backward):
-    """Follow the recipe; return the weights and the number of evaluations."""
+    """Minimise the problem as in the docs; return the weights and the number of evaluations."""
     model = torch.nn.Linear(problem.X.shape[1], 1, bias=False, dtype=torch.float64)
     torch.nn.init.zeros_(model.weight)
     n_evaluations = 0
@@ -52,9 +52,9 @@ def in_chunks(problem):
     )
 
 
-@pytest.mark.parametrize("way", [at_once, in_chunks])
-def test_reaches_the_optimum(problem, way):
-    w, n_evaluations = descend(problem, way(problem))
+@pytest.mark.parametrize("method", [at_once, in_chunks])
+def test_lbfgs_reaches_the_optimum(problem, method):
+    w, n_evaluations = descend(problem, method(problem))
     assert problem.gap(w) < 1e-12
     assert n_evaluations < 100
     torch.testing.assert_close(w, torch.from_numpy(problem.optimum.x), rtol=0, atol=1e-5)

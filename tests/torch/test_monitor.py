@@ -1,4 +1,4 @@
-"""The monitor's numbers are those of the whole set, and it says when a training goes wrong."""
+"""The monitor computes metrics of whole data sets, and reports a training that diverges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import nn
 
 import everypair as ep
 from everypair.torch._module import PairLoss
-from everypair.torch.training.divergence import judge_loss
+from everypair.torch.training.divergence import check_loss
 from everypair.torch.training.lightning import MonitorHooks, lightning_callback
 from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
 from everypair.torch.training.sampler import StratifiedBatchSampler
@@ -30,15 +30,15 @@ def scored(n=500, seed=0):
     return torch.randn(n, generator=generator) + labels, labels
 
 
-def feed(monitor, split, scores, labels, batch_size=64, **told):
+def feed(monitor, split, scores, labels, batch_size=64, **more):
     for rows in torch.arange(len(labels)).split(batch_size):
         monitor.update(
-            split, scores[rows], labels[rows], **{name: part[rows] for name, part in told.items()}
+            split, scores[rows], labels[rows], **{name: part[rows] for name, part in more.items()}
         )
 
 
 @pytest.mark.parametrize("batch_size", [1, 64, 500])
-def test_equals_the_whole_set_whatever_the_batches(batch_size):
+def test_metrics_do_not_depend_on_the_batch_size(batch_size):
     scores, labels = scored()
     names = ep.surrogates.names()
     monitor = EpochMonitor(names, margin=0.7)
@@ -56,19 +56,19 @@ def test_equals_the_whole_set_whatever_the_batches(batch_size):
     assert monitor.advice == ""
 
 
-def test_weights_and_groups_count():
+def test_weights_and_groups_are_used():
     scores, labels = scored()
     weights = torch.rand(500, generator=torch.Generator().manual_seed(1))
     groups = torch.arange(500) % 3
     monitor = EpochMonitor()
     feed(monitor, "subtrain", scores, labels, weights=weights, groups=groups)
     record = monitor.end_epoch()
-    knobs = {"weights": weights.numpy(), "groups": groups.numpy()}
+    options = {"weights": weights.numpy(), "groups": groups.numpy()}
     double = scores.double().numpy()
     assert record["subtrain/squared_hinge"] == pytest.approx(
-        ep.pair_loss(double, labels.numpy(), **knobs), rel=1e-12
+        ep.pair_loss(double, labels.numpy(), **options), rel=1e-12
     )
-    assert record["subtrain/auc"] == pytest.approx(ep.auc(double, labels.numpy(), **knobs))
+    assert record["subtrain/auc"] == pytest.approx(ep.auc(double, labels.numpy(), **options))
     monitor.update("subtrain", scores, labels, weights)
     monitor.update("subtrain", scores, labels)
     with pytest.raises(ValueError, match="weights must come with every batch of an epoch"):
@@ -86,18 +86,18 @@ def test_several_tasks_with_missing_labels():
     record = monitor.end_epoch()
     assert record["subtrain/auc"] == pytest.approx(expected, rel=1e-12)
     monitor.update("subtrain", torch.zeros(2, 3), torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="as many tasks in every batch"):
+    with pytest.raises(ValueError, match="same number of tasks in every batch"):
         monitor.update("subtrain", torch.zeros(2), torch.zeros(2))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_scores_of_every_precision_are_taken_as_they_are(dtype):
+def test_scores_of_all_types_are_copied_exactly(dtype):
     scores, labels = scored()
     monitor = EpochMonitor()
     kept = scores.to(dtype).requires_grad_()
     monitor.update("subtrain", kept, labels)
     with torch.no_grad():
-        kept.zero_()  # as a compiled model does with its next batch
+        kept.zero_()  # a compiled model writes its next batch here
     expected = ep.pair_loss(scores.to(dtype).double().numpy(), labels.numpy())
     assert monitor.end_epoch()["subtrain/squared_hinge"] == pytest.approx(expected, rel=1e-12)
 
@@ -108,7 +108,7 @@ def one_epoch(monitor, scores, labels=None, split="subtrain"):
     return monitor.end_epoch()
 
 
-def test_scores_that_are_not_finite_are_named_with_their_batch():
+def test_the_first_batch_with_scores_that_are_not_finite_is_reported():
     monitor = EpochMonitor()
     monitor.update("subtrain", torch.zeros(4), torch.arange(4) % 2)
     monitor.update("subtrain", torch.tensor([0.0, math.nan, math.inf]), torch.tensor([0, 1, 0]))
@@ -119,10 +119,10 @@ def test_scores_that_are_not_finite_are_named_with_their_batch():
     assert "learning rate by 10" in monitor.advice
 
 
-def test_a_loss_beyond_the_type_of_training_is_an_overflow():
+def test_a_loss_too_large_for_the_type_of_the_training_is_an_overflow():
     labels = torch.tensor([1, 0])
     monitor = EpochMonitor()
-    with pytest.warns(DivergenceWarning, match=r"squared_hinge is .*e\+77, beyond the 3.4e\+38"):
+    with pytest.warns(DivergenceWarning, match=r"squared_hinge is .*e\+77, beyond 3.4e\+38"):
         record = one_epoch(monitor, torch.tensor([-3e38, 3e38], dtype=torch.bfloat16), labels)
     assert math.isfinite(record["subtrain/squared_hinge"])
     one_epoch(EpochMonitor(), torch.tensor([-1e18, 1e18]), labels)
@@ -130,25 +130,25 @@ def test_a_loss_beyond_the_type_of_training_is_an_overflow():
         one_epoch(EpochMonitor(), torch.tensor([-1e200, 1e200], dtype=torch.float64), labels)
 
 
-def test_one_class_has_no_loss_and_says_so():
+def test_one_class_is_reported_and_has_no_loss():
     monitor = EpochMonitor()
     with pytest.warns(DivergenceWarning, match="0 positives and 4 negatives.*stratified"):
         record = one_epoch(monitor, torch.zeros(4), torch.zeros(4), "validation")
     assert math.isnan(record["validation/squared_hinge"])
 
 
-def test_a_network_that_died_is_found():
+def test_a_constant_score_is_reported():
     monitor = EpochMonitor()
-    one_epoch(monitor, torch.zeros(4))  # a linear model starts there
+    one_epoch(monitor, torch.zeros(4))  # allowed in the first epoch: a linear model may start there
     assert monitor.advice == ""
     with pytest.warns(DivergenceWarning, match="epoch 1.*same score.*died"):
         one_epoch(monitor, torch.zeros(4))
 
 
-def judged(losses, patience=3):
+def found_in(losses, patience=3):
     found = [
         list(
-            judge_loss(i, "s", "loss", losses[: i + 1], largest=1e38, chance=1.0, patience=patience)
+            check_loss(i, "s", "loss", losses[: i + 1], largest=1e38, chance=1.0, patience=patience)
         )
         for i in range(len(losses))
     ]
@@ -161,27 +161,27 @@ def judged(losses, patience=3):
         ([1.1, 0.5, 0.2, 0.1], []),
         ([0.5, 0.6, 0.7, 0.8], [(3, "rising")]),
         ([0.5, 0.6, 0.7, 0.69, 0.8], []),
-        ([1.0, 0.1, 0.2, 0.3, 0.4], []),  # rises, but is still below its start
+        ([1.0, 0.1, 0.2, 0.3, 0.4], []),  # rises, but is below the first loss
         ([1.0, 0.1, 20.0, 15.0, 0.2], [(2, "exploded")]),
-        ([1e4, 5e3, 1e3], []),  # started there, and falls
+        ([1e4, 5e3, 1e3], []),  # large from the start, and falls
         ([1.0, 1e39], [(1, "overflow")]),
     ],
 )
-def test_when_a_loss_goes_wrong(losses, expected):
-    assert judged(losses) == expected
+def test_check_loss_reports_divergence(losses, expected):
+    assert found_in(losses) == expected
 
 
-def test_each_trouble_is_told_once():
+def test_each_kind_of_problem_is_reported_once():
     monitor = EpochMonitor()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             one_epoch(monitor, torch.full((4,), math.nan))
-    assert len(told) == len(monitor.findings) == 1
-    assert told[0].filename == __file__, "the warning points at the user's line"
+    assert len(caught) == len(monitor.findings) == 1
+    assert caught[0].filename == __file__, "the warning points at the user's line"
 
 
-def test_a_training_can_be_stopped_or_left_alone():
+def test_on_divergence_raise_and_ignore():
     monitor = EpochMonitor(on_divergence="raise")
     with pytest.raises(DivergenceError, match="epoch 0"):
         one_epoch(monitor, torch.full((4,), math.nan))
@@ -191,10 +191,10 @@ def test_a_training_can_be_stopped_or_left_alone():
     assert [finding.kind for finding in monitor.findings] == ["not finite"]
 
 
-def test_only_the_training_split_is_watched_for_a_rising_loss():
+def test_only_the_training_split_is_checked_for_a_rising_loss():
     monitor = EpochMonitor(train_split="subtrain")
     scores, labels = scored()
-    for step in range(6):  # overfits
+    for step in range(6):  # the validation loss rises
         monitor.update("validation", (1 + step) * scores, labels)
         monitor.update("subtrain", scores + step * labels, labels)
         monitor.end_epoch()
@@ -212,7 +212,7 @@ def digits_at_one_percent():
 
 
 @pytest.mark.parametrize("rate", [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0])
-def test_says_at_which_epoch_a_rate_diverges(rate):
+def test_the_epoch_of_divergence_is_reported(rate):
     X, labels = digits_at_one_percent()
     assert labels.float().mean() == pytest.approx(0.01, abs=1e-3)
     with torch.random.fork_rng():
@@ -240,7 +240,7 @@ def test_says_at_which_epoch_a_rate_diverges(rate):
         assert "Divide the learning rate by 10" in monitor.advice
 
 
-def test_writes_its_history_as_csv(tmp_path):
+def test_history_as_csv(tmp_path):
     monitor = EpochMonitor()
     for factor in (1.0, 2.0):
         scores, labels = scored()
@@ -252,17 +252,17 @@ def test_writes_its_history_as_csv(tmp_path):
     assert rows == monitor.history
 
 
-def test_tells_a_writer_every_number():
-    told = []
-    writer = SimpleNamespace(add_scalar=lambda *args: told.append(args))
+def test_the_writer_records_every_number():
+    recorded = []
+    writer = SimpleNamespace(add_scalar=lambda *args: recorded.append(args))
     monitor = EpochMonitor(writer=writer)
     scores, labels = scored()
     feed(monitor, "validation", scores, labels)
     record = monitor.end_epoch()
-    assert told == [(tag, record[tag], 0) for tag in record if tag != "epoch"]
+    assert recorded == [(tag, record[tag], 0) for tag in record if tag != "epoch"]
 
 
-def test_draws_the_curves(tmp_path):
+def test_plot(tmp_path):
     monitor = EpochMonitor(("squared_hinge", "linear_hinge"), on_divergence="ignore")
     for factor in (1.0, 2.0, math.nan):
         scores, labels = scored()
@@ -271,18 +271,22 @@ def test_draws_the_curves(tmp_path):
         monitor.end_epoch()
     figure = monitor.plot()
     assert [axes.get_ylabel() for axes in figure.axes] == ["squared hinge", "linear hinge", "AUC"]
-    assert [len(axes.lines) for axes in figure.axes] == [3, 3, 3]  # two splits and a mark
+    assert [len(axes.lines) for axes in figure.axes] == [
+        3,
+        3,
+        3,
+    ]  # two splits, one finding
     figure.savefig(tmp_path / "curves.png")
     assert EpochMonitor().plot().axes == []
 
 
-def test_without_matplotlib_says_what_to_install(monkeypatch):
+def test_the_error_without_matplotlib_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install matplotlib.*to_csv"):
         EpochMonitor().plot()
 
 
-def test_goes_on_after_a_checkpoint():
+def test_continues_after_a_checkpoint():
     scores, labels = scored()
     monitor, resumed = EpochMonitor(on_divergence="ignore"), EpochMonitor()
     one_epoch(monitor, torch.full((4,), math.nan))
@@ -293,7 +297,7 @@ def test_goes_on_after_a_checkpoint():
     assert resumed.end_epoch()["epoch"] == 1
 
 
-def test_imports_neither_matplotlib_nor_lightning():
+def test_imports_do_not_load_matplotlib_or_lightning():
     program = "import sys; from everypair.torch.training import lightning; print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -302,7 +306,7 @@ def test_imports_neither_matplotlib_nor_lightning():
 
 
 class Module:
-    """As much of a LightningModule as the callback sees."""
+    """The part of a LightningModule that the callback uses."""
 
     def __init__(self):
         self.logged = {}
@@ -311,16 +315,16 @@ class Module:
         self.logged.update(values)
 
 
-def test_the_callback_feeds_the_monitor():
+def test_the_callback_updates_the_monitor():
     scores, labels = scored()
     monitor, module = EpochMonitor(), Module()
     callback = MonitorHooks(monitor)
     outputs = {"loss": None, "scores": scores, "labels": labels}
-    rehearsal, training = (
+    sanity_check, training = (
         SimpleNamespace(sanity_checking=True),
         SimpleNamespace(sanity_checking=False),
     )
-    callback.on_validation_batch_end(rehearsal, module, outputs, None, 0)
+    callback.on_validation_batch_end(sanity_check, module, outputs, None, 0)
     for _ in range(2):
         callback.on_train_batch_end(training, module, outputs, None, 0)
         callback.on_validation_batch_end(training, module, outputs, None, 0, 0)
@@ -338,7 +342,7 @@ def test_the_callback_feeds_the_monitor():
         callback.on_train_batch_end(training, module, {"loss": None}, None, 0)
 
 
-def test_without_lightning_the_callback_says_what_to_install(monkeypatch):
+def test_the_error_without_lightning_says_what_to_install(monkeypatch):
     def absent(name):
         raise ImportError(name)
 
@@ -347,7 +351,7 @@ def test_without_lightning_the_callback_says_what_to_install(monkeypatch):
         lightning_callback(EpochMonitor())
 
 
-def test_the_callback_is_one_of_the_trainers_own_kind(monkeypatch):
+def test_the_callback_is_a_lightning_callback(monkeypatch):
     class Callback:
         pass
 
@@ -361,7 +365,7 @@ def test_the_callback_is_one_of_the_trainers_own_kind(monkeypatch):
     assert callback.monitor is monitor
 
 
-def test_in_a_real_trainer(tmp_path):
+def test_callback_in_a_lightning_trainer(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -407,7 +411,7 @@ def test_in_a_real_trainer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("knobs", "says"),
+    ("options", "says"),
     [
         ({"surrogates": ()}, "at least one"),
         ({"surrogates": ("squared_hing",)}, "Did you mean"),
@@ -417,12 +421,12 @@ def test_in_a_real_trainer(tmp_path):
         ({"writer": 3}, "writer must have a method add_scalar"),
     ],
 )
-def test_mistakes_are_explained(knobs, says):
+def test_bad_arguments_raise(options, says):
     with pytest.raises(ValueError, match=says):
-        EpochMonitor(**knobs)
+        EpochMonitor(**options)
 
 
-def test_mistakes_in_use_are_explained():
+def test_bad_calls_raise():
     monitor = EpochMonitor("linear_hinge")
     with pytest.raises(ValueError, match="at least one batch"):
         monitor.end_epoch()

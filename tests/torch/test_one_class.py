@@ -1,4 +1,4 @@
-"""Batches that have no pair: no loss, no gradient, no NaN, but a graph and a count."""
+"""Batches without a pair: zero loss and gradient, a graph, and a count."""
 
 from __future__ import annotations
 
@@ -8,22 +8,13 @@ import pytest
 import torch
 
 from everypair.torch import PairLoss, pair_loss
-from everypair.torch._dispatch import forced
 
 from ..strategies import SURROGATES
-
-WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
-
-
-@pytest.fixture(params=WAYS)
-def way(request):
-    with WAYS[request.param]():
-        yield
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1], [-1, -1, -1]], ids=str)
-def test_one_class_has_no_loss_but_a_graph(way, surrogate, labels):
+def test_one_class_has_zero_loss_and_a_graph(torch_backend, surrogate, labels):
     model = torch.nn.Linear(2, 1)
     loss = pair_loss(model(torch.randn(3, 2)), torch.tensor(labels), surrogate=surrogate)
     assert loss.item() == 0.0
@@ -31,13 +22,13 @@ def test_one_class_has_no_loss_but_a_graph(way, surrogate, labels):
     assert not model.weight.grad.any()
 
 
-def test_one_row_is_one_class(way):
+def test_one_row_has_zero_gradient(torch_backend):
     scores = torch.tensor([3.0], requires_grad=True)
     pair_loss(scores, torch.tensor([True])).backward()
     assert scores.grad.tolist() == [0.0]
 
 
-def test_weights_and_groups_can_leave_no_pair(way):
+def test_weights_or_groups_can_leave_no_pair(torch_backend):
     scores = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     labels = torch.tensor([1, 0, 0])
     criterion = PairLoss()
@@ -47,7 +38,7 @@ def test_weights_and_groups_can_leave_no_pair(way):
     assert criterion.n_one_class == 2
 
 
-def test_batches_without_a_pair_are_counted(way):
+def test_batches_without_a_pair_are_counted(torch_backend):
     criterion = PairLoss()
     scores = torch.randn(4, requires_grad=True)
     for labels, count in (([0, 1, 0, 1], 0), ([0, 0, 0, 0], 1), ([1, 1, 1, 1], 2)):
@@ -58,7 +49,7 @@ def test_batches_without_a_pair_are_counted(way):
     assert criterion.n_one_class == 3
 
 
-def test_every_task_counts_for_itself(way):
+def test_each_task_without_a_pair_is_counted(torch_backend):
     criterion = PairLoss()
     labels = torch.tensor([[1, 0, torch.nan], [0, 0, torch.nan], [0, 0, 1]])
     scores = torch.tensor([[0.0] * 3, [1.0] * 3, [1.0] * 3], requires_grad=True)
@@ -70,7 +61,7 @@ def test_every_task_counts_for_itself(way):
     assert scores.grad[:, 1:].any().item() is False
 
 
-def test_no_task_with_a_pair_is_no_loss(way):
+def test_the_loss_is_zero_if_no_task_has_a_pair(torch_backend):
     scores = torch.randn(3, 2, requires_grad=True)
     loss = pair_loss(scores, torch.zeros(3, 2))
     loss.backward()
@@ -78,7 +69,7 @@ def test_no_task_with_a_pair_is_no_loss(way):
     assert not scores.grad.any()
 
 
-def test_the_count_is_part_of_the_state():
+def test_the_count_is_in_the_state_dict():
     criterion = PairLoss()
     criterion(torch.randn(3), torch.zeros(3))
     state = criterion.state_dict()
@@ -91,13 +82,13 @@ def test_the_count_is_part_of_the_state():
     assert not list(criterion.parameters())
 
 
-def test_the_count_follows_the_scores_to_their_device():
+def test_the_counter_moves_to_the_device_of_the_scores():
     criterion = PairLoss()
     criterion(torch.randn(3, device="meta"), torch.zeros(3, device="meta"), None, None)
     assert criterion.n_one_class.device.type == "meta"
 
 
-def test_an_ensemble_adds_its_counts_up():
+def test_vmap_adds_up_the_counts():
     criterion = PairLoss()
     labels = torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
     torch.vmap(criterion, in_dims=(None, 0))(torch.randn(3), labels)
@@ -108,7 +99,7 @@ def test_an_ensemble_adds_its_counts_up():
     assert criterion.n_one_class == 9
 
 
-def test_an_ensemble_of_losses_counts_each_for_itself():
+def test_an_ensemble_of_losses_has_separate_counts():
     losses = [PairLoss() for _ in range(3)]
     parameters, buffers = torch.func.stack_module_state(losses)
     labels = torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1]])

@@ -8,15 +8,9 @@ import torch
 
 from everypair import naive
 from everypair.torch import PairDerivatives, pair_derivatives, pair_loss
-from everypair.torch._dispatch import Question, evaluate, forced
+from everypair.torch._dispatch import Options, evaluate
 
-WAYS = {"kernel": torch.enable_grad, "operations": lambda: forced("operations")}
-
-
-@pytest.fixture(params=WAYS, autouse=True)
-def way(request):
-    with WAYS[request.param]():
-        yield
+pytestmark = pytest.mark.usefixtures("torch_backend")
 
 
 def sample(shape=(40,), dtype=torch.float32, seed=0):
@@ -33,7 +27,7 @@ def assert_equal(found, wanted, rtol):
         np.testing.assert_allclose(got, array, rtol=0, atol=rtol * np.abs(array).max(initial=0))
 
 
-def test_nothing_of_it_is_part_of_a_graph():
+def test_the_result_is_not_part_of_a_graph():
     scores, labels = sample()
     found = pair_derivatives(scores.requires_grad_(), labels)
     assert isinstance(found, PairDerivatives)
@@ -44,7 +38,7 @@ def test_nothing_of_it_is_part_of_a_graph():
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_every_type_of_scores(dtype, reduction):
+def test_all_score_types(dtype, reduction):
     scores, labels = sample(dtype=dtype)
     found = pair_derivatives(scores, labels, surrogate="huber_hinge", reduction=reduction)
     assert found.value.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
@@ -56,18 +50,18 @@ def test_every_type_of_scores(dtype, reduction):
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_every_task_has_its_own_value_and_its_own_columns(tasks):
+def test_each_task_has_its_own_value_and_columns(tasks):
     scores, labels = sample((40, tasks), torch.float64)
     labels = labels.double()
     labels[5] = torch.nan  # missing in every task
     labels[:, -1] = 1.0 if tasks > 1 else labels[:, -1]  # one class
     weights, groups = torch.arange(40) % 3, torch.arange(40) % 2
-    knobs = {"weights": weights, "groups": groups}
-    found = pair_derivatives(scores, labels, **knobs)
+    options = {"weights": weights, "groups": groups}
+    found = pair_derivatives(scores, labels, **options)
     assert found.value.shape == (tasks,)
     assert found.grad.shape == found.hess.shape == scores.shape
     leaf = scores.clone().requires_grad_()
-    values = pair_loss(leaf, labels, reduction="none", **knobs)
+    values = pair_loss(leaf, labels, reduction="none", **options)
     values.sum().backward()
     torch.testing.assert_close(found.value, values.detach())
     torch.testing.assert_close(found.grad, leaf.grad)
@@ -81,7 +75,7 @@ def test_every_task_has_its_own_value_and_its_own_columns(tasks):
     assert not found.hess[:, -1].any() or tasks == 1
 
 
-def test_a_curvature_beyond_the_type_is_cut_to_it():
+def test_hess_is_clamped_to_the_range_of_the_type():
     scores, labels = torch.zeros(2, dtype=torch.float16), torch.tensor([1, 0])
     found = pair_derivatives(
         scores, labels, weights=torch.tensor([1e3, 1e3]), reduction="sum", margin=0.5
@@ -90,7 +84,7 @@ def test_a_curvature_beyond_the_type_is_cut_to_it():
 
 
 @pytest.mark.parametrize("column", [0, 1])
-def test_a_score_that_is_not_finite_spoils_its_task_alone(column):
+def test_a_score_that_is_not_finite_affects_its_own_task_only(column):
     scores, labels = sample((40, 2))
     scores[7, column] = torch.inf
     found = pair_derivatives(scores, labels, check=False)
@@ -104,19 +98,19 @@ def test_a_score_that_is_not_finite_spoils_its_task_alone(column):
         pair_derivatives(scores, labels, check=True)
 
 
-def test_only_what_is_asked_is_computed():
+def test_only_the_requested_derivatives_are_computed():
     scores, labels = sample()
-    question = Question(((1.0, 0.0, 0.0, 1.0, True),), True, False, False)
-    answer = evaluate(scores, labels, None, None, question, hess=True)
-    assert answer.grad is None
-    assert answer.hvp is None
-    torch.testing.assert_close(answer.hess, pair_derivatives(scores, labels).hess)
-    along = evaluate(scores, labels, None, None, question, vector=scores, hess=True)
-    torch.testing.assert_close(along.hess, answer.hess)
-    assert along.hvp is not None
+    options = Options(((1.0, 0.0, 0.0, 1.0, True),), True, False, False)
+    result = evaluate(scores, labels, None, None, options, hess=True)
+    assert result.grad is None
+    assert result.hvp is None
+    torch.testing.assert_close(result.hess, pair_derivatives(scores, labels).hess)
+    both = evaluate(scores, labels, None, None, options, vector=scores, hess=True)
+    torch.testing.assert_close(both.hess, result.hess)
+    assert both.hvp is not None
 
 
-def test_bad_arguments_are_named():
+def test_bad_arguments_raise():
     scores, labels = sample()
     with pytest.raises(ValueError, match=r"reduction must be 'mean' .* got 'none'"):
         pair_derivatives(scores, labels, reduction="none")

@@ -1,4 +1,4 @@
-"""Stochastic average gradient reaches an optimum that SGD only circles."""
+"""Stochastic average gradient converges to an optimum that SGD does not reach."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def problem():
 
 
 def gaps(problem, optimizer_of, rate_at=None, n_passes=N_PASSES):
-    """Return the distance to the optimal value after each pass."""
+    """Return the difference to the optimal value after each pass."""
     generator = torch.Generator().manual_seed(1)
     w = torch.zeros(problem.X.shape[1], dtype=torch.float64, requires_grad=True)
     optimizer = optimizer_of([w])
@@ -37,7 +37,7 @@ def gaps(problem, optimizer_of, rate_at=None, n_passes=N_PASSES):
     return gaps
 
 
-def test_reaches_the_optimum_faster_than_sgd_per_pass(problem):
+def test_converges_faster_than_sgd_per_pass(problem):
     sag = gaps(problem, lambda w: SAG(w, len(problem.parts), lr=0.02, weight_decay=RIDGE))
     assert sag[-1] < 1e-8
     best_of_sgd = min(
@@ -54,16 +54,16 @@ def test_reaches_the_optimum_faster_than_sgd_per_pass(problem):
     assert passes_of_sag <= N_PASSES // 2
 
 
-def test_a_step_is_the_average_of_the_remembered_gradients():
+def test_a_step_is_the_average_of_the_stored_gradients():
     w = torch.zeros(2, requires_grad=True)
     optimizer = SAG([w], n_batches=3, lr=0.5)
     position = torch.zeros(2)
-    remembered = {}
+    stored = {}
     for index, grad in [(0, 1.0), (2, 4.0), (0, -2.0), (1, 3.0)]:
         w.grad = torch.full((2,), grad)
         optimizer.step(index=index)
-        remembered[index] = grad
-        position -= 0.5 * sum(remembered.values()) / len(remembered)
+        stored[index] = grad
+        position -= 0.5 * sum(stored.values()) / len(stored)
         torch.testing.assert_close(w.detach(), position)
 
 
@@ -79,7 +79,7 @@ def test_one_batch_is_gradient_descent():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_rounding_errors_do_not_pile_up():
+def test_rounding_errors_do_not_accumulate():
     w = torch.zeros(1, requires_grad=True)
     optimizer = SAG([w], n_batches=4, lr=0.0)
     generator = torch.Generator().manual_seed(0)
@@ -90,7 +90,7 @@ def test_rounding_errors_do_not_pile_up():
     assert torch.equal(state["total"], state["gradients"].sum(0))
 
 
-def test_a_parameter_that_a_batch_does_not_touch_has_gradient_zero_there():
+def test_a_parameter_without_a_gradient_counts_as_gradient_zero():
     w, idle = torch.zeros(1, requires_grad=True), torch.ones(1, requires_grad=True)
     optimizer = SAG([w, idle], n_batches=2, lr=1.0)
     w.grad = torch.ones(1)
@@ -102,7 +102,7 @@ def test_a_parameter_that_a_batch_does_not_touch_has_gradient_zero_there():
     assert idle not in optimizer.state
 
 
-def test_groups_have_their_own_rates_and_a_closure_is_called():
+def test_groups_have_their_own_rates_and_the_closure_is_called():
     slow, fast = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
     optimizer = SAG([{"params": [slow], "lr": 0.1}, {"params": [fast]}], n_batches=2, lr=0.5)
 
@@ -118,7 +118,7 @@ def test_groups_have_their_own_rates_and_a_closure_is_called():
     assert optimizer.param_groups[1]["seen"] == [False, True]
 
 
-def test_a_saved_training_goes_on_as_if_nothing_happened(problem):
+def test_a_training_resumes_exactly_from_a_saved_state(problem):
     def trained(w, optimizer, indices):
         for i in indices:
             optimizer.zero_grad()
@@ -151,6 +151,6 @@ def test_a_saved_training_goes_on_as_if_nothing_happened(problem):
         (lambda w: SAG([w], n_batches=2).step(index=2), "index must be .* got 2"),
     ],
 )
-def test_mistakes_are_explained(call, says):
+def test_bad_arguments_raise(call, says):
     with pytest.raises(ValueError, match=says):
         call(torch.zeros(1, requires_grad=True))

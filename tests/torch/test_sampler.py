@@ -1,4 +1,4 @@
-"""Every batch holds both classes; every row has its turn."""
+"""Every batch holds both classes, and every row is used."""
 
 from __future__ import annotations
 
@@ -21,34 +21,36 @@ def labels_of(n_pos, n_neg, seed=0):
 
 @st.composite
 def settings_of_samplers(draw):
-    knobs = {
+    options = {
         "min_per_class": draw(st.integers(1, 4)),
         "shuffle": draw(st.booleans()),
         "seed": draw(st.integers(0, 3)),
         "world_size": draw(st.integers(1, 4)),
     }
-    batch_size = draw(st.integers(2 * knobs["min_per_class"], 40))
+    batch_size = draw(st.integers(2 * options["min_per_class"], 40))
     if draw(st.booleans()):
-        knobs["positives"] = draw(st.floats(0.01, 0.99))
-    return labels_of(draw(st.integers(1, 60)), draw(st.integers(1, 200))), batch_size, knobs
+        options["positives"] = draw(st.floats(0.01, 0.99))
+    return labels_of(draw(st.integers(1, 60)), draw(st.integers(1, 200))), batch_size, options
 
 
-def all_ranks(labels, batch_size, world_size=1, **knobs):
+def all_ranks(labels, batch_size, world_size=1, **options):
     return [
-        list(StratifiedBatchSampler(labels, batch_size, rank=rank, world_size=world_size, **knobs))
+        list(
+            StratifiedBatchSampler(labels, batch_size, rank=rank, world_size=world_size, **options)
+        )
         for rank in range(world_size)
     ]
 
 
 @given(settings_of_samplers())
-def test_every_batch_has_both_classes_and_every_row_its_turn(drawn):
-    labels, batch_size, knobs = drawn
-    by_rank = all_ranks(labels, batch_size, **knobs)
+def test_every_batch_has_both_classes_and_every_row_is_used(drawn):
+    labels, batch_size, options = drawn
+    by_rank = all_ranks(labels, batch_size, **options)
     assert len({len(batches) for batches in by_rank}) == 1
     batches = [batch for batches in by_rank for batch in batches]
     for batch in batches:
         n_pos = int(labels[batch].sum())
-        assert min(n_pos, len(batch) - n_pos) >= knobs["min_per_class"]
+        assert min(n_pos, len(batch) - n_pos) >= options["min_per_class"]
         assert len(batch) <= batch_size
     seen = Counter(row for batch in batches for row in batch)
     assert set(seen) == set(range(len(labels)))
@@ -66,7 +68,7 @@ def test_every_batch_has_both_classes_and_every_row_its_turn(drawn):
     min_per_class=st.integers(1, 4),
     world_size=st.integers(1, 4),
 )
-def test_the_larger_class_is_seen_once(
+def test_the_larger_class_is_used_once(
     n_small, n_large, positives_are_rare, min_per_class, world_size
 ):
     labels = labels_of(n_small, n_large)
@@ -76,14 +78,14 @@ def test_the_larger_class_is_seen_once(
     assert {seen[row] for row in np.flatnonzero(labels != positives_are_rare)} == {1}
 
 
-def test_enough_positives_are_not_recycled():
+def test_rows_are_not_repeated_if_there_are_enough():
     labels = labels_of(300, 700)
     batches = list(StratifiedBatchSampler(labels, 100, min_per_class=5))
     assert sorted(row for batch in batches for row in batch) == list(range(1000))
     assert [int(labels[batch].sum()) for batch in batches] == [30] * 10
 
 
-def test_a_row_repeats_within_a_batch_only_when_it_must():
+def test_a_row_is_repeated_within_a_batch_only_if_necessary():
     labels = labels_of(7, 1000)
     for batch in StratifiedBatchSampler(labels, 32, min_per_class=5):
         assert len(set(batch)) == len(batch)
@@ -100,7 +102,7 @@ def test_a_fixed_share_is_kept(positives, expected):
         assert labels[batch].sum() == pytest.approx(expected * len(batch) / 100, abs=1.0)
 
 
-def test_a_share_above_that_of_the_data_recycles_the_negatives():
+def test_a_fixed_share_below_that_of_the_data_repeats_the_negatives():
     labels = labels_of(500, 500)
     seen = Counter(row for b in StratifiedBatchSampler(labels, 10, positives=0.1) for row in b)
     assert {seen[row] for row in np.flatnonzero(labels == 1)} == {1}
@@ -119,7 +121,7 @@ def test_drop_last_gives_full_batches_of_distinct_rows(n_pos):
     assert all(seen[row] <= 1 for row in np.flatnonzero(labels == 0))
 
 
-def test_each_pass_is_a_new_epoch_and_can_be_named():
+def test_each_pass_is_a_new_epoch_and_set_epoch_selects_one():
     sampler = StratifiedBatchSampler(labels_of(10, 90), 10)
     first, second = list(sampler), list(sampler)
     assert first != second
@@ -132,7 +134,7 @@ def test_each_pass_is_a_new_epoch_and_can_be_named():
     assert list(sampler) not in (first, second), "a pass that was left early counts as an epoch"
 
 
-def test_seeds_differ_and_nothing_global_moves():
+def test_seeds_differ_and_global_generators_are_not_used():
     labels = labels_of(10, 90)
     before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     passes = [list(StratifiedBatchSampler(labels, 10, seed=seed)) for seed in (0, 1, 0)]
@@ -149,7 +151,7 @@ def test_without_shuffling_rows_keep_their_order():
 
 
 @pytest.mark.parametrize("done", [0, 1, 4, 10])
-def test_resuming_gives_the_batches_that_remained(done):
+def test_resuming_gives_the_remaining_batches(done):
     labels = labels_of(10, 90)
     sampler = StratifiedBatchSampler(labels, 10, seed=3)
     list(sampler)
@@ -163,7 +165,7 @@ def test_resuming_gives_the_batches_that_remained(done):
     assert (list(resumed) + list(resumed))[:10] == expected[:10]
 
 
-def test_prefetched_batches_need_not_count():
+def test_batches_done_ignores_prefetched_batches():
     labels = labels_of(10, 90)
     sampler = StratifiedBatchSampler(labels, 10)
     whole = list(sampler)
@@ -174,7 +176,7 @@ def test_prefetched_batches_need_not_count():
         sampler.state_dict(batches_done=11)
 
 
-def test_a_state_of_other_data_is_refused():
+def test_a_state_of_other_data_raises():
     state = StratifiedBatchSampler(labels_of(10, 90), 10).state_dict()
     with pytest.raises(ValueError, match="same n_pos; it has 10, this one 11"):
         StratifiedBatchSampler(labels_of(11, 90), 10).load_state_dict(state)
@@ -211,12 +213,12 @@ def test_three_positives_in_a_million_rows():
     "labels",
     [[0, 1, 1, 0], [-1, 1, 1, -1], [False, True, True, False], torch.tensor([0.0, 1, 1, 0])],
 )
-def test_labels_of_every_coding(labels):
+def test_all_codings_of_labels(labels):
     assert list(StratifiedBatchSampler(labels, 2, shuffle=False)) == [[0, 1], [3, 2]]
 
 
 @pytest.mark.parametrize(
-    ("labels", "batch_size", "knobs", "says"),
+    ("labels", "batch_size", "options", "says"),
     [
         ([0, 0, 0], 2, {}, "both classes; got 0 positives and 3 negatives"),
         ([0, 1, 2], 2, {}, "got 2 .first at index 2."),
@@ -229,9 +231,9 @@ def test_labels_of_every_coding(labels):
         ([0, 1], 4, {"positives": 4}, "a whole number from 1 to 3.*got 4"),
         ([0, 1], 4, {"rank": 2, "world_size": 2}, "rank 2 of 2"),
         ([0, 1], 4, {"seed": -1}, "seed"),
-        ([0, 1], 4, {"drop_last": True}, "Take a smaller batch_size"),
+        ([0, 1], 4, {"drop_last": True}, "Use a smaller batch_size"),
     ],
 )
-def test_mistakes_are_explained(labels, batch_size, knobs, says):
+def test_bad_arguments_raise(labels, batch_size, options, says):
     with pytest.raises(ValueError, match=says):
-        StratifiedBatchSampler(labels, batch_size, **knobs)
+        StratifiedBatchSampler(labels, batch_size, **options)

@@ -37,10 +37,7 @@ def rows_from(
     """Check everything; return the scores and all that goes with them."""
     x = _array(scores, "scores")
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(
-            f"scores must be floats, because they receive a gradient; got {x.dtype}. "
-            "Pass scores.astype(float)."
-        )
+        _inputs.raise_not_floats(x.dtype, "scores.astype(float)")
     if x.ndim == 2 and x.shape[1] > 1:
         raise ValueError(
             f"scores must have the shape (n,) or (n, 1); got {x.shape}. "
@@ -53,7 +50,7 @@ def rows_from(
         )
     n = x.shape[0]
     if x.size == 0:
-        raise ValueError("scores must hold at least one row; got none. Check the filter before it.")
+        _inputs.raise_no_rows()
     work = jnp.promote_types(x.dtype, jnp.float32)
     y = _row_of(labels, "labels", n)
     w = None if weights is None else _row_of(weights, "weights", n)
@@ -80,7 +77,7 @@ def _array(given: ArrayLike, name: str) -> Array:
                 f"Pass jnp.asarray({name})."
             ) from error
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise ValueError(f"{name} must be real numbers; got {array.dtype}. Pass {name}.real.")
+        _inputs.raise_not_real(name, array.dtype)
     return array
 
 
@@ -101,10 +98,7 @@ def _groups(given: Any, n: int) -> Array:
         given = jnp.asarray(np.unique(values, return_inverse=True)[1].reshape(values.shape))
     groups = _row_of(given, "groups", n)
     if not jnp.issubdtype(groups.dtype, jnp.integer) and groups.dtype != bool:
-        raise ValueError(
-            f"groups must be whole numbers, one for every row; got {groups.dtype}. "
-            "Number them first: jnp.unique(groups, return_inverse=True)[1]."
-        )
+        _inputs.raise_group_dtype(groups.dtype, "jnp")
     return groups
 
 

@@ -1,4 +1,8 @@
-"""everypair for PyTorch.
+"""everypair for PyTorch: the loss over all pairs, and tools to train with it.
+
+Import only the names in ``__all__``. The modules of this folder validate tensors, choose a backend
+and differentiate the loss; `training` holds samplers, optimisers and monitors; `triton` holds the
+kernels for NVIDIA GPUs.
 
 >>> import torch
 >>> from everypair.torch import PairLoss

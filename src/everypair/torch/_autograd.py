@@ -1,12 +1,9 @@
-"""How the loss is differentiated: once, twice, under transforms, compiled and exported.
+"""How the loss is differentiated: `loss_values` chooses between two implementations.
 
-Three ways lead to the same kernels:
-
-- `_Eager`, the cheap one, for ordinary tensors: the gradient is computed together with the loss and
-  handed over by the first backward.
-- `values` and `product` of `_transforms`, whose outputs can be differentiated again.
-- the operators ``everypair::pair_values`` and ``everypair::pair_hvp`` of `_operators`, which
-  `torch.compile` and `torch.export` take as they are.
+- `_Eager`, for ordinary tensors: computes the gradient together with the loss, and returns it in
+  the first backward.
+- `_operators.pair_values`, for everything else: `torch.compile`, `torch.export`, `torch.func`,
+  `torch.vmap`, forward mode, and the second derivatives of `_Eager`.
 """
 
 from __future__ import annotations
@@ -14,97 +11,94 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-from everypair.torch import _dispatch, _operators
+from everypair.torch import _dispatch
+from everypair.torch._compat import is_transformed
 from everypair.torch._inputs import score_rows
-from everypair.torch._transforms import scaled
-from everypair.torch._transforms import values as transformable_values
+from everypair.torch._operators import needs_operator, pair_values, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from everypair.torch._dispatch import Question
+    from everypair.torch._dispatch import Counter, Options
+    from everypair.torch._inputs import Data
 
-__all__ = ["is_transformed", "pair_values"]
-
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-# The cheap way reads memory, so it must know who else wants to see the operations. Torch has no
-# public names for these questions.
-_transforms_active = torch._C._are_functorch_transforms_active
-_dispatch_modes = torch._C._len_torch_dispatch_stack
+__all__ = ["loss_values"]
 
 
-def is_transformed() -> bool:
-    """Return whether `torch.func`, `torch.vmap` or forward mode is at work, uncompiled."""
-    if torch.compiler.is_compiling():
-        return False
-    return _transforms_active() or forward_ad._current_level >= 0
+def loss_values(
+    scores: Tensor, data: Data, options: Options, counter: Counter | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the loss and the pair weight of every task.
 
+    Parameters
+    ----------
+    scores : (n,) or (n, tasks)
+    data : labels, weights, groups
+        As `check_data` returns them, with rows in the last dimension.
+    options : Options
+    counter : callable, optional
+        See `_dispatch.evaluate`; for a single task only.
 
-def pair_values(
-    scores: Tensor, data: tuple[Tensor, Tensor | None, Tensor | None], question: Question
-) -> tuple[Tensor, Tensor | float | None]:
-    """Return the loss and the pair weight of every task, from what has passed the door.
-
-    Scores have the shape in which they arrived, labels, weights and groups that of `data_for`.
+    Returns
+    -------
+    value : () or (tasks,)
+    pair_weight : () or (tasks,), or None
+        None if there is one task and `counter`, if there is one, has counted it.
     """
-    if torch.compiler.is_compiling() or type(scores) not in _PLAIN or _dispatch_modes():
-        return _operators.pair_values(score_rows(scores), *data, question)[:2]
-    if is_transformed():
-        return transformable_values(score_rows(scores), *data, question.uncounted())[:2]
+    if needs_operator(scores) or is_transformed():
+        return pair_values(score_rows(scores), *data, *options.flat())[:2]
     if scores.requires_grad and torch.is_grad_enabled():
-        # What is not differentiated leaves through a list: a second output would cost as much as
-        # the kernel does for a small batch.
-        pair_weight: list[Tensor | float | None] = []
-        values = _eager(scores, data, question, pair_weight)
-        return values, pair_weight[0]
-    return _dispatch.evaluate(score_rows(scores), *data, question)[:2]
+        # The pair weight is returned through a list: a second output of the function would cost as
+        # much as the kernel does for a small batch.
+        pair_weight: list[Tensor | None] = []
+        return _eager(scores, data, options, counter, pair_weight), pair_weight[0]
+    return _dispatch.evaluate(score_rows(scores), *data, options, counter=counter)[:2]
 
 
 class _Eager(Function):
-    """The loss of ordinary tensors, with as little around the kernel as torch allows."""
+    """The loss of ordinary tensors, with the least overhead that torch allows."""
 
     @staticmethod
     def forward(
         ctx: Any,
         scores: Tensor,
-        data: tuple[Tensor, Tensor | None, Tensor | None],
-        question: Question,
-        pair_weight: list[Tensor | float | None],
+        data: Data,
+        options: Options,
+        counter: Counter | None,
+        pair_weight: list[Tensor | None],
     ) -> Tensor:
         rows = score_rows(scores)
-        labels, weights, groups = data
-        value, weight, grad = (
-            groups is None and _dispatch.loss_and_grad(rows, labels, weights, question)
-        ) or _dispatch.evaluate(rows, labels, weights, groups, question, grad=True)[:3]
+        value, weight, grad = _dispatch.loss_and_grad(rows, *data, options, counter)
         pair_weight.append(weight)
-        ctx.save_for_backward(scores, labels, weights, groups)
-        ctx.question = question
+        ctx.save_for_backward(scores, *data)
+        ctx.options = options
         ctx.dtype = scores.dtype
-        ctx.is_table = rows is not scores
+        ctx.has_columns = rows is not scores
         ctx.held = [grad]
         return value
 
     @staticmethod
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None, None, None, None]:
         grad = _rows_grad(ctx, factor)
-        if ctx.is_table:
+        if ctx.has_columns:
             grad = grad.unsqueeze(1) if grad.dim() == 1 else grad.t()
-        return grad, None, None, None
+        return grad, None, None, None, None
 
 
-# `Function.apply` looks for transforms once more before it calls this one.
+# `Function.apply` would check for transforms a second time before it calls this method of its base.
 _eager = cast("Callable[..., Tensor]", super(Function, _Eager).apply)
 
 
 def _rows_grad(ctx: Any, factor: Tensor) -> Tensor:
+    """Return the gradient with rows in the last dimension, times `factor`."""
     held = ctx.held
     if held and not torch.is_grad_enabled():
         if held[0].dtype is ctx.dtype:
-            # Given away, so that torch need not copy it.
+            # Without a reference of our own, torch need not copy the gradient.
             if factor.is_cpu:
                 if _is_one(factor):
                     return cast("Tensor", held.pop())
@@ -113,14 +107,11 @@ def _rows_grad(ctx: Any, factor: Tensor) -> Tensor:
                 return found
         return scaled(held[0], factor, ctx.dtype)
     scores, labels, weights, groups = ctx.saved_tensors
-    rows, question = score_rows(scores), ctx.question.uncounted()
-    # With create_graph the gradient itself will be differentiated; without, it was given away to an
-    # earlier backward.
-    if torch.is_grad_enabled():
-        grad = transformable_values(rows, labels, weights, groups, question)[2]
-    else:
-        answer = _dispatch.evaluate(rows, labels, weights, groups, question, grad=True)
-        grad = cast("Tensor", answer.grad)
+    inputs = score_rows(scores), labels, weights, groups
+    if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
+        grad = pair_values(*inputs, *ctx.options.flat())[2]
+    else:  # an earlier backward has returned the gradient
+        grad = _dispatch.loss_and_grad(*inputs, ctx.options, None)[2]
     return scaled(grad, factor, ctx.dtype)
 
 

@@ -1,32 +1,34 @@
-"""The library's kernels on the memory of tensors: no copy where they are contiguous floats."""
+"""The CPU backend: the kernels of everypair on the memory of tensors.
+
+Contiguous float32 and float64 tensors are read without a copy. Derivatives are returned in the
+order of `everypair._dispatch.Result`: grad, hess, hvp.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
-from everypair import _dispatch, _inputs, _pairs, _threads
-from everypair.torch._inputs import LABELS, value_dtype
+from everypair import _dispatch, _pairs
+from everypair.torch import _inputs
+from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from everypair.surrogates import KnotTerm
+    from everypair.torch._inputs import Order
 
-    Runs = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
     Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
-__all__ = ["check_values", "evaluate", "evaluate_columns", "finite", "loss_and_grad"]
+__all__ = ["evaluate", "loss_and_grad"]
 
-_SCORES = frozenset((torch.float32, torch.float64))
-_ONE_RUN: Runs = (None, None)
-# Gradients cannot leave the range of float32 or wider types while the loss is smaller than this.
+# While the loss is smaller than this, no derivative overflows in float32 inside the kernel.
 _ORDINARY_LOSS = 1e30
-# From here on NumPy asks the system for huge pages, and saves a third of the time that fresh memory
-# takes; below, torch's own memory is made and freed sooner.
+# NumPy allocates arrays of at least this many rows in huge pages, which takes a third less time
+# than torch's memory; smaller tensors are faster to allocate in torch.
 _HUGE_PAGES = 1 << 20
 
 
@@ -37,30 +39,36 @@ def loss_and_grad(
     terms: tuple[KnotTerm, ...],
     mean: bool,
 ) -> tuple[Tensor, float, Tensor] | None:
-    """Return value, pair weight and gradient of a batch that needs no preparation, else None.
+    """Return value, pair weight and gradient of scores (n,), or None if `evaluate` must do it.
 
-    Small batches spend most of their time around the kernel: this is the shortest way to it.
+    A small batch takes longer to prepare than to compute. This path handles only tensors that the
+    compiled kernel can read as they are, and values that it accepts.
     """
     dtype = scores.dtype
     if (
         scores.dim() != 1
-        or dtype not in _SCORES
-        or LABELS[labels.dtype] is not labels.dtype
+        or dtype not in WIDE_DTYPES
+        or LABEL_DTYPES[labels.dtype] is not labels.dtype
         or not (scores.is_contiguous() and labels.is_contiguous())
-        or not _dispatch._uses_native()
     ):
         return None
-    mass = None if weights is None else _array(weights, torch.float64)
     array = scores.numpy(force=True)
     if array.size < _HUGE_PAGES:
-        grad = torch.empty_like(scores, requires_grad=False)
+        grad = torch.empty_like(scores)
     else:
         grad = torch.from_numpy(np.empty_like(array))
-    status, value, pair_weight = _dispatch._native.evaluate(  # type: ignore[attr-defined]
-        array, labels.numpy(force=True), mass, None, None,
-        terms, mean, _threads.get_num_threads(), grad.numpy(), None, None,
-    )  # fmt: skip
-    if status or not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
+    found = _dispatch.native_loss_and_grad(
+        array,
+        labels.numpy(force=True),
+        None if weights is None else _inputs.array_from(weights, torch.float64),
+        terms,
+        mean,
+        grad.numpy(),
+    )
+    if found is None:
+        return None
+    value, pair_weight = found
+    if not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
         return None
     return torch.scalar_tensor(value, dtype=dtype), pair_weight, grad
 
@@ -72,73 +80,50 @@ def evaluate(
     groups: Tensor | None,
     vector: Tensor | None,
     terms: tuple[KnotTerm, ...],
-    *,
-    mean: bool,
-    grad: bool,
-    hess: bool,
-    check: bool,
-    runs: Runs | None = None,
+    **asked: bool,
 ) -> Tensors:
-    """Return value, pair weight and derivatives of one batch of shape (n,).
+    """Return value, pair weight, gradient, diagonal Hessian and Hessian times `vector`.
 
-    The derivatives are the gradient, the Hessian times vector and the diagonal of the Hessian.
+    Scores have the shape (..., n) and all other tensors broadcast to it. Rows of the last dimension
+    are evaluated one after the other. `asked` holds the flags `mean`, `grad`, `hess` and `check`.
     """
-    if runs is None:
-        runs = _ONE_RUN if groups is None else _pairs.group_runs(_array(groups))
-    batch = _batch(scores, labels, weights, runs)
-    try:
-        value, pair_weight, gradient, diagonal, product = _dispatch.evaluate(
-            batch,
-            terms,
-            mean,
-            grad=grad,
-            hess=hess,
-            vector=None if vector is None else _array(vector, torch.float64),
-        )
-    except ValueError:
-        if check or bool(scores.isfinite().all()):
-            raise
-        nothing = torch.full_like(scores, torch.nan, dtype=value_dtype(scores))
-        return (
-            nothing[0],
-            nothing[0].double(),
-            nothing if grad else None,
-            None if vector is None else nothing,
-            nothing if hess else None,
-        )
-    dtype = value_dtype(scores)
-    if not -_ORDINARY_LOSS < value < _ORDINARY_LOSS and dtype is torch.float32:
-        # Inside the kernel, single precision may overflow on the way to a gradient that it holds.
-        loss, mass, slopes, along, curvature = evaluate(
-            scores.double(), labels, weights, None, vector, terms,
-            mean=mean, grad=grad, hess=hess, check=check, runs=runs,
-        )  # fmt: skip
-        return (
-            loss.to(dtype),
-            mass,
-            None if slopes is None else finite(slopes, scores.dtype).to(dtype),
-            None if along is None else along.to(dtype),
-            None if curvature is None else finite(curvature, scores.dtype).to(dtype),
-        )
-    slopes = None if gradient is None else torch.from_numpy(gradient)
-    curvature = None if diagonal is None else torch.from_numpy(diagonal)
-    if scores.dtype is not dtype:
-        slopes = None if slopes is None else finite(slopes, scores.dtype)
-        curvature = None if curvature is None else finite(curvature, scores.dtype)
-    return (
-        torch.scalar_tensor(value, dtype=dtype),
-        torch.scalar_tensor(pair_weight, dtype=torch.float64),
-        slopes,
-        None if product is None else torch.from_numpy(product),
-        curvature,
+    order: Order = (None, None)
+    if groups is not None and groups.dim() == 1:  # the same groups in every row
+        order, groups = _pairs.group_runs(_inputs.array_from(groups)), None
+    if scores.dim() == 1:
+        return _evaluate_row(scores, labels, weights, order, vector, terms, **asked)
+    shape = scores.shape
+    has_groups = groups is not None or order[1] is not None
+    only_grad = asked["grad"] and not (asked["hess"] or has_groups or vector is not None)
+    rows = [_inputs.each_row(t, shape) for t in (scores, labels, weights, groups, vector)]
+    results: list[Tensors] = []
+    for k, (x, y, w, g, v) in enumerate(zip(*rows, strict=True)):
+        found = loss_and_grad(x, y, w, terms, asked["mean"]) if only_grad else None
+        if found is not None:
+            pair_weight = torch.scalar_tensor(found[1], dtype=torch.float64)
+            results.append((found[0], pair_weight, found[2], None, None))
+            continue
+        own_order = order if g is None else _pairs.group_runs(_inputs.array_from(g))
+        try:
+            results.append(_evaluate_row(x, y, w, own_order, v, terms, **asked))
+        except ValueError as error:
+            raise ValueError(f"in column {k}, {error}") from None
+    value, pair_weights, *derivatives = (
+        None if parts[0] is None else torch.stack(cast("list[Tensor]", parts))
+        for parts in zip(*results, strict=True)
     )
+    return (
+        cast("Tensor", value).reshape(shape[:-1]),
+        cast("Tensor", pair_weights).reshape(shape[:-1]),
+        *(None if d is None else d.reshape(shape) for d in derivatives),
+    )  # type: ignore[return-value]
 
 
-def evaluate_columns(
+def _evaluate_row(
     scores: Tensor,
     labels: Tensor,
     weights: Tensor | None,
-    groups: Tensor | None,
+    order: Order,
     vector: Tensor | None,
     terms: tuple[KnotTerm, ...],
     *,
@@ -147,107 +132,33 @@ def evaluate_columns(
     hess: bool,
     check: bool,
 ) -> Tensors:
-    """Do the same for every batch of a tensor of shape (..., n), one after the other."""
-    shape = scores.shape
-    runs = None
-    if groups is not None and groups.dim() == 1:  # one grouping of rows, found once
-        runs, groups = _pairs.group_runs(_array(groups)), None
-    rows = zip(
-        *(_rows(tensor, shape) for tensor in (scores, labels, weights, groups, vector)),
-        strict=True,
-    )
-    answers: list[Tensors] = []
-    quick = grad and vector is None and groups is None and runs is None and not hess
-    for k, (x, y, w, g, z) in enumerate(rows):
-        found = loss_and_grad(x, y, w, terms, mean) if quick else None
-        if found is not None:
-            loss, mass, slope = found
-            weight = torch.scalar_tensor(mass, dtype=torch.float64)
-            answers.append((loss, weight, slope, None, None))
-            continue
-        try:
-            answers.append(
-                evaluate(
-                    x, y, w, g, z, terms,
-                    mean=mean, grad=grad, hess=hess, check=check, runs=runs,
-                )
-            )  # fmt: skip
-        except ValueError as error:
-            raise ValueError(f"in column {k}, {error}") from None
-    values, pair_weights, *arrays = (
-        None if parts[0] is None else torch.stack(cast("list[Tensor]", parts))
-        for parts in map(list, zip(*answers, strict=True))
-    )
-    slopes, products, curvatures = (None if a is None else a.reshape(shape) for a in arrays)
+    """Do the same for scores of shape (n,); `order` holds the groups as in `Batch`."""
+    dtype = _inputs.value_dtype(scores)
+    try:
+        value, pair_weight, *arrays = _dispatch.evaluate(
+            _inputs.batch_from(scores, labels, weights, order),
+            terms,
+            mean,
+            grad=grad,
+            hess=hess,
+            vector=None if vector is None else _inputs.array_from(vector, torch.float64),
+        )
+    except ValueError:
+        if check or bool(scores.isfinite().all()):
+            raise
+        nan = torch.full_like(scores, torch.nan, dtype=dtype)
+        nans = [nan if asked else None for asked in (grad, hess, vector is not None)]
+        return nan[0], nan[0].double(), *nans  # type: ignore[return-value]
+    if dtype is torch.float32 and not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
+        # float32 may overflow inside the kernel although the derivatives fit into it.
+        wide_value, mass, *wide = _evaluate_row(
+            scores.double(), labels, weights, order, vector, terms,
+            mean=mean, grad=grad, hess=hess, check=check,
+        )  # fmt: skip
+        return wide_value.to(dtype), mass, *_inputs.clamped(wide, scores)
+    derivatives = [None if array is None else torch.from_numpy(array) for array in arrays]
     return (
-        cast("Tensor", values).reshape(shape[:-1]),
-        cast("Tensor", pair_weights).reshape(shape[:-1]),
-        slopes,
-        products,
-        curvatures,
+        torch.scalar_tensor(value, dtype=dtype),
+        torch.scalar_tensor(pair_weight, dtype=torch.float64),
+        *(derivatives if scores.dtype is dtype else _inputs.clamped(derivatives, scores)),
     )
-
-
-def check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> None:
-    """Raise for bad values of tensors on any device, which is waited for."""
-    sound = scores.isfinite().all() & (
-        ((labels == 0) | (labels == 1)).all() | ((labels == -1) | (labels == 1)).all()
-    )
-    if weights is not None:
-        sound = sound & ((weights >= 0.0) & weights.isfinite()).all()
-    if bool(sound):
-        return
-    shape = scores.shape
-    rows = [_rows(None if t is None else t.cpu(), shape) for t in (scores, labels, weights)]
-    for k, (row_scores, row_labels, row_weights) in enumerate(zip(*rows, strict=True)):
-        try:
-            _inputs.positives(_batch(row_scores, row_labels, row_weights, _ONE_RUN))
-        except ValueError as error:
-            if len(shape) == 1:
-                raise
-            raise ValueError(f"in column {k}, {error}") from None
-
-
-def finite(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a gradient that a cast to this type leaves finite.
-
-    A score that is too far off is then pulled back as hard as its type can say.
-    """
-    limit = torch.finfo(dtype).max
-    return gradient.clamp(-limit, limit)
-
-
-def _batch(scores: Tensor, labels: Tensor, weights: Tensor | None, runs: Runs) -> _inputs.Batch:
-    batch = _inputs.Batch()
-    if scores.dtype not in _SCORES:
-        scores = scores.float()
-    batch.scores = array = _array(scores)
-    batch.dtype = array.dtype
-    batch.shape = array.shape
-    batch.labels = _array(labels, LABELS[labels.dtype])
-    batch.weights = None if weights is None else _array(weights, torch.float64)
-    batch.order, batch.offsets = runs
-    return batch
-
-
-def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> NDArray[Any]:
-    """Return a contiguous array of this type, of the tensor's own memory where that is possible."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if dtype is not None and tensor.dtype is not dtype:
-        tensor = tensor.to(dtype)
-    if not tensor.is_contiguous() or tensor.is_neg():
-        tensor = tensor.resolve_neg().contiguous()
-    array: NDArray[Any] = tensor.numpy()
-    return array
-
-
-def _rows(tensor: Tensor | None, shape: torch.Size) -> list[Any]:
-    """Return the rows of a tensor that is expanded to this shape."""
-    if tensor is None:
-        return [None] * shape[:-1].numel()
-    if tensor.stride(-1) != 1:
-        tensor = (
-            tensor.contiguous()
-        )  # at once: column by column, every cache line would be read often
-    return list(tensor.detach().expand(shape).reshape(-1, shape[-1]).unbind())

@@ -1,4 +1,8 @@
-"""Where a loss is computed: by kernels on CPU and CUDA, by torch operations elsewhere.
+"""Which backend computes a batch, and what it is asked: all paths of the torch adapter end here.
+
+There are three backends: the CPU kernel (`_cpu`), Triton kernels on NVIDIA GPUs (`triton/`), and
+torch operations on every other device and for whatever Triton does not handle. `choose_backend`
+decides; nothing else does.
 
 A batch is `scores` of the shape (..., n): rows in the last dimension, and one value for each entry
 of the others. Labels, weights, groups and vectors broadcast to that shape.
@@ -8,117 +12,141 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from everypair.torch import _cpu, _tensor_moments
-from everypair.torch._inputs import value_dtype, without_missing
+from everypair.torch import _compat, _cpu, _inputs, _tensor_moments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
     from everypair.surrogates import KnotTerm
 
-__all__ = ["Answer", "Question", "evaluate", "forced", "loss_and_grad", "scale_in_place"]
+    Counter = Callable[[torch.device], Tensor]
 
-Way = Literal["kernel", "triton", "operations"]
+__all__ = [
+    "Options",
+    "Result",
+    "choose_backend",
+    "evaluate",
+    "forced",
+    "loss_and_grad",
+    "scale_in_place",
+]
 
-_MOST_SCALED = 1 << 30  # places of more would not fit in 32 bits
-_WIDE = frozenset((torch.float32, torch.float64))
-_forced: Way | None = None  # of all threads, because a backward may run in another one
+Backend = Literal["cpu", "triton", "operations"]
+
+_MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits
+_forced: Backend | None = None  # for all threads, because backward may run in another one
 
 
-class Question(NamedTuple):
-    """What is asked about a batch, besides its data."""
+class Options(NamedTuple):
+    """How a batch is evaluated; the batch itself and the derivatives to compute come separately."""
 
     terms: tuple[KnotTerm, ...]
     mean: bool
-    check: bool  # a value that is not allowed raises
-    missing: bool  # a label that is NaN leaves its row out
-    one_class: Tensor | None = None  # counts batches of one class, where a kernel can
-
-    def uncounted(self) -> Question:
-        """Return it without the counter, for whoever asks once more or may be asked to."""
-        return self if self.one_class is None else self._replace(one_class=None)
+    check: bool  # raise if a value is not allowed
+    missing: bool  # labels may be NaN, which leaves their rows out
 
     def flat(self) -> tuple[list[float], bool, bool, bool]:
-        """Return it as operators of `torch.library` take it: five numbers for each term."""
-        return [float(number) for term in self.terms for number in term], *self[1:4]
+        """Return the options as registered operators take them: five numbers for each term."""
+        return [float(number) for term in self.terms for number in term], *self[1:]
+
+    @classmethod
+    def from_flat(cls, terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
+        """Undo `flat`."""
+        starts = range(0, len(terms), 5)
+        nested = tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in starts)
+        return cls(nested, mean, check, missing)  # type: ignore[arg-type]
 
 
-class Answer(NamedTuple):
-    """What was computed; None where it was not asked.
+class Result(NamedTuple):
+    """The fields of `everypair._dispatch.Result` as tensors; None where not asked for.
 
-    `values` and `pair_weight` have the shape of the batch without its rows; there is no pair weight
-    where a batch of one class has been counted already. Arrays are float32 where scores are
-    narrower, so that a factor can be applied before they are rounded.
+    Attributes
+    ----------
+    value : (...) float64 for float64 scores, else float32
+    pair_weight : (...) float64 (float32 on MPS) or None
+        The total weight of all pairs. None if a counter was given and has been advanced.
+    grad, hess, hvp : (..., n) of the type of `value`, or None
+        Not rounded to the scores' type, so that they can be scaled before.
     """
 
-    values: Tensor
+    value: Tensor
     pair_weight: Tensor | None
     grad: Tensor | None
-    hvp: Tensor | None
     hess: Tensor | None
+    hvp: Tensor | None
 
 
 @contextmanager
-def forced(way: Way) -> Iterator[None]:
-    """Compute this way inside the block, wherever the tensors are."""
+def forced(backend: Backend) -> Iterator[None]:
+    """Use this backend inside the block, wherever the tensors are, and no cached launches."""
     global _forced
-    before, _forced = _forced, way
+    before, _forced = _forced, backend
     try:
         yield
     finally:
         _forced = before
 
 
+def choose_backend(scores: Tensor, groups: Tensor | None = None) -> Backend:
+    """Return the backend that computes a batch, by its device and, for Triton, by its size."""
+    if _forced is None and scores.is_cpu:  # for speed: reading the device's type takes 1 us
+        return "cpu"
+    backend = _forced or _backend_on(scores.device.type)
+    if backend == "triton":
+        plans, shape = _triton("plans"), scores.shape
+        n_tasks = shape[:-1].numel()
+        fits = shape[-1] <= plans.MOST_ROWS and n_tasks <= plans.MOST_TASKS
+        if groups is not None or len(shape) > 2 or not fits:
+            return "operations"
+    return backend
+
+
 def loss_and_grad(
-    scores: Tensor, labels: Tensor, weights: Tensor | None, question: Question
-) -> tuple[Tensor, float | None, Tensor] | None:
-    """Return value, pair weight and gradient where that takes no preparation, else None.
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    options: Options,
+    counter: Counter | None,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return value, pair weight and gradient, as fast as the batch allows.
 
-    On a GPU there is no pair weight: a batch of one class has been counted, if anyone asked.
+    Most batches in training have one task and no groups. They take a shorter path, on which
+    preparation costs less than the kernel. There is no pair weight then: the one task is counted by
+    `counter` if it has no pair.
     """
-    if _forced is not None:
-        return None
-    terms, mean, check, missing, one_class = question
-    if scores.is_cpu:
-        return _cpu.loss_and_grad(scores, labels, weights, terms, mean)
-    if (
-        weights is None
-        and scores.dim() == 1
-        and scores.dtype in _WIDE
-        and not check
-        and _way(scores.device.type) == "triton"
-        and scores.device.index == torch.cuda.current_device()
-    ):
-        found: tuple[Tensor, None, Tensor] | None = _triton_quick().loss_and_grad(
-            scores, labels, terms, mean, missing, one_class
-        )
-        return found
-    return None
-
-
-def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:
-    """Multiply a gradient that nobody else holds by a number, or return None and leave it alone."""
-    if (
-        type(factor) is torch.Tensor
-        and factor.is_cuda
-        and grad.numel() <= _MOST_SCALED
-        and factor.dim() == 0
-        and _way("cuda") == "triton"
-        and not torch._C._functorch.is_legacy_batchedtensor(factor)
-        and not torch._C._are_functorch_transforms_active()
-        and not torch.compiler.is_compiling()
-        and grad.device.index == torch.cuda.current_device()
-    ):
-        scaled: Tensor = _triton_scale().scale_in_place(grad, factor)
-        return scaled
-    return None
+    if groups is None and _forced is None:
+        backend = choose_backend(scores)
+        if backend == "cpu":
+            found = _cpu.loss_and_grad(scores, labels, weights, options.terms, options.mean)
+            if found is not None:
+                value, pair_weight, grad = found
+                if pair_weight == 0.0 and counter is not None:
+                    counter(scores.device).add_(1)
+                return value, None, grad
+        elif (
+            backend == "triton"
+            and weights is None
+            and scores.dim() == 1
+            and scores.dtype in _inputs.WIDE_DTYPES
+            and not options.check
+            and scores.device.index == torch.cuda.current_device()
+        ):
+            one_class = None if counter is None else counter(scores.device)
+            cached: tuple[Tensor, None, Tensor] | None = _triton("cached_launch").loss_and_grad(
+                scores, labels, options.terms, options.mean, options.missing, one_class
+            )
+            if cached is not None:
+                return cached
+    result = evaluate(scores, labels, weights, groups, options, grad=True, counter=counter)
+    return result[:3]  # type: ignore[return-value]
 
 
 def evaluate(
@@ -126,114 +154,96 @@ def evaluate(
     labels: Tensor,
     weights: Tensor | None,
     groups: Tensor | None,
-    question: Question,
+    options: Options,
     *,
     grad: bool = False,
-    vector: Tensor | None = None,
     hess: bool = False,
-) -> Answer:
-    """Return the loss of every batch and, as asked, its derivatives.
+    vector: Tensor | None = None,
+    counter: Counter | None = None,
+) -> Result:
+    """Return the loss of every batch and the derivatives that are asked for.
 
-    These are the gradient, the Hessian times `vector`, and the diagonal of the Hessian.
+    These are the gradient, the diagonal of the Hessian, and the Hessian times `vector`. `counter`
+    returns the tensor on a device to which a single batch adds 1 if it has no pair. Only Triton
+    uses it, and returns no pair weight then.
     """
-    terms, mean, check, missing, one_class = question
-    way = _forced or _way(scores.device.type)
-    on_triton = way == "triton" and groups is None and scores.dim() <= 2
-    if missing and not on_triton and (way != "kernel" or bool(labels.isnan().any())):
-        labels, weights = without_missing(labels, weights)
-    if way == "kernel":
-        evaluate_on_cpu = _cpu.evaluate if scores.dim() == 1 else _cpu.evaluate_columns
-        return Answer(
-            *evaluate_on_cpu(
+    terms, mean, check, missing = options
+    backend = choose_backend(scores, groups)
+    if backend == "cpu":
+        if missing and bool(labels.isnan().any()):
+            labels, weights = _inputs.without_missing(labels, weights)
+        return Result(
+            *_cpu.evaluate(
                 scores, labels, weights, groups, vector, terms,
                 mean=mean, grad=grad, hess=hess, check=check,
             )
         )  # fmt: skip
     if check:
-        given = labels.nan_to_num(nan=1.0) if missing and on_triton else labels
-        _cpu.check_values(scores, given, weights)
+        _inputs.check_values(scores, labels.nan_to_num(nan=1.0) if missing else labels, weights)
+    if missing and backend != "triton":
+        labels, weights = _inputs.without_missing(labels, weights)
     shape = scores.shape
-    if on_triton:
-        with _device_of(scores):
-            found = _triton().evaluate(
-                scores,
-                labels if labels.shape == shape else labels.expand(shape),
-                None if weights is None else weights.expand(shape),
-                None if vector is None else vector.expand(shape),
-                terms,
-                mean=mean,
-                grad=grad,
-                hess=hess,
-                missing=missing,
-                one_class=one_class,
-            )
-        if found is not None:
-            values, pair_weight, gradient, curvature, product = found
-            if gradient is not None and scores.dtype is not gradient.dtype:
-                gradient = _cpu.finite(gradient, scores.dtype)
-            if curvature is not None and scores.dtype is not curvature.dtype:
-                curvature = _cpu.finite(curvature, scores.dtype)
-            return Answer(values, pair_weight, gradient, product, curvature)
-        if missing:
-            labels, weights = without_missing(labels, weights)
-    values, pair_weight, *arrays = _tensor_moments.evaluate(
-        scores,
-        (labels > 0).expand(shape),
-        None if weights is None else weights.expand(shape),
-        None if groups is None else groups.long().expand(shape),
-        None if vector is None else vector.expand(shape),
-        terms,
-        mean=mean,
-        grad=grad,
-        hess=hess,
-    )
-    dtype = value_dtype(scores)
-    gradient, product, curvature = arrays
-    return Answer(
-        values.to(dtype),
-        pair_weight,
-        None if gradient is None else _cpu.finite(gradient, scores.dtype).to(dtype),
-        None if product is None else product.to(dtype),
-        None if curvature is None else _cpu.finite(curvature, scores.dtype).to(dtype),
-    )
+    weights, vector = (None if t is None else t.expand(shape) for t in (weights, vector))
+    if backend == "triton":
+        with _current_device(scores):
+            value, pair_weight, grad_out, hess_out, hvp_out = _triton("plans").evaluate(
+                scores, labels.expand(shape), weights, vector, terms,
+                mean=mean, grad=grad, hess=hess, missing=missing,
+                one_class=None if counter is None else counter(scores.device),
+            )  # fmt: skip
+        if scores.dtype in _inputs.WIDE_DTYPES:
+            return Result(value, pair_weight, grad_out, hess_out, hvp_out)
+    else:
+        value, pair_weight, grad_out, hvp_out, hess_out = _tensor_moments.evaluate(
+            scores, (labels > 0).expand(shape), weights,
+            None if groups is None else groups.long().expand(shape), vector, terms,
+            mean=mean, grad=grad, hess=hess,
+        )  # fmt: skip
+    derivatives = _inputs.clamped((grad_out, hess_out, hvp_out), scores)
+    return Result(value.to(_inputs.value_dtype(scores)), pair_weight, *derivatives)
+
+
+def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:
+    """Multiply a gradient in place by a number, or return None and leave it as it is.
+
+    The caller must be the only owner of the gradient.
+    """
+    if (
+        type(factor) is torch.Tensor
+        and factor.is_cuda
+        and grad.numel() <= _MOST_SCALED
+        and factor.dim() == 0
+        and choose_backend(grad) == "triton"
+        and not _compat.is_legacy_batched(factor)
+        and not _compat.is_under_functorch()
+        and not torch.compiler.is_compiling()
+        and grad.device.index == torch.cuda.current_device()
+    ):
+        scaled: Tensor = _triton("scale").scale_in_place(grad, factor)
+        return scaled
+    return None
 
 
 @lru_cache(maxsize=8)
-def _way(device_type: str) -> Way:
-    if device_type == "cpu":
-        return "kernel"
+def _backend_on(device_type: str) -> Literal["triton", "operations"]:
+    """Return the backend of a device other than the CPU."""
     if device_type == "cuda" and torch.version.cuda is not None:
         try:
-            _triton()
+            _triton("plans")
             return "triton"
-        except ImportError:  # Triton comes with torch on Linux only
+        except ImportError:  # torch includes Triton on Linux only
             pass
     return "operations"
 
 
-@lru_cache(maxsize=1)
-def _triton() -> ModuleType:
-    from everypair.torch.triton import plans as module
-
-    return module
-
-
-@lru_cache(maxsize=1)
-def _triton_quick() -> ModuleType:
-    from everypair.torch.triton import cached_launch as module
-
-    return module
+@lru_cache(maxsize=4)
+def _triton(module: str) -> Any:
+    """Import a module of `everypair.torch.triton` at its first use."""
+    return import_module(f"everypair.torch.triton.{module}")
 
 
-@lru_cache(maxsize=1)
-def _triton_scale() -> ModuleType:
-    from everypair.torch.triton import scale as module
-
-    return module
-
-
-def _device_of(scores: Tensor) -> AbstractContextManager[object]:
-    # Triton launches on the current device.
+def _current_device(scores: Tensor) -> AbstractContextManager[object]:
+    """Make the device of the scores the current one, on which Triton launches."""
     if scores.is_cuda and scores.device.index != torch.cuda.current_device():
         return torch.cuda.device(scores.device)
     return nullcontext()

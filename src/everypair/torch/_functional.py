@@ -1,4 +1,4 @@
-"""The loss over every pair and its derivatives, as functions of tensors."""
+"""The public functions `pair_loss` and `pair_derivatives`, on tensors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 from everypair import _inputs, surrogates
 from everypair._inputs import check_margin
 from everypair.torch import _dispatch
-from everypair.torch._autograd import pair_values
-from everypair.torch._dispatch import Question
-from everypair.torch._inputs import check_reduction, data_for, score_rows
+from everypair.torch._autograd import loss_values
+from everypair.torch._dispatch import Options
+from everypair.torch._inputs import check_data, check_reduction, score_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from everypair.surrogates import KnotTerm, Surrogate
+    from everypair.torch._dispatch import Counter
 
 __all__ = ["PairDerivatives", "loss_and_pair_weight", "pair_derivatives", "pair_loss"]
 
@@ -26,8 +27,8 @@ class PairDerivatives(NamedTuple):
     ----------
     value : () or (tasks,) tensor
         float64 for float64 scores, float32 for all others.
-    grad, hess : tensor
-        Of the shape and the dtype of the scores.
+    grad, hess : (n,) or (n, tasks) tensor
+        With the dtype of the scores.
     """
 
     value: Tensor
@@ -46,60 +47,62 @@ def pair_loss(
     reduction: Literal["mean", "sum", "none"] = "mean",
     check: bool | None = None,
 ) -> Tensor:
-    """Average a surrogate over every (positive, negative) pair; differentiable in the scores.
+    r"""Average a surrogate over all (positive, negative) pairs; differentiable in the scores.
 
-    Takes the time of a sort at most, and O(n) memory. On the CPU the compiled kernel reads the
-    tensors where they are.
+    .. math:: \frac{1}{n_+ n_-} \sum_{i \in P} \sum_{j \in N} \phi(m - (s_i - s_j))
+
+    Takes O(n log n) time at most, and O(n) memory. On the CPU the compiled kernel reads the tensors
+    without a copy.
 
     Parameters
     ----------
     scores : (n,) or (n, tasks) floating tensor
-        Larger means more positive; logits are fine. Several tasks have no pairs in common.
+        Model outputs; larger means more positive. Logits are fine. Tasks have no pairs in common.
     labels : tensor of the shape of the scores
         Coded {0, 1}, {-1, +1} or bool, of any type. With two-dimensional scores, a label that is
-        NaN is missing: its row takes no part in that task.
+        NaN is missing: its row is left out of that task.
     surrogate : str or Surrogate
-        A name from `everypair.surrogates.names`, or one of your own.
+        A name from `everypair.surrogates.names`, or a `Surrogate`.
     margin : float
         The lead in score that a positive should have over a negative; at least 0.
     weights : (n,) or (n, tasks) tensor, optional
         A pair weighs the product of its two weights. Finite and at least 0.
     groups : (n,) tensor of whole numbers, optional
-        Only pairs inside a group count: queries, patients, days.
+        Only pairs inside a group count, for example a query, a patient or a day.
     reduction : {"mean", "sum", "none"}
         The mean divides by the total weight of all pairs; over tasks, it is the mean of those that
         have a pair. "none" gives one mean for each task.
     check : bool, optional
-        Whether bad values raise: scores that are not finite, labels of other codes, negative
-        weights. By default they do on the CPU, where checking is free, and not elsewhere, where the
-        program would have to wait for the device. Unchecked, a score that is not finite gives a
-        loss of NaN, a label is positive if it is larger than zero, and one that is NaN may count as
-        negative or not at all. On the CPU, labels and weights are always checked.
+        Whether to raise on bad values: scores that are not finite, labels of other codes, negative
+        weights. The default is True on the CPU, where checking is free, and False elsewhere, where
+        it would wait for the device. Without the check, a score that is not finite gives a loss of
+        NaN, a label is positive if it is larger than zero, and a label that is NaN may count as
+        negative or be left out. On the CPU, labels and weights are always checked.
 
     Returns
     -------
     Tensor
-        A number, or one for each task. Zero, with a gradient of zero, where there is no pair, as
-        with one class only. float64 for float64 scores, float32 for all others.
+        Of shape (), or (tasks,) with ``reduction="none"``. Zero, with a gradient of zero, if there
+        is no pair, as with one class only. float64 for float64 scores, float32 for all others.
 
     Raises
     ------
     ValueError
-        If an argument is not as described; the message says which, where and what to do.
+        If an argument is not as described; the message names it, the value and what to do.
 
     See Also
     --------
-    PairLoss : The same as a module, which counts the batches without a pair.
-    pair_derivatives : Value, gradient and diagonal Hessian at once, without a graph.
+    PairLoss : The same as a module, which counts batches without a pair.
+    pair_derivatives : Value, gradient and diagonal Hessian together, without a graph.
 
     Notes
     -----
-    Can be differentiated twice, in reverse and in forward mode; works under `torch.compile`,
+    Can be differentiated twice, in reverse and in forward mode; works with `torch.compile`,
     `torch.export`, `torch.func` and `torch.vmap`. At the knot of a surrogate with a kink, the slope
     is that from below. The gradient of finite scores is finite: entries beyond the range of the
-    scores' type are cut to it (not so on a GPU for float32 and float64, where they are infinite, as
-    in a sum over scores of 1e36). The loss itself may be infinite if it is larger than its type
-    holds.
+    scores' type are clamped to it. On a GPU this does not hold for float32 and float64, where such
+    entries are infinite, for example in a sum over scores of 1e36. The loss is infinite if it is
+    too large for its type.
 
     Examples
     --------
@@ -113,7 +116,7 @@ def pair_loss(
     >>> scores.grad
     tensor([-1.0000,  0.0000,  0.2500,  0.7500])
 
-    Two tasks; the first row has no label in the second one, which is left with one class:
+    Two tasks. The first row has no label in the second task, which then has one class only:
 
     >>> labels = torch.tensor([[1, torch.nan], [1, 0], [0, 0], [0, 0]])
     >>> pair_loss(scores[:, None].expand(4, 2), labels, reduction="none").tolist()
@@ -136,42 +139,41 @@ def pair_derivatives(
     reduction: Literal["mean", "sum"] = "mean",
     check: bool | None = None,
 ) -> PairDerivatives:
-    """Average a surrogate over every pair, with gradient and diagonal Hessian in the scores.
+    """Return the mean over all pairs with its gradient and diagonal Hessian in the scores.
 
-    One evaluation where the scores are, on any device, without a graph: what a Newton step or a
-    round of gradient boosting asks for.
+    One evaluation on the device of the scores, without a graph, as for a Newton step or a round of
+    gradient boosting. The formula is that of `pair_loss`.
 
     Parameters
     ----------
     scores, labels, surrogate, margin, weights, groups, check
         Those of `pair_loss`.
     reduction : {"mean", "sum"}
-        The mean divides by the total weight of all pairs, task by task.
+        The mean divides by the total weight of all pairs, for each task.
 
     Returns
     -------
     PairDerivatives
         The fields `value`, `grad` and `hess`. Tasks are not reduced: scores of shape (n, tasks)
-        give one value for each task, and each column of `grad` and `hess` belongs to the loss of
-        its own task. These are the derivatives of the sum over tasks of
-        ``pair_loss(..., reduction="none")``.
+        give one value for each task, and each column of `grad` and `hess` holds the derivatives of
+        the loss of its own task.
 
     Raises
     ------
     ValueError
-        If an argument is not as described; the message says which, where and what to do.
+        If an argument is not as described; the message names it, the value and what to do.
 
     See Also
     --------
-    everypair.pair_derivatives : The same on arrays.
+    everypair.pair_derivatives : The same function on arrays.
 
     Notes
     -----
     The Hessian is the second derivative almost everywhere: a jump of the slope at a knot adds
-    nothing to it, so that of the linear hinge is zero. Entries beyond the range of the scores' type
-    are cut to it, as those of the gradient are.
+    nothing to it, so the Hessian of the linear hinge is zero. Entries beyond the range of the
+    scores' type are clamped to it, like those of the gradient.
 
-    `torch.compile` runs it between two graphs. For `torch.vmap`, pass the batches as tasks.
+    `torch.compile` breaks the graph at this function. For `torch.vmap`, pass the batches as tasks.
 
     Examples
     --------
@@ -187,23 +189,16 @@ def pair_derivatives(
     """
     terms = surrogates.get(surrogate).at_knots(check_margin(margin))
     mean = _inputs.check_reduction(reduction)
-    data = data_for(scores, labels, weights, groups)
-    of_tasks = scores.dim() == 2
-    question = Question(
-        terms,
-        mean,
-        scores.is_cpu if check is None else check,
-        of_tasks and labels.is_floating_point(),
-    )
-    rows = score_rows(scores.detach())
-    answer = _dispatch.evaluate(rows, *data, question, grad=True, hess=True)
-    value, dtype = answer.values, scores.dtype
-    grad, hess = cast("Tensor", answer.grad).to(dtype), cast("Tensor", answer.hess).to(dtype)
-    if not of_tasks:
-        return PairDerivatives(value, grad, hess)
+    data = check_data(scores, labels, weights, groups)
+    options = _options(scores, labels, terms, mean, check)
+    result = _dispatch.evaluate(score_rows(scores.detach()), *data, options, grad=True, hess=True)
+    dtype = scores.dtype
+    grad, hess = cast("Tensor", result.grad).to(dtype), cast("Tensor", result.hess).to(dtype)
+    if scores.dim() == 1:
+        return PairDerivatives(result.value, grad, hess)
     n_tasks = scores.shape[1]
     return PairDerivatives(
-        value.reshape(n_tasks), grad.reshape(n_tasks, -1).t(), hess.reshape(n_tasks, -1).t()
+        result.value.reshape(n_tasks), grad.reshape(n_tasks, -1).t(), hess.reshape(n_tasks, -1).t()
     )
 
 
@@ -215,28 +210,30 @@ def loss_and_pair_weight(
     terms: tuple[KnotTerm, ...],
     reduction: str,
     check: bool | None,
-    one_class: Tensor | None = None,
-) -> tuple[Tensor, Tensor | float | None]:
+    counter: Counter | None = None,
+) -> tuple[Tensor, Tensor | None]:
     """Return the reduced loss, and the pair weight of each task.
 
-    There is none where `one_class`, a counter of batches of one class, has been advanced already.
+    The pair weight is None if there is one task and nothing is left to count: its backend has added
+    1 to the tensor that `counter` returns if there was no pair.
     """
-    data = data_for(scores, labels, weights, groups)
-    of_tasks = scores.dim() == 2
-    question = Question(
-        terms,
-        reduction != "sum",
-        scores.is_cpu if check is None else check,
-        of_tasks and labels.is_floating_point(),
-        one_class if not of_tasks or scores.shape[1] == 1 else None,
-    )
-    values, pair_weight = pair_values(scores, data, question)
-    if not of_tasks:
-        return values, pair_weight
+    data = check_data(scores, labels, weights, groups)
+    options = _options(scores, labels, terms, reduction != "sum", check)
+    if scores.dim() == 1:
+        return loss_values(scores, data, options, counter)
+    n_tasks = scores.shape[1]
+    value, pair_weight = loss_values(scores, data, options, counter if n_tasks == 1 else None)
     if reduction == "none":
-        return values.reshape(scores.shape[1]), pair_weight
-    if values.dim() == 1:
-        values = values.sum()
+        return value.reshape(n_tasks), pair_weight
+    if value.dim() == 1:
+        value = value.sum()
         if reduction == "mean":
-            values = values / (cast("Tensor", pair_weight) > 0.0).sum().clamp(min=1)
-    return values, pair_weight
+            value = value / (cast("Tensor", pair_weight) > 0.0).sum().clamp(min=1)
+    return value, pair_weight
+
+
+def _options(
+    scores: Tensor, labels: Tensor, terms: tuple[KnotTerm, ...], mean: bool, check: bool | None
+) -> Options:
+    missing = scores.dim() == 2 and labels.is_floating_point()
+    return Options(terms, mean, scores.is_cpu if check is None else check, missing)

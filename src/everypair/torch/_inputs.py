@@ -1,35 +1,50 @@
-"""The door for tensors: types, shapes and devices are checked here, values where they are used.
+"""Validate tensors and convert them for the backends.
 
-Whatever passes leaves with rows in the last dimension, (n,) for one task and (tasks, n) for more,
-which is how everything behind the door wants it. An error names the argument, the rule, what
-arrived and what to do about it.
+Types, shapes and devices are checked here for every call. Values are checked by the CPU kernel in
+its own first pass, and by `check_values` for the other backends. Everything behind this module
+expects rows in the last dimension: (n,) for one task and (tasks, n) for several. An error names
+the argument, the rule, what arrived and what to do about it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from everypair import _inputs
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     Data = tuple[Tensor, Tensor | None, Tensor | None]
-    Batch = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+    Derivatives = tuple[Tensor | None, Tensor | None, Tensor | None]
+    Order = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
 
 __all__ = [
-    "LABELS",
+    "LABEL_DTYPES",
+    "WIDE_DTYPES",
+    "array_from",
     "batch_from",
+    "check_data",
+    "check_integer",
     "check_reduction",
-    "data_for",
+    "check_values",
+    "clamped",
+    "each_row",
     "score_rows",
     "value_dtype",
     "without_missing",
 ]
 
-_FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
-# Kernels read few types of labels: the others travel in one that holds their values. uint64 goes to
-# float because 2**64 - 1 would arrive in int64 as a valid label.
-LABELS = {
+WIDE_DTYPES = frozenset((torch.float32, torch.float64))
+"""The types of scores that kernels compute in."""
+_FLOATS = WIDE_DTYPES | {torch.float16, torch.bfloat16}
+LABEL_DTYPES = {
     torch.bool: torch.bool,
     torch.int8: torch.int8,
     torch.uint8: torch.uint8,
@@ -38,47 +53,40 @@ LABELS = {
     torch.int32: torch.int32,
     torch.uint32: torch.int64,
     torch.int64: torch.int64,
+    # Not int64, where 2**64 - 1 would become -1, a valid label.
     torch.uint64: torch.float64,
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
     torch.float32: torch.float32,
     torch.float64: torch.float64,
 }
+"""The type in which the CPU kernel reads labels of each type; it holds all of their values."""
 _REDUCTIONS = frozenset(("mean", "sum", "none"))
 
 
-def batch_from(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None = None,
-    groups: Tensor | None = None,
-) -> Batch:
-    """Return scores, labels, weights and groups with rows in the last dimension."""
-    data = data_for(scores, labels, weights, groups)
-    return score_rows(scores), *data
-
-
-def score_rows(scores: Tensor) -> Tensor:
-    """Return scores that passed the door with rows in the last dimension."""
-    if scores.dim() == 1:
-        return scores
-    return scores.squeeze(1) if scores.shape[1] == 1 else scores.t()
-
-
-def data_for(
+def check_data(
     scores: Tensor,
     labels: Tensor,
     weights: Tensor | None = None,
     groups: Tensor | None = None,
 ) -> Data:
-    """Check everything; return labels, weights and groups with rows in the last dimension."""
+    """Check types, shapes and devices of all four.
+
+    Parameters
+    ----------
+    scores : (n,) or (n, tasks) floating
+    labels, weights, groups
+        As in `everypair.torch.pair_loss`.
+
+    Returns
+    -------
+    labels, weights, groups
+        With rows in the last dimension: (n,) for a single column, else (tasks, n).
+    """
     if not isinstance(scores, Tensor):
         _raise_not_a_tensor("scores", scores)
     if scores.dtype not in _FLOATS:
-        raise ValueError(
-            f"scores must be floats, because they receive a gradient; got {scores.dtype}. "
-            "Pass scores.float()."
-        )
+        _inputs.raise_not_floats(scores.dtype, "scores.float()")
     shape = scores.shape
     if not 1 <= len(shape) <= 2:
         raise ValueError(
@@ -92,7 +100,7 @@ def data_for(
         )
     n_tasks = shape[1] if len(shape) == 2 else 1
     label_rows = _rows_of(labels, "labels", scores, n_tasks)
-    if labels.dtype not in LABELS:
+    if labels.dtype not in LABEL_DTYPES:
         raise ValueError(
             f"labels must be whole numbers, bools or floats; got {labels.dtype}. "
             "Pass labels.float()."
@@ -111,19 +119,23 @@ def data_for(
             )
         weights = _rows_of(weights, "weights", scores, n_tasks)
         if weights.is_complex():
-            raise ValueError(f"weights must be real numbers; got {weights.dtype}.")
+            _inputs.raise_not_real("weights", weights.dtype)
     if groups is not None:
         groups = _rows_of(groups, "groups", scores, 1)
         if groups.is_floating_point() or groups.is_complex():
-            raise ValueError(
-                f"groups must be whole numbers, one for every row; got {groups.dtype}. "
-                "Number them first: torch.unique(groups, return_inverse=True)[1]."
-            )
+            _inputs.raise_group_dtype(groups.dtype, "torch")
     return label_rows, weights, groups
 
 
+def score_rows(scores: Tensor) -> Tensor:
+    """Return checked scores with rows in the last dimension: (n,) for one task, else (tasks, n)."""
+    if scores.dim() == 1:
+        return scores
+    return scores.squeeze(1) if scores.shape[1] == 1 else scores.t()
+
+
 def check_reduction(reduction: str) -> str:
-    """Return the reduction, or say what is wrong with it."""
+    """Check the reduction and return it."""
     if reduction not in _REDUCTIONS:
         raise ValueError(
             "reduction must be 'mean' (divide by the total pair weight), 'sum' or 'none' (one "
@@ -133,20 +145,97 @@ def check_reduction(reduction: str) -> str:
     return reduction
 
 
-def value_dtype(scores: Tensor) -> torch.dtype:
-    """Return the type of losses, and of gradients until they are rounded to that of the scores."""
-    return torch.float64 if scores.dtype is torch.float64 else torch.float32
+def check_integer(name: str, given: Any, *, at_least: int) -> int:
+    """Check an argument that must be a whole number, and return it as an int."""
+    is_integer = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    if is_integer and given >= at_least:
+        return int(given)
+    raise ValueError(f"{name} must be a whole number of at least {at_least}; got {given!r}.")
+
+
+def check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> None:
+    """Raise if a value is not allowed, for scores (..., n) on any device; waits for the device."""
+    valid = scores.isfinite().all() & (
+        ((labels == 0) | (labels == 1)).all() | ((labels == -1) | (labels == 1)).all()
+    )
+    if weights is not None:
+        valid = valid & ((weights >= 0.0) & weights.isfinite()).all()
+    if bool(valid):
+        return
+    shape = scores.shape
+    tensors = (None if t is None else t.cpu() for t in (scores, labels, weights))
+    for k, row in enumerate(zip(*(each_row(t, shape) for t in tensors), strict=True)):
+        try:
+            _inputs.positives(batch_from(*row))
+        except ValueError as error:
+            if len(shape) == 1:
+                raise
+            raise ValueError(f"in column {k}, {error}") from None
 
 
 def without_missing(labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return labels without NaN, and weights that leave out the rows that had it."""
-    unknown = labels.isnan()
+    """Return labels without NaN, and weights that are 0 where labels were NaN."""
+    missing = labels.isnan()
     weights = torch.ones_like(labels) if weights is None else weights.expand(labels.shape)
-    return labels.masked_fill(unknown, 1.0), weights.masked_fill(unknown, 0.0)
+    return labels.masked_fill(missing, 1.0), weights.masked_fill(missing, 0.0)
+
+
+def value_dtype(scores: Tensor) -> torch.dtype:
+    """Return the type of the loss, and of derivatives that are not yet rounded to the scores'."""
+    return torch.float64 if scores.dtype is torch.float64 else torch.float32
+
+
+def clamped(derivatives: Sequence[Tensor | None], scores: Tensor) -> Derivatives:
+    """Clamp grad and hess to the range of the scores' type; convert all to the type of the loss.
+
+    `derivatives` are grad, hess and hvp.
+    """
+    limit, dtype = torch.finfo(scores.dtype).max, value_dtype(scores)
+    grad, hess, hvp = derivatives
+    return (
+        None if grad is None else grad.clamp(-limit, limit).to(dtype),
+        None if hess is None else hess.clamp(-limit, limit).to(dtype),
+        None if hvp is None else hvp.to(dtype),
+    )
+
+
+def batch_from(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, order: Order = (None, None)
+) -> _inputs.Batch:
+    """Return checked (n,) tensors on the CPU as the `Batch` of everypair's NumPy layer."""
+    batch = _inputs.Batch()
+    batch.scores = array = array_from(scores if scores.dtype in WIDE_DTYPES else scores.float())
+    batch.dtype, batch.shape = array.dtype, array.shape
+    batch.labels = array_from(labels, LABEL_DTYPES[labels.dtype])
+    batch.weights = None if weights is None else array_from(weights, torch.float64)
+    batch.order, batch.offsets = order
+    return batch
+
+
+def array_from(tensor: Tensor, dtype: torch.dtype | None = None) -> NDArray[Any]:
+    """Return a contiguous array of this type; it shares the tensor's memory if possible."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if dtype is not None and tensor.dtype is not dtype:
+        tensor = tensor.to(dtype)
+    if not tensor.is_contiguous() or tensor.is_neg():
+        tensor = tensor.resolve_neg().contiguous()
+    array: NDArray[Any] = tensor.numpy()
+    return array
+
+
+def each_row(tensor: Tensor | None, shape: torch.Size) -> list[Any]:
+    """Return the (n,) rows of a tensor that broadcasts to this shape (..., n)."""
+    if tensor is None:
+        return [None] * shape[:-1].numel()
+    if tensor.stride(-1) != 1:
+        # One copy of all rows: copied row by row, every cache line would be read many times.
+        tensor = tensor.contiguous()
+    return list(tensor.detach().expand(shape).reshape(-1, shape[-1]).unbind())
 
 
 def _rows_of(tensor: Tensor, name: str, scores: Tensor, n_tasks: int) -> Tensor:
-    """Check what comes with the scores; return (n,) where it is one column, else (tasks, n)."""
+    """Check labels, weights or groups; return (n,) for a single column, else (tasks, n)."""
     if not isinstance(tensor, Tensor):
         _raise_not_a_tensor(name, tensor)
     if tensor.device != scores.device:
@@ -159,7 +248,6 @@ def _rows_of(tensor: Tensor, name: str, scores: Tensor, n_tasks: int) -> Tensor:
     if len(shape) == 1 and shape[0] == n:
         return tensor
     if len(shape) == 2 and shape[0] == n and shape[1] in (1, n_tasks):
-        # One column goes with (n,) scores as well as with those of several tasks.
         return tensor.squeeze(1) if shape[1] == 1 else tensor.t()
     allowed = [f"({n},)"] if n_tasks == 1 or name == "weights" else []
     allowed += [f"({n}, {n_tasks})"] if n_tasks > 1 else []

@@ -1,4 +1,4 @@
-"""The loss over every pair, as a module."""
+"""The public module `PairLoss`, which counts batches without a pair."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 from everypair import surrogates
 from everypair._inputs import check_margin
-from everypair.torch._autograd import is_transformed
+from everypair.torch._compat import is_transformed
 from everypair.torch._functional import loss_and_pair_weight
 from everypair.torch._inputs import check_reduction
 
@@ -25,7 +25,9 @@ __all__ = ["PairLoss"]
 
 
 class PairLoss(nn.Module):
-    """Average a surrogate over every (positive, negative) pair of a batch.
+    r"""Average a surrogate over all (positive, negative) pairs of a batch.
+
+    .. math:: \frac{1}{n_+ n_-} \sum_{i \in P} \sum_{j \in N} \phi(m - (s_i - s_j))
 
     Parameters
     ----------
@@ -35,12 +37,13 @@ class PairLoss(nn.Module):
     Attributes
     ----------
     n_one_class : () int64 tensor
-        How many batches had no pair, each task counting for itself: they teach nothing. A buffer,
-        so it is in the `state_dict`. Reading it on an accelerator waits for the device.
+        The number of batches without a pair, which have no gradient; each task counts as a batch.
+        It is a buffer, so it is in the `state_dict`. Reading it on an accelerator waits for the
+        device.
 
     See Also
     --------
-    pair_loss : The same as a function, with all parameters explained.
+    pair_loss : The same as a function, which describes all parameters.
 
     Examples
     --------
@@ -80,9 +83,6 @@ class PairLoss(nn.Module):
         groups: Tensor | None = None,
     ) -> Tensor:
         """Return the loss; see `pair_loss` for shapes and types."""
-        counter = None
-        if scores.is_cuda and not torch.compiler.is_compiling():
-            counter = self._counter_on(scores.device)
         loss, pair_weight = loss_and_pair_weight(
             scores,
             labels,
@@ -91,44 +91,39 @@ class PairLoss(nn.Module):
             self.surrogate.at_knots(self.margin),
             self.reduction,
             self.check,
-            counter,
+            self._counter_on,
         )
-        if pair_weight is None:
-            return loss
-        # A float is what the quickest way returns, and what it would take longest to wrap.
-        if type(pair_weight) is not float:
-            self._count(cast("Tensor", pair_weight))
-        elif pair_weight == 0.0:
-            self.n_one_class.add_(1)
+        if pair_weight is not None:
+            self._count(pair_weight)
         return loss
 
     def extra_repr(self) -> str:
-        """Return the knobs, for the module's representation."""
+        """Return the options, for the module's representation."""
         return (
             f"surrogate={self.surrogate.name!r}, margin={self.margin}, reduction={self.reduction!r}"
         )
 
     def _counter_on(self, device: torch.device) -> Tensor:
+        """Return the counter, moved to the device of the scores if it is on another one."""
         if self.n_one_class.device != device:
-            # Losses are seldom moved to the model's device: the counter follows the scores.
             self.n_one_class = self.n_one_class.to(device)
         return self.n_one_class
 
     def _count(self, pair_weight: Tensor) -> None:
         counter = self._counter_on(pair_weight.device)
-        if is_transformed():
-            _counted(counter, pair_weight)
+        if not torch.compiler.is_compiling() and is_transformed():
+            _count_transformed(counter, pair_weight)
         else:
             one_class = pair_weight == 0.0
             counter.add_(one_class if one_class.dim() == 0 else one_class.sum())
 
 
 class _Count(Function):
-    """Counting under transforms, which refuse to change a tensor that they did not make."""
+    """Counting under transforms, which do not allow an ordinary tensor to change in place."""
 
     @staticmethod
     def forward(counter: Tensor, pair_weight: Tensor) -> Tensor:
-        # A counter of an ensemble has its leading dimensions in common with the pair weights.
+        # An ensemble has one counter per member; their dimensions lead those of the pair weights.
         per_counter = pair_weight.reshape(*counter.shape, -1)
         return counter.add_((per_counter == 0.0).sum(-1)).clone()
 
@@ -140,14 +135,14 @@ class _Count(Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], counter: Tensor, pair_weight: Tensor
     ) -> tuple[Tensor, int | None]:
-        counted, weighed = in_dims
-        if weighed is None:
+        counter_dim, weight_dim = in_dims
+        if weight_dim is None:
             pair_weight = pair_weight.expand(info.batch_size, *pair_weight.shape)
         else:
-            pair_weight = pair_weight.movedim(weighed, 0)
-        if counted is None:
-            return _counted(counter, pair_weight), None
-        return _counted(counter.movedim(counted, 0), pair_weight), 0
+            pair_weight = pair_weight.movedim(weight_dim, 0)
+        if counter_dim is None:
+            return _count_transformed(counter, pair_weight), None
+        return _count_transformed(counter.movedim(counter_dim, 0), pair_weight), 0
 
 
-_counted = cast("Callable[..., Tensor]", _Count.apply)
+_count_transformed = cast("Callable[..., Tensor]", _Count.apply)

@@ -1,81 +1,194 @@
-"""The operators that `torch.compile` and `torch.export` put into a graph as they are."""
+"""The loss and its Hessian-vector product as functions that can be differentiated again.
+
+Each exists twice, with the same formulas for backward and for `torch.vmap`:
+
+- as an autograd function (`_PairValues`, `_PairHvp`), for `torch.func`, `torch.vmap`, forward mode
+  and second derivatives;
+- as a registered operator (``everypair::pair_values``, ``everypair::pair_hvp``), which
+  `torch.compile` and `torch.export` put into a graph as it is.
+
+`pair_values` and `pair_hvp` choose between the two. The gradient is an output of `pair_values`, so
+that a second derivative finds it in the graph; its own derivative is `pair_hvp`. That one is linear
+in its vector, and constant in the scores between knots: a jump of the slope at a knot adds nothing
+to a second derivative.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.autograd import Function
 
 from everypair.torch import _dispatch
-from everypair.torch._dispatch import Question
+from everypair.torch._compat import is_legacy_batched, n_dispatch_modes
+from everypair.torch._dispatch import Options
 from everypair.torch._inputs import value_dtype
-from everypair.torch._transforms import batched, scores_grad
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
-__all__ = ["pair_hvp_op", "pair_values", "pair_values_op"]
+__all__ = ["needs_operator", "pair_hvp_op", "pair_values", "pair_values_op", "scaled"]
 
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _DATA = "Tensor scores, Tensor labels, Tensor? weights, Tensor? groups"
-# A surrogate travels as five numbers a term; see `everypair.surrogates.KnotTerm`.
-_QUESTION = "float[] terms, bool mean, bool check, bool missing"
+_OPTIONS = "float[] terms, bool mean, bool check, bool missing"  # see `Options.flat`
 
 
-def pair_values(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    groups: Tensor | None,
-    question: Question,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return losses, pair weights and gradients of scores of shape (..., n)."""
-    found = pair_values_op(scores, labels, weights, groups, *question.flat())
-    return cast("tuple[Tensor, Tensor, Tensor]", found)
+def needs_operator(tensor: Tensor) -> bool:
+    """Return whether someone else must see an operator: a compiler, a mode or a tensor subclass."""
+    return torch.compiler.is_compiling() or type(tensor) not in _PLAIN or n_dispatch_modes() > 0
 
 
-def _question(terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Question:
-    places = range(0, len(terms), 5)
-    return Question(
-        tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in places),  # type: ignore[misc]
-        mean,
-        check,
-        missing,
-    )
+def pair_values(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return losses (...), pair weights (...) and gradients (..., n).
+
+    The inputs are scores (..., n), labels, weights, groups, and the options as `Options.flat`.
+    """
+    function = pair_values_op if needs_operator(inputs[0]) else _values_function
+    return cast("tuple[Tensor, Tensor, Tensor]", function(*inputs))
 
 
-@torch.library.custom_op(
+def _pair_hvp(*inputs: Any) -> Tensor:
+    """Return the Hessian of the losses times a vector, the fifth input, of the scores' shape."""
+    function = pair_hvp_op if needs_operator(inputs[4]) else _hvp_function
+    return cast("Tensor", function(*inputs))
+
+
+def scaled(grad: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return gradients (..., n) times factors (...), rounded to the type of the scores."""
+    return (grad * (factor if factor.dim() == 0 else factor.unsqueeze(-1))).to(dtype)
+
+
+def _vmap(
+    function: Callable[..., Any],
+    n_tensors: int,
+    info: Any,
+    in_dims: Sequence[int | None],
+    *inputs: Any,
+) -> tuple[Any, int]:
+    """Call a function of this module under `torch.vmap`, with the new dimension in front.
+
+    Scores get this dimension even if they are the same for all; the other tensors among the first
+    `n_tensors` inputs broadcast to the scores.
+    """
+    scores = inputs[0]
+    rank = scores.dim() - (in_dims[0] is not None)
+    rows: list[Tensor | None] = []
+    for tensor, dim in zip(inputs[:n_tensors], in_dims, strict=False):
+        if tensor is not None and dim is not None:
+            tensor = tensor.movedim(dim, 0)
+            tensor = tensor[(slice(None), *[None] * (rank + 1 - tensor.dim()))]
+        rows.append(tensor)
+    if in_dims[0] is None:
+        rows[0] = scores.expand(info.batch_size, *scores.shape)
+    return function(*rows, *inputs[n_tensors:]), 0
+
+
+class _PairValues(Function):
+    """The autograd function of `pair_values`."""
+
+    @staticmethod
+    def forward(
+        scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None, *options: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        options = Options.from_flat(*options)
+        result = _dispatch.evaluate(scores, labels, weights, groups, options, grad=True)
+        return cast("tuple[Tensor, Tensor, Tensor]", result[:3])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.options = inputs[4:]
+        ctx.save_for_backward(*inputs[:4], output[2])
+        ctx.save_for_forward(*inputs[:4], output[2])
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(
+        ctx: Any, factor: Tensor | None, _: None, vector: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """Take the derivatives in the losses (...) and in their gradients (..., n)."""
+        *inputs, grad = ctx.saved_tensors
+        dtype = inputs[0].dtype
+        found = None if factor is None else scaled(grad, factor, dtype)
+        if vector is not None:
+            hvp = _pair_hvp(*inputs, vector, *ctx.options).to(dtype)
+            found = hvp if found is None else found + hvp
+        return found, *[None] * 7
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, None, Tensor]:
+        *inputs, grad = ctx.saved_tensors
+        tangent = tangent.to(grad.dtype)
+        return (grad * tangent).sum(-1), None, _pair_hvp(*inputs, tangent, *ctx.options)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
+        return _vmap(_values_function, 4, info, in_dims, *inputs)
+
+
+class _PairHvp(Function):
+    """The autograd function of the Hessian-vector product."""
+
+    @staticmethod
+    def forward(
+        scores: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        groups: Tensor | None,
+        vector: Tensor,
+        *options: Any,
+    ) -> Tensor:
+        if is_legacy_batched(vector):
+            operator = cast("Callable[..., Tensor]", pair_hvp_op)
+            return operator(scores, labels, weights, groups, vector, *options)
+        options = Options.from_flat(*options)
+        result = _dispatch.evaluate(scores, labels, weights, groups, options, vector=vector)
+        return cast("Tensor", result.hvp)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.options = inputs[5:]
+        ctx.save_for_backward(*inputs[:4])
+        ctx.save_for_forward(*inputs[:4])
+
+    @staticmethod
+    def backward(ctx: Any, vector: Tensor) -> tuple[Tensor | None, ...]:
+        hvp = _pair_hvp(*ctx.saved_tensors, vector, *ctx.options)
+        return None, None, None, None, hvp, *[None] * 4
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        return _pair_hvp(*ctx.saved_tensors, tangents[4], *ctx.options)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
+        return _vmap(_hvp_function, 5, info, in_dims, *inputs)
+
+
+_values_function = cast("Callable[..., tuple[Tensor, Tensor, Tensor]]", _PairValues.apply)
+_hvp_function = cast("Callable[..., Tensor]", _PairHvp.apply)
+
+pair_values_op = torch.library.custom_op(
     "everypair::pair_values",
+    _PairValues.forward,
     mutates_args=(),
-    schema=f"({_DATA}, {_QUESTION}) -> (Tensor, Tensor, Tensor)",
+    schema=f"({_DATA}, {_OPTIONS}) -> (Tensor, Tensor, Tensor)",
 )
-def pair_values_op(
-    scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None, *question: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute what `pair_values` returns."""
-    answer = _dispatch.evaluate(scores, labels, weights, groups, _question(*question), grad=True)
-    return cast("tuple[Tensor, Tensor, Tensor]", answer[:3])
-
-
-@torch.library.custom_op(
+pair_hvp_op = torch.library.custom_op(
     "everypair::pair_hvp",
+    _PairHvp.forward,
     mutates_args=(),
-    schema=f"({_DATA}, Tensor vector, {_QUESTION}) -> Tensor",
+    schema=f"({_DATA}, Tensor vector, {_OPTIONS}) -> Tensor",
 )
-def pair_hvp_op(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    groups: Tensor | None,
-    vector: Tensor,
-    *question: Any,
-) -> Tensor:
-    """Multiply the Hessian of the losses by a vector of the shape of the scores."""
-    answer = _dispatch.evaluate(
-        scores, labels, weights, groups, _question(*question), vector=vector
-    )
-    return cast("Tensor", answer.hvp)
+pair_values_op.register_autograd(_PairValues.backward, setup_context=_PairValues.setup_context)
+pair_values_op.register_vmap(partial(_vmap, pair_values_op, 4))
+pair_hvp_op.register_autograd(_PairHvp.backward, setup_context=_PairHvp.setup_context)
+pair_hvp_op.register_vmap(partial(_vmap, pair_hvp_op, 5))
 
 
 @pair_values_op.register_fake
@@ -92,45 +205,3 @@ def _(scores: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
 @pair_hvp_op.register_fake
 def _(scores: Tensor, *_: Any) -> Tensor:
     return scores.new_empty(scores.shape, dtype=value_dtype(scores))
-
-
-def _values_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.question = inputs[4:]
-    ctx.save_for_backward(*inputs[:4], output[2])
-    ctx.set_materialize_grads(False)
-
-
-def _values_backward(
-    ctx: Any, factor: Tensor | None, _: None, vector: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    *inputs, grad = ctx.saved_tensors
-    found = scores_grad(
-        inputs[0], grad, factor, vector, lambda v: pair_hvp_op(*inputs, v, *ctx.question)
-    )
-    return found, *[None] * 7
-
-
-def _hvp_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.question = inputs[5:]
-    ctx.save_for_backward(*inputs[:4])
-
-
-def _hvp_backward(ctx: Any, vector: Tensor) -> tuple[Tensor | None, ...]:
-    product = pair_hvp_op(*ctx.saved_tensors, vector, *ctx.question)
-    return None, None, None, None, product, *[None] * 4
-
-
-pair_values_op.register_autograd(_values_backward, setup_context=_values_context)
-pair_hvp_op.register_autograd(_hvp_backward, setup_context=_hvp_context)
-
-
-@pair_values_op.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, tuple[int, ...]]:
-    rows = batched(info.batch_size, in_dims[:4], args[:4])
-    return pair_values_op(*rows, *args[4:]), (0, 0, 0)
-
-
-@pair_hvp_op.register_vmap
-def _(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, int]:
-    rows = batched(info.batch_size, in_dims[:5], args[:5])
-    return pair_hvp_op(*rows, *args[5:]), 0

@@ -1,8 +1,8 @@
-"""The threads of torch, lent to the kernel.
+"""Run the CPU kernel on torch's threads.
 
-Torch keeps its OpenMP threads spinning for a moment after every operation. Threads of our own would
-have to wait for a core behind them, in the very moment after the network has finished; on torch's
-own threads the kernel starts at once.
+Torch's OpenMP threads keep their cores busy for a moment after every operation. Other threads would
+wait for a core just when the network has finished; on torch's own threads the kernel starts at
+once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["share_threads"]
 
 
 def share_threads() -> None:
-    """Run the kernel on torch's threads, as many as torch uses, where torch has OpenMP ones."""
+    """Let the kernel use as many threads as torch does, and torch's own if those are OpenMP's."""
     _threads.follow(torch.get_num_threads)
     fork = _openmp_fork(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so")
     if fork:
@@ -29,7 +29,7 @@ def share_threads() -> None:
 def _openmp_fork(library: Path) -> int | None:
     """Return the address of GOMP_parallel in the OpenMP library that a loaded library uses.
 
-    LLVM's and Intel's OpenMP have this function of GNU's as well.
+    GNU's OpenMP defines this function; LLVM's and Intel's have it too.
     """
     try:
         handle = ctypes.CDLL(str(library), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)

@@ -67,7 +67,11 @@ def _template() -> Template:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.globals |= {"wording": wording, "label": label, "Contender": Contender}
+    environment.globals |= {
+        "wording": wording,
+        "display_name": display_name,
+        "Contender": Contender,
+    }
     return environment.get_template("page.html.jinja")
 
 

@@ -1,12 +1,12 @@
-"""The AUC margin loss, a min-max rival of the pair losses, as a baseline.
+"""The AUC margin loss, a baseline for the pair losses.
 
-It measures AUC through a saddle-point problem instead of through pairs (Yuan et al., Large-scale
-Robust Deep AUC Maximization, ICCV 2021)::
+It optimises AUC through a min-max problem instead of through pairs (Yuan et al., Large-scale Robust
+Deep AUC Maximization, ICCV 2021)::
 
     (1-p) mean[(h-a)^2 1+] + p mean[(h-b)^2 1-]
         + 2 alpha (p (1-p) m + mean[p h 1- - (1-p) h 1+]) - p (1-p) alpha^2
 
-to be minimised in the scores h and in a, b, and maximised in alpha >= 0. `PESG` does that.
+It is minimised in the scores h and in a, b, and maximised in alpha >= 0. `PESG` does that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from everypair import _inputs
-from everypair.torch._inputs import batch_from
+from everypair.torch._inputs import check_data
 
 __all__ = ["AUCMLoss"]
 
@@ -24,31 +24,32 @@ __all__ = ["AUCMLoss"]
 class AUCMLoss(nn.Module):
     """The AUC margin loss of LibAUC, version 1.
 
-    Give it to `PESG`, which knows what to do with the variables `a`, `b` and `alpha`.
+    Train it with `PESG`, which updates the variables `a`, `b` and `alpha` along with the model.
+    The formula is at the top of this module.
 
     Parameters
     ----------
     margin : float
         The lead in score that a positive should have over a negative; at least 0.
     positive_share : float, optional
-        The share p of positives in the data. Without it, that of each batch.
+        The share p of positives in the data. The default is that of each batch.
 
     Attributes
     ----------
     a, b : Parameter
-        Where the positives' and the negatives' scores gather; they learn with the model.
+        The centres of the positives' and of the negatives' scores; trained with the model.
     alpha : Parameter
-        The dual variable: it rises while `b` leads `a` by less than the margin.
+        The dual variable: it rises while `a` leads `b` by less than the margin.
 
     Notes
     -----
-    The value is that of a saddle, not of a loss: it can be negative, is not comparable across
-    batch sizes, and should not be monitored. Use `EpochMonitor` for that.
+    The value belongs to a saddle-point problem: it can be negative, is not comparable between batch
+    sizes, and should not be monitored. Use `EpochMonitor` instead.
 
-    LibAUC feeds it probabilities, ``torch.sigmoid(logits)``; so should you to compare with it.
+    LibAUC passes it probabilities, ``torch.sigmoid(logits)``; do the same to compare with LibAUC.
 
     A batch with one class has loss 0 and zero gradient unless `positive_share` is given; then its
-    scores are still drawn to `a` or to `b`.
+    scores still move towards `a` or `b`.
 
     Examples
     --------
@@ -65,7 +66,7 @@ class AUCMLoss(nn.Module):
         if positive_share is not None and not 0.0 < positive_share < 1.0:
             raise ValueError(
                 f"positive_share must be between 0 and 1; got {positive_share!r}. "
-                "Leave it out to take that of each batch."
+                "Leave it out to use the share of each batch."
             )
         self.positive_share = positive_share
         self.a = nn.Parameter(torch.zeros(()))
@@ -73,7 +74,7 @@ class AUCMLoss(nn.Module):
         self.alpha = nn.Parameter(torch.zeros(()))
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return the value of the saddle at these scores, a scalar that `PESG` improves.
+        """Return the value of the min-max objective at these scores, a scalar.
 
         Parameters
         ----------
@@ -81,7 +82,7 @@ class AUCMLoss(nn.Module):
         labels : (n,) or (n, 1)
             Coded {0, 1}, {-1, +1} or bool.
         """
-        h, positive = _columns(scores, labels)
+        h, positive = _checked(scores, labels)
         is_pos = positive.to(h.dtype)
         is_neg = 1.0 - is_pos
         p = is_pos.mean() if self.positive_share is None else self.positive_share
@@ -91,21 +92,21 @@ class AUCMLoss(nn.Module):
         return spread + 2 * alpha * lead - p * (1 - p) * alpha**2
 
     def extra_repr(self) -> str:
-        """Show the knobs in the module's printout."""
+        """Return the options, for the module's representation."""
         return f"margin={self.margin}, positive_share={self.positive_share}"
 
 
-def _columns(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scores in at least single precision, and which of them are positive."""
-    rows, label_rows, _, _ = batch_from(scores, labels)
-    if rows.ndim == 2 and rows.shape[0] > 1:
+def _checked(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scores (n,) in at least float32, and which of them are positive."""
+    label_rows, _, _ = check_data(scores, labels)
+    if scores.ndim == 2 and scores.shape[1] > 1:
         raise ValueError(
             f"scores must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. "
             "For several tasks, use one AUCMLoss for each column."
         )
-    # The values of labels cannot be read while compiling, nor on an accelerator without waiting.
+    # Checking values is not possible while compiling, and waits for the device on an accelerator.
     if labels.device.type == "cpu" and not torch.compiler.is_compiling():
-        column = labels.detach().reshape(-1).numpy()
+        column = labels.detach().reshape(-1)
         _inputs.positives(_inputs.batch_from(np.zeros(len(column)), column))
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    return rows.reshape(-1).to(wide), label_rows.reshape(-1) > 0
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return scores.reshape(-1).to(dtype), label_rows.reshape(-1) > 0

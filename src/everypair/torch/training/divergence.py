@@ -1,19 +1,20 @@
-"""When does a training go wrong, and what helps? Judged from one epoch's losses and scores."""
+"""Detect divergence of a training from the losses and scores of an epoch, and suggest remedies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everypair.torch.training.epoch_scores import Summary
+    from everypair.torch.training.epoch_scores import ScoreSummary
 
-__all__ = ["DivergenceError", "DivergenceWarning", "Finding", "judge_loss", "judge_scores"]
+__all__ = ["DivergenceError", "DivergenceWarning", "Finding", "check_loss", "check_scores"]
 
-# A loss this many times that of a constant score is no fluctuation: even a network that ranks
-# every pair the wrong way, with scores of ordinary size, stays below.
+# A loss is too large at this many times that of a constant score. Scores of ordinary size stay
+# below it even if every pair is in the wrong order.
 _EXPLODED = 10.0
 
 _LOWER_RATE = (
@@ -23,16 +24,16 @@ _LOWER_RATE = (
 
 
 class DivergenceWarning(UserWarning):
-    """A training has gone wrong; the message says when, how, and what to try."""
+    """A training has diverged; the message says when, how, and what to try."""
 
 
 class DivergenceError(RuntimeError):
-    """The same, for those who asked to stop."""
+    """A training has diverged, and `EpochMonitor` was made with ``on_divergence="raise"``."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that went wrong.
+    """One problem of a training.
 
     Attributes
     ----------
@@ -55,37 +56,34 @@ class Finding:
         return f"epoch {self.epoch}, {self.split}: {self.what} {self.remedy}"
 
 
-def judge_scores(epoch: int, split: str, scores: Summary, *, trained: bool) -> Iterator[Finding]:
-    """Yield what is wrong with the scores of an epoch; `trained`: it is not the first one."""
+def check_scores(
+    epoch: int, split: str, scores: ScoreSummary, *, trained: bool
+) -> Iterator[Finding]:
+    """Yield the problems of the scores of an epoch; `trained` means after the first epoch."""
+    finding = partial(Finding, epoch, split)
     if scores.n_bad:
-        yield Finding(
-            epoch,
-            split,
+        yield finding(
             "not finite",
             f"{scores.n_bad} of {scores.n} scores are NaN or infinite, first in batch "
             f"{scores.first_bad}.",
-            f"The weights are lost: go back to an earlier checkpoint. {_LOWER_RATE}",
+            f"The model's weights cannot be used: go back to an earlier checkpoint. {_LOWER_RATE}",
         )
     elif not scores.n_pos or not scores.n_neg:
-        yield Finding(
-            epoch,
-            split,
+        yield finding(
             "one class",
             f"there are {scores.n_pos} positives and {scores.n_neg} negatives, so no pair to rank.",
             "Evaluate on rows of both classes: a stratified split has them.",
         )
     elif trained and scores.constant:
-        yield Finding(
-            epoch,
-            split,
+        yield finding(
             "constant",
-            "every row has the same score: the network no longer looks at its input.",
-            "Units that died in a step too long do not come back: start again with a learning rate "
+            "every row has the same score: the network no longer depends on its input.",
+            "Units that died in too large a step do not recover: start again with a learning rate "
             "10 times smaller, or with another activation than ReLU.",
         )
 
 
-def judge_loss(
+def check_loss(
     epoch: int,
     split: str,
     name: str,
@@ -95,53 +93,45 @@ def judge_loss(
     chance: float,
     patience: int,
 ) -> Iterator[Finding]:
-    """Yield what is wrong with a loss that has come as far as `losses`, one per epoch.
+    """Yield the problems of a loss.
 
     Parameters
     ----------
     epoch : int
-        Of the last of the losses.
+        The epoch of the last loss.
     split, name : str
     losses : sequence of float
-        Finite ones and infinite ones.
+        The loss of each epoch so far: finite or infinite, not NaN.
     largest : float
-        The largest loss that training itself can hold.
+        The largest finite loss in the type that the training computes it in.
     chance : float
         The loss of a constant score.
     patience : int
-        How many rises in a row are too many.
+        The number of rises in a row that is reported.
     """
+    finding = partial(Finding, epoch, split)
     last, start = losses[-1], losses[0]
+    higher = len(losses) > 1 and last >= max(losses[-2], start)
+    recent = losses[-patience - 1 :]
     if last > largest:
-        yield Finding(
-            epoch,
-            split,
+        yield finding(
             "overflow",
-            f"{name} is {last:.3g}, beyond the {largest:.3g} that training can hold in its type.",
+            f"{name} is {last:.3g}, beyond {largest:.3g}, the largest number of its type in "
+            "training.",
             _LOWER_RATE,
         )
-        return
-    higher = len(losses) > 1 and last >= max(losses[-2], start)
-    if higher and last > _EXPLODED * chance > 0.0:
-        yield Finding(
-            epoch,
-            split,
+    elif higher and last > _EXPLODED * chance > 0.0:
+        yield finding(
             "exploded",
             f"{name} is {last:.3g}, {last / chance:.3g} times that of giving every row the same "
             "score.",
             _LOWER_RATE,
         )
-        return
-    recent = losses[-patience - 1 :]
-    rising = all(a < b for a, b in pairwise(recent))
-    if len(recent) > patience and rising and last > start:
+    elif len(recent) > patience and last > start and all(a < b for a, b in pairwise(recent)):
         best = min(range(len(losses)), key=losses.__getitem__)
-        yield Finding(
-            epoch,
-            split,
+        yield finding(
             "rising",
-            f"{name} has risen {patience} epochs in a row to {last:.3g}, above the {start:.3g} at "
-            f"which it started; it was lowest, {losses[best]:.3g}, {len(losses) - 1 - best} epochs "
-            "ago.",
+            f"{name} has risen {patience} epochs in a row to {last:.3g}, above its first value "
+            f"{start:.3g}; its lowest was {losses[best]:.3g}, {len(losses) - 1 - best} epochs ago.",
             _LOWER_RATE,
         )

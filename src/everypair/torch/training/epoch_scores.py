@@ -1,42 +1,42 @@
-"""The scores of one split in one epoch: kept batch by batch, measured together at its end."""
+"""Collect the scores of one split during an epoch, and evaluate them at its end."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from everypair import _dispatch, _inputs
-from everypair.torch._inputs import batch_from
+from everypair.torch._inputs import check_data, score_rows
 
 if TYPE_CHECKING:
     from everypair.surrogates import Surrogate
 
-__all__ = ["EpochScores", "Summary"]
+__all__ = ["EpochScores", "ScoreSummary"]
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What the scores of an epoch look like.
+class ScoreSummary:
+    """Facts about the scores of an epoch that tell whether the training diverged.
 
     Attributes
     ----------
     n : int
-        Scores that have a label.
+        The number of scores that have a label.
     n_bad : int
         How many of them are NaN or infinite.
     first_bad : int
-        The batch of the first of those.
+        The batch of the first bad score.
     constant : bool
-        Whether all are equal.
+        Whether all scores are equal.
     n_pos, n_neg : int
-        Labels of either class.
+        The number of labels of each class.
     largest_loss : float
-        The largest that a loss of such scores can be in training.
+        The largest finite loss in the type that the training computes it in.
     """
 
     n: int
@@ -49,77 +49,76 @@ class Summary:
 
 
 class EpochScores:
-    """Batches of scores and labels of one split, (n,) or (n, tasks)."""
+    """Batches of scores (n,) or (n, tasks) of one split, with labels, weights and groups."""
 
     def __init__(self) -> None:
-        self._scores: list[Tensor] = []
-        self._labels: list[Tensor] = []
-        self._weights: list[Tensor | None] = []
-        self._groups: list[Tensor | None] = []
+        self._batches: list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]] = []
 
     def add(
         self, scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
     ) -> None:
         """Keep a batch, on its device."""
-        rows, label_rows, weight_rows, group_rows = batch_from(
-            scores.detach(), labels, weights, groups
-        )
-        before = self._scores[0].shape[:-1] if self._scores else rows.shape[:-1]
-        if rows.shape[:-1] != before:
+        labels, weights, groups = check_data(scores, labels, weights, groups)
+        rows = score_rows(scores.detach())
+        shape = rows.shape
+        before = self._batches[0][0].shape[:-1] if self._batches else shape[:-1]
+        if shape[:-1] != before:
             raise ValueError(
-                "scores must have as many tasks in every batch of an epoch; got the shape "
-                f"{tuple(scores.shape)} after batches of {math.prod(before)} tasks."
+                "scores must have the same number of tasks in every batch of an epoch; got the "
+                f"shape {tuple(scores.shape)} after batches of {math.prod(before)} tasks."
             )
-        # Compiled models write the next batch's scores where this batch's were.
-        self._scores.append(rows.clone())
-        self._labels.append(label_rows.detach().expand(rows.shape))
-        self._weights.append(None if weight_rows is None else weight_rows.expand(rows.shape))
-        self._groups.append(group_rows)
+        weights = None if weights is None else weights.expand(shape)
+        # A copy, because compiled models write the next batch's scores to the same memory.
+        self._batches.append((rows.clone(), labels.detach().expand(shape), weights, groups))
 
-    def measured(
+    def evaluate(
         self, surrogates: Sequence[Surrogate], margin: float
-    ) -> tuple[dict[str, float], Summary]:
-        """Return the losses by name and the AUC, over all pairs, and how the scores look."""
-        scores, labels = _joined(self._scores).double(), _joined(self._labels).double()
-        # Only tasks may lack labels: a label that is missing in a single column is a mistake.
-        here = ~labels.isnan() if scores.ndim == 2 else torch.ones_like(labels, dtype=torch.bool)
-        summary = self._summary(scores, labels, here)
-        names = [*(surrogate.name for surrogate in surrogates), "auc"]
-        if summary.n_bad:
-            return dict.fromkeys(names, math.nan), summary
-        groups, weights = _told("groups", self._groups), _told("weights", self._weights)
-        by_task = [
-            _measured(batch, surrogates, margin)
-            for batch in _tasks(here, scores, labels, weights, groups)
-        ]
-        ranked = [task for task in by_task if not math.isnan(task["auc"])]
-        if not ranked:
-            return dict.fromkeys(names, math.nan), summary
-        return {name: math.fsum(t[name] for t in ranked) / len(ranked) for name in names}, summary
+    ) -> tuple[dict[str, float], ScoreSummary]:
+        """Return the losses by name and the AUC, over all pairs, and a summary of the scores.
 
-    def _summary(self, scores: Tensor, labels: Tensor, here: Tensor) -> Summary:
-        bad = here & ~scores.isfinite()
+        With several tasks these are means over the tasks that have a pair; NaN if none has.
+        """
+        arguments = ("scores", "labels", "weights", "groups")
+        columns = zip(*self._batches, strict=True)
+        scores, labels, weights, groups = map(_concatenated, arguments, columns)
+        scores, labels = cast("Tensor", scores).double(), cast("Tensor", labels).double()
+        # With one task, a label that is NaN is an error and not a missing label.
+        known = ~labels.isnan() if scores.ndim == 2 else torch.ones_like(labels, dtype=torch.bool)
+        summary = self._summary(scores, labels, known)
+        by_task = []
+        if not summary.n_bad:
+            batches = _task_batches(known, scores, labels, weights, groups)
+            by_task = [_metrics(batch, surrogates, margin) for batch in batches]
+        with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
+        names = [*(surrogate.name for surrogate in surrogates), "auc"]
+        if not with_pairs:
+            return dict.fromkeys(names, math.nan), summary
+        means = {name: math.fsum(t[name] for t in with_pairs) / len(with_pairs) for name in names}
+        return means, summary
+
+    def _summary(self, scores: Tensor, labels: Tensor, known: Tensor) -> ScoreSummary:
+        bad = known & ~scores.isfinite()
         first_row = int(bad.reshape(-1, bad.shape[-1]).any(0).int().argmax())
-        ends = torch.tensor([batch.shape[-1] for batch in self._scores]).cumsum(0)
-        known = scores[here]
-        dtype = torch.promote_types(self._scores[0].dtype, torch.float32)
-        return Summary(
-            n=len(known),
+        ends = torch.tensor([rows.shape[-1] for rows, *_ in self._batches]).cumsum(0)
+        labelled = scores[known]
+        dtype = torch.promote_types(self._batches[0][0].dtype, torch.float32)
+        return ScoreSummary(
+            n=len(labelled),
             n_bad=int(bad.sum()),
             first_bad=int(torch.searchsorted(ends, first_row, right=True)),
-            constant=len(known) > 1 and bool((known == known[0]).all()),
-            n_pos=int((labels[here] > 0).sum()),
-            n_neg=int((labels[here] <= 0).sum()),
+            constant=len(labelled) > 1 and bool((labelled == labelled[0]).all()),
+            n_pos=int((labels[known] > 0).sum()),
+            n_neg=int((labels[known] <= 0).sum()),
             largest_loss=torch.finfo(dtype).max,
         )
 
 
-def _tasks(
-    here: Tensor, scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
+def _task_batches(
+    known: Tensor, scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
 ) -> Iterator[_inputs.Batch]:
-    """Yield each task that has labels, without the rows that have none."""
-    shape = (-1, here.shape[-1])
-    for i, rows in enumerate(here.reshape(shape)):
+    """Yield the rows that have a label, for each task that has any."""
+    shape = (-1, known.shape[-1])
+    for i, rows in enumerate(known.reshape(shape)):
         if rows.any():
             yield _inputs.batch_from(
                 scores.reshape(shape)[i][rows].numpy(),
@@ -129,30 +128,27 @@ def _tasks(
             )
 
 
-def _measured(
+def _metrics(
     batch: _inputs.Batch, surrogates: Sequence[Surrogate], margin: float
 ) -> dict[str, float]:
+    """Return the losses and the AUC of one task, or an AUC of NaN alone if it has no pair."""
     concordant, pair_weight = _dispatch.concordance(batch)
     if pair_weight == 0.0:
         return {"auc": math.nan}
-    losses = {
-        surrogate.name: _dispatch.evaluate(batch, surrogate.at_knots(margin), True).value
-        for surrogate in surrogates
-    }
-    # Finite scores whose loss is not a number have left the range of float64 on the way.
-    losses = {name: math.inf if math.isnan(value) else value for name, value in losses.items()}
-    return {**losses, "auc": concordant / pair_weight}
+    metrics = {"auc": concordant / pair_weight}
+    for surrogate in surrogates:
+        loss = _dispatch.evaluate(batch, surrogate.at_knots(margin), True).value
+        # A loss of NaN from finite scores comes from an overflow of float64.
+        metrics[surrogate.name] = math.inf if math.isnan(loss) else loss
+    return metrics
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return torch.cat(list(parts), dim=-1).detach().cpu()
-
-
-def _told(name: str, parts: Sequence[Tensor | None]) -> Tensor | None:
-    known = [part for part in parts if part is not None]
-    if known and len(known) < len(parts):
+def _concatenated(name: str, parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Join the batches of one argument on the CPU; None if no batch has it."""
+    given = [part for part in parts if part is not None]
+    if given and len(given) < len(parts):
         raise ValueError(
-            f"{name} must come with every batch of an epoch or with none; {len(known)} of "
+            f"{name} must come with every batch of an epoch or with none; {len(given)} of "
             f"{len(parts)} batches had them."
         )
-    return _joined(known) if known else None
+    return torch.cat(given, dim=-1).detach().cpu() if given else None

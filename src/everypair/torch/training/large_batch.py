@@ -1,9 +1,14 @@
-"""The exact gradient over a batch that does not fit into memory.
+"""The exact gradient over a batch whose activations do not fit into memory.
 
-A loss over pairs needs all scores at once, but a model can compute them a chunk at a time. Two
-passes do it (as GradCache does for contrastive losses): score every chunk without a graph;
-differentiate the loss by the scores; score every chunk again, with a graph, and hand it its part of
-that gradient. Only one chunk's activations exist at any time.
+A loss over pairs needs all scores at once, but the model can compute them chunk by chunk, in two
+passes (as GradCache does for contrastive losses):
+
+1. Compute the scores of every chunk, without a graph.
+2. Compute the loss of all scores, and its gradient in the scores.
+3. Compute the scores of every chunk again, with a graph, and backpropagate its part of that
+   gradient.
+
+Only the activations of one chunk exist at any time.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from everypair.torch._inputs import check_integer
 from everypair.torch.training.replay import LoaderState, RandomState, accelerators, restored_buffers
 
 __all__ = ["large_batch_backward"]
@@ -34,29 +40,29 @@ def large_batch_backward(
 ) -> Tensor:
     """Add the gradient of the loss over a whole batch to ``.grad``, in the memory of one chunk.
 
-    It takes the place of ``loss(model(inputs), labels).backward()`` and gives the same gradient.
-    The price is a second forward pass: about a third more time.
+    It replaces ``loss(model(inputs), labels).backward()`` and gives the same gradient. It needs a
+    second forward pass, about a third more time.
 
     Parameters
     ----------
     model : Module
         Called as ``model(x)``, as ``model(*x)`` for a tuple or list, as ``model(**x)`` for a dict.
-        Returns scores with one row per row of input.
+        Returns scores (n,) or (n, ...), one row per row of input.
     loss : callable
-        Called as ``loss(scores, labels)`` once, on the whole batch, with `weights` and `groups` by
-        keyword where given. If it has parameters, they get their gradients too.
+        Called once as ``loss(scores, labels)``, on the whole batch, with `weights` and `groups` by
+        keyword if given. If it has parameters, they get gradients too.
     inputs : Tensor, tuple, dict, or iterable of batches
         All rows of the batch. Or, without `labels`, a DataLoader or list of batches that make up
-        the large batch: ``(inputs, labels)``, then weights, then groups where there are any. It is
-        gone through twice and must give the same batches in the same order both times; orders and
+        the large batch: ``(inputs, labels)``, then weights, then groups if there are any. It is
+        iterated twice and must give the same batches in the same order both times; orders and
         augmentations drawn from torch's generators are replayed.
     labels : (n, ...) Tensor, optional
     chunk : int
-        The most rows that the model sees at once. Batches of a loader are cut to it.
+        The largest number of rows per call of the model. Larger batches of a loader are split.
     weights, groups : (n,) Tensor, optional
-        For the loss.
+        Passed to the loss.
     device : device, optional
-        Move each chunk there first. Without it the model gets the chunks where they are.
+        Where to move each chunk before the model is called. By default it is not moved.
     scaler : GradScaler, optional
         Scales the loss, for training in float16.
 
@@ -70,16 +76,16 @@ def large_batch_backward(
     ValueError
         If an argument is not as described.
     RuntimeError
-        If the model gave other scores the second time, as with random numbers that are not
-        torch's. The gradients are then worthless.
+        If the model returned other scores in the second pass, for example because of random
+        numbers that are not torch's. The gradients are then wrong.
 
     Notes
     -----
-    Dropout is the same in both passes: the generators of the CPU and of the model's devices are
-    put back. Buffers are put back as well, so that running statistics move once. Batch
-    normalisation in training mode still normalises each *chunk* by itself, so that the result is
-    the exact gradient of that model, not of one that normalises the whole batch at once; use
-    ``eval()`` for those layers, or group normalisation, if that matters.
+    Dropout is the same in both passes: the states of the CPU's and of the model's devices'
+    generators are restored. Buffers are restored too, so that running statistics are updated once.
+    Batch normalisation in training mode normalises each *chunk* by itself. The result is the exact
+    gradient of that model, not of one that normalises the whole batch at once; if that matters, use
+    ``eval()`` for those layers, or group normalisation.
 
     Call it inside ``torch.autocast`` for mixed precision: the forward passes run under it, the
     backward passes do not. Under DistributedDataParallel gradients are exchanged once, with the
@@ -99,53 +105,54 @@ def large_batch_backward(
     >>> torch.allclose(model.weight.grad, at_once.weight.grad, atol=1e-5)
     True
     """
-    if not isinstance(chunk, int) or chunk < 1:
-        raise ValueError(f"chunk must be a whole number of at least 1; got {chunk!r}.")
+    check_integer("chunk", chunk, at_least=1)
     where = None if device is None else torch.device(device)
-    batches = _Batches(inputs, labels, weights, groups, chunk=chunk, device=where)
+    batches = _batches_from(inputs, labels, weights, groups)
+    loader_state = LoaderState(batches)
 
-    batches.rewind()
-    start = RandomState(accelerators(model, where))
-    chunks: list[Tensor] = []
-    told: list[tuple[Tensor | None, ...]] = []
+    loader_state.restore()
+    random_state = RandomState(accelerators(model, where))
+    chunk_scores: list[Tensor] = []
+    data: list[tuple[Tensor | None, ...]] = []
     with restored_buffers(model), torch.no_grad():
-        for piece in batches:
-            chunks.append(_scores(model, piece.inputs, len(piece.labels)))
-            told.append((piece.labels, piece.weights, piece.groups))
-    if not chunks:
+        for part in _chunks(batches, chunk, where):
+            chunk_scores.append(_scores(model, part))
+            data.append((part.labels, part.weights, part.groups))
+    if not chunk_scores:
         raise ValueError("inputs must hold at least one batch; got none. Check the loader.")
-    # Up to torch 2.9, weights cast under no_grad would serve the second pass too, cut off from the
-    # graph (pytorch/pytorch#112583).
+    # Up to torch 2.9, autocast would reuse the weights that it cast under no_grad in the second
+    # pass, where they are not part of the graph (pytorch/pytorch#112583).
     torch.clear_autocast_cache()
 
-    scores = torch.cat(chunks).requires_grad_()
-    value = _whole_loss(loss, scores, told)
+    scores = torch.cat(chunk_scores).requires_grad_()
+    value = _whole_loss(loss, scores, data)
     with _no_autocast(scores.device):
         (value if scaler is None else scaler.scale(value)).backward()
     if scores.grad is None:
         raise ValueError("loss must depend on the scores; it has no gradient in them.")
-    grads = torch.split(scores.grad, [len(chunk) for chunk in chunks])
+    grads = torch.split(scores.grad, [len(part) for part in chunk_scores])
 
-    batches.rewind()
-    start.restore()
-    drift = scores.new_zeros((), dtype=torch.float32)
-    i = 0
-    for i, piece in enumerate(batches, 1):
-        if i > len(chunks) or len(piece.labels) != len(chunks[i - 1]):
+    loader_state.restore()
+    random_state.restore()
+    difference = scores.new_zeros((), dtype=torch.float32)
+    n_done = 0
+    for n_done, part in enumerate(_chunks(batches, chunk, where), 1):
+        if n_done > len(grads) or len(part.labels) != len(grads[n_done - 1]):
             _raise_other_batches()
-        with _exchange(model, last=i == len(chunks)):
-            again = _scores(model, piece.inputs, len(piece.labels))
+        first = chunk_scores[n_done - 1]
+        with _synchronised(model, last=n_done == len(grads)):
+            again = _scores(model, part)
             with _no_autocast(again.device):
-                torch.autograd.backward(again, grads[i - 1])
-        drift = torch.maximum(drift, (again.detach() - chunks[i - 1]).abs().max().float())
-    if i < len(chunks):
+                torch.autograd.backward(again, grads[n_done - 1])
+        difference = torch.maximum(difference, (again.detach() - first).abs().max().float())
+    if n_done < len(grads):
         _raise_other_batches()
-    _raise_if_apart(drift.item(), scores.detach())
+    _raise_if_different(difference.item(), scores.detach())
     return value.detach()
 
 
-class _Piece(NamedTuple):
-    """Rows that the model sees at once, and what the loss is told about them."""
+class _Chunk(NamedTuple):
+    """The rows of one call of the model, with what the loss needs to know about them."""
 
     inputs: Any
     labels: Tensor
@@ -153,71 +160,61 @@ class _Piece(NamedTuple):
     groups: Tensor | None
 
 
-class _Batches:
-    """The large batch as a sequence of pieces, which can be gone through twice."""
-
-    def __init__(
-        self,
-        inputs: Any,
-        labels: Tensor | None,
-        weights: Tensor | None,
-        groups: Tensor | None,
-        *,
-        chunk: int,
-        device: torch.device | None,
-    ) -> None:
-        if labels is None:
-            if isinstance(inputs, Tensor | Mapping) or not hasattr(inputs, "__iter__"):
-                raise ValueError(
-                    "labels must be given with the inputs of one batch; without them, inputs must "
-                    f"be a DataLoader or a list of (inputs, labels); got {type(inputs).__name__}."
-                )
-            if weights is not None or groups is not None:
-                raise ValueError(
-                    "weights and groups must come with the batches of a loader, as "
-                    "(inputs, labels, weights, groups); got them by keyword."
-                )
-            if isinstance(inputs, Iterator):
-                raise ValueError(
-                    "inputs must be something that can be gone through twice; got "
-                    f"{type(inputs).__name__}. Pass the loader itself, or list(inputs)."
-                )
-        whole = [(inputs, labels, weights, groups)]
-        self._source: Iterable[Any] = inputs if labels is None else whole
-        self._state = LoaderState(self._source)
-        self._chunk = chunk
-        self._device = device
-
-    def rewind(self) -> None:
-        """Make the next pass the same as the first."""
-        self._state.restore()
-
-    def __iter__(self) -> Iterator[_Piece]:
-        for batch in self._source:
-            if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 4:
-                raise ValueError(
-                    "each batch must be (inputs, labels), (inputs, labels, weights) or "
-                    f"(inputs, labels, weights, groups); got {_described(batch)}."
-                )
-            inputs, labels, weights, groups = (*batch, None, None)[:4]
-            n = len(labels)
-            for name, given in (("inputs", inputs), ("weights", weights), ("groups", groups)):
-                _raise_unless_rows(name, given, n)
-            for begin in range(0, n, self._chunk):
-                rows = slice(begin, begin + self._chunk)
-                yield _Piece(*(self._cut(part, rows) for part in (inputs, labels, weights, groups)))
-
-    def _cut(self, part: Any, rows: slice) -> Any:
-        if part is None:
-            return None
-        if isinstance(part, Mapping):
-            return {name: self._cut(value, rows) for name, value in part.items()}
-        if isinstance(part, tuple | list):
-            return tuple(self._cut(value, rows) for value in part)
-        return part[rows] if self._device is None else part[rows].to(self._device)
+def _batches_from(
+    inputs: Any, labels: Tensor | None, weights: Tensor | None, groups: Tensor | None
+) -> Iterable[Any]:
+    """Return the batches of a loader, or a list of the one batch that was given by its parts."""
+    if labels is not None:
+        return [(inputs, labels, weights, groups)]
+    if isinstance(inputs, Tensor | Mapping) or not hasattr(inputs, "__iter__"):
+        raise ValueError(
+            "labels must be given with the inputs of one batch; without them, inputs must "
+            f"be a DataLoader or a list of (inputs, labels); got {type(inputs).__name__}."
+        )
+    if weights is not None or groups is not None:
+        raise ValueError(
+            "weights and groups must come with the batches of a loader, as "
+            "(inputs, labels, weights, groups); got them by keyword."
+        )
+    if isinstance(inputs, Iterator):
+        raise ValueError(
+            "inputs must be something that can be gone through twice; got "
+            f"{type(inputs).__name__}. Pass the loader itself, or list(inputs)."
+        )
+    batches: Iterable[Any] = inputs
+    return batches
 
 
-def _scores(model: nn.Module, inputs: Any, n: int) -> Tensor:
+def _chunks(batches: Iterable[Any], size: int, device: torch.device | None) -> Iterator[_Chunk]:
+    """Yield the batches in chunks of at most `size` rows, moved to the device."""
+    for batch in batches:
+        if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 4:
+            raise ValueError(
+                "each batch must be (inputs, labels), (inputs, labels, weights) or "
+                f"(inputs, labels, weights, groups); got {_described(batch)}."
+            )
+        inputs, labels, weights, groups = parts = (*batch, None, None)[:4]
+        n = len(labels)
+        for name, given in (("inputs", inputs), ("weights", weights), ("groups", groups)):
+            _check_rows(name, given, n)
+        for begin in range(0, n, size):
+            yield _Chunk(*(_cut(part, slice(begin, begin + size), device) for part in parts))
+
+
+def _cut(part: Any, rows: slice, device: torch.device | None) -> Any:
+    """Return these rows of a tensor, or of each tensor in a collection, on the device."""
+    if part is None:
+        return None
+    if isinstance(part, Mapping):
+        return {name: _cut(value, rows, device) for name, value in part.items()}
+    if isinstance(part, tuple | list):
+        return tuple(_cut(value, rows, device) for value in part)
+    return part[rows] if device is None else part[rows].to(device)
+
+
+def _scores(model: nn.Module, chunk: _Chunk) -> Tensor:
+    """Return the model's scores of a chunk, one row per label."""
+    inputs, n = chunk.inputs, len(chunk.labels)
     if isinstance(inputs, Mapping):
         scores = model(**inputs)
     else:
@@ -231,20 +228,21 @@ def _scores(model: nn.Module, inputs: Any, n: int) -> Tensor:
 
 
 def _whole_loss(
-    loss: Callable[..., Tensor], scores: Tensor, told: list[tuple[Tensor | None, ...]]
+    loss: Callable[..., Tensor], scores: Tensor, data: list[tuple[Tensor | None, ...]]
 ) -> Tensor:
+    """Return the loss of all scores; `data` holds labels, weights and groups of each chunk."""
     labels, weights, groups = (
         None if any(part is None for part in parts) else torch.cat(parts)
-        for parts in zip(*told, strict=True)
+        for parts in zip(*data, strict=True)
     )
     named = {"weights": weights, "groups": groups}
     return loss(scores, labels, **{name: part for name, part in named.items() if part is not None})
 
 
-def _exchange(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-    """Exchange gradients between ranks once, where the model is a distributed one."""
-    quiet: Callable[[], AbstractContextManager[None]] | None = getattr(model, "no_sync", None)
-    return nullcontext() if last or quiet is None else quiet()
+def _synchronised(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+    """Let a DistributedDataParallel model synchronise gradients with the last chunk only."""
+    no_sync: Callable[[], AbstractContextManager[None]] | None = getattr(model, "no_sync", None)
+    return nullcontext() if last or no_sync is None else no_sync()
 
 
 def _no_autocast(device: torch.device) -> torch.autocast:
@@ -259,7 +257,7 @@ def _described(given: object) -> str:
     return type(given).__name__
 
 
-def _raise_unless_rows(name: str, given: Any, n: int) -> None:
+def _check_rows(name: str, given: Any, n: int) -> None:
     parts = given.values() if isinstance(given, Mapping) else given
     for part in parts if isinstance(given, Mapping | tuple | list) else [given]:
         if part is not None and (not isinstance(part, Tensor) or part.ndim == 0 or len(part) != n):
@@ -271,17 +269,17 @@ def _raise_unless_rows(name: str, given: Any, n: int) -> None:
 
 def _raise_other_batches() -> None:
     raise RuntimeError(
-        "inputs gave other batches the second time, so that the gradients are worthless: call "
-        "zero_grad() before going on. Draw the order from torch's generators, or fix it."
+        "inputs gave other batches the second time, so the gradients are wrong: call "
+        "zero_grad() before you continue. Draw the order from torch's generators, or fix it."
     )
 
 
-def _raise_if_apart(drift: float, scores: Tensor) -> None:
-    # Far above what other kernels with and without a graph can make of rounding.
+def _raise_if_different(difference: float, scores: Tensor) -> None:
+    # Far above the rounding errors of different kernels with and without a graph.
     tolerance = torch.finfo(scores.dtype).eps ** 0.5 * max(1.0, scores.abs().max().item())
-    if drift > tolerance:
+    if difference > tolerance:
         raise RuntimeError(
-            f"model gave other scores the second time, up to {drift:.2g} apart, so that the "
-            "gradients are worthless: call zero_grad() before going on. Inputs or layers that draw "
+            f"model returned other scores the second time, up to {difference:.2g} apart, so the "
+            "gradients are wrong: call zero_grad() before you continue. Inputs or layers that draw "
             "from generators other than torch's cannot be replayed."
         )

@@ -1,4 +1,4 @@
-"""An `EpochMonitor` in a Lightning trainer, without Lightning being needed to import this."""
+"""A Lightning callback around an `EpochMonitor`. Importing this module does not need Lightning."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def lightning_callback(
     scores_and_labels: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = None,
     log: bool = True,
 ) -> Any:
-    """Return a callback that feeds a monitor, for ``Trainer(callbacks=[...])``.
+    """Return a callback that updates a monitor, for ``Trainer(callbacks=[...])``.
 
     Parameters
     ----------
     monitor : EpochMonitor
         Training batches go to its split "subtrain", validation batches to "validation".
     scores_and_labels : callable, optional
-        Takes what the step returned and the batch, and returns scores and labels. Without it the
-        steps are expected to return a dict with the keys "scores" and "labels".
+        Called with the output of a step and the batch; returns scores and labels. By default the
+        steps must return a dict with the keys "scores" and "labels".
     log : bool
-        Hand the numbers to the module's ``log_dict``, so that EarlyStopping and ModelCheckpoint can
-        watch them, for example ``"validation/auc"``.
+        Pass the numbers to the module's ``log_dict``, so that EarlyStopping and ModelCheckpoint can
+        use them, for example ``"validation/auc"``.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def lightning_callback(
 
 
 class MonitorHooks:
-    """What the callback does at each of the trainer's hooks."""
+    """The methods of the callback, one for each hook of the trainer."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class MonitorHooks:
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Feed a training batch."""
+        """Add a training batch."""
         self.monitor.update("subtrain", *self._scores_and_labels(outputs, batch))
 
     def on_validation_batch_end(
@@ -81,12 +81,12 @@ class MonitorHooks:
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Feed a validation batch, unless the trainer only rehearses."""
+        """Add a validation batch, except in the trainer's sanity check."""
         if not trainer.sanity_checking:
             self.monitor.update("validation", *self._scores_and_labels(outputs, batch))
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Measure the epoch; its validation has just run."""
+        """End the epoch; Lightning calls this after validation."""
         record = self.monitor.end_epoch()
         if self._log:
             pl_module.log_dict({tag: value for tag, value in record.items() if tag != "epoch"})
@@ -96,7 +96,7 @@ class MonitorHooks:
         return self.monitor.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on after the epochs of a checkpoint."""
+        """Continue after the epochs of a checkpoint."""
         self.monitor.load_state_dict(state_dict)
 
 

@@ -1,8 +1,8 @@
-"""Loss and AUC of whole data sets, epoch by epoch, with a word when something goes wrong.
+"""Loss and AUC of whole data sets after every epoch, with warnings when a training diverges.
 
-The mean of the batches' losses is not the loss: it depends on the batch size, and the batches'
-AUCs have no mean that means anything. The monitor keeps the epoch's scores instead and computes
-both exactly, over all pairs.
+The mean of the losses of batches depends on the batch size, and a mean of the AUCs of batches is
+not the AUC. The monitor keeps the scores of an epoch instead, and computes both exactly, over all
+pairs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from everypair import _inputs
 from everypair import surrogates as _surrogates
+from everypair.torch._inputs import check_integer
 from everypair.torch.training.divergence import (
     DivergenceError,
     DivergenceWarning,
     Finding,
-    judge_loss,
-    judge_scores,
+    check_loss,
+    check_scores,
 )
 from everypair.torch.training.epoch_scores import EpochScores
 
@@ -37,10 +38,10 @@ __all__ = ["DivergenceError", "DivergenceWarning", "EpochMonitor", "Finding"]
 
 
 class Writer(Protocol):
-    """Whatever keeps scalars: TensorBoard's SummaryWriter, or one of its many likes."""
+    """An object that records scalars, such as TensorBoard's SummaryWriter."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Keep one number."""
+        """Record one number."""
 
 
 class EpochMonitor:
@@ -49,24 +50,24 @@ class EpochMonitor:
     Parameters
     ----------
     surrogates : sequence of str or Surrogate
-        Which losses to compute. The first one is watched for divergence.
+        The losses to compute. The first one is checked for divergence.
     margin : float
-        Of the losses.
+        The margin of the losses.
     patience : int
-        How many epochs in a row the training loss may rise.
+        A training loss that rises in this many epochs in a row is reported.
     train_split : str, optional
-        The split whose loss is watched; without it, the first one that was fed.
+        The split whose loss is checked for divergence. The default is that of the first `update`.
     on_divergence : {"warn", "raise", "ignore"}
-        What to do when something goes wrong. Whatever is chosen, `findings` keeps it.
+        What to do when a training diverges. In each case `findings` records it.
     writer : object with add_scalar, optional
-        Gets every number under the tag ``split/name``, as TensorBoard's SummaryWriter would.
+        Records every number under the tag ``split/name``, like TensorBoard's SummaryWriter.
 
     Attributes
     ----------
     history : list of dict
-        One record an epoch: ``epoch``, then ``split/surrogate`` and ``split/auc`` for each split.
+        One dict per epoch: ``epoch``, then ``split/surrogate`` and ``split/auc`` for each split.
     findings : list of Finding
-        What went wrong, when, and what to try; each kind of trouble is told once a split.
+        The problems found, their epochs and what to try; each kind is reported once per split.
 
     Notes
     -----
@@ -74,7 +75,8 @@ class EpochMonitor:
     samplers and epochs. A split with one class, or with scores that are NaN or infinite, has NaN.
     With several tasks the value is the mean over the tasks that have both classes.
 
-    Scores are kept until `end_epoch`, on their device, without waiting for it: 8 bytes a row or so.
+    Scores are kept on their device until `end_epoch`, which takes about 8 bytes per row; `update`
+    does not wait for the device.
 
     Examples
     --------
@@ -102,8 +104,6 @@ class EpochMonitor:
         if not self.surrogates:
             raise ValueError("surrogates must hold at least one; got none.")
         self.margin = _inputs.check_margin(margin)
-        if not isinstance(patience, int) or patience < 1:
-            raise ValueError(f"patience must be a whole number of at least 1; got {patience!r}.")
         if on_divergence not in ("warn", "raise", "ignore"):
             raise ValueError(
                 f"on_divergence must be 'warn', 'raise' or 'ignore'; got {on_divergence!r}."
@@ -113,7 +113,7 @@ class EpochMonitor:
                 f"writer must have a method add_scalar(tag, value, step); got "
                 f"{type(writer).__name__}. TensorBoard's SummaryWriter has one."
             )
-        self.patience = patience
+        self.patience = check_integer("patience", patience, at_least=1)
         self.train_split = train_split
         self.on_divergence = on_divergence
         self.writer = writer
@@ -123,7 +123,7 @@ class EpochMonitor:
 
     @property
     def advice(self) -> str:
-        """What went wrong so far and what to try, one line each; empty if nothing did."""
+        """The problems found so far and what to try, one line each; empty if there are none."""
         return "\n".join(map(str, self.findings))
 
     def update(
@@ -134,16 +134,17 @@ class EpochMonitor:
         weights: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> None:
-        """Add a batch of a split to the running epoch.
+        """Add a batch of a split to the current epoch.
 
         Parameters
         ----------
         split : str
-            Such as "subtrain" and "validation".
+            For example "subtrain" or "validation".
         scores : (n,), (n, 1) or (n, tasks) floating
-            May require gradients; call this before the loss, to see what the loss refuses.
+            May require gradients. Call this before the loss, so that scores that make the loss
+            raise are recorded too.
         labels : of the shape of the scores
-            Coded {0, 1}, {-1, +1} or bool; NaN where a task's label is missing.
+            Coded {0, 1}, {-1, +1} or bool; NaN where the label of a task is missing.
         weights, groups : (n,), optional
             As in the loss.
         """
@@ -152,7 +153,7 @@ class EpochMonitor:
             self.train_split = split
 
     def end_epoch(self) -> dict[str, float]:
-        """Measure what was fed since the last call, and record it.
+        """Evaluate the batches since the last call, and record the results.
 
         Returns
         -------
@@ -162,16 +163,16 @@ class EpochMonitor:
         Raises
         ------
         DivergenceError
-            If something went wrong and `on_divergence` is "raise". The record is kept.
+            If the training diverged and `on_divergence` is "raise". The record is kept.
         """
         if not self._running:
-            raise ValueError("an epoch must have at least one batch; call update() before.")
+            raise ValueError("an epoch must have at least one batch; call update() first.")
         epoch = len(self.history)
         record: dict[str, float] = {"epoch": epoch}
         summaries = {}
         for split, scores in self._running.items():
-            measured, summaries[split] = scores.measured(self.surrogates, self.margin)
-            record |= {f"{split}/{name}": value for name, value in measured.items()}
+            metrics, summaries[split] = scores.evaluate(self.surrogates, self.margin)
+            record |= {f"{split}/{name}": value for name, value in metrics.items()}
         self._running = {}
         self.history.append(record)
         if self.writer is not None:
@@ -179,14 +180,14 @@ class EpochMonitor:
                 if tag != "epoch":
                     self.writer.add_scalar(tag, value, epoch)
         for split, summary in summaries.items():
-            self._tell(judge_scores(epoch, split, summary, trained=epoch > 0))
+            self._report(check_scores(epoch, split, summary, trained=epoch > 0))
         if self.train_split in summaries:
             largest = summaries[self.train_split].largest_loss
-            self._tell(self._judge_training(epoch, self.train_split, largest))
+            self._report(self._check_training(epoch, self.train_split, largest))
         return record
 
     def values(self, split: str, name: str) -> list[float]:
-        """Return one quantity by epoch, such as ``values("validation", "auc")``."""
+        """Return one quantity per epoch, for example ``values("validation", "auc")``."""
         tag = f"{split}/{name}"
         known = [record[tag] for record in self.history if tag in record]
         if not known:
@@ -195,7 +196,7 @@ class EpochMonitor:
         return known
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the history, a row an epoch and a column a quantity."""
+        """Write the history, with one row per epoch and one column per quantity."""
         columns = list(dict.fromkeys(tag for record in self.history for tag in record))
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns or ["epoch"])
@@ -203,13 +204,13 @@ class EpochMonitor:
             writer.writerows(self.history)
 
     def plot(self) -> Figure:
-        """Draw every quantity against the epoch, all splits together (needs matplotlib)."""
+        """Plot every quantity against the epoch, one line per split (needs matplotlib)."""
         from everypair.torch.training.monitor_plot import curves
 
         return curves(self.history, self.findings)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return history and findings in plain types, to be saved with a checkpoint."""
+        """Return history and findings as built-in types, for a checkpoint."""
         return {
             "history": [dict(record) for record in self.history],
             "findings": [asdict(finding) for finding in self.findings],
@@ -217,27 +218,27 @@ class EpochMonitor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the epochs of a saved state."""
+        """Continue after the epochs of a saved state."""
         self.history = [dict(record) for record in state["history"]]
         self.findings = [Finding(**finding) for finding in state["findings"]]
         self.train_split = state["train_split"]
 
-    def _judge_training(self, epoch: int, split: str, largest: float) -> Iterable[Finding]:
-        watched = self.surrogates[0]
-        losses = [loss for loss in self.values(split, watched.name) if not math.isnan(loss)]
-        if not losses or math.isnan(self.history[-1][f"{split}/{watched.name}"]):
+    def _check_training(self, epoch: int, split: str, largest: float) -> Iterable[Finding]:
+        surrogate = self.surrogates[0]
+        losses = [loss for loss in self.values(split, surrogate.name) if not math.isnan(loss)]
+        if not losses or math.isnan(self.history[-1][f"{split}/{surrogate.name}"]):
             return ()
-        return judge_loss(
+        return check_loss(
             epoch,
             split,
-            watched.name,
+            surrogate.name,
             losses,
             largest=largest,
-            chance=float(watched.value(self.margin)),
+            chance=float(surrogate.value(self.margin)),
             patience=self.patience,
         )
 
-    def _tell(self, findings: Iterable[Finding]) -> None:
+    def _report(self, findings: Iterable[Finding]) -> None:
         known = {(finding.split, finding.kind) for finding in self.findings}
         for finding in findings:
             if (finding.split, finding.kind) in known:

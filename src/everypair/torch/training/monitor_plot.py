@@ -1,4 +1,4 @@
-"""The curves of a training: one panel a quantity, one line a split, a mark where it went wrong."""
+"""Plot the curves of a training: one panel per quantity, one line per split."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ __all__ = ["curves"]
 
 
 def curves(history: Sequence[Mapping[str, float]], findings: Sequence[Finding]) -> Figure:
-    """Draw the history; the figure belongs to no window and can be saved or shown in a notebook."""
+    """Plot the history, with a dashed line at the epoch of each finding.
+
+    The figure belongs to no window; save it, or show it in a notebook.
+    """
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise ImportError(
-            "matplotlib is needed to draw curves: pip install matplotlib. "
+            "matplotlib is needed to plot curves: pip install matplotlib. "
             "Without it, to_csv() writes the same numbers."
         ) from None
     tags = dict.fromkeys(tag for record in history for tag in record if tag != "epoch")
@@ -35,7 +38,7 @@ def curves(history: Sequence[Mapping[str, float]], findings: Sequence[Finding]) 
         drawn: list[float] = []
         for split in splits:
             points = [(r["epoch"], r[f"{split}/{name}"]) for r in history if f"{split}/{name}" in r]
-            # Whatever is not a number leaves a gap.
+            # NaN leaves a gap.
             axes.plot(*zip(*points, strict=True), marker=".", label=split)
             drawn += [value for _, value in points if math.isfinite(value)]
         for finding in findings:

@@ -1,4 +1,4 @@
-"""The optimiser of the AUC margin loss, equal to that of LibAUC 2.0.1 step by step.
+"""The optimiser of the AUC margin loss; its steps equal those of LibAUC 2.0.1.
 
 For each v among the model's parameters, a and b (Yuan et al., ICCV 2021, Algorithm 1)::
 
@@ -10,7 +10,7 @@ and then, with the new a and b::
 
     alpha = clip(alpha + lr (2 (margin + b - a) - 2 alpha), 0, 999)
 
-`PESG.update_regularizer` moves v_ref to the mean of v since the last time.
+`PESG.update_regularizer` moves v_ref to the mean of v since its last call.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ class PESG(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor or of dict
-        The model's parameters, or parameter groups with their own knobs.
+        The model's parameters, or parameter groups with their own options.
     loss : AUCMLoss
-        Its `a`, `b` and `alpha` are updated along, as a parameter group of their own (the last).
+        Its `a`, `b` and `alpha` are updated too; they are the last parameter group.
     lr : float
-        Of the parameters and of the dual variable alike.
+        The learning rate of the parameters and of the dual variable.
     momentum : float
         The weight of the *new* gradient, as in LibAUC: 1 is plain gradient descent, and so is 0.
     clip_value : float
-        Each entry of a gradient is clamped to this size.
+        Each entry of a gradient is clamped to ``[-clip_value, clip_value]``.
     weight_decay : float
-        Pull towards zero.
+        The strength of the pull towards zero.
     epoch_decay : float
-        Pull towards the reference point.
+        The strength of the pull towards the reference point.
     seed : int
-        The reference starts at random near zero, as in LibAUC, drawn from an own generator. The
+        Seeds a generator of its own for the reference, which starts at random near zero. The
         numbers are those that LibAUC draws after ``torch.manual_seed(seed)``.
 
     Raises
     ------
     ValueError
-        If a knob is out of range, or the loss has no `a`, `b` and `alpha`.
+        If an option is out of range, or the loss has no `a`, `b` and `alpha`.
 
     See Also
     --------
-    everypair.torch.PairLoss : Needs no optimiser of its own.
+    everypair.torch.PairLoss : Works with any optimiser.
 
     Notes
     -----
-    State takes three copies of the parameters, one where `epoch_decay` is 0. What LibAUC lacks:
-    parameter groups, a `state_dict` that resumes exactly (save `loss.state_dict()` with it), and
-    `epoch_decay=0`. Its ``mode="adam"`` is not here.
+    The state takes three copies of the parameters, or one if `epoch_decay` is 0. Unlike LibAUC's,
+    this optimiser has parameter groups, a `state_dict` that resumes exactly (save
+    `loss.state_dict()` with it), and allows `epoch_decay=0`. It has no ``mode="adam"``.
 
-    The reference of a group that is added later starts at the parameters themselves.
+    The reference of a group that is added later starts at the values of its parameters.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class PESG(Optimizer):
     >>> optimizer.zero_grad()
     >>> loss(torch.sigmoid(model(X)), y).backward()
     >>> optimizer.step()
-    >>> optimizer.update_regularizer(decay_factor=10)  # now and then, say twice in a training
+    >>> optimizer.update_regularizer(decay_factor=10)  # for example twice in a training
     >>> optimizer.param_groups[0]["lr"]
     0.01
     """
@@ -102,7 +102,7 @@ class PESG(Optimizer):
         if missing:
             raise ValueError(
                 f"loss must be an AUCMLoss; got {type(loss).__name__} without "
-                f"{', '.join(missing)}. Other losses go with any other optimiser."
+                f"{', '.join(missing)}. Use another optimiser for other losses."
             )
         self._loss = loss
         defaults = {
@@ -123,7 +123,7 @@ class PESG(Optimizer):
                     self.state[v]["reference"] = start.to(device=v.device, dtype=v.dtype)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with their own knobs, checked."""
+        """Check and add parameters with their own options."""
         for name in self.defaults:
             given = param_group.get(name, self.defaults[name])
             if not given >= 0.0 or (name == "momentum" and given > 1.0):
@@ -146,15 +146,15 @@ class PESG(Optimizer):
         with torch.no_grad():
             for group in self.param_groups:
                 ready = [v for v in self._primal(group) if v.grad is not None]
-                begun = [v for v in ready if "momentum_buffer" in self.state[v]]
-                fresh = [v for v in ready if "momentum_buffer" not in self.state[v]]
-                for parameters in filter(None, (begun, fresh)):
+                started = [v for v in ready if "momentum_buffer" in self.state[v]]
+                new = [v for v in ready if "momentum_buffer" not in self.state[v]]
+                for parameters in filter(None, (started, new)):
                     self._descend(parameters, group)
             self._ascend(self.param_groups)
         return value
 
     def update_regularizer(self, decay_factor: float | None = None) -> None:
-        """Begin a new stage: the reference moves to the mean of the parameters since the last one.
+        """Start a new stage: move the reference to the mean of the parameters in the last stage.
 
         Parameters
         ----------
@@ -169,17 +169,19 @@ class PESG(Optimizer):
             for v in self._primal(group):
                 state = self.state[v]
                 if "n_summed" in state:
-                    # In place and without looking at the count: a captured graph keeps these
-                    # tensors, and no device is waited for.
+                    # In place, because a captured CUDA graph keeps these tensors, and without
+                    # reading the count, which would wait for the device.
                     total, n, reference = state["sum"], state["n_summed"], state["reference"]
                     reference.copy_(torch.where(n > 0, total / n, reference))
                     total.zero_()
                     n.zero_()
 
     def _primal(self, group: dict[str, Any]) -> list[Tensor]:
+        """Return the parameters of a group that are minimised: all but alpha."""
         return [v for v in group["params"] if v is not self._loss.alpha]
 
     def _descend(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Step in parameters that either all have a momentum buffer or all have none yet."""
         states = [self.state[v] for v in parameters]
         clip, decay = group["clip_value"], group["epoch_decay"]
         grads = [cast("Tensor", v.grad) for v in parameters]
@@ -215,5 +217,5 @@ class PESG(Optimizer):
         if alpha.grad is None:
             return
         lr = next(group["lr"] for group in groups if any(v is alpha for v in group["params"]))
-        slope = 2 * (self._loss.margin + b - a) - 2 * alpha
-        alpha.copy_((alpha + lr * slope).clamp(0.0, _LARGEST_ALPHA))
+        grad = 2 * (self._loss.margin + b - a) - 2 * alpha
+        alpha.copy_((alpha + lr * grad).clamp(0.0, _LARGEST_ALPHA))

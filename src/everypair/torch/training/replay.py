@@ -1,4 +1,7 @@
-"""What is put back so that a second pass repeats the first: random numbers, buffers, orders."""
+"""Save and restore the state that a second forward pass needs to repeat the first.
+
+This is the state of random generators, of buffers, and of a DataLoader's samplers.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +10,40 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 __all__ = ["LoaderState", "RandomState", "accelerators", "restored_buffers"]
 
 
 class RandomState:
-    """The state of torch's generators, of the CPU and of some accelerators, at one moment.
+    """The saved state of torch's generators, of the CPU and of some accelerators.
 
     Examples
     --------
     >>> import torch
-    >>> moment = RandomState([])
+    >>> saved = RandomState([])
     >>> first = torch.rand(3)
-    >>> moment.restore()
+    >>> saved.restore()
     >>> torch.equal(torch.rand(3), first)
     True
     """
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self._cpu = torch.get_rng_state()
-        self._others = [(device, _device_generator(device).get_state()) for device in devices]
+        self._others = [
+            (module, arguments, module.get_rng_state(*arguments))
+            for module, arguments in map(_device_module, devices)
+        ]
 
     def restore(self) -> None:
-        """Put the generators back to that moment."""
+        """Restore the saved state of all generators."""
         torch.set_rng_state(self._cpu)
-        for device, state in self._others:
-            _device_generator(device).set_state(state)
+        for module, arguments, state in self._others:
+            module.set_rng_state(state, *arguments)
 
 
 class LoaderState:
-    """Where a DataLoader stands: its generators, and its samplers where they have a state."""
+    """The saved state of a DataLoader: its generators, and its samplers that have a state_dict."""
 
     def __init__(self, loader: object) -> None:
         parts = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
@@ -62,7 +68,7 @@ class LoaderState:
 
 
 def accelerators(model: nn.Module, *more: torch.device | None) -> list[torch.device]:
-    """Return the devices other than the CPU that a model lives on, and those of `more`."""
+    """Return the accelerators among the devices of a model and `more`."""
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     devices |= {device for device in more if device is not None}
     return [device for device in devices if device.type not in ("cpu", "meta")]
@@ -70,7 +76,7 @@ def accelerators(model: nn.Module, *more: torch.device | None) -> list[torch.dev
 
 @contextmanager
 def restored_buffers(model: nn.Module) -> Iterator[None]:
-    """Leave the block with the buffers as they were before it."""
+    """Restore the values of all buffers at the end of the block."""
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
         yield
@@ -81,19 +87,6 @@ def restored_buffers(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(before[name])
 
 
-def _device_generator(device: torch.device) -> Any:
-    module = getattr(torch, device.type)
-    if device.type == "mps":
-        return _Mps()
-    index = module.current_device() if device.index is None else device.index
-    return module.default_generators[index]
-
-
-class _Mps:
-    """The generator of Apple's GPUs, which torch offers as functions only."""
-
-    def get_state(self) -> Tensor:
-        return torch.mps.get_rng_state()
-
-    def set_state(self, state: Tensor) -> None:
-        torch.mps.set_rng_state(state)
+def _device_module(device: torch.device) -> tuple[Any, tuple[torch.device, ...]]:
+    """Return the module of an accelerator, such as `torch.cuda`, and what its functions take."""
+    return getattr(torch, device.type), () if device.type == "mps" else (device,)

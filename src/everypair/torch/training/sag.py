@@ -1,12 +1,13 @@
 """Stochastic average gradient over a fixed partition of the data into batches.
 
-It remembers the last gradient of every batch and steps along their average, so that a step costs
-one batch but the direction is nearly that of the whole data set (Schmidt, Le Roux and Bach,
+It stores the last gradient of every batch and steps along their average. A step costs one batch,
+but its direction is close to the gradient of the whole data set (Schmidt, Le Roux and Bach,
 Minimizing Finite Sums with the Stochastic Average Gradient, 2017, Algorithm 1)::
 
     d = d - y_i + g_i,   y_i = g_i,   w = w - lr (d / m + weight_decay w)
 
-where m is the number of batches seen so far.
+where g_i is the gradient of batch i, y_i the stored one, d the sum of all stored gradients, and m
+the number of batches seen so far.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from everypair.torch._inputs import check_integer
+
 __all__ = ["SAG"]
 
 
 class SAG(Optimizer):
-    """Stochastic average gradient: the speed of full-batch descent at the price of one batch.
+    """Stochastic average gradient: converges like full-batch descent at the cost of one batch.
 
     The objective is the mean over batches of the loss of a batch. The batches are fixed: batch
-    `index` must hold the same rows whenever it comes, in whatever order the batches come (a random
-    one is best).
+    `index` must hold the same rows every time. They may come in any order; a random one is best.
 
     Parameters
     ----------
@@ -38,21 +40,20 @@ class SAG(Optimizer):
         With a convex objective whose batches' gradients are L-Lipschitz, 1 / (16 L) is safe and
         1 / L usually works.
     weight_decay : float
-        Adds ``weight_decay / 2 * |w|^2`` to the objective, exactly (it needs no memory).
+        Adds ``weight_decay / 2 * |w|^2`` to the objective, exactly.
 
     Raises
     ------
     ValueError
-        If a knob is out of range, or `step` gets no index or one beyond the partition.
+        If an option is out of range, or `step` gets no index or one beyond the partition.
 
     Notes
     -----
-    Memory: ``n_batches + 1`` copies of the parameters, on their device. That is nothing for linear
-    models and small networks, and too much for large ones: a million float32 parameters in 100
-    batches take 404 MB.
+    Memory: ``n_batches + 1`` copies of the parameters, on their device. This suits linear models
+    and small networks: a million float32 parameters in 100 batches take 404 MB.
 
-    Dropout, augmentation and batch normalisation make the remembered gradients those of another
-    function; SAG then loses its guarantee, as does any learning rate that is too large.
+    With dropout, augmentation or batch normalisation the stored gradients belong to other
+    functions, and SAG has no convergence guarantee; nor has it with too large a learning rate.
 
     Examples
     --------
@@ -76,13 +77,11 @@ class SAG(Optimizer):
         *,
         weight_decay: float = 0.0,
     ) -> None:
-        if not isinstance(n_batches, int) or n_batches < 1:
-            raise ValueError(f"n_batches must be a whole number of at least 1; got {n_batches!r}.")
-        self.n_batches = n_batches
+        self.n_batches = check_integer("n_batches", n_batches, at_least=1)
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with their own knobs, checked."""
+        """Check and add parameters with their own options."""
         for name in self.defaults:
             given = param_group.get(name, self.defaults[name])
             if not given >= 0.0:
@@ -99,18 +98,18 @@ class SAG(Optimizer):
     def step(
         self, closure: Callable[[], float] | None = None, *, index: int | None = None
     ) -> float | None:
-        """Replace the remembered gradient of one batch, and step along the average of all.
+        """Replace the stored gradient of one batch, and step along the average of all.
 
         Parameters
         ----------
         closure : callable, optional
-            Computes loss and gradient of the batch anew, and returns the loss.
+            Recomputes loss and gradient of the batch, and returns the loss.
         index : int
-            Which batch the gradients are of, from 0 to ``n_batches - 1``.
+            The batch that the gradients belong to, from 0 to ``n_batches - 1``.
         """
         if not isinstance(index, int) or not 0 <= index < self.n_batches:
             raise ValueError(
-                f"index must be a whole number from 0 to {self.n_batches - 1}, the place of the "
+                f"index must be a whole number from 0 to {self.n_batches - 1}, the number of the "
                 f"batch in the partition; got {index!r}. Call step(index=...)."
             )
         value = None
@@ -127,7 +126,7 @@ class SAG(Optimizer):
         return value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a saved state, of the same partition."""
+        """Continue from a saved state of the same partition."""
         for group in state_dict["param_groups"]:
             if len(group["seen"]) != self.n_batches:
                 raise ValueError(
@@ -142,13 +141,13 @@ class SAG(Optimizer):
             state["gradients"] = w.new_zeros((self.n_batches, *w.shape))
             state["total"] = torch.zeros_like(w)
             state["n_updates"] = 0
-        remembered, total = state["gradients"][index], state["total"]
-        total.sub_(remembered)
-        # A parameter that this batch does not touch has gradient zero there.
-        remembered.zero_() if w.grad is None else remembered.copy_(w.grad)
-        total.add_(remembered)
+        stored, total = state["gradients"][index], state["total"]
+        total.sub_(stored)
+        # A parameter without a gradient does not depend on this batch: its gradient is zero.
+        stored.zero_() if w.grad is None else stored.copy_(w.grad)
+        total.add_(stored)
         state["n_updates"] += 1
         if state["n_updates"] % self.n_batches == 0:
-            # Updates leave rounding errors behind; one sum a pass keeps them from piling up.
+            # Sum again once per pass, so that rounding errors of the updates do not accumulate.
             total.copy_(state["gradients"].sum(0))
         w.sub_(group["lr"] * (total / n_seen + group["weight_decay"] * w))

@@ -1,8 +1,8 @@
 """Batches that always hold both classes.
 
-An epoch is a plan (how many rows of each class every batch takes) and two orders (which rows).
-Both follow from the seed and the number of the epoch alone, so that ranks agree without talking and
-a run can resume from two integers.
+An epoch is a plan (how many rows of each class every batch takes) and an order of the rows of each
+class. Both depend on the seed and the number of the epoch only, so that ranks agree without
+communication and a run can resume from two integers.
 
 >>> sampler = StratifiedBatchSampler([1, 0, 0, 0, 0, 0, 0], batch_size=3, shuffle=False)
 >>> list(sampler)
@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import Sampler
 
 from everypair import _inputs
+from everypair.torch._inputs import check_integer
 from everypair.torch.training.sampler_plan import plan_epoch
 
 if TYPE_CHECKING:
@@ -30,32 +31,33 @@ __all__ = ["StratifiedBatchSampler"]
 class StratifiedBatchSampler(Sampler[list[int]]):
     """Batches of row numbers with rows of both classes, for ``DataLoader(batch_sampler=...)``.
 
-    In an epoch every row of the larger class is seen once. Rows of the rarer class are seen once
-    too where they suffice, and otherwise are recycled in turn, as often as needed and each equally
-    often (give or take one). Batches have nearly equal sizes, none above `batch_size`.
+    In an epoch every row of the larger class is used once. Rows of the smaller class are used once
+    too if there are enough of them. Otherwise they are repeated in turn, as often as needed; the
+    numbers of repetitions differ by at most one. Batches have nearly equal sizes, at most
+    `batch_size`.
 
     Parameters
     ----------
     labels : (n,)
-        Of all rows of the dataset, coded {0, 1}, {-1, +1} or bool.
+        The labels of all rows of the dataset, coded {0, 1}, {-1, +1} or bool.
     batch_size : int
-        The most rows that a batch holds, on one rank.
+        The largest number of rows in a batch, on one rank.
     min_per_class : int
-        The fewest rows of either class in a batch.
+        The smallest number of rows of each class in a batch.
     positives : float or int, optional
         A fixed share of positives in every batch (a float between 0 and 1) or a fixed number of
-        them (an int). Without it a batch has the share of the data, but at least `min_per_class`.
-        Whichever class then needs more batches is the one that is seen once.
+        them (an int). The default is the share in the data, but at least `min_per_class`. The class
+        that needs more batches is then the one that is used once.
     shuffle : bool
         Draw a new order every epoch; otherwise rows come in the order of the data.
     drop_last : bool
-        Give only batches of exactly `batch_size` rows, leaving out the rows that remain: rows of
-        the larger class, others each epoch.
+        Return only batches of exactly `batch_size` rows. The remaining rows, which are of the
+        larger class, are left out; they are other rows in each epoch.
     seed : int
-        Of the sampler's own generator; the global one is never touched. The same on all ranks.
+        Seeds the sampler's own generators; the global ones are not used. The same on all ranks.
     rank, world_size : int
-        This process and the number of processes in distributed training. Each rank has its own
-        batches, all ranks equally many.
+        The number of this process and the number of processes in distributed training. Each rank
+        has its own batches, and all ranks have the same number of them.
 
     Raises
     ------
@@ -64,11 +66,12 @@ class StratifiedBatchSampler(Sampler[list[int]]):
 
     Notes
     -----
-    Every pass over the sampler is a new epoch; `set_epoch` says which one is next. Setting up an
-    epoch takes O(n) time, about 20 ms for a million rows.
+    Every pass over the sampler is a new epoch; `set_epoch` sets the next one. Preparing an epoch
+    takes O(n) time, about 20 ms for a million rows.
 
-    A row appears twice in one batch only when its class has fewer rows than its batch wants. Where
-    `min_per_class` asks for more than both classes have, even the larger class is recycled.
+    A row appears twice in one batch only if its class has fewer rows than the batch needs. If
+    `min_per_class` needs more rows than both classes have, rows of the larger class are repeated
+    too.
 
     Examples
     --------
@@ -96,28 +99,28 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        self.batch_size = _whole("batch_size", batch_size, at_least=2)
-        self.min_per_class = _whole("min_per_class", min_per_class, at_least=1)
-        self.world_size = _whole("world_size", world_size, at_least=1)
-        self.rank = _whole("rank", rank, at_least=0)
-        self.seed = _whole("seed", seed, at_least=0)
+        self.batch_size = check_integer("batch_size", batch_size, at_least=2)
+        self.min_per_class = check_integer("min_per_class", min_per_class, at_least=1)
+        self.world_size = check_integer("world_size", world_size, at_least=1)
+        self.rank = check_integer("rank", rank, at_least=0)
+        self.seed = check_integer("seed", seed, at_least=0)
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)
         if self.rank >= self.world_size:
             raise ValueError(
-                f"rank must be below world_size; got rank {rank} of {world_size}. "
+                f"rank must be less than world_size; got rank {rank} of {world_size}. "
                 "Ranks count from 0."
             )
         if 2 * self.min_per_class > self.batch_size:
             raise ValueError(
                 f"batch_size must hold min_per_class rows of both classes; got batch_size "
-                f"{batch_size} and min_per_class {min_per_class}. Take a batch_size of at least "
+                f"{batch_size} and min_per_class {min_per_class}. Use a batch_size of at least "
                 f"{2 * self.min_per_class}."
             )
         pos, neg = _rows_of_both_classes(labels)
         self.n_pos, self.n_neg = len(pos), len(neg)
         quota = None if positives is None else self._quota(positives)
-        # The larger class is the one that needs more batches to be seen once.
+        # The larger class is the one that needs more batches in order to be used once.
         if quota is None:
             pos_is_small = len(pos) <= len(neg)
         else:
@@ -138,7 +141,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
             raise ValueError(
                 f"batch_size must let at least one full batch form on each of {world_size} ranks "
                 f"when drop_last is set; got {batch_size} for {self.n_pos} positives and "
-                f"{self.n_neg} negatives. Take a smaller batch_size, or drop_last=False."
+                f"{self.n_neg} negatives. Use a smaller batch_size, or drop_last=False."
             )
         self._epoch = 0
         self._position = 0
@@ -161,7 +164,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
             yield batch
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of epoch `epoch`, from its first batch.
+        """Make the next pass start at the first batch of epoch `epoch`.
 
         Examples
         --------
@@ -173,26 +176,26 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         >>> list(sampler) == first
         True
         """
-        self._epoch = _whole("epoch", epoch, at_least=0)
+        self._epoch = check_integer("epoch", epoch, at_least=0)
         self._position = 0
         self._started = False
 
     def state_dict(self, *, batches_done: int | None = None) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to go on from here, mid-epoch or between epochs.
+        """Return what `load_state_dict` needs to continue, within an epoch or between epochs.
 
         Parameters
         ----------
         batches_done : int, optional
-            How many batches of this epoch were trained on. By default those that the sampler has
-            given out, which is the same number unless a DataLoader with workers fetches ahead.
+            The number of batches of this epoch that were used. The default is the number that the
+            sampler has returned, which is the same unless a DataLoader with workers prefetches.
         """
         done = self._position
         if batches_done is not None:
-            done = _whole("batches_done", batches_done, at_least=0)
+            done = check_integer("batches_done", batches_done, at_least=0)
         if done > len(self):
             raise ValueError(
                 f"batches_done must be at most the {len(self)} batches of an epoch; got {done}. "
-                "Count from the beginning of the epoch."
+                "Count from the start of the epoch."
             )
         whole_epoch = done == len(self)
         return {
@@ -202,7 +205,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken: the next pass gives the batches that remained.
+        """Continue where `state_dict` was called: the next pass returns the remaining batches.
 
         Examples
         --------
@@ -224,6 +227,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         self._started = False
 
     def _identity(self) -> dict[str, int | bool]:
+        """Return the numbers that must be equal for a state to fit this sampler."""
         return {
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -234,9 +238,9 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         }
 
     def _quota(self, positives: Any) -> int:
-        """Return how many positives a full batch has."""
+        """Return the number of positives in a full batch."""
         most = self.batch_size - self.min_per_class
-        if _is_whole(positives):
+        if isinstance(positives, int | np.integer) and not isinstance(positives, bool):
             if self.min_per_class <= int(positives) <= most:
                 return int(positives)
         elif isinstance(positives, float | np.floating) and 0.0 < positives < 1.0:
@@ -249,17 +253,18 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         )
 
     def _orders(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of the smaller and of the larger class in the order of an epoch."""
         if not self.shuffle:
             return self._small, self._large
         generator = np.random.default_rng((self.seed, epoch))
         return generator.permutation(self._small), generator.permutation(self._large)
 
     def _batch(self, i: int, small: NDArray[np.int64], large: NDArray[np.int64]) -> list[int]:
-        # Rows are recycled in one order over and over, so that a batch repeats a row only when it
-        # wants more rows than there are.
+        # Rows are repeated in the same order, so that a batch has a row twice only if it needs more
+        # rows than there are.
         rows_small = small[np.arange(*self._plan.small(i)) % len(small)]
         rows_large = large[np.arange(*self._plan.large(i)) % len(large)]
-        # Spread evenly, for models that cut the batch up further (accumulation, ghost norm).
+        # Spread the smaller class evenly, for models that split the batch further.
         batch = np.empty(len(rows_small) + len(rows_large), dtype=np.int64)
         is_small = np.zeros(len(batch), dtype=bool)
         is_small[(2 * np.arange(len(rows_small)) + 1) * len(batch) // (2 * len(rows_small))] = True
@@ -271,6 +276,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
 def _rows_of_both_classes(
     labels: ArrayLike | torch.Tensor,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Check the labels; return the rows of positives and of negatives."""
     given: Any = labels.detach().cpu() if isinstance(labels, torch.Tensor) else labels
     n = len(given) if hasattr(given, "__len__") else 0
     positive = _inputs.positives(_inputs.batch_from(np.zeros(n, dtype=np.float32), given))
@@ -278,16 +284,6 @@ def _rows_of_both_classes(
     if not len(pos) or not len(neg):
         raise ValueError(
             f"labels must hold both classes; got {len(pos)} positives and {len(neg)} negatives. "
-            "A batch of one class has no pair to learn from."
+            "A batch of one class has no pair to train on."
         )
     return pos, neg
-
-
-def _whole(name: str, given: Any, *, at_least: int) -> int:
-    if _is_whole(given) and int(given) >= at_least:
-        return int(given)
-    raise ValueError(f"{name} must be a whole number of at least {at_least}; got {given!r}.")
-
-
-def _is_whole(given: object) -> bool:
-    return isinstance(given, int | np.integer) and not isinstance(given, bool)

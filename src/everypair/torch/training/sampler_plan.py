@@ -1,9 +1,9 @@
-"""How many batches an epoch has, and how many rows of each class go into each of them.
+"""How many batches an epoch has, and how many rows of each class every batch has.
 
-Counts only: which rows they are is up to the sampler.
+This module computes numbers of rows only; the sampler chooses the rows.
 
 >>> plan = plan_epoch(3, 97, batch_size=10, min_per_class=1)
->>> plan.n_batches, plan.n_small, plan.n_large  # the three rare rows fill eleven places
+>>> plan.n_batches, plan.n_small, plan.n_large  # the three rare rows are used eleven times
 (11, 11, 97)
 """
 
@@ -17,16 +17,16 @@ __all__ = ["EpochPlan", "plan_epoch"]
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The batches of an epoch over all ranks, and the rows of each class that they share.
+    """The batches of an epoch over all ranks.
 
     Attributes
     ----------
     n_batches : int
     n_small, n_large : int
-        Places for rows of the rarer and of the larger class. More places than rows means that
-        rows are recycled, fewer that some are left out.
+        The number of places in all batches for rows of the smaller and of the larger class. With
+        more places than rows, rows are repeated; with fewer, some are left out.
     fixed_share : bool
-        Whether both classes are to be large in the same batches, so that their ratio stays.
+        Whether the same batches get one more row of both classes, so that the ratio is kept.
     """
 
     n_batches: int
@@ -35,22 +35,25 @@ class EpochPlan:
     fixed_share: bool = False
 
     def small(self, i: int) -> tuple[int, int]:
-        """Return the first place of the rarer class in batch `i`, and the first beyond."""
+        """Return the first place of the smaller class in batch `i`, and the first after it."""
         return self._before(self.n_small, i), self._before(self.n_small, i + 1)
 
     def large(self, i: int) -> tuple[int, int]:
-        """Return the first place of the larger class in batch `i`, and the first beyond."""
+        """Return the first place of the larger class in batch `i`, and the first after it."""
         if self.fixed_share:
             return self._before(self.n_large, i), self._before(self.n_large, i + 1)
-        # Counted from the other end. Rows that do not divide evenly thus go to the first batches in
-        # one class and to the last in the other: a batch gets two of them only where there are more
-        # such rows than batches, so that none exceeds the mean size rounded up.
+        # Counted from the last batch. Rows that do not divide evenly go to the first batches in one
+        # class and to the last ones in the other: a batch gets two such rows only if there are more
+        # of them than batches, so no batch is larger than the mean size rounded up.
         i = self.n_batches - i
         begin = self.n_large - self._before(self.n_large, i)
         return begin, self.n_large - self._before(self.n_large, i - 1)
 
     def _before(self, n: int, i: int) -> int:
-        """Return how many of `n` places are in the batches before `i`; the first get the rest."""
+        """Return how many of `n` places are in the batches before `i`.
+
+        Places that do not divide evenly go to the first batches.
+        """
         each, left = divmod(n, self.n_batches)
         return i * each + min(i, left)
 
@@ -65,26 +68,27 @@ def plan_epoch(
     drop_last: bool = False,
     world_size: int = 1,
 ) -> EpochPlan:
-    """Plan an epoch in which the larger class is seen once and the rarer as often as needed.
+    """Plan an epoch that uses each row of the larger class once, and the others as often as needed.
 
     Parameters
     ----------
     n_small, n_large : int
-        Rows of the rarer and of the larger class.
+        The number of rows of the smaller and of the larger class.
     batch_size, min_per_class : int
-        The most rows of a batch and the fewest of a class in it; twice the latter fit.
+        The largest size of a batch, and the smallest number of rows of a class in it; at most half
+        of the former.
     quota : int, optional
-        The fixed number of rows of the rarer class in a full batch. The larger class is then the
+        The fixed number of rows of the smaller class in a full batch. The larger class is then the
         one whose rows need more batches.
     drop_last : bool
-        Only full batches.
+        Use only full batches.
     world_size : int
         The number of batches is a multiple of it.
 
     Returns
     -------
     EpochPlan
-        Without batches if rows are too few for full ones.
+        With no batches if there are too few rows for a full one.
     """
 
     def rounded(batches: float) -> int:
@@ -97,7 +101,7 @@ def plan_epoch(
         if n_small >= min_per_class * n_batches:
             return _each_row_once(n_small, n_large, n_batches, batch_size if drop_last else None)
         quota = min_per_class
-        # Never so few batches that a row of the rarer class finds no place.
+        # Enough batches for every row of the smaller class.
         n_batches = rounded(max(n_large / (batch_size - quota), n_small / quota))
         wanted = quota * n_batches
     else:
@@ -112,7 +116,8 @@ def plan_epoch(
 def _each_row_once(n_small: int, n_large: int, n_batches: int, full_size: int | None) -> EpochPlan:
     if full_size is None:
         return EpochPlan(n_batches, n_small, n_large)
-    # What does not fill a batch is left out of the larger class, until both are equally large.
+    # Rows that do not fill a batch are left out of the larger class until both classes have the
+    # same size, then out of both.
     left_out = n_small + n_large - n_batches * full_size
     of_large_alone = min(left_out, n_large - n_small)
     of_both = left_out - of_large_alone

@@ -1,6 +1,7 @@
-"""Triton kernels for CUDA. `plans` chooses how a batch is computed and is the entry of this folder.
+"""Triton kernels for NVIDIA GPUs, and the plans that choose among them.
 
-`cached_launch` replays the launches of small batches, and `scale` scales a gradient in place. Each
-plan (`pairs`, `moments`, `sorted_rows`, `buckets`) launches its kernels through `launch`; all share
-the layout in `workspace`.
+`plans.evaluate` computes any batch without groups, `cached_launch.loss_and_grad` repeats the
+launches of an earlier batch of the same kind, and `scale.scale_in_place` multiplies a gradient.
+Only `everypair.torch._dispatch` imports these three, at their first use, because Triton is not
+installed everywhere. The other modules are kernels and the code that launches them.
 """

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from everypair.torch._compat import current_raw_stream
+
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
@@ -220,7 +222,7 @@ def _specialised(scalar: float) -> object:
 
 def current_stream(device: torch.device) -> int:
     """Return the address of the stream on which torch launches."""
-    return torch._C._cuda_getCurrentRawStream(device.index)
+    return current_raw_stream(device)
 
 
 def on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:

@@ -1,0 +1,39 @@
+"""The private parts of torch that everypair uses, in one place.
+
+Torch has no public functions for these questions. Each one is named here with the reason why it is
+asked, so that a change in torch is repaired in this file alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd import forward_ad
+
+__all__ = [
+    "current_raw_stream",
+    "is_legacy_batched",
+    "is_transformed",
+    "is_under_functorch",
+    "n_dispatch_modes",
+]
+
+# True inside `torch.func` and `torch.vmap`. Their tensors have no memory that a kernel could read.
+is_under_functorch = torch._C._are_functorch_transforms_active
+# The number of active TorchDispatchModes, such as FakeTensorMode, which must see an operator.
+n_dispatch_modes = torch._C._len_torch_dispatch_stack
+# True for a batch of vectors in `torch.autograd.grad(..., is_grads_batched=True)`, which has a kind
+# of tensor of its own that only registered operators can read.
+is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
+
+
+def is_transformed() -> bool:
+    """Return whether `torch.func`, `torch.vmap` or forward mode is active; not while compiling."""
+    return is_under_functorch() or forward_ad._current_level >= 0
+
+
+def current_raw_stream(device: torch.device) -> int:
+    """Return the address of the CUDA stream that torch launches on.
+
+    Triton's launcher takes the address; `torch.cuda.current_stream` takes microseconds to wrap it.
+    """
+    return torch._C._cuda_getCurrentRawStream(device.index)
