@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from everypair import surrogates
-from everypair.torch import _tensor_moments, pair_loss
+from everypair.torch import _arrays, pair_loss
 from everypair.torch._dispatch import forced
 
 from ..strategies import BUMPY, SURROGATES, Batch, double_sum
@@ -95,7 +95,7 @@ def test_the_margin_does_not_drown_far_from_the_origin():
 
 @pytest.mark.parametrize("name", ["squared_hinge", "huber_hinge"])
 def test_single_precision_is_compensated_where_there_is_no_double(monkeypatch, name):
-    monkeypatch.setattr(_tensor_moments, "_work_dtype", lambda _: torch.float32)
+    monkeypatch.setattr(_arrays, "_work_dtype", lambda _: torch.float32)
     batch = batch_of("offset", 500, 0.2, np.float32)
     knobs = {"surrogate": name, **batch.knobs}
     want = expected_of("offset", 500, 0.2, np.float32, 1.0, surrogates.get(name))

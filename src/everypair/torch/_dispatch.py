@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
-from everypair.torch import _cpu, _tensor_moments
+from everypair.torch import _arrays, _cpu
 from everypair.torch._inputs import value_dtype, without_missing
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def evaluate(
             return Answer(values, pair_weight, gradient, product, curvature)
         if missing:
             labels, weights = without_missing(labels, weights)
-    values, pair_weight, *arrays = _tensor_moments.evaluate(
+    values, pair_weight, gradient, curvature, product = _arrays.evaluate(
         scores,
         (labels > 0).expand(shape),
         None if weights is None else weights.expand(shape),
@@ -188,7 +188,6 @@ def evaluate(
         hess=hess,
     )
     dtype = value_dtype(scores)
-    gradient, product, curvature = arrays
     return Answer(
         values.to(dtype),
         pair_weight,
