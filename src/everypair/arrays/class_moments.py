@@ -36,8 +36,7 @@ class ClassMoments:
         self.is_upper = ~rows.positive[None]
         self.w = None if rows.w is None else Number(rows.w[None])
         self._x = rows.x[None]
-        one = Number(xp.zeros_like(self._x) + 1.0) if self.w is None else self.w
-        self._masses = self._of_classes(one, counts=self.w is None)
+        self._masses = [each(lambda part: part[None], mass) for mass in rows.masses]
         self._shift = xp.column(terms.shift)
 
     def rows(self, a: Number) -> Number:
@@ -127,12 +126,8 @@ class ClassMoments:
     def _weighted(self, a: Number) -> Number:
         return a if self.w is None else self.xp.times(self.w, a)
 
-    def _of_classes(self, a: Number, *, counts: bool = False) -> list[Number]:
-        """Return the sums over the positives and over the negatives of each group."""
-        where, upper = self.xp.where, self.is_upper
-        pos = each(lambda part: where(upper, 0.0, part), a)
-        neg = each(lambda part: where(upper, part, 0.0), a)
-        return [self.runs.totals(of_class, counts=counts) for of_class in (pos, neg)]
+    def _of_classes(self, a: Number) -> list[Number]:
+        return self.runs.class_totals(a, ~self.is_upper)
 
     def _own(self, pos: Array, neg: Array) -> Array:
         return self.xp.where(self.is_upper, neg, pos)

@@ -69,6 +69,10 @@ class Arrays(ABC):
         """Return zeros of the same shape and type."""
 
     @abstractmethod
+    def concatenate(self, arrays: Sequence[Array]) -> Array:
+        """Join arrays along their first dimension."""
+
+    @abstractmethod
     def as_uint8(self, a: Array) -> Array:
         """Return small whole numbers in one byte each, which sort faster."""
 

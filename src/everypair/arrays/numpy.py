@@ -105,6 +105,7 @@ class NumpyArrays(SlicedSums):
     """The operations of NumPy, in float64."""
 
     where = staticmethod(np.where)
+    concatenate = staticmethod(np.concatenate)
     zeros_like = staticmethod(np.zeros_like)
     isfinite = staticmethod(np.isfinite)
     broadcast = staticmethod(np.broadcast_to)

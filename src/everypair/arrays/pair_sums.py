@@ -58,6 +58,8 @@ class Rows(NamedTuple):
     groups : array or None
     runs : Runs
         The rows of each group.
+    masses : list of Number
+        The weight of the positives and of the negatives in the group of each row.
     pair_weight : array
         The weight of all pairs, from the weights `w`.
     scale : array
@@ -72,6 +74,7 @@ class Rows(NamedTuple):
     z: Number | None
     groups: Array
     runs: Runs
+    masses: list[Number]
     pair_weight: Array
     scale: Array
     order: Array
@@ -160,8 +163,7 @@ def concordance(
     """
     rows = _rows(xp, scores, positive, weights, groups, None)
     # Scores are compared as they are. Negatives come first among ties, then positives do.
-    reverse = xp.column((0.0, 1.0)).high > 0.0
-    rank = xp.as_uint8(xp.where(rows.positive != reverse, 1, 0))
+    rank = xp.as_uint8(xp.concatenate([rows.positive[None], ~rows.positive[None]]))
     keys = [rank, xp.broadcast(rows.x, rank.shape)]
     if groups is not None:
         keys.append(xp.broadcast(rows.groups, rank.shape))
@@ -240,12 +242,9 @@ def _rows(
         roots = [_root(xp, xp.max(xp.where(of_class, w, 0.0))) for of_class in (positive, ~positive)]
         root = xp.where(positive, *roots)
         w, scale = w / root / root, roots[0] * roots[1]
-    ones = xp.zeros_like(x) + 1.0 if w is None else w
-    mass_pos, mass_neg = (
-        runs.totals(Number(xp.where(of_class, ones, 0.0)), counts=w is None).high
-        for of_class in (positive, ~positive)
-    )
-    pairs = mass_pos * mass_neg
+    ones = Number(xp.zeros_like(x) + 1.0 if w is None else w)
+    masses = runs.class_totals(ones, positive, counts=w is None)
+    pairs = masses[0].high * masses[1].high
     if w is not None:
         # Rows that are in no pair must not leave rounding errors in sums that others share.
         w = xp.where(pairs > 0.0, w, 0.0)
@@ -256,9 +255,8 @@ def _rows(
         lowest = -xp.max(-z if w is None else xp.where(w > 0.0, -z, -float("inf")))
         lowest = xp.where(xp.isfinite(lowest), lowest, 0.0)
         of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, lowest), -lowest)
-    return Rows(
-        x, positive, w, of_vector, groups, runs, runs.sum_of_groups(Number(pairs)).high, scale, order
-    )
+    pair_weight = runs.sum_of_groups(Number(pairs)).high
+    return Rows(x, positive, w, of_vector, groups, runs, masses, pair_weight, scale, order)
 
 
 def _root(xp: Arrays, largest: Array) -> Array:

@@ -60,6 +60,13 @@ class Runs:
         sums = self.xp.prefix(a, self, counts=counts)
         return each(lambda part: self.xp.gather(part, self.stop), sums)
 
+    def class_totals(self, a: Number, positive: Array, *, counts: bool = False) -> list[Number]:
+        """Return the sums over the positives and over the negatives of each group."""
+        xp = self.xp
+        masks = xp.concatenate([positive[None], ~positive[None]])
+        sums = self.totals(each(lambda part: xp.where(masks, part, 0.0), a), counts=counts)
+        return [each(lambda part, k=k: part[k], sums) for k in (0, 1)]  # type: ignore[misc]
+
     def sum_of_groups(self, a: Number) -> Number:
         """Return the sum over the groups of what `totals` returned."""
         if self.stop is None:

@@ -35,6 +35,7 @@ class JaxArrays(Arrays):
     """The operations of JAX for arrays of this type."""
 
     where = staticmethod(jnp.where)
+    concatenate = staticmethod(jnp.concatenate)
     zeros_like = staticmethod(jnp.zeros_like)
     isfinite = staticmethod(jnp.isfinite)
     broadcast = staticmethod(jnp.broadcast_to)

@@ -63,6 +63,7 @@ class TorchArrays(SlicedSums):
     """The operations of torch for tensors like `scores`."""
 
     where = staticmethod(torch.where)
+    concatenate = staticmethod(torch.cat)
     zeros_like = staticmethod(torch.zeros_like)
     isfinite = staticmethod(torch.isfinite)
     broadcast = staticmethod(torch.broadcast_to)
