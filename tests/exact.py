@@ -26,8 +26,8 @@ def exact_double_sum(
 ):
     """Return value, gradient, diagonal Hessian and Hessian times vector, rounded once at the end.
 
-    A pair counts for a term if s_neg + (margin - knot) > s_pos holds for the numbers that the floats
-    stand for.
+    A pair counts for a term if s_neg + (margin - knot) > s_pos holds for the real numbers that the
+    floats stand for.
     """
     n = len(scores)
     x = [Fraction(float(score)) for score in scores]

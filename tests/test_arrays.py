@@ -1,4 +1,4 @@
-"""The array implementation in NumPy, against exact arithmetic and where long double used to fail."""
+"""The array implementation in NumPy, against exact arithmetic, where long double failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from everypair.arrays.double_double import Number
 from everypair.arrays.numpy import NumpyArrays, evaluate
-from everypair.arrays.runs import Runs
+from everypair.arrays.rows import Runs
 from everypair.arrays.terms import split
 from everypair.surrogates import HUBER_HINGE, SQUARED_HINGE
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from everypair._inputs import Batch
-
-    KnotTerm = tuple[float, float, float, float, bool]
+    from everypair.surrogates import KnotTerm
 
 __all__ = ["Result", "backend", "borrow_team", "concordance", "evaluate", "native_is_here"]
 

@@ -9,7 +9,7 @@ import pytest
 
 import everypair as ep
 from everypair.arrays.double_double import Number, each, two_sum
-from everypair.arrays.runs import Runs
+from everypair.arrays.rows import Runs
 from everypair.jax import pair_loss
 from everypair.jax._arrays import JaxArrays
 

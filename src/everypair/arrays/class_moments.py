@@ -1,8 +1,8 @@
 """Sums over all pairs, for terms without a knot: nothing is sorted.
 
 Sums over all pairs are products of sums over the classes. With c the mean score of each class,
-``a = c_neg + shift - c_pos`` and ``q = score - c_neg`` or ``c_pos - score``, a pair has the distance
-``d = a + q_pos + q_neg``. With the sums W of w, F of w q and S of w q^2 in each class,
+``a = c_neg + shift - c_pos`` and ``q = score - c_neg`` or ``c_pos - score``, a pair has the
+distance ``d = a + q_pos + q_neg``. With the sums W of w, F of w q and S of w q^2 in each class,
 
     sum over pairs of d   = a W W' + (W F' + W' F)
     sum over pairs of d^2 = a^2 W W' + 2 a (W F' + W' F) + (W S' + W' S) + 2 F F'
@@ -16,11 +16,11 @@ from __future__ import annotations
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
-from everypair.arrays.double_double import Number, each, two_sum
+from everypair.arrays.double_double import Number, each, twice, two_sum
 
 if TYPE_CHECKING:
     from everypair.arrays.double_double import Arrays
-    from everypair.arrays.pair_sums import Rows
+    from everypair.arrays.rows import Rows
     from everypair.arrays.terms import Terms
 
     Array = Any
@@ -73,12 +73,12 @@ class ClassMoments:
         """Return the sum over pairs of d^2."""
         xp = self.xp
         seconds = self._of_classes(xp.times(self._weighted(self._offsets), self._offsets))
-        inner = xp.plus(xp.times(self._pairs, self._apart), _twice(self._across))
+        inner = xp.plus(xp.times(self._pairs, self._apart), twice(self._across))
         parts = (
             xp.times(inner, self._apart),
             xp.times(self._masses[0], seconds[1]),
             xp.times(self._masses[1], seconds[0]),
-            _twice(xp.times(*self._firsts)),
+            twice(xp.times(*self._firsts)),
         )
         return self.runs.sum_of_groups(reduce(xp.plus, parts))
 
@@ -133,11 +133,4 @@ class ClassMoments:
         return self.xp.where(self.is_upper, neg, pos)
 
     def _opposite(self, of_classes: list[Number]) -> Number:
-        pos, neg = of_classes
-        if pos.low is None or neg.low is None:
-            return Number(self._own(neg.high, pos.high))
-        return Number(self._own(neg.high, pos.high), self._own(neg.low, pos.low))
-
-
-def _twice(a: Number) -> Number:
-    return each(lambda part: 2.0 * part, a)
+        return self.xp.choose(self.is_upper, *of_classes)

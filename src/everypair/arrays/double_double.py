@@ -1,27 +1,24 @@
 """Double-double arithmetic over the operations of an array library.
 
 A `Number` is an unevaluated sum ``high + low`` of two floats, where `low` is the rounding error of
-`high`: 106 bits with float64, 48 bits with float32. `Arrays` lists the operations that the pair
-sums need. Each library supplies the abstract ones; the arithmetic follows from them.
-
-Arrays have rows in their last dimension. Terms of a surrogate are in the first one.
+`high`: 106 bits with float64, 48 bits with float32. Arrays have rows in their last dimension; where
+there is one entry per term of a surrogate, terms are in the first dimension.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from everypair.arrays.runs import Runs
+    from everypair.arrays.rows import Runs
 
     Array = Any
 
-__all__ = ["Arrays", "Number", "SlicedSums", "each", "two_sum"]
+__all__ = ["Arrays", "Number", "SlicedSums", "each", "twice", "two_sum"]
 
 
 class Number(NamedTuple):
@@ -36,6 +33,11 @@ def each(function: Callable[[Array], Array], a: Number) -> Number:
     return Number(function(a.high), None if a.low is None else function(a.low))
 
 
+def twice(a: Number) -> Number:
+    """Return 2 a."""
+    return each(lambda part: 2.0 * part, a)
+
+
 def two_sum(a: Array, b: Array) -> Number:
     """Return the rounded sum and its exact rounding error (Knuth)."""
     s = a + b
@@ -43,7 +45,7 @@ def two_sum(a: Array, b: Array) -> Number:
     return Number(s, (a - (s - of_b)) + (b - of_b))
 
 
-class Arrays(ABC):
+class Arrays:
     """The operations of one array library, with double-double arithmetic.
 
     Parameters
@@ -53,78 +55,32 @@ class Arrays(ABC):
     """
 
     mantissa_bits = 52  # stored bits of a float: 52 for float64, 23 for float32
-    float_range = (2.0**-1022, (2.0 - 2.0**-52) * 2.0**1023)
+    float_range = (2.0**-1022, (2.0 - 2.0**-52) * 2.0**1023)  # smallest normal and largest float
+
+    # What each library supplies. Operations work on rows, the last dimension.
+    where: Any  # (condition, a, b); a and b may be floats
+    isfinite: Any  # (a)
+    zeros_like: Any  # (a)
+    concatenate: Any  # (arrays): along the first dimension
+    broadcast: Any  # (a, shape)
+    roll: Any  # (a, by): move rows, the last ones to the beginning
+    flip: Any  # (a): reverse the rows
+    max: Any  # (a): the maximum, with a last dimension of length 1
+    as_uint8: Any  # (a): bytes, which sort faster
+    row_numbers: Any  # (a): 0, 1, ...
+    order: Any  # (keys): the order of rows by several keys, of which the last counts most
+    gather: Any  # (a, index): a[..., index]
+    scatter: Any  # (a, index): the array whose gather by this permutation is a
+    bounds: Any  # (groups): the first and the last row of the group of each row; groups are sorted
+    column: Any  # (factors): a Number with one factor per term, which broadcasts over rows
+    keep_bits: Any  # (a, dropped): floats with the lowest bits of the mantissa set to zero
+    # (a: Number, counts=): the sum over the rows, with a last dimension of length 1
+    total: Callable[..., Number]
+    # (a: Number, runs, counts=): sums from the first row of the group to each row
+    prefix: Callable[..., Number]
 
     def __init__(self, *, compensated: bool) -> None:
         self.compensated = compensated
-
-    # Operations that each library supplies
-
-    @abstractmethod
-    def where(self, condition: Array, a: Array, b: Array) -> Array:
-        """Return `a` where the condition holds and `b` elsewhere; either may be a float."""
-
-    @abstractmethod
-    def zeros_like(self, a: Array) -> Array:
-        """Return zeros of the same shape and type."""
-
-    @abstractmethod
-    def concatenate(self, arrays: Sequence[Array]) -> Array:
-        """Join arrays along their first dimension."""
-
-    @abstractmethod
-    def as_uint8(self, a: Array) -> Array:
-        """Return small whole numbers in one byte each, which sort faster."""
-
-    @abstractmethod
-    def column(self, factors: Any) -> Number:
-        """Return one factor per term with a first dimension of terms; it broadcasts over rows."""
-
-    @abstractmethod
-    def keep_bits(self, a: Array, dropped: int) -> Array:
-        """Return floats with the lowest `dropped` bits of their mantissa set to zero."""
-
-    @abstractmethod
-    def order(self, keys: Sequence[Array]) -> Array:
-        """Return the stable order of rows by several keys; the last key counts most."""
-
-    @abstractmethod
-    def gather(self, a: Array, index: Array) -> Array:
-        """Return ``a[..., index]``, row by row of the other dimensions."""
-
-    @abstractmethod
-    def scatter(self, a: Array, index: Array) -> Array:
-        """Return the array whose `gather` with this permutation is `a`."""
-
-    @abstractmethod
-    def broadcast(self, a: Array, shape: tuple[int, ...]) -> Array:
-        """Repeat an array along new dimensions without a copy."""
-
-    @abstractmethod
-    def bounds(self, groups: Array) -> tuple[Array, Array]:
-        """Return the first and the last row of the group of each row; groups are sorted."""
-
-    @abstractmethod
-    def row_numbers(self, like: Array) -> Array:
-        """Return 0, 1, ... for the rows of an array."""
-
-    @abstractmethod
-    def roll(self, a: Array, by: int) -> Array:
-        """Move rows by some places, the last ones to the beginning."""
-
-    @abstractmethod
-    def flip(self, a: Array) -> Array:
-        """Reverse the rows."""
-
-    @abstractmethod
-    def max(self, a: Array) -> Array:
-        """Return the maximum over the rows, which stay as a dimension of length 1."""
-
-    @abstractmethod
-    def isfinite(self, a: Array) -> Array:
-        """Return which entries are neither infinite nor NaN."""
-
-    # Arithmetic
 
     def normal(self, high: Array, low: Array) -> Number:
         """Return ``high + low`` as a number whose low part is its rounding error."""
@@ -155,12 +111,15 @@ class Arrays(ABC):
                 low = low + part * other
         return self.normal(high, low)
 
+    def halves(self, a: Array) -> tuple[Array, Array]:
+        """Return two floats of half as many bits with the sum a."""
+        high = self.keep_bits(a, (self.mantissa_bits + 2) // 2)
+        return high, a - high
+
     def two_product(self, a: Array, b: Array) -> Number:
         """Return the rounded product and its rounding error (Dekker)."""
-        half = (self.mantissa_bits + 2) // 2
         p = a * b
-        a_high, b_high = self.keep_bits(a, half), self.keep_bits(b, half)
-        a_low, b_low = a - a_high, b - b_high
+        (a_high, a_low), (b_high, b_low) = self.halves(a), self.halves(b)
         error = ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
         # A product that overflows stays infinite instead of becoming NaN.
         return Number(p, self.where(self.isfinite(error), error, 0.0))
@@ -174,24 +133,21 @@ class Arrays(ABC):
             return each(lambda part: part * column.high, a)  # powers of two round nothing
         return self.times(a, column)
 
-    def combined(self, *products: tuple[Any, Callable[[], Number]]) -> Number | None:
-        """Return the sum of factors times numbers; a factor of None is zero."""
-        parts = [self.scaled(number(), b) for b, number in products if b is not None]
-        return reduce(self.plus, parts) if parts else None
+    def choose(self, condition: Array, a: Number, b: Number) -> Number:
+        """Return `a` where the condition holds and `b` elsewhere."""
+        high = self.where(condition, a.high, b.high)
+        if a.low is None or b.low is None:
+            return Number(high)
+        return Number(high, self.where(condition, a.low, b.low))
+
+    def sum_of(self, parts: Iterable[Number | None]) -> Number | None:
+        """Return the sum of those numbers that are not None; None if all are."""
+        there = [part for part in parts if part is not None]
+        return reduce(self.plus, there) if there else None
 
     def sum_of_terms(self, a: Number) -> Number:
         """Return the sum over the first dimension."""
-        return reduce(self.plus, (each(lambda part, k=k: part[k], a) for k in range(len(a.high))))  # type: ignore[misc]
-
-    # Sums over the rows. Those of whole numbers, `counts`, may leave out the low part.
-
-    @abstractmethod
-    def total(self, a: Number, *, counts: bool = False) -> Number:
-        """Return the sum over the rows, which stay as a dimension of length 1."""
-
-    @abstractmethod
-    def prefix(self, a: Number, runs: Runs, *, counts: bool = False) -> Number:
-        """Return the sums from the first row of each group up to each row, itself included."""
+        return reduce(self.plus, (Number(*parts) for parts in zip(*_parts(a), strict=True)))
 
     def both_ways(
         self, up: Number, down: Number, runs: Runs, *, counts: bool = False
@@ -202,22 +158,20 @@ class Arrays(ABC):
 
 
 class SlicedSums(Arrays):
-    """Sums for libraries that run every operation by itself: few passes over the rows."""
+    """Sums in few passes over the rows, for libraries that run every operation by itself.
 
-    @abstractmethod
-    def sum(self, a: Array) -> Array:
-        """Return the sum over the rows, which stay as a dimension of length 1."""
+    Sums of whole numbers, `counts`, are exact without a low part.
+    """
 
-    @abstractmethod
-    def cumsum(self, a: Array) -> Array:
-        """Return the running sums over the rows."""
+    sum: Any  # (a): the sum over the rows, with a last dimension of length 1
+    cumsum: Any  # (a): the running sums over the rows
 
     def total(self, a: Number, *, counts: bool = False) -> Number:
-        """See `Arrays.total`."""
+        """Return the sum over the rows, with a last dimension of length 1."""
         return self._added(self.sum, a, counts)
 
     def prefix(self, a: Number, runs: Runs, *, counts: bool = False) -> Number:
-        """See `Arrays.prefix`."""
+        """Return the sums from the first row of the group to each row, itself included."""
         sums = self._added(self.cumsum, a, counts)
         if runs.start is None:
             return sums
@@ -225,18 +179,19 @@ class SlicedSums(Arrays):
         return self.minus(sums, each(lambda part: self.gather(part, runs.start), earlier))
 
     def _added(self, add: Callable[[Array], Array], a: Number, counts: bool) -> Number:
-        if not self.compensated or (counts and self.mantissa_bits == 52):
-            return Number(add(a.high))
-        return self.plus(*(Number(add(part)) for part in self._split(a)))
-
-    def _split(self, a: Number) -> tuple[Array, Array]:
         """Split numbers on a grid so coarse that every sum of the coarse parts is exact.
 
         With t the sum of all absolute values, rounding to the grid of 8 t leaves multiples of
         g >= 2^-51 t (2^-22 t in single precision). Every partial sum is below 2^51 g, so it has no
         rounding error, in whichever order it is taken. The fine parts are 2^-50 as large.
         """
+        if not self.compensated or (counts and self.mantissa_bits == 52):
+            return Number(add(a.high))
         sigma = 8.0 * self.sum(abs(a.high))
         coarse = (a.high + sigma) - sigma
         fine = a.high - coarse
-        return coarse, fine if a.low is None else fine + a.low
+        return self.plus(Number(add(coarse)), Number(add(fine if a.low is None else fine + a.low)))
+
+
+def _parts(a: Number) -> list[Array]:
+    return [part for part in a if part is not None]

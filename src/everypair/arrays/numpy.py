@@ -10,7 +10,7 @@ from everypair.arrays import pair_sums, terms
 from everypair.arrays.double_double import Number, SlicedSums, each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -46,7 +46,7 @@ def evaluate(
         weighted=weights is not None,
         grouped=offsets is not None,
     )
-    # Scores that are huge, or hugely apart, may overflow. The result is then inf, without a warning.
+    # Scores that are huge, or hugely apart, may overflow: the result is inf, without a warning.
     with np.errstate(all="ignore"):
         value, pair_weight, *arrays = pair_sums.evaluate(
             NumpyArrays(compensated=compensated),
@@ -81,7 +81,7 @@ def _groups(offsets: NDArray[np.int64] | None) -> NDArray[np.intp] | None:
 
 
 def _in_blocks(function: Callable[[Number, Number], Number], a: Number, b: Number) -> Number:
-    """Apply an elementwise operation to few rows at a time, so that the cache holds all its steps."""
+    """Apply an elementwise operation to few rows at a time, so that its steps stay in cache."""
     n = max(a.high.shape[-1], b.high.shape[-1])
     if n <= _BLOCK:
         return function(a, b)
@@ -105,34 +105,39 @@ class NumpyArrays(SlicedSums):
     """The operations of NumPy, in float64."""
 
     where = staticmethod(np.where)
-    concatenate = staticmethod(np.concatenate)
-    zeros_like = staticmethod(np.zeros_like)
     isfinite = staticmethod(np.isfinite)
+    zeros_like = staticmethod(np.zeros_like)
+    concatenate = staticmethod(np.concatenate)
     broadcast = staticmethod(np.broadcast_to)
+    roll = staticmethod(lambda a, by: np.roll(a, by, -1))
     flip = staticmethod(lambda a: a[..., ::-1])
     sum = staticmethod(lambda a: a.sum(-1, keepdims=True))
     max = staticmethod(lambda a: a.max(-1, keepdims=True))
     cumsum = staticmethod(lambda a: a.cumsum(-1))
+    as_uint8 = staticmethod(lambda a: a.astype(np.uint8))
+    row_numbers = staticmethod(lambda a: np.arange(a.shape[-1]))
+    column = staticmethod(lambda factors: Number(np.array(factors)[:, None]))
+    gather = staticmethod(lambda a, i: np.take_along_axis(a, np.broadcast_to(i, a.shape), -1))
 
     def plus(self, a: Number, b: Number) -> Number:
+        """Return a + b."""
         return _in_blocks(super().plus, a, b)
 
     def times(self, a: Number, b: Number) -> Number:
+        """Return a * b."""
         return _in_blocks(super().times, a, b)
 
-    def as_uint8(self, a: Array) -> Array:
-        return a.astype(np.uint8)
-
-    def column(self, factors: Any) -> Number:
-        return Number(np.array(factors)[:, None])
-
-    def keep_bits(self, a: Array, dropped: int) -> Array:
+    @staticmethod
+    def keep_bits(a: Array, dropped: int) -> Array:
+        """See `Arrays`."""
         kept: Array = (a.view(np.int64) & -(1 << dropped)).view(np.float64)
         return kept
 
-    def order(self, keys: Sequence[Array]) -> Array:
+    @staticmethod
+    def order(keys: list[Array]) -> Array:
+        """See `Arrays`."""
         if len(keys) != 2:
-            return np.lexsort(tuple(keys))
+            return np.lexsort(keys)
         # Sorting without stability is several times faster. Ties are put right afterwards.
         rank, value = keys
         order = np.argsort(value, -1)
@@ -143,28 +148,17 @@ class NumpyArrays(SlicedSums):
         key = 3 * np.cumsum(is_new, -1) + np.take_along_axis(rank, order, -1)
         return np.take_along_axis(order, np.argsort(key, -1, kind="stable"), -1)
 
-    def gather(self, a: Array, index: Array) -> Array:
-        if a.ndim == 1:
-            return a[index]
-        return np.take_along_axis(a, np.broadcast_to(index, a.shape), -1)
-
-    def scatter(self, a: Array, index: Array) -> Array:
+    @staticmethod
+    def scatter(a: Array, index: Array) -> Array:
+        """See `Arrays`."""
         out = np.empty_like(a)
-        if a.ndim == 1:
-            out[index] = a
-        else:
-            np.put_along_axis(out, index, a, -1)
+        np.put_along_axis(out, index, a, -1)
         return out
 
-    def bounds(self, groups: Array) -> tuple[Array, Array]:
-        rows = np.arange(groups.size)
-        is_head = np.diff(groups, prepend=groups[:1] - 1) != 0
-        start = np.maximum.accumulate(np.where(is_head, rows, 0))
+    @staticmethod
+    def bounds(groups: Array) -> tuple[Array, Array]:
+        """See `Arrays`."""
+        is_head = np.diff(groups, prepend=-1) != 0
         heads = np.append(np.flatnonzero(is_head), groups.size)
-        return start, heads[np.cumsum(is_head)] - 1
-
-    def row_numbers(self, like: Array) -> Array:
-        return np.arange(like.shape[-1])
-
-    def roll(self, a: Array, by: int) -> Array:
-        return np.roll(a, by, -1)
+        number = np.cumsum(is_head)
+        return heads[number - 1], heads[number] - 1

@@ -11,73 +11,36 @@ trace all of it.
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everypair.arrays.class_moments import ClassMoments
-from everypair.arrays.double_double import Number, each, two_sum
-from everypair.arrays.runs import Runs
+from everypair.arrays.double_double import Number, each, twice
+from everypair.arrays.rows import Rows, prepare
 from everypair.arrays.sorted_moments import SortedMoments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from everypair.arrays.double_double import Arrays
     from everypair.arrays.terms import Terms
 
     Array = Any
 
-__all__ = ["PairSums", "Rows", "concordance", "evaluate", "needs_low_parts"]
+__all__ = ["PairSums", "concordance", "evaluate", "needs_low_parts"]
 
 
 class PairSums(NamedTuple):
-    """Results for a batch, in the fields of `everypair._dispatch.Result`.
+    """Results for a batch, in the fields of `everypair._dispatch.Result`; None if not asked for.
 
-    `value` and `pair_weight` have the shape of the batch without its rows, the others have the
-    shape of the batch. They are None where they were not asked for.
+    `value` and `pair_weight` have the shape of the batch without its rows, the others that of the
+    batch.
     """
 
-    value: Array
-    pair_weight: Array
-    grad: Array
-    hess: Array
-    hvp: Array
-
-
-class Rows(NamedTuple):
-    """The rows of a batch, sorted by group.
-
-    Attributes
-    ----------
-    x, positive : array
-        Scores, and whether the row is positive.
-    w : array or None
-        Weights over powers of two, so that the largest one of each class is near 1.
-    z : Number or None
-        The vector of a Hessian-vector product.
-    groups : array or None
-    runs : Runs
-        The rows of each group.
-    masses : list of Number
-        The weight of the positives and of the negatives in the group of each row.
-    pair_weight : array
-        The weight of all pairs, from the weights `w`.
-    scale : array
-        The weights `w` of a pair times the square of this are those of the caller.
-    order : array or None
-        What sorted the rows; None without groups.
-    """
-
-    x: Array
-    positive: Array
-    w: Array
-    z: Number | None
-    groups: Array
-    runs: Runs
-    masses: list[Number]
-    pair_weight: Array
-    scale: Array
-    order: Array
+    value: Any
+    pair_weight: Any
+    grad: Any
+    hess: Any
+    hvp: Any
 
 
 def needs_low_parts(*, wide: bool, n_terms: int, weighted: bool, grouped: bool) -> bool:
@@ -119,38 +82,40 @@ def evaluate(
     mean : bool or array
         Whether to divide by the weight of all pairs.
     grad, hess : bool
-        What to compute besides the value.
+        What to compute besides the value. Only the Hessian times `vector`, and no value, is
+        computed where there is a vector and no gradient is asked for.
     """
-    rows = _rows(xp, scores, positive, weights, groups, vector)
-    asked = _Sums(grad or vector is None, grad, hess, vector is not None)
-    found: list[_Sums] = []
-    hinged, everywhere = terms
-    if hinged is not None:
-        found.append(_contracted(xp, SortedMoments(xp, rows, hinged), hinged, rows.z, asked))
-    if everywhere is not None:
-        found.append(_contracted(xp, ClassMoments(xp, rows, everywhere), everywhere, rows.z, asked))
+    rows = prepare(xp, scores, positive, weights, groups, vector)
+    asked = PairSums(grad or vector is None, True, grad, hess, vector is not None)
+    kinds: tuple[Any, Any] = (SortedMoments, ClassMoments)
+    found = [
+        _contracted(xp, kind(xp, rows, of_kind), of_kind, rows.z, asked)
+        for kind, of_kind in zip(kinds, terms, strict=True)
+        if of_kind is not None
+    ]
     averaged = (rows.pair_weight > 0.0) & mean
     divisor = xp.where(averaged, rows.pair_weight, 1.0)
     scale = xp.where(averaged, 1.0, rows.scale)
     finite = xp.isfinite(scores).all(-1)[..., None]
-    sums = _Sums(*(_sum(xp, parts) for parts in zip(*found, strict=True)))
 
-    def finished(a: Number | None, zeros: Array) -> Array:
-        out = zeros if a is None else a.high if a.low is None else a.high + a.low
-        out = out / divisor * scale * scale
+    def finished(field: str) -> Array:
+        a = xp.sum_of(getattr(part, field) for part in found)
+        a = (
+            Number(xp.zeros_like(rows.x if field != "value" else rows.x[..., :1]))
+            if a is None
+            else a
+        )
+        out = (a.high if a.low is None else a.high + a.low) / divisor * scale * scale
         # A score that is not finite may be in no pair; it makes every result NaN all the same.
-        return xp.where(finite, xp.where(out == 0.0, 0.0, out), float("nan"))
-
-    def per_row(a: Number | None) -> Array:
-        out = finished(a, xp.zeros_like(rows.x))
-        return out if rows.order is None else xp.scatter(out, rows.order)
+        out = xp.where(finite, xp.where(out == 0.0, 0.0, out), float("nan"))
+        return out if rows.order is None or field == "value" else xp.scatter(out, rows.order)
 
     return PairSums(
-        finished(sums.value, xp.zeros_like(rows.x[..., :1]))[..., 0],
+        finished("value")[..., 0],
         _true_pair_weight(xp, rows)[..., 0],
-        per_row(sums.grad) if grad else None,
-        per_row(sums.hess) if hess else None,
-        per_row(sums.hvp) if asked.hvp else None,
+        finished("grad") if grad else None,
+        finished("hess") if hess else None,
+        finished("hvp") if vector is not None else None,
     )
 
 
@@ -161,45 +126,38 @@ def concordance(
 
     Both are over the same power of two.
     """
-    rows = _rows(xp, scores, positive, weights, groups, None)
+    rows = prepare(xp, scores, positive, weights, groups, None)
     # Scores are compared as they are. Negatives come first among ties, then positives do.
     rank = xp.as_uint8(xp.concatenate([rows.positive[None], ~rows.positive[None]]))
-    keys = [rank, xp.broadcast(rows.x, rank.shape)]
-    if groups is not None:
-        keys.append(xp.broadcast(rows.groups, rank.shape))
-    order = xp.order(keys)
+    keys = (rank, rows.x) if groups is None else (rank, rows.x, rows.groups)
+    order = xp.order([xp.broadcast(key, rank.shape) for key in keys])
 
     def in_order(a: Array) -> Array:
         return xp.gather(xp.broadcast(a, order.shape), order)
 
     is_pos = in_order(rows.positive)
-    w = xp.zeros_like(in_order(rows.x)) + 1.0 if rows.w is None else in_order(rows.w)
+    w = in_order(xp.zeros_like(rows.x) + 1.0 if rows.w is None else rows.w)
     below = xp.prefix(Number(xp.where(is_pos, 0.0, w)), rows.runs, counts=rows.w is None)
     right = xp.sum_of_terms(xp.total(xp.times(Number(xp.where(is_pos, w, 0.0)), below)))
     return right.high[..., 0] / 2.0, rows.pair_weight[..., 0]
-
-
-class _Sums(NamedTuple):
-    """Sums over the terms of one kind; None where they are zero or not asked for."""
-
-    value: Any
-    grad: Any
-    hess: Any
-    hvp: Any
 
 
 def _contracted(
     xp: Arrays,
     moments: SortedMoments | ClassMoments,
     terms: Terms,
-    z: Number | None,
-    asked: _Sums,
-) -> _Sums:
-    """Contract the moments of pairs with the coefficients of the terms."""
-    b0, b1, b2 = terms.b0, terms.b1, terms.b2
+    z: Any,
+    asked: PairSums,
+) -> PairSums:
+    """Contract the moments of pairs with the coefficients of the terms, and sum over the terms."""
+    _, b0, b1, b2, *_ = terms
 
-    def summed(a: Number | None, *, signed: bool) -> Number | None:
-        """Return the sum over the terms of each row's share, in the order of the batch."""
+    def combined(*products: tuple[Any, Callable[[], Number]]) -> Number | None:
+        """Return the sum of coefficients times moments; those of coefficient None are not made."""
+        return xp.sum_of(xp.scaled(moment(), b) for b, moment in products if b is not None)
+
+    def per_row(a: Number | None, *, signed: bool = False) -> Number | None:
+        """Return the share of each row in the order of the batch."""
         if a is None:
             return None
         a = a if moments.w is None else xp.times(moments.w, a)
@@ -207,76 +165,30 @@ def _contracted(
             a = each(lambda part: xp.where(moments.is_upper, part, -part), a)
         return xp.sum_of_terms(moments.rows(a))
 
-    value = grad = hess = hvp = None
+    def pull() -> Number:
+        own, others = moments.along(z)
+        return twice(xp.minus(xp.times(own, moments.mass), others))
+
+    value = None
     if asked.value:
-        value = xp.combined(
+        value = combined(
             (b0, moments.pair_weight), (b1, moments.pair_distance), (b2, moments.pair_square)
         )
-        value = _sum(xp, [None if a is None else xp.sum_of_terms(a) for a in (value, moments.beyond())])
-    if asked.grad:
-        grad = xp.combined((b1, lambda: moments.mass), (b2, lambda: _twice(moments.first)))
-        grad = summed(grad, signed=True)
-    if asked.hess and b2 is not None:
-        hess = summed(xp.scaled(_twice(moments.mass), b2), signed=False)
-    if asked.hvp and b2 is not None:
-        own, others = moments.along(z)
-        pull = _twice(xp.minus(xp.times(own, moments.mass), others))
-        hvp = summed(xp.scaled(pull, b2), signed=False)
-    return _Sums(value, grad, hess, hvp)
-
-
-def _rows(
-    xp: Arrays, scores: Array, positive: Array, weights: Array, groups: Array, vector: Array
-) -> Rows:
-    """Sort a batch by group and scale its weights."""
-    x, w, z, order = scores, weights, vector, None
-    runs = Runs(xp, xp.row_numbers(x))
-    if groups is not None:
-        order = xp.order([groups])
-        x, positive, groups, w, z = (
-            None if a is None else xp.gather(a, order) for a in (x, positive, groups, w, z)
-        )
-        runs = Runs(xp, runs.rows, *xp.bounds(groups))
-    scale = xp.zeros_like(x[..., :1]) + 1.0
-    if w is not None:
-        roots = [_root(xp, xp.max(xp.where(of_class, w, 0.0))) for of_class in (positive, ~positive)]
-        root = xp.where(positive, *roots)
-        w, scale = w / root / root, roots[0] * roots[1]
-    ones = Number(xp.zeros_like(x) + 1.0 if w is None else w)
-    masses = runs.class_totals(ones, positive, counts=w is None)
-    pairs = masses[0].high * masses[1].high
-    if w is not None:
-        # Rows that are in no pair must not leave rounding errors in sums that others share.
-        w = xp.where(pairs > 0.0, w, 0.0)
-        x = xp.where(w > 0.0, x, 0.0)
-    of_vector = None
-    if z is not None:
-        # The Hessian maps constants to zero. Without the common part less is left to cancel.
-        lowest = -xp.max(-z if w is None else xp.where(w > 0.0, -z, -float("inf")))
-        lowest = xp.where(xp.isfinite(lowest), lowest, 0.0)
-        of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, lowest), -lowest)
-    pair_weight = runs.sum_of_groups(Number(pairs)).high
-    return Rows(x, positive, w, of_vector, groups, runs, masses, pair_weight, scale, order)
-
-
-def _root(xp: Arrays, largest: Array) -> Array:
-    """Return the power of two next below the square root of the largest weight; 1 for zero."""
-    root = xp.keep_bits(xp.where(largest > 0.0, largest, 1.0) ** 0.5, xp.mantissa_bits)
-    return root
+        parts = (value, moments.beyond())
+        value = xp.sum_of(None if part is None else xp.sum_of_terms(part) for part in parts)
+    slope = (b1, lambda: moments.mass), (b2, lambda: twice(moments.first))
+    return PairSums(
+        value,
+        None,
+        per_row(combined(*slope), signed=True) if asked.grad else None,
+        per_row(combined((b2, lambda: twice(moments.mass)))) if asked.hess else None,
+        per_row(combined((b2, pull))) if asked.hvp else None,
+    )
 
 
 def _true_pair_weight(xp: Arrays, rows: Rows) -> Array:
-    """Return the pair weight on the caller's scale, within the range of floats if there is one."""
+    """Return the pair weight on the caller's scale; it neither overflows nor becomes zero."""
     true = rows.pair_weight * rows.scale * rows.scale
     smallest, largest = xp.float_range
     true = xp.where(true > largest, largest, xp.where(true < smallest, smallest, true))
     return xp.where(rows.pair_weight > 0.0, true, rows.pair_weight)
-
-
-def _sum(xp: Arrays, parts: Iterable[Number | None]) -> Number | None:
-    there = [part for part in parts if part is not None]
-    return reduce(xp.plus, there) if there else None
-
-
-def _twice(a: Number) -> Number:
-    return each(lambda part: 2.0 * part, a)

@@ -19,11 +19,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from everypair.arrays.double_double import Number, each, two_sum
+from everypair.arrays.double_double import Number, each, twice, two_sum
 
 if TYPE_CHECKING:
     from everypair.arrays.double_double import Arrays
-    from everypair.arrays.pair_sums import Rows
+    from everypair.arrays.rows import Rows
     from everypair.arrays.terms import Terms
 
     Array = Any
@@ -38,10 +38,8 @@ class SortedMoments:
         self.xp, self.runs, self._terms = xp, rows.runs, terms
         shift = xp.column(terms.shift)
         position, rank = _positions(xp, rows, shift)
-        keys = [rank, position.high]
-        if rows.groups is not None:
-            keys.append(xp.broadcast(rows.groups, position.high.shape))
-        self._order = xp.order(keys)
+        groups = () if rows.groups is None else (xp.broadcast(rows.groups, rank.shape),)
+        self._order = xp.order([rank, position.high, *groups])
         gap = self.runs.gaps(each(self._sorted, position))
         self.is_upper = self._sorted(~rows.positive)
         self.w = None if rows.w is None else Number(self._sorted(rows.w))
@@ -66,13 +64,13 @@ class SortedMoments:
     @cached_property
     def mass(self) -> Number:
         """The weight of the rows that each row forms active pairs with."""
-        return self._by_class(self._below, self._above)
+        return self.xp.choose(self.is_upper, self._below, self._above)
 
     @cached_property
     def first(self) -> Number:
         """The sum of d, weighted, over the active pairs of each row."""
         over = self.runs.after(self._sums[1])
-        return self._by_class(self._sums[0], over)
+        return self.xp.choose(self.is_upper, self._sums[0], over)
 
     def along(self, z: Number) -> tuple[Number, Number]:
         """Return z of each row, and its weighted sum over the rows of the active pairs."""
@@ -80,7 +78,7 @@ class SortedMoments:
         weighted = z if self.w is None else xp.times(self.w, z)
         lower = each(lambda part: xp.where(self.is_upper, 0.0, part), weighted)
         upper = each(lambda part: xp.where(self.is_upper, part, 0.0), weighted)
-        return z, self._by_class(*xp.both_ways(lower, upper, self.runs))
+        return z, self.xp.choose(self.is_upper, *xp.both_ways(lower, upper, self.runs))
 
     def pair_weight(self) -> Number:
         """Return the sum over active pairs of 1."""
@@ -92,8 +90,8 @@ class SortedMoments:
 
     def pair_square(self) -> Number:
         """Return the sum over active pairs of d^2."""
-        twice = each(lambda part: 2.0 * part, self.runs.before(self._sums[0]))
-        widened = self.xp.times(self._gap, self.xp.plus(twice, self._step))
+        inner = self.xp.plus(twice(self.runs.before(self._sums[0])), self._step)
+        widened = self.xp.times(self._gap, inner)
         return self.xp.total(self.xp.times(widened, self._above))
 
     def beyond(self) -> Number | None:
@@ -117,12 +115,6 @@ class SortedMoments:
     def _sorted(self, a: Array) -> Array:
         return self.xp.gather(self.xp.broadcast(a, self._order.shape), self._order)
 
-    def _by_class(self, of_negatives: Number, of_positives: Number) -> Number:
-        high = self.xp.where(self.is_upper, of_negatives.high, of_positives.high)
-        if of_negatives.low is None or of_positives.low is None:
-            return Number(high)
-        return Number(high, self.xp.where(self.is_upper, of_negatives.low, of_positives.low))
-
     def _compressed(self, rows: Rows, gap: Number, shift: Number) -> tuple[Number, Number]:
         """Return the gaps with every distance beyond all knots cut down to `reach`.
 
@@ -139,9 +131,7 @@ class SortedMoments:
             xp.where(near, first.high, reach), xp.where(near, first.low, xp.zeros_like(reach))
         )
         excess = xp.minus(first, cut)
-        position = each(
-            lambda part: xp.scatter(part, self._order[:1]), xp.prefix(cut, self.runs)
-        )
+        position = each(lambda part: xp.scatter(part, self._order[:1]), xp.prefix(cut, self.runs))
         lag = xp.minus(shift, each(lambda part: part[:1], shift))
         lag = each(lambda part: xp.where(rows.positive, 0.0, part), lag)
         position = xp.plus(position, lag)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from everypair.arrays.double_double import Arrays, Number, each, two_sum
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from jax.typing import ArrayLike
 
-    from everypair.arrays.runs import Runs
+    from everypair.arrays.rows import Runs
 
     _Sums = tuple[Number, Array]
 
@@ -35,72 +36,64 @@ class JaxArrays(Arrays):
     """The operations of JAX for arrays of this type."""
 
     where = staticmethod(jnp.where)
-    concatenate = staticmethod(jnp.concatenate)
-    zeros_like = staticmethod(jnp.zeros_like)
     isfinite = staticmethod(jnp.isfinite)
+    zeros_like = staticmethod(jnp.zeros_like)
+    concatenate = staticmethod(jnp.concatenate)
     broadcast = staticmethod(jnp.broadcast_to)
+    roll = staticmethod(lambda a, by: jnp.roll(a, by, -1))
+    flip = staticmethod(lambda a: a[..., ::-1])
+    max = staticmethod(lambda a: a.max(-1, keepdims=True))
+    as_uint8 = staticmethod(lambda a: a.astype(jnp.uint8))
+    row_numbers = staticmethod(lambda a: jnp.arange(a.shape[-1], dtype=jnp.int32))
+    column = staticmethod(lambda factors: each(lambda part: part[:, None], factors))
+    gather = staticmethod(lambda a, i: jnp.take_along_axis(a, jnp.broadcast_to(i, a.shape), -1))
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(compensated=True)
-        info = jnp.finfo(dtype)
+        info: Any = np.finfo(dtype)
         self.mantissa_bits = info.nmant
         self.float_range = (float(info.tiny), float(info.max))
-        self._integers = jnp.int64 if info.bits == 64 else jnp.int32
 
-    def as_uint8(self, a: Array) -> Array:
-        return a.astype(jnp.uint8)
-
-    def column(self, factors: Any) -> Number:
-        return each(lambda part: part[:, None], factors)
-
-    def scaled(self, a: Number, factors: Any) -> Number:
+    def scaled(self, a: Number, factors: Number) -> Number:
+        """Return `a` times one factor per term."""
         return self.times(a, self.column(factors))
 
-    def keep_bits(self, a: Array, dropped: int) -> Array:
-        bits = lax.bitcast_convert_type(a, self._integers) & -(1 << dropped)
-        return lax.bitcast_convert_type(bits, a.dtype)
-
     def two_product(self, a: Array, b: Array) -> Number:
-        half = (self.mantissa_bits + 2) // 2
-        a_high, b_high = self.keep_bits(a, half), self.keep_bits(b, half)
-        a_low, b_low = a - a_high, b - b_high
+        """Return a product and its rounding error, made of products that are exact."""
+        (a_high, a_low), (b_high, b_low) = self.halves(a), self.halves(b)
         middle = two_sum(a_high * b_low, a_low * b_high)
         product = two_sum(a_high * b_high, middle.high)
         return Number(product.high, product.low + (middle.low + a_low * b_low))
 
-    def order(self, keys: Sequence[Array]) -> Array:
+    @staticmethod
+    def keep_bits(a: Array, dropped: int) -> Array:
+        """See `Arrays`."""
+        integers = jnp.int32 if a.dtype == jnp.float32 else jnp.int64
+        bits = lax.bitcast_convert_type(a, integers) & -(1 << dropped)
+        return lax.bitcast_convert_type(bits, a.dtype)
+
+    @staticmethod
+    def order(keys: Sequence[Array]) -> Array:
+        """See `Arrays`."""
         rows = lax.broadcasted_iota(jnp.int32, keys[0].shape, keys[0].ndim - 1)
         return lax.sort((*reversed(keys), rows), num_keys=len(keys))[-1]
 
-    def gather(self, a: Array, index: Array) -> Array:
-        return jnp.take_along_axis(a, jnp.broadcast_to(index, a.shape), -1)
+    @staticmethod
+    def scatter(a: Array, index: Array) -> Array:
+        """See `Arrays`."""
+        return jnp.put_along_axis(jnp.zeros_like(a), index, a, -1, inplace=False)
 
-    def scatter(self, a: Array, index: Array) -> Array:
-        if a.ndim == 1:
-            return jnp.zeros_like(a).at[index].set(a, unique_indices=True)
-        term = lax.broadcasted_iota(jnp.int32, index.shape, 0)
-        return jnp.zeros_like(a).at[term, index].set(a, unique_indices=True)
-
-    def bounds(self, groups: Array) -> tuple[Array, Array]:
-        rows = self.row_numbers(groups)
+    @staticmethod
+    def bounds(groups: Array) -> tuple[Array, Array]:
+        """See `Arrays`."""
+        rows = jnp.arange(groups.size, dtype=jnp.int32)
         is_head = (rows == 0) | (groups != jnp.roll(groups, 1))
-        is_tail = jnp.roll(is_head, -1)
         start = lax.cummax(jnp.where(is_head, rows, 0))
-        return start, lax.cummin(jnp.where(is_tail, rows, groups.size), reverse=True)
-
-    def row_numbers(self, like: Array) -> Array:
-        return jnp.arange(like.shape[-1], dtype=jnp.int32)
-
-    def roll(self, a: Array, by: int) -> Array:
-        return jnp.roll(a, by, -1)
-
-    def flip(self, a: Array) -> Array:
-        return a[..., ::-1]
-
-    def max(self, a: Array) -> Array:
-        return a.max(-1, keepdims=True)
+        last = jnp.where(jnp.roll(is_head, -1), rows, groups.size)
+        return start, lax.cummin(last, reverse=True)
 
     def total(self, a: Number, *, counts: bool = False) -> Number:
+        """Return the sum over the rows, with a last dimension of length 1."""
         a = _filled(a)
         while a.high.shape[-1] > 1:
             a = lax.scan(lambda x, y: (self.plus(x, y), None), *_columns(a))[0]
@@ -109,14 +102,15 @@ class JaxArrays(Arrays):
     def prefix(self, a: Number, runs: Runs, *, counts: bool = False) -> Number:
         """Return the sums from the first row of each group up to each row.
 
-        Blocks of rows are summed side by side, then the sums of blocks in doubling strides. Both are
-        loops: a tree of sums, written out, takes longer to compile than most batches to compute.
+        Blocks of rows are summed side by side, then the sums of blocks in doubling strides. Both
+        are loops: a tree of sums, written out, compiles longer than most batches compute.
         """
         return self._prefix(_filled(a), jnp.broadcast_to(runs.is_head, a.high.shape))
 
     def both_ways(
         self, up: Number, down: Number, runs: Runs, *, counts: bool = False
     ) -> tuple[Number, Number]:
+        """Return the sums of `up` up to each row, and those of `down` from each row on."""
         # One loop for both directions, which compiles in half the time.
         parts = zip(_filled(up), _filled(down), strict=True)
         heads = jnp.stack([runs.is_head, runs.is_tail[::-1]])[:, None]

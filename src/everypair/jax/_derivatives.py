@@ -55,17 +55,20 @@ def _hessian_times(x: Array, data: Data, z: Array) -> Array:
 @jax.custom_jvp
 def value(x: Array, data: Data) -> Array:
     """Return the loss."""
-    return _value_and_grad(x, data)[0]
+    out: Array = _value_and_grad(x, data)[0]
+    return out
 
 
 @jax.custom_jvp
 def _gradient(x: Array, data: Data) -> tuple[Array, Array]:
-    return _value_and_grad(x, data)
+    out: tuple[Array, Array] = _value_and_grad(x, data)
+    return out
 
 
 @jax.custom_jvp
 def _product(x: Array, data: Data, z: Array) -> Array:
-    return _hessian_times(x, data, z)
+    out: Array = _hessian_times(x, data, z)
+    return out
 
 
 @partial(value.defjvp, symbolic_zeros=True)

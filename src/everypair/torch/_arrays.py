@@ -63,72 +63,62 @@ class TorchArrays(SlicedSums):
     """The operations of torch for tensors like `scores`."""
 
     where = staticmethod(torch.where)
-    concatenate = staticmethod(torch.cat)
-    zeros_like = staticmethod(torch.zeros_like)
     isfinite = staticmethod(torch.isfinite)
+    zeros_like = staticmethod(torch.zeros_like)
+    concatenate = staticmethod(torch.cat)
     broadcast = staticmethod(torch.broadcast_to)
+    roll = staticmethod(lambda a, by: a.roll(by, -1))
+    flip = staticmethod(lambda a: a.flip(-1))
+    sum = staticmethod(lambda a: a.sum(-1, keepdim=True))
+    max = staticmethod(lambda a: a.amax(-1, keepdim=True))
+    as_uint8 = staticmethod(lambda a: a.to(torch.uint8))
+    row_numbers = staticmethod(lambda a: torch.arange(a.shape[-1], device=a.device))
+    gather = staticmethod(lambda a, index: a.gather(-1, index.expand(a.shape)))
+    scatter = staticmethod(lambda a, index: torch.empty_like(a).scatter(-1, index, a))
 
     def __init__(self, scores: Any, *, compensated: bool) -> None:
         super().__init__(compensated=compensated)
-        self._like = scores
+        self._scores = scores
         info = torch.finfo(scores.dtype)
         self.float_range = (info.tiny, info.max)
-        self._integers = torch.int64
-        if scores.dtype is torch.float32:
-            self.mantissa_bits, self._integers = 23, torch.int32
+        self._is_single = scores.dtype is torch.float32
+        self.mantissa_bits = 23 if self._is_single else 52
 
-    def as_uint8(self, a: Tensor) -> Tensor:
-        return a.to(torch.uint8)
+    def column(self, factors: Sequence[float]) -> Number:
+        """See `Arrays`."""
 
-    def column(self, factors: Any) -> Number:
-        # Filling a tensor on its device does not wait for it; copying a list there would.
-        def of_terms(values: Sequence[float]) -> Tensor:
-            column = torch.stack([self._like.new_full((), value) for value in values])
-            return column.reshape(-1, *[1] * self._like.dim())
+        # Filling a tensor on its device does not wait for the device; copying a list there would.
+        def of_terms(values: list[float]) -> Tensor:
+            filled = [self._scores.new_full((), value) for value in values]
+            return torch.stack(filled).reshape(-1, *[1] * self._scores.dim())
 
-        if self._like.dtype is torch.float64:
-            return Number(of_terms(factors))
-        rounded = [float(np.float32(factor)) for factor in factors]
-        return Number(
-            of_terms(rounded), of_terms([a - b for a, b in zip(factors, rounded, strict=True)])
-        )
+        rounded = [float(np.float32(a)) if self._is_single else a for a in factors]
+        rest = [a - b for a, b in zip(factors, rounded, strict=True)]
+        return Number(of_terms(rounded), of_terms(rest) if self._is_single else None)
 
     def keep_bits(self, a: Tensor, dropped: int) -> Tensor:
-        return (a.view(self._integers) & -(1 << dropped)).view(a.dtype)
+        """See `Arrays`."""
+        bits = a.view(torch.int32 if self._is_single else torch.int64)
+        return (bits & -(1 << dropped)).view(a.dtype)
 
-    def order(self, keys: Sequence[Tensor]) -> Tensor:
+    @staticmethod
+    def order(keys: Sequence[Tensor]) -> Tensor:
+        """See `Arrays`."""
         order = keys[0].sort(dim=-1, stable=True).indices
         for key in keys[1:]:
             order = order.gather(-1, key.gather(-1, order).sort(dim=-1, stable=True).indices)
         return order
 
-    def gather(self, a: Tensor, index: Tensor) -> Tensor:
-        return a.gather(-1, index.expand(a.shape))
-
-    def scatter(self, a: Tensor, index: Tensor) -> Tensor:
-        return torch.empty_like(a).scatter(-1, index, a)
-
-    def bounds(self, groups: Tensor) -> tuple[Tensor, Tensor]:
+    @staticmethod
+    def bounds(groups: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Arrays`."""
         groups = groups.contiguous()
         stop = torch.searchsorted(groups, groups, right=True) - 1
         return torch.searchsorted(groups, groups), stop
 
-    def row_numbers(self, like: Tensor) -> Tensor:
-        return torch.arange(like.shape[-1], device=like.device)
-
-    def roll(self, a: Tensor, by: int) -> Tensor:
-        return a.roll(by, -1)
-
-    def flip(self, a: Tensor) -> Tensor:
-        return a.flip(-1)
-
-    def sum(self, a: Tensor) -> Tensor:
-        return a.sum(-1, keepdim=True)
-
-    def max(self, a: Tensor) -> Tensor:
-        return a.amax(-1, keepdim=True)
-
-    def cumsum(self, a: Tensor) -> Tensor:
+    @staticmethod
+    def cumsum(a: Tensor) -> Tensor:
+        """See `SlicedSums`."""
         if not (a.is_cuda and torch.are_deterministic_algorithms_enabled()):
             return a.cumsum(-1)
         # torch's own operation raises for CUDA tensors where results must be deterministic.

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    KnotTerm = tuple[float, float, float, float, bool]
+    from everypair.surrogates import KnotTerm
+
     Runs = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
     Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    KnotTerm = tuple[float, float, float, float, bool]
+    from everypair.surrogates import KnotTerm
 
 __all__ = ["Answer", "Question", "evaluate", "forced", "loss_and_grad", "scale_in_place"]
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everypair.arrays.double_double import each
+from everypair.arrays.double_double import Number, each, two_sum
 
 if TYPE_CHECKING:
-    from everypair.arrays.double_double import Arrays, Number
+    from everypair.arrays.double_double import Arrays
 
     Array = Any
 
-__all__ = ["Runs"]
+__all__ = ["Rows", "Runs", "prepare"]
 
 
 class Runs:
@@ -65,10 +66,68 @@ class Runs:
         xp = self.xp
         masks = xp.concatenate([positive[None], ~positive[None]])
         sums = self.totals(each(lambda part: xp.where(masks, part, 0.0), a), counts=counts)
-        return [each(lambda part, k=k: part[k], sums) for k in (0, 1)]  # type: ignore[misc]
+        return [each(itemgetter(k), sums) for k in (0, 1)]
 
     def sum_of_groups(self, a: Number) -> Number:
         """Return the sum over the groups of what `totals` returned."""
         if self.stop is None:
             return a
         return self.xp.total(each(lambda part: self.xp.where(self.is_head, part, 0.0), a))
+
+
+class Rows(NamedTuple):
+    """The rows of a batch, sorted by group by `order`; None without groups.
+
+    Weights `w` are the caller's over powers of two, so that the largest one of each class is near
+    1. The weight of a pair times the square of `scale` is that of the caller. `masses` are the
+    weights of the positives and of the negatives in the group of each row, and `z` is the vector of
+    a Hessian-vector product.
+    """
+
+    x: Array
+    positive: Array
+    w: Array
+    z: Number | None
+    groups: Array
+    runs: Runs
+    masses: list[Number]
+    pair_weight: Array
+    scale: Array
+    order: Array
+
+
+def prepare(
+    xp: Arrays, scores: Array, positive: Array, weights: Array, groups: Array, vector: Array
+) -> Rows:
+    """Sort a batch by group and scale its weights."""
+    x, w, z, order = scores, weights, vector, None
+    runs = Runs(xp, xp.row_numbers(x))
+    if groups is not None:
+        order = xp.order([groups])
+        x, positive, groups, w, z = (
+            None if a is None else xp.gather(a, order) for a in (x, positive, groups, w, z)
+        )
+        runs = Runs(xp, runs.rows, *xp.bounds(groups))
+    scale = xp.zeros_like(x[..., :1]) + 1.0
+    if w is not None:
+        largest = [xp.max(xp.where(of_class, w, 0.0)) for of_class in (positive, ~positive)]
+        # Powers of two near the square roots, which change no digit and cannot overflow.
+        roots = [xp.where(top > 0.0, top, 1.0) ** 0.5 for top in largest]
+        roots = [xp.keep_bits(root, xp.mantissa_bits) for root in roots]
+        root, scale = xp.where(positive, *roots), roots[0] * roots[1]
+        w = w / root / root
+    ones = Number(xp.zeros_like(x) + 1.0 if w is None else w)
+    masses = runs.class_totals(ones, positive, counts=w is None)
+    pairs = masses[0].high * masses[1].high
+    if w is not None:
+        # Rows that are in no pair must not leave rounding errors in sums that others share.
+        w = xp.where(pairs > 0.0, w, 0.0)
+        x = xp.where(w > 0.0, x, 0.0)
+    of_vector = None
+    if z is not None:
+        # The Hessian maps constants to zero. Without the common part less is left to cancel.
+        lowest = -xp.max(-z if w is None else xp.where(w > 0.0, -z, -float("inf")))
+        lowest = xp.where(xp.isfinite(lowest), lowest, 0.0)
+        of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, lowest), -lowest)
+    pair_weight = runs.sum_of_groups(Number(pairs)).high
+    return Rows(x, positive, w, of_vector, groups, runs, masses, pair_weight, scale, order)
