@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from everypair import _inputs, _numpy, _threads
+from everypair import _inputs, _threads
+from everypair.arrays import numpy as _numpy
 
 try:
     from everypair import _native

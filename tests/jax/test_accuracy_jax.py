@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 import everypair as ep
-from everypair.jax import _compensated as c
+from everypair.arrays.double_double import Number, each, two_sum
+from everypair.arrays.rows import Runs
 from everypair.jax import pair_loss
+from everypair.jax._arrays import JaxArrays
 
+from ..extreme_cases import CAPPED, LABELS, ON_THE_KNOT, SCORES, WEIGHTS, assert_exact
 from ..tolerances import assert_close
+from .backends import JaxBackend
 
 
 def exact(a):
@@ -25,14 +29,16 @@ def test_sums_and_products_keep_twice_the_digits_under_jit():
 
     @jax.jit
     def all_of_them(a, b):
-        product = c.times(c.number(a), c.number(b))
-        starts = jnp.arange(a.size) == 5000
+        xp = JaxArrays(a.dtype)
+        rows = xp.row_numbers(a)
+        runs = Runs(xp, rows, *xp.bounds(rows >= 5000))
+        product = xp.times(Number(a), Number(b))
         return (
-            c.two_sum(a, b),
+            two_sum(a, b),
             product,
-            c.plus(product, c.times(product, c.number(a))),
-            c.total(product),
-            c.prefix(product, starts),
+            xp.plus(product, xp.times(product, Number(a))),
+            each(lambda part: part[0], xp.total(product)),
+            xp.prefix(product, runs),
         )
 
     total, product, chained, summed, sums = map(exact, all_of_them(a, b))
@@ -82,3 +88,47 @@ def test_groups_of_very_different_weight_leave_each_other_alone():
     expected = ep.naive.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)[1]
     for group in range(4):
         assert_close(grad[groups == group], expected[groups == group], np.float32)
+
+
+FLOAT32 = {
+    f"a positive at {size:.0e}, {getattr(surrogate, 'name', surrogate)}": (size, surrogate)
+    for size in (-1e6, -1e12, 1e12)
+    for surrogate in ("huber_hinge", CAPPED, "squared_hinge")
+}
+
+
+@pytest.mark.parametrize("case", FLOAT32)
+def test_single_precision_with_an_outlier(case):
+    size, surrogate = FLOAT32[case]
+    scores = np.random.default_rng(3).normal(size=LABELS.size)
+    scores[0] = size
+    assert_exact(JaxBackend(), scores, LABELS, dtype=np.float32, surrogate=surrogate)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(("pos", "neg"), [(1e19, 1e18), (1e-20, 1e-18), (1e30, 1e-30)])
+def test_single_precision_with_weights_of_any_size(pos, neg, reduction):
+    rng = np.random.default_rng(4)
+    weights = (rng.uniform(0.5, 2.0, LABELS.size) * np.where(LABELS, pos, neg)).astype(np.float32)
+    if reduction == "sum" and not 1e-30 < pos * neg < 1e30:
+        pytest.skip("the sum itself is outside of the range of float32")
+    knobs = {"weights": weights, "surrogate": "huber_hinge", "reduction": reduction}
+    assert_exact(JaxBackend(), rng.normal(size=LABELS.size), LABELS, dtype=np.float32, **knobs)
+
+
+def test_single_precision_with_a_weightless_row_out_of_range():
+    knobs = {"weights": [1.0, 1.0, 0.0, 0.0], "surrogate": "huber_hinge"}
+    assert_exact(JaxBackend(), [-1.0, 0.0, 3e38, -3e38], [1, 0, 0, 1], dtype=np.float32, **knobs)
+
+
+@pytest.mark.parametrize("case", [case for case in (*SCORES, *WEIGHTS) if "1e+08" not in case])
+def test_double_precision_with_scores_margins_and_weights_of_any_size(case):
+    scores, knobs = {**SCORES, **WEIGHTS}[case]
+    assert_exact(JaxBackend(), scores, LABELS, **knobs)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", ON_THE_KNOT)
+def test_pairs_on_the_knot_are_decided_exactly(case, dtype):
+    scores, labels, margin, surrogate = ON_THE_KNOT[case]
+    assert_exact(JaxBackend(), scores, labels, dtype=dtype, margin=margin, surrogate=surrogate)

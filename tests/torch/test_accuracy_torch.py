@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from everypair import surrogates
-from everypair.torch import _tensor_moments, pair_loss
+from everypair.torch import _arrays, pair_loss
 from everypair.torch._dispatch import forced
 
+from ..extreme_cases import ALONE, LABELS, ON_THE_KNOT, SCORES, WEIGHTS, assert_exact
 from ..strategies import BUMPY, SURROGATES, Batch, double_sum
 from ..test_adversarial import CASES, batch_of, expected_of
 from ..tolerances import assert_close
@@ -95,7 +96,7 @@ def test_the_margin_does_not_drown_far_from_the_origin():
 
 @pytest.mark.parametrize("name", ["squared_hinge", "huber_hinge"])
 def test_single_precision_is_compensated_where_there_is_no_double(monkeypatch, name):
-    monkeypatch.setattr(_tensor_moments, "_work_dtype", lambda _: torch.float32)
+    monkeypatch.setattr(_arrays, "_work_dtype", lambda _: torch.float32)
     batch = batch_of("offset", 500, 0.2, np.float32)
     knobs = {"surrogate": name, **batch.knobs}
     want = expected_of("offset", 500, 0.2, np.float32, 1.0, surrogates.get(name))
@@ -112,3 +113,22 @@ def test_batches_side_by_side_do_not_mix():
         together = pair_loss(scores, labels, surrogate=BUMPY, reduction="none")
     alone = [pair_loss(scores[:, k], labels[:, k], surrogate=BUMPY).item() for k in range(3)]
     assert_close(together.numpy(), alone, np.float64)
+
+
+@pytest.mark.parametrize("case", {**SCORES, **WEIGHTS})
+def test_scores_margins_and_weights_of_any_size(case):
+    scores, knobs = {**SCORES, **WEIGHTS}[case]
+    assert_exact(OPERATIONS, scores, LABELS, **knobs)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+@pytest.mark.parametrize("case", ALONE)
+def test_a_row_of_weight_zero_changes_nothing(case, surrogate):
+    scores, labels, weights = ALONE[case]
+    assert_exact(OPERATIONS, scores, labels, weights=weights, surrogate=surrogate)
+
+
+@pytest.mark.parametrize("case", ON_THE_KNOT)
+def test_pairs_on_the_knot_are_decided_exactly(case):
+    scores, labels, margin, surrogate = ON_THE_KNOT[case]
+    assert_exact(OPERATIONS, scores, labels, margin=margin, surrogate=surrogate)

@@ -1,7 +1,8 @@
 """The loss as a function that JAX differentiates in closed form, twice, in either mode.
 
-Its derivative along a direction is the gradient's product with it, and the gradient's derivative is
-the Hessian's. The Hessian is constant almost everywhere, so there the derivatives end.
+The derivative of the loss along a direction is the inner product with the gradient, and that of the
+gradient is the Hessian-vector product. The Hessian is constant almost everywhere, so its own
+derivative is zero.
 """
 
 from __future__ import annotations
@@ -14,94 +15,97 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from everypair.jax import _class_moments, _sorted_moments
+from everypair.arrays import pair_sums
+from everypair.jax._arrays import JaxArrays
 
 if TYPE_CHECKING:
     from jax import Array
 
-    from everypair.jax._sorted_moments import Data, Truncated
+    from everypair.jax._inputs import Data
 
 __all__ = ["value"]
 
 
-def _moments(truncated: Truncated, data: Data) -> Any:
-    # Where nothing has a knot, only groups that may be anywhere are left to sort by.
-    sorts = any(truncated) or data.groups is not None
-    return _sorted_moments if sorts else _class_moments
+def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> pair_sums.PairSums:
+    return pair_sums.evaluate(
+        JaxArrays(x.dtype), x, data.positive, data.weights, data.groups, z, data.terms,
+        mean=data.mean, grad=grad, hess=False,
+    )  # fmt: skip
 
 
-# Compiled here, because hundreds of small operations would otherwise be sent one by one.
-@partial(jax.jit, static_argnums=0)
-def _value_and_grad(truncated: Truncated, x: Array, data: Data) -> tuple[Array, Array]:
-    out: tuple[Array, Array] = _moments(truncated, data).value_and_grad(truncated, x, data)
-    return out
+# Compiled here, because hundreds of small operations would otherwise be dispatched one by one.
+@jax.jit
+def _value_and_grad(x: Array, data: Data) -> tuple[Array, Array]:
+    found = _pair_sums(x, data, None, grad=True)
+    return found.value, found.grad
 
 
-@partial(jax.jit, static_argnums=0)
-def _derivative_along(truncated: Truncated, x: Array, data: Data, z: Array) -> Array:
-    # Compensated sums are linear in value only, so JAX could not transpose them. It is told that
-    # this map is its own transpose, in the one form that it can also batch.
+@jax.jit
+def _hessian_times(x: Array, data: Data, z: Array) -> Array:
+    # Double-double sums are linear in value only, so JAX could not transpose them. The Hessian is
+    # symmetric, and `custom_linear_solve` is the form of that statement that JAX can also batch.
     def solve(_: Any, v: Array) -> Array:
-        along: Array = _moments(truncated, data).derivative_along(truncated, x, data, v)
-        return along
+        product: Array = _pair_sums(x, data, v, grad=False).hvp
+        return product
 
     out: Array = lax.custom_linear_solve(lambda v: v, z, solve, symmetric=True)
     return out
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def value(truncated: Truncated, x: Array, data: Data) -> Array:
+@jax.custom_jvp
+def value(x: Array, data: Data) -> Array:
     """Return the loss."""
-    out: Array = _value_and_grad(truncated, x, data)[0]
+    out: Array = _value_and_grad(x, data)[0]
     return out
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _gradient(truncated: Truncated, x: Array, data: Data) -> tuple[Array, Array]:
-    out: tuple[Array, Array] = _value_and_grad(truncated, x, data)
+@jax.custom_jvp
+def _gradient(x: Array, data: Data) -> tuple[Array, Array]:
+    out: tuple[Array, Array] = _value_and_grad(x, data)
     return out
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _product(truncated: Truncated, x: Array, data: Data, z: Array) -> Array:
-    out: Array = _derivative_along(truncated, x, data, z)
+@jax.custom_jvp
+def _product(x: Array, data: Data, z: Array) -> Array:
+    out: Array = _hessian_times(x, data, z)
     return out
 
 
 @partial(value.defjvp, symbolic_zeros=True)
-def _value_jvp(truncated: Truncated, primals: Any, tangents: Any) -> tuple[Array, Array]:
+def _value_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     x, data = primals
-    out, grad = _gradient(truncated, x, data)
-    z = _direction(x, *tangents)
+    out, grad = _gradient(x, data)
+    z = _direction(*tangents)
     return out, jnp.zeros_like(out) if z is None else (grad * z).sum()
 
 
 @partial(_gradient.defjvp, symbolic_zeros=True)
-def _gradient_jvp(truncated: Truncated, primals: Any, tangents: Any) -> tuple[Any, Any]:
+def _gradient_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     x, data = primals
-    out, grad = _gradient(truncated, x, data)
-    z = _direction(x, *tangents)
+    out, grad = _gradient(x, data)
+    z = _direction(*tangents)
     if z is None:
         return (out, grad), (jnp.zeros_like(out), jnp.zeros_like(grad))
-    return (out, grad), ((grad * z).sum(), _product(truncated, x, data, z))
+    return (out, grad), ((grad * z).sum(), _product(x, data, z))
 
 
 @partial(_product.defjvp, symbolic_zeros=True)
-def _product_jvp(truncated: Truncated, primals: Any, tangents: Any) -> tuple[Array, Array]:
+def _product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     x, data, z = primals
-    out = _product(truncated, x, data, z)
-    _direction(x, *tangents[:2])
+    out = _product(x, data, z)
+    _direction(*tangents[:2])
     along = tangents[2]
     if isinstance(along, SymbolicZero):
         return out, jnp.zeros_like(out)
-    return out, _product(truncated, x, data, along)
+    return out, _product(x, data, along)
 
 
-def _direction(x: Array, along: Any, of_data: Data) -> Array | None:
+def _direction(along: Any, of_data: Data) -> Array | None:
     """Return the direction in the scores, or None if there is none."""
     if not isinstance(of_data.weights, SymbolicZero | None):
         _raise_constant("weights")
-    if not all(isinstance(part, SymbolicZero) for part in of_data.terms.shift):
+    shifts = [terms.shift for terms in of_data.terms if terms is not None]
+    if not all(isinstance(part, SymbolicZero | None) for shift in shifts for part in shift):
         _raise_constant("margin")
     return None if isinstance(along, SymbolicZero) else along
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from everypair import surrogates
 from everypair.jax import _derivatives
-from everypair.jax._inputs import rows_from
+from everypair.jax._inputs import validate
 
 if TYPE_CHECKING:
     from jax import Array
@@ -84,6 +84,5 @@ def pair_loss(
     [-1.0, 0.0, 0.25, 0.75]
     """
     chosen = surrogates.get(surrogate)
-    x, data = rows_from(scores, labels, weights, groups, chosen, margin, reduction)
-    truncated = tuple(term.knot is not None for term in chosen.terms)
-    return _derivatives.value(truncated, x, data)
+    x, data = validate(scores, labels, weights, groups, chosen, margin, reduction)
+    return _derivatives.value(x, data)

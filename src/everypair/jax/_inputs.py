@@ -1,12 +1,11 @@
-"""The door for JAX arrays: types and shapes are checked always, values where they are known.
+"""Validate JAX arrays: types and shapes always, values where they are known.
 
-While a function is traced, its arguments have no values yet. Whatever passes leaves as floats of
-the type that the loss is computed in, and data beside them.
+While JAX traces a function, its arguments have types and shapes but no values.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +13,33 @@ import numpy as np
 from jax import Array
 
 from everypair import _inputs
-from everypair.jax._compensated import Number, minus, number
-from everypair.jax._sorted_moments import Data, Terms
+from everypair.arrays.double_double import Number
+from everypair.arrays.terms import Terms, split
+from everypair.jax._arrays import JaxArrays
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
 
     from everypair.surrogates import Surrogate
 
-__all__ = ["rows_from"]
+__all__ = ["Data", "validate"]
 
 
-def rows_from(
+class Data(NamedTuple):
+    """The arguments of a loss besides the scores; its structure decides on the compiled program.
+
+    `terms` is the result of `everypair.arrays.terms.split`, with arrays for factors: a new margin
+    does not compile a new program.
+    """
+
+    positive: Array
+    weights: Array | None
+    groups: Array | None
+    terms: tuple[Terms | None, Terms | None]
+    mean: Array
+
+
+def validate(
     scores: ArrayLike,
     labels: ArrayLike,
     weights: ArrayLike | None,
@@ -34,20 +48,15 @@ def rows_from(
     margin: ArrayLike,
     reduction: str,
 ) -> tuple[Array, Data]:
-    """Check everything; return the scores and all that goes with them."""
+    """Return the scores in the type that the loss is computed in, and the other arguments."""
     x = _array(scores, "scores")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         _inputs.raise_not_floats(x.dtype, "scores.astype(float)")
-    if x.ndim == 2 and x.shape[1] > 1:
-        raise ValueError(
-            f"scores must have the shape (n,) or (n, 1); got {x.shape}. "
-            "For several tasks, call jax.vmap(pair_loss, in_axes=1)."
-        )
-    if x.ndim not in (1, 2):
-        raise ValueError(
-            f"scores must have the shape (n,) or (n, 1); got {x.shape}. "
-            "Pass scores.ravel() if every entry is a row."
-        )
+    if x.ndim != 1 and x.shape[1:] != (1,):
+        advice = "For several tasks, call jax.vmap(pair_loss, in_axes=1)."
+        if x.ndim != 2:
+            advice = "Pass scores.ravel() if every entry is a row."
+        raise ValueError(f"scores must have the shape (n,) or (n, 1); got {x.shape}. {advice}")
     n = x.shape[0]
     if x.size == 0:
         _inputs.raise_no_rows()
@@ -93,7 +102,7 @@ def _row_of(given: ArrayLike, name: str, n: int) -> Array:
 
 def _groups(given: Any, n: int) -> Array:
     if not isinstance(given, Array):
-        # Numbered here, whatever they are: JAX has no strings, and cuts 64 bits down to 32.
+        # JAX has no strings and cuts 64 bits down to 32, so groups of any type are numbered here.
         values = np.asarray(given)
         given = jnp.asarray(np.unique(values, return_inverse=True)[1].reshape(values.shape))
     groups = _row_of(given, "groups", n)
@@ -103,7 +112,7 @@ def _groups(given: Any, n: int) -> Array:
 
 
 def _check_values(x: Array, y: Array, w: Array | None) -> None:
-    """Raise on values that are wrong, as far as they are known."""
+    """Raise for invalid values of arrays that are not traced."""
 
     def known(array: Array | None) -> Any:
         if array is None or isinstance(array, jax.core.Tracer):
@@ -121,28 +130,28 @@ def _check_values(x: Array, y: Array, w: Array | None) -> None:
     )
 
 
-def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Terms:
-    """Return the terms at their knots; only a margin that is traced is rounded to the work type."""
-
-    def numbers(values: list[float]) -> Number:
-        exact = np.array(values, np.float64)
-        high = exact.astype(work)
-        return Number(jnp.asarray(high), jnp.asarray((exact - high).astype(work)))
-
+def _terms(surrogate: Surrogate, margin: Any, work: Any) -> tuple[Terms | None, Terms | None]:
+    """Return the terms at their knots. Only a traced margin is rounded to the work type."""
     traced = isinstance(margin, jax.core.Tracer)
     if traced and margin.shape != ():
         raise ValueError(
             f"margin must be one number; got the shape {margin.shape}. "
             "For several margins, call jax.vmap over them."
         )
-    known = surrogate.at_knots(0.0 if traced else _inputs.check_margin(margin))
-    shift = numbers([term.shift for term in known])
-    if traced:
-        given = number(jnp.broadcast_to(margin.astype(work), (len(known),)))
-        shift = minus(given, Number(-shift.high, -shift.low))
-    return Terms(
-        shift,
-        numbers([term.b0 for term in known]),
-        numbers([term.b1 for term in known]),
-        numbers([term.b2 for term in known]),
-    )
+
+    def number(values: tuple[float, ...]) -> Number:
+        exact = np.array(values, np.float64)
+        high = exact.astype(work)
+        return Number(jnp.asarray(high), jnp.asarray((exact - high).astype(work)))
+
+    def as_arrays(terms: Terms | None) -> Terms | None:
+        if terms is None:
+            return None
+        terms = Terms(*(None if factors is None else number(factors) for factors in terms))
+        if traced:
+            given = Number(jnp.broadcast_to(margin.astype(work), terms.shift.high.shape))
+            terms = terms._replace(shift=JaxArrays(work).plus(terms.shift, given))
+        return terms
+
+    hinged, everywhere = split(surrogate.at_knots(0.0 if traced else _inputs.check_margin(margin)))
+    return as_arrays(hinged), as_arrays(everywhere)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from everypair.torch import _compat, _cpu, _inputs, _tensor_moments
+from everypair.torch import _arrays, _compat, _cpu, _inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -194,7 +194,7 @@ def evaluate(
         if scores.dtype in _inputs.WIDE_DTYPES:
             return Result(value, pair_weight, grad_out, hess_out, hvp_out)
     else:
-        value, pair_weight, grad_out, hvp_out, hess_out = _tensor_moments.evaluate(
+        value, pair_weight, grad_out, hess_out, hvp_out = _arrays.evaluate(
             scores, (labels > 0).expand(shape), weights,
             None if groups is None else groups.long().expand(shape), vector, terms,
             mean=mean, grad=grad, hess=hess,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from everypair.torch import _tensor_moments
+from everypair.torch import _arrays
 from everypair.torch.triton.launch import INTERPRETED
 
 from ...laws import LAWS, examples_over
@@ -33,7 +33,7 @@ def backend(request):
 
 
 def test_a_plan_computes_everything_without_groups(backend, monkeypatch):
-    monkeypatch.setattr(_tensor_moments, "evaluate", None)
+    monkeypatch.setattr(_arrays, "evaluate", None)
     scores, labels = np.linspace(-1.0, 1.0, 40), np.arange(40) % 3 == 0
     for knobs in ({}, {"surrogate": "huber_hinge", "weights": np.ones(40)}):
         for array in backend.derivatives(scores, labels, **knobs):

@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 import everypair
+from everypair.experiments.display_names import display_name
 from everypair.experiments.report import figures, panels, tables, wording
 from everypair.experiments.report.selection import Comparison, Contender, gathered
 from everypair.experiments.report.study import Study

@@ -1,0 +1,197 @@
+"""Double-double arithmetic over the operations of an array library.
+
+A `Number` is an unevaluated sum ``high + low`` of two floats, where `low` is the rounding error of
+`high`: 106 bits with float64, 48 bits with float32. Arrays have rows in their last dimension; where
+there is one entry per term of a surrogate, terms are in the first dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from everypair.arrays.rows import Runs
+
+    Array = Any
+
+__all__ = ["Arrays", "Number", "SlicedSums", "each", "twice", "two_sum"]
+
+
+class Number(NamedTuple):
+    """An array of numbers ``high + low``; a `low` of None is zero."""
+
+    high: Array
+    low: Array = None
+
+
+def each(function: Callable[[Array], Array], a: Number) -> Number:
+    """Apply a function that rounds nothing to both parts."""
+    return Number(function(a.high), None if a.low is None else function(a.low))
+
+
+def twice(a: Number) -> Number:
+    """Return 2 a."""
+    return each(lambda part: 2.0 * part, a)
+
+
+def two_sum(a: Array, b: Array) -> Number:
+    """Return the rounded sum and its exact rounding error (Knuth)."""
+    s = a + b
+    of_b = s - a
+    return Number(s, (a - (s - of_b)) + (b - of_b))
+
+
+class Arrays:
+    """The operations of one array library, with double-double arithmetic.
+
+    Parameters
+    ----------
+    compensated : bool
+        Whether numbers keep their low part. Without it all arithmetic is that of one float.
+    """
+
+    mantissa_bits = 52  # stored bits of a float: 52 for float64, 23 for float32
+    float_range = (2.0**-1022, (2.0 - 2.0**-52) * 2.0**1023)  # smallest normal and largest float
+
+    # What each library supplies. Operations work on rows, the last dimension.
+    where: Any  # (condition, a, b); a and b may be floats
+    isfinite: Any  # (a)
+    zeros_like: Any  # (a)
+    concatenate: Any  # (arrays): along the first dimension
+    broadcast: Any  # (a, shape)
+    roll: Any  # (a, by): move rows, the last ones to the beginning
+    flip: Any  # (a): reverse the rows
+    max: Any  # (a): the maximum, with a last dimension of length 1
+    as_uint8: Any  # (a): bytes, which sort faster
+    row_numbers: Any  # (a): 0, 1, ...
+    order: Any  # (keys): the order of rows by several keys, of which the last counts most
+    gather: Any  # (a, index): a[..., index]
+    scatter: Any  # (a, index): the array whose gather by this permutation is a
+    bounds: Any  # (groups): the first and the last row of the group of each row; groups are sorted
+    column: Any  # (factors): a Number with one factor per term, which broadcasts over rows
+    keep_bits: Any  # (a, dropped): floats with the lowest bits of the mantissa set to zero
+    # (a: Number, counts=): the sum over the rows, with a last dimension of length 1
+    total: Callable[..., Number]
+    # (a: Number, runs, counts=): sums from the first row of the group to each row
+    prefix: Callable[..., Number]
+
+    def __init__(self, *, compensated: bool) -> None:
+        self.compensated = compensated
+
+    def normal(self, high: Array, low: Array) -> Number:
+        """Return ``high + low`` as a number whose low part is its rounding error."""
+        s = high + low
+        return Number(s, low - (s - high)) if self.compensated else Number(s)
+
+    def plus(self, a: Number, b: Number) -> Number:
+        """Return a + b."""
+        if not self.compensated and a.low is None and b.low is None:
+            return Number(a.high + b.high)
+        high, low = two_sum(a.high, b.high)
+        for part in (a.low, b.low):
+            if part is not None:
+                low = low + part
+        return self.normal(high, low)
+
+    def minus(self, a: Number, b: Number) -> Number:
+        """Return a - b."""
+        return self.plus(a, each(lambda part: -part, b))
+
+    def times(self, a: Number, b: Number) -> Number:
+        """Return a * b."""
+        if not self.compensated:
+            return Number(a.high * b.high)
+        high, low = self.two_product(a.high, b.high)
+        for part, other in ((a.low, b.high), (b.low, a.high)):
+            if part is not None:
+                low = low + part * other
+        return self.normal(high, low)
+
+    def halves(self, a: Array) -> tuple[Array, Array]:
+        """Return two floats of half as many bits with the sum a."""
+        high = self.keep_bits(a, (self.mantissa_bits + 2) // 2)
+        return high, a - high
+
+    def two_product(self, a: Array, b: Array) -> Number:
+        """Return the rounded product and its rounding error (Dekker)."""
+        p = a * b
+        (a_high, a_low), (b_high, b_low) = self.halves(a), self.halves(b)
+        error = ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
+        # A product that overflows stays infinite instead of becoming NaN.
+        return Number(p, self.where(self.isfinite(error), error, 0.0))
+
+    def scaled(self, a: Number, factors: Any) -> Number:
+        """Return `a` times one factor per term."""
+        if all(factor == 1.0 for factor in factors):
+            return a
+        column = self.column(factors)
+        if all(abs(math.frexp(factor)[0]) in (0.0, 0.5) for factor in factors):
+            return each(lambda part: part * column.high, a)  # powers of two round nothing
+        return self.times(a, column)
+
+    def choose(self, condition: Array, a: Number, b: Number) -> Number:
+        """Return `a` where the condition holds and `b` elsewhere."""
+        high = self.where(condition, a.high, b.high)
+        if a.low is None or b.low is None:
+            return Number(high)
+        return Number(high, self.where(condition, a.low, b.low))
+
+    def sum_of(self, parts: Iterable[Number | None]) -> Number | None:
+        """Return the sum of those numbers that are not None; None if all are."""
+        there = [part for part in parts if part is not None]
+        return reduce(self.plus, there) if there else None
+
+    def sum_of_terms(self, a: Number) -> Number:
+        """Return the sum over the first dimension."""
+        return reduce(self.plus, (Number(*parts) for parts in zip(*_parts(a), strict=True)))
+
+    def both_ways(
+        self, up: Number, down: Number, runs: Runs, *, counts: bool = False
+    ) -> tuple[Number, Number]:
+        """Return the sums of `up` up to each row, and those of `down` from each row on."""
+        over = self.prefix(each(self.flip, down), runs.reversed, counts=counts)
+        return self.prefix(up, runs, counts=counts), each(self.flip, over)
+
+
+class SlicedSums(Arrays):
+    """Sums in few passes over the rows, for libraries that run every operation by itself.
+
+    Sums of whole numbers, `counts`, are exact without a low part.
+    """
+
+    sum: Any  # (a): the sum over the rows, with a last dimension of length 1
+    cumsum: Any  # (a): the running sums over the rows
+
+    def total(self, a: Number, *, counts: bool = False) -> Number:
+        """Return the sum over the rows, with a last dimension of length 1."""
+        return self._added(self.sum, a, counts)
+
+    def prefix(self, a: Number, runs: Runs, *, counts: bool = False) -> Number:
+        """Return the sums from the first row of the group to each row, itself included."""
+        sums = self._added(self.cumsum, a, counts)
+        if runs.start is None:
+            return sums
+        earlier = each(lambda part: self.where(runs.rows == 0, 0.0, self.roll(part, 1)), sums)
+        return self.minus(sums, each(lambda part: self.gather(part, runs.start), earlier))
+
+    def _added(self, add: Callable[[Array], Array], a: Number, counts: bool) -> Number:
+        """Split numbers on a grid so coarse that every sum of the coarse parts is exact.
+
+        With t the sum of all absolute values, rounding to the grid of 8 t leaves multiples of
+        g >= 2^-51 t (2^-22 t in single precision). Every partial sum is below 2^51 g, so it has no
+        rounding error, in whichever order it is taken. The fine parts are 2^-50 as large.
+        """
+        if not self.compensated or (counts and self.mantissa_bits == 52):
+            return Number(add(a.high))
+        sigma = 8.0 * self.sum(abs(a.high))
+        coarse = (a.high + sigma) - sigma
+        fine = a.high - coarse
+        return self.plus(Number(add(coarse)), Number(add(fine if a.low is None else fine + a.low)))
+
+
+def _parts(a: Number) -> list[Array]:
+    return [part for part in a if part is not None]

@@ -1,0 +1,133 @@
+"""Rows of a batch, group after group, and sums along them that restart at every group."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everypair.arrays.double_double import Number, each, two_sum
+
+if TYPE_CHECKING:
+    from everypair.arrays.double_double import Arrays
+
+    Array = Any
+
+__all__ = ["Rows", "Runs", "prepare"]
+
+
+class Runs:
+    """The groups of rows that are sorted by group; without groups, all rows are one.
+
+    Parameters
+    ----------
+    xp : Arrays
+    rows : array
+        The numbers of the rows: 0, 1, ...
+    start, stop : array or None
+        The first and the last row of the group of each row.
+    """
+
+    def __init__(self, xp: Arrays, rows: Array, start: Array = None, stop: Array = None) -> None:
+        self.xp, self.rows, self.start, self.stop = xp, rows, start, stop
+        self.is_head = rows == (0 if start is None else start)
+        self.is_tail = rows == (rows.shape[-1] - 1 if stop is None else stop)
+
+    @cached_property
+    def reversed(self) -> Runs:
+        """The groups of the same rows in reverse order."""
+        if self.start is None:
+            return self
+        flip, last = self.xp.flip, self.rows.shape[-1] - 1
+        return Runs(self.xp, self.rows, last - flip(self.stop), last - flip(self.start))
+
+    def before(self, a: Number) -> Number:
+        """Return the entry of the row before, zero at the first row of a group."""
+        return each(lambda part: self.xp.where(self.is_head, 0.0, self.xp.roll(part, 1)), a)
+
+    def after(self, a: Number) -> Number:
+        """Return the entry of the row after, zero at the last row of a group."""
+        return each(lambda part: self.xp.where(self.is_tail, 0.0, self.xp.roll(part, -1)), a)
+
+    def gaps(self, a: Number) -> Number:
+        """Return the distance of each row from the row before, zero at the first of a group."""
+        gap = self.xp.minus(a, each(lambda part: self.xp.roll(part, 1), a))
+        return each(lambda part: self.xp.where(self.is_head, 0.0, part), gap)
+
+    def totals(self, a: Number, *, counts: bool = False) -> Number:
+        """Return the sum over the group of each row; one entry for all rows without groups."""
+        if self.stop is None:
+            return self.xp.total(a, counts=counts)
+        sums = self.xp.prefix(a, self, counts=counts)
+        return each(lambda part: self.xp.gather(part, self.stop), sums)
+
+    def class_totals(self, a: Number, positive: Array, *, counts: bool = False) -> list[Number]:
+        """Return the sums over the positives and over the negatives of each group."""
+        xp = self.xp
+        masks = xp.concatenate([positive[None], ~positive[None]])
+        sums = self.totals(each(lambda part: xp.where(masks, part, 0.0), a), counts=counts)
+        return [each(itemgetter(k), sums) for k in (0, 1)]
+
+    def sum_of_groups(self, a: Number) -> Number:
+        """Return the sum over the groups of what `totals` returned."""
+        if self.stop is None:
+            return a
+        return self.xp.total(each(lambda part: self.xp.where(self.is_head, part, 0.0), a))
+
+
+class Rows(NamedTuple):
+    """The rows of a batch, sorted by group by `order`; None without groups.
+
+    Weights `w` are the caller's over powers of two, so that the largest one of each class is near
+    1. The weight of a pair times the square of `scale` is that of the caller. `masses` are the
+    weights of the positives and of the negatives in the group of each row, and `z` is the vector of
+    a Hessian-vector product.
+    """
+
+    x: Array
+    positive: Array
+    w: Array
+    z: Number | None
+    groups: Array
+    runs: Runs
+    masses: list[Number]
+    pair_weight: Array
+    scale: Array
+    order: Array
+
+
+def prepare(
+    xp: Arrays, scores: Array, positive: Array, weights: Array, groups: Array, vector: Array
+) -> Rows:
+    """Sort a batch by group and scale its weights."""
+    x, w, z, order = scores, weights, vector, None
+    runs = Runs(xp, xp.row_numbers(x))
+    if groups is not None:
+        order = xp.order([groups])
+        x, positive, groups, w, z = (
+            None if a is None else xp.gather(a, order) for a in (x, positive, groups, w, z)
+        )
+        runs = Runs(xp, runs.rows, *xp.bounds(groups))
+    scale = xp.zeros_like(x[..., :1]) + 1.0
+    if w is not None:
+        largest = [xp.max(xp.where(of_class, w, 0.0)) for of_class in (positive, ~positive)]
+        # Powers of two near the square roots, which change no digit and cannot overflow.
+        roots = [xp.where(top > 0.0, top, 1.0) ** 0.5 for top in largest]
+        roots = [xp.keep_bits(root, xp.mantissa_bits) for root in roots]
+        root, scale = xp.where(positive, *roots), roots[0] * roots[1]
+        w = w / root / root
+    ones = Number(xp.zeros_like(x) + 1.0 if w is None else w)
+    masses = runs.class_totals(ones, positive, counts=w is None)
+    pairs = masses[0].high * masses[1].high
+    if w is not None:
+        # Rows that are in no pair must not leave rounding errors in sums that others share.
+        w = xp.where(pairs > 0.0, w, 0.0)
+        x = xp.where(w > 0.0, x, 0.0)
+    of_vector = None
+    if z is not None:
+        # The Hessian maps constants to zero. Without the common part less is left to cancel.
+        lowest = -xp.max(-z if w is None else xp.where(w > 0.0, -z, -float("inf")))
+        lowest = xp.where(xp.isfinite(lowest), lowest, 0.0)
+        of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, lowest), -lowest)
+    pair_weight = runs.sum_of_groups(Number(pairs)).high
+    return Rows(x, positive, w, of_vector, groups, runs, masses, pair_weight, scale, order)

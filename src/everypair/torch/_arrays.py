@@ -1,0 +1,129 @@
+"""The pair sums in torch operations, on any device.
+
+No operation reads a value back, so an accelerator never waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from everypair.arrays import pair_sums, terms
+from everypair.arrays.double_double import Number, SlicedSums
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from everypair.surrogates import KnotTerm
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    scores: Tensor,
+    positive: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    vector: Tensor | None,
+    knot_terms: tuple[KnotTerm, ...],
+    *,
+    mean: bool,
+    grad: bool,
+    hess: bool,
+) -> pair_sums.PairSums:
+    """Return value, pair weight, gradient, diagonal Hessian and Hessian times vector.
+
+    The last dimension of `scores` holds the rows; the others hold batches that have no pairs in
+    common. `positive`, `weights`, `groups` and `vector` have the same shape. Results are in the
+    type that sums are computed in. The value is zero where only the Hessian times vector is asked.
+    """
+    dtype = _work_dtype(scores.device)
+    compensated = dtype is torch.float32 or pair_sums.needs_low_parts(
+        wide=scores.dtype is torch.float64,
+        n_terms=len(knot_terms),
+        weighted=weights is not None,
+        grouped=groups is not None,
+    )
+    x, w, z = (None if a is None else a.to(dtype) for a in (scores, weights, vector))
+    return pair_sums.evaluate(
+        TorchArrays(x, compensated=compensated), x, positive, w, groups, z,
+        terms.split(knot_terms), mean=mean, grad=grad, hess=hess,
+    )  # fmt: skip
+
+
+def _work_dtype(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
+
+
+class TorchArrays(SlicedSums):
+    """The operations of torch for tensors like `scores`."""
+
+    where = staticmethod(torch.where)
+    isfinite = staticmethod(torch.isfinite)
+    zeros_like = staticmethod(torch.zeros_like)
+    concatenate = staticmethod(torch.cat)
+    broadcast = staticmethod(torch.broadcast_to)
+    roll = staticmethod(lambda a, by: a.roll(by, -1))
+    flip = staticmethod(lambda a: a.flip(-1))
+    sum = staticmethod(lambda a: a.sum(-1, keepdim=True))
+    max = staticmethod(lambda a: a.amax(-1, keepdim=True))
+    as_uint8 = staticmethod(lambda a: a.to(torch.uint8))
+    row_numbers = staticmethod(lambda a: torch.arange(a.shape[-1], device=a.device))
+    gather = staticmethod(lambda a, index: a.gather(-1, index.expand(a.shape)))
+    scatter = staticmethod(lambda a, index: torch.empty_like(a).scatter(-1, index, a))
+
+    def __init__(self, scores: Any, *, compensated: bool) -> None:
+        super().__init__(compensated=compensated)
+        self._scores = scores
+        info = torch.finfo(scores.dtype)
+        self.float_range = (info.tiny, info.max)
+        self._is_single = scores.dtype is torch.float32
+        self.mantissa_bits = 23 if self._is_single else 52
+
+    def column(self, factors: Sequence[float]) -> Number:
+        """See `Arrays`."""
+
+        # Filling a tensor on its device does not wait for the device; copying a list there would.
+        def of_terms(values: list[float]) -> Tensor:
+            filled = [self._scores.new_full((), value) for value in values]
+            return torch.stack(filled).reshape(-1, *[1] * self._scores.dim())
+
+        rounded = [float(np.float32(a)) if self._is_single else a for a in factors]
+        rest = [a - b for a, b in zip(factors, rounded, strict=True)]
+        return Number(of_terms(rounded), of_terms(rest) if self._is_single else None)
+
+    def keep_bits(self, a: Tensor, dropped: int) -> Tensor:
+        """See `Arrays`."""
+        bits = a.view(torch.int32 if self._is_single else torch.int64)
+        return (bits & -(1 << dropped)).view(a.dtype)
+
+    @staticmethod
+    def order(keys: Sequence[Tensor]) -> Tensor:
+        """See `Arrays`."""
+        order = keys[0].sort(dim=-1, stable=True).indices
+        for key in keys[1:]:
+            order = order.gather(-1, key.gather(-1, order).sort(dim=-1, stable=True).indices)
+        return order
+
+    @staticmethod
+    def bounds(groups: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Arrays`."""
+        groups = groups.contiguous()
+        stop = torch.searchsorted(groups, groups, right=True) - 1
+        return torch.searchsorted(groups, groups), stop
+
+    @staticmethod
+    def cumsum(a: Tensor) -> Tensor:
+        """See `SlicedSums`."""
+        if not (a.is_cuda and torch.are_deterministic_algorithms_enabled()):
+            return a.cumsum(-1)
+        # torch's own operation raises for CUDA tensors where results must be deterministic.
+        reach = 1
+        while reach < a.shape[-1]:
+            a = torch.cat((a[..., :reach], a[..., reach:] + a[..., :-reach]), -1)
+            reach *= 2
+        return a
