@@ -1,4 +1,7 @@
-"""The laws for whoever brings a backend of their own, and how hard they are tried there."""
+"""The laws of `test_laws`, for the backends of other ecosystems, and their number of examples.
+
+A module that defines a fixture `backend` and calls ``globals().update(LAWS)`` runs all of them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ LAWS = {
 
 @contextmanager
 def examples_over(divisor):
-    """Try a share of the examples inside the block, for backends slow with small batches."""
+    """Divide the number of examples by `divisor` inside the block, for slow backends."""
     with pytest.MonkeyPatch.context() as patch:
         for law in LAWS.values():
             usual = law._hypothesis_internal_use_settings

@@ -54,6 +54,7 @@ _FORMULAS: dict[Surrogate, Pieces] = {
 }
 
 _PAIRS_PER_BLOCK = 1 << 16
+_LARGE = 1e150  # sums of larger shortfalls, or of their squares, may overflow
 
 
 def pair_loss(
@@ -104,13 +105,11 @@ def pair_derivatives(
     reduction: Literal["mean", "sum"] = "mean",
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
     """Compute value, gradient and diagonal Hessian; see `everypair.pair_derivatives`."""
-    pairs = _Pairs(scores, labels, weights, groups, reduction)
-    pieces, margin = _pieces(surrogates.get(surrogate)), _inputs.check_margin(margin)
+    pairs = _Pairs(scores, labels, weights, groups, surrogate, margin, reduction)
     total, grad, hess = 0.0, *np.zeros((2, pairs.scores.size))
     with np.errstate(over="ignore", invalid="ignore"):
         for pos, neg, w in pairs.blocks():
-            shortfall = _Shortfall(margin, pairs.scores[pos], pairs.scores[neg])
-            value, slope, curvature = shortfall.evaluate(pieces)
+            value, slope, curvature = pairs.evaluate(pos, neg)
             total += (w * value).sum()
             grad[pos] -= (w * slope).sum(axis=1)
             grad[neg] += (w * slope).sum(axis=0)
@@ -131,14 +130,12 @@ def pair_hvp(
     reduction: Literal["mean", "sum"] = "mean",
 ) -> NDArray[Any]:
     """Multiply the Hessian by a vector; see `everypair.pair_hvp`."""
-    pairs = _Pairs(scores, labels, weights, groups, reduction)
-    pieces, margin = _pieces(surrogates.get(surrogate)), _inputs.check_margin(margin)
+    pairs = _Pairs(scores, labels, weights, groups, surrogate, margin, reduction)
     v = _inputs.vector_for(pairs.batch, vector)
     hvp = np.zeros(pairs.scores.size)
     with np.errstate(over="ignore", invalid="ignore"):
         for pos, neg, w in pairs.blocks():
-            shortfall = _Shortfall(margin, pairs.scores[pos], pairs.scores[neg])
-            products = w * shortfall.evaluate(pieces)[2] * (v[pos][:, None] - v[neg])
+            products = w * pairs.evaluate(pos, neg)[2] * (v[pos][:, None] - v[neg])
             hvp[pos] += products.sum(axis=1)
             hvp[neg] -= products.sum(axis=0)
         return pairs.per_row(hvp)
@@ -165,8 +162,8 @@ def auc(
 class _Pairs:
     """All pairs of a batch, with their weights divided by ``2**exponent``.
 
-    The exponent is chosen so that the weights of all pairs add up to at most 1, and the greatest
-    one does not underflow.
+    The exponent is chosen so that neither the largest weight nor a mean over all pairs overflows or
+    underflows.
     """
 
     def __init__(
@@ -175,9 +172,15 @@ class _Pairs:
         labels: ArrayLike,
         weights: ArrayLike | None,
         groups: ArrayLike | None,
+        surrogate: str | Surrogate = "square",
+        margin: float = 0.0,
         reduction: str = "mean",
     ) -> None:
         self.batch = batch = _inputs.batch_from(scores, labels, weights, groups)
+        self._pieces, self._margin = (
+            _pieces(surrogates.get(surrogate)),
+            _inputs.check_margin(margin),
+        )
         self._mean = _inputs.check_reduction(reduction)
         positive = _inputs.positives(batch)
         self.scores = batch.scores.astype(np.float64)
@@ -189,8 +192,9 @@ class _Pairs:
             pos, neg = (group[(w[group] > 0.0) & (positive[group] == c)] for c in (True, False))
             if pos.size and neg.size:
                 self._groups.append((pos, neg, *_scaled(w[pos]), *_scaled(w[neg])))
-        largest = max((e_pos + e_neg for *_, e_pos, _, e_neg in self._groups), default=0)
-        self._exponent = largest + 2 * n.bit_length()
+        self._exponent = max((e_pos + e_neg for *_, e_pos, _, e_neg in self._groups), default=0)
+        if max(np.abs(self.scores).max(), self._margin) > _LARGE:
+            self._exponent += 2 * n.bit_length()
         self.weight = sum(float(w.sum()) for _, _, w in self.blocks())
 
     def blocks(self) -> Iterator[tuple[Rows, Rows, Floats]]:
@@ -200,6 +204,29 @@ class _Pairs:
             height = max(1, _PAIRS_PER_BLOCK // neg.size)
             for i in range(0, pos.size, height):
                 yield pos[i : i + height], neg, w_pos[i : i + height] * w_neg
+
+    def evaluate(self, pos: Rows, neg: Rows) -> tuple[Floats, ...]:
+        """Return value, slope and curvature of the surrogate, each of shape (n_pos, n_neg)."""
+        t = self._shortfall_minus(0.0, pos, neg)
+        found: tuple[Floats, ...] = (np.zeros_like(t),) * 3
+        for knot, formula in self._pieces:
+            if knot is None:
+                above = np.True_
+            else:
+                above = (self._shortfall_minus(knot, pos, neg) if knot else t) > 0.0
+            found = tuple(np.where(above, a, b) for a, b in zip(formula(t), found, strict=True))
+        return found
+
+    def _shortfall_minus(self, knot: float, pos: Rows, neg: Rows) -> Floats:
+        """Return ``margin - (s_pos - s_neg) - knot`` with the sign that it has without rounding."""
+        s_pos, s_neg = self.scores[pos], self.scores[neg]
+        difference = self._margin - (s_pos[:, None] - s_neg) - knot
+        # Rounding changes the sign of small results only. They are added up again exactly.
+        sizes = np.abs(s_pos).max(), np.abs(s_neg).max(), self._margin, abs(knot)
+        rounding = sum(4 * sys.float_info.epsilon * size for size in sizes)
+        i, j = np.nonzero(np.abs(difference) <= rounding)
+        difference[i, j] = _exact_sum(s_neg[j], -s_pos[i], self._margin, -knot)
+        return difference
 
     def reduced(self, total: Any) -> Any:
         """Divide a sum over all pairs by their weight, or undo the scaling of the weights."""
@@ -214,8 +241,8 @@ class _Pairs:
 
 
 def _scaled(weights: Floats) -> tuple[Floats, int]:
-    """Return ``weights / 2**exponent``, the largest in [1/2, 1), and the exponent."""
-    exponent = int(np.frexp(weights.max())[1])
+    """Return ``weights / 2**exponent``, the largest in [1, 2), and the exponent."""
+    exponent = int(np.frexp(weights.max())[1]) - 1
     return np.ldexp(weights, -exponent), exponent
 
 
@@ -243,33 +270,6 @@ def _polynomial(c0: float, c1: float, c2: float) -> Formula:
         c1 + (2.0 * c2 * t if c2 else 0.0),
         2.0 * c2,
     )
-
-
-class _Shortfall:
-    """The shortfalls ``t = margin - (s_pos - s_neg)`` of all pairs, of shape (n_pos, n_neg)."""
-
-    def __init__(self, margin: float, s_pos: Floats, s_neg: Floats) -> None:
-        self.margin, self.s_pos, self.s_neg = margin, s_pos, s_neg
-        self.t = self.minus(0.0)
-
-    def minus(self, knot: float) -> Floats:
-        """Return ``t - knot`` with the sign that it has without rounding."""
-        difference = self.margin - (self.s_pos[:, None] - self.s_neg) - knot
-        # Rounding changes the sign of small results only. They are added up again exactly.
-        sizes = np.abs(self.s_pos).max(), np.abs(self.s_neg).max(), self.margin, abs(knot)
-        rounding = sum(4 * sys.float_info.epsilon * size for size in sizes)
-        i, j = np.nonzero(np.abs(difference) <= rounding)
-        difference[i, j] = _exact_sum(self.s_neg[j], -self.s_pos[i], self.margin, -knot)
-        return difference
-
-    def evaluate(self, pieces: Pieces) -> tuple[Floats, ...]:
-        """Return value, slope and curvature of a surrogate for every pair."""
-        found: tuple[Floats, ...] = (np.zeros_like(self.t),) * 3
-        for knot, formula in pieces:
-            above = np.True_ if knot is None else (self.minus(knot) if knot else self.t) > 0.0
-            new = formula(self.t)
-            found = tuple(np.where(above, a, b) for a, b in zip(new, found, strict=True))
-        return found
 
 
 def _exact_sum(*parts: Floats | float) -> Any:
