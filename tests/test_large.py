@@ -10,8 +10,6 @@ import pytest
 from .sort_oracle import squared_hinge_by_sorting
 from .tolerances import assert_close
 
-# Both backends on one worker: it computes each expected result once.
-pytestmark = pytest.mark.xdist_group("large")
 N = 1_000_000
 
 
