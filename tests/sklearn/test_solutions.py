@@ -180,7 +180,7 @@ def test_the_objective_decreases_for_a_non_convex_surrogate():
     assert model.objective_ < ep.pair_loss(np.zeros(len(data.y)), data.y, surrogate=capped)
 
 
-def test_an_indefinite_scatter_falls_back_to_its_diagonal():
+def test_a_scatter_that_has_no_root_leaves_its_diagonal():
     scaling = Scaling(np.array([[3.0, 9.0], [9.0, 3.0]]), alpha=1.0)
     np.testing.assert_allclose(scaling.coef(np.ones(2)), [0.5, 0.5])
     np.testing.assert_allclose(scaling.coordinates(np.ones(2)), [2.0, 2.0])
