@@ -10,7 +10,7 @@ STAMPS  := $(VENV)/.stamps
 PIP     := $(BIN)/python -m pip
 # No build isolation: the pinned build tools stay in .venv, so that a rebuild compiles only what changed.
 INSTALL := EVERYPAIR_NATIVE=$(NATIVE) $(PIP) install --quiet --constraint constraints.txt --no-build-isolation
-# What the installed package is made of, except the Python files: those are live, but a new package has to be found.
+# Files that require a new installation when they change. Python files do not, except those of new packages.
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.py $(wildcard src/native/*) \
            $(wildcard src/everypair/*/__init__.py src/everypair/*/*/__init__.py)
 
@@ -25,8 +25,15 @@ help:  ## list the targets
 demo: $(STAMPS)/demo  ## compare three losses on unbalanced digits; the page is demo/report.html
 	$(BIN)/everypair experiment digits --out demo
 
-test: $(STAMPS)/dev  ## run the tests on two processes, with branch coverage
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=95
+# One worker runs all tests of a file, so that what they share is computed once. Files run in their usual order, which has the
+# slow ones first. The Triton kernels need a process of their own, in which Triton interprets them; its output comes last.
+test: $(STAMPS)/dev  ## run all tests, with branch coverage
+	@TRITON_INTERPRET=$${TRITON_INTERPRET-1} $(BIN)/python -m pytest -p no:cacheprovider tests/torch/triton \
+	    > $(VENV)/triton.log 2>&1 & triton=$$!; trap "kill $$triton 2> /dev/null" INT TERM; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/torch/triton \
+	    --cov --cov-report=term --cov-fail-under=95; main=$$?; \
+	wait $$triton; triton=$$?; cat $(VENV)/triton.log; \
+	exit $$((main ? main : triton))
 
 check: $(STAMPS)/dev  ## lint, check the formatting and the types
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Every test and every example starts from the same random state, whichever ran before it."""
+"""Reset the global random states before every test and every doctest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 @pytest.fixture(autouse=True)
-def _same_random_state():
+def _reset_random_state():
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002 (the state that scikit-learn and others fall back to)
+    np.random.seed(0)  # noqa: NPY002 (scikit-learn and others use the global state)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)

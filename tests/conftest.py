@@ -1,4 +1,7 @@
-"""Backends under test, and how hard hypothesis tries (HYPOTHESIS_PROFILE=thorough: much harder)."""
+"""Backends under test, and profiles of hypothesis.
+
+Set HYPOTHESIS_PROFILE=thorough for forty times as many examples.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 class ArrayBackend:
-    """The public functions on arrays, computed by one of the two kernels.
+    """The public functions on arrays, computed by NumPy or by the compiled kernel.
 
-    A backend for another ecosystem offers the same methods, NumPy arrays in and out, and every law
-    holds for it as well.
+    The laws call these methods with NumPy arrays and expect NumPy arrays. A class with the same
+    methods tests another ecosystem.
     """
 
     def __init__(self, name):

@@ -1,4 +1,7 @@
-"""The laws for whoever brings a backend of their own, and how hard they are tried there."""
+"""The laws of `test_laws`, for the backends of other ecosystems, and their number of examples.
+
+A module that defines a fixture `backend` and calls ``globals().update(LAWS)`` runs all of them.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,13 @@ LAWS = {
 
 @contextmanager
 def examples_over(divisor):
-    """Try a share of the examples inside the block, for backends slow with small batches."""
+    """Divide the number of examples by `divisor` inside the block, for slow backends.
+
+    Two examples are left at least: the first one is always the simplest batch there is.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for law in LAWS.values():
             usual = law._hypothesis_internal_use_settings
-            fewer = settings(usual, max_examples=max(1, usual.max_examples // divisor))
+            fewer = settings(usual, max_examples=max(2, usual.max_examples // divisor))
             patch.setattr(law, "_hypothesis_internal_use_settings", fewer)
         yield

@@ -1,7 +1,7 @@
-"""Small batches on dyadic grids, and the surrogates that every law is stated for.
+"""Small batches on dyadic grids, and the surrogates that every law is tested with.
 
-On such grids every shortfall is exact in float64, whichever way it is computed. A pair that stands
-on a knot, where the slope of some surrogates jumps, then stands there for every backend.
+On such grids every shortfall is exact in float64 whichever way it is computed, so all backends
+agree on which pairs are on a knot, where the slope of some surrogates jumps.
 """
 
 from __future__ import annotations
@@ -58,32 +58,60 @@ class Batch:
 _PER_ROW = ("weights", "groups")
 
 
-@st.composite
-def batches(draw, *, weights=None, groups=None, min_size=2, max_size=60):
-    """Draw a batch; `weights` and `groups` are drawn as well, unless True or False decides."""
-    n = draw(st.integers(min_size, max_size))
-    spread = draw(st.sampled_from((1, 6, 40)))
-    ticks = draw(st.lists(st.integers(-spread, spread), min_size=n, max_size=n))
-    scale, offset = draw(st.sampled_from(_GRIDS))
-    dtype = draw(st.sampled_from((np.float32, np.float64)))
-    positive = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)))
-    knobs = {
-        "margin": draw(st.sampled_from((0.0, 0.25, 1.0, 2.5)))
-        * draw(st.sampled_from((1.0, scale))),
-        "weights": None,
-        "groups": None,
-        "reduction": draw(st.sampled_from(("mean", "sum"))),
-    }
-    if draw(st.booleans()) if weights is None else weights:
-        halves = draw(st.lists(st.integers(0, 6), min_size=n, max_size=n))
-        knobs["weights"] = np.array(halves) / 2.0
-    if draw(st.booleans()) if groups is None else groups:
-        knobs["groups"] = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+def batches(*, weights=None, groups=None, min_size=2, max_size=60):
+    """Draw a batch. `weights` and `groups` are present if True, absent if False, else drawn.
+
+    The batch is decoded from one byte string. Lists of numbers would take most of the time of a
+    test, and hypothesis would derive most examples from a few by repeating their parts.
+    """
+
+    def decoded(drawn):
+        return _decoded(_Bytes(drawn), weights, groups, min_size, max_size)
+
+    size = 16 + 5 * max_size
+    return st.binary(min_size=size, max_size=size).map(decoded)
+
+
+class _Bytes:
+    """Small integers and choices, read from a byte string."""
+
+    def __init__(self, drawn):
+        self.rest = np.frombuffer(drawn, np.uint8).astype(np.int64)
+
+    def integers(self, n, low, high):
+        taken, self.rest = self.rest[:n], self.rest[n:]
+        return low + taken % (high - low + 1)
+
+    def choice(self, options):
+        return options[self.integers(1, 0, len(options) - 1).item()]
+
+
+def _decoded(drawn, weights, groups, min_size, max_size):
+    n = drawn.choice(range(min_size, max_size + 1))
+    spread = drawn.choice((1, 6, 40))
+    scale, offset = drawn.choice(_GRIDS)
+    dtype = drawn.choice((np.float32, np.float64))
+    margin = drawn.choice((0.0, 0.25, 1.0, 2.5)) * drawn.choice((1.0, scale))
+    reduction = drawn.choice(("mean", "sum"))
+    coding = drawn.choice(_CODINGS)
+    has_weights, has_groups = (
+        drawn.choice((False, True)) if given is None else given for given in (weights, groups)
+    )
+    ticks = drawn.integers(n, -spread, spread)
+    # One row in two, five or sixteen is positive. Even the simplest example has a pair.
+    every = drawn.choice((2, 2, 5, 16))
+    positive = (drawn.integers(n, 0, every - 1) + np.arange(n)) % every == 0
+    halves, codes = drawn.integers(n, 0, 6), drawn.integers(n, 0, 3)
     return Batch(
-        scores=(np.array(ticks) / 8.0 * scale + offset).astype(dtype),
-        labels=draw(st.sampled_from(_CODINGS))(positive),
-        vector=np.array(draw(st.lists(st.integers(-8, 8), min_size=n, max_size=n))) / 4.0,
-        knobs=knobs,
+        scores=(ticks / 8.0 * scale + offset).astype(dtype),
+        labels=coding(positive),
+        vector=drawn.integers(n, -8, 8) / 4.0,
+        knobs={
+            "margin": margin,
+            "weights": halves / 2.0 if has_weights else None,
+            "groups": codes if has_groups else None,
+            "reduction": reduction,
+        },
     )
 
 
@@ -93,7 +121,7 @@ def all_surrogates():
 
 @dataclass
 class Answer:
-    """All that can be asked about one batch."""
+    """All results for one batch."""
 
     value: float
     grad: np.ndarray

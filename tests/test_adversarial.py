@@ -1,4 +1,4 @@
-"""Inputs chosen to hurt: ties, clusters, offsets, denormals, order; small and large plans alike."""
+"""Difficult inputs: ties, clusters, offsets, outliers, subnormal and huge numbers, many groups."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import everypair as ep
 from everypair import naive
 from everypair.surrogates import Surrogate, Term
 
+from .sort_oracle import squared_hinge_by_sorting
 from .strategies import SURROGATES, Batch, computed, double_sum
 from .tolerances import assert_close
 
 
 def grid(x, step=2.0**-10):
-    """Round to a dyadic grid, so that a pair on a knot is on it however it is computed."""
+    """Round to a dyadic grid, where shortfalls are exact: all backends find the same knots."""
     return np.round(x / step) * step
 
 
@@ -66,9 +67,12 @@ def expected_of(case, n, share, dtype, margin, surrogate):
 
 def check(backend, case, n, share, dtype, margin, surrogate):
     batch = batch_of(case, n, share, dtype, margin)
-    expected = expected_of(case, n, share, dtype, margin, surrogate)
-    got = computed(backend, batch, surrogate)
-    # Curvatures of several terms may cancel altogether, as the Huber hinge's do far from its knots.
+    check_batch(backend, batch, surrogate, expected_of(case, n, share, dtype, margin, surrogate))
+
+
+def check_batch(backend, batch, surrogate, expected):
+    dtype, got = batch.dtype, computed(backend, batch, surrogate)
+    # Curvatures of several terms may cancel, as those of the Huber hinge do far from its knots.
     smaller = min(batch.labels.sum(), (~batch.labels).sum())
     curvature = 2.0 / smaller if len(surrogate.terms) > 1 else 0.0
     assert_close(got.value, expected.value, dtype)
@@ -85,8 +89,8 @@ def check(backend, case, n, share, dtype, margin, surrogate):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
 @pytest.mark.parametrize("case", [case for case in CASES if case != "thirty decades"])
-def test_a_few_thousand_rows(backend, case, surrogate, dtype):
-    check(backend, case, 3000, 0.2, dtype, 1.0, surrogate)
+def test_every_surrogate(backend, case, surrogate, dtype):
+    check(backend, case, 600, 0.2, dtype, 1.0, surrogate)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -96,15 +100,14 @@ def test_a_few_thousand_rows(backend, case, surrogate, dtype):
 )
 @pytest.mark.parametrize("case", [case for case in CASES if case != "thirty decades"])
 def test_few_of_one_class_and_several_terms(backend, case, surrogate, share, dtype):
-    check(backend, case, 3000, share, dtype, 1.0, surrogate)
+    check(backend, case, 1200, share, dtype, 1.0, surrogate)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge"])
 def test_thirty_decades(backend, name, dtype):
-    # Terms that grow against each other lose as many digits as the scores are spread over, and
-    # scores that differ by less than the last bit of the margin stand on a knot only by rounding.
-    check(backend, "thirty decades", 3000, 0.2, dtype, 1.0, ep.surrogates.get(name))
+    # Large terms that cancel lose as many digits as there are decades between the scores.
+    check(backend, "thirty decades", 600, 0.2, dtype, 1.0, ep.surrogates.get(name))
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.25])
@@ -118,19 +121,31 @@ def test_small_margins(backend, case, margin):
     "case",
     ["normal", "offset", "saturated sigmoid", "heavy duplicates", "Cauchy", "thirty decades"],
 )
-def test_enough_rows_for_the_large_plan(backend, case, share):
-    check(backend, case, 20_000, share, np.float32, 1.0, ep.surrogates.SQUARED_HINGE)
+def test_twenty_thousand_rows(backend, case, share):
+    batch = batch_of(case, 20_000, share, np.float32)
+    expected = squared_hinge_by_sorting(batch.scores, batch.labels, 1.0, batch.vector)
+    check_batch(backend, batch, ep.surrogates.SQUARED_HINGE, expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_two_oracles_agree(case):
+    batch = batch_of(case, 500, 0.2, np.float32)
+    by_sorting = squared_hinge_by_sorting(batch.scores, batch.labels, 1.0, batch.vector)
+    by_pairs = expected_of(case, 500, 0.2, np.float32, 1.0, ep.surrogates.SQUARED_HINGE)
+    for field in ("value", "grad", "hess", "hvp"):
+        assert_close(getattr(by_sorting, field), getattr(by_pairs, field), np.float32)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
-def test_enough_rows_for_the_large_plan_with_any_surrogate(backend, surrogate):
-    check(backend, "normal", 20_000, 0.02, np.float64, 1.0, surrogate)
+def test_twenty_thousand_rows_with_every_surrogate(backend, surrogate):
+    check(backend, "normal", 20_000, 0.005, np.float64, 1.0, surrogate)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ["square", "squared_hinge", "huber_hinge"])
 def test_a_sigmoid_saturated_to_the_last_bit(backend, name, dtype):
-    # Off the grid only smooth surrogates have one answer: knots fall between rounded numbers.
+    # These scores are not on a grid, where backends may disagree about pairs on a knot. So the
+    # surrogates are smooth.
     rng = np.random.default_rng(21)
     labels = rng.random(3000) < 0.3
     scores = (1 / (1 + np.exp(-20 * rng.normal(size=3000)))).astype(dtype)
@@ -143,7 +158,7 @@ def test_a_sigmoid_saturated_to_the_last_bit(backend, name, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge", "huber_hinge"])
 @pytest.mark.parametrize("margin", [0.0, 1.0])
-def test_denormals(backend, name, dtype, margin):
+def test_subnormal_scores(backend, name, dtype, margin):
     rng = np.random.default_rng(22)
     labels = rng.random(500) < 0.3
     scores = (rng.integers(-50, 50, 500) * np.finfo(dtype).smallest_subnormal).astype(dtype)
@@ -154,14 +169,25 @@ def test_denormals(backend, name, dtype, margin):
 
 
 @pytest.mark.parametrize("n", [2, 3, 17, 1000])
-@pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge", "huber_hinge"])
-def test_huge_scores_neither_crash_nor_warn(backend, name, n):
+@pytest.mark.parametrize("name", ["square", "squared_hinge", "linear_hinge"])
+def test_scores_of_1e150(backend, name, n):
     rng = np.random.default_rng(23)
-    scores = rng.choice([-1.7e308, 1.7e308, 0.0, 1e200], n)
+    scores = rng.choice([-1e150, 1e150, 0.0], n)
     labels = np.arange(n) % 2
-    loss, grad = backend.loss_and_grad(scores, labels, surrogate=name)
-    assert isinstance(loss, float)
-    assert grad.shape == (n,)
+    # Margin 0, because a margin of 1 is lost when it is added to such scores.
+    loss, grad = backend.loss_and_grad(scores, labels, surrogate=name, margin=0.0)
+    expected = naive.pair_loss_and_grad(scores, labels, surrogate=name, margin=0.0)
+    assert_close(loss, expected[0], np.float64)
+    assert_close(grad, expected[1], np.float64)
+
+
+@pytest.mark.parametrize("n", [3, 17, 1000])
+@pytest.mark.parametrize("name", ["square", "squared_hinge"])
+def test_a_loss_that_overflows_is_not_finite(backend, name, n):
+    # Warnings are errors in these tests, so this is silent too.
+    scores = np.random.default_rng(23).choice([-1.7e308, 1.7e308, 0.0, 1e200], n)
+    loss, _ = backend.loss_and_grad(scores, np.arange(n) % 2, surrogate=name)
+    assert not np.isfinite(loss)
 
 
 def test_large_float32_scores(backend):
@@ -176,8 +202,8 @@ def test_large_float32_scores(backend):
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
 def test_many_small_groups(backend, surrogate):
     rng = np.random.default_rng(24)
-    n = 3000
-    groups = rng.integers(0, 700, n)
+    n = 1000
+    groups = rng.integers(0, 230, n)
     scores = grid(rng.normal(size=n)) + grid(1000.0 * np.sin(groups))
     batch = Batch(
         scores,
@@ -205,7 +231,7 @@ def test_weights_of_many_sizes(backend, surrogate):
         assert_close(getattr(got, field), getattr(want, field), np.float64)
 
 
-def test_an_offset_costs_nothing(backend):
+def test_an_offset_does_not_change_the_result(backend):
     # A grid of 2^-10 stays exact in float64 up to an offset of 2^42.
     batch = batch_of("sorted", 3000, 0.2, np.float64)
     here = backend.loss_and_grad(batch.scores, batch.labels)
@@ -216,7 +242,7 @@ def test_an_offset_costs_nothing(backend):
 
 
 @pytest.mark.parametrize("groups", [[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
-def test_a_wide_group_leaves_no_rounding_error_in_a_narrow_one(backend, groups):
+def test_a_wide_group_does_not_change_a_narrow_one(backend, groups):
     tiny = 2.0**-20
     scores = np.array([0.0, 1e9, -5.0, 0.0, tiny, 2 * tiny])
     loss, grad = backend.loss_and_grad(
@@ -239,7 +265,7 @@ def assert_equals_double_sum(backend, scores, labels, **knobs):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_few_pairs_on_a_knot_stay_on_it(backend, dtype):
+def test_pairs_on_a_knot_with_few_positives(backend, dtype):
     labels = np.arange(40) < 2
     scores = np.zeros(40, dtype)
     scores[:2] = 0.3, 1.0
@@ -250,7 +276,7 @@ def test_few_pairs_on_a_knot_stay_on_it(backend, dtype):
 @pytest.mark.parametrize(
     ("dtype", "outlier"), [(np.float64, -1e6), (np.float64, -1e9), (np.float32, -1e12)]
 )
-def test_an_outlier_among_few_costs_the_others_nothing(backend, dtype, outlier):
+def test_an_outlier_does_not_change_the_other_rows(backend, dtype, outlier):
     rng = np.random.default_rng(8)
     labels = np.arange(3000) < 90
     scores = rng.normal(size=3000)
@@ -258,7 +284,7 @@ def test_an_outlier_among_few_costs_the_others_nothing(backend, dtype, outlier):
     assert_equals_double_sum(backend, scores.astype(dtype), labels, surrogate="huber_hinge")
 
 
-def test_a_positive_too_far_to_square(backend):
+def test_a_positive_whose_square_overflows(backend):
     rng = np.random.default_rng(9)
     scores = rng.normal(size=400)
     scores[0] = 1e155
@@ -266,7 +292,7 @@ def test_a_positive_too_far_to_square(backend):
     assert_equals_double_sum(backend, scores, np.arange(400) < 20, surrogate=surrogate)
 
 
-def test_coefficients_that_float32_cannot_multiply(backend):
+def test_coefficients_whose_products_overflow_float32(backend):
     rng = np.random.default_rng(10)
     scores = (1e-10 * rng.normal(size=400)).astype(np.float32)
     knobs = {"surrogate": bending((1e37, 0.0), (1e37, 1e-11)), "margin": 0.0, "reduction": "sum"}
@@ -286,7 +312,7 @@ def test_distances_beyond_the_range_of_float32(backend):
 
 
 @pytest.mark.parametrize("gap", [1e-3, 1e-4])
-def test_slopes_that_rise_and_fall_again(backend, gap):
+def test_a_slope_that_returns_to_zero(backend, gap):
     rng = np.random.default_rng(11)
     labels = np.arange(2000) < 50
     scores = np.where(labels, 0.0, 2 - gap * rng.uniform(1, 2, 2000)).astype(np.float32)

@@ -1,7 +1,6 @@
-"""The compiled kernel's large-n plans against its exact float64 plan, where their bounds are tight.
+"""The plans of the compiled kernel for many float32 rows, against its exact plan for float64.
 
-The exact plan is held to the double sum by the laws; here it is the yardstick, because the double
-sum would take minutes at these sizes.
+The laws compare the exact plan with the double sum, which would take minutes at these sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MARGINS = (0.0, 1e-6, 1e-3, 0.1, 1.0, 10.0, 1e4)
 
 
 def bending(*bends):
-    """A surrogate whose curvature changes by so much at each knot, smoothly otherwise."""
+    """Make a surrogate whose curvature changes by `b` at each knot `k`."""
     terms = [Term(b * k * k, -2 * b * k, b, knot=k) for b, k in bends]
     return Surrogate("bending", terms)
 
@@ -93,7 +92,7 @@ def test_ties_at_a_large_offset(seed):
 
 
 @pytest.mark.parametrize("n", [1_100_000, 2_300_000])
-def test_more_rows_than_one_table_of_counts_holds(n):
+def test_more_rows_than_fit_in_one_table_of_counts(n):
     rng = np.random.default_rng(n)
     labels = rng.random(n) < 0.3
     for scores in (rng.normal(size=n), rng.integers(0, 3, n), rng.standard_cauchy(n)):
@@ -136,7 +135,7 @@ def test_unknown_instruction_set():
         native.use_isa("sse9")
 
 
-def test_far_weightless_row_costs_no_digits():
+def test_a_distant_row_of_weight_zero_does_not_change_the_result():
     rng = np.random.default_rng(2)
     scores = np.append(rng.normal(size=49) * 1e-3, -1e6)
     labels = np.append(rng.random(49) < 0.5, True)
@@ -171,13 +170,13 @@ def test_terms_that_share_a_knot(knots):
 
 
 @pytest.mark.parametrize("gap", [0.1, 0.01, 0.001])
-def test_lines_much_greater_than_the_gradients_on_them(gap):
+def test_partial_sums_much_larger_than_the_gradient(gap):
     place = 2.0 * np.repeat(np.arange(3000), 10)
     scores = np.concatenate([place, place - gap]).astype(np.float32)
     assert_equals_exact_plan(scores, np.arange(60_000) < 30_000, surrogate=HAT, margin=0.0)
 
 
-def test_a_margin_far_beyond_the_range():
+def test_a_margin_much_larger_than_most_scores():
     rng = np.random.default_rng(7)
     labels = np.arange(60_000) < 30_000
     far = 2.0**43

@@ -1,4 +1,4 @@
-"""The door: every container that is welcome, and every message of those that are not."""
+"""Validation of input: accepted containers and types, and the messages of errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CONTAINERS = {
 
 
 @pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
-def test_scores_come_in_any_container(backend, make):
+def test_scores_in_any_container(backend, make):
     scores = make(SCORES)
     loss, grad = backend.loss_and_grad(scores, LABELS)
     assert loss == 0.625
@@ -97,19 +97,19 @@ LABEL_CONTAINERS = {
     "bool tensor": lambda x: torch.tensor(x) == 1,
     "pyarrow": pa.array,
     "pyarrow bools": lambda x: pa.array([v == 1 for v in x]),
-    # Such arrays come out of C libraries, and say their byte order.
+    # The dtype of such arrays has an explicit byte order.
     "C floats": lambda x: np.ctypeslib.as_array((ctypes.c_float * len(x))(*x)),
 }
 
 
 @pytest.mark.parametrize("make", LABEL_CONTAINERS.values(), ids=LABEL_CONTAINERS)
-def test_labels_come_in_any_container(backend, make):
+def test_labels_in_any_container(backend, make):
     loss, grad = backend.loss_and_grad(SCORES, make(LABELS))
     assert (loss, grad.tolist()) == (0.625, GRAD)
 
 
 @pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
-def test_weights_and_vectors_come_in_any_container(backend, make):
+def test_weights_and_vectors_in_any_container(backend, make):
     loss = backend.loss(SCORES, LABELS, weights=make([2.0, 1.0, 1.0, 3.0]), reduction="sum")
     assert loss == 0.5 + 6 * 2.25
     hvp = backend.hvp(SCORES, LABELS, make([1.0, 0.0, 0.0, 0.0]))
@@ -137,19 +137,19 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("groups", GROUPS.values(), ids=GROUPS)
-def test_groups_are_any_hashable_values(backend, groups):
+def test_groups_of_any_hashable_values(backend, groups):
     loss, grad = backend.loss_and_grad(SCORES, LABELS, groups=groups)
     assert (loss, grad.tolist()) == (0.125, [-0.5, 0.0, 0.5, 0.0])
     assert backend.auc(SCORES, LABELS, groups=groups) == 1.0
 
 
-def test_groups_that_stand_together_are_not_moved():
+def test_contiguous_groups_are_not_reordered():
     batch = _inputs.batch_from([1.0, 2.0, 3.0], [0, 1, 0], groups=["a", "a", "b"])
     assert batch.order is None
     assert batch.offsets.tolist() == [0, 2, 3]
 
 
-def test_half_precision_is_computed_in_single(backend):
+def test_half_precision_scores(backend):
     rng = np.random.default_rng(3)
     scores, labels = rng.normal(size=500).astype(np.float16), rng.random(500) < 0.5
     loss, grad = backend.loss_and_grad(scores, labels, reduction="sum", margin=0.1)
@@ -161,7 +161,7 @@ def test_half_precision_is_computed_in_single(backend):
     assert_close(grad, expected, np.float16)
 
 
-def test_arguments_are_left_alone(backend):
+def test_arguments_are_not_modified(backend):
     scores, weights = np.array(SCORES), np.array([1.0, 2.0, 3.0, 4.0])
     labels, groups = np.array(LABELS), np.array([1, 0, 1, 0])
     before = [x.copy() for x in (scores, labels, weights, groups)]
@@ -170,7 +170,7 @@ def test_arguments_are_left_alone(backend):
         np.testing.assert_array_equal(now, then)
 
 
-def test_the_fast_path_copies_nothing():
+def test_suitable_arrays_are_not_copied():
     scores, labels = np.array(SCORES, np.float32), np.array(LABELS, np.int8)
     batch = _inputs.batch_from(scores, labels)
     assert batch.scores is scores
@@ -184,7 +184,7 @@ def test_margins_are_any_real_number(backend, margin):
     assert backend.loss(SCORES, LABELS, margin=margin) == 0.625
 
 
-# (what is changed, pieces of the message)
+# name: (changed arguments, parts of the message...)
 MISTAKES = {
     "nan score": ({"scores": [0.5, np.nan, 0, 1]}, "scores must be finite; got nan", "index 1"),
     "inf score": ({"scores": [0.5, 2, -np.inf, 1]}, "scores must be finite; got -inf", "index 2"),
@@ -273,7 +273,7 @@ MISTAKES = {
 @pytest.mark.parametrize(
     ("changes", "pieces"), [(m[0], m[1:]) for m in MISTAKES.values()], ids=MISTAKES
 )
-def test_mistakes_are_explained(backend, changes, pieces):
+def test_invalid_arguments_raise(backend, changes, pieces):
     arguments = {"scores": SCORES, "labels": LABELS, **changes}
     with pytest.raises(ValueError, match=r"must") as error:
         backend.loss_and_grad(**arguments)
@@ -285,7 +285,7 @@ def test_mistakes_are_explained(backend, changes, pieces):
 
 
 @pytest.mark.parametrize("name", ["scores", "labels", "weights"])
-def test_culprits_are_found_whatever_the_groups(backend, name):
+def test_the_index_of_an_invalid_value_does_not_depend_on_groups(backend, name):
     arguments = {"scores": SCORES, "labels": LABELS, "weights": [1.0] * 4}
     arguments[name] = [*arguments[name][:3], np.nan]
     with pytest.raises(ValueError, match=rf"^{name} .* index 3"):
@@ -294,35 +294,35 @@ def test_culprits_are_found_whatever_the_groups(backend, name):
         backend.auc(**arguments, groups=["b", "a", "b", "a"])
 
 
-def test_the_scores_are_named_first(backend):
+def test_invalid_scores_are_reported_first(backend):
     with pytest.raises(ValueError, match=r"^scores must be finite"):
         backend.loss([np.nan, 1.0], [0, 2], weights=[-1.0, 1.0])
 
 
 @pytest.mark.parametrize("vector", [[1, np.nan, 0, 0], [1, 2], np.zeros((4, 2)), list("abcd")])
-def test_vectors_are_checked(backend, vector):
+def test_invalid_vectors_raise(backend, vector):
     with pytest.raises(ValueError, match=r"^vector must"):
         backend.hvp(SCORES, LABELS, vector)
 
 
-def test_tensors_elsewhere_are_sent_to_everypair_torch():
+def test_tensors_on_other_devices_raise():
     with pytest.raises(ValueError, match=r"tensor on meta\. Use everypair.torch"):
         ep.pair_loss(torch.zeros(4, device="meta"), LABELS)
 
 
-def test_enormous_but_finite_scores_pass_the_check():
+def test_scores_whose_sum_overflows_are_accepted():
     assert _inputs.positives(_inputs.batch_from([1.7e308, 1.7e308], [0, 1])).tolist() == [
         False,
         True,
     ]
 
 
-def test_data_is_positional_and_knobs_are_not():
+def test_options_are_keyword_only():
     with pytest.raises(TypeError):
         ep.pair_loss(SCORES, LABELS, "square")
 
 
-def test_a_kernel_that_refuses_sound_data_is_our_mistake(monkeypatch):
+def test_a_kernel_that_rejects_valid_data_is_reported_as_a_bug(monkeypatch):
     class Refusing:
         evaluate = auc = staticmethod(lambda *_: (1, 0.0, 0.0))
 

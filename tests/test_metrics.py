@@ -60,7 +60,7 @@ def test_roc_curve_of_any_batch(batch):
 
 
 @given(batch=batches(groups=True))
-def test_groups_average_by_pair_weight(backend, batch):
+def test_auc_of_groups_is_the_mean_weighted_by_pairs(backend, batch):
     weights, groups = batch.knobs["weights"], batch.knobs["groups"]
     w = np.ones(batch.scores.size) if weights is None else weights
     parts = []
@@ -78,7 +78,7 @@ def test_groups_average_by_pair_weight(backend, batch):
 
 
 @given(power=st.integers(-300, 300))
-def test_only_the_order_counts(backend, power):
+def test_auc_depends_on_the_order_only(backend, power):
     scores, labels, _ = sample(200, ties=False)
     squeezed = 1e8 + np.argsort(np.argsort(scores)) * 2.0**-20
     expected = backend.auc(scores, labels)
@@ -94,7 +94,7 @@ def test_neighbouring_floats_are_not_tied(backend):
     assert backend.auc([-1.7e308, 1.7e308], [0, 1]) == 1.0
 
 
-def test_one_class_is_refused_with_counts(backend):
+def test_auc_of_one_class_raises_and_reports_counts(backend):
     with pytest.raises(ValueError, match="labels hold 3 positives and 0 negatives"):
         backend.auc([1.0, 2.0, 3.0], [1, 1, 1])
     with pytest.raises(ValueError, match="0 positives and 2 negatives of positive weight"):
@@ -104,12 +104,12 @@ def test_one_class_is_refused_with_counts(backend):
 
 
 @pytest.mark.parametrize("weights", [None, [1, 1, 0], [0, 0, 0]])
-def test_roc_curve_of_one_class_is_refused(weights):
+def test_roc_curve_of_one_class_raises(weights):
     with pytest.raises(ValueError, match="roc_curve must have both classes; labels hold"):
         ep.roc_curve([1.0, 2.0, 3.0], [1, 1, 0] if weights else [1, 1, 1], weights=weights)
 
 
-def test_roc_curve_keeps_the_type_of_the_scores():
+def test_thresholds_have_the_dtype_of_the_scores():
     for dtype in (np.float16, np.float32, np.float64):
         curve = ep.roc_curve(np.array([1, 2], dtype), [0, 1])
         assert curve.thresholds.dtype == dtype

@@ -1,11 +1,16 @@
-"""The oracle itself: against numbers done by hand, and against finite differences of itself."""
+"""The oracle: results computed by hand, finite differences, knots and weights of any magnitude."""
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from everypair import naive, surrogates
+from everypair.surrogates import Surrogate, Term
 
 from .strategies import SURROGATES
 
@@ -35,7 +40,7 @@ def test_weights_and_groups_by_hand():
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
-def test_derivatives_are_derivatives(surrogate):
+def test_derivatives_match_finite_differences(surrogate):
     rng = np.random.default_rng(7)
     scores, vector = rng.normal(size=(2, 12))
     labels, weights = rng.random(12) < 0.4, rng.random(12)
@@ -52,7 +57,7 @@ def test_derivatives_are_derivatives(surrogate):
     np.testing.assert_allclose(diagonal, hess, atol=1e-15)
 
 
-def test_blocks_do_not_show(monkeypatch):
+def test_the_size_of_blocks_does_not_change_the_result(monkeypatch):
     rng = np.random.default_rng(8)
     scores, labels = rng.normal(size=50), rng.random(50) < 0.5
     whole = naive.pair_derivatives(scores, labels)
@@ -61,8 +66,8 @@ def test_blocks_do_not_show(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-14)
 
 
-def test_huber_stays_exact_far_out():
-    # Summing the terms' values would lose nine digits here.
+def test_the_huber_hinge_is_exact_at_large_shortfalls():
+    # Adding the values of the two terms would lose nine digits here.
     assert naive.pair_loss([-1e9, 0.0], [1, 0], surrogate=surrogates.HUBER_HINGE) == 1e9 + 0.5
 
 
@@ -71,3 +76,103 @@ def test_one_class():
     assert naive.pair_hvp([1.0, 2.0], [1, 1], [1.0, 1.0]).tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="got no pair"):
         naive.auc([1.0, 2.0], [0, 0])
+
+
+def test_every_built_in_surrogate_has_a_formula():
+    assert set(naive._FORMULAS) == set(map(surrogates.get, surrogates.names()))
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+def test_formulas_and_terms_agree(surrogate):
+    # Under another name the same terms are evaluated as those of a user's surrogate.
+    by_terms = Surrogate("user-defined", surrogate.terms)
+    rng = np.random.default_rng(9)
+    scores, labels = rng.integers(-16, 17, 60) / 8, rng.random(60) < 0.4
+    for margin in (0.0, 0.5, 1.0):
+        formula = naive.pair_derivatives(scores, labels, surrogate=surrogate, margin=margin)
+        terms = naive.pair_derivatives(scores, labels, surrogate=by_terms, margin=margin)
+        for a, b in zip(formula, terms, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+STEP = Surrogate("step", [Term(1.0, 0.0, 0.0, knot=0.0)])
+
+
+@pytest.mark.parametrize(
+    ("s_pos", "s_neg", "margin", "beyond"),
+    [
+        (0.0, -1.0, 1.0, False),  # equality: the pair is on the knot
+        (-0.3, -1.0, 1.0, True),
+        (0.1, -0.9, 1.0, False),  # 0.1 - (-0.9) is rounded to 1, and is larger than 1
+        (1e-17, 2e-17, 0.0, True),
+        (2.0**60, 2.0**60, 1.0, True),
+        (1e17, 1e17, 5e-324, True),
+        (1.0, -1e-30, 1.0, False),
+        (1.0, 1e-30, 1.0, True),
+    ],
+)
+def test_the_knot_is_compared_without_rounding(s_pos, s_neg, margin, beyond):
+    exact = Fraction(s_neg) + Fraction(margin) > Fraction(s_pos)
+    assert exact == beyond
+    # Another row, however far away, changes nothing.
+    for other in (s_pos, 0.5, -1e17):
+        total = naive.pair_loss(
+            [s_pos, other, s_neg], [1, 1, 0], surrogate=STEP, margin=margin, reduction="sum"
+        )
+        rest = Fraction(s_neg) + Fraction(margin) > Fraction(other)
+        assert total == beyond + rest
+        _, grad = naive.pair_loss_and_grad(
+            [s_pos, other, s_neg], [1, 1, 0], surrogate="linear_hinge", margin=margin
+        )
+        assert (grad[0] < 0) == beyond
+
+
+any_float = st.floats(-1e300, 1e300, allow_subnormal=False)
+near_one = st.integers(-9, 9).map(lambda k: k / 10)
+
+
+@given(
+    scores=st.lists(st.one_of(any_float, near_one), min_size=2, max_size=2),
+    margin=st.sampled_from((0.0, 0.1, 0.3, 1.0, 1e12)),
+    knot=st.sampled_from((0.0, 0.1, 0.2, -0.7, 1.0)),
+)
+def test_exactly_the_pairs_beyond_the_knot_count(scores, margin, knot):
+    step = Surrogate("step", [Term(1.0, 0.0, 0.0, knot=knot)])
+    s_pos, s_neg = map(Fraction, scores)
+    beyond = s_neg + Fraction(margin) - Fraction(knot) > s_pos
+    assert naive.pair_loss(scores, [1, 0], surrogate=step, margin=margin) == beyond
+
+
+WEIGHTS = np.array([2.0, 1.0, 1.0, 3.0])
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-170, 5e-324])
+def test_the_mean_does_not_depend_on_the_scale_of_the_weights(scale):
+    expected = naive.pair_derivatives(SCORES, LABELS, weights=WEIGHTS)
+    got = naive.pair_derivatives(SCORES, LABELS, weights=scale * WEIGHTS)
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    area = naive.auc(SCORES, LABELS, weights=scale * WEIGHTS)
+    assert area == pytest.approx(naive.auc(SCORES, LABELS, weights=WEIGHTS))
+
+
+@pytest.mark.parametrize("power", [500, -500])
+def test_large_and_small_weights_cancel_in_a_sum(power):
+    scale = np.where(np.array(LABELS) == 1, 2.0**power, 2.0**-power)
+    expected = naive.pair_derivatives(SCORES, LABELS, weights=WEIGHTS, reduction="sum")
+    got = naive.pair_derivatives(SCORES, LABELS, weights=scale * WEIGHTS, reduction="sum")
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_row_of_weight_zero_changes_nothing():
+    scores, labels, weights = [-1.0, 0.0, 1e200, -1.7e308], [1, 0, 0, 1], [1.0, 1.0, 0.0, 0.0]
+    assert naive.pair_loss(scores, labels, weights=weights) == 4.0
+    _, grad, hess = naive.pair_derivatives(scores, labels, weights=weights)
+    assert grad.tolist() == [-4.0, 4.0, 0.0, 0.0]
+    assert hess.tolist() == [2.0, 2.0, 0.0, 0.0]
+
+
+def test_a_mean_does_not_overflow_where_the_sum_does():
+    loss = naive.pair_loss([-1e308, -1e308, 0.0], [1, 1, 0], surrogate="linear_hinge", margin=0.0)
+    assert loss == 1e308

@@ -1,3 +1,5 @@
+"""Surrogates as data: their terms, the formulas that these stand for, and their validation."""
+
 from __future__ import annotations
 
 import copy
@@ -27,9 +29,21 @@ T = np.array([-2.0, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 4.0])
     ],
     ids=lambda s: getattr(s, "name", ""),
 )
-def test_shapes(surrogate, value, slope):
+def test_value_and_slope(surrogate, value, slope):
     np.testing.assert_array_equal(surrogate.value(T), value)
     np.testing.assert_array_equal(surrogate.slope(T), slope)
+
+
+@pytest.mark.parametrize("name", surrogates.names())
+def test_the_terms_agree_with_the_formulas_of_the_oracle(name):
+    surrogate = surrogates.get(name)
+    shortfalls = np.concatenate([T, np.linspace(-3.0, 3.0, 97), [1e9, -1e9, 1e-9, 1.0 + 1e-9]])
+    for t in shortfalls:
+        # One pair with margin 0: the shortfall is s_neg - s_pos.
+        value, grad, hess = ep.naive.pair_derivatives([0.0, t], [1, 0], surrogate=name, margin=0.0)
+        expected = (value, grad[1], hess[1])
+        terms = (surrogate.value(t), surrogate.slope(t), surrogate.curvature(t))
+        np.testing.assert_allclose(terms, expected, rtol=1e-15)
 
 
 def test_curvature_is_taken_from_the_left():
@@ -38,7 +52,7 @@ def test_curvature_is_taken_from_the_left():
     assert LINEAR_HINGE.curvature([-1.0, 0.0, 1.0]).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_values_keep_the_shape():
+def test_results_have_the_shape_of_the_shortfalls():
     assert SQUARE.value(2.0) == 4.0
     assert SQUARED_HINGE.value(np.ones((2, 3))).shape == (2, 3)
 
@@ -50,7 +64,7 @@ def test_infinite_shortfalls_do_not_become_nan():
 
 @pytest.mark.parametrize("margin", [0.0, 0.75, 2.0])
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
-def test_terms_at_their_knots_are_the_same_function(surrogate, margin):
+def test_terms_expanded_at_their_knots_give_the_same_value(surrogate, margin):
     lead = np.arange(-40, 40) / 8
     total = np.zeros_like(lead)
     for shift, b0, b1, b2, truncated in surrogate.at_knots(margin):
@@ -59,12 +73,12 @@ def test_terms_at_their_knots_are_the_same_function(surrogate, margin):
     np.testing.assert_allclose(total, surrogate.value(margin - lead), atol=1e-12)
 
 
-def test_at_knots_is_remembered_and_bounded():
+def test_at_knots_is_cached_for_a_limited_number_of_margins():
     mine = Surrogate("mine", [Term(0, 0, 1, knot=0)])
     assert mine.at_knots(1.0) is mine.at_knots(1.0)
     for margin in range(1000):
         assert mine.at_knots(float(margin))[0].shift == margin
-    assert len(mine._seen_margins) <= 64
+    assert len(mine._expansions) <= 64
 
 
 def test_names_and_get():
@@ -74,7 +88,7 @@ def test_names_and_get():
 
 
 @pytest.mark.parametrize("name", ["squared-hinge", "SquaredHinge", "squared_hing"])
-def test_unknown_names_are_told_the_known_ones(name):
+def test_the_error_for_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(ValueError, match="'square', 'squared_hinge', 'linear_hinge'") as error:
         surrogates.get(name)
     assert repr(name) in str(error.value)
@@ -82,20 +96,20 @@ def test_unknown_names_are_told_the_known_ones(name):
 
 
 @pytest.mark.parametrize("thing", ["logistic", "", None, 3, Term(0, 0, 1)])
-def test_unknown_things_are_refused(thing):
+def test_unknown_surrogates_raise(thing):
     with pytest.raises(ValueError, match="surrogate must be one of"):
         surrogates.get(thing)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, "1", None, 1j, [1.0], 10**400])
 @pytest.mark.parametrize("name", ["c0", "c1", "c2"])
-def test_ill_formed_coefficients(name, bad):
+def test_invalid_coefficients(name, bad):
     with pytest.raises(ValueError, match=rf"Term\.{name} must be a finite number; got"):
         Term(**{"c0": 0, "c1": 0, "c2": 1, name: bad})
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.inf, "0"])
-def test_ill_formed_knots(bad):
+def test_invalid_knots(bad):
     with pytest.raises(ValueError, match=r"Term\.knot must be a finite number"):
         Term(0, 0, 1, knot=bad)
 
@@ -111,20 +125,19 @@ def test_ill_formed_knots(bad):
         ("mine", [Term(0, 0, 1, knot=1e200)], "overflows"),
     ],
 )
-def test_ill_formed_surrogates(name, terms, message):
+def test_invalid_surrogates(name, terms, message):
     with pytest.raises(ValueError, match=message):
         Surrogate(name, terms)
 
 
-def test_a_lone_term_or_any_real_number_is_welcome():
+def test_accepts_a_single_term_and_any_real_number():
     assert Surrogate("mine", Term(0, 0, 1)).terms == (Term(0, 0, 1),)
     assert Term(Fraction(1, 2), np.float32(2), np.int8(3)) == Term(0.5, 2.0, 3.0)
     assert all(type(c) is float for c in vars(Term(1, True, np.float64(2), knot=0)).values())
 
 
 @pytest.mark.parametrize("term", [Term(0, 0, -1), Term(0, -1, 0, knot=0)])
-def test_non_convex_and_increasing_ones_are_accepted(term):
-    # A loss that rises with s_pos - s_neg falls with the shortfall.
+def test_surrogates_may_be_non_convex_or_decreasing(term):
     odd = Surrogate("odd", [term])
     scores, labels = [0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]
     loss, grad = ep.pair_loss_and_grad(scores, labels, surrogate=odd)
@@ -134,7 +147,7 @@ def test_non_convex_and_increasing_ones_are_accepted(term):
     np.testing.assert_allclose(grad, expected_grad)
 
 
-def test_surrogates_are_values():
+def test_surrogates_compare_by_value():
     twin = Surrogate("squared_hinge", [Term(0, 0, 1, knot=0)])
     assert twin == SQUARED_HINGE
     assert hash(twin) == hash(SQUARED_HINGE)

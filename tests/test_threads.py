@@ -1,4 +1,4 @@
-"""Any number of threads gives the same bits; many callers and forked children are safe."""
+"""Threads: results do not depend on their number; concurrent calls and forks are safe."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_same_bits_for_any_number_of_threads(backend, surrogate, dtype, share):
 
 
 @pytest.mark.parametrize("n", [100, 20_000])
-def test_many_callers_at_once(backend, n):
+def test_concurrent_calls(backend, n):
     batches = [sample(n, seed=seed) for seed in range(8)]
     expected = [backend.loss_and_grad(*batch) for batch in batches]
 
@@ -64,7 +64,7 @@ def test_many_callers_at_once(backend, n):
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system cannot fork")
 def test_after_fork(backend):
-    # A process of its own: the one that runs the tests has threads that must not be forked.
+    # In a new process, because the process that runs the tests has threads and must not fork.
     program = f"""
 import multiprocessing, numpy as np, everypair as ep
 from everypair import _dispatch
@@ -96,12 +96,12 @@ def test_set_and_get():
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "2", True])
-def test_bad_numbers_of_threads(bad):
+def test_invalid_numbers_of_threads(bad):
     with pytest.raises(ValueError, match="threads must be a whole number of at least 1"):
         ep.set_num_threads(bad)
 
 
-def test_the_environment_decides(monkeypatch):
+def test_the_environment_variable_is_the_default(monkeypatch):
     monkeypatch.setattr(_threads, "_default", None)
     monkeypatch.setenv("EVERYPAIR_NUM_THREADS", "5")
     assert ep.get_num_threads() == 5
@@ -110,7 +110,7 @@ def test_the_environment_decides(monkeypatch):
 
 
 @pytest.mark.parametrize("bad", ["0", "-2", "two", "1.5"])
-def test_a_bad_environment_is_named_at_first_use(monkeypatch, bad):
+def test_an_invalid_environment_variable_raises(monkeypatch, bad):
     monkeypatch.setattr(_threads, "_default", None)
     monkeypatch.setenv("EVERYPAIR_NUM_THREADS", bad)
     with pytest.raises(ValueError, match=f"EVERYPAIR_NUM_THREADS .* got '{bad}'"):

@@ -1,7 +1,15 @@
-"""The double sum over all pairs, straight from the textbook, for tests and for people who doubt.
+"""Reference implementation: the double sum over all pairs, in O(n_pos n_neg) time.
 
-Every function has the signature of its namesake in `everypair` and takes O(n_pos n_neg) time. Pairs
-are visited in blocks, so 20,000 rows fit in memory.
+Every function has the signature of its namesake in `everypair`. It serves as the oracle of the
+tests, so it shares no mathematics with the fast implementations:
+
+- Built-in surrogates are computed from their textbook formulas, not from their terms.
+- Whether a pair is beyond a knot, ``margin - (s_pos - s_neg) > knot``, is decided exactly for the
+  real numbers that the floats represent. At equality the derivatives from below hold.
+- Weights are scaled by a power of two first, so weights of any magnitude neither overflow nor
+  vanish, and rows of weight 0 take no part.
+
+Pairs are visited in blocks, so 20,000 rows fit in memory.
 
 >>> round(pair_loss([0.9, 0.2, 0.6], [1, 0, 0]), 2)  # (0.3^2 + 0.7^2) / 2
 0.29
@@ -10,6 +18,7 @@ are visited in blocks, so 20,000 rows fit in memory.
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,18 +26,35 @@ import numpy as np
 from everypair import _inputs, surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
-    from everypair._inputs import Batch
     from everypair.surrogates import Surrogate
 
     Floats = NDArray[np.float64]
+    Rows = NDArray[np.intp]
+    # Maps shortfalls to the value and the first two derivatives of a surrogate.
+    Formula = Callable[[Floats], tuple[Floats | float, Floats | float, Floats | float]]
+    Pieces = list[tuple[float | None, Formula]]
 
 __all__ = ["auc", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
 
-_PAIRS_PER_BLOCK = 1 << 20
+# A surrogate is a list of pieces (knot, formula), in the order of their knots. The formula gives
+# the value and the first two derivatives at shortfalls above the knot (None: everywhere) and up to
+# the next knot. Below the first knot all three are 0.
+_FORMULAS: dict[Surrogate, Pieces] = {
+    surrogates.SQUARE: [(None, lambda t: (t**2, 2 * t, 2.0))],
+    surrogates.SQUARED_HINGE: [(0.0, lambda t: (t**2, 2 * t, 2.0))],
+    surrogates.LINEAR_HINGE: [(0.0, lambda t: (t, 1.0, 0.0))],
+    surrogates.HUBER_HINGE: [
+        (0.0, lambda t: (t**2 / 2, t, 1.0)),
+        (1.0, lambda t: (t - 0.5, 1.0, 0.0)),
+    ],
+}
+
+_PAIRS_PER_BLOCK = 1 << 16
+_LARGE = 1e150  # sums of larger shortfalls, or of their squares, may overflow
 
 
 def pair_loss(
@@ -42,15 +68,8 @@ def pair_loss(
     reduction: Literal["mean", "sum"] = "mean",
 ) -> float:
     """Average a surrogate over every pair; see `everypair.pair_loss`."""
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    surrogate, margin = surrogates.get(surrogate), _inputs.check_margin(margin)
-    mean = _inputs.check_reduction(reduction)
-    blocks = [
-        ((w * surrogate.value(margin - lead)).sum(), w.sum()) for _, _, lead, w in _blocks(batch)
-    ]
-    pair_weight = math.fsum(w for _, w in blocks)
-    total = math.fsum(value for value, _ in blocks)
-    return total / pair_weight if mean and pair_weight > 0.0 else total
+    knobs: Any = {"margin": margin, "weights": weights, "groups": groups, "reduction": reduction}
+    return pair_derivatives(scores, labels, surrogate=surrogate, **knobs)[0]
 
 
 def pair_loss_and_grad(
@@ -85,27 +104,18 @@ def pair_derivatives(
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
-    """Return value, gradient and diagonal Hessian; see `everypair.pair_derivatives`."""
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    surrogate, margin = surrogates.get(surrogate), _inputs.check_margin(margin)
-    mean = _inputs.check_reduction(reduction)
-    n = batch.scores.shape[0]
-    grad, hess = np.zeros(n), np.zeros(n)
-    values, pair_weights = [], []
-    for pos, neg, lead, w in _blocks(batch):
-        shortfall = margin - lead
-        slope = w * surrogate.slope(shortfall)
-        curvature = w * surrogate.curvature(shortfall)
-        values.append((w * surrogate.value(shortfall)).sum())
-        pair_weights.append(w.sum())
-        grad[pos] -= slope.sum(axis=1)
-        grad[neg] += slope.sum(axis=0)
-        hess[pos] += curvature.sum(axis=1)
-        hess[neg] += curvature.sum(axis=0)
-    scale = math.fsum(pair_weights) if mean else 1.0
-    scale = scale if scale > 0.0 else 1.0
-    value = math.fsum(values) / scale
-    return value, _as_given(grad / scale, batch), _as_given(hess / scale, batch)
+    """Compute value, gradient and diagonal Hessian; see `everypair.pair_derivatives`."""
+    pairs = _Pairs(scores, labels, weights, groups, surrogate, margin, reduction)
+    total, grad, hess = 0.0, *np.zeros((2, pairs.scores.size))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for pos, neg, w in pairs.blocks():
+            value, slope, curvature = pairs.evaluate(pos, neg)
+            total += (w * value).sum()
+            grad[pos] -= (w * slope).sum(axis=1)
+            grad[neg] += (w * slope).sum(axis=0)
+            hess[pos] += (w * curvature).sum(axis=1)
+            hess[neg] += (w * curvature).sum(axis=0)
+        return float(pairs.reduced(total)), pairs.per_row(grad), pairs.per_row(hess)
 
 
 def pair_hvp(
@@ -120,19 +130,15 @@ def pair_hvp(
     reduction: Literal["mean", "sum"] = "mean",
 ) -> NDArray[Any]:
     """Multiply the Hessian by a vector; see `everypair.pair_hvp`."""
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    surrogate, margin = surrogates.get(surrogate), _inputs.check_margin(margin)
-    mean = _inputs.check_reduction(reduction)
-    z = _inputs.vector_for(batch, vector)
-    hvp = np.zeros(batch.scores.shape[0])
-    pair_weights = []
-    for pos, neg, lead, w in _blocks(batch):
-        pull = w * surrogate.curvature(margin - lead) * (z[pos][:, None] - z[neg][None, :])
-        pair_weights.append(w.sum())
-        hvp[pos] += pull.sum(axis=1)
-        hvp[neg] -= pull.sum(axis=0)
-    scale = math.fsum(pair_weights) if mean else 1.0
-    return _as_given(hvp / scale if scale > 0.0 else hvp, batch)
+    pairs = _Pairs(scores, labels, weights, groups, surrogate, margin, reduction)
+    v = _inputs.vector_for(pairs.batch, vector)
+    hvp = np.zeros(pairs.scores.size)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for pos, neg, w in pairs.blocks():
+            products = w * pairs.evaluate(pos, neg)[2] * (v[pos][:, None] - v[neg])
+            hvp[pos] += products.sum(axis=1)
+            hvp[neg] -= products.sum(axis=0)
+        return pairs.per_row(hvp)
 
 
 def auc(
@@ -142,39 +148,142 @@ def auc(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> float:
-    """Count the pairs in the right order, ties half; see `everypair.auc`."""
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    blocks = [
-        ((w * ((lead > 0.0) + 0.5 * (lead == 0.0))).sum(), w.sum())
-        for _, _, lead, w in _blocks(batch)
-    ]
-    pair_weight = math.fsum(w for _, w in blocks)
-    if pair_weight == 0.0:
+    """Compute the share of pairs in the right order, ties counting half; see `everypair.auc`."""
+    pairs = _Pairs(scores, labels, weights, groups)
+    if pairs.weight == 0.0:
         raise ValueError("auc must have both classes in at least one group; got no pair.")
-    return math.fsum(right for right, _ in blocks) / pair_weight
+    total = 0.0
+    for pos, neg, w in pairs.blocks():
+        s_pos, s_neg = pairs.scores[pos][:, None], pairs.scores[neg]
+        total += (w * ((s_pos > s_neg) + 0.5 * (s_pos == s_neg))).sum()
+    return float(pairs.reduced(total))
 
 
-def _blocks(batch: Batch) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Floats, Floats]]:
-    """Yield rows of positives, rows of negatives, s_pos - s_neg and the weight of each pair."""
-    positive = _inputs.positives(batch)
-    scores = batch.scores.astype(np.float64)
-    weights = np.ones(scores.shape[0]) if batch.weights is None else batch.weights
-    group = np.zeros(scores.shape[0], np.intp)
-    if batch.offsets is not None:
-        sorted_groups = np.repeat(np.arange(batch.offsets.size - 1), np.diff(batch.offsets))
-        group[slice(None) if batch.order is None else batch.order] = sorted_groups
-    all_pos, neg = np.flatnonzero(positive), np.flatnonzero(~positive)
-    if all_pos.size == 0 or neg.size == 0:
-        return
-    height = max(1, _PAIRS_PER_BLOCK // neg.size)
-    for i in range(0, all_pos.size, height):
-        pos = all_pos[i : i + height]
-        same_group = group[pos][:, None] == group[neg][None, :]
-        with np.errstate(over="ignore", invalid="ignore"):
-            lead = scores[pos][:, None] - scores[neg][None, :]
-            yield pos, neg, lead, weights[pos][:, None] * weights[neg][None, :] * same_group
+class _Pairs:
+    """All pairs of a batch, with their weights divided by ``2**exponent``.
+
+    The exponent is chosen so that neither the largest weight nor a mean over all pairs overflows or
+    underflows.
+    """
+
+    def __init__(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        weights: ArrayLike | None,
+        groups: ArrayLike | None,
+        surrogate: str | Surrogate = "square",
+        margin: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        self.batch = batch = _inputs.batch_from(scores, labels, weights, groups)
+        self._pieces, self._margin = (
+            _pieces(surrogates.get(surrogate)),
+            _inputs.check_margin(margin),
+        )
+        self._mean = _inputs.check_reduction(reduction)
+        positive = _inputs.positives(batch)
+        self.scores = batch.scores.astype(np.float64)
+        n = self.scores.size
+        w = np.ones(n) if batch.weights is None else batch.weights
+        rows = np.arange(n) if batch.order is None else batch.order
+        self._groups = []
+        for group in [rows] if batch.offsets is None else np.split(rows, batch.offsets[1:-1]):
+            pos, neg = (group[(w[group] > 0.0) & (positive[group] == c)] for c in (True, False))
+            if pos.size and neg.size:
+                self._groups.append((pos, neg, *_scaled(w[pos]), *_scaled(w[neg])))
+        self._exponent = max((e_pos + e_neg for *_, e_pos, _, e_neg in self._groups), default=0)
+        if max(np.abs(self.scores).max(), self._margin) > _LARGE:
+            self._exponent += 2 * n.bit_length()
+        self.weight = sum(float(w.sum()) for _, _, w in self.blocks())
+
+    def blocks(self) -> Iterator[tuple[Rows, Rows, Floats]]:
+        """Yield rows of positives, rows of negatives and the scaled weights of their pairs."""
+        for pos, neg, w_pos, e_pos, w_neg, e_neg in self._groups:
+            w_pos = np.ldexp(w_pos, e_pos + e_neg - self._exponent)[:, None]
+            height = max(1, _PAIRS_PER_BLOCK // neg.size)
+            for i in range(0, pos.size, height):
+                yield pos[i : i + height], neg, w_pos[i : i + height] * w_neg
+
+    def evaluate(self, pos: Rows, neg: Rows) -> tuple[Floats, ...]:
+        """Return value, slope and curvature of the surrogate, each of shape (n_pos, n_neg)."""
+        t = self._shortfall_minus(0.0, pos, neg)
+        found: tuple[Floats, ...] = (np.zeros_like(t),) * 3
+        for knot, formula in self._pieces:
+            above: Any = True
+            if knot is not None:
+                above = (self._shortfall_minus(knot, pos, neg) if knot else t) > 0.0
+            found = tuple(np.where(above, a, b) for a, b in zip(formula(t), found, strict=True))
+        return found
+
+    def _shortfall_minus(self, knot: float, pos: Rows, neg: Rows) -> Floats:
+        """Return ``margin - (s_pos - s_neg) - knot`` with the sign that it has without rounding."""
+        s_pos, s_neg = self.scores[pos], self.scores[neg]
+        difference = self._margin - (s_pos[:, None] - s_neg) - knot
+        # Rounding changes the sign of small results only. They are added up again exactly.
+        sizes = np.abs(s_pos).max(), np.abs(s_neg).max(), self._margin, abs(knot)
+        rounding = sum(4 * sys.float_info.epsilon * size for size in sizes)
+        i, j = np.nonzero(np.abs(difference) <= rounding)
+        difference[i, j] = _exact_sum(s_neg[j], -s_pos[i], self._margin, -knot)
+        return difference
+
+    def reduced(self, total: Any) -> Any:
+        """Divide a sum over all pairs by their weight, or undo the scaling of the weights."""
+        if self._mean:
+            return total / self.weight if self.weight > 0.0 else total
+        return np.ldexp(total, self._exponent)
+
+    def per_row(self, total: Floats) -> NDArray[Any]:
+        """Reduce an array with one entry per row; dtype and shape are those of the scores."""
+        array: NDArray[Any] = self.reduced(total)
+        return array.astype(self.batch.dtype).reshape(self.batch.shape)
 
 
-def _as_given(array: Floats, batch: Batch) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        return array.astype(batch.dtype).reshape(batch.shape)
+def _scaled(weights: Floats) -> tuple[Floats, int]:
+    """Return ``weights / 2**exponent``, the largest in [1, 2), and the exponent."""
+    exponent = int(np.frexp(weights.max())[1]) - 1
+    return np.ldexp(weights, -exponent), exponent
+
+
+def _pieces(surrogate: Surrogate) -> Pieces:
+    """Look up the formulas of a built-in surrogate, or add up the terms of any other."""
+    if surrogate in _FORMULAS:
+        return _FORMULAS[surrogate]
+    knots = sorted({term.knot for term in surrogate.terms if term.knot is not None})
+    pieces: Pieces = []
+    for knot in (None, *knots):
+        active = [
+            term
+            for term in surrogate.terms
+            if term.knot is None or (knot is not None and term.knot <= knot)
+        ]
+        c0, c1, c2 = (math.fsum(getattr(term, c) for term in active) for c in ("c0", "c1", "c2"))
+        pieces.append((knot, _polynomial(c0, c1, c2)))
+    return pieces
+
+
+def _polynomial(c0: float, c1: float, c2: float) -> Formula:
+    # Coefficients of 0 are skipped, because 0 times an infinite shortfall would be NaN.
+    return lambda t: (
+        c0 + (c1 * t if c1 else 0.0) + (c2 * t**2 if c2 else 0.0),
+        c1 + (2.0 * c2 * t if c2 else 0.0),
+        2.0 * c2,
+    )
+
+
+def _exact_sum(*parts: Floats | float) -> Any:
+    """Add real numbers without rounding before the end, so that the sign is exact.
+
+    The sum is a list of floats that do not overlap, in increasing order (Shewchuk 1997, "Adaptive
+    precision floating-point arithmetic", algorithm Grow-Expansion).
+    """
+    expansion: list[Any] = []
+    for part in parts:
+        rounded: Any = part
+        for i, small in enumerate(expansion):
+            larger = rounded + small
+            from_small = larger - rounded
+            error = (rounded - (larger - from_small)) + (small - from_small)
+            rounded, expansion[i] = larger, error
+        expansion.append(rounded)
+    return sum(expansion)

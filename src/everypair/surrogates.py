@@ -5,8 +5,8 @@ A surrogate is a sum of truncated polynomials in the shortfall of a pair,
 
     value(t) = sum over terms of  c0 + c1 t + c2 t^2   where t > knot   (no knot: everywhere)
 
-Whatever is written this way works in every function of the library: no backend knows a surrogate
-by its name.
+Every surrogate of this form works in every function of the library. Backends read the terms, never
+the name.
 
 >>> SQUARED_HINGE.value([-1.0, 0.5, 2.0])
 array([0.  , 0.25, 4.  ])
@@ -40,12 +40,12 @@ __all__ = [
     "names",
 ]
 
-# Margins change rarely (once per sweep), so a handful of them is all that is worth remembering.
-_REMEMBERED_MARGINS = 64
+# Number of margins for which a surrogate caches its expansion. Margins change rarely.
+_CACHED_MARGINS = 64
 
 
 class KnotTerm(NamedTuple):
-    """A term seen from its knot: all that a backend ever learns about a surrogate.
+    """A term expanded at its knot: all that backends know about a surrogate.
 
     With ``d = s_neg + shift - s_pos`` the term is ``b0 + b1 d + b2 d^2`` where ``d > 0``, or
     everywhere when it is not `truncated`.
@@ -67,7 +67,7 @@ class Term:
     c0, c1, c2 : float
         Coefficients in the shortfall `t` itself (not in the distance to the knot).
     knot : float, optional
-        The term is zero up to and including the knot. Without one it counts everywhere.
+        The term is zero up to and including the knot. Without a knot it applies everywhere.
 
     Examples
     --------
@@ -96,20 +96,20 @@ class Surrogate:
     Parameters
     ----------
     name : str
-        What to call it in messages and plots. Backends never look at it.
+        Name in messages and plots. Backends do not use it.
     terms : iterable of Term
-        At least one.
+        At least one term.
 
     Warnings
     --------
-    Nothing asks the sum to be convex or increasing in the shortfall, and every function computes
-    such a surrogate exactly as written. Minimising one is another matter: a non-convex surrogate
-    has local minima, and one that decreases somewhere rewards ranking a negative above a positive.
+    The sum need not be convex or increasing in the shortfall: every function computes it as given.
+    Minimising it may not do what you want, though. A non-convex surrogate has local minima, and one
+    that decreases somewhere rewards ranking a negative above a positive.
 
     Notes
     -----
-    Hessians hold the second derivative almost everywhere: a jump of the value or of the slope at a
-    knot contributes nothing to them, so `LINEAR_HINGE` has curvature zero.
+    Hessians hold the second derivative almost everywhere. A jump of the value or of the slope at a
+    knot adds nothing to them, so the curvature of `LINEAR_HINGE` is zero.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class Surrogate:
 
     name: str
     terms: tuple[Term, ...]
-    _seen_margins: dict[float, tuple[KnotTerm, ...]] = field(
+    _expansions: dict[float, tuple[KnotTerm, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -128,7 +128,7 @@ class Surrogate:
         if not isinstance(self.name, str) or not self.name:
             raise ValueError(
                 f"Surrogate.name must be a non-empty string; got {self.name!r}. "
-                "Any word that tells it apart in messages will do."
+                "It is used in messages and plots."
             )
         given: Any = self.terms
         terms = tuple(given) if hasattr(given, "__iter__") else (given,)
@@ -151,19 +151,19 @@ class Surrogate:
             )
 
     def value(self, t: ArrayLike) -> NDArray[np.float64]:
-        """Evaluate the surrogate at shortfalls of any shape."""
+        """Evaluate the surrogate at shortfalls `t` of any shape."""
         return self._piecewise(t, lambda c0, c1, c2: (c0, c1, c2))
 
     def slope(self, t: ArrayLike) -> NDArray[np.float64]:
-        """Evaluate the first derivative; at a knot, the one from the left."""
+        """Evaluate the first derivative at shortfalls `t`; at a knot, the one from below."""
         return self._piecewise(t, lambda _, c1, c2: (c1, 2.0 * c2, 0.0))
 
     def curvature(self, t: ArrayLike) -> NDArray[np.float64]:
-        """Evaluate the second derivative almost everywhere; at a knot, the one from the left."""
+        """Evaluate the second derivative at shortfalls `t`; at a knot, the one from below."""
         return self._piecewise(t, lambda _, __, c2: (2.0 * c2, 0.0, 0.0))
 
     def at_knots(self, margin: float) -> tuple[KnotTerm, ...]:
-        """Re-expand every term at its own knot, for pairs with this margin.
+        """Expand every term at its own knot, for pairs with this margin.
 
         Returns
         -------
@@ -175,19 +175,20 @@ class Surrogate:
         >>> HUBER_HINGE.at_knots(1.0)[1]
         KnotTerm(shift=0.0, b0=0.0, b1=0.0, b2=-0.5, truncated=True)
         """
-        known = self._seen_margins.get(margin)
-        if known is None:
-            if len(self._seen_margins) >= _REMEMBERED_MARGINS:
-                self._seen_margins.clear()
-            known = tuple(_at_knot(term, margin) for term in self.terms)
-            self._seen_margins[margin] = known
-        return known
+        expansion = self._expansions.get(margin)
+        if expansion is None:
+            if len(self._expansions) >= _CACHED_MARGINS:
+                self._expansions.clear()
+            expansion = tuple(_at_knot(term, margin) for term in self.terms)
+            self._expansions[margin] = expansion
+        return expansion
 
     def _piecewise(self, t: ArrayLike, derive: Any) -> NDArray[np.float64]:
         """Evaluate one polynomial per interval between knots.
 
-        The coefficients are added up before they meet `t`: adding the terms' values instead would
-        cancel badly where they grow against each other, as the Huber hinge's do.
+        The coefficients of all active terms are added before they are multiplied by `t`. Adding the
+        values of the terms instead would lose digits where large terms cancel, as those of the
+        Huber hinge do.
         """
         t = np.asarray(t, dtype=np.float64)
         everywhere = [term for term in self.terms if term.knot is None]
@@ -203,7 +204,7 @@ class Surrogate:
 
 
 def get(surrogate: str | Surrogate) -> Surrogate:
-    """Return the surrogate of that name, or the surrogate itself.
+    """Return the built-in surrogate of a name. A `Surrogate` is returned unchanged.
 
     Examples
     --------
@@ -223,7 +224,7 @@ def get(surrogate: str | Surrogate) -> Surrogate:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names that `get` knows.
+    """Return the names of the built-in surrogates.
 
     Examples
     --------
@@ -244,10 +245,9 @@ def _at_knot(term: Term, margin: float) -> KnotTerm:
 
 
 def _unless_rounding(total: float, *parts: float) -> float:
-    """Return 0 for a sum that is nothing but the rounding of its parts.
+    """Return `total`, or 0 where it is not larger than the rounding errors of its parts.
 
-    A term that starts smoothly has neither value nor slope at its knot, and kernels are quicker
-    where they may rely on that.
+    Kernels are faster for terms whose value and slope at the knot are exactly 0.
     """
     rounding = 4 * sys.float_info.epsilon * sum(map(abs, parts))
     return 0.0 if abs(total) <= rounding < math.inf else total
@@ -256,7 +256,7 @@ def _unless_rounding(total: float, *parts: float) -> float:
 def _polynomial(
     coefficients: tuple[float, float, float], t: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    # Zero coefficients are skipped, so that an infinite shortfall does not become 0 * inf.
+    # Coefficients of 0 are skipped, because 0 times an infinite shortfall would be NaN.
     c0, c1, c2 = coefficients
     out = np.full_like(t, c0)
     if c1:
@@ -278,7 +278,7 @@ def _finite(given: object, name: str) -> float:
 
 
 def _nearest(surrogate: object) -> str:
-    import difflib  # only on the way to an error: it takes longer to load than this module
+    import difflib  # imported here because it is slow to load and needed for this message only
 
     close = difflib.get_close_matches(str(surrogate).lower().replace("-", "_"), names(), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""

@@ -52,7 +52,7 @@ class TestLightgbm:
         params = {**LIGHTGBM, "objective": lightgbm_objective(), "metric": "None"}
         return self.lgb.train(params, rows, rounds, **knobs)
 
-    def test_it_learns_and_the_metric_is_its_auc(self, table):
+    def test_training_improves_auc_and_the_metric_equals_it(self, table):
         X, y, w = table
         seen = {}
         rows = self.lgb.Dataset(X, y, weight=w)
@@ -87,7 +87,7 @@ class TestLightgbm:
         (seen,) = model.evals_result_.values()
         assert seen["auc_pairs"][-1] == pytest.approx(ep.auc(native, y, weights=w))
 
-    def test_the_classifier_takes_labels_of_its_own(self, table):
+    def test_the_classifier_accepts_other_labels(self, table):
         X, y, _ = table
         words = np.where(y == 1, "yes", "no")
         model = self.lgb.LGBMClassifier(
@@ -96,7 +96,7 @@ class TestLightgbm:
         again = pickle.loads(pickle.dumps(copy.deepcopy(model)))
         assert ep.auc(again.predict(X, raw_score=True), y) > 0.9
 
-    def test_groups_of_the_ranker_are_those_of_the_dataset(self, table):
+    def test_ranker_and_dataset_use_the_same_groups(self, table):
         X, y, _ = table
         sizes = [1000, 500, 1000]
         native = self.train(X, y, group=sizes).predict(X, raw_score=True)
@@ -119,7 +119,7 @@ class TestXgboost:
     def train(self, rows, **knobs):
         return self.xgb.train(XGBOOST, rows, ROUNDS, obj=xgboost_objective(), **knobs)
 
-    def test_it_learns_and_the_metric_is_its_auc(self, table):
+    def test_training_improves_auc_and_the_metric_equals_it(self, table):
         X, y, w = table
         rows = self.xgb.DMatrix(X, y, weight=w)
         seen = {}
@@ -170,7 +170,7 @@ class TestXgboost:
 
 class TestCatboost:
     catboost = pytest.importorskip("catboost")
-    # It tells of the packages that could make its Python calls quicker.
+    # CatBoost recommends packages that would speed up its Python calls.
     pytestmark = pytest.mark.filterwarnings("ignore:Failed to import numba", "ignore:Can't optim")
 
     @pytest.mark.parametrize("weighted", [False, True])
@@ -197,7 +197,7 @@ class TestCatboost:
         model.fit(X[:2000], y[:2000], eval_set=(X[2000:], y[2000:]))
         assert ep.auc(model.predict(X[2000:]), y[2000:]) > 0.8
 
-    def test_an_objective_serves_one_training_after_another(self, table):
+    def test_an_objective_can_be_used_twice(self, table):
         X, y, _ = table
         objective = catboost_objective(y)
         models = [self.catboost.CatBoost({**CATBOOST, **objective.params}) for _ in range(2)]
@@ -205,14 +205,14 @@ class TestCatboost:
         np.testing.assert_array_equal(first, second)
 
     @pytest.mark.parametrize("where", ["fit", "objective"])
-    def test_weights_in_one_place_only_are_refused(self, table, where):
+    def test_weights_in_one_place_only_raise(self, table, where):
         X, y, w = table
         objective = catboost_objective(y, weights=w if where == "objective" else None)
         model = self.catboost.CatBoost({**CATBOOST, **objective.params})
         with pytest.raises(Exception, match="weights must be the same for the objective and fo"):
             model.fit(X, y, sample_weight=w if where == "fit" else None)
 
-    def test_scores_it_has_not_seen_are_refused(self, table):
+    def test_scores_unknown_to_the_metric_raise(self, table):
         _, y, _ = table
         objective = catboost_objective(y)
         objective.calc_ders_range(np.zeros(5), y[:5], None)

@@ -1,4 +1,4 @@
-"""What an objective returns, against the double sum and against the logistic loss."""
+"""Gradients and Hessians of the objectives, against the double sum and the logistic loss."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows():
 
 @pytest.mark.parametrize("given", WITH_CURVATURE, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_derivatives_are_those_of_the_double_sum(rows, given, weighted):
+def test_derivatives_equal_the_double_sum(rows, given, weighted):
     scores, labels, weights = rows
     weights = weights if weighted else None
     loss = ScaledPairLoss(**knobs(given))
@@ -58,7 +58,9 @@ def test_derivatives_are_those_of_the_double_sum(rows, given, weighted):
 
 @pytest.mark.parametrize("given", WITH_CURVATURE, ids=str)
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_at_equal_scores_rows_are_those_of_the_logistic_loss_with_its_intercept(objective, given):
+def test_at_equal_scores_derivatives_equal_those_of_the_logistic_loss_with_intercept(
+    objective, given
+):
     labels = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
     make, p = OBJECTIVES[objective], 0.2
     grad, hess = make(**knobs(given), hessian="logistic")(labels, np.full(5, 3.0))
@@ -71,7 +73,7 @@ def test_at_equal_scores_rows_are_those_of_the_logistic_loss_with_its_intercept(
 
 
 def logistic_hessian(scores, labels, weights):
-    """By halving the interval of the intercept, in double precision."""
+    """Find the intercept by bisection, in double precision."""
     low, high = -100.0, 100.0
     for _ in range(100):
         middle = (low + high) / 2
@@ -151,14 +153,14 @@ def test_the_soft_hinge_is_smooth_convex_and_half_way_at_its_margin():
     assert np.abs(np.diff(SOFT_HINGE.slope(t))).max() < 0.02
 
 
-def test_one_class_is_no_pair():
+def test_one_class_gives_zero_derivatives():
     grad, hess = lightgbm_objective()(np.ones(5), np.arange(5.0))
     assert not grad.any()
     assert not hess.any()
     assert not any(part.any() for part in lightgbm_objective()(np.ones(3), np.ones(3), np.zeros(3)))
 
 
-def test_metrics_are_exact_and_say_which_way_is_up(rows):
+def test_metrics_are_exact_and_report_their_direction(rows):
     scores, labels, weights = rows
     assert lightgbm_metric()(labels, scores, weights) == (
         "auc_pairs",
@@ -186,14 +188,14 @@ def catboost_of_two(**knobs):
 
 
 @pytest.mark.parametrize("make", [*OBJECTIVES.values(), catboost_of_two])
-def test_a_surrogate_without_curvature_is_refused(make):
+def test_a_surrogate_without_curvature_raises(make):
     with pytest.raises(ValueError, match="surrogate must have a slope and a curvature above 0"):
         make(surrogate="linear_hinge")
     with pytest.raises(ValueError, match=r"margin=0 has slope 0 and curvature 0 there\. The"):
         make(surrogate="squared_hinge", margin=0.0)
 
 
-def test_data_that_cannot_be_pairs_are_named():
+def test_invalid_data_raise():
     with pytest.raises(ValueError, match=r"labels must hold two classes; .* shape \(4, 3\)"):
         lightgbm_objective()(np.array([0.0, 1.0, 2.0, 1.0]), np.zeros((4, 3)))
     with pytest.raises(ValueError, match="labels must"):
@@ -202,7 +204,7 @@ def test_data_that_cannot_be_pairs_are_named():
         catboost_objective([0, 1], weights=[1.0, 1.0, 1.0])
 
 
-def test_objectives_tell_their_settings():
+def test_repr_shows_the_settings():
     default = "lightgbm_objective(surrogate='soft_hinge', margin=1, hessian='logistic')"
     assert repr(lightgbm_objective()) == default
     assert repr(eval(default)) == default
@@ -213,7 +215,7 @@ def test_objectives_tell_their_settings():
     assert repr(catboost_objective([0, 1], **knobs)) == f"catboost_objective{wanted}"
 
 
-def test_wrong_arguments_are_named():
+def test_invalid_arguments_raise():
     with pytest.raises(ValueError, match="margin must be"):
         lightgbm_objective(margin=-1.0)
     with pytest.raises(ValueError, match="Did you mean 'squared_hinge'"):

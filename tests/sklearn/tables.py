@@ -1,4 +1,4 @@
-"""Small made-up tables, and what they should give by explicit pairs."""
+"""Small synthetic tables, and reference solutions computed from explicit pairs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def squared_hinge_by_pairs(table, alpha, margin, **kind):
 
 
 def knobs_of(table, *, weighted=False, grouped=False):
-    """Return what `fit` takes besides X and y."""
+    """Return the arguments of `fit` other than X and y."""
     return {
         "sample_weight": table.weights if weighted else None,
         "groups": table.groups if grouped else None,

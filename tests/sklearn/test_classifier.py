@@ -1,4 +1,4 @@
-"""What the estimator does with its parameters and its data."""
+"""PairLinearClassifier: containers, labels, weights, thresholds, warnings and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .tables import table
 
 @pytest.mark.parametrize("solver", ["newton-cg", "lbfgs"])
 @pytest.mark.parametrize("container", [sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.coo_array])
-def test_sparse_gives_what_dense_gives(solver, container):
+def test_sparse_and_dense_matrices_give_the_same_result(solver, container):
     data = table()
     X = np.where(np.abs(data.X) > 0.5, data.X, 0.0)
     dense = PairLinearClassifier(solver=solver).fit(X, data.y)
@@ -37,7 +37,7 @@ def test_sparse_gives_what_dense_gives(solver, container):
 
 
 @pytest.mark.parametrize("solver", ["auto", "lbfgs"])
-def test_sparse_is_never_made_dense(solver):
+def test_sparse_matrices_are_not_converted_to_dense(solver):
     # As a dense matrix this would take 16 GB.
     n, d = 2000, 10**6
     rng = np.random.default_rng(0)
@@ -87,13 +87,13 @@ def test_the_balanced_threshold_has_the_best_balanced_accuracy():
     assert model.intercept_[0] == -model.threshold_
 
 
-def test_the_prevalence_threshold_predicts_as_many_as_there_are():
+def test_the_prevalence_threshold_predicts_the_share_of_positives():
     data = table()
     model = PairLinearClassifier(threshold="prevalence").fit(data.X, data.y)
     assert model.predict(data.X).sum() == data.y.sum()
 
 
-def test_a_threshold_of_ones_own():
+def test_a_fixed_threshold():
     data = table()
     model = PairLinearClassifier(threshold=0.25).fit(data.X, data.y)
     assert model.threshold_ == 0.25
@@ -108,7 +108,7 @@ def test_thresholds_of_ties_and_neighbours_are_finite(rule):
     assert threshold_from(rule, scores, positive, None) == 1.0
 
 
-def test_running_out_of_iterations_warns_with_advice():
+def test_too_few_iterations_warn():
     data = table()
     with pytest.warns(ConvergenceWarning, match=r"after 1 iterations.*Increase max_iter") as seen:
         PairLinearClassifier(max_iter=1).fit(data.X, data.y)
@@ -116,7 +116,7 @@ def test_running_out_of_iterations_warns_with_advice():
     assert seen[0].filename == __file__
 
 
-def test_a_tolerance_beyond_floating_point_warns_with_advice():
+def test_a_tolerance_below_rounding_warns():
     data = table()
     with pytest.warns(ConvergenceWarning, match="raise tol"):
         PairLinearClassifier(tol=0.0, max_iter=10_000).fit(data.X, data.y)
@@ -139,7 +139,7 @@ def test_verbose_writes_a_line_an_iteration(solver, capsys):
     assert lines[-1].startswith(f"iteration {model.n_iter_:3d}  objective")
 
 
-def test_groups_leave_pairs_between_them_out():
+def test_pairs_between_groups_do_not_count():
     data = table(n=400)
     offset = 20.0 * data.groups * (data.groups % 2 == 0)
     X = np.column_stack([data.X[:, 0], offset + 0.1 * data.X[:, 1]])
@@ -149,7 +149,7 @@ def test_groups_leave_pairs_between_them_out():
     assert area > ep.auc(across.decision_function(X), data.y, groups=data.groups)
 
 
-def test_groups_travel_by_metadata_routing():
+def test_groups_by_metadata_routing():
     data = table(n=400)
     names = np.array(["a", "b", "c", "d"])[data.groups]
     direct = PairLinearClassifier().fit(data.X, data.y, groups=names)
@@ -159,7 +159,7 @@ def test_groups_travel_by_metadata_routing():
     np.testing.assert_array_equal(routed[-1].coef_, direct.coef_)
 
 
-def test_at_home_in_scikit_learn():
+def test_pipelines_searches_and_cross_validation():
     data = table(n=300)
     pipeline = make_pipeline(StandardScaler(), PairLinearClassifier())
     grid = {"pairlinearclassifier__alpha": [1e-4, 1e-1], "pairlinearclassifier__margin": [0.5, 1]}
@@ -201,7 +201,7 @@ def test_more_classes_by_one_versus_rest():
     ],
     ids=str,
 )
-def test_wrong_parameters_are_named(knobs, message):
+def test_invalid_parameters_raise(knobs, message):
     with pytest.raises(ValueError, match=message):
         PairLinearClassifier(**knobs).fit([[0.0], [1.0]], [0, 1])
 
@@ -217,6 +217,6 @@ def test_wrong_parameters_are_named(knobs, message):
     ],
     ids=str,
 )
-def test_wrong_data_are_named(data, message):
+def test_invalid_data_raise(data, message):
     with pytest.raises(ValueError, match=message):
         PairLinearClassifier().fit(**{"X": np.eye(4), "y": [0, 1, 0, 1], **data})

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of an estimator, all of them."""
+"""All checks of scikit-learn for estimators."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ ESTIMATORS = [
 
 
 @parametrize_with_checks(ESTIMATORS)
-def test_scikit_learn_agrees(estimator, check):
+def test_passes_the_check(estimator, check):
     check(estimator)

@@ -1,4 +1,4 @@
-"""Alpha is the one with the best validation AUC."""
+"""PairLinearClassifierCV chooses the alpha with the best validation AUC."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everypair.sklearn import PairLinearClassifier, PairLinearClassifierCV
 from .tables import table
 
 
-def test_judges_as_a_grid_search_does():
+def test_agrees_with_a_grid_search():
     data = table(n=150, d=40)
     alphas = [1e-4, 1e-2, 1.0, 100.0]
     folds = StratifiedKFold(4, shuffle=True, random_state=0)
@@ -29,7 +29,7 @@ def test_judges_as_a_grid_search_does():
     assert path.objective_ == last.objective_
 
 
-def test_folds_side_by_side_give_the_same():
+def test_parallel_folds_give_the_same_result():
     data = table()
     one, two = (
         PairLinearClassifierCV(alphas=3, n_jobs=n_jobs).fit(data.X, data.y) for n_jobs in (None, 2)
@@ -38,7 +38,7 @@ def test_folds_side_by_side_give_the_same():
     assert one.scores_.shape == (5, 3)
 
 
-def test_folds_keep_groups_whole_and_judge_inside_them():
+def test_folds_do_not_split_groups_and_auc_is_within_groups():
     data = table(n=300)
     groups = np.arange(300) // 10
     model = PairLinearClassifierCV(alphas=[0.1], cv=3)
@@ -55,7 +55,7 @@ def test_folds_keep_groups_whole_and_judge_inside_them():
     assert model.scores_[0, 0] == pytest.approx(area)
 
 
-def test_folds_without_a_pair_do_not_count():
+def test_folds_without_pairs_are_ignored():
     data = table(n=40)
     one_class = np.flatnonzero(data.y == 0)
     half = np.arange(20), np.arange(20, 40)
@@ -67,6 +67,6 @@ def test_folds_without_a_pair_do_not_count():
 
 
 @pytest.mark.parametrize("alphas", [0, [], [-1.0]], ids=str)
-def test_wrong_alphas_are_named(alphas):
+def test_invalid_alphas_raise(alphas):
     with pytest.raises(ValueError, match=r"alphas? must"):
         PairLinearClassifierCV(alphas=alphas).fit([[0.0], [1.0]], [0, 1])

@@ -1,4 +1,4 @@
-"""Kinks are rounded a little, jumps are refused."""
+"""Kinks of a surrogate are smoothed; surrogates with jumps raise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIXED = Surrogate("mixed", [Term(0, 1, 0.5), Term(-1, -1, 2, knot=1), Term(0, 0,
 
 @pytest.mark.parametrize("surrogate", [ep.surrogates.LINEAR_HINGE, MIXED], ids=lambda s: s.name)
 @pytest.mark.parametrize("width", [1.0, 1e-3])
-def test_differs_inside_the_ramp_only(surrogate, width):
+def test_smoothing_changes_values_near_the_kink_only(surrogate, width):
     assert has_kinks(surrogate)
     rounded = smoothed(surrogate, width)
     assert not has_kinks(rounded)
@@ -28,12 +28,12 @@ def test_differs_inside_the_ramp_only(surrogate, width):
     assert np.abs(gap).max() <= jump * width / 8 + 1e-8
 
 
-def test_smooth_surrogates_stay_as_they_are():
+def test_smooth_surrogates_are_not_changed():
     assert not has_kinks(ep.surrogates.HUBER_HINGE)
     assert smoothed(ep.surrogates.HUBER_HINGE, 0.1).terms == ep.surrogates.HUBER_HINGE.terms
 
 
-def test_a_surrogate_that_jumps_is_refused():
+def test_a_surrogate_with_a_jump_raises():
     step = Surrogate("step", [Term(1, 0, 0, knot=0)])
     with pytest.raises(ValueError, match=r"surrogate must be continuous.*'step' jumps"):
         PairLinearClassifier(surrogate=step).fit([[0.0], [1.0]], [0, 1])

@@ -1,4 +1,4 @@
-"""The coefficients are the minimisers, by whichever way they are found."""
+"""The coefficients minimise the objective, whichever solver finds them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows_of(data, *, weighted=False, grouped=False):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(("alpha", "margin"), [(1e-4, 1.0), (1.0, 0.5)])
-def test_square_is_the_pairwise_ridge(kind, solver, alpha, margin):
+def test_square_equals_ridge_regression_on_explicit_pairs(kind, solver, alpha, margin):
     data = table()
     model = fitted(
         data, kind, surrogate="square", alpha=alpha, margin=margin, solver=solver, tol=1e-9
@@ -48,7 +48,7 @@ def test_square_is_the_pairwise_ridge(kind, solver, alpha, margin):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(("alpha", "margin"), [(1e-4, 1.0), (1e-1, 2.0)])
-def test_squared_hinge_is_that_of_explicit_pairs(kind, solver, alpha, margin):
+def test_squared_hinge_equals_the_solution_on_explicit_pairs(kind, solver, alpha, margin):
     data = table()
     model = fitted(data, kind, alpha=alpha, margin=margin, solver=solver, tol=1e-8)
     naive = squared_hinge_by_pairs(data, alpha, margin, **kind)
@@ -84,7 +84,7 @@ def test_both_solvers_reach_the_same_objective_of_wide_tables(kind, surrogate):
 
 
 @pytest.mark.parametrize("surrogate", ep.surrogates.names())
-def test_no_other_coefficients_do_better(surrogate):
+def test_other_coefficients_have_a_larger_objective(surrogate):
     data = table()
     rng = np.random.default_rng(1)
 
@@ -100,7 +100,7 @@ def test_no_other_coefficients_do_better(surrogate):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_derivatives_are_those_of_the_value(kind):
+def test_derivatives_match_finite_differences(kind):
     data = table(n=40)
     objective = PairObjective(rows_of(data, **kind), ep.surrogates.SQUARED_HINGE, 1.0, 0.1)
     rng = np.random.default_rng(0)
@@ -119,7 +119,7 @@ def test_derivatives_are_those_of_the_value(kind):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix, sp.csr_array])
-def test_where_all_pairs_are_curved_the_scatter_is_the_hessian(kind, container):
+def test_the_scatter_is_the_hessian_where_all_pairs_are_active(kind, container):
     data = table()
     differences, share = pairs(data, **kind)
     exact = 2.0 * (differences * share[:, None]).T @ differences
@@ -142,7 +142,7 @@ def test_offsets_of_columns_do_not_matter(solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_units_of_columns_hardly_cost_iterations(solver):
+def test_scales_of_columns_hardly_change_the_number_of_iterations(solver):
     data = table(n=400)
     units = np.array([1e-6, 1.0, 1e6, 1e3, 1e-3])
     even = fitted(data, {}, solver=solver, alpha=0.0)
@@ -171,7 +171,7 @@ def test_separable_classes_without_penalty(surrogate, solver):
     assert (model.predict(X) == y).all()
 
 
-def test_a_surrogate_that_is_not_convex_goes_down_all_the_same():
+def test_the_objective_decreases_for_a_non_convex_surrogate():
     # t^2, and beyond 1 its mirror image, up to 2 and flat from there
     rising, bending, flat = Term(0, 0, 1, knot=0), Term(-2, 4, -2, knot=1), Term(4, -4, 1, knot=2)
     capped = Surrogate("capped", [rising, bending, flat])

@@ -1,4 +1,4 @@
-"""everypair.torch behind the methods that the laws ask for: NumPy arrays in and out."""
+"""Adapters from everypair.torch to the backend interface of the laws (see tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORCED = {"torch operations": "operations", "torch triton": "triton"}
 
 
 class TorchBackend:
-    """Tensors on a device, computed the way that belongs to it or the one that is forced.
+    """Tensors on a device, computed by its default implementation or by a forced one.
 
     Gradients and products with the Hessian are those of autograd.
     """
@@ -52,7 +52,7 @@ class TorchBackend:
         return forced(_FORCED[self.name]) if self.name in _FORCED else nullcontext()
 
     def _graph(self, scores, labels, knobs):
-        # Laws ask for several products with one Hessian: the graph behind it is made once.
+        # Laws need several products with one Hessian, so its graph is kept until the batch changes.
         asked = [scores, labels, *knobs, *knobs.values()]
         known, graph = self._last
         if known is None or len(known) != len(asked) or any(map(is_not, known, asked)):

@@ -1,4 +1,4 @@
-"""The hard inputs of the core, computed by torch operations: the promise is the same."""
+"""The difficult inputs of `test_adversarial`, computed by torch operations."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def check(batch, surrogate, expected, curvature=0.0):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
 @pytest.mark.parametrize("case", [case for case in CASES if case != "thirty decades"])
-def test_hard_inputs(case, surrogate, dtype):
+def test_difficult_inputs(case, surrogate, dtype):
     batch = batch_of(case, 500, 0.2, dtype)
-    # Curvatures of several terms may cancel altogether, as the Huber hinge's do far from its knots.
+    # Curvatures of several terms may cancel, as those of the Huber hinge do far from its knots.
     smaller = min(batch.labels.sum(), (~batch.labels).sum())
     curvature = 2.0 / smaller if len(surrogate.terms) > 1 else 0.0
     check(batch, surrogate, expected_of(case, 500, 0.2, dtype, 1.0, surrogate), curvature)
@@ -61,7 +61,7 @@ def test_many_groups_and_weights_of_many_sizes(surrogate):
 
 @pytest.mark.parametrize("groups", [[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_wide_group_leaves_no_rounding_error_in_a_narrow_one(groups, dtype):
+def test_a_wide_group_does_not_change_a_narrow_one(groups, dtype):
     tiny = 2.0**-20
     loss, grad = OPERATIONS.loss_and_grad(
         np.array([0.0, 1e9, -5.0, 0.0, tiny, 2 * tiny], dtype),
@@ -76,7 +76,7 @@ def test_a_wide_group_leaves_no_rounding_error_in_a_narrow_one(groups, dtype):
 
 @pytest.mark.parametrize("groups", [[0, 0, 1, 1], [1, 1, 0, 0]])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_heavy_group_leaves_no_rounding_error_in_a_light_one(dtype, groups):
+def test_a_heavy_group_does_not_change_a_light_one(dtype, groups):
     scores = np.array([5.0, 0.0, 0.0, 0.0], dtype)
     knobs = {"groups": groups, "weights": [1e12, 1e12, 1e-6, 3e-6], "reduction": "sum"}
     loss, grad = OPERATIONS.loss_and_grad(scores, [1, 0, 1, 0], **knobs)
@@ -84,8 +84,8 @@ def test_a_heavy_group_leaves_no_rounding_error_in_a_light_one(dtype, groups):
     assert_close(grad, [0.0, 0.0, -6e-12, 6e-12], dtype)
 
 
-def test_the_margin_does_not_drown_far_from_the_origin():
-    # Beyond 2^53 a margin of 1 changes no score at all, but every pair still falls short by it.
+def test_the_margin_counts_at_large_scores():
+    # At 2^60 adding a margin of 1 to a score is lost to rounding; the shortfall is 1 all the same.
     scores = np.array([0.0, 2.0**60, 2.0**60])
     loss, grad = OPERATIONS.loss_and_grad(
         scores, [1, 1, 0], groups=[0, 1, 1], surrogate="linear_hinge"
@@ -105,7 +105,7 @@ def test_single_precision_is_compensated_where_there_is_no_double(monkeypatch, n
     assert_close(grad, want.grad, np.float32)
 
 
-def test_batches_side_by_side_do_not_mix():
+def test_tasks_are_independent():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(50, 3, generator=generator, dtype=torch.float64)
     labels = torch.rand(50, 3, generator=generator) < 0.3

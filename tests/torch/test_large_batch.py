@@ -1,4 +1,4 @@
-"""Chunk by chunk equals all at once, in the memory of one chunk."""
+"""Gradients chunk by chunk equal those of the whole batch, in the memory of one chunk."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_equals_the_gradient_at_once(chunk):
     assert not got.requires_grad
 
 
-def test_in_double_precision_they_agree_to_the_last_digits():
+def test_double_precision():
     X, y = data(n=3000)
     at_once, chunked = network().double(), network().double()
     PairLoss()(at_once(X.double()), y).backward()
@@ -60,7 +60,7 @@ def test_in_double_precision_they_agree_to_the_last_digits():
     close(gradient(chunked), gradient(at_once), 1e-13)
 
 
-def test_gradients_are_added_to_what_is_there():
+def test_gradients_accumulate():
     X, y = data()
     model = network()
     large_batch_backward(model, PairLoss(), X, y, chunk=64)
@@ -80,7 +80,7 @@ def test_weights_and_groups_reach_the_loss():
     close(gradient(chunked), gradient(at_once))
 
 
-def test_dropout_is_replayed_and_the_generator_moves_as_in_one_pass():
+def test_dropout_is_replayed_and_random_numbers_are_drawn_once():
     X, y = data()
     model, twin = network(nn.Dropout(0.5)), network(nn.Dropout(0.5))
     with torch.random.fork_rng():
@@ -95,7 +95,7 @@ def test_dropout_is_replayed_and_the_generator_moves_as_in_one_pass():
     close(gradient(model), gradient(twin))
 
 
-def test_running_statistics_move_once():
+def test_running_statistics_are_updated_once():
     X, y = data()
     model, twin = network(nn.BatchNorm1d(32)), network(nn.BatchNorm1d(32))
     large_batch_backward(model, PairLoss(), X, y, chunk=100)
@@ -115,11 +115,19 @@ def test_batch_normalisation_in_eval_mode_equals_the_gradient_at_once():
     close(gradient(chunked), gradient(at_once))
 
 
-def test_spectral_normalisation_repeats_itself():
+def test_spectral_normalisation_is_replayed():
+    # Every forward pass in training mode takes a step of power iteration: the weights change.
     X, y = data()
-    model = network()
-    nn.utils.parametrizations.spectral_norm(model[0])
+    model, twin = network(), network()
+    for copied in (model, twin):
+        with torch.random.fork_rng():
+            torch.manual_seed(6)
+            nn.utils.parametrizations.spectral_norm(copied[0])
     large_batch_backward(model, PairLoss(), X, y, chunk=64)
+    PairLoss()(torch.cat([twin(part) for part in X.split(64)]), y).backward()
+    close(gradient(model), gradient(twin), 1e-5)
+    for got, expected in zip(model.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(got, expected)
 
 
 def test_under_autocast_gradients_reach_the_weights():
@@ -206,7 +214,7 @@ def test_a_shuffling_loader_is_replayed(own_generator, workers):
     )
     large_batch_backward(TwoInputs(), PairLoss(), loader)
     first, second = next(iter(loader))[1], next(iter(loader))[1]
-    assert not torch.equal(first, second), "the loader goes on shuffling"
+    assert not torch.equal(first, second), "the loader must still shuffle after a replay"
 
 
 def test_a_stratified_loader_is_replayed():
@@ -320,7 +328,7 @@ def test_memory_is_that_of_one_chunk():
     assert chunked < at_once / 20
 
 
-def test_a_model_that_does_not_repeat_itself_is_caught():
+def test_a_model_with_other_scores_in_the_second_pass_raises():
     X, y = data()
     calls = []
 
@@ -338,7 +346,7 @@ def test_a_model_that_does_not_repeat_itself_is_caught():
 
 
 @pytest.mark.parametrize("sizes", [([100, 200], [200, 100]), ([100, 100], [100]), ([50], [50, 50])])
-def test_a_loader_that_does_not_repeat_itself_is_caught(sizes):
+def test_a_loader_with_other_batches_in_the_second_pass_raises(sizes):
     X, y = data()
     passes = iter(sizes)
 
@@ -368,12 +376,12 @@ def test_a_loader_that_does_not_repeat_itself_is_caught(sizes):
         ),
     ],
 )
-def test_mistakes_are_explained(args, knobs, says):
+def test_invalid_arguments_raise(args, knobs, says):
     with pytest.raises(ValueError, match=says):
         large_batch_backward(network(), PairLoss(), *args, **knobs)
 
 
-def test_other_things_than_scores_are_explained():
+def test_outputs_that_are_not_scores_raise():
     X, y = data()
     with pytest.raises(ValueError, match=r"model must return one row of scores.*got a tuple of 2"):
         large_batch_backward(Pair(), PairLoss(), X, y)

@@ -1,4 +1,4 @@
-"""Every law of the core holds for tensors: the same test functions, another backend."""
+"""All laws of `test_laws`, for tensors on the CPU kernel and by torch operations."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def backend(request):
     return request.param
 
 
-def test_no_law_was_lost():
+def test_all_laws_are_here():
     assert len(LAWS) >= 15

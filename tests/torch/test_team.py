@@ -1,4 +1,4 @@
-"""The kernel on torch's threads: the same bits, and as many threads as torch has."""
+"""The compiled kernel on the threads of torch: their number never changes a result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sample(n):
     return torch.randn(n, generator=generator, requires_grad=True), labels
 
 
-def test_as_many_threads_as_torch_has(monkeypatch):
+def test_uses_as_many_threads_as_torch(monkeypatch):
     monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
     torch_threads.share_threads()
     for threads in (1, 3):
@@ -44,7 +44,7 @@ def test_as_many_threads_as_torch_has(monkeypatch):
     assert ep.get_num_threads() == 2
 
 
-def test_the_environment_wins_over_torch(monkeypatch):
+def test_the_environment_variable_overrides_torch(monkeypatch):
     monkeypatch.setenv("EVERYPAIR_NUM_THREADS", "5")
     _threads.follow(lambda: 3)
     assert ep.get_num_threads() == 5
@@ -53,7 +53,7 @@ def test_the_environment_wins_over_torch(monkeypatch):
 @needs_kernel
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
 @pytest.mark.parametrize("n", [40_000, 300_000])
-def test_same_bits_on_any_team(n, surrogate):
+def test_same_bits_for_any_number_and_owner_of_threads(n, surrogate):
     answers = []
     for lend, threads in ((False, 1), (False, 2), (True, 2), (True, 3)):
         if lend:
@@ -70,7 +70,7 @@ def test_same_bits_on_any_team(n, surrogate):
 
 @needs_kernel
 def test_after_fork():
-    # A process of its own: the one that runs the tests has threads that must not be forked.
+    # In a new process, because the process that runs the tests has threads and must not fork.
     program = """
 import multiprocessing, torch, everypair as ep, everypair.torch
 torch.manual_seed(0)
@@ -90,11 +90,19 @@ print("done")
     assert ran.stdout.strip() == "done", ran.stderr
 
 
-def test_without_openmp_the_kernel_has_threads_of_its_own(tmp_path):
+def test_a_library_without_openmp_lends_no_threads(tmp_path):
     assert torch_threads._openmp_fork(tmp_path / "libtorch_cpu.so") is None
     assert torch_threads._openmp_fork(np.linalg._umath_linalg.__file__) is None
 
 
-def test_without_the_kernel_nothing_is_lent(monkeypatch):
+def test_works_without_the_compiled_kernel(monkeypatch):
+    monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
     monkeypatch.setattr(_dispatch, "_native", None)
     torch_threads.share_threads()
+    torch.set_num_threads(3)
+    assert ep.get_num_threads() == 3
+    scores, labels = sample(50)
+    with _dispatch.backend("numpy"):
+        loss = pair_loss(scores, labels).item()
+    expected = ep.naive.pair_loss(scores.detach().double().numpy(), labels.numpy())
+    assert loss == pytest.approx(expected, rel=1e-6)
