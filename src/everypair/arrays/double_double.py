@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from everypair.arrays.rows import Runs
-
     Array = Any
+    Runs = Any  # everypair.arrays.rows.Runs, which imports this module
 
 __all__ = ["Arrays", "Number", "SlicedSums", "each", "twice", "two_sum"]
 
