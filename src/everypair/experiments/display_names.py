@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from everypair.experiments.registry import Registry
 
-__all__ = ["DISPLAY_NAMES", "display_name"]
-
 # A table of its own, and no field of the losses and optimisers, so that reports do not need torch.
 DISPLAY_NAMES: Registry[str] = Registry(
     "display name",

@@ -21,8 +21,6 @@ from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any, Literal
 
-__all__ = ["FULL_BATCH", "Cell", "Grid", "Record", "Settings", "TableFile", "Trial"]
-
 FULL_BATCH = 0
 """The batch size that stands for all rows at once."""
 

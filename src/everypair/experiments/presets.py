@@ -19,8 +19,6 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, default_optimiser
 from everypair.experiments.registry import Registry
 
-__all__ = ["PRESETS", "Preset", "paper_grid", "with_losses"]
-
 Rates: TypeAlias = "dict[str, tuple[float, ...]]"
 PAPER_LOSSES = ("squared_hinge", "logistic", "aucm")
 

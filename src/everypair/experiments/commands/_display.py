@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from everypair.experiments.search.runner import Event
 
-__all__ = ["Display"]
-
 _LINE_SECONDS = 10.0  # between two lines, if standard error is not a terminal
 
 

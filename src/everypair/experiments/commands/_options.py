@@ -13,8 +13,6 @@ from everypair.experiments.commands._parameters import Number, NumberRule, numbe
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
 
-__all__ = ["Checked", "Options", "check_names", "check_splits", "planned"]
-
 _SHARE = NumberRule(float, lambda x: 0 <= x < 1, "each at least 0 (all rows) and less than 1")
 _RATE = NumberRule(float, lambda x: 0 < x < math.inf, "each greater than 0")
 _BATCH_SIZE = NumberRule(

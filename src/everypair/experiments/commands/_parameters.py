@@ -11,8 +11,6 @@ import typer
 
 from everypair.experiments.errors import UserError
 
-__all__ = ["FINITE", "JsonFlag", "Number", "NumberRule", "numbers", "option"]
-
 Number = TypeVar("Number", int, float)
 
 

@@ -15,14 +15,11 @@ from everypair.experiments.errors import UserError
 if TYPE_CHECKING:
     from everypair.experiments.figures.evaluation import Evaluation, Predictions
 
-__all__ = ["command"]
-
 
 def command(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per prediction.")],
     scores: Annotated[
-        str | None,
-        option("Name of the score column.", default="score, prediction, ..."),
+        str | None, option("Name of the score column.", default="score, prediction, ...")
     ] = None,
     labels: Annotated[
         str | None,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from everypair.experiments.plan import Grid, Settings, TableFile
     from everypair.experiments.report import Study
 
-__all__ = ["command"]
-
 FEW_POSITIVES = 10
 """With fewer positives for validation, the standard error of the AUC is about 0.1 or more."""
 
@@ -45,8 +43,7 @@ def command(
         str | None, DATA("Name of the label column; needed with --data.", default="none")
     ] = None,
     group: Annotated[
-        str | None,
-        DATA("Name of a group column: only pairs inside a group count.", default="none"),
+        str | None, DATA("Name of a group column: only pairs inside a group count.", default="none")
     ] = None,
     positive: Annotated[
         str | None,
@@ -56,7 +53,7 @@ def command(
         str | None,
         DATA(
             "Imbalance ratios: remove positives until this share is left for training and "
-            "validation, such as 0.1,0.01; 0 keeps all rows.",
+            "validation, such as 0.1,0.01; 0 keeps all rows."
         ),
     ] = None,
     losses: Annotated[str | None, TRY("Losses to compare, such as squared_hinge,logistic.")] = None,
@@ -70,8 +67,7 @@ def command(
         TRY("Learning rates: 0.1,1 for all losses or logistic=0.1,1 for one; repeatable."),
     ] = None,
     seeds: Annotated[
-        int | None,
-        TRY("Number of seeds: each has its own split and initial weights.", min=1),
+        int | None, TRY("Number of seeds: each has its own split and initial weights.", min=1)
     ] = None,
     grid: Annotated[
         Literal["preset", "paper"],
@@ -120,8 +116,7 @@ def command(
         RUN("URL of a database that several machines share.", default="a file in the folder"),
     ] = None,
     workers: Annotated[
-        int | None,
-        RUN("Number of processes.", default="one per core; one with a GPU", min=1),
+        int | None, RUN("Number of processes.", default="one per core; one with a GPU", min=1)
     ] = None,
     device: Annotated[str, RUN("auto (a GPU if there is one), cpu, cuda, cuda:1, ...")] = "auto",
     as_json: JsonFlag = False,

@@ -15,13 +15,10 @@ from everypair.experiments.errors import UserError
 if TYPE_CHECKING:
     from everypair.surrogates import Surrogate
 
-__all__ = ["command"]
-
 
 def command(
     surrogate: Annotated[
-        str | None,
-        option("Name of a surrogate of the library.", default="squared_hinge"),
+        str | None, option("Name of a surrogate of the library.", default="squared_hinge")
     ] = None,
     term: Annotated[
         list[str] | None,

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["command"]
-
 _WRITERS = {".csv": "to_csv", ".parquet": "to_parquet"}
 
 

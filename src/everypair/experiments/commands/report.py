@@ -13,8 +13,6 @@ from everypair.experiments.commands._parameters import JsonFlag, option
 if TYPE_CHECKING:
     from everypair.experiments.report import Study
 
-__all__ = ["command", "write_and_show"]
-
 
 def command(
     store: Annotated[

@@ -16,14 +16,11 @@ from everypair.experiments.errors import UserError
 if TYPE_CHECKING:
     from everypair.experiments.figures.timing import Result
 
-__all__ = ["command"]
-
 
 def command(
     max_n: Annotated[float, option("Largest number of rows, such as 1e6.")] = 1e7,
     backends: Annotated[
-        str | None,
-        option("What to time, such as native,numpy,torch,logistic.", default="all"),
+        str | None, option("What to time, such as native,numpy,torch,logistic.", default="all")
     ] = None,
     surrogate: Annotated[str, option("Surrogate of the pair loss.")] = "squared_hinge",
     threads: Annotated[int, option("CPU threads of every backend.", min=1)] = 1,
@@ -34,8 +31,7 @@ def command(
         float, option("Skip sizes where one call would take more seconds.", min=0.0)
     ] = 3.0,
     out: Annotated[
-        Path,
-        option("Writes OUT.csv, OUT.png and OUT.svg, or only the file OUT; none with --json."),
+        Path, option("Writes OUT.csv, OUT.png and OUT.svg, or only the file OUT; none with --json.")
     ] = Path("timing"),
     json_: JsonFlag = False,
 ) -> None:

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from everypair.experiments.data._decoding import decode_fitting
 from everypair.experiments.errors import UserError
 
-__all__ = ["Arrays", "catdog", "cifar10", "stl10"]
-
 Arrays = dict[str, NDArray[Any]]
 """Arrays ``train``, ``train_labels``, ``test`` and ``test_labels``."""
 

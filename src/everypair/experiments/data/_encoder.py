@@ -27,8 +27,6 @@ from everypair.experiments.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-__all__ = ["Column", "TableEncoder"]
-
 CLIP = 10.0
 """Encoded values are clipped to this many standard deviations, so that one mistyped amount does not
 make the training diverge."""

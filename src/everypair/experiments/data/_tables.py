@@ -24,8 +24,6 @@ from everypair.experiments.plan import TableFile
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-__all__ = ["ReadTable", "group_codes", "load", "read", "require_columns", "two_classes"]
-
 _SEPARATORS = (",", ";", "\t")
 _TRUE_AND_FALSE = (
     {"1", "1.0", "true", "t", "yes", "y"},

@@ -18,8 +18,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-__all__ = ["Augmentation", "draw", "prepare"]
-
 CENTRE, SCALE = 0.5, 0.25
 """Approximate mean and standard deviation of pixels; being constant, they need not be saved."""
 

@@ -33,8 +33,6 @@ from everypair.experiments.data._decoding import decode
 from everypair.experiments.data._download import Archive, digest, fetch
 from everypair.experiments.errors import UserError
 
-__all__ = ["SOURCES", "ImageSource", "Parts", "cache_folder", "load", "read_images"]
-
 _PARTS = ("train", "test")
 
 

@@ -24,8 +24,6 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
 from everypair.experiments.registry import Registry
 
-__all__ = ["SOURCES", "Dataset", "Loader", "load", "register"]
-
 
 @dataclass(frozen=True)
 class Dataset:

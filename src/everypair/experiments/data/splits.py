@@ -22,8 +22,6 @@ from everypair.experiments.data.augment import Augmentation
 from everypair.experiments.data.sources import Dataset
 from everypair.experiments.errors import UserError
 
-__all__ = ["Part", "Rows", "Split", "SplitRows", "fit_encoder", "split", "split_rows"]
-
 Rows = NDArray[np.int64]
 _Columns = tuple[Any, NDArray[np.bool_], NDArray[np.int64] | None]  # inputs, classes, groups
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from everypair.surrogates import Surrogate
 
-__all__ = ["Geometry", "Piece", "Sum", "draw", "geometry"]
-
 _COLOURS = ("#c44e52", "#55a868", "#0b62c4", "#dd8452", "#8172b3", "#2a9d8f")
 _POINTS = 800
 

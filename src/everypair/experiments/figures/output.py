@@ -19,8 +19,6 @@ from everypair.experiments.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["save", "styled", "targets"]
-
 
 def targets(out: Path, name: str, kinds: Sequence[str]) -> dict[str, Path]:
     """Return the files to write, by kind: the file that `out` names, or one of each kind.

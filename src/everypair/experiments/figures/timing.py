@@ -26,8 +26,6 @@ import numpy as np
 
 import everypair as ep
 
-__all__ = ["CONTENDERS", "Contender", "Result", "Timing", "measure", "run", "sizes", "slope"]
-
 Call = Callable[[], object]
 WARM_UP_SECONDS = 0.02
 MAX_REPEATS = 101

@@ -12,8 +12,6 @@ from everypair.experiments.figures.timing import CONTENDERS, Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "duration", "rows"]
-
 # Colour, marker, line width. A contender that is not listed gets matplotlib's next colour.
 _STYLES: dict[str, tuple[str | None, str, float]] = {
     "naive": ("#c44e52", "v", 1.4),

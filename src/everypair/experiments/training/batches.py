@@ -20,8 +20,6 @@ from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.seeds import derived
 from everypair.torch import StratifiedBatchSampler
 
-__all__ = ["Batches", "MiniBatch"]
-
 Integers = NDArray[np.int64]
 
 

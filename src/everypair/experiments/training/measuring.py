@@ -16,8 +16,6 @@ from everypair.experiments.seeds import derived
 if TYPE_CHECKING:
     from everypair.experiments.data.splits import Split
 
-__all__ = ["Measured", "Measuring", "scores_of", "thinned_roc"]
-
 CHUNK_VALUES = {"cpu": 2**17, "cuda": 2**22}
 """How many input values are scored at once, by type of device.
 

@@ -20,8 +20,6 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.registry import Registry
 from everypair.experiments.seeds import isolated
 
-__all__ = ["MODELS", "ResNet20", "Scorer", "build"]
-
 Shape = tuple[int, ...]
 
 HIDDEN = 64

@@ -24,8 +24,6 @@ from everypair.experiments.registry import Registry
 from everypair.surrogates import Surrogate
 from everypair.torch import AUCMLoss, PairLoss
 
-__all__ = ["ANY_OPTIMISER", "OBJECTIVES", "Objective", "ends_in_sigmoid", "pairs"]
-
 ANY_OPTIMISER = ("sgd", "momentum", "adam", "lbfgs", "sag")
 """Optimisers for any loss that is minimised over the model's weights alone."""
 

@@ -26,8 +26,6 @@ from everypair.experiments.registry import Registry
 from everypair.experiments.training.objectives import OBJECTIVES
 from everypair.torch import PESG, SAG, AUCMLoss
 
-__all__ = ["OPTIMISERS", "Optimiser", "TrainingTask", "check"]
-
 Gradient = Callable[[], Tensor]
 """Computes the gradient of a batch, stores it in the parameters and returns the loss."""
 

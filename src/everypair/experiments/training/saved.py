@@ -41,8 +41,6 @@ from everypair.experiments.training.objectives import ends_in_sigmoid
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-__all__ = ["VERSION", "SavedModel", "load", "save"]
-
 VERSION = 1
 """The version of the file format; files of another version are refused."""
 

@@ -28,8 +28,6 @@ from everypair.experiments.training.trial import State, TrialRun, repeatable
 if TYPE_CHECKING:
     from everypair.experiments.data.splits import Split
 
-__all__ = ["can_share_a_graph", "train_together"]
-
 WARM_STEPS = 2
 """Steps before the capture: they create the optimiser's state and choose cuDNN's algorithms."""
 

@@ -36,8 +36,6 @@ from everypair.experiments.training.optimisers import OPTIMISERS, TrainingTask
 if TYPE_CHECKING:
     from everypair.experiments.data.splits import Split
 
-__all__ = ["State", "TrialRun", "repeatable", "train"]
-
 State = dict[str, Tensor]
 """The weights of a model by name, as ``state_dict()`` returns them."""
 

@@ -20,8 +20,6 @@ from typing import TypeAlias
 
 from everypair.experiments.plan import Record, Trial
 
-__all__ = ["FILE_NAME", "BestSeeds", "choose", "keep_winner", "path_of"]
-
 FILE_NAME = "model.pt"
 _FOLDER = "models"
 
