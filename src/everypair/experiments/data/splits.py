@@ -69,12 +69,7 @@ class Split:
 
     def to(self, device: torch.device | str) -> Split:
         """Return the same split on another device."""
-        return replace(
-            self,
-            subtrain=self.subtrain.to(device),
-            validation=self.validation.to(device),
-            test=self.test.to(device),
-        )
+        return replace(self, **{name: part.to(device) for name, part in self.parts().items()})
 
 
 class SplitRows(NamedTuple):
@@ -110,19 +105,16 @@ def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Spli
         If a part has no (positive, negative) pair (with groups: none inside a group), or the data
         have fewer positives than `imratio` needs.
     """
-    rows = split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
-    encoder = fit_encoder(dataset, rows)
+    chosen = split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
+    encoder = fit_encoder(dataset, chosen)
     own: _Columns = (dataset.inputs, dataset.positive, dataset.groups)
     test = own
     if dataset.test_positive is not None:
         test = (dataset.test_inputs, dataset.test_positive, None)
-    return Split(
-        subtrain=_part(rows.subtrain, own, encoder),
-        validation=_part(rows.validation, own, encoder),
-        test=_part(rows.test, test, encoder),
-        encoder=encoder,
-        augmentation=Augmentation(dataset.photographs, dataset.photographs and protocol == "paper"),
-    )
+    columns = (own, own, test)
+    parts = [_part(rows, whole, encoder) for rows, whole in zip(chosen, columns, strict=True)]
+    augmentation = Augmentation(dataset.photographs, dataset.photographs and protocol == "paper")
+    return Split(*parts, encoder, augmentation)
 
 
 def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> SplitRows:
@@ -149,7 +141,7 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
     parts = {"subtrain": (own, subtrain), "validation": (own, validation), "test": (tester, test)}
     if lacking := [name for name, (chooser, rows) in parts.items() if not chooser.has_pair(rows)]:
         counts = ", ".join(
-            f"{name} {int(chooser.positive[rows].sum())} positives of {len(rows)}"
+            f"{name} {chooser.positive[rows].sum()} positives of {len(rows)}"
             for name, (chooser, rows) in parts.items()
         )
         grouped = dataset.groups is not None
@@ -259,12 +251,10 @@ class _Chooser:
         missing = [HELD_OUT if total else 0.0 for total in totals]
         held = np.zeros(len(counts), bool)
         for group in self.generator.permutation(len(counts)).tolist():
-            after = [have - share for have, share in zip(missing, shares[group], strict=True)]
+            both = list(zip(missing, shares[group], strict=True))
+            after = [have - share for have, share in both]
             # A class without held-out rows takes its first group even if that is too large.
-            first = any(
-                have == HELD_OUT and 0 < share <= 0.5
-                for have, share in zip(missing, shares[group], strict=True)
-            )
+            first = any(have == HELD_OUT and 0 < share <= 0.5 for have, share in both)
             if first or sum(x * x for x in after) < sum(x * x for x in missing):
                 held[group], missing = True, after
         return held[of_row]
