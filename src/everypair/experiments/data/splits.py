@@ -69,7 +69,8 @@ class Split:
 
     def to(self, device: torch.device | str) -> Split:
         """Return the same split on another device."""
-        return replace(self, **{name: part.to(device) for name, part in self.parts().items()})
+        subtrain, validation, test = (part.to(device) for part in self.parts().values())
+        return replace(self, subtrain=subtrain, validation=validation, test=test)
 
 
 class SplitRows(NamedTuple):
@@ -107,14 +108,15 @@ def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Spli
     """
     chosen = split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
     encoder = fit_encoder(dataset, chosen)
-    own: _Columns = (dataset.inputs, dataset.positive, dataset.groups)
-    test = own
+    columns: _Columns = (dataset.inputs, dataset.positive, dataset.groups)
+    subtrain, validation = (
+        _part(r, columns, encoder) for r in (chosen.subtrain, chosen.validation)
+    )
     if dataset.test_positive is not None:
-        test = (dataset.test_inputs, dataset.test_positive, None)
-    columns = (own, own, test)
-    parts = [_part(rows, whole, encoder) for rows, whole in zip(chosen, columns, strict=True)]
+        columns = (dataset.test_inputs, dataset.test_positive, None)
+    test = _part(chosen.test, columns, encoder)
     augmentation = Augmentation(dataset.photographs, dataset.photographs and protocol == "paper")
-    return Split(*parts, encoder, augmentation)
+    return Split(subtrain, validation, test, encoder, augmentation)
 
 
 def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> SplitRows:
