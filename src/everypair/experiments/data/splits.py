@@ -109,9 +109,8 @@ def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Spli
     chosen = split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
     encoder = fit_encoder(dataset, chosen)
     columns: _Columns = (dataset.inputs, dataset.positive, dataset.groups)
-    subtrain, validation = (
-        _part(r, columns, encoder) for r in (chosen.subtrain, chosen.validation)
-    )
+    subtrain = _part(chosen.subtrain, columns, encoder)
+    validation = _part(chosen.validation, columns, encoder)
     if dataset.test_positive is not None:
         columns = (dataset.test_inputs, dataset.test_positive, None)
     test = _part(chosen.test, columns, encoder)

@@ -64,16 +64,12 @@ def save(path: Path, content: Figure | bytes) -> None:
         with replacing(path) as unfinished:
             if isinstance(content, bytes):
                 unfinished.write_bytes(content)
-            else:
-                _save_figure(content, unfinished)
+                return
+            date: Any = {"Date": None} if path.suffix.lower() == ".svg" else None
+            with styled():
+                content.savefig(unfinished, dpi=160, metadata=date)
     except OSError as error:
         raise UserError(
             f"{str(path)!r} could not be written: {error.strerror or error}. "
             "Choose another file with --out."
         ) from error
-
-
-def _save_figure(figure: Figure, path: Path) -> None:
-    is_svg = path.suffix.lower() == ".svg"
-    with styled():
-        figure.savefig(path, dpi=160, metadata={"Date": None} if is_svg else None)

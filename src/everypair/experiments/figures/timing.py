@@ -29,6 +29,7 @@ import everypair as ep
 Call = Callable[[], object]
 WARM_UP_SECONDS = 0.02
 MAX_REPEATS = 101
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "EVERYPAIR_NUM_THREADS")
 SIZES_OF_SLOPE = 3  # the largest ones: for small sizes the overhead of a call dominates
 
 
@@ -80,8 +81,6 @@ class Result:
 def sizes(max_n: int) -> list[int]:
     """Return the powers of ten from 10 to `max_n`.
 
-    Examples
-    --------
     >>> sizes(1000)
     [10, 100, 1000]
     """
@@ -91,18 +90,13 @@ def sizes(max_n: int) -> list[int]:
 def slope(timings: Sequence[Timing]) -> float | None:
     """Fit the exponent of n over the largest sizes; None for fewer than two.
 
-    Examples
-    --------
     >>> slope([Timing("square", n, 3.0 * n**2, 0, 0, 1) for n in (10, 100, 1000)])
     2.0
     """
-    largest = timings[-SIZES_OF_SLOPE:]
-    if len(largest) < 2:
+    if len(timings) < 2:
         return None
-    exponent, _ = np.polyfit(
-        np.log10([t.n for t in largest]), np.log10([t.median for t in largest]), deg=1
-    )
-    return round(float(exponent), 3)
+    n, seconds = np.log10([(t.n, t.median) for t in timings[-SIZES_OF_SLOPE:]]).T
+    return round(float(np.polyfit(n, seconds, deg=1)[0]), 3)
 
 
 def measure(
@@ -154,7 +148,8 @@ def run(
     with ExitStack() as stack:
         processes: dict[tuple[tuple[str, str], ...], ProcessPoolExecutor] = {}
         for name in contenders:
-            environment = {**_threads(threads), **CONTENDERS[name].environment}
+            environment = dict.fromkeys(_THREAD_VARIABLES, str(threads))
+            environment |= CONTENDERS[name].environment
             key = tuple(environment.items())
             if key not in processes:
                 processes[key] = stack.enter_context(_process(environment))
@@ -185,19 +180,10 @@ def _expected(before: Sequence[Timing], n: int) -> float:
     return float(now.median * (n / now.n) ** max(growth, 1.0))
 
 
-def _threads(threads: int) -> dict[str, str]:
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "EVERYPAIR_NUM_THREADS")
-    return dict.fromkeys(names, str(threads))
-
-
-def _process(environment: Mapping[str, str]) -> ProcessPoolExecutor:
+def _process(environment: dict[str, str]) -> ProcessPoolExecutor:
     # Spawned, because a forked process would inherit the backend and threads of this one.
-    return ProcessPoolExecutor(
-        1,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_enter,
-        initargs=(dict(environment),),
-    )
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, context, initializer=_enter, initargs=(environment,))
 
 
 def _enter(environment: dict[str, str]) -> None:
@@ -237,10 +223,13 @@ def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Cal
     def build(n: int, surrogate: str) -> Call:
         import torch
 
+        from everypair.torch import AUCMLoss, PairLoss
+
         if device == "cuda" and not torch.cuda.is_available():
             raise NotAvailableError("torch finds no CUDA device.")
         wait: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
-        loss = _torch_loss(loss_name, surrogate).to(device)
+        losses = {"pair": PairLoss(surrogate=surrogate), "aucm": AUCMLoss()}
+        loss = losses.get(loss_name, torch.nn.BCEWithLogitsLoss()).to(device)
         scores, labels = (torch.from_numpy(array).to(device) for array in _batch(n))
         scores.requires_grad_()
 
@@ -252,16 +241,6 @@ def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Cal
         return call
 
     return build
-
-
-def _torch_loss(name: str, surrogate: str) -> Any:
-    import torch
-
-    from everypair import torch as ep_torch
-
-    if name == "pair":
-        return ep_torch.PairLoss(surrogate=surrogate)
-    return ep_torch.AUCMLoss() if name == "aucm" else torch.nn.BCEWithLogitsLoss()
 
 
 _LOSS_AND_GRAD = _on_arrays(ep.pair_loss_and_grad)
