@@ -22,10 +22,7 @@ def command(
     ] = None,
     term: Annotated[
         list[str] | None,
-        option(
-            "A term c0,c1,c2 or c0,c1,c2,knot of a surrogate of your own; repeatable.",
-            default="none",
-        ),
+        option("Term c0,c1,c2 or c0,c1,c2,knot of your own surrogate; repeatable.", default="none"),
     ] = None,
     margin: Annotated[float, option("Margin between a positive and a negative.", min=0.0)] = 1.0,
     positives: Annotated[str, option("Scores of the positives.")] = "-1,0.5,2",
@@ -48,17 +45,11 @@ def command(
         margin=numbers("margin", str(margin), FINITE)[0],
     )
     if json_:
-        plain = {**asdict(found), "surrogate": chosen.name}
-        typer.echo(json.dumps(plain, indent=2))
+        typer.echo(json.dumps({**asdict(found), "surrogate": chosen.name}, indent=2))
         return
-    figure = geometry.draw(found)
-    for path in files.values():
-        output.save(path, figure)
-    n_pairs = len(found.pieces) * len(found.sums)
-    typer.echo(
-        f"{chosen.name}: {found.loss:.6g} over {n_pairs} pairs, {found.loss / n_pairs:.6g} each"
-    )
-    typer.echo("Written: " + ", ".join(map(str, files.values())))
+    written = output.save_all(files, geometry.draw(found))
+    n, loss = len(found.pieces) * len(found.sums), found.loss
+    typer.echo(f"{chosen.name}: {loss:.6g} over {n} pairs, {loss / n:.6g} each\n{written}")
 
 
 def _surrogate(name: str | None, terms: list[str] | None) -> Surrogate:

@@ -15,15 +15,10 @@ if TYPE_CHECKING:
 
 
 def command(
-    store: Annotated[
-        str, typer.Argument(help="Folder of an experiment, or the URL of its database.")
-    ],
+    store: Annotated[str, typer.Argument(help="Folder of an experiment, or its database's URL.")],
     out: Annotated[
         Path | None,
-        option(
-            "Folder for the files.",
-            default="the folder of the experiment; report if the store is a URL",
-        ),
+        option("Folder for the files.", default="that of the experiment; report for a URL"),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -24,12 +24,8 @@ def command(
     ] = None,
     surrogate: Annotated[str, option("Surrogate of the pair loss.")] = "squared_hinge",
     threads: Annotated[int, option("CPU threads of every backend.", min=1)] = 1,
-    seconds: Annotated[
-        float, option("Repeat every call for about so many seconds.", min=0.0)
-    ] = 0.3,
-    limit: Annotated[
-        float, option("Skip sizes where one call would take more seconds.", min=0.0)
-    ] = 3.0,
+    seconds: Annotated[float, option("Seconds for repeating every call.", min=0.0)] = 0.3,
+    limit: Annotated[float, option("Skip sizes where a call takes more seconds.", min=0.0)] = 3.0,
     out: Annotated[
         Path, option("Writes OUT.csv, OUT.png and OUT.svg, or only the file OUT; none with --json.")
     ] = Path("timing"),
@@ -57,10 +53,7 @@ def command(
         typer.echo(json.dumps({**asdict(result), "slopes": result.slopes}, indent=2))
         return
     _show(result, ns)
-    for kind, path in files.items():
-        content = timing_plot.rows(result) if kind == "csv" else timing_plot.draw(result)
-        output.save(path, content)
-    typer.echo("Written: " + ", ".join(map(str, files.values())))
+    typer.echo(output.save_all(files, timing_plot.draw(result), timing_plot.rows(result)))
 
 
 def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
@@ -86,8 +79,7 @@ def _run_with_progress(names: list[str], ns: list[int], **options: float | str) 
         task = progress.add_task("", total=len(names) * len(ns))
 
         def on_step(name: str, n: int) -> None:
-            done = names.index(name) * len(ns) + ns.index(n)
-            label = timing.CONTENDERS[name].label
+            done, label = names.index(name) * len(ns) + ns.index(n), timing.CONTENDERS[name].label
             progress.update(task, completed=done, description=f"{label}, n = {n:,}")
 
         return timing.run(names, ns, on_step=on_step, **options)  # type: ignore[arg-type]

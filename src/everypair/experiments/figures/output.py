@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,13 @@ def styled() -> Iterator[None]:
     }
     with mpl.rc_context(style):
         yield
+
+
+def save_all(files: Mapping[str, Path], figure: Figure, rows: bytes = b"") -> str:
+    """Write the rows to the CSV file and the figure to the others; return which were written."""
+    for kind, path in files.items():
+        save(path, rows if kind == "csv" else figure)
+    return "Written: " + ", ".join(map(str, files.values()))
 
 
 def save(path: Path, content: Figure | bytes) -> None:
