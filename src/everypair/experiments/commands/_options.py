@@ -10,17 +10,9 @@ from itertools import product
 from typing import Any
 
 from everypair.experiments import presets
-from everypair.experiments.commands._parameters import Number, NumberRule, numbers
+from everypair.experiments.commands._parameters import numbers, words
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
-
-_SHARE = NumberRule(float, lambda x: 0 <= x < 1, "each at least 0 (all rows) and less than 1")
-_RATE = NumberRule(float, lambda x: 0 < x < math.inf, "each greater than 0")
-_BATCH_SIZE = NumberRule(
-    lambda word: FULL_BATCH if word == "full" else int(word),
-    lambda size: size >= 0,
-    "each a whole number, or full",
-)
 
 
 def planned(**given: Any) -> tuple[Grid, Settings]:
@@ -49,15 +41,18 @@ def planned(**given: Any) -> tuple[Grid, Settings]:
             )
         settings = replace(settings, scores="sigmoid")
     grid = presets.paper_grid(name) if options["grid"] == "paper" else preset.grid
-    losses = _words(options["losses"]) or grid.losses
+    losses = tuple(dict.fromkeys(words(options["losses"] or ""))) or grid.losses
     for loss in losses:
         objectives.OBJECTIVES.find(loss)
     rates = _rates(options["rate"] or (), losses)
-    grid = presets.with_losses(grid, losses, _words(options["optimiser"]), **rates)
-    if options["imratio"]:
-        grid = replace(grid, imratios=_distinct("imratio", options["imratio"], _SHARE))
-    if options["batch"]:
-        grid = replace(grid, batches=_distinct("batch", options["batch"], _BATCH_SIZE))
+    optimisers = list(dict.fromkeys(words(options["optimiser"] or "")))
+    grid = presets.with_losses(grid, losses, optimisers, **rates)
+    if text := options["imratio"]:
+        rule = "each at least 0 (all rows) and less than 1"
+        grid = replace(grid, imratios=_distinct("imratio", text, rule, lambda x: 0 <= x < 1))
+    if text := options["batch"]:
+        sizes = _distinct("batch", text, "each a whole number, or full", lambda x: x >= 0, _size)
+        grid = replace(grid, batches=sizes)
     if options["seeds"]:
         grid = replace(grid, seeds=tuple(range(options["seeds"])))
     return grid, settings
@@ -118,13 +113,13 @@ def _table(name: str, options: Mapping[str, Any]) -> TableFile | None:
     return TableFile(str(data.absolute()), label, group, positive)
 
 
-def _words(text: str | None) -> tuple[str, ...]:
-    """Return the words between commas, without duplicates."""
-    return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
+def _distinct(*arguments: Any) -> tuple[Any, ...]:
+    """Return the numbers of an option without duplicates; see `numbers` for the arguments."""
+    return tuple(dict.fromkeys(numbers(*arguments)))
 
 
-def _distinct(option: str, text: str, rule: NumberRule[Number]) -> tuple[Number, ...]:
-    return tuple(dict.fromkeys(numbers(option, text, rule)))
+def _size(word: str) -> int:
+    return FULL_BATCH if word == "full" else int(word)
 
 
 def _rates(options: Sequence[str], losses: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -136,6 +131,6 @@ def _rates(options: Sequence[str], losses: Sequence[str]) -> dict[str, tuple[flo
             raise UserError(
                 f"--rate {text} names a loss that is not run; the losses are {', '.join(losses)}."
             )
-        found = _distinct("rate", values, _RATE)
+        found = _distinct("rate", values, "each greater than 0", lambda x: 0 < x < math.inf)
         rates.update(dict.fromkeys([loss] if equals else losses, found))
     return rates

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everypair.experiments.commands._parameters import FINITE, JsonFlag, numbers, option
+from everypair.experiments.commands._parameters import JsonFlag, numbers, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def command(
     files = {} if json_ else output.targets(out, "geometry", ("png", "svg"))
     found = geometry.geometry(
         chosen,
-        positives=numbers("positives", positives, FINITE),
-        negatives=numbers("negatives", negatives, FINITE),
-        margin=numbers("margin", str(margin), FINITE)[0],
+        positives=numbers("positives", positives),
+        negatives=numbers("negatives", negatives),
+        margin=numbers("margin", str(margin))[0],
     )
     if json_:
         typer.echo(json.dumps({**asdict(found), "surrogate": chosen.name}, indent=2))
@@ -64,7 +64,7 @@ def _surrogate(name: str | None, terms: list[str] | None) -> Surrogate:
             raise UserError(f"--{error}") from error
     read = []
     for text in terms:
-        read.append(numbers("term", text, FINITE))
+        read.append(numbers("term", text))
         if len(read[-1]) not in (3, 4):
             raise UserError(f"--term must hold c0,c1,c2 or c0,c1,c2,knot; got {text!r}.")
     return surrogates.Surrogate("your own", tuple(surrogates.Term(*values) for values in read))

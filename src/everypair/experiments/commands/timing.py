@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everypair.experiments.commands._parameters import JsonFlag, option
+from everypair.experiments.commands._parameters import JsonFlag, option, words
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def command(
     ] = None,
     surrogate: Annotated[str, option("Surrogate of the pair loss.")] = "squared_hinge",
     threads: Annotated[int, option("CPU threads of every backend.", min=1)] = 1,
-    seconds: Annotated[float, option("Seconds for repeating every call.", min=0.0)] = 0.3,
+    seconds: Annotated[float, option("Repeat every call for so many seconds.", min=0.0)] = 0.3,
     limit: Annotated[float, option("Skip sizes where a call takes more seconds.", min=0.0)] = 3.0,
     out: Annotated[
         Path, option("Writes OUT.csv, OUT.png and OUT.svg, or only the file OUT; none with --json.")
@@ -57,9 +57,7 @@ def command(
 
 
 def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
-    if backends is None:
-        return list(known)
-    chosen = [name.strip() for name in backends.split(",") if name.strip()]
+    chosen = list(known) if backends is None else words(backends)
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
         raise UserError(

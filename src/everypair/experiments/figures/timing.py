@@ -127,22 +127,9 @@ def run(
 ) -> Result:
     """Time contenders at every size, until a call would take longer than `limit` seconds.
 
-    Parameters
-    ----------
-    contenders : sequence of str
-        Keys of `CONTENDERS`. Those that cannot run here are left out, with the reason.
-    ns : sequence of int
-        Numbers of rows, the smallest first.
-    surrogate : str
-        Surrogate of the pair losses.
-    threads : int
-        CPU threads of every contender.
-    seconds : float
-        How long a call is repeated at each size.
-    limit : float
-        Sizes are skipped if one call is expected to take more seconds.
-    on_step : callable
-        Called with the contender and the size before each measurement.
+    `contenders` are keys of `CONTENDERS`; those that cannot run here are left out, with the reason.
+    `ns` are numbers of rows, the smallest first. A call is repeated for `seconds` at each size.
+    `on_step` is called with the contender and the size before each measurement.
     """
     result = Result([], {}, surrogate, threads)
     with ExitStack() as stack:

@@ -21,14 +21,9 @@ ROC_POINTS = 200
 
 
 class Measuring:
-    """Measures a model on the parts of a split.
+    """Measures a model on the parts of a split, which is on the device of the training.
 
-    Parameters
-    ----------
-    split : Split
-        On the device of the training.
-    seed : int
-        Seed of the crops, if the parts are measured on augmented images.
+    `seed` is that of the crops, if the parts are measured on augmented images.
     """
 
     def __init__(self, split: Split, *, seed: int) -> None:
