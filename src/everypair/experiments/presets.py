@@ -111,10 +111,9 @@ def with_losses(
     >>> grid.rates_of(grid.cells()[0])
     (0.03, 0.006, 0.15)
     """
-    own_optimiser = {loss for loss in losses if default_optimiser(loss) != "sgd"}
-    chosen = {
-        loss: tuple(optimisers) for loss in losses if optimisers and loss not in own_optimiser
-    }
+    chosen: dict[str, tuple[str, ...]] = {}
+    if optimisers:
+        chosen = {loss: tuple(optimisers) for loss in losses if default_optimiser(loss) == "sgd"}
     known: Rates = {loss: tuple(given) for loss, given in rates.items() if loss in losses}
     for loss in losses:
         if loss in rates:

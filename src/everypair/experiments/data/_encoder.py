@@ -92,9 +92,7 @@ class TableEncoder:
 
     columns: tuple[Column, ...] = ()  # empty until `fit`
     rare: int = 10  # levels with fewer rows than this share one indicator
-    most_levels: int = (
-        50  # at most so many levels, the most frequent, have their own indicator
-    )
+    most_levels: int = 50  # the largest number of levels with an indicator of their own
     dropped: tuple[str, ...] = ()  # columns without information
 
     @property

@@ -104,13 +104,15 @@ def measure(
 ) -> Timing:
     """Time one contender at one size in this process, for about so many seconds."""
     call = CONTENDERS[contender].build(n, surrogate)
-    _seconds_of(call)
+    call()
     warm = perf_counter() + WARM_UP_SECONDS
     while perf_counter() < warm:
         call()
-    taken = [_seconds_of(call) for _ in range(3)]
-    while sum(taken) < seconds and len(taken) < MAX_REPEATS:
-        taken.append(_seconds_of(call))
+    taken: list[float] = []
+    while len(taken) < 3 or (sum(taken) < seconds and len(taken) < MAX_REPEATS):
+        start = perf_counter()
+        call()
+        taken.append(perf_counter() - start)
     low, median, high = np.quantile(taken, (0.2, 0.5, 0.8)).tolist()
     return Timing(contender, n, median, low, high, len(taken))
 
@@ -185,12 +187,6 @@ def _measured(contender: str, n: int, surrogate: str, seconds: float) -> Timing 
         return f"not available: {error}"
     except MemoryError:
         return f"from n = {n:,} on: out of memory"
-
-
-def _seconds_of(call: Call) -> float:
-    start = perf_counter()
-    call()
-    return perf_counter() - start
 
 
 def _batch(n: int) -> tuple[Any, Any]:
