@@ -122,9 +122,9 @@ def test_few_positives_for_validation_give_a_warning(tmp_path, capsys):
 def test_other_settings_need_another_folder(tmp_path, capsys):
     command = ["experiment", "digits", *TINY, "--losses", "logistic", "--rate", "0.1"]
     with store.open(str(tmp_path), create=True) as opened:
-        from everypair.experiments.commands._options import Options, planned
+        from everypair.experiments.commands._options import planned
 
-        opened.prepare(*planned(Options("digits", seeds=1, epochs=9)))
+        opened.prepare(*planned(preset="digits", seeds=1, epochs=9))
     assert main([*command, "--out", str(tmp_path)]) == 2
     assert "epochs 9 (now 2)" in capsys.readouterr().err
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["progress"]
-
 
 @contextmanager
 def progress(
@@ -21,11 +19,9 @@ def progress(
     from rich.console import Console
 
     console = Console(stderr=True)
-    amounts: list[rich_progress.ProgressColumn] = (
-        [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
-        if in_bytes
-        else [rich_progress.MofNCompleteColumn()]
-    )
+    amounts: list[rich_progress.ProgressColumn] = [rich_progress.MofNCompleteColumn()]
+    if in_bytes:
+        amounts = [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
     with rich_progress.Progress(
         rich_progress.TextColumn("{task.description}"),
         rich_progress.BarColumn(),

@@ -12,22 +12,11 @@ from __future__ import annotations
 
 from everypair.experiments.registry import Registry
 
-__all__ = ["DISPLAY_NAMES", "display_name"]
-
 # A table of its own, and no field of the losses and optimisers, so that reports do not need torch.
 DISPLAY_NAMES: Registry[str] = Registry(
     "display name",
-    {
-        "aucm": "AUCM",
-        "sgd": "SGD",
-        "pesg": "PESG",
-        "sag": "SAG",
-        "lbfgs": "L-BFGS",
-        "adam": "Adam",
-        "cifar10": "CIFAR10",
-        "stl10": "STL10",
-        "catdog": "Cat&Dog",
-    },
+    {name: name.upper() for name in ("aucm", "sgd", "pesg", "sag", "cifar10", "stl10")}
+    | {"lbfgs": "L-BFGS", "adam": "Adam", "catdog": "Cat&Dog"},
 )
 """Display names that are not the name with spaces for underscores."""
 

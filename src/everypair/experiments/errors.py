@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["UserError"]
-
 
 class UserError(ValueError):
     """The message names the argument or file, the rule, what was found, and what to do."""

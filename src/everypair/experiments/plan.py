@@ -3,14 +3,7 @@
 A cell is one (data, imratio, loss, optimiser, seed). Its trials differ in batch size and learning
 rate. The trial with the greatest validation AUC is chosen; its test AUC is the cell's result.
 
->>> grid = Grid(
-...     data="digits",
-...     imratios=(0.1,),
-...     losses=("logistic",),
-...     batches=(50, 500),
-...     seeds=(0, 1),
-...     rates={"logistic": (0.1, 1.0)},
-... )
+>>> grid = Grid("digits", (0.1,), ("logistic",), (50, 500), (0, 1), {"logistic": (0.1, 1.0)})
 >>> len(grid.cells()), len(grid.trials())
 (2, 8)
 """
@@ -20,8 +13,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any, Literal
-
-__all__ = ["FULL_BATCH", "Cell", "Grid", "Record", "Settings", "TableFile", "Trial"]
 
 FULL_BATCH = 0
 """The batch size that stands for all rows at once."""

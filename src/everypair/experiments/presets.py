@@ -19,8 +19,6 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, default_optimiser
 from everypair.experiments.registry import Registry
 
-__all__ = ["PRESETS", "Preset", "paper_grid", "with_losses"]
-
 Rates: TypeAlias = "dict[str, tuple[float, ...]]"
 PAPER_LOSSES = ("squared_hinge", "logistic", "aucm")
 
@@ -52,54 +50,38 @@ def _rates(small: tuple[float, ...], large: tuple[float, ...]) -> Rates:
     return dict.fromkeys(others, small) | dict.fromkeys(("logistic", "aucm"), large)
 
 
-def _preset(
-    data: str,
-    rates: Rates,
-    *,
-    imratios: tuple[float, ...],
-    seeds: int,
-    epochs: int,
-    batches: tuple[int, ...] = (50, 500),
-    model: str = "mlp",
-) -> Preset:
-    grid = Grid(data, imratios, PAPER_LOSSES, batches, tuple(range(seeds)), rates)
-    return Preset(grid, Settings(model=model, scores="sigmoid", epochs=epochs))
-
-
 # The middle rate comes first. Of equal validation AUCs the first trial wins, and with few
 # positives equal AUCs are frequent; the middle rate is then the most sensible choice.
 _DIGITS_RATES = _rates((0.3, 0.06, 1.5), (1.0, 0.2, 5.0))
 _TABLE_RATES = _rates((0.1, 0.01, 1.0), (1.0, 0.1, 10.0))
 _IMAGE_RATES = _rates(_half_decades(-2.5, -0.5), _half_decades(-1.5, 0.5))
+_PAPER_SHARES = (0.1, 0.01, 0.001)
 _IMAGES = ("cifar10", "stl10", "catdog")  # the image data sets with a preset
-
 
 PRESETS: Registry[Preset] = Registry(
     "PRESET",
     {
-        "digits": _preset("digits", _DIGITS_RATES, imratios=(0.1, 0.01), seeds=3, epochs=50),
-        "table": _preset(
-            "table", _TABLE_RATES, imratios=(0.0,), seeds=3, epochs=15, batches=(100, 1000)
+        "digits": Preset(
+            Grid("digits", (0.1, 0.01), PAPER_LOSSES, (50, 500), (0, 1, 2), _DIGITS_RATES),
+            Settings(scores="sigmoid", epochs=50),
         ),
-        **{
-            data: _preset(
-                data,
-                _IMAGE_RATES,
-                imratios=(0.1, 0.01, 0.001),
-                seeds=5,
-                epochs=40,
-                model="resnet20",
-            )
-            for data in _IMAGES
-        },
+        "table": Preset(
+            Grid("table", (0.0,), PAPER_LOSSES, (100, 1000), (0, 1, 2), _TABLE_RATES),
+            Settings(scores="sigmoid", epochs=15),
+        ),
+    }
+    | {
+        data: Preset(
+            Grid(data, _PAPER_SHARES, PAPER_LOSSES, (50, 500), (0, 1, 2, 3, 4), _IMAGE_RATES),
+            Settings(model="resnet20", scores="sigmoid", epochs=40),
+        )
+        for data in _IMAGES
     },
 )
 """The presets of ``everypair experiment NAME``, by name."""
 
-_OPTIMISER_RATES = {  # for optimisers that scale their steps themselves
-    "adam": (0.0003, 0.003, 0.03),
-    "lbfgs": (0.1, 0.3, 1.0),
-}
+# For optimisers that scale their steps themselves.
+_OPTIMISER_RATES = {"adam": (0.0003, 0.003, 0.03), "lbfgs": (0.1, 0.3, 1.0)}
 _MOMENTUM = 10  # a momentum of 0.9 makes steps 10 times larger in the long run
 
 
@@ -111,18 +93,10 @@ def paper_grid(data: str) -> Grid:
     >>> len(paper_grid("cifar10").trials())
     2970
     """
-    return Grid(
-        data=data,
-        imratios=(0.1, 0.01, 0.001),
-        losses=PAPER_LOSSES,
-        batches=(10, 50, 100, 500, 1000, 5000),
-        seeds=(0, 1, 2, 3, 4),
-        rates={
-            "squared_hinge": _half_decades(-4, -1),
-            "logistic": _half_decades(-4, 2),
-            "aucm": _half_decades(-4, 2),
-        },
-    )
+    wide = _half_decades(-4, 2)
+    rates = {"squared_hinge": _half_decades(-4, -1), "logistic": wide, "aucm": wide}
+    batches = (10, 50, 100, 500, 1000, 5000)
+    return Grid(data, _PAPER_SHARES, PAPER_LOSSES, batches, (0, 1, 2, 3, 4), rates)
 
 
 def with_losses(
@@ -130,40 +104,28 @@ def with_losses(
 ) -> Grid:
     """Return the grid with other losses or optimisers, and with rates that suit them.
 
-    Parameters
-    ----------
-    grid : Grid
-    losses : sequence of str
-    optimisers : sequence of str
-        For all losses except those that need their own optimiser.
-    **rates : sequence of float
-        Rates by loss. The default is the rates of the grid, or those of the optimiser.
+    `optimisers` are for all losses except those that need their own. `rates` are by loss; the
+    default is the rates of the grid, or those of the optimiser.
 
-    Examples
-    --------
     >>> grid = with_losses(PRESETS["digits"].grid, ["square"], ["momentum"])
     >>> grid.rates_of(grid.cells()[0])
     (0.03, 0.006, 0.15)
     """
-    chosen = {
-        loss: tuple(optimisers)
-        for loss in losses
-        if optimisers and default_optimiser(loss) == "sgd"
-    }
-    known: Rates = {}
+    chosen: dict[str, tuple[str, ...]] = {}
+    if optimisers:
+        chosen = {loss: tuple(optimisers) for loss in losses if default_optimiser(loss) == "sgd"}
+    known: Rates = {loss: tuple(given) for loss, given in rates.items() if loss in losses}
     for loss in losses:
-        if loss not in rates and loss not in grid.rates:
+        if loss in rates:
+            continue
+        if loss not in grid.rates:
             raise UserError(
                 f"no rates are known for the loss {loss!r} on {grid.data}; name some, for "
                 f"example --rate {loss}=0.01,0.1,1"
             )
-        own = known[loss] = tuple(rates.get(loss, grid.rates.get(loss, ())))
-        if loss in rates:
-            continue
-        for optimiser in chosen.get(loss, ()):
-            slowed = tuple(float(f"{rate / _MOMENTUM:.3g}") for rate in own)
-            suited = {"momentum": slowed, **_OPTIMISER_RATES}
-            if optimiser in suited:
-                known[f"{loss}/{optimiser}"] = suited[optimiser]
+        known[loss] = grid.rates[loss]
+        slowed = tuple(float(f"{rate / _MOMENTUM:.3g}") for rate in known[loss])
+        suited = {"momentum": slowed, **_OPTIMISER_RATES}
+        known |= {f"{loss}/{o}": suited[o] for o in chosen.get(loss, ()) if o in suited}
     batches = (FULL_BATCH,) if tuple(optimisers) == ("lbfgs",) else grid.batches
     return replace(grid, losses=tuple(losses), rates=known, optimisers=chosen, batches=batches)

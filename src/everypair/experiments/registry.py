@@ -28,8 +28,6 @@ from typing import TypeVar
 
 from everypair.experiments.errors import UserError
 
-__all__ = ["EXTENSIONS", "Registry", "load_extensions"]
-
 EXTENSIONS = "EVERYPAIR_EXTENSIONS"
 """The environment variable that lists the user's files or modules."""
 

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-__all__ = ["derived", "isolated"]
-
 
 def derived(seed: int, purpose: str, *path: int) -> int:
     """Derive a seed for one purpose, and for further numbers such as the epoch."""

@@ -12,16 +12,7 @@ from typing import Annotated
 import typer
 
 import everypair
-from everypair.experiments.commands import (
-    evaluate,
-    experiment,
-    geometry,
-    predict,
-    report,
-    timing,
-)
-
-__all__ = ["app"]
+from everypair.experiments.commands import evaluate, experiment, geometry, predict, report, timing
 
 app = typer.Typer(
     help="Train and evaluate binary scorers on every (positive, negative) pair.",

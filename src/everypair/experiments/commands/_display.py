@@ -16,19 +16,13 @@ if TYPE_CHECKING:
 
     from everypair.experiments.search.runner import Event
 
-__all__ = ["Display"]
-
 _LINE_SECONDS = 10.0  # between two lines, if standard error is not a terminal
 
 
 class Display:
     """Shows the events of `runner.run`; a context manager.
 
-    Parameters
-    ----------
-    console : rich.console.Console
-    done : iterable of Record
-        Trials that the store had before; the best values so far include them.
+    `done` are the trials that the store had before; the best values so far include them.
     """
 
     def __init__(self, console: Console, done: Iterable[Record] = ()) -> None:
@@ -81,11 +75,8 @@ class Display:
             self._live.update(self._picture())
         elif time.monotonic() - self._printed > _LINE_SECONDS or event.kind == "end":
             self._printed = time.monotonic()
-            self.console.print(
-                f"{event.counts.finished} of {total} trials{self._lost()}. {self._bests()}",
-                highlight=False,
-                soft_wrap=True,
-            )
+            line = f"{event.counts.finished} of {total} trials{self._lost()}. {self._bests()}"
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def _add(self, record: Record) -> None:
         self.states[record.state] += 1

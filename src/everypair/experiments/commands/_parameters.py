@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from everypair.experiments.errors import UserError
-
-__all__ = ["FINITE", "JsonFlag", "Number", "NumberRule", "numbers", "option"]
-
-Number = TypeVar("Number", int, float)
 
 
 def option(text: str, *, default: str | None = None, **more: Any) -> Any:
@@ -24,28 +19,27 @@ def option(text: str, *, default: str | None = None, **more: Any) -> Any:
 JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-@dataclass(frozen=True)
-class NumberRule(Generic[Number]):
-    """How to read one number of an option, and which values it may have."""
-
-    read: Callable[[str], Number]
-    accepts: Callable[[Number], bool]
-    text: str
+def words(text: str) -> list[str]:
+    """Return the words between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
-FINITE = NumberRule(float, math.isfinite, "each finite")
+def numbers(
+    name: str,
+    text: str,
+    rule: str = "each finite",
+    accepts: Callable[[Any], bool] = math.isfinite,
+    read: Callable[[str], float] = float,
+) -> list[Any]:
+    """Return the numbers between commas; raise UserError with the rule if one is not accepted.
 
-
-def numbers(name: str, text: str, rule: NumberRule[Number]) -> list[Number]:
-    """Return the numbers between commas; raise UserError if one of them breaks the rule.
-
-    >>> numbers("margin", "1,2.5", FINITE)
+    >>> numbers("margin", "1,2.5")
     [1.0, 2.5]
     """
     try:
-        found = [rule.read(word.strip()) for word in text.split(",") if word.strip()]
+        found = [read(word) for word in words(text)]
     except ValueError:
         found = []
-    if not found or not all(map(rule.accepts, found)):
-        raise UserError(f"--{name} must be numbers separated by commas, {rule.text}; got {text!r}.")
+    if not found or not all(map(accepts, found)):
+        raise UserError(f"--{name} must be numbers separated by commas, {rule}; got {text!r}.")
     return found

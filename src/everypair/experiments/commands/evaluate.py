@@ -13,29 +13,20 @@ from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
-    from everypair.experiments.figures.evaluation import Evaluation, Predictions
-
-__all__ = ["command"]
+    from everypair.experiments.figures.evaluation import Evaluation
 
 
 def command(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per prediction.")],
     scores: Annotated[
-        str | None,
-        option("Name of the score column.", default="score, prediction, ..."),
+        str | None, option("Name of the score column.", default="score, prediction, ...")
     ] = None,
     labels: Annotated[
-        str | None,
-        option(
-            "Name of the label column; it holds two values.", default="label, target, y_true, ..."
-        ),
+        str | None, option("Name of the label column.", default="label, target, y_true, ...")
     ] = None,
-    weights: Annotated[
-        str | None, option("Name of a column of row weights.", default="none")
-    ] = None,
+    weights: Annotated[str | None, option("Name of a weight column.", default="none")] = None,
     group: Annotated[
-        str | None,
-        option("Name of a group column: only pairs inside a group count.", default="none"),
+        str | None, option("Group column: only pairs inside a group count.", default="none")
     ] = None,
     positive: Annotated[
         str | None,
@@ -44,16 +35,14 @@ def command(
     margin: Annotated[float, option("Margin of the pairwise losses.", min=0.0)] = 1.0,
     out: Annotated[
         Path | None,
-        option(
-            "ROC curve: writes OUT.csv, OUT.png and OUT.svg, or only the file that OUT names.",
-            default="none",
-        ),
+        option("ROC curve: writes OUT.csv, .png and .svg, or only the file OUT.", default="none"),
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
     """Evaluate a file of predictions: exact AUC, pairwise losses, ROC curve."""
     from rich.console import Console
 
+    import everypair as ep
     from everypair.experiments.figures import evaluation, output
 
     files = {} if out is None else output.targets(out, "roc", ("csv", "png", "svg"))
@@ -65,26 +54,19 @@ def command(
         found = evaluation.evaluate(predictions, margin=margin)
     except ValueError as error:  # from the library: infinite scores, negative weights, ...
         raise UserError(f"{file}: {error}") from error
+    written = ""
     if files:
-        _write_curve(predictions, found, files)
+        curve = ep.roc_curve(predictions.scores, predictions.positive, weights=predictions.weights)
+        rows = evaluation.curve_rows(curve)
+        written = output.save_all(files, evaluation.draw(curve, found), rows)
     if json_:
-        written = [str(path) for path in files.values()]
         plain = {"file": str(file), "columns": predictions.columns, **asdict(found)}
-        typer.echo(json.dumps({**plain, "written": written}, indent=2))
+        plain["written"] = [str(path) for path in files.values()]
+        typer.echo(json.dumps(plain, indent=2))
         return
     _show(found, predictions.columns or {})
-    if files:
-        typer.echo("Written: " + ", ".join(map(str, files.values())))
-
-
-def _write_curve(predictions: Predictions, found: Evaluation, files: dict[str, Path]) -> None:
-    import everypair as ep
-    from everypair.experiments.figures import evaluation, output
-
-    curve = ep.roc_curve(predictions.scores, predictions.positive, weights=predictions.weights)
-    for kind, path in files.items():
-        content = evaluation.curve_rows(curve) if kind == "csv" else evaluation.draw(curve, found)
-        output.save(path, content)
+    if written:
+        typer.echo(written)
 
 
 def _show(found: Evaluation, columns: dict[str, str]) -> None:

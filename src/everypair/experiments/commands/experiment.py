@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from everypair.experiments.plan import Grid, Settings, TableFile
     from everypair.experiments.report import Study
 
-__all__ = ["command"]
-
 FEW_POSITIVES = 10
 """With fewer positives for validation, the standard error of the AUC is about 0.1 or more."""
 
-DATA = partial(option, rich_help_panel="Data", default="the preset's")
+DATA = partial(option, rich_help_panel="Data", default="none")
 TRY = partial(option, rich_help_panel="Hyper-parameters to try", default="the preset's")
 TRAIN = partial(option, rich_help_panel="Settings of all trials", default="the preset's")
 RUN = partial(option, rich_help_panel="Execution")
@@ -38,16 +36,9 @@ def command(
             show_default="digits; table if --data is given",
         ),
     ] = None,
-    data: Annotated[
-        Path | None, DATA("CSV or Parquet file with your own table.", default="none")
-    ] = None,
-    label: Annotated[
-        str | None, DATA("Name of the label column; needed with --data.", default="none")
-    ] = None,
-    group: Annotated[
-        str | None,
-        DATA("Name of a group column: only pairs inside a group count.", default="none"),
-    ] = None,
+    data: Annotated[Path | None, DATA("CSV or Parquet file with your own table.")] = None,
+    label: Annotated[str | None, DATA("Name of the label column; needed with --data.")] = None,
+    group: Annotated[str | None, DATA("Group column: only pairs inside a group count.")] = None,
     positive: Annotated[
         str | None,
         DATA("Label of the positive class.", default="1, true or yes, else the rarer label"),
@@ -57,6 +48,7 @@ def command(
         DATA(
             "Imbalance ratios: remove positives until this share is left for training and "
             "validation, such as 0.1,0.01; 0 keeps all rows.",
+            default="the preset's",
         ),
     ] = None,
     losses: Annotated[str | None, TRY("Losses to compare, such as squared_hinge,logistic.")] = None,
@@ -69,10 +61,7 @@ def command(
         list[str] | None,
         TRY("Learning rates: 0.1,1 for all losses or logistic=0.1,1 for one; repeatable."),
     ] = None,
-    seeds: Annotated[
-        int | None,
-        TRY("Number of seeds: each has its own split and initial weights.", min=1),
-    ] = None,
+    seeds: Annotated[int | None, TRY("Number of seeds, each with its own split.", min=1)] = None,
     grid: Annotated[
         Literal["preset", "paper"],
         TRY("Hyper-parameters of the preset, or all of the paper's.", default=None),
@@ -88,10 +77,7 @@ def command(
     model: Annotated[str | None, TRAIN("Network: linear, mlp or resnet20.")] = None,
     scores: Annotated[
         Literal["raw", "sigmoid"] | None,
-        TRAIN(
-            "Use the network's outputs as scores, or their sigmoid.",
-            default="the preset's: sigmoid",
-        ),
+        TRAIN("Scores: the network's outputs or their sigmoid.", default="the preset's: sigmoid"),
     ] = None,
     epochs: Annotated[int | None, TRAIN("Passes over the training rows.", min=1)] = None,
     margin: Annotated[
@@ -99,17 +85,11 @@ def command(
     ] = None,
     batches: Annotated[
         Literal["shuffle", "stratified"] | None,
-        TRAIN(
-            "Draw batches at random, or each with rows of both classes.",
-            default="the preset's: shuffle",
-        ),
+        TRAIN("Draw at random, or both classes in each batch.", default="the preset's: shuffle"),
     ] = None,
     protocol: Annotated[
         Literal["corrected", "paper"] | None,
-        TRAIN(
-            "Follow the text of the paper (corrected), or its authors' code (paper).",
-            default="the preset's: corrected",
-        ),
+        TRAIN("Follow the paper's text, or its authors' code.", default="the preset's: corrected"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -120,8 +100,7 @@ def command(
         RUN("URL of a database that several machines share.", default="a file in the folder"),
     ] = None,
     workers: Annotated[
-        int | None,
-        RUN("Number of processes.", default="one per core; one with a GPU", min=1),
+        int | None, RUN("Number of processes.", default="one per core; one with a GPU", min=1)
     ] = None,
     device: Annotated[str, RUN("auto (a GPU if there is one), cpu, cuda, cuda:1, ...")] = "auto",
     as_json: JsonFlag = False,
@@ -131,12 +110,10 @@ def command(
     The same command continues a run that was interrupted.
     """
     given = locals()
-    from everypair.experiments.commands._options import Options, check_names, check_splits, planned
+    from everypair.experiments.commands._options import check_names, check_splits, planned
     from everypair.experiments.data import sources
 
-    plan, settings = planned(
-        Options(**{field.name: given[field.name] for field in fields(Options)})
-    )
+    plan, settings = planned(**given)
     if (trials is not None) != (sampler == "tpe"):
         raise UserError(
             "--trials and --sampler tpe go together; for example --sampler tpe --trials 20."
@@ -144,12 +121,12 @@ def command(
     check_names(plan, settings)
     device = _device(device)
     dataset = sources.load(plan.data, table=settings.table)
-    checked = check_splits(plan, settings, dataset)
-    notes = [_few_positives(checked.fewest)]
+    left_out, fewest = check_splits(plan, settings, dataset)
+    notes = [_few_positives(fewest)]
     if (table := settings.table) is not None:
         positive = dataset.positive_name.removeprefix(f"{table.label} = ")
         settings = replace(settings, table=replace(table, positive=positive))
-        notes.insert(0, _describe(table, dataset, checked.left_out))
+        notes.insert(0, _describe(table, dataset, left_out))
     settings = replace(settings, fingerprint=dataset.fingerprint)
     folder = out or Path("runs") / (Path(data).stem if data else plan.data)
     _run(plan, settings, folder, storage, workers, trials, device, as_json, notes)
@@ -191,15 +168,8 @@ def _run(
 
         try:
             with display:
-                runner.run(
-                    grid,
-                    settings,
-                    opened,
-                    work=work,
-                    workers=workers or default_workers,
-                    tpe_trials=tpe_trials,
-                    on_event=on_event,
-                )
+                options = {"workers": workers or default_workers, "tpe_trials": tpe_trials}
+                runner.run(grid, settings, opened, work=work, on_event=on_event, **options)
         except KeyboardInterrupt:
             counts = opened.counts()
             typer.echo(
@@ -216,8 +186,7 @@ def _run(
 
 def _report_failures(study: Study) -> None:
     """Print how many trials failed; exit with code 1 if all did."""
-    failed = [record for record in study.records if record.state == "failed"]
-    if not failed:
+    if not (failed := [record for record in study.records if record.state == "failed"]):
         return
     typer.echo(
         f"everypair: {len(failed)} of {len(study.records)} trials failed ({failed[0].reason}). "
@@ -230,9 +199,8 @@ def _report_failures(study: Study) -> None:
 
 def _describe(table: TableFile, dataset: Dataset, left_out: Sequence[str]) -> str:
     """Return the numbers of rows and positives of a table, and the columns that are not used."""
-    n, n_pos = len(dataset.positive), int(dataset.positive.sum())
-    text = f"{Path(table.path).name}: {n:,} rows, {n_pos:,} of them positive"
-    text += f" ({dataset.positive_name})."
+    n, n_pos, name = len(dataset.positive), int(dataset.positive.sum()), Path(table.path).name
+    text = f"{name}: {n:,} rows, {n_pos:,} of them positive ({dataset.positive_name})."
     if left_out:
         shown = ", ".join(map(repr, left_out[:8])) + ", ..." * (len(left_out) > 8)
         text += f" Not used, because they are constant or text that hardly repeats: {shown}."
@@ -241,8 +209,7 @@ def _describe(table: TableFile, dataset: Dataset, left_out: Sequence[str]) -> st
 
 def _few_positives(fewest: dict[float, int]) -> str:
     """Return a warning if a validation part has too few positives, else an empty string."""
-    few = {imratio: n for imratio, n in fewest.items() if n < FEW_POSITIVES}
-    if not few:
+    if not (few := {imratio: n for imratio, n in fewest.items() if n < FEW_POSITIVES}):
         return ""
     counts = ", ".join(f"{n} at imratio {i:g}" if i else f"{n}" for i, n in few.items())
     return (

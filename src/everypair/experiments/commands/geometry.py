@@ -9,26 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everypair.experiments.commands._parameters import FINITE, JsonFlag, numbers, option
+from everypair.experiments.commands._parameters import JsonFlag, numbers, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
     from everypair.surrogates import Surrogate
 
-__all__ = ["command"]
-
 
 def command(
     surrogate: Annotated[
-        str | None,
-        option("Name of a surrogate of the library.", default="squared_hinge"),
+        str | None, option("Name of a surrogate of the library.", default="squared_hinge")
     ] = None,
     term: Annotated[
         list[str] | None,
-        option(
-            "A term c0,c1,c2 or c0,c1,c2,knot of a surrogate of your own; repeatable.",
-            default="none",
-        ),
+        option("Term c0,c1,c2 or c0,c1,c2,knot of your own surrogate; repeatable.", default="none"),
     ] = None,
     margin: Annotated[float, option("Margin between a positive and a negative.", min=0.0)] = 1.0,
     positives: Annotated[str, option("Scores of the positives.")] = "-1,0.5,2",
@@ -46,22 +40,16 @@ def command(
     files = {} if json_ else output.targets(out, "geometry", ("png", "svg"))
     found = geometry.geometry(
         chosen,
-        positives=numbers("positives", positives, FINITE),
-        negatives=numbers("negatives", negatives, FINITE),
-        margin=numbers("margin", str(margin), FINITE)[0],
+        positives=numbers("positives", positives),
+        negatives=numbers("negatives", negatives),
+        margin=numbers("margin", str(margin))[0],
     )
     if json_:
-        plain = {**asdict(found), "surrogate": chosen.name}
-        typer.echo(json.dumps(plain, indent=2))
+        typer.echo(json.dumps({**asdict(found), "surrogate": chosen.name}, indent=2))
         return
-    figure = geometry.draw(found)
-    for path in files.values():
-        output.save(path, figure)
-    n_pairs = len(found.pieces) * len(found.sums)
-    typer.echo(
-        f"{chosen.name}: {found.loss:.6g} over {n_pairs} pairs, {found.loss / n_pairs:.6g} each"
-    )
-    typer.echo("Written: " + ", ".join(map(str, files.values())))
+    written = output.save_all(files, geometry.draw(found))
+    n, loss = len(found.pieces) * len(found.sums), found.loss
+    typer.echo(f"{chosen.name}: {loss:.6g} over {n} pairs, {loss / n:.6g} each\n{written}")
 
 
 def _surrogate(name: str | None, terms: list[str] | None) -> Surrogate:
@@ -76,7 +64,7 @@ def _surrogate(name: str | None, terms: list[str] | None) -> Surrogate:
             raise UserError(f"--{error}") from error
     read = []
     for text in terms:
-        read.append(numbers("term", text, FINITE))
+        read.append(numbers("term", text))
         if len(read[-1]) not in (3, 4):
             raise UserError(f"--term must hold c0,c1,c2 or c0,c1,c2,knot; got {text!r}.")
     return surrogates.Surrogate("your own", tuple(surrogates.Term(*values) for values in read))

@@ -15,24 +15,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["command"]
-
 _WRITERS = {".csv": "to_csv", ".parquet": "to_parquet"}
 
 
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model file that an experiment saved: RUN/model.pt.")
-    ],
-    file: Annotated[
-        Path, typer.Argument(help="New rows: CSV or Parquet with the columns of the training.")
-    ],
+    model: Annotated[Path, typer.Argument(help="Model of an experiment: RUN/model.pt.")],
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet with the columns of the training.")],
     out: Annotated[
         Path | None,
-        option(
-            "File for the rows and their scores (.csv or .parquet).",
-            default="print row numbers and scores",
-        ),
+        option("Write rows and scores (.csv or .parquet).", default="print row numbers and scores"),
     ] = None,
     column: Annotated[str, option("Name of the column of scores.")] = "score",
     json_: JsonFlag = False,
@@ -74,8 +65,7 @@ def _write(rows: Any, scores: NDArray[np.float32], column: str, out: Path, file:
         raise UserError(f"{file} has a column {column!r} already; choose another with --column")
     try:
         with replacing(out) as temporary:
-            getattr(frame.assign(**{column: scores}), _WRITERS[out.suffix.lower()])(
-                temporary, index=False
-            )
+            write = getattr(frame.assign(**{column: scores}), _WRITERS[out.suffix.lower()])
+            write(temporary, index=False)
     except OSError as error:
         raise UserError(f"{out} cannot be written: {error.strerror or error}") from None

@@ -13,19 +13,12 @@ from everypair.experiments.commands._parameters import JsonFlag, option
 if TYPE_CHECKING:
     from everypair.experiments.report import Study
 
-__all__ = ["command", "write_and_show"]
-
 
 def command(
-    store: Annotated[
-        str, typer.Argument(help="Folder of an experiment, or the URL of its database.")
-    ],
+    store: Annotated[str, typer.Argument(help="Folder of an experiment, or its database's URL.")],
     out: Annotated[
         Path | None,
-        option(
-            "Folder for the files.",
-            default="the folder of the experiment; report if the store is a URL",
-        ),
+        option("Folder for the files.", default="that of the experiment; report for a URL"),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

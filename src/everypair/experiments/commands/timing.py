@@ -10,32 +10,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everypair.experiments.commands._parameters import JsonFlag, option
+from everypair.experiments.commands._parameters import JsonFlag, option, words
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
     from everypair.experiments.figures.timing import Result
 
-__all__ = ["command"]
-
 
 def command(
     max_n: Annotated[float, option("Largest number of rows, such as 1e6.")] = 1e7,
     backends: Annotated[
-        str | None,
-        option("What to time, such as native,numpy,torch,logistic.", default="all"),
+        str | None, option("What to time, such as native,numpy,torch,logistic.", default="all")
     ] = None,
     surrogate: Annotated[str, option("Surrogate of the pair loss.")] = "squared_hinge",
     threads: Annotated[int, option("CPU threads of every backend.", min=1)] = 1,
-    seconds: Annotated[
-        float, option("Repeat every call for about so many seconds.", min=0.0)
-    ] = 0.3,
-    limit: Annotated[
-        float, option("Skip sizes where one call would take more seconds.", min=0.0)
-    ] = 3.0,
+    seconds: Annotated[float, option("Repeat every call for so many seconds.", min=0.0)] = 0.3,
+    limit: Annotated[float, option("Skip sizes where a call takes more seconds.", min=0.0)] = 3.0,
     out: Annotated[
-        Path,
-        option("Writes OUT.csv, OUT.png and OUT.svg, or only the file OUT; none with --json."),
+        Path, option("Writes OUT.csv, OUT.png and OUT.svg, or only the file OUT; none with --json.")
     ] = Path("timing"),
     json_: JsonFlag = False,
 ) -> None:
@@ -61,16 +53,11 @@ def command(
         typer.echo(json.dumps({**asdict(result), "slopes": result.slopes}, indent=2))
         return
     _show(result, ns)
-    for kind, path in files.items():
-        content = timing_plot.rows(result) if kind == "csv" else timing_plot.draw(result)
-        output.save(path, content)
-    typer.echo("Written: " + ", ".join(map(str, files.values())))
+    typer.echo(output.save_all(files, timing_plot.draw(result), timing_plot.rows(result)))
 
 
 def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
-    if backends is None:
-        return list(known)
-    chosen = [name.strip() for name in backends.split(",") if name.strip()]
+    chosen = list(known) if backends is None else words(backends)
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
         raise UserError(
@@ -90,8 +77,7 @@ def _run_with_progress(names: list[str], ns: list[int], **options: float | str) 
         task = progress.add_task("", total=len(names) * len(ns))
 
         def on_step(name: str, n: int) -> None:
-            done = names.index(name) * len(ns) + ns.index(n)
-            label = timing.CONTENDERS[name].label
+            done, label = names.index(name) * len(ns) + ns.index(n), timing.CONTENDERS[name].label
             progress.update(task, completed=done, description=f"{label}, n = {n:,}")
 
         return timing.run(names, ns, on_step=on_step, **options)  # type: ignore[arg-type]

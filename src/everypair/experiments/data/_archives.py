@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from everypair.experiments.data._decoding import decode_fitting
 from everypair.experiments.errors import UserError
 
-__all__ = ["Arrays", "catdog", "cifar10", "stl10"]
-
 Arrays = dict[str, NDArray[Any]]
 """Arrays ``train``, ``train_labels``, ``test`` and ``test_labels``."""
 
@@ -64,12 +62,9 @@ def catdog(path: Path, side: int) -> Arrays:
         )
     labels = np.array([match[1] == "Dog" for match in found], np.int64)
     is_test = np.array([int(match[2]) >= _FIRST_TEST_PHOTOGRAPH for match in found])
-    return {
-        "train": images[good & ~is_test],
-        "train_labels": labels[good & ~is_test],
-        "test": images[good & is_test],
-        "test_labels": labels[good & is_test],
-    }
+    train, test = good & ~is_test, good & is_test
+    arrays = {"train": images[train], "train_labels": labels[train]}
+    return arrays | {"test": images[test], "test_labels": labels[test]}
 
 
 def _members(path: Path, names: Collection[str]) -> dict[str, NDArray[np.uint8]]:

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from everypair.experiments._progress import progress
 from everypair.experiments.errors import UserError
 
-__all__ = ["decode", "decode_fitting"]
-
 _CHUNK = 256
 
 

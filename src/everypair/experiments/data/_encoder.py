@@ -27,8 +27,6 @@ from everypair.experiments.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-__all__ = ["Column", "TableEncoder"]
-
 CLIP = 10.0
 """Encoded values are clipped to this many standard deviations, so that one mistyped amount does not
 make the training diverge."""
@@ -41,29 +39,16 @@ NUMERIC_SHARE = 0.95
 
 @dataclass(frozen=True)
 class Column:
-    """The fitted encoding of one column.
-
-    Parameters
-    ----------
-    name : str
-    kind : {"number", "date", "nominal"}
-    median, mean, scale : float
-        Statistics of numbers and dates (seconds since 1970). Scale 0 means constant: only
-        `missing` is used then.
-    missing : bool
-        Whether values were missing in the fitted rows; if so, there is an indicator for it.
-    levels, pooled : tuple of str
-        Values with an indicator each, and rare values that share one indicator.
-    """
+    """The fitted encoding of one column; numbers and dates (in seconds since 1970) have a scale."""
 
     name: str
-    kind: str
+    kind: str  # "number", "date" or "nominal"
     median: float = 0.0
     mean: float = 0.0
-    scale: float = 0.0
-    missing: bool = False
-    levels: tuple[str, ...] = ()
-    pooled: tuple[str, ...] = ()
+    scale: float = 0.0  # 0 means constant: only `missing` is used then
+    missing: bool = False  # whether fitted values were missing; if so, there is an indicator for it
+    levels: tuple[str, ...] = ()  # values with an indicator each
+    pooled: tuple[str, ...] = ()  # rare values that share one indicator
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -103,23 +88,12 @@ class TableEncoder:
     them. Text becomes one indicator per level; rare levels share one; levels that were not in the
     fitted rows become zeros. Columns without information (constant, or text that never repeats) are
     dropped.
-
-    Parameters
-    ----------
-    columns : tuple of Column
-        Empty until `fit`.
-    rare : int
-        Levels with fewer rows than this share one indicator.
-    most_levels : int
-        The largest number of levels with an indicator of their own; the most frequent ones get it.
-    dropped : tuple of str
-        Columns without information.
     """
 
-    columns: tuple[Column, ...] = ()
-    rare: int = 10
-    most_levels: int = 50
-    dropped: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()  # empty until `fit`
+    rare: int = 10  # levels with fewer rows than this share one indicator
+    most_levels: int = 50  # the largest number of levels with an indicator of their own
+    dropped: tuple[str, ...] = ()  # columns without information
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,9 +116,8 @@ class TableEncoder:
         """Return (n, features) float32; columns that are not in the fitted table are ignored."""
         present = {str(name): values for name, values in frame.items()}
         if missing := [column.name for column in self.columns if column.name not in present]:
-            raise UserError(
-                f"the table has no columns {', '.join(missing)}, which the model was trained on"
-            )
+            lacking = ", ".join(missing)
+            raise UserError(f"the table has no columns {lacking}, which the model was trained on")
         encoded = np.empty((len(self.names), len(frame)), np.float32)
         features = (f for column in self.columns for f in column.encode(present[column.name]))
         for place, feature in enumerate(features):

@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,28 +24,13 @@ from everypair.experiments.plan import TableFile
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-__all__ = ["ReadTable", "group_codes", "load", "read", "require_columns", "two_classes"]
-
 _SEPARATORS = (",", ";", "\t")
-_TRUE_AND_FALSE = (
-    {"1", "1.0", "true", "t", "yes", "y"},
-    {"0", "0.0", "-1", "-1.0", "false", "f", "no", "n"},
-)
+_TRUE = {"1", "1.0", "true", "t", "yes", "y"}
+_FALSE = {"0", "0.0", "-1", "-1.0", "false", "f", "no", "n"}
 
 
-@dataclass(frozen=True)
-class ReadTable:
-    """The columns to learn from, and the classes and groups of the rows; see `sources.Dataset`."""
-
-    inputs: pd.DataFrame
-    positive: NDArray[np.bool_]
-    groups: NDArray[np.int64] | None
-    positive_name: str
-    fingerprint: str
-
-
-def load(table: TableFile) -> ReadTable:
-    """Read a labelled table."""
+def load(table: TableFile) -> dict[str, Any]:
+    """Read a labelled table; return fields of `sources.Dataset` by name."""
     frame = read(table.path)
     named = [table.label] if table.group is None else [table.label, table.group]
     require_columns(frame, named, table.path)
@@ -59,13 +44,13 @@ def load(table: TableFile) -> ReadTable:
         raise UserError(f"{table.path} has no column to learn from besides {', '.join(named)}")
     digest = hashlib.sha256(repr((table.label, table.group, positive_name)).encode())
     digest.update(Path(table.path).read_bytes())
-    return ReadTable(
-        inputs=columns,
-        positive=positive,
-        groups=None if table.group is None else group_codes(frame[table.group], table.path),
-        positive_name=positive_name,
-        fingerprint=digest.hexdigest()[:16],
-    )
+    return {
+        "inputs": columns,
+        "positive": positive,
+        "groups": None if table.group is None else group_codes(frame[table.group], table.path),
+        "positive_name": positive_name,
+        "fingerprint": digest.hexdigest()[:16],
+    }
 
 
 def read(path: str | Path) -> pd.DataFrame:
@@ -77,22 +62,18 @@ def read(path: str | Path) -> pd.DataFrame:
     if path.is_dir():
         raise UserError(f"{path} is a folder; name a CSV or Parquet file in it")
     if not path.is_file():
-        near = difflib.get_close_matches(path.name, _neighbours(path), 1)
+        neighbours = [p.name for p in path.parent.glob("*")]  # empty if there is no such folder
+        near = difflib.get_close_matches(path.name, neighbours, 1)
         hint = f" Did you mean {path.parent / near[0]}?" if near else ""
         raise UserError(f"{path}: no such file.{hint}")
+    malformed = (pd.errors.EmptyDataError, pd.errors.ParserError, pd.errors.ParserWarning)
     try:
         with path.open("rb") as file:
             first = file.read(4)
         if not first:
             raise UserError(f"{path} is empty: it has 0 bytes")
-        is_parquet = first == b"PAR1"
-        frame = _read_parquet(path) if is_parquet else _read_csv(path)
-    except (
-        pd.errors.EmptyDataError,
-        pd.errors.ParserError,
-        pd.errors.ParserWarning,
-        pa.ArrowException,
-    ) as error:
+        frame = _read_parquet(path) if first == b"PAR1" else _read_csv(path)
+    except (*malformed, pa.ArrowException) as error:
         raise UserError(f"{path} is not a CSV or Parquet table: {_first_line(error)}") from None
     except UnicodeError as error:
         raise UserError(
@@ -111,8 +92,7 @@ def read(path: str | Path) -> pd.DataFrame:
 def require_columns(frame: pd.DataFrame, names: Sequence[str], path: str | Path) -> None:
     """Raise UserError, with similar names, if one of these columns is missing."""
     present = [str(column) for column in frame.columns]
-    missing = [name for name in names if name not in present]
-    if not missing:
+    if not (missing := [name for name in names if name not in present]):
         return
     near = dict.fromkeys(n for name in missing for n in difflib.get_close_matches(name, present, 2))
     shown = present[:12] + ["..."] * (len(present) > 12)
@@ -150,10 +130,8 @@ def _positive_value(counts: dict[str, int], wanted: str | None, where: str) -> s
         if not same:
             raise UserError(f"{where} has no value {wanted!r}; it has {' and '.join(counts)}")
         return same[0]
-    true, false = _TRUE_AND_FALSE
-    first, second = counts
-    for one, other in ((first, second), (second, first)):
-        if one.lower() in true and other.lower() in false:
+    for one, other in permutations(counts):
+        if one.lower() in _TRUE and other.lower() in _FALSE:
             return one
     return min(sorted(counts, reverse=True), key=lambda value: counts[value])
 
@@ -206,10 +184,6 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 def _refuse_duplicate(path: Path, name: object) -> NoReturn:
     raise UserError(f"{path} has more than one column {name!r}; rename or remove one")
-
-
-def _neighbours(path: Path) -> list[str]:
-    return [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
 
 
 def _first_line(error: Exception) -> str:

@@ -18,8 +18,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-__all__ = ["Augmentation", "draw", "prepare"]
-
 CENTRE, SCALE = 0.5, 0.25
 """Approximate mean and standard deviation of pixels; being constant, they need not be saved."""
 
@@ -29,18 +27,10 @@ KEPT = 30 / 32
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Which parts of a split are randomly cropped and mirrored.
+    """Which parts of a split are randomly cropped and mirrored."""
 
-    Parameters
-    ----------
-    subtrain : bool
-        Augment the batches of the training.
-    evaluation : bool
-        Augment all three parts when they are measured, as the authors' code did.
-    """
-
-    subtrain: bool = False
-    evaluation: bool = False
+    subtrain: bool = False  # the batches of the training
+    evaluation: bool = False  # all three parts when they are measured, as in the authors' code
 
 
 def prepare(inputs: Tensor, numbers: Tensor | None = None) -> Tensor:

@@ -33,9 +33,9 @@ from everypair.experiments.data._decoding import decode
 from everypair.experiments.data._download import Archive, digest, fetch
 from everypair.experiments.errors import UserError
 
-__all__ = ["SOURCES", "ImageSource", "Parts", "cache_folder", "load", "read_images"]
-
 _PARTS = ("train", "test")
+_CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_STL = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,7 @@ SOURCES: dict[str, ImageSource] = {
         ImageSource(
             "cifar10",
             32,
-            (
-                *("airplane", "automobile", "bird", "cat", "deer"),
-                *("dog", "frog", "horse", "ship", "truck"),
-            ),
+            _CIFAR,
             Archive(
                 "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
                 "md5:c32a1d4ab5d03f1284b67883e8d87530",
@@ -79,10 +76,7 @@ SOURCES: dict[str, ImageSource] = {
         ImageSource(
             "stl10",
             96,
-            (
-                *("airplane", "bird", "car", "cat", "deer"),
-                *("dog", "horse", "monkey", "ship", "truck"),
-            ),
+            _STL,
             Archive(
                 "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
                 "md5:91f7769df0f17e558f3565bffb0c7dfb",
@@ -118,19 +112,21 @@ def cache_folder() -> Path:
 def load(source: ImageSource) -> Parts:
     """Load the images of both parts; they are decoded once and then mapped into memory."""
     files = _parquet_files(source)
-    fingerprint = _fingerprint(files) if files else source.archive.fingerprint
+    fingerprint = source.archive.fingerprint
+    if files:
+        digests = "".join(digest(path, "sha256") for path in files.values())
+        fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
     folder = cache_folder() / f"{source.name}-{fingerprint}"
     if not folder.is_dir():
-        arrays = _read_parquet(source, files) if files else _from_archive(source)
-        _write(arrays, folder)
-        if not files:  # the archive is large and no longer needed
-            (cache_folder() / source.archive.filename).unlink(missing_ok=True)
+        if files:
+            _write(_read_parquet(source, files), folder)
+        else:
+            path = fetch(source.archive, cache_folder())
+            _write(source.unpack(path, source.side), folder)
+            path.unlink(missing_ok=True)  # the archive is large and no longer needed
     try:
-        found = {
-            name: np.load(folder / f"{name}.npy", mmap_mode="r")
-            for part in _PARTS
-            for name in (part, f"{part}_labels")
-        }
+        names = [name for part in _PARTS for name in (part, f"{part}_labels")]
+        found = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in names}
     except (OSError, ValueError) as error:
         raise UserError(
             f"{folder} is damaged ({error}); remove that folder, and the next run makes it again"
@@ -145,24 +141,16 @@ def read_images(path: Path, side: int) -> NDArray[np.uint8]:
 
 def _parquet_files(source: ImageSource) -> dict[str, Path]:
     """Return the files of both parts in EVERYPAIR_DATA, or {} if it has no such data set."""
-    named = os.environ.get("EVERYPAIR_DATA")
-    if not named:
+    if not (named := os.environ.get("EVERYPAIR_DATA")):
         return {}
-    root = Path(named)
-    if not root.is_dir():
-        raise UserError(f"EVERYPAIR_DATA must name a folder; {root} is not one")
-    if not (root / source.name).is_dir():
-        return {}
-    files = {part: root / source.name / f"{part}.parquet" for part in _PARTS}
+    if not Path(named).is_dir():
+        raise UserError(f"EVERYPAIR_DATA must name a folder; {named} is not one")
+    folder = Path(named) / source.name
+    files = {part: folder / f"{part}.parquet" for part in _PARTS} if folder.is_dir() else {}
     for path in files.values():
         if not path.is_file():
             raise UserError(f"EVERYPAIR_DATA: {path} is missing; both parts are needed")
     return files
-
-
-def _fingerprint(files: Mapping[str, Path]) -> str:
-    digests = "".join(digest(path, "sha256") for path in files.values())
-    return hashlib.sha256(digests.encode()).hexdigest()[:16]
 
 
 def _read_parquet(source: ImageSource, files: Mapping[str, Path]) -> _archives.Arrays:
@@ -171,10 +159,8 @@ def _read_parquet(source: ImageSource, files: Mapping[str, Path]) -> _archives.A
     for part, path in files.items():
         columns = _columns(path, ["image", "label"])
         labels = np.array(columns["label"])
-        if (
-            labels.dtype.kind not in "iu"
-            or not (labels < len(source.classes)).all() & (labels >= 0).all()
-        ):
+        known = range(len(source.classes))
+        if labels.dtype.kind not in "iu" or not np.isin(labels, known).all():
             raise UserError(
                 f"{path}: column 'label' must hold class numbers 0 to {len(source.classes) - 1}; "
                 f"it has {sorted(set(columns['label']), key=str)[:12]}"
@@ -202,11 +188,6 @@ def _columns(path: Path, names: list[str]) -> dict[str, list[Any]]:
     if table.num_rows == 0:
         raise UserError(f"{path} is empty: it has no rows")
     return {name: table.column(name).to_pylist() for name in names}
-
-
-def _from_archive(source: ImageSource) -> _archives.Arrays:
-    path = fetch(source.archive, cache_folder())
-    return source.unpack(path, source.side)
 
 
 def _write(arrays: _archives.Arrays, folder: Path) -> None:

@@ -24,8 +24,6 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
 from everypair.experiments.registry import Registry
 
-__all__ = ["SOURCES", "Dataset", "Loader", "load", "register"]
-
 
 @dataclass(frozen=True)
 class Dataset:
@@ -92,13 +90,9 @@ def _digits(table: TableFile | None) -> Dataset:
 
     found = load_digits()
     images = np.rint(found.images * (255 / 16)).astype(np.uint8)[:, None]
-    return Dataset(
-        name="digits",
-        inputs=images,
-        positive=found.target >= 5,
-        positive_name="5 to 9",
-        fingerprint=hashlib.sha256(images.tobytes() + found.target.tobytes()).hexdigest()[:16],
-    )
+    digest = hashlib.sha256(images.tobytes() + found.target.tobytes()).hexdigest()[:16]
+    positive = found.target >= 5
+    return Dataset("digits", images, positive, positive_name="5 to 9", fingerprint=digest)
 
 
 def _image_dataset(name: str, table: TableFile | None) -> Dataset:
@@ -121,15 +115,13 @@ def _image_dataset(name: str, table: TableFile | None) -> Dataset:
 def _table(table: TableFile | None) -> Dataset:
     if table is None:
         raise UserError("data 'table' needs a file and a label column: --data FILE --label COLUMN")
-    return Dataset("table", encoder=TableEncoder(), **vars(_tables.load(table)))
+    return Dataset("table", encoder=TableEncoder(), **_tables.load(table))
 
 
 SOURCES: Registry[Loader] = Registry(
     "data",
-    {
-        "digits": _digits,
-        **{name: partial(_image_dataset, name) for name in images.SOURCES},
-        "table": _table,
-    },
+    {"digits": _digits}
+    | {name: partial(_image_dataset, name) for name in images.SOURCES}
+    | {"table": _table},
 )
 """By name: a function that takes the user's table (or None) and returns a `Dataset`."""

@@ -22,8 +22,6 @@ from everypair.experiments.data.augment import Augmentation
 from everypair.experiments.data.sources import Dataset
 from everypair.experiments.errors import UserError
 
-__all__ = ["Part", "Rows", "Split", "SplitRows", "fit_encoder", "split", "split_rows"]
-
 Rows = NDArray[np.int64]
 _Columns = tuple[Any, NDArray[np.bool_], NDArray[np.int64] | None]  # inputs, classes, groups
 
@@ -71,12 +69,8 @@ class Split:
 
     def to(self, device: torch.device | str) -> Split:
         """Return the same split on another device."""
-        return replace(
-            self,
-            subtrain=self.subtrain.to(device),
-            validation=self.validation.to(device),
-            test=self.test.to(device),
-        )
+        subtrain, validation, test = (part.to(device) for part in self.parts().values())
+        return replace(self, subtrain=subtrain, validation=validation, test=test)
 
 
 class SplitRows(NamedTuple):
@@ -112,19 +106,16 @@ def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Spli
         If a part has no (positive, negative) pair (with groups: none inside a group), or the data
         have fewer positives than `imratio` needs.
     """
-    rows = split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
-    encoder = fit_encoder(dataset, rows)
-    own: _Columns = (dataset.inputs, dataset.positive, dataset.groups)
-    test = own
+    chosen = split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
+    encoder = fit_encoder(dataset, chosen)
+    columns: _Columns = (dataset.inputs, dataset.positive, dataset.groups)
+    subtrain = _part(chosen.subtrain, columns, encoder)
+    validation = _part(chosen.validation, columns, encoder)
     if dataset.test_positive is not None:
-        test = (dataset.test_inputs, dataset.test_positive, None)
-    return Split(
-        subtrain=_part(rows.subtrain, own, encoder),
-        validation=_part(rows.validation, own, encoder),
-        test=_part(rows.test, test, encoder),
-        encoder=encoder,
-        augmentation=Augmentation(dataset.photographs, dataset.photographs and protocol == "paper"),
-    )
+        columns = (dataset.test_inputs, dataset.test_positive, None)
+    test = _part(chosen.test, columns, encoder)
+    augmentation = Augmentation(dataset.photographs, dataset.photographs and protocol == "paper")
+    return Split(subtrain, validation, test, encoder, augmentation)
 
 
 def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> SplitRows:
@@ -151,7 +142,7 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
     parts = {"subtrain": (own, subtrain), "validation": (own, validation), "test": (tester, test)}
     if lacking := [name for name, (chooser, rows) in parts.items() if not chooser.has_pair(rows)]:
         counts = ", ".join(
-            f"{name} {int(chooser.positive[rows].sum())} positives of {len(rows)}"
+            f"{name} {chooser.positive[rows].sum()} positives of {len(rows)}"
             for name, (chooser, rows) in parts.items()
         )
         grouped = dataset.groups is not None
@@ -261,12 +252,10 @@ class _Chooser:
         missing = [HELD_OUT if total else 0.0 for total in totals]
         held = np.zeros(len(counts), bool)
         for group in self.generator.permutation(len(counts)).tolist():
-            after = [have - share for have, share in zip(missing, shares[group], strict=True)]
+            both = list(zip(missing, shares[group], strict=True))
+            after = [have - share for have, share in both]
             # A class without held-out rows takes its first group even if that is too large.
-            first = any(
-                have == HELD_OUT and 0 < share <= 0.5
-                for have, share in zip(missing, shares[group], strict=True)
-            )
+            first = any(have == HELD_OUT and 0 < share <= 0.5 for have, share in both)
             if first or sum(x * x for x in after) < sum(x * x for x in missing):
                 held[group], missing = True, after
         return held[of_row]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-__all__ = ["Evaluation", "Predictions", "curve_rows", "draw", "evaluate", "read"]
-
 # Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
 LABELS = ("label", "labels", "target", "y_true", "y", "class")
@@ -84,15 +82,12 @@ def read(
     named = {"scores": scores, "labels": labels, "weights": weights, "group": group}
     columns = {role: name for role, name in named.items() if name is not None}
     _tables.require_columns(frame, list(columns.values()), path)
-    is_positive, positive_name = _tables.two_classes(
-        frame[labels], TableFile(str(path), labels, positive=positive)
-    )
+    table = TableFile(str(path), labels, positive=positive)
+    is_positive, positive_name = _tables.two_classes(frame[labels], table)
     return Predictions(
-        scores=_numbers(frame[scores], f"{path}: scores column {scores!r}"),
+        scores=_numbers(frame[scores], f"{path}: scores column"),
         positive=is_positive,
-        weights=None
-        if weights is None
-        else _numbers(frame[weights], f"{path}: weights column {weights!r}"),
+        weights=None if weights is None else _numbers(frame[weights], f"{path}: weights column"),
         groups=None if group is None else _tables.group_codes(frame[group], path),
         columns={**columns, "positive": positive_name},
     )
@@ -102,35 +97,34 @@ def evaluate(predictions: Predictions, *, margin: float = 1.0) -> Evaluation:
     """Return the exact AUC and the mean of every surrogate over all pairs."""
     p = predictions
     options: dict[str, Any] = {"weights": p.weights, "groups": p.groups}
-    n_pos = int(p.positive.sum())
-    return Evaluation(
-        rows=p.positive.size,
-        positives=n_pos,
-        negatives=p.positive.size - n_pos,
-        groups=None if p.groups is None else len(np.unique(p.groups)),
-        auc=ep.auc(p.scores, p.positive, **options),
-        margin=margin,
-        losses={
-            name: ep.pair_loss(p.scores, p.positive, surrogate=name, margin=margin, **options)
-            for name in ep.surrogates.names()
-        },
-    )
+    n, n_pos = p.positive.size, int(p.positive.sum())
+    groups = None if p.groups is None else len(np.unique(p.groups))
+    losses = {
+        name: ep.pair_loss(p.scores, p.positive, surrogate=name, margin=margin, **options)
+        for name in ep.surrogates.names()
+    }
+    auc = ep.auc(p.scores, p.positive, **options)
+    return Evaluation(n, n_pos, n - n_pos, groups, auc, margin, losses)
 
 
 def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
     """Draw the ROC curve."""
     from matplotlib.figure import Figure
 
-    kept = _thinned(curve)
+    fpr, tpr = curve.fpr, curve.tpr
+    if fpr.size > _POINTS_DRAWN:  # points at about equal distances along the curve
+        length = fpr + tpr
+        kept = np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], _POINTS_DRAWN)))
+        fpr, tpr = fpr[kept], tpr[kept]
     # With groups, the AUC counts pairs inside groups and is not the area under this curve.
     within = "" if found.groups is None else " inside groups; the curve is over all rows"
     with styled():
         figure = Figure(figsize=(5.2, 5), layout="constrained")
         axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
-        axes.plot(curve.fpr[kept], curve.tpr[kept], color="#0b62c4", linewidth=2)
+        axes.plot(fpr, tpr, color="#0b62c4", linewidth=2)
         if not within:
-            axes.fill_between(curve.fpr[kept], curve.tpr[kept], color="#0b62c4", alpha=0.08)
+            axes.fill_between(fpr, tpr, color="#0b62c4", alpha=0.08)
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
         axes.set_xlabel(f"false positive rate ({found.negatives:,} negatives)")
         axes.set_ylabel(f"true positive rate ({found.positives:,} positives)")
@@ -140,24 +134,10 @@ def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
 
 def curve_rows(curve: ep.RocCurve) -> bytes:
     """Return every point of the curve as CSV."""
-    text = io.BytesIO()
-    np.savetxt(
-        text,
-        np.column_stack([np.asarray(column, np.float64) for column in curve]),
-        fmt="%.17g",
-        delimiter=",",
-        header="fpr,tpr,threshold",
-        comments="",
-    )
+    text, header = io.BytesIO(), "fpr,tpr,threshold"
+    columns = np.column_stack([np.asarray(column, np.float64) for column in curve])
+    np.savetxt(text, columns, fmt="%.17g", delimiter=",", header=header, comments="")
     return text.getvalue()
-
-
-def _thinned(curve: ep.RocCurve) -> NDArray[np.intp]:
-    """Return the indices of points at about equal distances along the curve."""
-    length = curve.fpr + curve.tpr
-    if length.size <= _POINTS_DRAWN:
-        return np.arange(length.size)
-    return np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], _POINTS_DRAWN)))
 
 
 def _recognised(frame: pd.DataFrame, names: tuple[str, ...], role: str, path: str | Path) -> str:
@@ -180,8 +160,8 @@ def _numbers(column: pd.Series[Any], where: str) -> NDArray[Any]:
         got = column.iloc[missing[0]]
         what = "nothing" if pd.isna(got) else repr(str(got))
         raise UserError(
-            f"{where} must hold a number in every row; got {what} in row {missing[0] + 1}"
-            f" ({missing.size} such rows). Remove those rows, or choose another column."
+            f"{where} {column.name!r} must hold a number in every row; got {what} in row "
+            f"{missing[0] + 1} ({missing.size} such rows). Remove them, or choose another column."
         )
     array: NDArray[Any] = numbers.to_numpy()
     return array if array.dtype.kind == "f" else array.astype(np.float64)

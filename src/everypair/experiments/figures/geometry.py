@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from everypair.surrogates import Surrogate
 
-__all__ = ["Geometry", "Piece", "Sum", "draw", "geometry"]
-
 _COLOURS = ("#c44e52", "#55a868", "#0b62c4", "#dd8452", "#8172b3", "#2a9d8f")
 _POINTS = 800
 
@@ -141,22 +139,13 @@ def _draw_each(axes: Axes, found: Geometry, x: np.ndarray, curves: list[np.ndarr
 def _draw_sum(axes: Axes, found: Geometry, x: np.ndarray, total: np.ndarray) -> None:
     axes.plot(x, total, color="#8e44ad", linewidth=2.6)
     base = min(0.0, float(total.min()))
+    arrow = {"arrowstyle": "->", "color": "black", "shrinkA": 0, "shrinkB": 0}
     for s in found.sums:
-        axes.annotate(
-            "",
-            xy=(s.negative, s.value),
-            xytext=(s.negative, base),
-            arrowprops={"arrowstyle": "->", "color": "black", "shrinkA": 0, "shrinkB": 0},
-        )
-        axes.plot([s.negative], [s.value], "o", color="black", markersize=4)
-        axes.annotate(
-            f"{s.value:.3g}",
-            xy=(s.negative, s.value),
-            xytext=(-5, 5),
-            textcoords="offset points",
-            ha="right",
-            fontsize=9,
-        )
+        point = (s.negative, s.value)
+        axes.annotate("", point, (s.negative, base), arrowprops=arrow)
+        axes.plot(*point, "o", color="black", markersize=4)
+        text = axes.annotate(f"{s.value:.3g}", point, (-5, 5), textcoords="offset points")
+        text.set(ha="right", fontsize=9)
     axes.set_title("2. Their sum, evaluated once at each negative (arrow)")
     axes.set_ylabel("loss of all pairs of one negative")
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,6 @@ from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["save", "styled", "targets"]
 
 
 def targets(out: Path, name: str, kinds: Sequence[str]) -> dict[str, Path]:
@@ -60,22 +58,25 @@ def styled() -> Iterator[None]:
         yield
 
 
+def save_all(files: Mapping[str, Path], figure: Figure, rows: bytes = b"") -> str:
+    """Write the rows to the CSV file and the figure to the others; return which were written."""
+    for kind, path in files.items():
+        save(path, rows if kind == "csv" else figure)
+    return "Written: " + ", ".join(map(str, files.values()))
+
+
 def save(path: Path, content: Figure | bytes) -> None:
     """Write a figure (PNG or SVG, by the ending of the name) or bytes."""
     try:
         with replacing(path) as unfinished:
             if isinstance(content, bytes):
                 unfinished.write_bytes(content)
-            else:
-                _save_figure(content, unfinished)
+                return
+            date: Any = {"Date": None} if path.suffix.lower() == ".svg" else None
+            with styled():
+                content.savefig(unfinished, dpi=160, metadata=date)
     except OSError as error:
         raise UserError(
             f"{str(path)!r} could not be written: {error.strerror or error}. "
             "Choose another file with --out."
         ) from error
-
-
-def _save_figure(figure: Figure, path: Path) -> None:
-    is_svg = path.suffix.lower() == ".svg"
-    with styled():
-        figure.savefig(path, dpi=160, metadata={"Date": None} if is_svg else None)

@@ -26,11 +26,10 @@ import numpy as np
 
 import everypair as ep
 
-__all__ = ["CONTENDERS", "Contender", "Result", "Timing", "measure", "run", "sizes", "slope"]
-
 Call = Callable[[], object]
 WARM_UP_SECONDS = 0.02
 MAX_REPEATS = 101
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "EVERYPAIR_NUM_THREADS")
 SIZES_OF_SLOPE = 3  # the largest ones: for small sizes the overhead of a call dominates
 
 
@@ -82,8 +81,6 @@ class Result:
 def sizes(max_n: int) -> list[int]:
     """Return the powers of ten from 10 to `max_n`.
 
-    Examples
-    --------
     >>> sizes(1000)
     [10, 100, 1000]
     """
@@ -93,18 +90,13 @@ def sizes(max_n: int) -> list[int]:
 def slope(timings: Sequence[Timing]) -> float | None:
     """Fit the exponent of n over the largest sizes; None for fewer than two.
 
-    Examples
-    --------
     >>> slope([Timing("square", n, 3.0 * n**2, 0, 0, 1) for n in (10, 100, 1000)])
     2.0
     """
-    largest = timings[-SIZES_OF_SLOPE:]
-    if len(largest) < 2:
+    if len(timings) < 2:
         return None
-    exponent, _ = np.polyfit(
-        np.log10([t.n for t in largest]), np.log10([t.median for t in largest]), deg=1
-    )
-    return round(float(exponent), 3)
+    n, seconds = np.log10([(t.n, t.median) for t in timings[-SIZES_OF_SLOPE:]]).T
+    return round(float(np.polyfit(n, seconds, deg=1)[0]), 3)
 
 
 def measure(
@@ -112,13 +104,15 @@ def measure(
 ) -> Timing:
     """Time one contender at one size in this process, for about so many seconds."""
     call = CONTENDERS[contender].build(n, surrogate)
-    _seconds_of(call)
+    call()
     warm = perf_counter() + WARM_UP_SECONDS
     while perf_counter() < warm:
         call()
-    taken = [_seconds_of(call) for _ in range(3)]
-    while sum(taken) < seconds and len(taken) < MAX_REPEATS:
-        taken.append(_seconds_of(call))
+    taken: list[float] = []
+    while len(taken) < 3 or (sum(taken) < seconds and len(taken) < MAX_REPEATS):
+        start = perf_counter()
+        call()
+        taken.append(perf_counter() - start)
     low, median, high = np.quantile(taken, (0.2, 0.5, 0.8)).tolist()
     return Timing(contender, n, median, low, high, len(taken))
 
@@ -135,28 +129,16 @@ def run(
 ) -> Result:
     """Time contenders at every size, until a call would take longer than `limit` seconds.
 
-    Parameters
-    ----------
-    contenders : sequence of str
-        Keys of `CONTENDERS`. Those that cannot run here are left out, with the reason.
-    ns : sequence of int
-        Numbers of rows, the smallest first.
-    surrogate : str
-        Surrogate of the pair losses.
-    threads : int
-        CPU threads of every contender.
-    seconds : float
-        How long a call is repeated at each size.
-    limit : float
-        Sizes are skipped if one call is expected to take more seconds.
-    on_step : callable
-        Called with the contender and the size before each measurement.
+    `contenders` are keys of `CONTENDERS`; those that cannot run here are left out, with the reason.
+    `ns` are numbers of rows, the smallest first. A call is repeated for `seconds` at each size.
+    `on_step` is called with the contender and the size before each measurement.
     """
     result = Result([], {}, surrogate, threads)
     with ExitStack() as stack:
         processes: dict[tuple[tuple[str, str], ...], ProcessPoolExecutor] = {}
         for name in contenders:
-            environment = {**_threads(threads), **CONTENDERS[name].environment}
+            environment = dict.fromkeys(_THREAD_VARIABLES, str(threads))
+            environment |= CONTENDERS[name].environment
             key = tuple(environment.items())
             if key not in processes:
                 processes[key] = stack.enter_context(_process(environment))
@@ -187,19 +169,10 @@ def _expected(before: Sequence[Timing], n: int) -> float:
     return float(now.median * (n / now.n) ** max(growth, 1.0))
 
 
-def _threads(threads: int) -> dict[str, str]:
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "EVERYPAIR_NUM_THREADS")
-    return dict.fromkeys(names, str(threads))
-
-
-def _process(environment: Mapping[str, str]) -> ProcessPoolExecutor:
+def _process(environment: dict[str, str]) -> ProcessPoolExecutor:
     # Spawned, because a forked process would inherit the backend and threads of this one.
-    return ProcessPoolExecutor(
-        1,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_enter,
-        initargs=(dict(environment),),
-    )
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, context, initializer=_enter, initargs=(environment,))
 
 
 def _enter(environment: dict[str, str]) -> None:
@@ -214,12 +187,6 @@ def _measured(contender: str, n: int, surrogate: str, seconds: float) -> Timing 
         return f"not available: {error}"
     except MemoryError:
         return f"from n = {n:,} on: out of memory"
-
-
-def _seconds_of(call: Call) -> float:
-    start = perf_counter()
-    call()
-    return perf_counter() - start
 
 
 def _batch(n: int) -> tuple[Any, Any]:
@@ -239,10 +206,13 @@ def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Cal
     def build(n: int, surrogate: str) -> Call:
         import torch
 
+        from everypair.torch import AUCMLoss, PairLoss
+
         if device == "cuda" and not torch.cuda.is_available():
             raise NotAvailableError("torch finds no CUDA device.")
         wait: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
-        loss = _torch_loss(loss_name, surrogate).to(device)
+        losses = {"pair": PairLoss(surrogate=surrogate), "aucm": AUCMLoss()}
+        loss = losses.get(loss_name, torch.nn.BCEWithLogitsLoss()).to(device)
         scores, labels = (torch.from_numpy(array).to(device) for array in _batch(n))
         scores.requires_grad_()
 
@@ -254,16 +224,6 @@ def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Cal
         return call
 
     return build
-
-
-def _torch_loss(name: str, surrogate: str) -> Any:
-    import torch
-
-    from everypair import torch as ep_torch
-
-    if name == "pair":
-        return ep_torch.PairLoss(surrogate=surrogate)
-    return ep_torch.AUCMLoss() if name == "aucm" else torch.nn.BCEWithLogitsLoss()
 
 
 _LOSS_AND_GRAD = _on_arrays(ep.pair_loss_and_grad)

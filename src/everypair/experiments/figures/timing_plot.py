@@ -12,8 +12,6 @@ from everypair.experiments.figures.timing import CONTENDERS, Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "duration", "rows"]
-
 # Colour, marker, line width. A contender that is not listed gets matplotlib's next colour.
 _STYLES: dict[str, tuple[str | None, str, float]] = {
     "naive": ("#c44e52", "v", 1.4),
@@ -31,8 +29,6 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 def duration(seconds: float) -> str:
     """Format seconds in a suitable unit.
 
-    Examples
-    --------
     >>> duration(0.00123), duration(12.0), duration(0.1)
     ('1.2 ms', '12 s', '100 ms')
     """
@@ -67,27 +63,19 @@ def draw(result: Result) -> Figure:
                 continue
             colour, marker, width = _STYLES.get(name, (None, "x", 1.4))
             exponent = result.slopes[name]
-            label = contender.label
-            if exponent is not None:
-                label += f" (slope {exponent:.2f})"
-            n = [t.n for t in timings]
-            medians = [t.median for t in timings]
-            (line,) = axes.plot(
-                n, medians, color=colour, marker=marker, linewidth=width, markersize=3 + width
-            )
-            line.set(label=label, zorder=2 + width)
-            low, high = [t.low for t in timings], [t.high for t in timings]
+            label = contender.label + ("" if exponent is None else f" (slope {exponent:.2f})")
+            points = [(t.n, t.median, t.low, t.high) for t in timings]
+            n, medians, low, high = zip(*points, strict=True)
+            (line,) = axes.plot(n, medians, color=colour, marker=marker, linewidth=width)
+            line.set(label=label, markersize=3 + width, zorder=2 + width)
             axes.fill_between(n, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         axes.set(xscale="log", yscale="log", xlabel="rows n, half of them positive")
         axes.set_ylabel("time of loss and gradient")
-        plural = "" if result.threads == 1 else "s"
-        axes.set_title(
-            f"{result.surrogate.replace('_', ' ')}, {result.threads} thread{plural} on the CPU"
-        )
-        axes.xaxis.set_major_locator(LogLocator(numticks=12))
-        axes.yaxis.set_major_locator(LogLocator(numticks=14))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_minor_locator(NullLocator())
+        threads = "1 thread" if result.threads == 1 else f"{result.threads} threads"
+        axes.set_title(f"{result.surrogate.replace('_', ' ')}, {threads} on the CPU")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(numticks=14))
+            axis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
         axes.legend(loc="upper left", fontsize=8.5)
     return figure

@@ -20,8 +20,6 @@ from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.seeds import derived
 from everypair.torch import StratifiedBatchSampler
 
-__all__ = ["Batches", "MiniBatch"]
-
 Integers = NDArray[np.int64]
 
 
@@ -60,9 +58,8 @@ class Batches:
 
     Examples
     --------
-    >>> batches = Batches(
-    ...     torch.tensor([1.0, 0.0, 0.0, 0.0]), None, size=2, settings=Settings(), seed=0
-    ... )
+    >>> labels = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    >>> batches = Batches(labels, None, size=2, settings=Settings(), seed=0)
     >>> [len(batch.rows) for batch in batches.epoch(1)], batches.n_one_class
     ([2, 2], 1)
     """
@@ -94,11 +91,10 @@ class Batches:
                 f"batch must be at least 2 if every batch holds both classes; got {size}. "
                 "Use larger batches, or --batches shuffle."
             )
-        self._sampler = (
-            StratifiedBatchSampler(self._positive, self._size, seed=derived(seed, "stratified"))
-            if settings.sampler == "stratified" and self._size < n
-            else None
-        )
+        self._sampler = None
+        if settings.sampler == "stratified" and self._size < n:
+            own = derived(seed, "stratified")
+            self._sampler = StratifiedBatchSampler(self._positive, self._size, seed=own)
         self.n_one_class = 0
 
     def __len__(self) -> int:
@@ -114,14 +110,12 @@ class Batches:
         with_pair = self._with_pair(order, sizes, batch_of, n_pos)
         self.n_one_class += len(sizes) - int(with_pair.sum())
         rows = torch.from_numpy(order).to(self._labels.device)
+        numbers = self._numbers(len(rows), epoch) if self._augmented else None
         cut = sizes.tolist()
-        rows_of = torch.split(rows, cut)
-        labels_of = torch.split(self._labels[rows], cut)
+        rows_of, labels_of = torch.split(rows, cut), torch.split(self._labels[rows], cut)
         absent = (None,) * len(cut)
         groups_of = absent if self._groups is None else torch.split(self._groups[rows], cut)
-        numbers_of = (
-            torch.split(self._numbers(len(rows), epoch), cut, dim=1) if self._augmented else absent
-        )
+        numbers_of = absent if numbers is None else torch.split(numbers, cut, dim=1)
         visits = np.arange(len(sizes))
         if self._fixed:
             visits = self._generator("visits", epoch).permutation(visits)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,53 +9,39 @@ from torch import Tensor, nn
 
 import everypair as ep
 from everypair.experiments.data import augment
+from everypair.experiments.data.splits import Split
 from everypair.experiments.seeds import derived
 
-if TYPE_CHECKING:
-    from everypair.experiments.data.splits import Split
-
-__all__ = ["Measured", "Measuring", "scores_of", "thinned_roc"]
-
 CHUNK_VALUES = {"cpu": 2**17, "cuda": 2**22}
-"""How many input values are scored at once, by type of device.
-
-On a CPU the activations then fit into the cache; on a GPU they keep it busy.
-"""
+"""How many input values are scored at once, by type of device. On a CPU the activations then fit
+into the cache; on a GPU they keep it busy."""
 
 ROC_POINTS = 200
 """The largest number of points of an ROC curve in a record; a figure shows no more."""
 
 
-class Measured(NamedTuple):
-    """Measurements of one epoch: its row of the history, and the scores of the test part."""
-
-    row: dict[str, float]
-    test_scores: NDArray[np.float32]
-
-
 class Measuring:
-    """Measures a model on the parts of a split.
+    """Measures a model on the parts of a split, which is on the device of the training.
 
-    Parameters
-    ----------
-    split : Split
-        On the device of the training.
-    seed : int
-        Seed of the crops, if the parts are measured on augmented images.
+    `seed` is that of the crops, if the parts are measured on augmented images.
     """
 
     def __init__(self, split: Split, *, seed: int) -> None:
-        self._parts = split.parts()
-        self._augmented = split.augmentation.evaluation
+        self._parts, self._augmented = split.parts(), split.augmentation.evaluation
         self._seed = seed
-        self._positive = {name: part.labels.cpu().numpy() > 0 for name, part in self._parts.items()}
+        self.positive = {name: part.labels.cpu().numpy() > 0 for name, part in self._parts.items()}
         self._groups = {
             name: None if part.groups is None else part.groups.cpu().numpy()
             for name, part in self._parts.items()
         }
 
-    def __call__(self, epoch: int, model: nn.Module, objective: nn.Module) -> Measured | None:
-        """Measure a model after an epoch; return None if a score or a loss is not finite."""
+    def __call__(
+        self, epoch: int, model: nn.Module, objective: nn.Module
+    ) -> tuple[dict[str, float], NDArray[np.float32]] | None:
+        """Return an epoch's row of the history and the scores of the test part.
+
+        None if a score or a loss is not finite.
+        """
         scores, losses = [], []
         model.eval()
         with torch.no_grad():
@@ -71,24 +55,12 @@ class Measuring:
             return None
         ends = np.cumsum([len(part) for part in self._parts.values()])
         by_part = dict(zip(self._parts, np.split(values, ends), strict=False))
-        auc = {
-            name: ep.auc(part, self._positive[name], groups=self._groups[name])
-            for name, part in by_part.items()
-        }
-        subtrain_loss, validation_loss, _ = values[ends[-1] :].tolist()
-        row = {
-            "epoch": float(epoch),
-            "subtrain_loss": subtrain_loss,
-            "subtrain_auc": auc["subtrain"],
-            "validation_loss": validation_loss,
-            "validation_auc": auc["validation"],
-            "test_auc": auc["test"],
-        }
-        return Measured(row, by_part["test"])
-
-    def roc(self, test_scores: NDArray[np.float32]) -> tuple[list[float], list[float]]:
-        """Return the ROC curve of the test part over all groups, thinned for a figure."""
-        return thinned_roc(test_scores, self._positive["test"])
+        row = {"epoch": float(epoch)}
+        for (name, own), loss in zip(by_part.items(), values[ends[-1] :].tolist(), strict=True):
+            row[f"{name}_loss"] = loss
+            row[f"{name}_auc"] = ep.auc(own, self.positive[name], groups=self._groups[name])
+        del row["test_loss"]
+        return row, by_part["test"]
 
     def _numbers(self, name: str, epoch: int) -> Tensor | None:
         if not self._augmented:
@@ -101,22 +73,13 @@ class Measuring:
 def scores_of(model: nn.Module, inputs: Tensor, numbers: Tensor | None = None) -> Tensor:
     """Score all rows, in chunks. Whether the model is in training mode is left as it is.
 
-    Parameters
-    ----------
-    model : Module
-    inputs : (n, d) float32 or (n, c, h, w) uint8
-    numbers : (3, n) tensor, optional
-        Random numbers that crop and mirror the images; see `augment.draw`.
+    Shapes: see `augment.prepare`.
     """
     values = CHUNK_VALUES.get(inputs.device.type, CHUNK_VALUES["cpu"])
-    chunk = max(1, values // max(1, inputs.shape[1:].numel()))
-    chunks = [slice(i, i + chunk) for i in range(0, max(1, len(inputs)), chunk)]
-    return torch.cat(
-        [
-            model(augment.prepare(inputs[c], None if numbers is None else numbers[:, c]))
-            for c in chunks
-        ]
-    )
+    size = max(1, values // max(1, inputs.shape[1:].numel()))
+    chunks = torch.split(inputs, size)
+    crops = [None] * len(chunks) if numbers is None else torch.split(numbers, size, dim=1)
+    return torch.cat([model(augment.prepare(*both)) for both in zip(chunks, crops, strict=True)])
 
 
 def thinned_roc(

@@ -20,8 +20,6 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.registry import Registry
 from everypair.experiments.seeds import isolated
 
-__all__ = ["MODELS", "ResNet20", "Scorer", "build"]
-
 Shape = tuple[int, ...]
 
 HIDDEN = 64
@@ -36,8 +34,7 @@ class Scorer(nn.Module):
 
     def __init__(self, body: nn.Module, *, sigmoid: bool) -> None:
         super().__init__()
-        self.body = body
-        self.sigmoid = sigmoid
+        self.body, self.sigmoid = body, sigmoid
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return one score per row; larger means more positive."""
@@ -75,13 +72,11 @@ class Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(n_out)
         self.conv2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(n_out)
-        self.stride = stride
-        self.n_new = n_out - n_in
+        self.stride, self.n_new = stride, n_out - n_in
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the ReLU of the input plus its two convolutions."""
-        y = F.relu(self.norm1(self.conv1(x)))
-        y = self.norm2(self.conv2(y))
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
         if self.n_new:
             x = x[:, :, :: self.stride, :: self.stride]
             x = F.pad(x, (0, 0, 0, 0, self.n_new // 2, self.n_new - self.n_new // 2))
@@ -110,9 +105,8 @@ class ResNet20(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return one score for each image of (n, channels, height, width)."""
-        x = F.relu(self.norm(self.conv(images)))
-        x = self.blocks(x).mean((2, 3))
-        return cast("Tensor", self.last(x))
+        x = self.blocks(F.relu(self.norm(self.conv(images))))
+        return cast("Tensor", self.last(x.mean((2, 3))))
 
 
 def resnet20(shape: Shape) -> nn.Module:
@@ -132,23 +126,10 @@ MODELS: Registry[Callable[[Shape], nn.Module]] = Registry(
 
 
 def build(name: str, input_shape: Shape, *, sigmoid: bool, seed: int) -> Scorer:
-    """Build a model whose weights follow from the seed alone.
+    """Build a model of `MODELS` whose weights follow from the seed; global generators stay.
 
-    Parameters
-    ----------
-    name : str
-        A key of `MODELS`.
-    input_shape : tuple of int
-        Shape of one row: (columns,), or (channels, height, width).
-    sigmoid : bool
-        Whether the model ends in a sigmoid.
-    seed : int
-        Seed of the weights; torch's global generator is not changed.
-
-    Raises
-    ------
-    UserError
-        If the name is unknown, or the model does not accept inputs of this shape.
+    `input_shape` is the shape of one row: (columns,), or (channels, height, width). UserError is
+    raised if the name is unknown, or the model does not accept inputs of this shape.
     """
     make = MODELS.find(name)
     with isolated(seed, torch.device("cpu")):

@@ -3,9 +3,8 @@
 >>> sorted(OBJECTIVES)
 ['aucm', 'linear_hinge', 'logistic', 'square', 'squared_hinge', 'weighted_logistic']
 >>> import torch
->>> criterion = OBJECTIVES.find("squared_hinge").make(
-...     Settings(margin=0.5), torch.tensor([1.0, 0.0])
-... )
+>>> make = OBJECTIVES.find("squared_hinge").make
+>>> criterion = make(Settings(margin=0.5), torch.tensor([1.0, 0.0]))
 >>> criterion(torch.tensor([0.9, 0.2, 0.6]), torch.tensor([1.0, 0.0, 0.0])).item() < 0.03
 True
 """
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, cast
 
 from torch import Tensor, nn
@@ -23,8 +21,6 @@ from everypair.experiments.plan import Settings
 from everypair.experiments.registry import Registry
 from everypair.surrogates import Surrogate
 from everypair.torch import AUCMLoss, PairLoss
-
-__all__ = ["ANY_OPTIMISER", "OBJECTIVES", "Objective", "ends_in_sigmoid", "pairs"]
 
 ANY_OPTIMISER = ("sgd", "momentum", "adam", "lbfgs", "sag")
 """Optimisers for any loss that is minimised over the model's weights alone."""
@@ -65,16 +61,10 @@ class _Loss(nn.Module):
 
 def pairs(surrogate: str | Surrogate) -> Callable[[Settings, Tensor], nn.Module]:
     """Return a function that makes the pair loss of a surrogate, for `Objective.make`."""
-    return partial(_pairs, surrogate)
-
-
-def _pairs(surrogate: str | Surrogate, settings: Settings, labels: Tensor) -> nn.Module:
     # Without checks, scores that are not finite give NaN, and the training reports the epoch.
-    return _Loss(PairLoss(surrogate=surrogate, margin=settings.margin, check=False), grouped=True)
-
-
-def _logistic(settings: Settings, labels: Tensor) -> nn.Module:
-    return _Loss(nn.BCEWithLogitsLoss())
+    return lambda settings, labels: _Loss(
+        PairLoss(surrogate=surrogate, margin=settings.margin, check=False), grouped=True
+    )
 
 
 def _weighted_logistic(settings: Settings, labels: Tensor) -> nn.Module:
@@ -95,7 +85,7 @@ OBJECTIVES: Registry[Objective] = Registry(
         "squared_hinge": Objective(pairs("squared_hinge")),
         "square": Objective(pairs("square")),
         "linear_hinge": Objective(pairs("linear_hinge")),
-        "logistic": Objective(_logistic, scores="raw"),
+        "logistic": Objective(lambda *_: _Loss(nn.BCEWithLogitsLoss()), scores="raw"),
         "weighted_logistic": Objective(_weighted_logistic, scores="raw"),
         # The margin of AUCM is a difference of probabilities.
         "aucm": Objective(_aucm, scores="sigmoid", optimisers=("pesg",)),
@@ -111,8 +101,6 @@ def ends_in_sigmoid(loss: str, settings: Settings) -> bool:
     apply a second sigmoid. Under "corrected" the logistic losses always take raw scores, AUCM
     always takes probabilities, and the other losses follow `Settings.scores`.
 
-    Examples
-    --------
     >>> ends_in_sigmoid("logistic", Settings(scores="sigmoid"))
     False
     >>> ends_in_sigmoid("logistic", Settings(scores="sigmoid", protocol="paper"))

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.registry import Registry
 from everypair.experiments.training.objectives import OBJECTIVES
 from everypair.torch import PESG, SAG, AUCMLoss
-
-__all__ = ["OPTIMISERS", "Optimiser", "TrainingTask", "check"]
 
 Gradient = Callable[[], Tensor]
 """Computes the gradient of a batch, stores it in the parameters and returns the loss."""
@@ -62,10 +59,6 @@ def _closure_step(optimiser: Optimizer, gradient: Gradient, index: int) -> None:
     optimiser.step(cast("Callable[[], float]", gradient))
 
 
-def _no_operation(optimiser: Optimizer, settings: Settings) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Optimiser:
     """A way to minimise a loss.
@@ -90,13 +83,7 @@ class Optimiser:
     full_batch: bool = False
     fixed_batches: bool = False
     step: Callable[[Optimizer, Gradient, int], None] = _plain_step
-    end_epoch: Callable[[Optimizer, Settings], None] = _no_operation
-
-
-def _sgd(
-    parameters: list[Tensor], objective: nn.Module, task: TrainingTask, momentum: float = 0.0
-) -> Optimizer:
-    return torch.optim.SGD(parameters, lr=task.rate, momentum=momentum)
+    end_epoch: Callable[[Optimizer, Settings], None] = lambda optimiser, settings: None
 
 
 def _adam(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
@@ -136,8 +123,8 @@ def _refresh_reference(optimiser: Optimizer, settings: Settings) -> None:
 OPTIMISERS: Registry[Optimiser] = Registry(
     "optimiser",
     {
-        "sgd": Optimiser(_sgd),
-        "momentum": Optimiser(partial(_sgd, momentum=0.9)),
+        "sgd": Optimiser(lambda parameters, _, task: SGD(parameters, lr=task.rate)),
+        "momentum": Optimiser(lambda parameters, _, task: SGD(parameters, task.rate, momentum=0.9)),
         "adam": Optimiser(_adam),
         "lbfgs": Optimiser(_lbfgs, full_batch=True, step=_closure_step),
         "sag": Optimiser(_sag, fixed_batches=True, step=_sag_step),
@@ -148,13 +135,7 @@ OPTIMISERS: Registry[Optimiser] = Registry(
 
 
 def check(loss: str, optimiser: str, *, batch: int) -> None:
-    """Check that a loss, an optimiser and a batch size go together.
-
-    Raises
-    ------
-    UserError
-        If a name is unknown, or the optimiser cannot train this loss or use this batch size.
-    """
+    """Raise UserError if a name is unknown or the optimiser cannot use this loss or batch size."""
     able = OBJECTIVES.find(loss).optimisers
     chosen = OPTIMISERS.find(optimiser)
     if optimiser not in able:

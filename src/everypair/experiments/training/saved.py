@@ -41,8 +41,6 @@ from everypair.experiments.training.objectives import ends_in_sigmoid
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-__all__ = ["VERSION", "SavedModel", "load", "save"]
-
 VERSION = 1
 """The version of the file format; files of another version are refused."""
 
@@ -80,24 +78,16 @@ class SavedModel:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, rows: str | Path | pd.DataFrame | NDArray[Any]) -> NDArray[np.float32]:
-        """Return one score per row; larger means more positive.
+        """Return one score per row, (n,) float32; larger means more positive.
 
-        Parameters
-        ----------
-        rows : file, DataFrame or array
-            A table with the columns of the training (others are ignored), or images (n, c, h, w)
-            uint8. For files see `read`.
-
-        Raises
-        ------
-        UserError
-            If the rows do not have the columns or the shape that the model needs.
+        `rows` is a table with the columns of the training (others are ignored), or images
+        (n, c, h, w) uint8. For files see `read`. UserError is raised if the rows do not have the
+        columns or the shape that the model needs.
         """
         if isinstance(rows, str | Path):
             rows = self.read(rows)
-        inputs = self._inputs(rows)
         with torch.no_grad():
-            scores: NDArray[np.float32] = scores_of(self._network, inputs).numpy()
+            scores: NDArray[np.float32] = scores_of(self._network, self._inputs(rows)).numpy()
         return scores
 
     def read(self, path: str | Path) -> pd.DataFrame | NDArray[Any]:
@@ -119,12 +109,8 @@ class SavedModel:
 
     @cached_property
     def _network(self) -> torch.nn.Module:
-        network = models.build(
-            self.settings.model,
-            self.input_shape,
-            sigmoid=ends_in_sigmoid(self.trial.cell.loss, self.settings),
-            seed=0,
-        )
+        sigmoid = ends_in_sigmoid(self.trial.cell.loss, self.settings)
+        network = models.build(self.settings.model, self.input_shape, sigmoid=sigmoid, seed=0)
         network.load_state_dict(dict(self.state))
         return network.eval()
 
@@ -181,13 +167,7 @@ def save(
 
 
 def load(path: str | Path) -> SavedModel:
-    """Load a model from a file that `save` wrote.
-
-    Raises
-    ------
-    UserError
-        If there is no such file, or it is not a model of this version.
-    """
+    """Load a model that `save` wrote; raise UserError if the file is missing or is none."""
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the model in it: {path / 'model.pt'}")
@@ -197,20 +177,15 @@ def load(path: str | Path) -> SavedModel:
         plain = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError):
         plain = None
-    if not isinstance(plain, dict) or plain.get("format") != _MARK:
+    if not isinstance(plain, dict) or plain.pop("format", None) != _MARK:
         raise UserError(f"{path} is not a model that an experiment saved, or it is damaged")
-    if plain["version"] != VERSION:
+    if (version := plain.pop("version")) != VERSION:
         raise UserError(
-            f"{path} is a model of version {plain['version']}, and this everypair reads version "
+            f"{path} is a model of version {version}, and this everypair reads version "
             f"{VERSION}; use the everypair that wrote it, or train again"
         )
-    return SavedModel(
-        state=plain["state"],
-        settings=Settings.from_dict(plain["settings"]),
-        trial=Trial.from_dict(plain["trial"]),
-        input_shape=tuple(plain["input_shape"]),
-        encoder=plain["encoder"] and TableEncoder.from_dict(plain["encoder"]),
-        validation_auc=plain["validation_auc"],
-        threshold=plain["threshold"],
-        notes=plain["notes"],
-    )
+    plain["settings"] = Settings.from_dict(plain["settings"])
+    plain["trial"] = Trial.from_dict(plain["trial"])
+    plain["input_shape"] = tuple(plain["input_shape"])
+    plain["encoder"] = plain["encoder"] and TableEncoder.from_dict(plain["encoder"])
+    return SavedModel(**plain)

@@ -15,20 +15,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from everypair.experiments.data.splits import Split
 from everypair.experiments.plan import Record, Settings, Trial
 from everypair.experiments.training.batches import MiniBatch
 from everypair.experiments.training.optimisers import OPTIMISERS
 from everypair.experiments.training.trial import State, TrialRun, repeatable
-
-if TYPE_CHECKING:
-    from everypair.experiments.data.splits import Split
-
-__all__ = ["can_share_a_graph", "train_together"]
 
 WARM_STEPS = 2
 """Steps before the capture: they create the optimiser's state and choose cuDNN's algorithms."""
@@ -48,7 +44,9 @@ def train_together(
     device: torch.device | str = "cuda",
     on_epoch: Callable[[Trial, dict[str, float]], None] | None = None,
 ) -> list[tuple[Record, State]]:
-    """Train several models at once.
+    """Train several models at once; return the results of `trial.train` for each.
+
+    The seconds of a record are the time of all trials divided by their number.
 
     Parameters
     ----------
@@ -61,20 +59,12 @@ def train_together(
         On devices other than CUDA the same steps run one after the other, for tests.
     on_epoch : callable, optional
         Called with a trial and its row of the history after every epoch.
-
-    Returns
-    -------
-    list of (Record, dict)
-        The results of `trial.train`, in the order of `trials`. The seconds of a record are the time
-        of all trials divided by their number.
     """
     start = time.perf_counter()
     device = torch.device(device)
     with repeatable(trials[0].cell.seed, device):
-        branches = [
-            _Branch(trial, settings, split, device)
-            for trial, split in zip(trials, splits, strict=True)
-        ]
+        both = zip(trials, splits, strict=True)
+        branches = [_Branch(trial, settings, split, device) for trial, split in both]
         together = _Together(device)
         for epoch in range(settings.epochs + 1):
             running = [branch for branch in branches if branch.diverged_at is None]
@@ -96,18 +86,15 @@ class _Branch(TrialRun):
     ) -> None:
         super().__init__(trial, settings, split, device)
         self.size = min(trial.batch, len(self.subtrain.labels))
-        self.stream = (
-            torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            if device.type == "cuda"
-            else None
-        )
+        self.stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         # One entry for each step: row numbers of the data, and their random numbers.
-        self._rows = torch.zeros(len(self.batches), self.size, dtype=torch.long, device=device)
-        self._numbers = (
-            torch.zeros(len(self.batches), 3, self.size, device=device)
-            if split.augmentation.subtrain
-            else None
-        )
+        n = len(self.batches)
+        self._rows = torch.zeros(n, self.size, dtype=torch.long, device=device)
+        self._numbers: Tensor | None = None
+        if split.augmentation.subtrain:
+            self._numbers = torch.zeros(n, 3, self.size, device=device)
 
     def plan(self, epoch: int) -> tuple[list[MiniBatch], list[MiniBatch]]:
         """Return the epoch's batches: those that a graph can run, and those after them."""
@@ -122,14 +109,11 @@ class _Branch(TrialRun):
 
     def step_at(self, cursor: Tensor) -> None:
         """Do the step of the epoch's plan whose number is in `cursor`, a tensor on the device."""
-        part = self.subtrain
+        part, numbers, groups = self.subtrain, self._numbers, self.subtrain.groups
         rows = self._rows.index_select(0, cursor).squeeze(0)
-        numbers = (
-            None if self._numbers is None else self._numbers.index_select(0, cursor).squeeze(0)
-        )
-        labels = part.labels.index_select(0, rows)
-        groups = None if part.groups is None else part.groups.index_select(0, rows)
-        self.step(MiniBatch(0, rows, labels, groups, numbers))
+        numbers = None if numbers is None else numbers.index_select(0, cursor).squeeze(0)
+        groups = None if groups is None else groups.index_select(0, rows)
+        self.step(MiniBatch(0, rows, part.labels.index_select(0, rows), groups, numbers))
 
 
 class _Together:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,18 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everypair.experiments.data import augment
+from everypair.experiments.data.splits import Split
 from everypair.experiments.plan import Record, Settings, Trial
 from everypair.experiments.seeds import derived, isolated
 from everypair.experiments.training import models, optimisers
 from everypair.experiments.training.batches import Batches, MiniBatch
-from everypair.experiments.training.measuring import Measuring
+from everypair.experiments.training.measuring import Measuring, thinned_roc
 from everypair.experiments.training.objectives import OBJECTIVES, ends_in_sigmoid
 from everypair.experiments.training.optimisers import OPTIMISERS, TrainingTask
-
-if TYPE_CHECKING:
-    from everypair.experiments.data.splits import Split
-
-__all__ = ["State", "TrialRun", "repeatable", "train"]
 
 State = dict[str, Tensor]
 """The weights of a model by name, as ``state_dict()`` returns them."""
@@ -45,19 +40,8 @@ State = dict[str, Tensor]
 class TrialRun:
     """The training of one trial: model, loss, optimiser, batches, history and best epoch.
 
-    Parameters
-    ----------
-    trial : Trial
-    settings : Settings
-    split : Split
-        Moved to the device if it is not there yet.
-    device : torch.device
-
-    Attributes
-    ----------
-    batches : Batches
-    diverged_at : int or None
-        The first epoch after which a score or a loss was not finite.
+    See `train` for the parameters. `diverged_at` is the first epoch after which a score or a loss
+    was not finite, or None.
     """
 
     def __init__(
@@ -86,8 +70,7 @@ class TrialRun:
         objective = OBJECTIVES.find(cell.loss).make(settings, self.subtrain.labels)
         self._objective = objective.to(device)
         task = TrainingTask(trial.rate, len(self.batches), cell.seed, settings)
-        parameters: list[Tensor] = list(self._model.parameters())
-        self.optimiser = self._kind.make(parameters, self._objective, task)
+        self.optimiser = self._kind.make([*self._model.parameters()], self._objective, task)
         self._measuring = Measuring(split, seed=cell.seed)
         self._history: dict[str, list[float]] = {}
         self._best_epoch = -1
@@ -118,23 +101,27 @@ class TrialRun:
         if measured is None:
             self.diverged_at = epoch
             return None
+        row, test_scores = measured
         best = self._history["validation_auc"][self._best_epoch] if self._history else -1.0
-        for name, value in measured.row.items():
+        for name, value in row.items():
             self._history.setdefault(name, []).append(value)
-        if measured.row["validation_auc"] > best:
-            self._best_epoch = epoch
-            self._best_test_scores = measured.test_scores
-            self._best_state = {
-                name: value.detach().to("cpu", copy=True)
-                for name, value in self._model.state_dict().items()
-            }
-        return measured.row
+        if row["validation_auc"] > best:
+            self._best_epoch, self._best_test_scores = epoch, test_scores
+            weights = self._model.state_dict().items()
+            self._best_state = {name: w.detach().to("cpu", copy=True) for name, w in weights}
+        return row
 
     def result(self, seconds: float) -> tuple[Record, State]:
         """Return the record and the weights of the best epoch."""
         best, scores = self._best_epoch, self._best_test_scores
         at_best = {name: column[best] for name, column in self._history.items()}
-        reason = "" if self.diverged_at is None else _reason(self.trial, self.diverged_at)
+        positive = self._measuring.positive["test"]
+        rate, reason = self.trial.rate, ""
+        if self.diverged_at is not None:
+            reason = (
+                f"scores or losses were no longer finite after epoch {self.diverged_at}; take a "
+                f"rate smaller than {rate:g}, for example {rate / 10:g}"
+            )
         record = Record(
             self.trial,
             state="diverged" if reason else "finished",
@@ -142,7 +129,7 @@ class TrialRun:
             best_epoch=best,
             validation_auc=at_best.get("validation_auc", float("nan")),
             test_auc=at_best.get("test_auc", float("nan")),
-            roc=([], []) if scores is None else self._measuring.roc(scores),
+            roc=([], []) if scores is None else thinned_roc(scores, positive),
             diverged_at=self.diverged_at,
             reason=reason,
             seconds=seconds,
@@ -209,10 +196,3 @@ def repeatable(seed: int, device: torch.device) -> Iterator[None]:
     flags = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
     with isolated(derived(seed, "dropout"), device), flags:
         yield
-
-
-def _reason(trial: Trial, epoch: int) -> str:
-    return (
-        f"scores or losses were no longer finite after epoch {epoch}; take a rate smaller than "
-        f"{trial.rate:g}, for example {trial.rate / 10:g}"
-    )

@@ -16,16 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 from everypair.experiments.plan import Record, Trial
 
-__all__ = ["FILE_NAME", "BestSeeds", "choose", "keep_winner", "path_of"]
-
 FILE_NAME = "model.pt"
 _FOLDER = "models"
-
-Configuration: TypeAlias = Trial  # with seed -1
 
 
 def path_of(folder: str | Path, trial: Trial) -> Path:
@@ -46,17 +41,12 @@ def path_of(folder: str | Path, trial: Trial) -> Path:
 class BestSeeds:
     """Removes models while the experiment runs, so that each configuration keeps one seed.
 
-    Parameters
-    ----------
-    folder : path
-        The folder of the experiment.
-    records : iterable of Record
-        The trials that are finished already.
+    `folder` is that of the experiment, and `records` are the trials that are finished already.
     """
 
     def __init__(self, folder: str | Path, records: Iterable[Record] = ()) -> None:
         self._folder = folder
-        self._best: dict[Configuration, Record] = {}
+        self._best: dict[Trial, Record] = {}  # by configuration
         for record in records:
             self.add(record)
 
@@ -78,7 +68,7 @@ def choose(records: Iterable[Record]) -> list[Record]:
     able = [record for record in records if math.isfinite(record.validation_auc)]
     shares = {record.trial.cell.imratio for record in able}
     imratio = 0.0 if 0.0 in shares else max(shares, default=0.0)
-    runs: dict[Configuration, list[Record]] = defaultdict(list)
+    runs: dict[Trial, list[Record]] = defaultdict(list)
     for record in able:
         if record.trial.cell.imratio == imratio:
             runs[_configuration(record)].append(record)
@@ -111,12 +101,11 @@ def keep_winner(folder: str | Path, records: Iterable[Record]) -> Path | None:
     return target if target.is_file() else None
 
 
-def _configuration(record: Record) -> Configuration:
+def _configuration(record: Record) -> Trial:
+    """Return the trial with the seed -1: equal for trials that differ in the seed only."""
     return replace(record.trial, cell=replace(record.trial.cell, seed=-1))
 
 
 def _best_first(records: list[Record]) -> list[Record]:
     """Sort by validation AUC, the greatest first and NaN last."""
-    return sorted(
-        records, key=lambda r: (not math.isnan(r.validation_auc), r.validation_auc), reverse=True
-    )
+    return sorted(records, key=lambda r: (math.isnan(r.validation_auc), -r.validation_auc))
