@@ -10,7 +10,7 @@ import numpy as np
 
 from everypair.jax import pair_loss
 
-# Every shape is compiled anew, so batches are filled up with rows that weigh nothing.
+# Every shape compiles a new program, so batches are padded with rows of weight zero.
 ROWS = 192
 AT_ONCE = 20
 
@@ -45,7 +45,7 @@ class JaxBackend:
         return self._graph(scores, labels, knobs)[2](filled_up)[0, :n]
 
     def _graph(self, scores, labels, knobs):
-        # Laws ask for several products with one Hessian: the graph behind it is made once.
+        # Laws ask for several products with one Hessian, so its graph is built once.
         asked = [scores, labels, *knobs, *knobs.values()]
         known, graph = self._last
         if known is None or len(known) != len(asked) or any(map(is_not, known, asked)):

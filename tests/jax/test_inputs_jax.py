@@ -1,4 +1,4 @@
-"""What the door lets through, and what it says to the rest."""
+"""Which arguments of the JAX loss are accepted, and the errors for the others."""
 
 from __future__ import annotations
 

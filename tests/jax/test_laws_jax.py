@@ -17,7 +17,7 @@ def backend():
 
 @pytest.fixture(scope="module", autouse=True)
 def fewer_examples():
-    """Try a fifth of the examples: JAX takes milliseconds to say anything about a small batch."""
+    """Try a fifth of the examples, because JAX takes milliseconds for a small batch."""
     with examples_over(5):
         yield
 

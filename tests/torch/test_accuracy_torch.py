@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from everypair import surrogates
 from everypair.torch import _arrays, pair_loss
@@ -132,3 +133,20 @@ def test_a_row_of_weight_zero_changes_nothing(case, surrogate):
 def test_pairs_on_the_knot_are_decided_exactly(case):
     scores, labels, margin, surrogate = ON_THE_KNOT[case]
     assert_exact(OPERATIONS, scores, labels, margin=margin, surrogate=surrogate)
+
+
+@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("extras", [False, True], ids=["plain", "weights, groups and vector"])
+def test_no_value_is_read_back_from_the_device(surrogate, dtype, extras):
+    # Fake tensors have a device but no values: reading one back raises, and so does mixing devices.
+    with FakeTensorMode():
+        scores = torch.zeros(3, 40, dtype=dtype, device="meta")
+        groups = torch.zeros(3, 40, dtype=torch.int64, device="meta")
+        found = _arrays.evaluate(
+            scores, scores > 0.0, scores if extras else None, groups if extras else None,
+            scores if extras else None, surrogate.at_knots(1.0), mean=True, grad=True, hess=True,
+        )  # fmt: skip
+    assert found.value.shape == (3,)
+    assert found.grad.shape == found.hess.shape == (3, 40)
+    assert found.grad.device.type == "meta"
