@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Array = Any
 
-__all__ = ["ClassMoments"]
-
 
 class ClassMoments:
     """Moments of all pairs; pairs of numbers are those of the positives and the negatives."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     Array = Any
     Runs = Any  # everypair.arrays.rows.Runs, which imports this module
 
-__all__ = ["Arrays", "Number", "SlicedSums", "each", "twice", "two_sum"]
-
 
 class Number(NamedTuple):
     """An array of numbers ``high + low``; a `low` of None is zero."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Array = NDArray[Any]
 
-__all__ = ["concordance", "evaluate"]
-
 _BLOCK = 1 << 13
 
 

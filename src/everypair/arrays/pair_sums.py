@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Array = Any
 
-__all__ = ["PairSums", "concordance", "evaluate", "needs_low_parts"]
-
 
 class PairSums(NamedTuple):
     """Results for a batch, in the fields of `everypair._dispatch.Result`; None if not asked for.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     Array = Any
 
-__all__ = ["Rows", "Runs", "prepare"]
-
 
 class Runs:
     """The groups of rows that are sorted by group; without groups, all rows are one.

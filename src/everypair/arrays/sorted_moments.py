@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Array = Any
 
-__all__ = ["SortedMoments"]
-
 
 class SortedMoments:
     """Moments of the active pairs of truncated terms; sorted rows, one array row per term."""

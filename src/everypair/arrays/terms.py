@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from everypair.surrogates import KnotTerm
 
-__all__ = ["Terms", "split"]
-
 
 class Terms(NamedTuple):
     """Polynomials ``b0 + b1 d + b2 d^2`` in ``d = s_neg + shift - s_pos``, one entry per term.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     _Sums = tuple[Number, Array]
 
-__all__ = ["JaxArrays"]
-
 # Long enough that few blocks are left, short enough that an accelerator's lanes are all at work.
 _BLOCK = 32
 _FEW = 1024

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from everypair.jax._inputs import Data
 
-__all__ = ["value"]
-
 
 def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> pair_sums.PairSums:
     return pair_sums.evaluate(

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from everypair.surrogates import Surrogate
 
-__all__ = ["pair_loss"]
-
 
 def pair_loss(
     scores: ArrayLike,

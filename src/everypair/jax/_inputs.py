@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from everypair.surrogates import Surrogate
 
-__all__ = ["Data", "validate"]
-
 
 class Data(NamedTuple):
     """The arguments of a loss besides the scores; its structure decides on the compiled program.
