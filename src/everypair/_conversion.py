@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike, NDArray
-
-__all__ = ["to_array", "to_column", "to_contiguous", "to_real"]
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
 def to_array(given: ArrayLike, name: str) -> NDArray[Any]:

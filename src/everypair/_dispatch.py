@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from everypair._inputs import Batch
     from everypair.surrogates import KnotTerm
 
-__all__ = ["Result", "backend", "borrow_team", "concordance", "evaluate", "native_is_here"]
-
 _VARIABLE = "EVERYPAIR_BACKEND"
 _BACKENDS = ("auto", "numpy", "native")
 

@@ -11,24 +11,12 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _conversion, _pairs
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = [
-    "Batch",
-    "batch_from",
-    "check_margin",
-    "check_reduction",
-    "positives",
-    "raise_bad_values",
-    "vector_for",
-]
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 

@@ -8,23 +8,12 @@ such as ordered grades and survival times, are to be added here.
 from __future__ import annotations
 
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _conversion
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = [
-    "LABEL_DTYPES",
-    "group_runs",
-    "group_values",
-    "labels_from",
-    "positive_rows",
-    "raise_no_pairs",
-]
 
 # The label types that kernels read.
 LABEL_DTYPES = frozenset(map(np.dtype, ("?", "i1", "u1", "i4", "i8", "f4", "f8")))

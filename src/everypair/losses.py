@@ -8,14 +8,12 @@ Data flow: scores, labels -> `Batch` -> the two classes -> moments -> value and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
+
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _dispatch, _inputs, surrogates
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.surrogates import Surrogate
+from everypair.surrogates import Surrogate
 
 __all__ = ["PairDerivatives", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
 

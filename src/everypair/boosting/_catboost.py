@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import metrics
 from everypair.boosting._scaled_loss import (
@@ -15,13 +16,7 @@ from everypair.boosting._scaled_loss import (
     ScaledPairLoss,
     data_from,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["catboost_objective"]
+from everypair.surrogates import Surrogate
 
 
 def catboost_objective(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
@@ -13,13 +15,7 @@ from everypair.boosting._scaled_loss import (
     ScaledPairLoss,
     data_from,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["lightgbm_metric", "lightgbm_objective"]
+from everypair.surrogates import Surrogate
 
 
 def lightgbm_objective(

@@ -8,16 +8,12 @@ the minimum of the logistic loss. With ``t = tanh((score + intercept) / 2)`` the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Means = Callable[[NDArray[Any]], NDArray[np.float64]]
-
-__all__ = ["logistic_hess"]
+Means = Callable[[NDArray[Any]], NDArray[np.float64]]
 
 _SAMPLE_ROWS = 1 << 15  # a sample of about this size gives the start for the intercept
 _NEWTON_TOL = 0.1  # a Newton step of this size, taken to first order, leaves an error below 0.01

@@ -21,18 +21,14 @@ with the best intercept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs, losses, metrics, surrogates
 from everypair.boosting._logistic_hess import logistic_hess
 from everypair.surrogates import Surrogate, Term
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["SOFT_HINGE", "Data", "Hessian", "Metric", "Objective", "ScaledPairLoss", "data_from"]
 
 Hessian = Literal["logistic", "pairs"]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
@@ -15,13 +16,7 @@ from everypair.boosting._scaled_loss import (
     ScaledPairLoss,
     data_from,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["xgboost_metric", "xgboost_objective"]
+from everypair.surrogates import Surrogate
 
 
 def xgboost_objective(

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from numpy.typing import ArrayLike
 
 from everypair.sklearn._estimator import PairLinearBase, check_alpha
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-__all__ = ["PairLinearClassifier"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import (  # type: ignore[import-untyped]
     StratifiedGroupKFold,
     check_cv,
@@ -16,13 +17,7 @@ from sklearn.utils.parallel import Parallel, delayed  # type: ignore[import-unty
 from everypair.metrics import auc
 from everypair.sklearn._estimator import PairLinearBase, check_alpha
 from everypair.sklearn._fit import FitOptions, Trainer
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.sklearn._objective import TrainingData
-
-__all__ = ["PairLinearClassifierCV"]
+from everypair.sklearn._objective import TrainingData
 
 # The range of the penalties if only their number is given.
 _MIN_ALPHA, _MAX_ALPHA = 1e-6, 1e1

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
 from sklearn.utils.multiclass import (  # type: ignore[import-untyped]
     check_classification_targets,
@@ -25,13 +26,7 @@ from everypair.sklearn._fit import FitOptions, Trainer
 from everypair.sklearn._objective import TrainingData
 from everypair.sklearn._solvers import SOLVERS
 from everypair.sklearn._thresholds import check_threshold, threshold_from
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["PairLinearBase", "check_alpha"]
+from everypair.surrogates import Surrogate
 
 
 # The dataclasses write the __init__ that scikit-learn reads the parameters from.

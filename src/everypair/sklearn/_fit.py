@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 
 from everypair.sklearn._objective import PairObjective, TrainingData, pair_scatter
 from everypair.sklearn._preconditioner import MAX_COLUMNS, Preconditioner
 from everypair.sklearn._smoothing import has_kinks, smoothed
 from everypair.sklearn._solvers import SOLVERS, Problem, Solution
-from everypair.surrogates import SQUARE
+from everypair.surrogates import SQUARE, Surrogate
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.surrogates import Surrogate
-
-    Vector = NDArray[np.float64]
-
-__all__ = ["FitOptions", "Trainer"]
+Vector = NDArray[np.float64]
 
 # "auto" chooses L-BFGS from this many rows per column on.
 _LBFGS_ROWS_PER_COLUMN = 10

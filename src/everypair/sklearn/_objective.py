@@ -7,21 +7,16 @@ not change if a constant is added to a column of X, so there is no intercept to 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from everypair import losses
+from everypair.surrogates import Surrogate
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.surrogates import Surrogate
-
-    Vector = NDArray[np.float64]
-
-__all__ = ["PairObjective", "TrainingData", "pair_scatter"]
+Vector = NDArray[np.float64]
 
 # If a column's mean exceeds its standard deviation by this factor, X.T @ grad would lose digits,
 # so the columns are centred first.

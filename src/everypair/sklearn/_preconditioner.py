@@ -8,15 +8,9 @@ the scales and correlations of the columns. For wide X only the diagonal is used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.blas import dtrsv  # type: ignore[import-untyped]
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["MAX_COLUMNS", "Preconditioner"]
 
 # Up to this number of columns, computing the full scatter matrix in O(n d^2) costs less than the
 # passes over X that it saves.

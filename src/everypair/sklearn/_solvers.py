@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from everypair.sklearn._objective import PairObjective
+from everypair.sklearn._preconditioner import Preconditioner
 
-    from everypair.sklearn._objective import PairObjective
-    from everypair.sklearn._preconditioner import Preconditioner
-
-    Vector = NDArray[np.float64]
-
-__all__ = ["SOLVERS", "Problem", "Solution"]
+Vector = NDArray[np.float64]
 
 _EPS = float(np.finfo(np.float64).eps)
 # Relative differences of objective values below this are rounding errors.

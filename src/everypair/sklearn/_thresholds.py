@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everypair.metrics import roc_curve
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["check_threshold", "threshold_from"]
 
 
 def check_threshold(threshold: object) -> str | float:
