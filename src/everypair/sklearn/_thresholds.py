@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everypair.metrics import roc_curve
+from everypair.sklearn._objective import Vector
 
 
 def check_threshold(threshold: object) -> str | float:
@@ -24,10 +25,7 @@ def check_threshold(threshold: object) -> str | float:
 
 
 def threshold_from(
-    rule: str | float,
-    scores: NDArray[np.float64],
-    positive: NDArray[np.bool_],
-    weights: NDArray[np.float64] | None,
+    rule: str | float, scores: Vector, positive: NDArray[np.bool_], weights: Vector | None
 ) -> float:
     """Return the threshold above which rows are predicted positive.
 
