@@ -41,7 +41,7 @@ def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
                 raise ValueError(f"{name} must be real numbers; got {value!r} at index {i}.")
         try:
             return array.astype(np.float64)
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, ArithmeticError) as error:
             raise ValueError(f"{name} must be real numbers that a float holds ({error}).") from None
     if array.dtype.kind not in "biuf":
         first = f", first {array.ravel()[0].item()!r}" if array.size else ""

@@ -1,14 +1,11 @@
 """Exact all-pairs losses on arrays.
 
 Data flow: scores, labels -> `Batch` -> the two classes -> moments -> value and derivatives.
-
->>> round(pair_loss([0.9, 0.2, 0.6], [1, 0, 0]), 2)  # shortfalls 0.3 and 0.7
-0.29
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -99,7 +96,8 @@ def pair_loss(
     >>> ep.pair_loss([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], groups=["a", "b", "a", "b"])
     0.125
     """
-    return _evaluate(scores, labels, surrogate, margin, weights, groups, reduction).value
+    batch = _inputs.batch_from(scores, labels, weights, groups)
+    return _evaluate(batch, surrogate, margin, reduction)[0]
 
 
 def pair_loss_and_grad(
@@ -140,8 +138,9 @@ def pair_loss_and_grad(
     >>> grad
     array([-1.  ,  0.  ,  0.25,  0.75])
     """
-    result = _evaluate(scores, labels, surrogate, margin, weights, groups, reduction, grad=True)
-    return result.value, cast("NDArray[Any]", result.grad)
+    batch = _inputs.batch_from(scores, labels, weights, groups)
+    value, _, grad, _, _ = _evaluate(batch, surrogate, margin, reduction, grad=True)
+    return value, grad
 
 
 def pair_derivatives(
@@ -177,12 +176,9 @@ def pair_derivatives(
     >>> ep.pair_derivatives([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]).hess
     array([1. , 0. , 0.5, 0.5])
     """
-    result = _evaluate(
-        scores, labels, surrogate, margin, weights, groups, reduction, grad=True, hess=True
-    )
-    return PairDerivatives(
-        result.value, cast("NDArray[Any]", result.grad), cast("NDArray[Any]", result.hess)
-    )
+    batch = _inputs.batch_from(scores, labels, weights, groups)
+    value, _, grad, hess, _ = _evaluate(batch, surrogate, margin, reduction, grad=True, hess=True)
+    return PairDerivatives(value, grad, hess)
 
 
 def pair_hvp(
@@ -224,26 +220,15 @@ def pair_hvp(
     >>> ep.pair_hvp([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], [1.0, 0.0, 0.0, 0.0])
     array([ 1. ,  0. , -0.5, -0.5])
     """
-    result = _evaluate(scores, labels, surrogate, margin, weights, groups, reduction, vector=vector)
-    return cast("NDArray[Any]", result.hvp)
+    batch = _inputs.batch_from(scores, labels, weights, groups)
+    v = _inputs.vector_for(batch, vector)
+    hvp: NDArray[Any] = _evaluate(batch, surrogate, margin, reduction, vector=v)[-1]
+    return hvp
 
 
 def _evaluate(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    surrogate: str | Surrogate,
-    margin: float,
-    weights: ArrayLike | None,
-    groups: ArrayLike | None,
-    reduction: str,
-    *,
-    grad: bool = False,
-    hess: bool = False,
-    vector: ArrayLike | None = None,
-) -> _dispatch.Result:
-    """Check all arguments and call the kernel."""
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch: _inputs.Batch, surrogate: str | Surrogate, margin: float, reduction: str, **asked: Any
+) -> tuple[float, float, Any, Any, Any]:
+    """Check the options and call the kernel for the derivatives that are asked for."""
     terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    mean = _inputs.check_reduction(reduction)
-    v = None if vector is None else _inputs.vector_for(batch, vector)
-    return _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)
+    return _dispatch.evaluate(batch, terms, _inputs.check_reduction(reduction), **asked)

@@ -8,14 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import metrics
-from everypair.boosting._scaled_loss import (
-    SOFT_HINGE,
-    Data,
-    Hessian,
-    Objective,
-    ScaledPairLoss,
-    data_from,
-)
+from everypair.boosting._scaled_loss import SOFT_HINGE, Data, Hessian, ScaledLoss, data_from
 from everypair.surrogates import Surrogate
 
 
@@ -75,23 +68,19 @@ def catboost_objective(
     >>> objective.calc_ders_range(np.zeros(2), np.array([1.0, 0.0]), None).round(4).tolist()
     [[0.75, -0.375], [-0.25, -0.125]]
     """
-    data = data_from([], np.array(labels), weights, None)
-    return CatboostObjective(data.labels, data.weights, ScaledPairLoss(surrogate, margin, hessian))
+    return CatboostObjective(labels, weights, surrogate, margin, hessian)
 
 
-class CatboostObjective(Objective):
+class CatboostObjective(ScaledLoss):
     """The objective that `catboost_objective` returns."""
 
     function = "catboost_objective"
 
-    def __init__(
-        self, labels: NDArray[Any], weights: NDArray[np.float64] | None, loss: ScaledPairLoss
-    ) -> None:
-        super().__init__(loss)
-        self.labels = labels
-        self.weights = weights
+    def __init__(self, labels: ArrayLike, weights: ArrayLike | None, *options: Any) -> None:
+        super().__init__(*options)
+        _, self.labels, self.weights, _ = data_from([], np.array(labels), weights, None)
         self.metric = CatboostMetric(self)
-        self.update(np.zeros(labels.shape[0]))
+        self.update(np.zeros(self.labels.shape[0]))
         self._initial_tables = self._tables
 
     # CatBoost copies its parameters, but the objective and its metric must stay the same objects.
@@ -112,7 +101,7 @@ class CatboostObjective(Objective):
 
     def update(self, scores: NDArray[np.float64]) -> None:
         """Compute the derivatives at these (n,) scores of the training set and store them."""
-        grad, hess = self.loss.derivatives(Data(scores, self.labels, self.weights, None))
+        grad, hess = self.derivatives(Data(scores, self.labels, self.weights, None))
         weighted = np.ones(scores.shape[0], dtype=bool)
         if self.weights is not None:
             weighted = self.weights > 0.0
@@ -151,8 +140,7 @@ class CatboostObjective(Objective):
             if not side.any():
                 continue
             index = _nearest(distinct, scores[side])
-            out[side, 0] = -grad[index]
-            out[side, 1] = -hess[index]
+            out[side] = -np.column_stack((grad[index], hess[index]))
         return out * weights[:, None]
 
 

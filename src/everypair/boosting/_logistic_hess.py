@@ -95,14 +95,8 @@ def _solve(
 ) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float64]]:
     """Find the intercept of each group by Newton's method with bounds, else by bisection.
 
-    Returns
-    -------
-    intercept : (n_groups,)
-        Half the intercepts, before the last Newton step.
-    t : (n,)
-        ``tanh(halves + intercept)``.
-    step : (n_groups,)
-        The last Newton step, which the caller subtracts from the intercepts.
+    Returns half the intercepts, (n_groups,), before the last Newton step; the (n,) values
+    ``t = tanh(halves + intercept)``; and that step, (n_groups,), for the caller to subtract.
     """
     low, high = bounds
     t = np.empty_like(halves)

@@ -15,7 +15,7 @@ multiplied by :math:`W_+ W_- / (W_+ + W_-)`, where W are the total weights of th
 scores the gradient of each row, and the sum of all Hessians, are then those of the logistic loss
 with the best intercept.
 
->>> round(ScaledPairLoss(surrogates.SQUARED_HINGE, 1.0, "pairs").scaled_margin, 3)
+>>> round(ScaledLoss(surrogates.SQUARED_HINGE, 1.0, "pairs").scaled_margin, 3)
 2.0
 """
 
@@ -47,40 +47,24 @@ def _soft_hinge() -> Surrogate:
     knots = np.array([0.0, 11.0, 19.0, 30.0]) / 15.0
     slopes = np.array([0.0, 0.1, 0.9, 1.0])
     jumps = np.diff([0.0, *(np.diff(slopes) / np.diff(knots)), 0.0]).tolist()
-    return Surrogate(
-        "soft_hinge",
-        tuple(
-            Term(jump / 2 * knot**2, -jump * knot, jump / 2, knot=knot)
-            for jump, knot in zip(jumps, knots.tolist(), strict=True)
-        ),
+    terms = (
+        Term(jump / 2 * knot**2, -jump * knot, jump / 2, knot=knot)
+        for jump, knot in zip(jumps, knots.tolist(), strict=True)
     )
+    return Surrogate("soft_hinge", tuple(terms))
 
 
 SOFT_HINGE = _soft_hinge()
 
 
-class ScaledPairLoss:
-    """The pair loss in the units of the logistic loss, and the choice of its Hessian.
+class ScaledLoss:
+    """The pair loss in the units of the logistic loss; base class of the objectives.
 
-    Parameters
-    ----------
-    surrogate : str or Surrogate
-        Its first and second derivative must be above 0 at the margin. The name ``"soft_hinge"`` is
-        accepted as well.
-    margin : float
-        In the units of the surrogate.
-    hessian : {"logistic", "pairs"}
-        See `lightgbm_objective`.
-
-    Attributes
-    ----------
-    original : Surrogate
-        The surrogate before scaling.
-    surrogate : Surrogate
-        The scaled surrogate.
-    scaled_margin : float
-        The margin in the units of the scores.
+    The parameters are those of `lightgbm_objective`. The attributes `surrogate` and `scaled_margin`
+    are the scaled ones; `original` and `margin` are those before scaling.
     """
+
+    function = "ScaledLoss"  # the call that makes an object of this class, for its repr
 
     def __init__(
         self, surrogate: str | Surrogate, margin: float, hessian: Hessian = "logistic"
@@ -118,40 +102,25 @@ class ScaledPairLoss:
                 f"{np.shape(scores)}, one column for each of several classes. Train each class "
                 "against the rest, as sklearn.multiclass.OneVsRestClassifier does."
             )
-        options = self._options(data)
         # Boosting libraries store float32. The loss depends on differences of scores only, so
         # subtracting the first score in float64 keeps the digits of scores with a large offset.
         centred = np.empty(np.shape(scores), dtype=np.float32)
         np.subtract(scores, scores[0], out=centred, casting="same_kind")
         if self.hessian == "pairs":
-            _, grad, hess = losses.pair_derivatives(centred, labels, **options)
+            _, grad, hess = losses.pair_derivatives(centred, labels, **self._options(data))
             scale = np.float32(_scale(labels > 0, weights))
             return grad * scale, hess * scale
-        _, grad = losses.pair_loss_and_grad(centred, labels, **options)  # checks the arguments
-        positive = labels > 0
-        grad *= np.float32(_scale(positive, weights))
-        return grad, logistic_hess(centred, positive, weights, groups)
+        _, grad = losses.pair_loss_and_grad(centred, labels, **self._options(data))
+        grad *= np.float32(_scale(labels > 0, weights))
+        return grad, logistic_hess(centred, labels > 0, weights, groups)
 
     def _options(self, data: Data) -> dict[str, Any]:
-        weights, groups = data.weights, data.groups
-        scaled = {"surrogate": self.surrogate, "margin": self.scaled_margin}
-        return {**scaled, "weights": weights, "groups": groups}
+        options = {"surrogate": self.surrogate, "margin": self.scaled_margin}
+        return {**options, "weights": data.weights, "groups": data.groups}
 
     def __repr__(self) -> str:
-        name = self.original.name
-        return f"surrogate={name!r}, margin={self.margin:g}, hessian={self.hessian!r}"
-
-
-class Objective:
-    """Base class of the objectives; `__repr__` shows the call that makes one."""
-
-    function: str
-
-    def __init__(self, loss: ScaledPairLoss) -> None:
-        self.loss = loss
-
-    def __repr__(self) -> str:
-        return f"{self.function}({self.loss!r})"
+        options = f"margin={self.margin:g}, hessian={self.hessian!r}"
+        return f"{self.function}(surrogate={self.original.name!r}, {options})"
 
 
 class Metric:
@@ -161,7 +130,7 @@ class Metric:
         if metric not in ("auc", "loss"):
             raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
         self.metric = metric
-        self.loss = ScaledPairLoss(surrogate, margin)
+        self.loss = ScaledLoss(surrogate, margin)
         self.__name__ = f"{metric}_pairs"
 
     def value(self, data: Data) -> float:
@@ -201,25 +170,15 @@ def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLi
 
 def _scaled(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
     """Return the surrogate ``height * surrogate(t / stretch)``."""
-    return Surrogate(
-        surrogate.name,
-        tuple(
-            Term(
-                height * term.c0,
-                height / stretch * term.c1,
-                height / stretch**2 * term.c2,
-                knot=None if term.knot is None else stretch * term.knot,
-            )
-            for term in surrogate.terms
-        ),
-    )
+    terms = []
+    for term in surrogate.terms:
+        c0, c1, c2 = (c * height / stretch**k for k, c in enumerate((term.c0, term.c1, term.c2)))
+        terms.append(Term(c0, c1, c2, knot=None if term.knot is None else stretch * term.knot))
+    return Surrogate(surrogate.name, tuple(terms))
 
 
-def _scale(positive: NDArray[np.bool_], weights: NDArray[Any] | None) -> float:
+def _scale(positive: NDArray[np.bool_], weights: NDArray[np.float64] | None) -> float:
     """Return ``W_pos W_neg / (W_pos + W_neg)``, or 0 without any weight."""
-    if weights is None:
-        w_pos, w = float(np.count_nonzero(positive)), float(positive.shape[0])
-    else:
-        w_pos = float(weights.sum(where=positive, dtype=np.float64))
-        w = float(weights.sum(dtype=np.float64))
+    w_pos = np.count_nonzero(positive) if weights is None else float(weights.sum(where=positive))
+    w = positive.shape[0] if weights is None else float(weights.sum())
     return w_pos * (w - w_pos) / w if w else 0.0
