@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 
 def to_array(given: ArrayLike, name: str) -> NDArray[Any]:
@@ -64,11 +64,6 @@ def to_column(array: NDArray[Any], name: str) -> NDArray[Any]:
     )
 
 
-def to_contiguous(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
-    """Return a contiguous, aligned array of this dtype; copy only if needed."""
-    return np.require(array, dtype, ["C", "A"])
-
-
 def _from_torch(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
     if tensor.device.type != "cpu":
         raise ValueError(
@@ -78,5 +73,4 @@ def _from_torch(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
     tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:  # NumPy has no bfloat16
         tensor = tensor.float()
-    array: NDArray[Any] = tensor.resolve_neg().numpy()
-    return array
+    return np.asarray(tensor.resolve_neg().numpy())

@@ -34,7 +34,7 @@ def labels_from(given: ArrayLike) -> NDArray[Any]:
     dtype = column.dtype.newbyteorder("=")
     if dtype not in LABEL_DTYPES:
         dtype = np.dtype(_WIDER_DTYPE.get(dtype.str[1:], "f8"))
-    return _conversion.to_contiguous(column, dtype)
+    return np.require(column, dtype, ["C", "A"])
 
 
 def positive_rows(labels: NDArray[Any]) -> NDArray[np.bool_]:

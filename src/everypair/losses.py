@@ -196,7 +196,8 @@ def pair_hvp(
 
     .. math:: (H v)_i = \frac{w_i}{W} \sum_{j} w_j \phi''(t_{ij}) (v_i - v_j)
 
-    over the rows j of the other class, with the symbols of `pair_loss_and_grad`.
+    over the rows j of the other class, with the symbols of `pair_loss_and_grad`. Jumps of the slope
+    at a knot add nothing to the Hessian, as in `pair_derivatives`.
 
     Parameters
     ----------
@@ -209,10 +210,6 @@ def pair_hvp(
     -------
     (n,) or (n, 1) floating
         In the shape and dtype of the scores.
-
-    Notes
-    -----
-    Jumps of the slope at a knot add nothing to the Hessian, as in `pair_derivatives`.
 
     Examples
     --------

@@ -79,6 +79,7 @@ class CatboostObjective(ScaledLoss):
     def __init__(self, labels: ArrayLike, weights: ArrayLike | None, *options: Any) -> None:
         super().__init__(*options)
         _, self.labels, self.weights, _ = data_from([], np.array(labels), weights, None)
+        self._row_weights = np.ones(len(self.labels)) if self.weights is None else self.weights
         self.metric = CatboostMetric(self)
         self.update(np.zeros(self.labels.shape[0]))
         self._initial_tables = self._tables
@@ -101,12 +102,9 @@ class CatboostObjective(ScaledLoss):
 
     def update(self, scores: NDArray[np.float64]) -> None:
         """Compute the derivatives at these (n,) scores of the training set and store them."""
-        grad, hess = self.derivatives(Data(scores, self.labels, self.weights, None))
-        weighted = np.ones(scores.shape[0], dtype=bool)
-        if self.weights is not None:
-            weighted = self.weights > 0.0
-            grad = np.divide(grad, self.weights, out=np.zeros_like(grad), where=weighted)
-            hess = np.divide(hess, self.weights, out=np.zeros_like(hess), where=weighted)
+        derivatives = self.derivatives(Data(scores, self.labels, self.weights, None))
+        w, weighted = self._row_weights, self._row_weights > 0.0
+        grad, hess = (np.divide(d, w, out=np.zeros_like(d), where=weighted) for d in derivatives)
         self._tables = []
         for side in (self.labels <= 0, self.labels > 0):
             kept = side & weighted
@@ -115,10 +113,7 @@ class CatboostObjective(ScaledLoss):
 
     def check_weights(self, weights: NDArray[np.float64] | None) -> None:
         """Raise an error if the weights of `fit` are not those of the objective."""
-        ones = np.ones(self.labels.shape[0])
-        given = ones if weights is None else weights
-        expected = ones if self.weights is None else self.weights
-        if not np.allclose(given, expected, rtol=1e-5):
+        if not np.allclose(1.0 if weights is None else weights, self._row_weights, rtol=1e-5):
             raise ValueError(
                 "weights must be the same for the objective and for fit, because CatBoost passes "
                 "an objective only some rows at a time; they differ. Pass them to both: "

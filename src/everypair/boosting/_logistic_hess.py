@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Means = Callable[[NDArray[Any]], NDArray[np.float64]]
-
 _SAMPLE_ROWS = 1 << 15  # a sample of about this size gives the start for the intercept
 _NEWTON_TOL = 0.1  # a Newton step of this size, taken to first order, leaves an error below 0.01
 
@@ -90,7 +88,7 @@ def _solve(
     intercept: NDArray[np.float64],
     bounds: tuple[NDArray[np.float64], NDArray[np.float64]],
     share: NDArray[np.float64],
-    mean: Means,
+    mean: Callable[[NDArray[Any]], NDArray[np.float64]],
     of_row: Any,
 ) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float64]]:
     """Find the intercept of each group by Newton's method with bounds, else by bisection.

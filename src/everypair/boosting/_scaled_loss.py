@@ -14,9 +14,6 @@ so that a pair with equal scores has slope 1 and second derivative 1/2, and the 
 multiplied by :math:`W_+ W_- / (W_+ + W_-)`, where W are the total weights of the classes. At equal
 scores the gradient of each row, and the sum of all Hessians, are then those of the logistic loss
 with the best intercept.
-
->>> round(ScaledLoss(surrogates.SQUARED_HINGE, 1.0, "pairs").scaled_margin, 3)
-2.0
 """
 
 from __future__ import annotations
@@ -88,11 +85,6 @@ class ScaledLoss:
         self.scaled_margin = margin * stretch
         self.surrogate = _scaled(original, stretch, stretch / slope)
 
-    def value(self, data: Data) -> float:
-        """Return the mean of the scaled surrogate over all pairs."""
-        scores = np.asarray(data.scores, dtype=np.float64)
-        return losses.pair_loss(scores, data.labels, **self._options(data))
-
     def derivatives(self, data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the (n,) gradient and the (n,) Hessian that the library uses."""
         scores, labels, weights, groups = data
@@ -107,14 +99,15 @@ class ScaledLoss:
         centred = np.empty(np.shape(scores), dtype=np.float32)
         np.subtract(scores, scores[0], out=centred, casting="same_kind")
         if self.hessian == "pairs":
-            _, grad, hess = losses.pair_derivatives(centred, labels, **self._options(data))
+            _, grad, hess = losses.pair_derivatives(centred, labels, **self.options(data))
             scale = np.float32(_scale(labels > 0, weights))
             return grad * scale, hess * scale
-        _, grad = losses.pair_loss_and_grad(centred, labels, **self._options(data))
+        _, grad = losses.pair_loss_and_grad(centred, labels, **self.options(data))
         grad *= np.float32(_scale(labels > 0, weights))
         return grad, logistic_hess(centred, labels > 0, weights, groups)
 
-    def _options(self, data: Data) -> dict[str, Any]:
+    def options(self, data: Data) -> dict[str, Any]:
+        """Return the keyword arguments of `pair_loss`."""
         options = {"surrogate": self.surrogate, "margin": self.scaled_margin}
         return {**options, "weights": data.weights, "groups": data.groups}
 
@@ -135,9 +128,9 @@ class Metric:
 
     def value(self, data: Data) -> float:
         """Compute the metric of an evaluation set."""
-        if self.metric == "loss":
-            return self.loss.value(data)
         scores = np.asarray(data.scores, dtype=np.float64)
+        if self.metric == "loss":
+            return losses.pair_loss(scores, data.labels, **self.loss.options(data))
         return metrics.auc(scores, data.labels, weights=data.weights, groups=data.groups)
 
 
@@ -153,8 +146,7 @@ def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLi
     [0, 0, 1]
     """
     scores, labels, groups = np.asarray(scores), np.asarray(labels), None
-    weights = None if np.size(weights) == 0 else weights
-    weights = None if weights is None else np.asarray(weights, dtype=np.float64)
+    weights = np.asarray(weights, np.float64) if weights is not None and np.size(weights) else None
     if sizes is not None and np.size(sizes):
         sizes, n = np.asarray(sizes), labels.shape[0]
         if sizes.sum() != n:

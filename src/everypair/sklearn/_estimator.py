@@ -37,21 +37,13 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
 
     def decision_function(self, X: ArrayLike) -> Vector:
-        """Compute the scores of rows relative to the threshold.
+        """Compute the (n,) scores ``X @ coef_[0] - threshold_`` of the rows of X, of shape (n, d).
 
-        Parameters
-        ----------
-        X : (n, d) dense or sparse
-
-        Returns
-        -------
-        (n,) float64
-            ``X @ coef_[0] - threshold_``; above 0 where `predict` returns the second class.
+        X is dense or sparse. A score is above 0 where `predict` returns the second class.
         """
         validation.check_is_fitted(self)
         rows = validation.validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
-        scores: Vector = rows @ self.coef_[0] + self.intercept_[0]
-        return scores
+        return np.asarray(rows @ self.coef_[0] + self.intercept_[0])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict the (n,) classes of the rows of X, of shape (n, d), dense or sparse.
@@ -59,8 +51,7 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The class is ``classes_[1]`` where `decision_function` is above 0, else ``classes_[0]``.
         """
         above = self.decision_function(X) > 0.0
-        labels: NDArray[Any] = self.classes_[above.astype(np.intp)]
-        return labels
+        return np.asarray(self.classes_[above.astype(np.intp)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -118,9 +109,8 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         largest = max(float(X.max()), -float(X.min()))
         if largest and not _SMALLEST <= largest <= 1.0 / _SMALLEST:
             raise ValueError(
-                f"X must have entries whose squares float64 can represent; the largest is "
-                f"{largest:g}. Scale the columns, for example with "
-                "sklearn.preprocessing.MaxAbsScaler."
+                f"X must have entries whose squares float64 can hold; the largest is {largest:g}. "
+                "Scale the columns, for example with sklearn.preprocessing.MaxAbsScaler."
             )
         data = TrainingData(X, positive, weights, _group_codes(groups, len(positive)))
         if not data.has_pairs():
@@ -163,5 +153,4 @@ def _group_codes(groups: ArrayLike | None, n: int) -> NDArray[np.int64] | None:
     values = validation.column_or_1d(groups)
     if len(values) != n:
         raise ValueError(f"groups must have one value per row; got {len(values)} for {n} rows.")
-    codes: NDArray[np.int64] = np.unique(values, return_inverse=True)[1].astype(np.int64)
-    return codes
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)

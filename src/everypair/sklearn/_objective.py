@@ -81,8 +81,7 @@ class PairObjective:
 
     def scores(self, coef: Vector) -> Vector:
         """Return ``X @ coef``, of shape (n,)."""
-        out: Vector = self.data.X @ coef
-        return out
+        return np.asarray(self.data.X @ coef)
 
     def value_and_score_grad(self, coef: Vector, scores: Vector) -> tuple[float, Vector]:
         """Return the objective and the (n,) gradient of the pair loss in the scores."""
@@ -91,8 +90,7 @@ class PairObjective:
 
     def grad(self, coef: Vector, score_grad: Vector) -> Vector:
         """Return the (d,) gradient of the objective in the coefficients."""
-        out: Vector = self._transposed @ score_grad + self.alpha * coef
-        return out
+        return np.asarray(self._transposed @ score_grad + self.alpha * coef)
 
     def score_hess(self, scores: Vector) -> Vector:
         """Return the (n,) diagonal of the Hessian of the pair loss in the scores."""
@@ -101,8 +99,7 @@ class PairObjective:
     def hvp(self, scores: Vector, vector: Vector, vector_scores: Vector) -> Vector:
         """Multiply the Hessian in the coefficients by a (d,) vector with scores ``X @ vector``."""
         score_hvp = losses.pair_hvp(scores, self.data.positive, vector_scores, **self._options)
-        out: Vector = self._transposed @ score_hvp + self.alpha * vector
-        return out
+        return np.asarray(self._transposed @ score_hvp + self.alpha * vector)
 
 
 def pair_scatter(data: TrainingData, hess: Vector, *, diagonal: bool) -> Vector:

@@ -161,8 +161,10 @@ def _trust_region_step(
         if not at_boundary:
             size = residual_square / curvature
             at_boundary = bool(np.linalg.norm(u + size * direction) >= radius)
-        if at_boundary:
-            size = _size_to_boundary(u, direction, radius)
+        if at_boundary:  # the positive root of |u + size direction| = radius
+            a, b = float(direction @ direction), float(u @ direction)
+            c = max(radius * radius - float(u @ u), 0.0)
+            size = c / (b + float(np.sqrt(b * b + a * c)))
         u = u + size * direction
         step_scores += size * coef_scores
         residual = residual - size * hvp
@@ -171,13 +173,6 @@ def _trust_region_step(
             break
         direction = residual + (residual_square / previous) * direction
     return u, step_scores
-
-
-def _size_to_boundary(u: Vector, direction: Vector, radius: float) -> float:
-    """Return the positive root t of ``|u + t direction| = radius``."""
-    a, b = float(direction @ direction), float(u @ direction)
-    c = max(radius * radius - float(u @ u), 0.0)
-    return c / (b + float(np.sqrt(b * b + a * c)))
 
 
 class _Converged(Exception):  # noqa: N818  # leaves scipy's loop; not an error
