@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike, NDArray
-
-__all__ = ["to_array", "to_column", "to_contiguous", "to_real"]
+from numpy.typing import ArrayLike, NDArray
 
 
 def to_array(given: ArrayLike, name: str) -> NDArray[Any]:
@@ -45,7 +41,7 @@ def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
                 raise ValueError(f"{name} must be real numbers; got {value!r} at index {i}.")
         try:
             return array.astype(np.float64)
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, ArithmeticError) as error:
             raise ValueError(f"{name} must be real numbers that a float holds ({error}).") from None
     if array.dtype.kind not in "biuf":
         first = f", first {array.ravel()[0].item()!r}" if array.size else ""
@@ -68,11 +64,6 @@ def to_column(array: NDArray[Any], name: str) -> NDArray[Any]:
     )
 
 
-def to_contiguous(array: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
-    """Return a contiguous, aligned array of this dtype; copy only if needed."""
-    return np.require(array, dtype, ["C", "A"])
-
-
 def _from_torch(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
     if tensor.device.type != "cpu":
         raise ValueError(
@@ -82,5 +73,4 @@ def _from_torch(tensor: Any, torch: Any, name: str) -> NDArray[Any]:
     tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:  # NumPy has no bfloat16
         tensor = tensor.float()
-    array: NDArray[Any] = tensor.resolve_neg().numpy()
-    return array
+    return np.asarray(tensor.resolve_neg().numpy())

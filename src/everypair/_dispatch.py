@@ -8,37 +8,23 @@ never its name.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everypair import _inputs, _threads
+from everypair._inputs import Batch
 from everypair.arrays import numpy as _numpy
+from everypair.surrogates import KnotTerm
 
 try:
     from everypair import _native
 except ImportError:  # installed without the compiled kernel: NumPy computes, more slowly
     _native = None  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from everypair._inputs import Batch
-    from everypair.surrogates import KnotTerm
-
-__all__ = [
-    "Result",
-    "backend",
-    "borrow_team",
-    "concordance",
-    "evaluate",
-    "native_is_here",
-    "native_loss_and_grad",
-]
 
 _VARIABLE = "EVERYPAIR_BACKEND"
 _BACKENDS = ("auto", "numpy", "native")

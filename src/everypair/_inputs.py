@@ -11,28 +11,12 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _conversion, _pairs
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = [
-    "Batch",
-    "batch_from",
-    "check_margin",
-    "check_reduction",
-    "positives",
-    "raise_bad_values",
-    "raise_group_dtype",
-    "raise_no_rows",
-    "raise_not_floats",
-    "raise_not_real",
-    "vector_for",
-]
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 
@@ -123,10 +107,8 @@ def check_margin(margin: object) -> float:
 
 def check_reduction(reduction: str) -> bool:
     """Check the reduction and return whether it is the mean."""
-    if reduction == "mean":
-        return True
-    if reduction == "sum":
-        return False
+    if reduction in ("mean", "sum"):
+        return reduction == "mean"
     raise ValueError(
         f"reduction must be 'mean' (divide by the total pair weight) or 'sum'; got {reduction!r}. "
         "There is no reduction per row: a loss belongs to pairs."
@@ -173,14 +155,14 @@ def _scores(given: ArrayLike) -> tuple[NDArray[Any], np.dtype[Any], tuple[int, .
     dtype = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(np.float64)
     kernel_dtype = np.float32 if dtype.itemsize <= 4 else np.float64
     with np.errstate(over="ignore"):
-        return _conversion.to_contiguous(column, kernel_dtype), dtype, array.shape
+        return np.require(column, kernel_dtype, ["C", "A"]), dtype, array.shape
 
 
 def _float64_column(given: ArrayLike, name: str, n: int) -> NDArray[np.float64]:
     column = _conversion.to_column(_conversion.to_real(given, name), name)
     if column.shape[0] != n:
         _raise_length(name, column.shape[0], n)
-    return _conversion.to_contiguous(column, np.float64)
+    return np.require(column, np.float64, ["C", "A"])
 
 
 def _raise_if_not_finite(values: NDArray[Any], name: str) -> None:

@@ -8,23 +8,12 @@ such as ordered grades and survival times, are to be added here.
 from __future__ import annotations
 
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _conversion
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = [
-    "LABEL_DTYPES",
-    "group_runs",
-    "group_values",
-    "labels_from",
-    "positive_rows",
-    "raise_no_pairs",
-]
 
 # The label types that kernels read.
 LABEL_DTYPES = frozenset(map(np.dtype, ("?", "i1", "u1", "i4", "i8", "f4", "f8")))
@@ -45,7 +34,7 @@ def labels_from(given: ArrayLike) -> NDArray[Any]:
     dtype = column.dtype.newbyteorder("=")
     if dtype not in LABEL_DTYPES:
         dtype = np.dtype(_WIDER_DTYPE.get(dtype.str[1:], "f8"))
-    return _conversion.to_contiguous(column, dtype)
+    return np.require(column, dtype, ["C", "A"])
 
 
 def positive_rows(labels: NDArray[Any]) -> NDArray[np.bool_]:
@@ -82,12 +71,13 @@ def group_values(groups: ArrayLike) -> NDArray[Any]:
     [1, '1']
     """
     if not isinstance(groups, list | tuple):
-        values = _conversion.to_array(groups, "groups")
-    elif len(types := set(map(type, groups))) == 1 and types <= {int, float, str}:
+        return _conversion.to_column(_conversion.to_array(groups, "groups"), "groups")
+    if set(map(type, groups)) in ({int}, {float}, {str}):
         values = np.asarray(groups)
-    else:
-        values = np.fromiter(groups, dtype=object, count=len(groups))
-    return _conversion.to_column(values, "groups")
+        # NumPy strings drop trailing NULs, and integers beyond int64 may be rounded to floats.
+        if values.tolist() == list(groups):
+            return values
+    return np.fromiter(groups, dtype=object, count=len(groups))
 
 
 def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[np.int64]]:
@@ -113,10 +103,10 @@ def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[n
     if values.dtype.kind in "OV":
         values = _group_codes(values)
     else:
-        missing = values != values  # NaN and NaT do not equal themselves
-        if missing.any():
-            _raise_missing(values[int(np.argmax(missing))], int(np.argmax(missing)))
-    order: NDArray[np.intp] | None = None
+        missing = np.flatnonzero(values != values)  # NaN and NaT do not equal themselves
+        if missing.size:
+            _raise_missing(values[missing[0]], int(missing[0]))
+    order = None
     if (values[1:] < values[:-1]).any():
         order = np.argsort(values, kind="stable")
         values = values[order]
@@ -152,7 +142,8 @@ def _group_codes(values: NDArray[Any]) -> NDArray[np.int64]:
             missing = value is None or bool(value != value)
             if not missing:
                 codes[i] = seen.setdefault(value, len(seen))
-        except (TypeError, ValueError):  # pandas.NA has no truth value; a list has no hash
+        except (TypeError, ValueError, ArithmeticError):
+            # pandas.NA has no truth value, a list has no hash, and Decimal("sNaN") has neither.
             if type(value).__name__ != "NAType":
                 raise ValueError(
                     f"groups must be hashable values; got {value!r} at index {i}. "

@@ -6,12 +6,7 @@ Results are bitwise the same for any number of threads.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["follow", "get_num_threads", "set_num_threads"]
+from collections.abc import Callable
 
 _VARIABLE = "EVERYPAIR_NUM_THREADS"
 

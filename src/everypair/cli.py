@@ -10,14 +10,9 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 from everypair.experiments.errors import UserError
-
-if TYPE_CHECKING:
-    from sys import UnraisableHookArgs
-
-__all__ = ["main"]
 
 # Optional packages that the commands import. If any other module is missing, that is a bug.
 _EXTRA = (
@@ -63,7 +58,7 @@ def _keyboard_interrupts_raised() -> Iterator[None]:
     """Raise a KeyboardInterrupt again if Python ignored it, as it does in a `__del__` method."""
     previous_hook = sys.unraisablehook
 
-    def hook(ignored: UnraisableHookArgs) -> None:
+    def hook(ignored: Any) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
             threading.Timer(0.05, _thread.interrupt_main).start()
         else:
@@ -80,8 +75,8 @@ def _report(error: Exception) -> int:
     """Print one line about an error and return the exit code."""
     if isinstance(error, UserError):
         return _fail(str(error), 2)
-    if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in _EXTRA:
-        name = str(error.name).partition(".")[0]
+    name = str(getattr(error, "name", "")).partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and name in _EXTRA:
         return _fail(f"needs {name}. Install it with: pip install 'everypair[experiments]'", 2)
     if hasattr(error, "format_message"):  # typer's usage errors have no public base class
         context = getattr(error, "ctx", None)

@@ -1,21 +1,16 @@
 """Exact all-pairs losses on arrays.
 
 Data flow: scores, labels -> `Batch` -> the two classes -> moments -> value and derivatives.
-
->>> round(pair_loss([0.9, 0.2, 0.6], [1, 0, 0]), 2)  # shortfalls 0.3 and 0.7
-0.29
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
+
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _dispatch, _inputs, surrogates
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.surrogates import Surrogate
+from everypair.surrogates import Surrogate
 
 __all__ = ["PairDerivatives", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
 
@@ -101,7 +96,8 @@ def pair_loss(
     >>> ep.pair_loss([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], groups=["a", "b", "a", "b"])
     0.125
     """
-    return _evaluate(scores, labels, surrogate, margin, weights, groups, reduction).value
+    batch = _inputs.batch_from(scores, labels, weights, groups)
+    return _evaluate(batch, surrogate, margin, reduction)[0]
 
 
 def pair_loss_and_grad(
@@ -142,8 +138,9 @@ def pair_loss_and_grad(
     >>> grad
     array([-1.  ,  0.  ,  0.25,  0.75])
     """
-    result = _evaluate(scores, labels, surrogate, margin, weights, groups, reduction, grad=True)
-    return result.value, cast("NDArray[Any]", result.grad)
+    batch = _inputs.batch_from(scores, labels, weights, groups)
+    value, _, grad, _, _ = _evaluate(batch, surrogate, margin, reduction, grad=True)
+    return value, grad
 
 
 def pair_derivatives(
@@ -179,12 +176,9 @@ def pair_derivatives(
     >>> ep.pair_derivatives([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]).hess
     array([1. , 0. , 0.5, 0.5])
     """
-    result = _evaluate(
-        scores, labels, surrogate, margin, weights, groups, reduction, grad=True, hess=True
-    )
-    return PairDerivatives(
-        result.value, cast("NDArray[Any]", result.grad), cast("NDArray[Any]", result.hess)
-    )
+    batch = _inputs.batch_from(scores, labels, weights, groups)
+    value, _, grad, hess, _ = _evaluate(batch, surrogate, margin, reduction, grad=True, hess=True)
+    return PairDerivatives(value, grad, hess)
 
 
 def pair_hvp(
@@ -202,7 +196,8 @@ def pair_hvp(
 
     .. math:: (H v)_i = \frac{w_i}{W} \sum_{j} w_j \phi''(t_{ij}) (v_i - v_j)
 
-    over the rows j of the other class, with the symbols of `pair_loss_and_grad`.
+    over the rows j of the other class, with the symbols of `pair_loss_and_grad`. Jumps of the slope
+    at a knot add nothing to the Hessian, as in `pair_derivatives`.
 
     Parameters
     ----------
@@ -216,36 +211,21 @@ def pair_hvp(
     (n,) or (n, 1) floating
         In the shape and dtype of the scores.
 
-    Notes
-    -----
-    Jumps of the slope at a knot add nothing to the Hessian, as in `pair_derivatives`.
-
     Examples
     --------
     >>> import everypair as ep
     >>> ep.pair_hvp([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], [1.0, 0.0, 0.0, 0.0])
     array([ 1. ,  0. , -0.5, -0.5])
     """
-    result = _evaluate(scores, labels, surrogate, margin, weights, groups, reduction, vector=vector)
-    return cast("NDArray[Any]", result.hvp)
+    batch = _inputs.batch_from(scores, labels, weights, groups)
+    v = _inputs.vector_for(batch, vector)
+    hvp: NDArray[Any] = _evaluate(batch, surrogate, margin, reduction, vector=v)[-1]
+    return hvp
 
 
 def _evaluate(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    surrogate: str | Surrogate,
-    margin: float,
-    weights: ArrayLike | None,
-    groups: ArrayLike | None,
-    reduction: str,
-    *,
-    grad: bool = False,
-    hess: bool = False,
-    vector: ArrayLike | None = None,
-) -> _dispatch.Result:
-    """Check all arguments and call the kernel."""
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch: _inputs.Batch, surrogate: str | Surrogate, margin: float, reduction: str, **asked: Any
+) -> tuple[float, float, Any, Any, Any]:
+    """Check the options and call the kernel for the derivatives that are asked for."""
     terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
-    mean = _inputs.check_reduction(reduction)
-    v = None if vector is None else _inputs.vector_for(batch, vector)
-    return _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)
+    return _dispatch.evaluate(batch, terms, _inputs.check_reduction(reduction), **asked)

@@ -1,19 +1,13 @@
-"""Exact ranking metrics: the area under the ROC curve and the curve itself.
-
->>> auc([0.9, 0.2, 0.6, 0.6], [1, 0, 0, 1])  # four pairs: three in order and one tie
-0.875
-"""
+"""Exact ranking metrics: the area under the ROC curve and the curve itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _dispatch, _inputs, _pairs
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["RocCurve", "auc", "roc_curve"]
 
@@ -57,12 +51,8 @@ def auc(
 
     Parameters
     ----------
-    scores : (n,) or (n, 1) real
-        Finite model outputs; larger means more positive.
-    labels : (n,) or (n, 1)
-        Coded {0, 1}, {-1, +1} or bool.
-    weights : (n,) real, optional
-        The weight of a pair is the product of its two row weights. Finite and at least 0.
+    scores, labels, weights
+        Those of `pair_loss`: finite (n,) or (n, 1) scores, binary labels, (n,) row weights.
     groups : (n,) of any hashable values, optional
         Only pairs inside a group count. The result is the mean AUC of the groups, weighted by
         their total pair weights; groups with one class have no pair.
@@ -82,6 +72,8 @@ def auc(
     >>> import everypair as ep
     >>> ep.auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     0.75
+    >>> ep.auc([0.9, 0.2, 0.6, 0.6], [1, 0, 0, 1])  # four pairs: three in order and one tie
+    0.875
     """
     batch = _inputs.batch_from(scores, labels, weights, groups)
     concordant, pair_weight = _dispatch.concordance(batch)

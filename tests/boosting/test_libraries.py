@@ -183,7 +183,7 @@ class TestCatboost:
         scores = model.predict(X)
         assert ep.auc(scores, y) > 0.85
         # The metric saw the scores of the whole table, in its order, after the last round.
-        grad, hess = objective.loss.derivatives(Data(scores, y, w, None))
+        grad, hess = objective.derivatives(Data(scores, y, w, None))
         ders = objective.calc_ders_range(scores, y, w)
         np.testing.assert_allclose(ders, -np.column_stack([grad, hess]), rtol=1e-4, atol=1e-6)
         assert model.evals_result_["learn"]["CatboostMetric"][-1] == pytest.approx(

@@ -212,11 +212,21 @@ def test_invalid_parameters_raise(knobs, message):
         ({"y": [1, 1, 1, 1]}, "y must hold two classes"),
         ({"sample_weight": [0, 1, 0, 1]}, "all rows of class 0 have weight zero"),
         ({"sample_weight": [-1, 1, 1, 1]}, "[Nn]egative"),
-        ({"groups": [0, 1]}, "groups must have one value per row; got 2 values for 4 rows"),
+        ({"groups": [0, 1]}, "groups must have one value per row; got 2 for 4 rows"),
         ({"groups": [0, 1, 0, 1]}, "no group holds rows of both classes"),
+        ({"groups": ["a", "a\0", "a", "a\0"]}, "no group holds rows of both classes"),
+        ({"groups": [2**63, 2**63 + 1] * 2}, "no group holds rows of both classes"),
+        ({"X": 1e-200 * np.eye(4)}, "X must have entries whose squares .* largest is 1e-200"),
+        ({"X": -1e200 * np.eye(4)}, "X must have entries whose squares .* largest is 1e\\+200"),
     ],
     ids=str,
 )
 def test_invalid_data_raise(data, message):
     with pytest.raises(ValueError, match=message):
         PairLinearClassifier().fit(**{"X": np.eye(4), "y": [0, 1, 0, 1], **data})
+
+
+def test_a_gradient_too_small_for_its_norm_gives_zero_coefficients():
+    data = table()
+    model = PairLinearClassifier(alpha=1e308).fit(1e-100 * data.X, data.y)
+    assert not model.coef_.any()

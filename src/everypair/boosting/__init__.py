@@ -2,15 +2,6 @@
 
 This package does not import those libraries. An objective is a callable that reads the arguments of
 the library's native interface and of its scikit-learn interface.
-
->>> import numpy as np
->>> from everypair.boosting import lightgbm_objective
->>> objective = lightgbm_objective()
->>> grad, hess = objective(np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(4))
->>> grad.round(4).tolist()  # at equal scores: as the logistic loss with the best intercept
-[-0.75, 0.25, 0.25, 0.25]
->>> hess.round(4).tolist()
-[0.1875, 0.1875, 0.1875, 0.1875]
 """
 
 from everypair.boosting._catboost import catboost_objective

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import metrics
-from everypair.boosting._scaled_loss import (
-    SOFT_HINGE,
-    Data,
-    Hessian,
-    Objective,
-    ScaledPairLoss,
-    data_from,
-)
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["catboost_objective"]
+from everypair.boosting._scaled_loss import SOFT_HINGE, Data, Hessian, ScaledLoss, data_from
+from everypair.surrogates import Surrogate
 
 
 def catboost_objective(
@@ -80,23 +68,20 @@ def catboost_objective(
     >>> objective.calc_ders_range(np.zeros(2), np.array([1.0, 0.0]), None).round(4).tolist()
     [[0.75, -0.375], [-0.25, -0.125]]
     """
-    data = data_from([], np.array(labels), weights, None)
-    return CatboostObjective(data.labels, data.weights, ScaledPairLoss(surrogate, margin, hessian))
+    return CatboostObjective(labels, weights, surrogate, margin, hessian)
 
 
-class CatboostObjective(Objective):
+class CatboostObjective(ScaledLoss):
     """The objective that `catboost_objective` returns."""
 
     function = "catboost_objective"
 
-    def __init__(
-        self, labels: NDArray[Any], weights: NDArray[np.float64] | None, loss: ScaledPairLoss
-    ) -> None:
-        super().__init__(loss)
-        self.labels = labels
-        self.weights = weights
+    def __init__(self, labels: ArrayLike, weights: ArrayLike | None, *options: Any) -> None:
+        super().__init__(*options)
+        _, self.labels, self.weights, _ = data_from([], np.array(labels), weights, None)
+        self._row_weights = np.ones(len(self.labels)) if self.weights is None else self.weights
         self.metric = CatboostMetric(self)
-        self.update(np.zeros(labels.shape[0]))
+        self.update(np.zeros(self.labels.shape[0]))
         self._initial_tables = self._tables
 
     # CatBoost copies its parameters, but the objective and its metric must stay the same objects.
@@ -117,12 +102,9 @@ class CatboostObjective(Objective):
 
     def update(self, scores: NDArray[np.float64]) -> None:
         """Compute the derivatives at these (n,) scores of the training set and store them."""
-        grad, hess = self.loss.derivatives(Data(scores, self.labels, self.weights, None))
-        weighted = np.ones(scores.shape[0], dtype=bool)
-        if self.weights is not None:
-            weighted = self.weights > 0.0
-            grad = np.divide(grad, self.weights, out=np.zeros_like(grad), where=weighted)
-            hess = np.divide(hess, self.weights, out=np.zeros_like(hess), where=weighted)
+        derivatives = self.derivatives(Data(scores, self.labels, self.weights, None))
+        w, weighted = self._row_weights, self._row_weights > 0.0
+        grad, hess = (np.divide(d, w, out=np.zeros_like(d), where=weighted) for d in derivatives)
         self._tables = []
         for side in (self.labels <= 0, self.labels > 0):
             kept = side & weighted
@@ -131,10 +113,7 @@ class CatboostObjective(Objective):
 
     def check_weights(self, weights: NDArray[np.float64] | None) -> None:
         """Raise an error if the weights of `fit` are not those of the objective."""
-        ones = np.ones(self.labels.shape[0])
-        given = ones if weights is None else weights
-        expected = ones if self.weights is None else self.weights
-        if not np.allclose(given, expected, rtol=1e-5):
+        if not np.allclose(1.0 if weights is None else weights, self._row_weights, rtol=1e-5):
             raise ValueError(
                 "weights must be the same for the objective and for fit, because CatBoost passes "
                 "an objective only some rows at a time; they differ. Pass them to both: "
@@ -156,8 +135,7 @@ class CatboostObjective(Objective):
             if not side.any():
                 continue
             index = _nearest(distinct, scores[side])
-            out[side, 0] = -grad[index]
-            out[side, 1] = -hess[index]
+            out[side] = -np.column_stack((grad[index], hess[index]))
         return out * weights[:, None]
 
 

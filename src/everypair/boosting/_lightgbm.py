@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from everypair.boosting._scaled_loss import (
-    SOFT_HINGE,
-    Data,
-    Hessian,
-    Metric,
-    Objective,
-    ScaledPairLoss,
-    data_from,
-)
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["lightgbm_metric", "lightgbm_objective"]
+from everypair.boosting._scaled_loss import SOFT_HINGE, Data, Hessian, Metric, ScaledLoss, data_from
+from everypair.surrogates import Surrogate
 
 
 def lightgbm_objective(
-    *,
-    surrogate: str | Surrogate = SOFT_HINGE,
-    margin: float = 1.0,
-    hessian: Hessian = "logistic",
+    *, surrogate: str | Surrogate = SOFT_HINGE, margin: float = 1.0, hessian: Hessian = "logistic"
 ) -> LightgbmObjective:
     r"""Make an objective for LightGBM from the loss over all (positive, negative) pairs.
 
@@ -85,7 +70,7 @@ def lightgbm_objective(
     >>> lightgbm_objective(hessian="pairs")(labels, np.zeros(4))[1].round(4).tolist()
     [0.375, 0.125, 0.125, 0.125]
     """
-    return LightgbmObjective(ScaledPairLoss(surrogate, margin, hessian))
+    return LightgbmObjective(surrogate, margin, hessian)
 
 
 def lightgbm_metric(
@@ -121,7 +106,7 @@ def lightgbm_metric(
     return LightgbmMetric(metric, surrogate, margin)
 
 
-class LightgbmObjective(Objective):
+class LightgbmObjective(ScaledLoss):
     """The objective that `lightgbm_objective` returns."""
 
     function = "lightgbm_objective"
@@ -131,7 +116,7 @@ class LightgbmObjective(Objective):
         self, first: Any, second: Any, weight: Any = None, group: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian, from (scores, dataset) or (labels, scores, ...)."""
-        return self.loss.derivatives(_data_from(first, second, weight, group))
+        return self.derivatives(_data_from(first, second, weight, group))
 
 
 class LightgbmMetric(Metric):

@@ -8,16 +8,10 @@ the minimum of the logistic loss. With ``t = tanh((score + intercept) / 2)`` the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Means = Callable[[NDArray[Any]], NDArray[np.float64]]
-
-__all__ = ["logistic_hess"]
+from numpy.typing import NDArray
 
 _SAMPLE_ROWS = 1 << 15  # a sample of about this size gives the start for the intercept
 _NEWTON_TOL = 0.1  # a Newton step of this size, taken to first order, leaves an error below 0.01
@@ -94,19 +88,13 @@ def _solve(
     intercept: NDArray[np.float64],
     bounds: tuple[NDArray[np.float64], NDArray[np.float64]],
     share: NDArray[np.float64],
-    mean: Means,
+    mean: Callable[[NDArray[Any]], NDArray[np.float64]],
     of_row: Any,
 ) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float64]]:
     """Find the intercept of each group by Newton's method with bounds, else by bisection.
 
-    Returns
-    -------
-    intercept : (n_groups,)
-        Half the intercepts, before the last Newton step.
-    t : (n,)
-        ``tanh(halves + intercept)``.
-    step : (n_groups,)
-        The last Newton step, which the caller subtracts from the intercepts.
+    Returns half the intercepts, (n_groups,), before the last Newton step; the (n,) values
+    ``t = tanh(halves + intercept)``; and that step, (n_groups,), for the caller to subtract.
     """
     low, high = bounds
     t = np.empty_like(halves)

@@ -14,25 +14,18 @@ so that a pair with equal scores has slope 1 and second derivative 1/2, and the 
 multiplied by :math:`W_+ W_- / (W_+ + W_-)`, where W are the total weights of the classes. At equal
 scores the gradient of each row, and the sum of all Hessians, are then those of the logistic loss
 with the best intercept.
-
->>> round(ScaledPairLoss(surrogates.SQUARED_HINGE, 1.0, "pairs").scaled_margin, 3)
-2.0
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs, losses, metrics, surrogates
 from everypair.boosting._logistic_hess import logistic_hess
 from everypair.surrogates import Surrogate, Term
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["SOFT_HINGE", "Data", "Hessian", "Metric", "Objective", "ScaledPairLoss", "data_from"]
 
 Hessian = Literal["logistic", "pairs"]
 
@@ -51,40 +44,24 @@ def _soft_hinge() -> Surrogate:
     knots = np.array([0.0, 11.0, 19.0, 30.0]) / 15.0
     slopes = np.array([0.0, 0.1, 0.9, 1.0])
     jumps = np.diff([0.0, *(np.diff(slopes) / np.diff(knots)), 0.0]).tolist()
-    return Surrogate(
-        "soft_hinge",
-        tuple(
-            Term(jump / 2 * knot**2, -jump * knot, jump / 2, knot=knot)
-            for jump, knot in zip(jumps, knots.tolist(), strict=True)
-        ),
+    terms = (
+        Term(jump / 2 * knot**2, -jump * knot, jump / 2, knot=knot)
+        for jump, knot in zip(jumps, knots.tolist(), strict=True)
     )
+    return Surrogate("soft_hinge", tuple(terms))
 
 
 SOFT_HINGE = _soft_hinge()
 
 
-class ScaledPairLoss:
-    """The pair loss in the units of the logistic loss, and the choice of its Hessian.
+class ScaledLoss:
+    """The pair loss in the units of the logistic loss; base class of the objectives.
 
-    Parameters
-    ----------
-    surrogate : str or Surrogate
-        Its first and second derivative must be above 0 at the margin. The name ``"soft_hinge"`` is
-        accepted as well.
-    margin : float
-        In the units of the surrogate.
-    hessian : {"logistic", "pairs"}
-        See `lightgbm_objective`.
-
-    Attributes
-    ----------
-    original : Surrogate
-        The surrogate before scaling.
-    surrogate : Surrogate
-        The scaled surrogate.
-    scaled_margin : float
-        The margin in the units of the scores.
+    The parameters are those of `lightgbm_objective`. The attributes `surrogate` and `scaled_margin`
+    are the scaled ones; `original` and `margin` are those before scaling.
     """
+
+    function = "ScaledLoss"  # the call that makes an object of this class, for its repr
 
     def __init__(
         self, surrogate: str | Surrogate, margin: float, hessian: Hessian = "logistic"
@@ -108,11 +85,6 @@ class ScaledPairLoss:
         self.scaled_margin = margin * stretch
         self.surrogate = _scaled(original, stretch, stretch / slope)
 
-    def value(self, data: Data) -> float:
-        """Return the mean of the scaled surrogate over all pairs."""
-        scores = np.asarray(data.scores, dtype=np.float64)
-        return losses.pair_loss(scores, data.labels, **self._options(data))
-
     def derivatives(self, data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the (n,) gradient and the (n,) Hessian that the library uses."""
         scores, labels, weights, groups = data
@@ -122,40 +94,26 @@ class ScaledPairLoss:
                 f"{np.shape(scores)}, one column for each of several classes. Train each class "
                 "against the rest, as sklearn.multiclass.OneVsRestClassifier does."
             )
-        options = self._options(data)
         # Boosting libraries store float32. The loss depends on differences of scores only, so
         # subtracting the first score in float64 keeps the digits of scores with a large offset.
         centred = np.empty(np.shape(scores), dtype=np.float32)
         np.subtract(scores, scores[0], out=centred, casting="same_kind")
         if self.hessian == "pairs":
-            _, grad, hess = losses.pair_derivatives(centred, labels, **options)
+            _, grad, hess = losses.pair_derivatives(centred, labels, **self.options(data))
             scale = np.float32(_scale(labels > 0, weights))
             return grad * scale, hess * scale
-        _, grad = losses.pair_loss_and_grad(centred, labels, **options)  # checks the arguments
-        positive = labels > 0
-        grad *= np.float32(_scale(positive, weights))
-        return grad, logistic_hess(centred, positive, weights, groups)
+        _, grad = losses.pair_loss_and_grad(centred, labels, **self.options(data))
+        grad *= np.float32(_scale(labels > 0, weights))
+        return grad, logistic_hess(centred, labels > 0, weights, groups)
 
-    def _options(self, data: Data) -> dict[str, Any]:
-        weights, groups = data.weights, data.groups
-        scaled = {"surrogate": self.surrogate, "margin": self.scaled_margin}
-        return {**scaled, "weights": weights, "groups": groups}
-
-    def __repr__(self) -> str:
-        name = self.original.name
-        return f"surrogate={name!r}, margin={self.margin:g}, hessian={self.hessian!r}"
-
-
-class Objective:
-    """Base class of the objectives; `__repr__` shows the call that makes one."""
-
-    function: str
-
-    def __init__(self, loss: ScaledPairLoss) -> None:
-        self.loss = loss
+    def options(self, data: Data) -> dict[str, Any]:
+        """Return the keyword arguments of `pair_loss`."""
+        options = {"surrogate": self.surrogate, "margin": self.scaled_margin}
+        return {**options, "weights": data.weights, "groups": data.groups}
 
     def __repr__(self) -> str:
-        return f"{self.function}({self.loss!r})"
+        options = f"margin={self.margin:g}, hessian={self.hessian!r}"
+        return f"{self.function}(surrogate={self.original.name!r}, {options})"
 
 
 class Metric:
@@ -165,14 +123,14 @@ class Metric:
         if metric not in ("auc", "loss"):
             raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
         self.metric = metric
-        self.loss = ScaledPairLoss(surrogate, margin)
+        self.loss = ScaledLoss(surrogate, margin)
         self.__name__ = f"{metric}_pairs"
 
     def value(self, data: Data) -> float:
         """Compute the metric of an evaluation set."""
-        if self.metric == "loss":
-            return self.loss.value(data)
         scores = np.asarray(data.scores, dtype=np.float64)
+        if self.metric == "loss":
+            return losses.pair_loss(scores, data.labels, **self.loss.options(data))
         return metrics.auc(scores, data.labels, weights=data.weights, groups=data.groups)
 
 
@@ -188,8 +146,7 @@ def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLi
     [0, 0, 1]
     """
     scores, labels, groups = np.asarray(scores), np.asarray(labels), None
-    weights = None if np.size(weights) == 0 else weights
-    weights = None if weights is None else np.asarray(weights, dtype=np.float64)
+    weights = np.asarray(weights, np.float64) if weights is not None and np.size(weights) else None
     if sizes is not None and np.size(sizes):
         sizes, n = np.asarray(sizes), labels.shape[0]
         if sizes.sum() != n:
@@ -205,25 +162,15 @@ def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLi
 
 def _scaled(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
     """Return the surrogate ``height * surrogate(t / stretch)``."""
-    return Surrogate(
-        surrogate.name,
-        tuple(
-            Term(
-                height * term.c0,
-                height / stretch * term.c1,
-                height / stretch**2 * term.c2,
-                knot=None if term.knot is None else stretch * term.knot,
-            )
-            for term in surrogate.terms
-        ),
-    )
+    terms = []
+    for term in surrogate.terms:
+        c0, c1, c2 = (c * height / stretch**k for k, c in enumerate((term.c0, term.c1, term.c2)))
+        terms.append(Term(c0, c1, c2, knot=None if term.knot is None else stretch * term.knot))
+    return Surrogate(surrogate.name, tuple(terms))
 
 
-def _scale(positive: NDArray[np.bool_], weights: NDArray[Any] | None) -> float:
+def _scale(positive: NDArray[np.bool_], weights: NDArray[np.float64] | None) -> float:
     """Return ``W_pos W_neg / (W_pos + W_neg)``, or 0 without any weight."""
-    if weights is None:
-        w_pos, w = float(np.count_nonzero(positive)), float(positive.shape[0])
-    else:
-        w_pos = float(weights.sum(where=positive, dtype=np.float64))
-        w = float(weights.sum(dtype=np.float64))
+    w_pos = np.count_nonzero(positive) if weights is None else float(weights.sum(where=positive))
+    w = positive.shape[0] if weights is None else float(weights.sum())
     return w_pos * (w - w_pos) / w if w else 0.0

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from everypair.boosting._scaled_loss import (
-    SOFT_HINGE,
-    Data,
-    Hessian,
-    Metric,
-    Objective,
-    ScaledPairLoss,
-    data_from,
-)
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["xgboost_metric", "xgboost_objective"]
+from everypair.boosting._scaled_loss import SOFT_HINGE, Data, Hessian, Metric, ScaledLoss, data_from
+from everypair.surrogates import Surrogate
 
 
 def xgboost_objective(
-    *,
-    surrogate: str | Surrogate = SOFT_HINGE,
-    margin: float = 1.0,
-    hessian: Hessian = "pairs",
+    *, surrogate: str | Surrogate = SOFT_HINGE, margin: float = 1.0, hessian: Hessian = "pairs"
 ) -> XgboostObjective:
     r"""Make an objective for XGBoost from the loss over all (positive, negative) pairs.
 
@@ -71,7 +55,7 @@ def xgboost_objective(
     >>> grad.round(4).tolist()
     [-0.75, 0.25, 0.25, 0.25]
     """
-    return XgboostObjective(ScaledPairLoss(surrogate, margin, hessian))
+    return XgboostObjective(surrogate, margin, hessian)
 
 
 def xgboost_metric(
@@ -103,7 +87,7 @@ def xgboost_metric(
     return XgboostMetric(metric, surrogate, margin)
 
 
-class XgboostObjective(Objective):
+class XgboostObjective(ScaledLoss):
     """The objective that `xgboost_objective` returns."""
 
     function = "xgboost_objective"
@@ -113,7 +97,7 @@ class XgboostObjective(Objective):
         self, first: Any, second: Any, sample_weight: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian, from (scores, matrix) or (labels, scores, weights)."""
-        return self.loss.derivatives(_data_from(first, second, sample_weight))
+        return self.derivatives(_data_from(first, second, sample_weight))
 
 
 class XgboostMetric(Metric):

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from numpy.typing import ArrayLike
 
 from everypair.sklearn._estimator import PairLinearBase, check_alpha
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-__all__ = ["PairLinearClassifier"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -121,8 +117,7 @@ class PairLinearClassifier(PairLinearBase):
         """
         alpha, options = check_alpha(self.alpha), self._check_options()
         data = self._check_data(X, y, sample_weight, groups)
-        start = self.coef_[0].copy() if self.warm_start and hasattr(self, "coef_") else None
-        if start is not None and len(start) != data.X.shape[1]:
-            start = None
-        self._fit_alpha(data, options, alpha, start)
+        warm = self.warm_start and hasattr(self, "coef_")
+        warm = warm and self.coef_.shape[1] == data.X.shape[1]
+        self._fit_alpha(data, options, alpha, self.coef_[0].copy() if warm else None)
         return self

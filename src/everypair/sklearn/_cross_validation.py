@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from sklearn.model_selection import (  # type: ignore[import-untyped]
-    StratifiedGroupKFold,
-    check_cv,
-)
+from numpy.typing import ArrayLike, NDArray
+from sklearn import model_selection  # type: ignore[import-untyped]
 from sklearn.utils.parallel import Parallel, delayed  # type: ignore[import-untyped]
 
 from everypair.metrics import auc
 from everypair.sklearn._estimator import PairLinearBase, check_alpha
 from everypair.sklearn._fit import FitOptions, Trainer
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.sklearn._objective import TrainingData
-
-__all__ = ["PairLinearClassifierCV"]
-
-# The range of the penalties if only their number is given.
-_MIN_ALPHA, _MAX_ALPHA = 1e-6, 1e1
+from everypair.sklearn._objective import TrainingData, Vector
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -116,20 +105,20 @@ class PairLinearClassifierCV(PairLinearBase):
     def _folds(self, data: TrainingData) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Return the training and validation indices of each fold."""
         if data.groups is not None and isinstance(self.cv, int):
-            splitter = StratifiedGroupKFold(self.cv)
+            splitter = model_selection.StratifiedGroupKFold(self.cv)
         else:
-            splitter = check_cv(self.cv, data.positive, classifier=True)
+            splitter = model_selection.check_cv(self.cv, data.positive, classifier=True)
         with warnings.catch_warnings():
             # Some splitters warn that they ignore the groups. The loss still uses them.
             warnings.filterwarnings("ignore", message="The groups parameter is ignored")
             return list(splitter.split(data.X, data.positive, data.groups))
 
 
-def _check_alphas(alphas: Any) -> NDArray[np.float64]:
+def _check_alphas(alphas: Any) -> Vector:
     if isinstance(alphas, int | np.integer) and not isinstance(alphas, bool):
         if alphas < 1:
             raise ValueError(f"alphas must be at least 1, or an array of penalties; got {alphas}.")
-        return np.geomspace(_MAX_ALPHA, _MIN_ALPHA, int(alphas))
+        return np.geomspace(10.0, 1e-6, int(alphas))
     checked = [check_alpha(alpha) for alpha in alphas]
     if not checked:
         raise ValueError("alphas must hold at least one penalty; got none. For example: 10.")
@@ -137,18 +126,15 @@ def _check_alphas(alphas: Any) -> NDArray[np.float64]:
 
 
 def _validation_aucs(
-    train: TrainingData,
-    validation: TrainingData,
-    options: FitOptions,
-    alphas: NDArray[np.float64],
+    train: TrainingData, validation: TrainingData, options: FitOptions, alphas: Vector
 ) -> list[float]:
     """Return the validation AUC of each alpha; each fit starts from the previous solution."""
     if not (train.has_pairs() and validation.has_pairs()):
         return [np.nan] * len(alphas)
     trainer = Trainer(train, options)
-    weights, groups = validation.weights, validation.groups
+    pairs = {"weights": validation.weights, "groups": validation.groups}
     coef, aucs = None, []
     for alpha in alphas:
         coef = trainer.fit(float(alpha), coef).coef
-        aucs.append(auc(validation.X @ coef, validation.positive, weights=weights, groups=groups))
+        aucs.append(auc(validation.X @ coef, validation.positive, **pairs))
     return aucs

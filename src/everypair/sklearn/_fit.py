@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 
-from everypair.sklearn._objective import PairObjective, TrainingData, pair_scatter
+from everypair.sklearn._objective import PairObjective, TrainingData, Vector, pair_scatter
 from everypair.sklearn._preconditioner import MAX_COLUMNS, Preconditioner
 from everypair.sklearn._smoothing import has_kinks, smoothed
 from everypair.sklearn._solvers import SOLVERS, Problem, Solution
-from everypair.surrogates import SQUARE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.surrogates import Surrogate
-
-    Vector = NDArray[np.float64]
-
-__all__ = ["FitOptions", "Trainer"]
+from everypair.surrogates import SQUARE, Surrogate
 
 # "auto" chooses L-BFGS from this many rows per column on.
 _LBFGS_ROWS_PER_COLUMN = 10
@@ -45,13 +35,7 @@ class FitOptions:
 
 
 class Trainer:
-    """Fit coefficients to data for any number of alphas.
-
-    Parameters
-    ----------
-    data : TrainingData
-    options : FitOptions
-    """
+    """Fit coefficients to data for any number of alphas."""
 
     def __init__(self, data: TrainingData, options: FitOptions) -> None:
         self._data = data.centred()
@@ -98,9 +82,9 @@ class Trainer:
         scores = np.zeros(len(self._data.positive))
         value, score_grad = objective.value_and_score_grad(zero, scores)
         grad = objective.grad(zero, score_grad)
-        if not grad.any():
-            return Solution(zero, value, 0.0, 0)
         preconditioner = Preconditioner(self._scatter_at_zero, alpha)
+        if not min(_norms(grad, preconditioner)) > 0.0:
+            return Solution(zero, value, 0.0, 0)
         if start is None:
             # At zero coefficients the full scatter matrix is the exact Hessian of the pair loss, so
             # this is a Newton step: the solution for the square surrogate, and close for hinges.
@@ -119,20 +103,14 @@ class Trainer:
         n_iter, previous_value = 0, np.inf
         round_iter = options.max_iter if self._diagonal else _FIRST_ROUND[self._solver]
         while True:
-            problem = Problem(
-                objective,
-                preconditioner,
-                float(np.linalg.norm(grad)),
-                float(np.linalg.norm(preconditioner.grad(grad))),
-                options.tol,
-                min(round_iter, options.max_iter - n_iter),
-                n_iter,
-                options.verbose,
-            )
+            limit = min(round_iter, options.max_iter - n_iter)
+            norm, scaled_norm = _norms(grad, preconditioner)
+            rules = options.tol, limit, n_iter, options.verbose
+            problem = Problem(objective, preconditioner, norm, scaled_norm, *rules)
             solution = SOLVERS[self._solver](problem, start)
             n_iter += solution.n_iter
             start = solution.coef
-            improved = solution.n_iter == problem.max_iter or solution.value < previous_value
+            improved = solution.n_iter == limit or solution.value < previous_value
             converged = solution.relative_norm <= options.tol
             if converged or n_iter >= options.max_iter or not improved:
                 return solution._replace(n_iter=n_iter)
@@ -158,3 +136,8 @@ class Trainer:
             ConvergenceWarning,
             stacklevel=5,  # the line that calls fit of the estimator
         )
+
+
+def _norms(grad: Vector, preconditioner: Preconditioner) -> tuple[float, float]:
+    """Return the norms of a gradient in the coordinates of X and in the preconditioned ones."""
+    return float(np.linalg.norm(grad)), float(np.linalg.norm(preconditioner.grad(grad)))

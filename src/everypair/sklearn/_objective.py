@@ -6,22 +6,17 @@ not change if a constant is added to a column of X, so there is no intercept to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from everypair import losses
+from everypair.surrogates import Surrogate
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.surrogates import Surrogate
-
-    Vector = NDArray[np.float64]
-
-__all__ = ["PairObjective", "TrainingData", "pair_scatter"]
+Vector = NDArray[np.float64]
 
 # If a column's mean exceeds its standard deviation by this factor, X.T @ grad would lose digits,
 # so the columns are centred first.
@@ -31,38 +26,24 @@ _ROWS_PER_BLOCK = 2048
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Checked training data.
+    """Checked training data: X is dense or CSR, the other arrays have shape (n,)."""
 
-    Attributes
-    ----------
-    X : (n, d) float64, dense or CSR
-    positive : (n,) bool
-    weights : (n,) float64 or None
-    groups : (n,) int64 or None
-        Numbers of the groups, from 0.
-    """
-
-    X: Any
+    X: Any  # (n, d) float64
     positive: NDArray[np.bool_]
     weights: Vector | None
-    groups: NDArray[np.int64] | None
+    groups: NDArray[np.int64] | None  # numbers of the groups, from 0
 
     def subset(self, index: NDArray[np.intp]) -> TrainingData:
         """Return the rows at these indices."""
-        return TrainingData(
-            self.X[index],
-            self.positive[index],
-            None if self.weights is None else self.weights[index],
-            None if self.groups is None else self.groups[index],
-        )
+        weights = None if self.weights is None else self.weights[index]
+        groups = None if self.groups is None else self.groups[index]
+        return TrainingData(self.X[index], self.positive[index], weights, groups)
 
     def has_pairs(self) -> bool:
         """Return whether some group has rows of both classes with positive weight."""
         weights = np.ones(len(self.positive)) if self.weights is None else self.weights
-        w_pos, w_neg = (
-            np.bincount(self.group_codes(), weights * side)
-            for side in (self.positive, ~self.positive)
-        )
+        w_pos = np.bincount(self.group_codes(), weights * self.positive)
+        w_neg = np.bincount(self.group_codes(), weights * ~self.positive)
         return bool((w_pos * w_neg).any())
 
     def group_codes(self) -> NDArray[np.int64]:
@@ -81,38 +62,26 @@ class TrainingData:
         deviation = self.X[:: max(1, len(self.X) // 100)].std(axis=0)
         if not (np.abs(mean) > _LARGE_OFFSET * deviation).any():
             return self
-        return TrainingData(self.X - mean, self.positive, self.weights, self.groups)
+        return replace(self, X=self.X - mean)
 
 
 class PairObjective:
     """The objective, its gradient and its Hessian.
 
     The methods take scores as well as coefficients, because callers often know ``X @ w`` already.
-
-    Parameters
-    ----------
-    data : TrainingData
-    surrogate : Surrogate
-    margin, alpha : float
     """
 
     def __init__(
         self, data: TrainingData, surrogate: Surrogate, margin: float, alpha: float
     ) -> None:
-        self.data = data
-        self.alpha = alpha
+        self.data, self.alpha = data, alpha
         self._transposed = data.X.T
-        self._options: dict[str, Any] = {
-            "surrogate": surrogate,
-            "margin": margin,
-            "weights": data.weights,
-            "groups": data.groups,
-        }
+        self._options: dict[str, Any] = {"surrogate": surrogate, "margin": margin}
+        self._options |= {"weights": data.weights, "groups": data.groups}
 
     def scores(self, coef: Vector) -> Vector:
         """Return ``X @ coef``, of shape (n,)."""
-        out: Vector = self.data.X @ coef
-        return out
+        return np.asarray(self.data.X @ coef)
 
     def value_and_score_grad(self, coef: Vector, scores: Vector) -> tuple[float, Vector]:
         """Return the objective and the (n,) gradient of the pair loss in the scores."""
@@ -121,8 +90,7 @@ class PairObjective:
 
     def grad(self, coef: Vector, score_grad: Vector) -> Vector:
         """Return the (d,) gradient of the objective in the coefficients."""
-        out: Vector = self._transposed @ score_grad + self.alpha * coef
-        return out
+        return np.asarray(self._transposed @ score_grad + self.alpha * coef)
 
     def score_hess(self, scores: Vector) -> Vector:
         """Return the (n,) diagonal of the Hessian of the pair loss in the scores."""
@@ -131,8 +99,7 @@ class PairObjective:
     def hvp(self, scores: Vector, vector: Vector, vector_scores: Vector) -> Vector:
         """Multiply the Hessian in the coefficients by a (d,) vector with scores ``X @ vector``."""
         score_hvp = losses.pair_hvp(scores, self.data.positive, vector_scores, **self._options)
-        out: Vector = self._transposed @ score_hvp + self.alpha * vector
-        return out
+        return np.asarray(self._transposed @ score_hvp + self.alpha * vector)
 
 
 def pair_scatter(data: TrainingData, hess: Vector, *, diagonal: bool) -> Vector:

@@ -8,15 +8,12 @@ the scales and correlations of the columns. For wide X only the diagonal is used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
 
 import numpy as np
 from scipy.linalg.blas import dtrsv  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["MAX_COLUMNS", "Preconditioner"]
+from everypair.sklearn._objective import Vector
 
 # Up to this number of columns, computing the full scatter matrix in O(n d^2) costs less than the
 # passes over X that it saves.
@@ -26,41 +23,35 @@ MAX_COLUMNS = 500
 class Preconditioner:
     """The coordinates ``u = R coef`` with ``R^T R`` close to the Hessian.
 
-    Parameters
-    ----------
-    scatter : (d, d) or (d,)
-        The result of `pair_scatter`: the matrix, or its diagonal.
-    alpha : float
-        Strength of the penalty, which is added to the diagonal.
+    `scatter` is the result of `pair_scatter`, of shape (d, d), or its diagonal, of shape (d,). The
+    strength `alpha` of the penalty is added to the diagonal.
     """
 
-    def __init__(self, scatter: NDArray[np.float64], alpha: float) -> None:
+    def __init__(self, scatter: Vector, alpha: float) -> None:
         diagonal = scatter if scatter.ndim == 1 else scatter.diagonal()
         squares = diagonal + alpha
         self._root = np.sqrt(np.where(squares > 0.0, squares, 1.0))
-        self._factor: NDArray[np.float64] | None = None
+        self._factor: Vector | None = None
         if scatter.ndim == 2:
             # A unit diagonal makes the Cholesky factorisation independent of the columns' scales.
             correlations = scatter / np.outer(self._root, self._root)
             # The small addition keeps it positive definite if columns are linearly dependent.
             np.fill_diagonal(correlations, 1.0 + 1e-11)
-            try:
+            with contextlib.suppress(np.linalg.LinAlgError):
                 self._factor = np.asfortranarray(np.linalg.cholesky(correlations).T)
-            except np.linalg.LinAlgError:
-                return
 
-    def coef(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+    def coef(self, u: Vector) -> Vector:
         """Return the coefficients with these coordinates: ``R^-1 u``, of shape (d,)."""
         if self._factor is not None:
             u = dtrsv(self._factor, u)
         return u / self._root
 
-    def grad(self, coef_grad: NDArray[np.float64]) -> NDArray[np.float64]:
+    def grad(self, coef_grad: Vector) -> Vector:
         """Return the gradient in the coordinates u: ``R^-T coef_grad``, of shape (d,)."""
-        scaled: NDArray[np.float64] = coef_grad / self._root
+        scaled: Vector = coef_grad / self._root
         return scaled if self._factor is None else dtrsv(self._factor, scaled, trans=1)
 
-    def coordinates(self, coef: NDArray[np.float64]) -> NDArray[np.float64]:
+    def coordinates(self, coef: Vector) -> Vector:
         """Return the coordinates of coefficients: ``R coef``, of shape (d,)."""
-        scaled: NDArray[np.float64] = coef * self._root
+        scaled: Vector = coef * self._root
         return scaled if self._factor is None else self._factor @ scaled

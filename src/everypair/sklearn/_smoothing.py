@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from everypair.surrogates import Surrogate, Term
 
-__all__ = ["has_kinks", "smoothed"]
-
 
 def has_kinks(surrogate: Surrogate) -> bool:
     """Return whether the slope jumps at some knot; raise an error if the value itself jumps.

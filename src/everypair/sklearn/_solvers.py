@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from everypair.sklearn._objective import PairObjective
-    from everypair.sklearn._preconditioner import Preconditioner
-
-    Vector = NDArray[np.float64]
-
-__all__ = ["SOLVERS", "Problem", "Solution"]
+from everypair.sklearn._objective import PairObjective, Vector
+from everypair.sklearn._preconditioner import Preconditioner
 
 _EPS = float(np.finfo(np.float64).eps)
 # Relative differences of objective values below this are rounding errors.
@@ -54,9 +47,9 @@ class Problem:
         """Return the gradient in both coordinates, and its relative norm."""
         grad = self.objective.grad(coef, score_grad)
         scaled_grad = self.preconditioner.grad(grad)
-        norms = float(np.linalg.norm(grad)), float(np.linalg.norm(scaled_grad))
-        relative_norm = max(norms[0] / self.grad_norm, norms[1] / self.scaled_grad_norm)
-        return grad, scaled_grad, relative_norm
+        relative_norm = float(np.linalg.norm(grad)) / self.grad_norm
+        scaled_norm = float(np.linalg.norm(scaled_grad)) / self.scaled_grad_norm
+        return grad, scaled_grad, max(relative_norm, scaled_norm)
 
     def report(self, n_iter: int, value: float, relative_norm: float) -> None:
         """Print one line about an iteration if `verbose` is not 0."""
@@ -76,14 +69,6 @@ class Solution(NamedTuple):
     n_iter: int
 
 
-class _Step(NamedTuple):
-    """A step of the coefficients, the change of the scores, and its norm in the coordinates u."""
-
-    coef: Vector
-    scores: Vector
-    norm: float
-
-
 def newton_cg(problem: Problem, start: Vector) -> Solution:
     """Minimise by Newton steps from truncated conjugate gradients inside a trust region.
 
@@ -99,17 +84,18 @@ def newton_cg(problem: Problem, start: Vector) -> Solution:
     n_iter = 0
     while relative_norm > problem.tol and n_iter < problem.max_iter:
         n_iter += 1
-        step = _trust_region_step(problem, scores, scaled_grad, radius, relative_norm)
+        u, step_scores = _trust_region_step(problem, scores, scaled_grad, radius, relative_norm)
+        step, step_norm = problem.preconditioner.coef(u), float(np.linalg.norm(u))
         size, new_value, score_grad = _line_search(
-            objective, coef, scores, value, step, float(grad @ step.coef)
+            objective, coef, scores, value, step, step_scores, float(grad @ step)
         )
         if size == 0.0:
-            radius = 0.25 * min(radius, step.norm)
+            radius = 0.25 * min(radius, step_norm)
             if radius <= _EPS * problem.scaled_grad_norm:
                 break
             continue
-        radius = max(radius, 4.0 * size * step.norm)
-        coef, scores, value = coef + size * step.coef, scores + size * step.scores, new_value
+        radius = max(radius, 4.0 * size * step_norm)
+        coef, scores, value = coef + size * step, scores + size * step_scores, new_value
         grad, scaled_grad, relative_norm = problem.grads(coef, score_grad)
         problem.report(n_iter, value, relative_norm)
     return Solution(coef, value, relative_norm, n_iter)
@@ -120,7 +106,8 @@ def _line_search(
     coef: Vector,
     scores: Vector,
     value: float,
-    step: _Step,
+    step: Vector,
+    step_scores: Vector,
     start_derivative: float,
 ) -> tuple[float, float, Vector]:
     """Return the size of the step to take, the value there, and the gradient in the scores.
@@ -129,14 +116,12 @@ def _line_search(
     with the full step. The size is zero if no smaller value was found.
     """
     low, low_derivative, high, high_derivative = 0.0, start_derivative, 1.0, 0.0
-    best = (0.0, value + _ROUNDING * abs(value), step.scores)
+    best = (0.0, value + _ROUNDING * abs(value), step_scores)
     size = 1.0
     for _ in range(_MAX_LINE_SEARCH_STEPS):
-        new_coef = coef + size * step.coef
-        new_value, score_grad = objective.value_and_score_grad(
-            new_coef, scores + size * step.scores
-        )
-        derivative = float(score_grad @ step.scores) + objective.alpha * float(new_coef @ step.coef)
+        new_coef, new_scores = coef + size * step, scores + size * step_scores
+        new_value, score_grad = objective.value_and_score_grad(new_coef, new_scores)
+        derivative = float(score_grad @ step_scores) + objective.alpha * float(new_coef @ step)
         if new_value <= best[1]:
             best = (size, new_value, score_grad)
             is_flat = abs(derivative) <= _FLAT * abs(start_derivative)
@@ -146,17 +131,19 @@ def _line_search(
             low, low_derivative, high_derivative = size, derivative, 0.5 * high_derivative
         else:
             high, high_derivative, low_derivative = size, derivative, 0.5 * low_derivative
-        share = (
-            low_derivative / (low_derivative - high_derivative) if high_derivative > 0.0 else 0.5
-        )
+        difference = low_derivative - high_derivative
+        share = low_derivative / difference if high_derivative > 0.0 else 0.5
         size = low + (high - low) * min(max(share, 0.05), 0.95)
     return best
 
 
 def _trust_region_step(
     problem: Problem, scores: Vector, scaled_grad: Vector, radius: float, relative_norm: float
-) -> _Step:
-    """Minimise the quadratic model approximately inside the trust region (Steihaug 1983)."""
+) -> tuple[Vector, Vector]:
+    """Minimise the quadratic model approximately inside the trust region (Steihaug 1983).
+
+    Returns the step in the coordinates u, and the change of the scores.
+    """
     objective, preconditioner = problem.objective, problem.preconditioner
     u = np.zeros_like(scaled_grad)
     step_scores = np.zeros_like(scores)
@@ -174,8 +161,10 @@ def _trust_region_step(
         if not at_boundary:
             size = residual_square / curvature
             at_boundary = bool(np.linalg.norm(u + size * direction) >= radius)
-        if at_boundary:
-            size = _size_to_boundary(u, direction, radius)
+        if at_boundary:  # the positive root of |u + size direction| = radius
+            a, b = float(direction @ direction), float(u @ direction)
+            c = max(radius * radius - float(u @ u), 0.0)
+            size = c / (b + float(np.sqrt(b * b + a * c)))
         u = u + size * direction
         step_scores += size * coef_scores
         residual = residual - size * hvp
@@ -183,14 +172,7 @@ def _trust_region_step(
         if at_boundary or residual_square <= residual_tol * residual_tol:
             break
         direction = residual + (residual_square / previous) * direction
-    return _Step(preconditioner.coef(u), step_scores, float(np.linalg.norm(u)))
-
-
-def _size_to_boundary(u: Vector, direction: Vector, radius: float) -> float:
-    """Return the positive root t of ``|u + t direction| = radius``."""
-    a, b = float(direction @ direction), float(u @ direction)
-    c = max(radius * radius - float(u @ u), 0.0)
-    return c / (b + float(np.sqrt(b * b + a * c)))
+    return u, step_scores
 
 
 class _Converged(Exception):  # noqa: N818  # leaves scipy's loop; not an error
@@ -219,19 +201,13 @@ def lbfgs(problem: Problem, start: Vector) -> Solution:
         n_iter += 1
         problem.report(n_iter, best.value, best.relative_norm)
 
-    options = {"maxiter": problem.max_iter, "maxfun": 20 * problem.max_iter, "maxcor": 20}
+    limits = {"maxiter": problem.max_iter, "maxfun": 20 * problem.max_iter, "maxcor": 20}
+    options = {**limits, "gtol": 0.0, "ftol": 0.0}
+    u = preconditioner.coordinates(start)
     try:
-        minimize(
-            value_and_grad,
-            preconditioner.coordinates(start),
-            method="L-BFGS-B",
-            jac=True,
-            callback=count,
-            options={**options, "gtol": 0.0, "ftol": 0.0},
-        )
+        minimize(value_and_grad, u, jac=True, method="L-BFGS-B", callback=count, options=options)
     except _Converged:
-        problem.report(n_iter + 1, best.value, best.relative_norm)
-        return best._replace(n_iter=n_iter + 1)
+        count(u)
     return best._replace(n_iter=n_iter)
 
 

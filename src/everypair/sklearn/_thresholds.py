@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everypair.metrics import roc_curve
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["check_threshold", "threshold_from"]
+from everypair.sklearn._objective import Vector
 
 
 def check_threshold(threshold: object) -> str | float:
@@ -29,10 +25,7 @@ def check_threshold(threshold: object) -> str | float:
 
 
 def threshold_from(
-    rule: str | float,
-    scores: NDArray[np.float64],
-    positive: NDArray[np.bool_],
-    weights: NDArray[np.float64] | None,
+    rule: str | float, scores: Vector, positive: NDArray[np.bool_], weights: Vector | None
 ) -> float:
     """Return the threshold above which rows are predicted positive.
 
