@@ -24,48 +24,23 @@ launches step by step. The host never waits for the device.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
+from everypair.surrogates import KnotTerm
 from everypair.torch.triton.cells import axis, count, finish, look_up, survey
 from everypair.torch.triton.launch import (
-    INTERPRETED,
-    Trace,
-    buffers,
-    launch,
-    n_multiprocessors,
-    power_of_2,
-)
+    INTERPRETED, Job, Launched, Trace, buffers, launch, n_multiprocessors, power_of_2,
+)  # fmt: skip
 from everypair.torch.triton.scan import scan
 from everypair.torch.triton.workspace import (
-    BUCKET_WORDS,
-    CELLS,
-    END_COUNTER,
-    LEVEL_COUNTER,
-    LEVELS,
-    MOST_CHUNKS,
-    N_COUNTERS,
-    N_LEVELS,
-    N_PARTS,
-    SCAN_COUNTER,
-    STEP_COUNTER,
-    SURVEY_WORDS,
-    arrive,
-    as_int64,
-    bucket_words,
-    wait,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-    from everypair.torch.triton.launch import Job, Launched
-
-__all__ = ["buckets_fit", "by_buckets"]
+    BUCKET_WORDS, CELLS, END_COUNTER, LEVEL_COUNTER, LEVELS, MOST_CHUNKS, N_COUNTERS, N_LEVELS,
+    N_PARTS, SCAN_COUNTER, STEP_COUNTER, SURVEY_WORDS, arrive, as_int64, bucket_words, wait,
+)  # fmt: skip
 
 MOST_ROWS = 1 << 27
 """Sums of places of more rows do not fit in 64 bits. Test: `test_integer_sums_fit`."""

@@ -8,26 +8,19 @@ batch looks the recipe up, fills in its own addresses, and launches.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from everypair.torch.triton.launch import PLACEHOLDERS, current_stream, is_capturing
+from everypair.surrogates import KnotTerm
+from everypair.torch.triton.launch import PLACEHOLDERS, Trace, current_stream, is_capturing
 from everypair.torch.triton.plans import prepared
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-    from everypair.torch.triton.launch import Trace
-
-    _Launch = tuple[Any, Callable[[tuple[int, ...]], tuple[int, ...]], tuple[float, ...]]
-
-__all__ = ["loss_and_grad"]
+_Launch = tuple[Any, Callable[[tuple[int, ...]], tuple[int, ...]], tuple[float, ...]]
 
 SLOTS = (
     "scores", "labels", "value", "grad", "one_class",  # of the call

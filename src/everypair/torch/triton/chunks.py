@@ -11,21 +11,10 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.double_double import (
-    add,
-    cumulative_sum,
-    distance,
-    from_double,
-    load_moments,
-    load_number,
-    merge,
-    mul_double,
-    no_moments,
-    store_moments,
-    store_number,
-)
+    add, cumulative_sum, distance, from_double, load_moments, load_number, merge, mul_double,
+    no_moments, store_moments, store_number,
+)  # fmt: skip
 from everypair.torch.triton.workspace import MOMENTS, MOMENTS_DD
-
-__all__ = ["block_moments", "chunk_moments", "columns_of", "rows_below"]
 
 
 @triton.jit

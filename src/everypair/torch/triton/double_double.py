@@ -19,26 +19,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = [
-    "add",
-    "cumulative_sum",
-    "distance",
-    "from_double",
-    "load_moments",
-    "load_number",
-    "merge",
-    "moments_at",
-    "mul",
-    "mul_double",
-    "no_moments",
-    "store_moments",
-    "store_number",
-    "sub",
-    "sum_all",
-    "to_double",
-    "two_sum",
-]
-
 
 @triton.jit
 def two_sum(a, b):

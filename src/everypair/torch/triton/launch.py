@@ -8,39 +8,17 @@ with the record that `launch` returns, this is all that `cached_launch` needs fo
 from __future__ import annotations
 
 import os
+from collections.abc import Container, Sequence
 from functools import lru_cache, reduce
 from operator import or_
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
+from everypair.surrogates import KnotTerm
 from everypair.torch._compat import current_raw_stream
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-
-__all__ = [
-    "INTERPRETED",
-    "MOST_TASKS",
-    "PLACEHOLDERS",
-    "Job",
-    "Launched",
-    "Trace",
-    "buffers",
-    "coefficients",
-    "current_stream",
-    "is_capturing",
-    "launch",
-    "n_multiprocessors",
-    "on_device",
-    "power_of_2",
-    "zeroed_counters",
-]
 
 MOST_TASKS = 65_535
 """Most programs of a launch along its second axis."""

@@ -16,35 +16,16 @@ class.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 
 from everypair.torch.triton.double_double import (
-    add,
-    distance,
-    from_double,
-    load_moments,
-    load_number,
-    moments_at,
-    mul,
-    mul_double,
-    store_moments,
-    store_number,
-    sub,
-    sum_all,
-    to_double,
-    two_sum,
-)
-from everypair.torch.triton.launch import Trace, buffers, coefficients, launch, on_device
+    add, distance, from_double, load_moments, load_number, moments_at, mul, mul_double,
+    store_moments, store_number, sub, sum_all, to_double, two_sum,
+)  # fmt: skip
+from everypair.torch.triton.launch import Job, Trace, buffers, coefficients, launch, on_device
 from everypair.torch.triton.workspace import CLASS_COLUMNS, MOMENTS_DD, load_term, moment_words
-
-if TYPE_CHECKING:
-    from everypair.torch.triton.launch import Job
-
-__all__ = ["by_moments"]
 
 BLOCK = 2048
 """Rows that a program reads."""

@@ -8,26 +8,13 @@ exactly.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import triton
 import triton.language as tl
 
 from everypair.torch.triton.launch import (
-    Trace,
-    buffers,
-    coefficients,
-    launch,
-    n_multiprocessors,
-    on_device,
-    power_of_2,
-)
+    Job, Trace, buffers, coefficients, launch, n_multiprocessors, on_device, power_of_2,
+)  # fmt: skip
 from everypair.torch.triton.workspace import load_term
-
-if TYPE_CHECKING:
-    from everypair.torch.triton.launch import Job
-
-__all__ = ["by_pairs"]
 
 
 def by_pairs(job: Job) -> Trace:

@@ -14,28 +14,21 @@ none            there are groups, more than MOST_TASKS tasks or MOST_ROWS rows: 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from everypair.surrogates import KnotTerm
 from everypair.torch.triton.buckets import buckets_fit, by_buckets
-from everypair.torch.triton.launch import MOST_TASKS, Job
+from everypair.torch.triton.launch import MOST_TASKS, Job, Trace
 from everypair.torch.triton.moments import by_moments
 from everypair.torch.triton.pairs import by_pairs
 from everypair.torch.triton.sorted_rows import by_sort
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-    from everypair.torch.triton.launch import Trace
-
-    Plan = Callable[[Job], Trace | None]
-    Results = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-
-__all__ = ["evaluate", "prepared"]
+Plan = Callable[[Job], Trace | None]
+Results = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 MOST_ROWS = 1 << 29
 """Offsets of more rows do not fit in 32 bits."""

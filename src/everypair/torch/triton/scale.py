@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from everypair.torch.triton.launch import current_stream, launch, n_multiprocessors
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from everypair.torch.triton.launch import Launched
-
-__all__ = ["scale_in_place"]
+from everypair.torch.triton.launch import Launched, current_stream, launch, n_multiprocessors
 
 _BLOCK = 4096
 _launched: dict[tuple[object, ...], Launched] = {}

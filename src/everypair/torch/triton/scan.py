@@ -13,44 +13,11 @@ import triton.language as tl
 
 from everypair.torch.triton.cells import ONE, merged, store_lines
 from everypair.torch.triton.workspace import (
-    ABOVE,
-    ABOVE_M,
-    BELOW,
-    BELOW_M,
-    BELOW_S,
-    CELLS,
-    CHILD,
-    CHUNK_ERRORS,
-    CHUNK_HEAVY,
-    CHUNK_LOSS,
-    CHUNK_TOTALS,
-    HEAVIES,
-    LEVELS,
-    LIMIT_DOUBT,
-    LIMIT_NEG,
-    LIMIT_NEG_1,
-    LIMIT_POS,
-    LIMIT_POS_1,
-    N0,
-    N1,
-    N_HEAVY,
-    N_LEVELS,
-    N_PARTS,
-    PARTS,
-    U0,
-    U1,
-    V1,
-    WIDTH,
-    as_int64,
-    barrier,
-    before_cell,
-    column,
-    publish,
-    sum_before,
-    sum_of,
-)
-
-__all__ = ["scan"]
+    ABOVE, ABOVE_M, BELOW, BELOW_M, BELOW_S, CELLS, CHILD, CHUNK_ERRORS, CHUNK_HEAVY, CHUNK_LOSS,
+    CHUNK_TOTALS, HEAVIES, LEVELS, LIMIT_DOUBT, LIMIT_NEG, LIMIT_NEG_1, LIMIT_POS, LIMIT_POS_1, N0,
+    N1, N_HEAVY, N_LEVELS, N_PARTS, PARTS, U0, U1, V1, WIDTH, as_int64, barrier, before_cell,
+    column, publish, sum_before, sum_of,
+)  # fmt: skip
 
 # Relative errors that the pairs inside cells may cause: of a gradient, relative to the largest one,
 # and of the loss. Tests: `test_buckets_keep_their_error_bounds`; with more heavy cells than can be

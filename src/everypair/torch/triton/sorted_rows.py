@@ -22,35 +22,17 @@ at its own knot. So are terms without a knot, whose d has both signs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 
 from everypair.torch.triton.chunks import block_moments, chunk_moments, columns_of, rows_below
 from everypair.torch.triton.double_double import (
-    add,
-    distance,
-    from_double,
-    load_moments,
-    load_number,
-    moments_at,
-    mul,
-    mul_double,
-    store_number,
-    sub,
-    sum_all,
-    to_double,
-    two_sum,
-)
-from everypair.torch.triton.launch import buffers, launch, on_device
+    add, distance, from_double, load_moments, load_number, moments_at, mul, mul_double,
+    store_number, sub, sum_all, to_double, two_sum,
+)  # fmt: skip
+from everypair.torch.triton.launch import Job, buffers, launch, on_device
 from everypair.torch.triton.workspace import MOMENTS, MOMENTS_DD, load_term, sorted_words
-
-if TYPE_CHECKING:
-    from everypair.torch.triton.launch import Job
-
-__all__ = ["by_sort"]
 
 CHUNK = 8
 """Rows of a chunk; a look-up adds up fewer than these one by one."""
