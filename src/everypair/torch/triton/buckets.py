@@ -86,9 +86,8 @@ def by_buckets(job: Job) -> Trace:
     tensors = buffers(job, shape.words, N_COUNTERS.value * tasks)
     shift, _, _, b2, _ = job.terms[0]
     constants = {
-        "MEAN": job.mean, "COUNTED": job.one_class is not None, "WANT_GRAD": job.grad is not None,
-        "BLOCK": shape.block, "MISSING": job.missing, "PROGRAMS": shape.padded,
-        "CHUNKS": shape.chunks, "SHARED": not INTERPRETED,
+        **job.constants, "BLOCK": shape.block, "PROGRAMS": shape.padded, "CHUNKS": shape.chunks,
+        "SHARED": not INTERPRETED,
     }  # fmt: skip
 
     def run(step: tl.constexpr, level: int = 0) -> Launched | None:
@@ -160,26 +159,15 @@ def certified(
 
     Programs: (P, tasks), or (CHUNKS, tasks) for SCAN on a GPU.
 
-    scores       (tasks, n) float32 or narrower, read
-    labels       (tasks, n) any type, read; positive if > 0
-    grad         (tasks, n) float32, written by LOOK_UP if WANT_GRAD
-    value        (tasks,) float32, written by LOOK_UP: the loss
-    pair_weight  (tasks,) float64, written by LOOK_UP: the number of pairs
-    one_class    () int64, LOOK_UP adds 1 for each task without pairs, if COUNTED
-    workspace    float64, written and read: see `workspace`
+    scores       float32 or narrower; LOOK_UP writes `grad`, `value`, `pair_weight`, `one_class`
     counters     (tasks, N_COUNTERS) int32, 0 before and after: see `workspace`
-    n            rows of a task
     shift, b2    the term
-    P            programs of a task
+    P, PROGRAMS  programs of a task; a power of 2 that is not less
     level        the level to COUNT or SCAN; the first of DEEPER
-
-    MEAN      divide by the number of pairs
-    BLOCK     rows that a program reads at once
-    MISSING   leave out rows whose label is NaN
-    PROGRAMS  a power of 2, at least P
-    CHUNKS    programs that share a scan, a power of 2
-    SHARED    count in shared memory: on a GPU, not in the interpreter
-    STEP      what to do: SURVEY, COUNT, SCAN, LOOK_UP, ALL or DEEPER
+    BLOCK        rows that a program reads at once
+    CHUNKS       programs that share a scan, a power of 2
+    SHARED       count in shared memory: on a GPU, not in the interpreter
+    STEP         what to do: SURVEY, COUNT, SCAN, LOOK_UP, ALL or DEEPER
     """
     SEVERAL: tl.constexpr = STEP < 0
     pid = tl.program_id(0)

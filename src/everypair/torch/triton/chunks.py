@@ -68,21 +68,14 @@ def chunk_moments(
 
     Programs: (blocks, tasks).
 
-    ranked     (tasks, n) float, read: the sorted scores
-    order      (tasks, n) int64, read: the row that each of them came from
-    labels     (tasks, n) any type, read, unsorted; positive if > 0, left out if NaN
-    weights    (tasks, n) float, read if HAS_WEIGHTS, unsorted
-    vector     (tasks, n) float, read if HAS_VECTOR, unsorted
-    signed     (tasks, n) int8, or float if HAS_WEIGHTS, written: the sorted weights, 1 without
-               them; negative for negatives
-    along      (tasks, n) float, written if HAS_VECTOR: the sorted vector
-    workspace  float64, written: the columns of the chunks
-    n          rows of a task
-
-    DD       use double-double numbers
-    COLUMNS  columns of a class: moments, then the sum of the vector
-    CHUNK    rows of a chunk
-    CHUNKS   chunks of a block
+    ranked, order  (tasks, n) float and int64, read: the sorted scores, and the rows they came from
+    labels         read, unsorted as weights and vector are; rows whose label is NaN are left out
+    signed         (tasks, n) int8, or float if HAS_WEIGHTS, written: the sorted weights, 1 without
+                   them; negative for negatives
+    along          (tasks, n) float, written if HAS_VECTOR: the sorted vector
+    workspace      written: the columns of the chunks
+    COLUMNS        columns of a class: moments, then the sum of the vector
+    CHUNK, CHUNKS  rows of a chunk; chunks of a block
     """
     # 1. Sort weights and vector; the sign of a weight tells the class.
     block = tl.program_id(0)
@@ -151,11 +144,8 @@ def block_moments(
 
     Programs: (2, tasks), one for each class.
 
-    workspace  float64; the columns of the chunks are read, those of the blocks written and read
-    n          rows of a task
-
-    HAS_VECTOR, DD, COLUMNS, CHUNK, CHUNKS  see `chunk_moments`
-    STEP     blocks that are scanned at once
+    workspace  the columns of the chunks are read, those of the blocks written and read
+    STEP       blocks that are scanned at once; for the other constants see `chunk_moments`
     """
     side = tl.program_id(0)
     task = tl.program_id(1).to(tl.int64)

@@ -8,7 +8,6 @@ with the record that `launch` returns, this is all that `cached_launch` needs fo
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Sequence
 from functools import lru_cache, reduce
 from operator import or_
 from threading import get_ident
@@ -60,6 +59,16 @@ class Job(NamedTuple):
     def tasks(self) -> int:
         """Number of tasks."""
         return self.value.numel()
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Constants of kernels that depend on what is given and what is asked for."""
+        return {
+            "N_TERMS": len(self.terms), "MEAN": self.mean, "MISSING": self.missing,
+            "COUNTED": self.one_class is not None, "HAS_WEIGHTS": self.weights is not None,
+            "HAS_VECTOR": self.vector is not None, "WANT_GRAD": self.grad is not None,
+            "WANT_HESS": self.hess is not None,
+        }  # fmt: skip
 
 
 class Launched(NamedTuple):
@@ -115,13 +124,9 @@ _MOST_COMPILED = 4096
 
 
 def launch(
-    kernel: Any,
-    grid: tuple[int, int],
-    tensors: dict[str, Tensor],
-    scalars: dict[str, float],
-    constants: dict[str, int],
-    **options: Any,
-) -> Launched | None:
+    kernel: Any, grid: tuple[int, int], tensors: dict[str, Tensor],
+    scalars: dict[str, float], constants: dict[str, int], **options: Any,
+) -> Launched | None:  # fmt: skip
     """Launch a kernel; from the second time on, without Triton's choice of the compiled variant.
 
     Triton inspects every argument, which takes as long as everything else that a small batch needs.
@@ -149,14 +154,19 @@ def launch(
     """
     names = _arguments.get(id(kernel))
     if names is None:
-        names = _arguments[id(kernel)] = _split_names(kernel.arg_names, scalars, constants)
+        kinds = {name: (name in scalars) + 2 * (name in constants) for name in kernel.arg_names}
+        if [*kinds.values()] != sorted(kinds.values()):
+            order = "pointers, then scalars, then constants"
+            raise TypeError(f"a kernel takes {order}; got {[*kinds]}.")
+        names = tuple(tuple(name for name in kinds if kinds[name] == kind) for kind in range(3))
+        _arguments[id(kernel)] = names
     pointers, scalar_names, constant_names = names
     given = [tensors[name] for name in pointers]
     numbers = [scalars[name] for name in scalar_names]
     chosen = [constants[name] for name in constant_names]
+    named = dict(zip(constant_names, chosen, strict=True))
     addresses = [tensor.data_ptr() for tensor in given]
     if INTERPRETED or reduce(or_, addresses) % 16:
-        named = dict(zip(constant_names, chosen, strict=True))
         kernel[grid](*given, *numbers, **named, **options)
         return None
     device = given[0].device
@@ -167,7 +177,6 @@ def launch(
     run = _compiled.get(key)
     if run is None:
         whole = (*grid, 1)
-        named = dict(zip(constant_names, chosen, strict=True))
         compiled = kernel.warmup(*given, *numbers, **named, **options, grid=whole)
         if len(_compiled) >= _MOST_COMPILED:
             _compiled.clear()
@@ -175,17 +184,6 @@ def launch(
     values = (*numbers, *chosen)
     run(*addresses, *values, stream=current_stream(device))
     return Launched(run, pointers, values)
-
-
-def _split_names(
-    names: Sequence[str], scalars: Container[str], constants: Container[str]
-) -> tuple[tuple[str, ...], ...]:
-    """Return the names of a kernel's pointers, scalars and constants, in its own order."""
-    pointers = tuple(name for name in names if name not in scalars and name not in constants)
-    chosen = tuple(tuple(name for name in names if name in kind) for kind in (scalars, constants))
-    if (*pointers, *chosen[0], *chosen[1]) != tuple(names):
-        raise TypeError(f"a kernel takes pointers, then scalars, then constants; got {names}.")
-    return pointers, *chosen
 
 
 def _specialised(scalar: float) -> object:

@@ -39,12 +39,8 @@ def by_moments(job: Job) -> Trace:
     blocks = -(-n // BLOCK)
     terms = on_device(coefficients(job.terms), job.scores.device)
     tensors = buffers(job, moment_words(tasks, blocks), tasks, terms=terms)
-    constants = {
-        "N_TERMS": len(job.terms), "MEAN": job.mean, "COUNTED": job.one_class is not None,
-        "HAS_WEIGHTS": job.weights is not None, "WANT_GRAD": job.grad is not None,
-        "HAS_VECTOR": job.vector is not None, "WANT_HESS": job.hess is not None,
-        "DD": job.scores.dtype is torch.float64, "BLOCK": BLOCK, "STEP": STEP,
-    }  # fmt: skip
+    dd = job.scores.dtype is torch.float64
+    constants = {**job.constants, "DD": dd, "BLOCK": BLOCK, "STEP": STEP}
     kernels = [class_moments]
     if job.grad is not None or job.hess is not None or job.hvp is not None:
         kernels.append(derivatives)
@@ -165,22 +161,9 @@ def class_moments(
 
     Programs: (blocks, tasks).
 
-    scores       (tasks, n) float, read
-    labels       (tasks, n) any type, read; positive if > 0, left out if NaN
-    weights      (tasks, n) float, read if HAS_WEIGHTS
-    vector       (tasks, n) float, read if HAS_VECTOR
-    workspace    float64, written and read: moments of blocks and classes, see `workspace`
-    terms        (N_TERMS, TERM_WORDS) float64, read, from `launch.coefficients`
-    value        (tasks,) float, written: the loss
-    pair_weight  (tasks,) float64, written: the weight of all pairs
-    one_class    () int64, 1 is added for each task without pairs, if COUNTED
-    counters     (tasks,) int32, 0 before and after: programs that are done
-    n            rows of a task
-
-    MEAN   divide by the weight of all pairs
-    DD     use double-double numbers
-    BLOCK  rows of a block
-    STEP   blocks that are added up at once
+    labels       rows whose label is NaN are left out
+    workspace    written and read: moments of blocks and classes
+    BLOCK, STEP  rows of a block; blocks that are added up at once
     """
     # 1. Load the rows of this block.
     task = tl.program_id(1).to(tl.int64)
@@ -223,15 +206,7 @@ def derivatives(
 ):  # fmt: skip
     """Compute the derivatives that are asked for, from the moments of the classes.
 
-    Programs: (blocks, tasks).
-
-    scores, labels, weights, vector, terms, n  as in `class_moments`, read
-    workspace  float64, read: the moments of the classes
-    grad       (tasks, n) float, written if WANT_GRAD
-    hess       (tasks, n) float, written if WANT_HESS: the diagonal of the Hessian
-    hvp        (tasks, n) float, written if HAS_VECTOR: the Hessian times `vector`
-
-    MEAN, DD, BLOCK  as in `class_moments`
+    Programs: (blocks, tasks). `workspace` is read: the moments of the classes.
     """
     # 1. Load the rows of this block, and the moments of both classes.
     task = tl.program_id(1).to(tl.int64)

@@ -41,9 +41,8 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor:
 def scale_unless_one(grad, factor, n, BLOCK: tl.constexpr):
     """Multiply a gradient by a number, unless that is 1.
 
-    grad    (n,) float, read and written
-    factor  () float, read
-    BLOCK   entries that a program handles at once
+    grad, factor  (n,) float, read and written; () float, read
+    BLOCK         entries that a program handles at once
     """
     # 1. Read the factor.
     by = tl.load(factor)
