@@ -68,15 +68,8 @@ def buckets_fit(scores: Tensor, tasks: int, terms: tuple[KnotTerm, ...]) -> bool
     """Return whether `by_buckets` can compute this, given no weights, vector or Hessian."""
     _, b0, b1, _, truncated = terms[0]
     most = n_multiprocessors(scores.device) // tasks
-    return (
-        len(terms) == 1
-        and truncated
-        and not b0
-        and not b1
-        and scores.dtype in NARROW
-        and most > 0
-        and scores.shape[-1] <= min(MOST_ROWS, most * ROWS_PER_PROGRAM)
-    )
+    fits = scores.shape[-1] <= min(MOST_ROWS, most * ROWS_PER_PROGRAM)
+    return len(terms) == 1 and truncated and not (b0 or b1) and scores.dtype in NARROW and fits
 
 
 def by_buckets(job: Job) -> Trace:
@@ -137,15 +130,8 @@ def _shape(n: int, tasks: int, multiprocessors: int) -> _Shape:
     programs = min(most, -(-n // block))
     padded = power_of_2(most)  # of `most`, so that batches of different sizes share a kernel
     chunks = 1 if INTERPRETED else min(power_of_2(programs // 2 + 1), MOST_CHUNKS.value)
-    return _Shape(
-        programs,
-        padded,
-        chunks,
-        block,
-        warps,
-        min(255, 2048 // warps),
-        bucket_words(tasks, programs, padded),
-    )
+    registers, words = min(255, 2048 // warps), bucket_words(tasks, programs, padded)
+    return _Shape(programs, padded, chunks, block, warps, registers, words)
 
 
 @triton.jit(do_not_specialize=["P", "level"])

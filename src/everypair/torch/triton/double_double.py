@@ -148,12 +148,7 @@ def merge(lower, upper, DD: tl.constexpr):
     heavy = upper[0][0] > 0.0
     x = tl.where(heavy, upper[3], lower[3])
     w, m, q = moments_at(lower, from_double(x), DD)
-    return (
-        add(w, upper[0], DD),
-        add(m, upper[1], DD),
-        add(q, upper[2], DD),
-        x,
-    )
+    return add(w, upper[0], DD), add(m, upper[1], DD), add(q, upper[2], DD), x
 
 
 @triton.jit

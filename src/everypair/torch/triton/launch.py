@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 
 from everypair.surrogates import KnotTerm
-from everypair.torch._compat import current_raw_stream
+from everypair.torch._compat import current_raw_stream as current_stream
 
-MOST_TASKS = 65_535
-"""Most programs of a launch along its second axis."""
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 PLACEHOLDERS = {
     "weights": "scores", "vector": "scores",
@@ -138,13 +136,11 @@ def launch(
     ----------
     kernel : triton.JITFunction
         Its arguments are pointers, then scalars, then constants (``tl.constexpr``).
-    grid : (int, int)
-        Programs along both axes.
+    grid, options
+        Programs along both axes; compile options of Triton.
     tensors, scalars, constants : dict
         Arguments by name; those that the kernel does not take are ignored, so that the kernels of
         a plan can share them.
-    options
-        Compile options of Triton.
 
     Returns
     -------
@@ -164,9 +160,9 @@ def launch(
     given = [tensors[name] for name in pointers]
     numbers = [scalars[name] for name in scalar_names]
     chosen = [constants[name] for name in constant_names]
-    named = dict(zip(constant_names, chosen, strict=True))
     addresses = [tensor.data_ptr() for tensor in given]
     if INTERPRETED or reduce(or_, addresses) % 16:
+        named = dict(zip(constant_names, chosen, strict=True))
         kernel[grid](*given, *numbers, **named, **options)
         return None
     device = given[0].device
@@ -177,6 +173,7 @@ def launch(
     run = _compiled.get(key)
     if run is None:
         whole = (*grid, 1)
+        named = dict(zip(constant_names, chosen, strict=True))
         compiled = kernel.warmup(*given, *numbers, **named, **options, grid=whole)
         if len(_compiled) >= _MOST_COMPILED:
             _compiled.clear()
@@ -194,11 +191,6 @@ def _specialised(scalar: float) -> object:
     if isinstance(scalar, int):
         return scalar.bit_length() < 32, scalar == 1, scalar % 16 == 0
     return float
-
-
-def current_stream(device: torch.device) -> int:
-    """Return the address of the stream on which torch launches."""
-    return current_raw_stream(device)
 
 
 def on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
@@ -224,10 +216,9 @@ def coefficients(terms: tuple[KnotTerm, ...]) -> tuple[float, ...]:
     They are the shift, three coefficients, and the shift again, or infinity if there is no knot
     (see `workspace`). The polynomial b0 + b1 d + b2 d^2 is expanded at d = d_1 + shift - shift_1.
     """
-    first = terms[0][0]
     numbers: list[float] = []
     for shift, b0, b1, b2, truncated in terms:
-        step = shift - first
+        step = shift - terms[0][0]
         numbers += [shift, b0 + step * (b1 + step * b2), b1 + 2 * step * b2, b2]
         numbers.append(shift if truncated else float("inf"))
     return tuple(numbers)

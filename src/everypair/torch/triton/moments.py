@@ -44,12 +44,9 @@ def by_moments(job: Job) -> Trace:
     kernels = [class_moments]
     if job.grad is not None or job.hess is not None or job.hvp is not None:
         kernels.append(derivatives)
-    launched = [
-        launch(kernel, (blocks, tasks), tensors, {"n": n}, constants,
-               num_warps=8, enable_fp_fusion=False)
-        for kernel in kernels
-    ]  # fmt: skip
-    return Trace(tensors, launched)
+    arguments = (blocks, tasks), tensors, {"n": n}, constants
+    options = {"num_warps": 8, "enable_fp_fusion": False}
+    return Trace(tensors, [launch(kernel, *arguments, **options) for kernel in kernels])
 
 
 @triton.jit
@@ -226,10 +223,7 @@ def derivatives(
     w = tl.where(positive, neg[0][0], pos[0][0]), tl.where(positive, neg[0][1], pos[0][1])
     # 2. Gradient. Positives look at negatives along the axis y = -s, so that these lie below.
     if WANT_GRAD:
-        m = (
-            tl.where(positive, -neg[1][0], pos[1][0]),
-            tl.where(positive, -neg[1][1], pos[1][1]),
-        )
+        m = tl.where(positive, -neg[1][0], pos[1][0]), tl.where(positive, -neg[1][1], pos[1][1])
         place = two_sum(sign * s, tl.zeros_like(s) + shift)
         gap = distance(place, tl.where(positive, -neg[3], pos[3]), DD)
         m = add(m, mul(gap, w, DD), DD)
