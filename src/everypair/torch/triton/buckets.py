@@ -143,7 +143,7 @@ def certified(
 ):  # fmt: skip
     """Compute loss and gradient of each task, or a step of it.
 
-    Programs: (P, tasks), or (CHUNKS, tasks) for SCAN on a GPU.
+    Programs: (P, tasks), or (CHUNKS, tasks) for SCAN on a GPU. See the package for other arguments.
 
     scores       float32 or narrower; LOOK_UP writes `grad`, `value`, `pair_weight`, `one_class`
     counters     (tasks, N_COUNTERS) int32, 0 before and after: see `workspace`

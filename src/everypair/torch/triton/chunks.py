@@ -66,7 +66,7 @@ def chunk_moments(
 ):  # fmt: skip
     """Sort weights and vector, and store the moments of each block up to the end of each chunk.
 
-    Programs: (blocks, tasks).
+    Programs: (blocks, tasks). See the package for other arguments.
 
     ranked, order  (tasks, n) float and int64, read: the sorted scores, and the rows they came from
     labels         read, unsorted as weights and vector are; rows whose label is NaN are left out
@@ -142,7 +142,7 @@ def block_moments(
 ):  # fmt: skip
     """Store the moments of all blocks up to and including each block.
 
-    Programs: (2, tasks), one for each class.
+    Programs: (2, tasks), one for each class. See the package for other arguments.
 
     workspace  the columns of the chunks are read, those of the blocks written and read
     STEP       blocks that are scanned at once; for the other constants see `chunk_moments`

@@ -156,7 +156,7 @@ def class_moments(
 ):  # fmt: skip
     """Store the moments of each block and, in the last program of a task, of the classes.
 
-    Programs: (blocks, tasks).
+    Programs: (blocks, tasks). See the package for other arguments.
 
     labels       rows whose label is NaN are left out
     workspace    written and read: moments of blocks and classes
@@ -203,7 +203,8 @@ def derivatives(
 ):  # fmt: skip
     """Compute the derivatives that are asked for, from the moments of the classes.
 
-    Programs: (blocks, tasks). `workspace` is read: the moments of the classes.
+    Programs: (blocks, tasks). `workspace` is read: the moments of the classes. See the
+    package for other arguments.
     """
     # 1. Load the rows of this block, and the moments of both classes.
     task = tl.program_id(1).to(tl.int64)

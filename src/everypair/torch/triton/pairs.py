@@ -43,7 +43,7 @@ def all_pairs(
 ):  # fmt: skip
     """Compute the loss of each task and its derivatives as asked.
 
-    Programs: (ceil(n / ROWS), tasks).
+    Programs: (ceil(n / ROWS), tasks). See the package for other arguments.
 
     terms       a term is active where s_neg - s_pos + knot > 0
     workspace   (tasks, BLOCKS) float64, written and read: the loss of each program

@@ -115,7 +115,7 @@ def look_up(
 ):  # fmt: skip
     """Compute the loss, and the derivatives that are asked for, of each row.
 
-    Programs: (at most PROGRAMS, tasks).
+    Programs: (at most PROGRAMS, tasks). See the package for other arguments.
 
     ranked, order, signed, along, COLUMNS, CHUNK, CHUNKS  as in `chunk_moments`, read
     vector      its first entry is read if HAS_VECTOR
