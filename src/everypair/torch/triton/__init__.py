@@ -4,4 +4,22 @@
 launches of an earlier batch of the same kind, and `scale.scale_in_place` multiplies a gradient.
 Only `everypair.torch._dispatch` imports these three, at their first use, because Triton is not
 installed everywhere. The other modules are kernels and the code that launches them.
+
+Kernels share these arguments. A kernel documents its programs, and the arguments that are its own.
+
+===================  ==============================================================================
+scores               (tasks, n) float, read
+labels               (tasks, n) any type, read; positive if > 0
+weights, vector      (tasks, n) float, read if HAS_WEIGHTS, HAS_VECTOR
+terms                (N_TERMS, TERM_WORDS) float64, read; from `launch.coefficients`
+grad, hess, hvp      (tasks, n) float, written if WANT_GRAD, WANT_HESS, HAS_VECTOR: the gradient,
+                     the diagonal of the Hessian, and the Hessian times `vector`
+value, pair_weight   (tasks,) float and float64, written: the loss, and the weight of all pairs
+one_class            () int64, 1 is added for each task without pairs, if COUNTED
+workspace            float64, written and read; `workspace` describes the layout
+counters             (tasks,) int32, 0 before and after: programs that are done
+n                    rows of a task
+MEAN, MISSING        divide by the weight of all pairs; leave out rows whose label is NaN
+DD                   use double-double numbers
+===================  ==============================================================================
 """

@@ -24,48 +24,23 @@ launches step by step. The host never waits for the device.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
+from everypair.surrogates import KnotTerm
 from everypair.torch.triton.cells import axis, count, finish, look_up, survey
 from everypair.torch.triton.launch import (
-    INTERPRETED,
-    Trace,
-    buffers,
-    launch,
-    n_multiprocessors,
-    power_of_2,
-)
+    INTERPRETED, Job, Launched, Trace, buffers, launch, n_multiprocessors, power_of_2,
+)  # fmt: skip
 from everypair.torch.triton.scan import scan
 from everypair.torch.triton.workspace import (
-    BUCKET_WORDS,
-    CELLS,
-    END_COUNTER,
-    LEVEL_COUNTER,
-    LEVELS,
-    MOST_CHUNKS,
-    N_COUNTERS,
-    N_LEVELS,
-    N_PARTS,
-    SCAN_COUNTER,
-    STEP_COUNTER,
-    SURVEY_WORDS,
-    arrive,
-    as_int64,
-    bucket_words,
-    wait,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-    from everypair.torch.triton.launch import Job, Launched
-
-__all__ = ["buckets_fit", "by_buckets"]
+    BUCKET_WORDS, CELLS, END_COUNTER, LEVEL_COUNTER, LEVELS, MOST_CHUNKS, N_COUNTERS, N_LEVELS,
+    N_PARTS, SCAN_COUNTER, STEP_COUNTER, SURVEY_WORDS, arrive, as_int64, bucket_words, wait,
+)  # fmt: skip
 
 MOST_ROWS = 1 << 27
 """Sums of places of more rows do not fit in 64 bits. Test: `test_integer_sums_fit`."""
@@ -93,15 +68,8 @@ def buckets_fit(scores: Tensor, tasks: int, terms: tuple[KnotTerm, ...]) -> bool
     """Return whether `by_buckets` can compute this, given no weights, vector or Hessian."""
     _, b0, b1, _, truncated = terms[0]
     most = n_multiprocessors(scores.device) // tasks
-    return (
-        len(terms) == 1
-        and truncated
-        and not b0
-        and not b1
-        and scores.dtype in NARROW
-        and most > 0
-        and scores.shape[-1] <= min(MOST_ROWS, most * ROWS_PER_PROGRAM)
-    )
+    fits = scores.shape[-1] <= min(MOST_ROWS, most * ROWS_PER_PROGRAM)
+    return len(terms) == 1 and truncated and not (b0 or b1) and scores.dtype in NARROW and fits
 
 
 def by_buckets(job: Job) -> Trace:
@@ -111,9 +79,8 @@ def by_buckets(job: Job) -> Trace:
     tensors = buffers(job, shape.words, N_COUNTERS.value * tasks)
     shift, _, _, b2, _ = job.terms[0]
     constants = {
-        "MEAN": job.mean, "COUNTED": job.one_class is not None, "WANT_GRAD": job.grad is not None,
-        "BLOCK": shape.block, "MISSING": job.missing, "PROGRAMS": shape.padded,
-        "CHUNKS": shape.chunks, "SHARED": not INTERPRETED,
+        **job.constants, "BLOCK": shape.block, "PROGRAMS": shape.padded, "CHUNKS": shape.chunks,
+        "SHARED": not INTERPRETED,
     }  # fmt: skip
 
     def run(step: tl.constexpr, level: int = 0) -> Launched | None:
@@ -163,15 +130,8 @@ def _shape(n: int, tasks: int, multiprocessors: int) -> _Shape:
     programs = min(most, -(-n // block))
     padded = power_of_2(most)  # of `most`, so that batches of different sizes share a kernel
     chunks = 1 if INTERPRETED else min(power_of_2(programs // 2 + 1), MOST_CHUNKS.value)
-    return _Shape(
-        programs,
-        padded,
-        chunks,
-        block,
-        warps,
-        min(255, 2048 // warps),
-        bucket_words(tasks, programs, padded),
-    )
+    registers, words = min(255, 2048 // warps), bucket_words(tasks, programs, padded)
+    return _Shape(programs, padded, chunks, block, warps, registers, words)
 
 
 @triton.jit(do_not_specialize=["P", "level"])
@@ -183,28 +143,17 @@ def certified(
 ):  # fmt: skip
     """Compute loss and gradient of each task, or a step of it.
 
-    Programs: (P, tasks), or (CHUNKS, tasks) for SCAN on a GPU.
+    Programs: (P, tasks), or (CHUNKS, tasks) for SCAN on a GPU. See the package for other arguments.
 
-    scores       (tasks, n) float32 or narrower, read
-    labels       (tasks, n) any type, read; positive if > 0
-    grad         (tasks, n) float32, written by LOOK_UP if WANT_GRAD
-    value        (tasks,) float32, written by LOOK_UP: the loss
-    pair_weight  (tasks,) float64, written by LOOK_UP: the number of pairs
-    one_class    () int64, LOOK_UP adds 1 for each task without pairs, if COUNTED
-    workspace    float64, written and read: see `workspace`
+    scores       float32 or narrower; LOOK_UP writes `grad`, `value`, `pair_weight`, `one_class`
     counters     (tasks, N_COUNTERS) int32, 0 before and after: see `workspace`
-    n            rows of a task
     shift, b2    the term
-    P            programs of a task
+    P, PROGRAMS  programs of a task; a power of 2 that is not less
     level        the level to COUNT or SCAN; the first of DEEPER
-
-    MEAN      divide by the number of pairs
-    BLOCK     rows that a program reads at once
-    MISSING   leave out rows whose label is NaN
-    PROGRAMS  a power of 2, at least P
-    CHUNKS    programs that share a scan, a power of 2
-    SHARED    count in shared memory: on a GPU, not in the interpreter
-    STEP      what to do: SURVEY, COUNT, SCAN, LOOK_UP, ALL or DEEPER
+    BLOCK        rows that a program reads at once
+    CHUNKS       programs that share a scan, a power of 2
+    SHARED       count in shared memory: on a GPU, not in the interpreter
+    STEP         what to do: SURVEY, COUNT, SCAN, LOOK_UP, ALL or DEEPER
     """
     SEVERAL: tl.constexpr = STEP < 0
     pid = tl.program_id(0)

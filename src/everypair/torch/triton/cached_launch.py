@@ -8,26 +8,20 @@ batch looks the recipe up, fills in its own addresses, and launches.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from everypair.torch.triton.launch import PLACEHOLDERS, current_stream, is_capturing
+from everypair.surrogates import KnotTerm
+from everypair.torch._compat import current_raw_stream as current_stream
+from everypair.torch.triton.launch import PLACEHOLDERS, Trace, is_capturing
 from everypair.torch.triton.plans import prepared
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-    from everypair.torch.triton.launch import Trace
-
-    _Launch = tuple[Any, Callable[[tuple[int, ...]], tuple[int, ...]], tuple[float, ...]]
-
-__all__ = ["loss_and_grad"]
+_Launch = tuple[Any, Callable[[tuple[int, ...]], tuple[int, ...]], tuple[float, ...]]
 
 SLOTS = (
     "scores", "labels", "value", "grad", "one_class",  # of the call
@@ -63,22 +57,16 @@ _scratch: dict[tuple[int, int, int], _Scratch] = {}
 
 
 def loss_and_grad(
-    scores: Tensor,
-    labels: Tensor,
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
-    missing: bool,
-    one_class: Tensor | None,
-) -> tuple[Tensor, None, Tensor] | None:
+    scores: Tensor, labels: Tensor, terms: tuple[KnotTerm, ...],
+    mean: bool, missing: bool, one_class: Tensor | None,
+) -> tuple[Tensor, None, Tensor] | None:  # fmt: skip
     """Return value, None for the pair weight, and gradient; or None if `plans` has to do it.
 
     Parameters
     ----------
     scores : (n,) float32 or float64
         On the current device.
-    labels : (n,)
-        Any type.
-    terms, mean, missing, one_class
+    labels, terms, mean, missing, one_class
         See `launch.Job`. There are no weights.
 
     Returns
@@ -94,15 +82,18 @@ def loss_and_grad(
     key = n, scores.dtype, labels.dtype, device, stream, terms, mean, missing, counted
     recipe = _recipes.get(key)
     if recipe is None:
-        return _first(key, scores, labels, terms, mean, missing, one_class)
+        plan, job = prepared(
+            scores, labels, None, None, terms,
+            mean=mean, grad=True, missing=missing, one_class=one_class,
+        )  # fmt: skip
+        _keep(key, plan(job))
+        assert job.grad is not None
+        return job.value, None, job.grad
     place = device.index, stream, get_ident()
     scratch = _scratch.get(place)
-    if (
-        scratch is None
-        or scratch.n_words < recipe.n_words
-        or scratch.n_counters < recipe.n_counters
-    ):
-        scratch = _scratch[place] = _new_scratch(device, recipe)
+    n_words, n_counters = recipe.n_words, recipe.n_counters
+    if scratch is None or scratch.n_words < n_words or scratch.n_counters < n_counters:
+        scratch = _scratch[place] = _new_scratch(device, n_words, n_counters)
     value = scores.new_empty(())
     grad = torch.empty_like(scores)
     at_value = value.data_ptr()
@@ -118,57 +109,30 @@ def loss_and_grad(
     return value, None, grad
 
 
-def _first(
-    key: tuple[object, ...],
-    scores: Tensor,
-    labels: Tensor,
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
-    missing: bool,
-    one_class: Tensor | None,
-) -> tuple[Tensor, None, Tensor] | None:
-    """Compute by a plan, and keep its recipe if all its launches can be repeated."""
-    found = prepared(
-        scores, labels, None, None, terms,
-        mean=mean, grad=True, missing=missing, one_class=one_class,
-    )  # fmt: skip
-    if found is None:
-        return None
-    plan, job = found
-    trace = plan(job)
-    recipe = None if trace is None else _recipe(trace)
-    if recipe is not None:
-        if len(_recipes) >= _MOST_RECIPES:
-            _recipes.clear()
-        _recipes[key] = recipe
-    assert job.grad is not None
-    return job.value, None, job.grad
-
-
-def _recipe(trace: Trace) -> _Recipe | None:
-    """Return how to repeat the launches of a plan, or None if one of them cannot be repeated."""
+def _keep(key: tuple[object, ...], trace: Trace | None) -> None:
+    """Keep how to repeat the launches of a plan, if all of them can be repeated."""
+    if trace is None:
+        return
     launches: list[_Launch] = []
     for launched in trace.launched:
         if launched is None:
-            return None
+            return
         slots = [name if name in SLOTS else PLACEHOLDERS[name] for name in launched.pointers]
         chosen = itemgetter(*map(SLOTS.index, slots))
         launches.append((launched.run, chosen, launched.values))
+    n_words, n_counters = (trace.buffers[name].numel() for name in ("workspace", "counters"))
     terms = trace.buffers.get("terms")
-    return _Recipe(
-        launches,
-        trace.buffers["workspace"].numel(),
-        trace.buffers["counters"].numel(),
-        terms,
-        0 if terms is None else terms.data_ptr(),
-    )
+    address = 0 if terms is None else terms.data_ptr()
+    if len(_recipes) >= _MOST_RECIPES:
+        _recipes.clear()
+    _recipes[key] = _Recipe(launches, n_words, n_counters, terms, address)
 
 
-def _new_scratch(device: torch.device, recipe: _Recipe) -> _Scratch:
+def _new_scratch(device: torch.device, n_words: int, n_counters: int) -> _Scratch:
     if len(_scratch) >= _MOST_SCRATCH:
         _scratch.clear()
-    n_words = recipe.n_words + recipe.n_words % 2  # the pair weight's address: a multiple of 16
-    n_counters = max(recipe.n_counters, 16)
+    n_words += n_words % 2  # the pair weight's address: a multiple of 16
+    n_counters = max(n_counters, 16)
     workspace = torch.empty(n_words + 1, dtype=torch.float64, device=device)
     counters = torch.zeros(n_counters, dtype=torch.int32, device=device)
     at = workspace.data_ptr()

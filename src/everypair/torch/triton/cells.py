@@ -16,21 +16,9 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.workspace import (
-    CELLS,
-    CHILD,
-    CHUNK_LOSS,
-    LINES,
-    N_LEVELS,
-    PARTS,
-    SURVEY_WORDS,
-    WIDTH,
-    as_int64,
-    column,
-    pack,
+    CELLS, CHILD, CHUNK_LOSS, LINES, N_LEVELS, PARTS, SURVEY_WORDS, WIDTH, as_int64, column, pack,
     unpack,
-)
-
-__all__ = ["ONE", "axis", "count", "finish", "look_up", "merged", "store_lines", "survey"]
+)  # fmt: skip
 
 ONE = tl.constexpr(1 << 24)
 """A fraction of a cell is an integer number of these parts. Test: `test_integer_sums_fit`."""

@@ -11,21 +11,10 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.double_double import (
-    add,
-    cumulative_sum,
-    distance,
-    from_double,
-    load_moments,
-    load_number,
-    merge,
-    mul_double,
-    no_moments,
-    store_moments,
-    store_number,
-)
+    add, cumulative_sum, distance, from_double, load_moments, load_number, merge, mul_double,
+    no_moments, store_moments, store_number,
+)  # fmt: skip
 from everypair.torch.triton.workspace import MOMENTS, MOMENTS_DD
-
-__all__ = ["block_moments", "chunk_moments", "columns_of", "rows_below"]
 
 
 @triton.jit
@@ -77,23 +66,16 @@ def chunk_moments(
 ):  # fmt: skip
     """Sort weights and vector, and store the moments of each block up to the end of each chunk.
 
-    Programs: (blocks, tasks).
+    Programs: (blocks, tasks). See the package for other arguments.
 
-    ranked     (tasks, n) float, read: the sorted scores
-    order      (tasks, n) int64, read: the row that each of them came from
-    labels     (tasks, n) any type, read, unsorted; positive if > 0, left out if NaN
-    weights    (tasks, n) float, read if HAS_WEIGHTS, unsorted
-    vector     (tasks, n) float, read if HAS_VECTOR, unsorted
-    signed     (tasks, n) int8, or float if HAS_WEIGHTS, written: the sorted weights, 1 without
-               them; negative for negatives
-    along      (tasks, n) float, written if HAS_VECTOR: the sorted vector
-    workspace  float64, written: the columns of the chunks
-    n          rows of a task
-
-    DD       use double-double numbers
-    COLUMNS  columns of a class: moments, then the sum of the vector
-    CHUNK    rows of a chunk
-    CHUNKS   chunks of a block
+    ranked, order  (tasks, n) float and int64, read: the sorted scores, and the rows they came from
+    labels         read, unsorted as weights and vector are; rows whose label is NaN are left out
+    signed         (tasks, n) int8, or float if HAS_WEIGHTS, written: the sorted weights, 1 without
+                   them; negative for negatives
+    along          (tasks, n) float, written if HAS_VECTOR: the sorted vector
+    workspace      written: the columns of the chunks
+    COLUMNS        columns of a class: moments, then the sum of the vector
+    CHUNK, CHUNKS  rows of a chunk; chunks of a block
     """
     # 1. Sort weights and vector; the sign of a weight tells the class.
     block = tl.program_id(0)
@@ -160,13 +142,10 @@ def block_moments(
 ):  # fmt: skip
     """Store the moments of all blocks up to and including each block.
 
-    Programs: (2, tasks), one for each class.
+    Programs: (2, tasks), one for each class. See the package for other arguments.
 
-    workspace  float64; the columns of the chunks are read, those of the blocks written and read
-    n          rows of a task
-
-    HAS_VECTOR, DD, COLUMNS, CHUNK, CHUNKS  see `chunk_moments`
-    STEP     blocks that are scanned at once
+    workspace  the columns of the chunks are read, those of the blocks written and read
+    STEP       blocks that are scanned at once; for the other constants see `chunk_moments`
     """
     side = tl.program_id(0)
     task = tl.program_id(1).to(tl.int64)

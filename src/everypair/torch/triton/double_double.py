@@ -19,26 +19,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = [
-    "add",
-    "cumulative_sum",
-    "distance",
-    "from_double",
-    "load_moments",
-    "load_number",
-    "merge",
-    "moments_at",
-    "mul",
-    "mul_double",
-    "no_moments",
-    "store_moments",
-    "store_number",
-    "sub",
-    "sum_all",
-    "to_double",
-    "two_sum",
-]
-
 
 @triton.jit
 def two_sum(a, b):
@@ -168,12 +148,7 @@ def merge(lower, upper, DD: tl.constexpr):
     heavy = upper[0][0] > 0.0
     x = tl.where(heavy, upper[3], lower[3])
     w, m, q = moments_at(lower, from_double(x), DD)
-    return (
-        add(w, upper[0], DD),
-        add(m, upper[1], DD),
-        add(q, upper[2], DD),
-        x,
-    )
+    return add(w, upper[0], DD), add(m, upper[1], DD), add(q, upper[2], DD), x
 
 
 @triton.jit

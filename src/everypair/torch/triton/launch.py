@@ -11,39 +11,14 @@ import os
 from functools import lru_cache, reduce
 from operator import or_
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from everypair.torch._compat import current_raw_stream
+from everypair.surrogates import KnotTerm
+from everypair.torch._compat import current_raw_stream as current_stream
 
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-
-__all__ = [
-    "INTERPRETED",
-    "MOST_TASKS",
-    "PLACEHOLDERS",
-    "Job",
-    "Launched",
-    "Trace",
-    "buffers",
-    "coefficients",
-    "current_stream",
-    "is_capturing",
-    "launch",
-    "n_multiprocessors",
-    "on_device",
-    "power_of_2",
-    "zeroed_counters",
-]
-
-MOST_TASKS = 65_535
-"""Most programs of a launch along its second axis."""
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 PLACEHOLDERS = {
     "weights": "scores", "vector": "scores",
@@ -82,6 +57,16 @@ class Job(NamedTuple):
     def tasks(self) -> int:
         """Number of tasks."""
         return self.value.numel()
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """Constants of kernels that depend on what is given and what is asked for."""
+        return {
+            "N_TERMS": len(self.terms), "MEAN": self.mean, "MISSING": self.missing,
+            "COUNTED": self.one_class is not None, "HAS_WEIGHTS": self.weights is not None,
+            "HAS_VECTOR": self.vector is not None, "WANT_GRAD": self.grad is not None,
+            "WANT_HESS": self.hess is not None,
+        }  # fmt: skip
 
 
 class Launched(NamedTuple):
@@ -137,13 +122,9 @@ _MOST_COMPILED = 4096
 
 
 def launch(
-    kernel: Any,
-    grid: tuple[int, int],
-    tensors: dict[str, Tensor],
-    scalars: dict[str, float],
-    constants: dict[str, int],
-    **options: Any,
-) -> Launched | None:
+    kernel: Any, grid: tuple[int, int], tensors: dict[str, Tensor],
+    scalars: dict[str, float], constants: dict[str, int], **options: Any,
+) -> Launched | None:  # fmt: skip
     """Launch a kernel; from the second time on, without Triton's choice of the compiled variant.
 
     Triton inspects every argument, which takes as long as everything else that a small batch needs.
@@ -155,13 +136,11 @@ def launch(
     ----------
     kernel : triton.JITFunction
         Its arguments are pointers, then scalars, then constants (``tl.constexpr``).
-    grid : (int, int)
-        Programs along both axes.
+    grid, options
+        Programs along both axes; compile options of Triton.
     tensors, scalars, constants : dict
         Arguments by name; those that the kernel does not take are ignored, so that the kernels of
         a plan can share them.
-    options
-        Compile options of Triton.
 
     Returns
     -------
@@ -171,7 +150,12 @@ def launch(
     """
     names = _arguments.get(id(kernel))
     if names is None:
-        names = _arguments[id(kernel)] = _split_names(kernel.arg_names, scalars, constants)
+        kinds = {name: (name in scalars) + 2 * (name in constants) for name in kernel.arg_names}
+        if [*kinds.values()] != sorted(kinds.values()):
+            order = "pointers, then scalars, then constants"
+            raise TypeError(f"a kernel takes {order}; got {[*kinds]}.")
+        names = tuple(tuple(name for name in kinds if kinds[name] == kind) for kind in range(3))
+        _arguments[id(kernel)] = names
     pointers, scalar_names, constant_names = names
     given = [tensors[name] for name in pointers]
     numbers = [scalars[name] for name in scalar_names]
@@ -199,17 +183,6 @@ def launch(
     return Launched(run, pointers, values)
 
 
-def _split_names(
-    names: Sequence[str], scalars: Container[str], constants: Container[str]
-) -> tuple[tuple[str, ...], ...]:
-    """Return the names of a kernel's pointers, scalars and constants, in its own order."""
-    pointers = tuple(name for name in names if name not in scalars and name not in constants)
-    chosen = tuple(tuple(name for name in names if name in kind) for kind in (scalars, constants))
-    if (*pointers, *chosen[0], *chosen[1]) != tuple(names):
-        raise TypeError(f"a kernel takes pointers, then scalars, then constants; got {names}.")
-    return pointers, *chosen
-
-
 def _specialised(scalar: float) -> object:
     """Return what Triton compiles into a kernel about a scalar: of a float, its type alone.
 
@@ -218,11 +191,6 @@ def _specialised(scalar: float) -> object:
     if isinstance(scalar, int):
         return scalar.bit_length() < 32, scalar == 1, scalar % 16 == 0
     return float
-
-
-def current_stream(device: torch.device) -> int:
-    """Return the address of the stream on which torch launches."""
-    return current_raw_stream(device)
 
 
 def on_device(numbers: tuple[float, ...], device: torch.device) -> Tensor:
@@ -248,10 +216,9 @@ def coefficients(terms: tuple[KnotTerm, ...]) -> tuple[float, ...]:
     They are the shift, three coefficients, and the shift again, or infinity if there is no knot
     (see `workspace`). The polynomial b0 + b1 d + b2 d^2 is expanded at d = d_1 + shift - shift_1.
     """
-    first = terms[0][0]
     numbers: list[float] = []
     for shift, b0, b1, b2, truncated in terms:
-        step = shift - first
+        step = shift - terms[0][0]
         numbers += [shift, b0 + step * (b1 + step * b2), b1 + 2 * step * b2, b2]
         numbers.append(shift if truncated else float("inf"))
     return tuple(numbers)

@@ -16,35 +16,16 @@ class.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 
 from everypair.torch.triton.double_double import (
-    add,
-    distance,
-    from_double,
-    load_moments,
-    load_number,
-    moments_at,
-    mul,
-    mul_double,
-    store_moments,
-    store_number,
-    sub,
-    sum_all,
-    to_double,
-    two_sum,
-)
-from everypair.torch.triton.launch import Trace, buffers, coefficients, launch, on_device
+    add, distance, from_double, load_moments, load_number, moments_at, mul, mul_double,
+    store_moments, store_number, sub, sum_all, to_double, two_sum,
+)  # fmt: skip
+from everypair.torch.triton.launch import Job, Trace, buffers, coefficients, launch, on_device
 from everypair.torch.triton.workspace import CLASS_COLUMNS, MOMENTS_DD, load_term, moment_words
-
-if TYPE_CHECKING:
-    from everypair.torch.triton.launch import Job
-
-__all__ = ["by_moments"]
 
 BLOCK = 2048
 """Rows that a program reads."""
@@ -58,21 +39,14 @@ def by_moments(job: Job) -> Trace:
     blocks = -(-n // BLOCK)
     terms = on_device(coefficients(job.terms), job.scores.device)
     tensors = buffers(job, moment_words(tasks, blocks), tasks, terms=terms)
-    constants = {
-        "N_TERMS": len(job.terms), "MEAN": job.mean, "COUNTED": job.one_class is not None,
-        "HAS_WEIGHTS": job.weights is not None, "WANT_GRAD": job.grad is not None,
-        "HAS_VECTOR": job.vector is not None, "WANT_HESS": job.hess is not None,
-        "DD": job.scores.dtype is torch.float64, "BLOCK": BLOCK, "STEP": STEP,
-    }  # fmt: skip
+    dd = job.scores.dtype is torch.float64
+    constants = {**job.constants, "DD": dd, "BLOCK": BLOCK, "STEP": STEP}
     kernels = [class_moments]
     if job.grad is not None or job.hess is not None or job.hvp is not None:
         kernels.append(derivatives)
-    launched = [
-        launch(kernel, (blocks, tasks), tensors, {"n": n}, constants,
-               num_warps=8, enable_fp_fusion=False)
-        for kernel in kernels
-    ]  # fmt: skip
-    return Trace(tensors, launched)
+    arguments = (blocks, tasks), tensors, {"n": n}, constants
+    options = {"num_warps": 8, "enable_fp_fusion": False}
+    return Trace(tensors, [launch(kernel, *arguments, **options) for kernel in kernels])
 
 
 @triton.jit
@@ -182,24 +156,11 @@ def class_moments(
 ):  # fmt: skip
     """Store the moments of each block and, in the last program of a task, of the classes.
 
-    Programs: (blocks, tasks).
+    Programs: (blocks, tasks). See the package for other arguments.
 
-    scores       (tasks, n) float, read
-    labels       (tasks, n) any type, read; positive if > 0, left out if NaN
-    weights      (tasks, n) float, read if HAS_WEIGHTS
-    vector       (tasks, n) float, read if HAS_VECTOR
-    workspace    float64, written and read: moments of blocks and classes, see `workspace`
-    terms        (N_TERMS, TERM_WORDS) float64, read, from `launch.coefficients`
-    value        (tasks,) float, written: the loss
-    pair_weight  (tasks,) float64, written: the weight of all pairs
-    one_class    () int64, 1 is added for each task without pairs, if COUNTED
-    counters     (tasks,) int32, 0 before and after: programs that are done
-    n            rows of a task
-
-    MEAN   divide by the weight of all pairs
-    DD     use double-double numbers
-    BLOCK  rows of a block
-    STEP   blocks that are added up at once
+    labels       rows whose label is NaN are left out
+    workspace    written and read: moments of blocks and classes
+    BLOCK, STEP  rows of a block; blocks that are added up at once
     """
     # 1. Load the rows of this block.
     task = tl.program_id(1).to(tl.int64)
@@ -242,15 +203,8 @@ def derivatives(
 ):  # fmt: skip
     """Compute the derivatives that are asked for, from the moments of the classes.
 
-    Programs: (blocks, tasks).
-
-    scores, labels, weights, vector, terms, n  as in `class_moments`, read
-    workspace  float64, read: the moments of the classes
-    grad       (tasks, n) float, written if WANT_GRAD
-    hess       (tasks, n) float, written if WANT_HESS: the diagonal of the Hessian
-    hvp        (tasks, n) float, written if HAS_VECTOR: the Hessian times `vector`
-
-    MEAN, DD, BLOCK  as in `class_moments`
+    Programs: (blocks, tasks). `workspace` is read: the moments of the classes. See the
+    package for other arguments.
     """
     # 1. Load the rows of this block, and the moments of both classes.
     task = tl.program_id(1).to(tl.int64)
@@ -270,10 +224,7 @@ def derivatives(
     w = tl.where(positive, neg[0][0], pos[0][0]), tl.where(positive, neg[0][1], pos[0][1])
     # 2. Gradient. Positives look at negatives along the axis y = -s, so that these lie below.
     if WANT_GRAD:
-        m = (
-            tl.where(positive, -neg[1][0], pos[1][0]),
-            tl.where(positive, -neg[1][1], pos[1][1]),
-        )
+        m = tl.where(positive, -neg[1][0], pos[1][0]), tl.where(positive, -neg[1][1], pos[1][1])
         place = two_sum(sign * s, tl.zeros_like(s) + shift)
         gap = distance(place, tl.where(positive, -neg[3], pos[3]), DD)
         m = add(m, mul(gap, w, DD), DD)

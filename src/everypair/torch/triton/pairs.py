@@ -8,26 +8,13 @@ exactly.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import triton
 import triton.language as tl
 
 from everypair.torch.triton.launch import (
-    Trace,
-    buffers,
-    coefficients,
-    launch,
-    n_multiprocessors,
-    on_device,
-    power_of_2,
-)
+    Job, Trace, buffers, coefficients, launch, n_multiprocessors, on_device, power_of_2,
+)  # fmt: skip
 from everypair.torch.triton.workspace import load_term
-
-if TYPE_CHECKING:
-    from everypair.torch.triton.launch import Job
-
-__all__ = ["by_pairs"]
 
 
 def by_pairs(job: Job) -> Trace:
@@ -38,12 +25,7 @@ def by_pairs(job: Job) -> Trace:
     padded = max(power_of_2(blocks), 512)  # batches of different sizes share a compiled kernel
     terms = on_device(coefficients(job.terms), device)
     tensors = buffers(job, tasks * padded, tasks, terms=terms)
-    constants = {
-        "N_TERMS": len(job.terms), "MEAN": job.mean, "COUNTED": job.one_class is not None,
-        "HAS_WEIGHTS": job.weights is not None, "WANT_GRAD": job.grad is not None,
-        "HAS_VECTOR": job.vector is not None, "WANT_HESS": job.hess is not None,
-        "MISSING": job.missing, "ROWS": rows, "STEP": 64, "BLOCKS": padded,
-    }  # fmt: skip
+    constants = {**job.constants, "ROWS": rows, "STEP": 64, "BLOCKS": padded}
     launched = launch(
         all_pairs, (blocks, tasks), tensors, {"n": n}, constants,
         num_warps=4, enable_fp_fusion=True,
@@ -61,29 +43,12 @@ def all_pairs(
 ):  # fmt: skip
     """Compute the loss of each task and its derivatives as asked.
 
-    Programs: (ceil(n / ROWS), tasks).
+    Programs: (ceil(n / ROWS), tasks). See the package for other arguments.
 
-    scores       (tasks, n) float, read
-    labels       (tasks, n) any type, read; positive if > 0
-    weights      (tasks, n) float, read if HAS_WEIGHTS
-    vector       (tasks, n) float, read if HAS_VECTOR
-    terms        (N_TERMS, TERM_WORDS) float64, read, from `launch.coefficients`; a term is active
-                 where s_neg - s_pos + knot > 0
-    grad         (tasks, n) float, written if WANT_GRAD
-    hess         (tasks, n) float, written if WANT_HESS: the diagonal of the Hessian
-    hvp          (tasks, n) float, written if HAS_VECTOR: the Hessian times `vector`
-    value        (tasks,) float, written: the loss
-    pair_weight  (tasks,) float64, written: the weight of all pairs
-    one_class    () int64, 1 is added for each task without pairs, if COUNTED
-    workspace    (tasks, BLOCKS) float64, written and read: the loss of each program
-    counters     (tasks,) int32, 0 before and after: programs that are done
-    n            rows of a task
-
-    MEAN     divide by the weight of all pairs
-    MISSING  leave out rows whose label is NaN
-    ROWS     rows of a program
-    STEP     rows that these are compared with at once
-    BLOCKS   a power of 2, at least the number of programs of a task
+    terms       a term is active where s_neg - s_pos + knot > 0
+    workspace   (tasks, BLOCKS) float64, written and read: the loss of each program
+    ROWS, STEP  rows of a program; rows that these are compared with at once
+    BLOCKS      a power of 2, at least the number of programs of a task
     """
     # 1. Load the rows of this program.
     task = tl.program_id(1).to(tl.int64)

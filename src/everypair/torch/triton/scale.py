@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from everypair.torch.triton.launch import current_stream, launch, n_multiprocessors
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from everypair.torch.triton.launch import Launched
-
-__all__ = ["scale_in_place"]
+from everypair.torch._compat import current_raw_stream as current_stream
+from everypair.torch.triton.launch import Launched, launch, n_multiprocessors
 
 _BLOCK = 4096
 _launched: dict[tuple[object, ...], Launched] = {}
@@ -49,9 +42,8 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor:
 def scale_unless_one(grad, factor, n, BLOCK: tl.constexpr):
     """Multiply a gradient by a number, unless that is 1.
 
-    grad    (n,) float, read and written
-    factor  () float, read
-    BLOCK   entries that a program handles at once
+    grad, factor  (n,) float, read and written; () float, read
+    BLOCK         entries that a program handles at once
     """
     # 1. Read the factor.
     by = tl.load(factor)

@@ -13,44 +13,11 @@ import triton.language as tl
 
 from everypair.torch.triton.cells import ONE, merged, store_lines
 from everypair.torch.triton.workspace import (
-    ABOVE,
-    ABOVE_M,
-    BELOW,
-    BELOW_M,
-    BELOW_S,
-    CELLS,
-    CHILD,
-    CHUNK_ERRORS,
-    CHUNK_HEAVY,
-    CHUNK_LOSS,
-    CHUNK_TOTALS,
-    HEAVIES,
-    LEVELS,
-    LIMIT_DOUBT,
-    LIMIT_NEG,
-    LIMIT_NEG_1,
-    LIMIT_POS,
-    LIMIT_POS_1,
-    N0,
-    N1,
-    N_HEAVY,
-    N_LEVELS,
-    N_PARTS,
-    PARTS,
-    U0,
-    U1,
-    V1,
-    WIDTH,
-    as_int64,
-    barrier,
-    before_cell,
-    column,
-    publish,
-    sum_before,
-    sum_of,
-)
-
-__all__ = ["scan"]
+    ABOVE, ABOVE_M, BELOW, BELOW_M, BELOW_S, CELLS, CHILD, CHUNK_ERRORS, CHUNK_HEAVY, CHUNK_LOSS,
+    CHUNK_TOTALS, HEAVIES, LEVELS, LIMIT_DOUBT, LIMIT_NEG, LIMIT_NEG_1, LIMIT_POS, LIMIT_POS_1, N0,
+    N1, N_HEAVY, N_LEVELS, N_PARTS, PARTS, U0, U1, V1, WIDTH, as_int64, barrier, before_cell,
+    column, publish, sum_before, sum_of,
+)  # fmt: skip
 
 # Relative errors that the pairs inside cells may cause: of a gradient, relative to the largest one,
 # and of the loss. Tests: `test_buckets_keep_their_error_bounds`; with more heavy cells than can be
@@ -130,15 +97,11 @@ def _limits(work, all_n0, all_u0, all_n1, all_u1, CHUNKS: tl.constexpr):
 def scan(tables, work, level, chunk, P, gain, counter, arrivals, CHUNKS: tl.constexpr):
     """Scan a chunk of a level; return the arrivals at the barriers of the scan, for the next one.
 
-    tables    (P, 2, CELLS) int64, read: packed counts of each program
-    work      the work space of the task, written and read
-    level     the level
-    chunk     the chunk of this program
-    P         programs that counted
-    gain      gradient of a unit of the sum of d
-    counter   int32: arrivals at the barriers
-    arrivals  arrivals so far
-    CHUNKS    chunks of a level, a power of 2
+    tables             (P, 2, CELLS) int64, read: packed counts of each of P programs
+    work               the work space of the task, written and read
+    chunk, CHUNKS      the chunk of this program; chunks of a level, a power of 2
+    gain               gradient of a unit of the sum of d
+    counter, arrivals  int32, written and read: arrivals at the barriers; their number so far
     """
     # 1. Add up the counts of all programs.
     CHUNK: tl.constexpr = CELLS // CHUNKS

@@ -22,35 +22,17 @@ at its own knot. So are terms without a knot, whose d has both signs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 
 from everypair.torch.triton.chunks import block_moments, chunk_moments, columns_of, rows_below
 from everypair.torch.triton.double_double import (
-    add,
-    distance,
-    from_double,
-    load_moments,
-    load_number,
-    moments_at,
-    mul,
-    mul_double,
-    store_number,
-    sub,
-    sum_all,
-    to_double,
-    two_sum,
-)
-from everypair.torch.triton.launch import buffers, launch, on_device
+    add, distance, from_double, load_moments, load_number, moments_at, mul, mul_double,
+    store_number, sub, sum_all, to_double, two_sum,
+)  # fmt: skip
+from everypair.torch.triton.launch import Job, buffers, launch, on_device
 from everypair.torch.triton.workspace import MOMENTS, MOMENTS_DD, load_term, sorted_words
-
-if TYPE_CHECKING:
-    from everypair.torch.triton.launch import Job
-
-__all__ = ["by_sort"]
 
 CHUNK = 8
 """Rows of a chunk; a look-up adds up fewer than these one by one."""
@@ -88,20 +70,13 @@ def by_sort(job: Job) -> None:
     )  # fmt: skip
     tensors["shares"] = tensors["workspace"][size:]
     constants = {
-        "N_TERMS": len(job.terms), "MEAN": job.mean, "COUNTED": job.one_class is not None,
-        "HAS_WEIGHTS": job.weights is not None, "WANT_GRAD": job.grad is not None,
-        "HAS_VECTOR": job.vector is not None, "WANT_HESS": job.hess is not None, "DD": dd,
-        "COLUMNS": columns, "CHUNK": CHUNK, "CHUNKS": CHUNKS, "ROWS": rows, "STEP": STEP,
+        **job.constants, "DD": dd, "COLUMNS": columns, "CHUNK": CHUNK, "CHUNKS": CHUNKS,
+        "ROWS": rows, "STEP": STEP,
     }  # fmt: skip
-    for kernel, width, warps in (
-        (chunk_moments, blocks, 4),
-        (block_moments, 2, 8),
-        (look_up, programs, 4),
-    ):
-        launch(
-            kernel, (width, tasks), tensors, {"n": n}, constants,
-            num_warps=warps, enable_fp_fusion=False,
-        )  # fmt: skip
+    kernels = (chunk_moments, blocks, 4), (block_moments, 2, 8), (look_up, programs, 4)
+    for kernel, width, warps in kernels:
+        options = {"num_warps": warps, "enable_fp_fusion": False}
+        launch(kernel, (width, tasks), tensors, {"n": n}, constants, **options)
 
 
 def _needs_double_double(job: Job) -> bool:
@@ -140,26 +115,14 @@ def look_up(
 ):  # fmt: skip
     """Compute the loss, and the derivatives that are asked for, of each row.
 
-    Programs: (at most PROGRAMS, tasks).
+    Programs: (at most PROGRAMS, tasks). See the package for other arguments.
 
-    ranked, order, signed, along  as in `chunk_moments`, read
-    vector       (tasks, n) float, its first entry read if HAS_VECTOR
-    workspace    float64, read: the moments of chunks and blocks
-    shares       (tasks, 2, programs) float64, written and read: the loss of each program
-    terms        (N_TERMS, TERM_WORDS) float64, read: the `KnotTerm`s; `knot` is 1 if truncated
-    grad         (tasks, n) float, written if WANT_GRAD
-    hess         (tasks, n) float, written if WANT_HESS: the diagonal of the Hessian
-    hvp          (tasks, n) float, written if HAS_VECTOR: the Hessian times `vector`
-    value        (tasks,) float, written: the loss
-    pair_weight  (tasks,) float64, written: the weight of all pairs
-    one_class    () int64, 1 is added for each task without pairs, if COUNTED
-    counters     (tasks,) int32, 0 before and after: programs that are done
-    n            rows of a task
-
-    MEAN     divide by the weight of all pairs
-    DD, COLUMNS, CHUNK, CHUNKS  as in `chunk_moments`
-    ROWS     rows that a program looks up at once
-    STEP     losses that are added up at once
+    ranked, order, signed, along, COLUMNS, CHUNK, CHUNKS  as in `chunk_moments`, read
+    vector      its first entry is read if HAS_VECTOR
+    workspace   read: the moments of chunks and blocks
+    shares      (tasks, 2, programs) float64, written and read: the loss of each program
+    terms       the `KnotTerm`s themselves; `knot` is 1 if truncated
+    ROWS, STEP  rows that a program looks up at once; losses that are added up at once
     """
     # 1. The weight of all pairs, from the moments of all blocks; 0 or NaN from the first and last
     #    score, because a sort puts what is not finite at an end.
