@@ -18,9 +18,9 @@ from torch import nn
 
 import everypair as ep
 from everypair.torch._module import PairLoss
-from everypair.torch.training.divergence import check_loss
+from everypair.torch.training.divergence import DivergenceError, DivergenceWarning, check_loss
 from everypair.torch.training.lightning import MonitorHooks, lightning_callback
-from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
+from everypair.torch.training.monitor import EpochMonitor
 from everypair.torch.training.sampler import StratifiedBatchSampler
 
 

@@ -8,25 +8,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 from torch.autograd import Function
 
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_transformed
-from everypair.torch._inputs import score_rows
+from everypair.torch._dispatch import Counter, Options
+from everypair.torch._inputs import Data, score_rows
 from everypair.torch._operators import needs_operator, pair_values, scaled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from everypair.torch._dispatch import Counter, Options
-    from everypair.torch._inputs import Data
-
-__all__ = ["loss_values"]
 
 
 def loss_values(

@@ -6,24 +6,18 @@ order of `everypair._dispatch.Result`: grad, hess, hvp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from everypair import _dispatch, _pairs
+from everypair.surrogates import KnotTerm
 from everypair.torch import _inputs
-from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES
+from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES, Order
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-    from everypair.torch._inputs import Order
-
-    Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
-
-__all__ = ["evaluate", "loss_and_grad"]
+Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 # While the loss is smaller than this, no derivative overflows in float32 inside the kernel.
 _ORDINARY_LOSS = 1e30
@@ -33,11 +27,7 @@ _HUGE_PAGES = 1 << 20
 
 
 def loss_and_grad(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
+    scores: Tensor, labels: Tensor, weights: Tensor | None, terms: tuple[KnotTerm, ...], mean: bool
 ) -> tuple[Tensor, float, Tensor] | None:
     """Return value, pair weight and gradient of scores (n,), or None if `evaluate` must do it.
 

@@ -10,34 +10,19 @@ of the others. Labels, weights, groups and vectors broadcast to that shape.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
+from everypair.surrogates import KnotTerm
 from everypair.torch import _arrays, _compat, _cpu, _inputs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-
-    Counter = Callable[[torch.device], Tensor]
-
-__all__ = [
-    "Options",
-    "Result",
-    "choose_backend",
-    "evaluate",
-    "forced",
-    "loss_and_grad",
-    "scale_in_place",
-]
-
+Counter = Callable[[torch.device], Tensor]
 Backend = Literal["cpu", "triton", "operations"]
 
 _MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits

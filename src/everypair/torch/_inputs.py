@@ -8,38 +8,19 @@ the argument, the rule, what arrived and what to do about it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from everypair import _inputs
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    Data = tuple[Tensor, Tensor | None, Tensor | None]
-    Derivatives = tuple[Tensor | None, Tensor | None, Tensor | None]
-    Order = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
-
-__all__ = [
-    "LABEL_DTYPES",
-    "WIDE_DTYPES",
-    "array_from",
-    "batch_from",
-    "check_data",
-    "check_integer",
-    "check_reduction",
-    "check_values",
-    "clamped",
-    "each_row",
-    "score_rows",
-    "value_dtype",
-    "without_missing",
-]
+Data = tuple[Tensor, Tensor | None, Tensor | None]
+Derivatives = tuple[Tensor | None, Tensor | None, Tensor | None]
+Order = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
 
 WIDE_DTYPES = frozenset((torch.float32, torch.float64))
 """The types of scores that kernels compute in."""
@@ -65,10 +46,7 @@ _REDUCTIONS = frozenset(("mean", "sum", "none"))
 
 
 def check_data(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None = None,
-    groups: Tensor | None = None,
+    scores: Tensor, labels: Tensor, weights: Tensor | None = None, groups: Tensor | None = None
 ) -> Data:
     """Check types, shapes and devices of all four.
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd import Function
 
 from everypair import surrogates
 from everypair._inputs import check_margin
+from everypair.surrogates import Surrogate
 from everypair.torch._compat import is_transformed
 from everypair.torch._functional import loss_and_pair_weight
 from everypair.torch._inputs import check_reduction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["PairLoss"]
 
 
 class PairLoss(nn.Module):

@@ -15,23 +15,18 @@ to a second derivative.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 from torch.autograd import Function
 
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_legacy_batched, n_dispatch_modes
 from everypair.torch._dispatch import Options
 from everypair.torch._inputs import value_dtype
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-
-__all__ = ["needs_operator", "pair_hvp_op", "pair_values", "pair_values_op", "scaled"]
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _DATA = "Tensor scores, Tensor labels, Tensor? weights, Tensor? groups"

@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from everypair import _inputs
 from everypair.torch._inputs import check_data
 
-__all__ = ["AUCMLoss"]
-
 
 class AUCMLoss(nn.Module):
     """The AUC margin loss of LibAUC, version 1.

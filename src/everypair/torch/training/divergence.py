@@ -6,12 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from everypair.torch.training.epoch_scores import ScoreSummary
-
-__all__ = ["DivergenceError", "DivergenceWarning", "Finding", "check_loss", "check_scores"]
+from everypair.torch.training.epoch_scores import ScoreSummary
 
 # A loss is too large at this many times that of a constant score. Scores of ordinary size stay
 # below it even if every pair is in the wrong order.

@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from everypair import _dispatch, _inputs
+from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_data, score_rows
-
-if TYPE_CHECKING:
-    from everypair.surrogates import Surrogate
-
-__all__ = ["EpochScores", "ScoreSummary"]
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ from torch import Tensor, nn
 from everypair.torch._inputs import check_integer
 from everypair.torch.training.replay import LoaderState, RandomState, accelerators, restored_buffers
 
-__all__ = ["large_batch_backward"]
-
 
 def large_batch_backward(
     model: nn.Module,

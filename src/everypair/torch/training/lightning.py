@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
-    from everypair.torch.training.monitor import EpochMonitor
-
-__all__ = ["MonitorHooks", "lightning_callback"]
+from everypair.torch.training.monitor import EpochMonitor
 
 
 def lightning_callback(

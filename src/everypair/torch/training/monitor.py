@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from torch import Tensor
+
 from everypair import _inputs
 from everypair import surrogates as _surrogates
+from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_integer
 from everypair.torch.training.divergence import (
     DivergenceError,
@@ -27,14 +31,7 @@ from everypair.torch.training.divergence import (
 from everypair.torch.training.epoch_scores import EpochScores
 
 if TYPE_CHECKING:
-    import os
-
     from matplotlib.figure import Figure
-    from torch import Tensor
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["DivergenceError", "DivergenceWarning", "EpochMonitor", "Finding"]
 
 
 class Writer(Protocol):

@@ -6,12 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from everypair.torch.training.divergence import Finding
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from everypair.torch.training.divergence import Finding
-
-__all__ = ["curves"]
 
 
 def curves(history: Sequence[Mapping[str, float]], findings: Sequence[Finding]) -> Figure:

@@ -16,16 +16,13 @@ and then, with the new a and b::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import Any, cast, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-if TYPE_CHECKING:
-    from everypair.torch.training.aucm import AUCMLoss
-
-__all__ = ["PESG"]
+from everypair.torch.training.aucm import AUCMLoss
 
 _REFERENCE_STD = 0.01
 _LARGEST_ALPHA = 999.0

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["LoaderState", "RandomState", "accelerators", "restored_buffers"]
-
 
 class RandomState:
     """The saved state of torch's generators, of the CPU and of some accelerators.

@@ -21,8 +21,6 @@ from torch.optim import Optimizer
 
 from everypair.torch._inputs import check_integer
 
-__all__ = ["SAG"]
-
 
 class SAG(Optimizer):
     """Stochastic average gradient: converges like full-batch descent at the cost of one batch.

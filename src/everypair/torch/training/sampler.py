@@ -12,20 +12,16 @@ communication and a run can resume from two integers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
 from everypair import _inputs
 from everypair.torch._inputs import check_integer
 from everypair.torch.training.sampler_plan import plan_epoch
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["StratifiedBatchSampler"]
 
 
 class StratifiedBatchSampler(Sampler[list[int]]):

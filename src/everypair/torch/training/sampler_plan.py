@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["EpochPlan", "plan_epoch"]
-
 
 @dataclass(frozen=True)
 class EpochPlan:
