@@ -47,13 +47,9 @@ def loss_and_grad(
         grad = torch.empty_like(scores)
     else:
         grad = torch.from_numpy(np.empty_like(array))
+    w = None if weights is None else _inputs.array_from(weights, torch.float64)
     found = _dispatch.native_loss_and_grad(
-        array,
-        labels.numpy(force=True),
-        None if weights is None else _inputs.array_from(weights, torch.float64),
-        terms,
-        mean,
-        grad.numpy(),
+        array, labels.numpy(force=True), w, terms, mean, grad.numpy()
     )
     if found is None:
         return None
@@ -64,14 +60,9 @@ def loss_and_grad(
 
 
 def evaluate(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    groups: Tensor | None,
-    vector: Tensor | None,
-    terms: tuple[KnotTerm, ...],
-    **asked: bool,
-) -> Tensors:
+    scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None,
+    vector: Tensor | None, terms: tuple[KnotTerm, ...], **asked: bool,
+) -> Tensors:  # fmt: skip
     """Return value, pair weight, gradient, diagonal Hessian and Hessian times `vector`.
 
     Scores have the shape (..., n) and all other tensors broadcast to it. Rows of the last dimension
@@ -110,29 +101,16 @@ def evaluate(
 
 
 def _evaluate_row(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    order: Order,
-    vector: Tensor | None,
-    terms: tuple[KnotTerm, ...],
-    *,
-    mean: bool,
-    grad: bool,
-    hess: bool,
-    check: bool,
-) -> Tensors:
+    scores: Tensor, labels: Tensor, weights: Tensor | None, order: Order, vector: Tensor | None,
+    terms: tuple[KnotTerm, ...], *, mean: bool, grad: bool, hess: bool, check: bool,
+) -> Tensors:  # fmt: skip
     """Do the same for scores of shape (n,); `order` holds the groups as in `Batch`."""
     dtype = _inputs.value_dtype(scores)
     try:
-        value, pair_weight, *arrays = _dispatch.evaluate(
-            _inputs.batch_from(scores, labels, weights, order),
-            terms,
-            mean,
-            grad=grad,
-            hess=hess,
-            vector=None if vector is None else _inputs.array_from(vector, torch.float64),
-        )
+        batch = _inputs.batch_from(scores, labels, weights, order)
+        v = None if vector is None else _inputs.array_from(vector, torch.float64)
+        result = _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)
+        value, pair_weight, *arrays = result
     except ValueError:
         if check or bool(scores.isfinite().all()):
             raise

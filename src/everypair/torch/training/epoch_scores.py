@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ class EpochScores:
             tensors = (known, scores, labels, weights, groups)
             for rows, *data in zip(*(each_row(t, known.shape) for t in tensors), strict=True):
                 if rows.any():
-                    arrays = [None if t is None else t[rows].numpy() for t in data]
+                    arrays: list[Any] = [None if t is None else t[rows].numpy() for t in data]
                     by_task.append(_metrics(_inputs.batch_from(*arrays), surrogates, margin))
         with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
         names = [*(surrogate.name for surrogate in surrogates), "auc"]

@@ -206,20 +206,15 @@ class EpochMonitor:
         tags = dict.fromkeys(tag for record in self.history for tag in record if tag != "epoch")
         panels: dict[str, list[str]] = {}
         for tag in tags:
-            split, _, name = tag.rpartition("/")
-            panels.setdefault(name, []).append(split)
+            panels.setdefault(tag.rpartition("/")[2], []).append(tag)
         figure = Figure(figsize=(4.5 * max(1, len(panels)), 3.2), layout="constrained")
-        for place, (name, splits) in enumerate(panels.items(), 1):
+        for place, (name, tags_of_panel) in enumerate(panels.items(), 1):
             axes = figure.add_subplot(1, len(panels), place)
             drawn: list[float] = []
-            for split in splits:
-                points = [
-                    (r["epoch"], r[f"{split}/{name}"])
-                    for r in self.history
-                    if f"{split}/{name}" in r
-                ]
+            for tag in tags_of_panel:
+                points = [(r["epoch"], r[tag]) for r in self.history if tag in r]
                 # NaN leaves a gap.
-                axes.plot(*zip(*points, strict=True), marker=".", label=split)
+                axes.plot(*zip(*points, strict=True), marker=".", label=tag.rpartition("/")[0])
                 drawn += [value for _, value in points if math.isfinite(value)]
             for finding in self.findings:
                 axes.axvline(finding.epoch, color="0.6", linestyle="--", linewidth=1)
