@@ -112,11 +112,11 @@ def large_batch_backward(
     restore_loader()
     restore_random = saved_random_state(model, where)
     chunk_scores: list[Tensor] = []
-    data: list[tuple[Tensor | None, ...]] = []
+    data: list[list[Tensor | None]] = []
     with restored_buffers(model), torch.no_grad():
-        for rows, *known in _chunks(batches, chunk, where):
-            chunk_scores.append(_scores(model, rows, len(known[0])))
-            data.append(tuple(known))
+        for part in _chunks(batches, chunk, where):
+            chunk_scores.append(_scores(model, part[0], len(part[1])))
+            data.append(part[1:])
     if not chunk_scores:
         raise ValueError("inputs must hold at least one batch; got none. Check the loader.")
     # Up to torch 2.9, autocast would reuse the weights that it cast under no_grad in the second
@@ -133,17 +133,17 @@ def large_batch_backward(
 
     restore_loader()
     restore_random()
-    no_sync = getattr(model, "no_sync", nullcontext)  # DistributedDataParallel has it
+    # DistributedDataParallel has this method; it exchanges gradients with the last chunk only.
+    no_sync = getattr(model, "no_sync", nullcontext)
     difference = scores.new_zeros((), dtype=torch.float32)
     passes = zip_longest(_chunks(batches, chunk, where), chunk_scores, grads)
-    for n_done, (part, first, grad) in enumerate(passes, 1):
+    for number, (part, first, grad) in enumerate(passes, 1):
         if part is None or grad is None or len(part[1]) != len(grad):
             raise RuntimeError(
                 "inputs gave other batches the second time, so the gradients are wrong: call "
-                "zero_grad() before you continue. Draw the order from torch's generators, or fix "
-                "it."
+                "zero_grad() before you continue. Draw the order from torch's generators or fix it."
             )
-        with nullcontext() if n_done == len(grads) else no_sync():
+        with nullcontext() if number == len(grads) else no_sync():
             again = _scores(model, part[0], len(grad))
             with torch.autocast(again.device.type, enabled=False):
                 torch.autograd.backward(again, grad)
@@ -226,7 +226,7 @@ def _scores(model: nn.Module, inputs: Any, n: int) -> Tensor:
 
 
 def _whole_loss(
-    loss: Callable[..., Tensor], scores: Tensor, data: list[tuple[Tensor | None, ...]]
+    loss: Callable[..., Tensor], scores: Tensor, data: list[list[Tensor | None]]
 ) -> Tensor:
     """Return the loss of all scores; `data` holds labels, weights and groups of each chunk."""
     labels, weights, groups = (
