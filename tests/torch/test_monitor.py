@@ -18,9 +18,9 @@ from torch import nn
 
 import everypair as ep
 from everypair.torch._module import PairLoss
-from everypair.torch.training.divergence import check_loss
+from everypair.torch.training.divergence import DivergenceError, DivergenceWarning, check_loss
 from everypair.torch.training.lightning import MonitorHooks, lightning_callback
-from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
+from everypair.torch.training.monitor import EpochMonitor
 from everypair.torch.training.sampler import StratifiedBatchSampler
 
 
@@ -145,14 +145,11 @@ def test_a_constant_score_is_reported():
         one_epoch(monitor, torch.zeros(4))
 
 
-def found_in(losses, patience=3):
-    found = [
-        list(
-            check_loss(i, "s", "loss", losses[: i + 1], largest=1e38, chance=1.0, patience=patience)
-        )
-        for i in range(len(losses))
-    ]
-    return [(finding.epoch, finding.kind) for findings in found for finding in findings]
+def found_in(losses):
+    options = {"largest": 1e38, "chance": 1.0, "patience": 3}
+    histories = [losses[: i + 1] for i in range(len(losses))]
+    found = [check_loss(i, "s", "loss", part, **options) for i, part in enumerate(histories)]
+    return [(finding.epoch, finding.kind) for finding in found if finding]
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ from everypair.torch._functional import PairDerivatives, pair_derivatives, pair_
 from everypair.torch._module import PairLoss
 from everypair.torch._threads import share_threads
 from everypair.torch.training.aucm import AUCMLoss
+from everypair.torch.training.divergence import DivergenceError, DivergenceWarning
 from everypair.torch.training.large_batch import large_batch_backward
 from everypair.torch.training.lightning import lightning_callback
-from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
+from everypair.torch.training.monitor import EpochMonitor
 from everypair.torch.training.pesg import PESG
 from everypair.torch.training.sag import SAG
 from everypair.torch.training.sampler import StratifiedBatchSampler

@@ -8,46 +8,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 from torch.autograd import Function
 
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_transformed
-from everypair.torch._inputs import score_rows
+from everypair.torch._dispatch import Counter, Options
+from everypair.torch._inputs import Data, score_rows
 from everypair.torch._operators import needs_operator, pair_values, scaled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from everypair.torch._dispatch import Counter, Options
-    from everypair.torch._inputs import Data
-
-__all__ = ["loss_values"]
 
 
 def loss_values(
     scores: Tensor, data: Data, options: Options, counter: Counter | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the loss and the pair weight of every task.
+    """Return the loss and the pair weight of every task, () or (tasks,), of scores (n[, tasks]).
 
-    Parameters
-    ----------
-    scores : (n,) or (n, tasks)
-    data : labels, weights, groups
-        As `check_data` returns them, with rows in the last dimension.
-    options : Options
-    counter : callable, optional
-        See `_dispatch.evaluate`; for a single task only.
-
-    Returns
-    -------
-    value : () or (tasks,)
-    pair_weight : () or (tasks,), or None
-        None if there is one task and `counter`, if there is one, has counted it.
+    `data` is that of `check_data`, and `counter` that of `_dispatch.evaluate`, for a single task
+    only. The pair weight is None if there is one task and `counter` has counted it.
     """
     if needs_operator(scores) or is_transformed():
         return pair_values(score_rows(scores), *data, *options.flat())[:2]
@@ -64,15 +45,11 @@ class _Eager(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        scores: Tensor,
-        data: Data,
-        options: Options,
-        counter: Counter | None,
+        ctx: Any, scores: Tensor, data: Data, options: Options, counter: Counter | None,
         pair_weight: list[Tensor | None],
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         rows = score_rows(scores)
-        value, weight, grad = _dispatch.loss_and_grad(rows, *data, options, counter)
+        value, weight, grad = _dispatch.loss_and_grad(rows, data, options, counter)
         pair_weight.append(weight)
         ctx.save_for_backward(scores, *data)
         ctx.options = options
@@ -106,12 +83,11 @@ def _rows_grad(ctx: Any, factor: Tensor) -> Tensor:
                 held.clear()
                 return found
         return scaled(held[0], factor, ctx.dtype)
-    scores, labels, weights, groups = ctx.saved_tensors
-    inputs = score_rows(scores), labels, weights, groups
+    scores, *data = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-        grad = pair_values(*inputs, *ctx.options.flat())[2]
+        grad = pair_values(score_rows(scores), *data, *ctx.options.flat())[2]
     else:  # an earlier backward has returned the gradient
-        grad = _dispatch.loss_and_grad(*inputs, ctx.options, None)[2]
+        grad = _dispatch.loss_and_grad(score_rows(scores), tuple(data), ctx.options, None)[2]
     return scaled(grad, factor, ctx.dtype)
 
 

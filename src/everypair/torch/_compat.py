@@ -9,14 +9,6 @@ from __future__ import annotations
 import torch
 from torch.autograd import forward_ad
 
-__all__ = [
-    "current_raw_stream",
-    "is_legacy_batched",
-    "is_transformed",
-    "is_under_functorch",
-    "n_dispatch_modes",
-]
-
 # True inside `torch.func` and `torch.vmap`. Their tensors have no memory that a kernel could read.
 is_under_functorch = torch._C._are_functorch_transforms_active
 # The number of active TorchDispatchModes, such as FakeTensorMode, which must see an operator.

@@ -6,24 +6,18 @@ order of `everypair._dispatch.Result`: grad, hess, hvp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from everypair import _dispatch, _pairs
+from everypair.surrogates import KnotTerm
 from everypair.torch import _inputs
-from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES
+from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES, Order
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-    from everypair.torch._inputs import Order
-
-    Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
-
-__all__ = ["evaluate", "loss_and_grad"]
+Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 # While the loss is smaller than this, no derivative overflows in float32 inside the kernel.
 _ORDINARY_LOSS = 1e30
@@ -33,11 +27,7 @@ _HUGE_PAGES = 1 << 20
 
 
 def loss_and_grad(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
+    scores: Tensor, labels: Tensor, weights: Tensor | None, terms: tuple[KnotTerm, ...], mean: bool
 ) -> tuple[Tensor, float, Tensor] | None:
     """Return value, pair weight and gradient of scores (n,), or None if `evaluate` must do it.
 
@@ -57,13 +47,9 @@ def loss_and_grad(
         grad = torch.empty_like(scores)
     else:
         grad = torch.from_numpy(np.empty_like(array))
+    w = None if weights is None else _inputs.array_from(weights, torch.float64)
     found = _dispatch.native_loss_and_grad(
-        array,
-        labels.numpy(force=True),
-        None if weights is None else _inputs.array_from(weights, torch.float64),
-        terms,
-        mean,
-        grad.numpy(),
+        array, labels.numpy(force=True), w, terms, mean, grad.numpy()
     )
     if found is None:
         return None
@@ -74,14 +60,9 @@ def loss_and_grad(
 
 
 def evaluate(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    groups: Tensor | None,
-    vector: Tensor | None,
-    terms: tuple[KnotTerm, ...],
-    **asked: bool,
-) -> Tensors:
+    scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None,
+    vector: Tensor | None, terms: tuple[KnotTerm, ...], **asked: bool,
+) -> Tensors:  # fmt: skip
     """Return value, pair weight, gradient, diagonal Hessian and Hessian times `vector`.
 
     Scores have the shape (..., n) and all other tensors broadcast to it. Rows of the last dimension
@@ -120,29 +101,16 @@ def evaluate(
 
 
 def _evaluate_row(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    order: Order,
-    vector: Tensor | None,
-    terms: tuple[KnotTerm, ...],
-    *,
-    mean: bool,
-    grad: bool,
-    hess: bool,
-    check: bool,
-) -> Tensors:
+    scores: Tensor, labels: Tensor, weights: Tensor | None, order: Order, vector: Tensor | None,
+    terms: tuple[KnotTerm, ...], *, mean: bool, grad: bool, hess: bool, check: bool,
+) -> Tensors:  # fmt: skip
     """Do the same for scores of shape (n,); `order` holds the groups as in `Batch`."""
     dtype = _inputs.value_dtype(scores)
     try:
-        value, pair_weight, *arrays = _dispatch.evaluate(
-            _inputs.batch_from(scores, labels, weights, order),
-            terms,
-            mean,
-            grad=grad,
-            hess=hess,
-            vector=None if vector is None else _inputs.array_from(vector, torch.float64),
-        )
+        batch = _inputs.batch_from(scores, labels, weights, order)
+        v = None if vector is None else _inputs.array_from(vector, torch.float64)
+        result = _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)
+        value, pair_weight, *arrays = result
     except ValueError:
         if check or bool(scores.isfinite().all()):
             raise

@@ -10,34 +10,19 @@ of the others. Labels, weights, groups and vectors broadcast to that shape.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
+from everypair.surrogates import KnotTerm
 from everypair.torch import _arrays, _compat, _cpu, _inputs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm
-
-    Counter = Callable[[torch.device], Tensor]
-
-__all__ = [
-    "Options",
-    "Result",
-    "choose_backend",
-    "evaluate",
-    "forced",
-    "loss_and_grad",
-    "scale_in_place",
-]
-
+Counter = Callable[[torch.device], Tensor]
 Backend = Literal["cpu", "triton", "operations"]
 
 _MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits
@@ -109,12 +94,7 @@ def choose_backend(scores: Tensor, groups: Tensor | None = None) -> Backend:
 
 
 def loss_and_grad(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None,
-    groups: Tensor | None,
-    options: Options,
-    counter: Counter | None,
+    scores: Tensor, data: _inputs.Data, options: Options, counter: Counter | None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return value, pair weight and gradient, as fast as the batch allows.
 
@@ -122,6 +102,7 @@ def loss_and_grad(
     preparation costs less than the kernel. There is no pair weight then: the one task is counted by
     `counter` if it has no pair.
     """
+    labels, weights, groups = data
     if groups is None and _forced is None:
         backend = choose_backend(scores)
         if backend == "cpu":
@@ -185,7 +166,9 @@ def evaluate(
     shape = scores.shape
     weights, vector = (None if t is None else t.expand(shape) for t in (weights, vector))
     if backend == "triton":
-        with _current_device(scores):
+        # Triton launches on the current device.
+        elsewhere = scores.is_cuda and scores.device.index != torch.cuda.current_device()
+        with torch.cuda.device(scores.device) if elsewhere else nullcontext():
             value, pair_weight, grad_out, hess_out, hvp_out = _triton("plans").evaluate(
                 scores, labels.expand(shape), weights, vector, terms,
                 mean=mean, grad=grad, hess=hess, missing=missing,
@@ -240,10 +223,3 @@ def _backend_on(device_type: str) -> Literal["triton", "operations"]:
 def _triton(module: str) -> Any:
     """Import a module of `everypair.torch.triton` at its first use."""
     return import_module(f"everypair.torch.triton.{module}")
-
-
-def _current_device(scores: Tensor) -> AbstractContextManager[object]:
-    """Make the device of the scores the current one, on which Triton launches."""
-    if scores.is_cuda and scores.device.index != torch.cuda.current_device():
-        return torch.cuda.device(scores.device)
-    return nullcontext()

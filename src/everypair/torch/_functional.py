@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
+
+from torch import Tensor
 
 from everypair import _inputs, surrogates
 from everypair._inputs import check_margin
+from everypair.surrogates import KnotTerm, Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._autograd import loss_values
-from everypair.torch._dispatch import Options
+from everypair.torch._dispatch import Counter, Options
 from everypair.torch._inputs import check_data, check_reduction, score_rows
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from everypair.surrogates import KnotTerm, Surrogate
-    from everypair.torch._dispatch import Counter
-
-__all__ = ["PairDerivatives", "loss_and_pair_weight", "pair_derivatives", "pair_loss"]
 
 
 class PairDerivatives(NamedTuple):

@@ -8,80 +8,43 @@ the argument, the rule, what arrived and what to do about it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from everypair import _inputs
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    Data = tuple[Tensor, Tensor | None, Tensor | None]
-    Derivatives = tuple[Tensor | None, Tensor | None, Tensor | None]
-    Order = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
-
-__all__ = [
-    "LABEL_DTYPES",
-    "WIDE_DTYPES",
-    "array_from",
-    "batch_from",
-    "check_data",
-    "check_integer",
-    "check_reduction",
-    "check_values",
-    "clamped",
-    "each_row",
-    "score_rows",
-    "value_dtype",
-    "without_missing",
-]
+Data = tuple[Tensor, Tensor | None, Tensor | None]
+Derivatives = tuple[Tensor | None, Tensor | None, Tensor | None]
+Order = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
 
 WIDE_DTYPES = frozenset((torch.float32, torch.float64))
 """The types of scores that kernels compute in."""
 _FLOATS = WIDE_DTYPES | {torch.float16, torch.bfloat16}
-LABEL_DTYPES = {
-    torch.bool: torch.bool,
-    torch.int8: torch.int8,
-    torch.uint8: torch.uint8,
+_LABELS = (torch.bool, torch.int8, torch.uint8, torch.int32, torch.int64, *WIDE_DTYPES)
+LABEL_DTYPES = {dtype: dtype for dtype in _LABELS} | {
     torch.int16: torch.int32,
     torch.uint16: torch.int32,
-    torch.int32: torch.int32,
     torch.uint32: torch.int64,
-    torch.int64: torch.int64,
-    # Not int64, where 2**64 - 1 would become -1, a valid label.
-    torch.uint64: torch.float64,
+    torch.uint64: torch.float64,  # not int64, where 2**64 - 1 would become -1, a valid label
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
-    torch.float32: torch.float32,
-    torch.float64: torch.float64,
 }
 """The type in which the CPU kernel reads labels of each type; it holds all of their values."""
 _REDUCTIONS = frozenset(("mean", "sum", "none"))
 
 
 def check_data(
-    scores: Tensor,
-    labels: Tensor,
-    weights: Tensor | None = None,
-    groups: Tensor | None = None,
+    scores: Tensor, labels: Tensor, weights: Tensor | None = None, groups: Tensor | None = None
 ) -> Data:
-    """Check types, shapes and devices of all four.
+    """Check types, shapes and devices of the arguments of `everypair.torch.pair_loss`.
 
-    Parameters
-    ----------
-    scores : (n,) or (n, tasks) floating
-    labels, weights, groups
-        As in `everypair.torch.pair_loss`.
-
-    Returns
-    -------
-    labels, weights, groups
-        With rows in the last dimension: (n,) for a single column, else (tasks, n).
+    Returns labels, weights and groups with rows in the last dimension: (n,) for a single column,
+    else (tasks, n).
     """
     if not isinstance(scores, Tensor):
         _raise_not_a_tensor("scores", scores)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd import Function
 
 from everypair import surrogates
 from everypair._inputs import check_margin
+from everypair.surrogates import Surrogate
 from everypair.torch._compat import is_transformed
 from everypair.torch._functional import loss_and_pair_weight
 from everypair.torch._inputs import check_reduction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["PairLoss"]
 
 
 class PairLoss(nn.Module):
@@ -83,15 +76,9 @@ class PairLoss(nn.Module):
         groups: Tensor | None = None,
     ) -> Tensor:
         """Return the loss; see `pair_loss` for shapes and types."""
+        terms = self.surrogate.at_knots(self.margin)
         loss, pair_weight = loss_and_pair_weight(
-            scores,
-            labels,
-            weights,
-            groups,
-            self.surrogate.at_knots(self.margin),
-            self.reduction,
-            self.check,
-            self._counter_on,
+            scores, labels, weights, groups, terms, self.reduction, self.check, self._counter_on
         )
         if pair_weight is not None:
             self._count(pair_weight)
@@ -99,9 +86,8 @@ class PairLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the options, for the module's representation."""
-        return (
-            f"surrogate={self.surrogate.name!r}, margin={self.margin}, reduction={self.reduction!r}"
-        )
+        options = f"margin={self.margin}, reduction={self.reduction!r}"
+        return f"surrogate={self.surrogate.name!r}, {options}"
 
     def _counter_on(self, device: torch.device) -> Tensor:
         """Return the counter, moved to the device of the scores if it is on another one."""
@@ -137,9 +123,8 @@ class _Count(Function):
     ) -> tuple[Tensor, int | None]:
         counter_dim, weight_dim = in_dims
         if weight_dim is None:
-            pair_weight = pair_weight.expand(info.batch_size, *pair_weight.shape)
-        else:
-            pair_weight = pair_weight.movedim(weight_dim, 0)
+            pair_weight, weight_dim = pair_weight.expand(info.batch_size, *pair_weight.shape), 0
+        pair_weight = pair_weight.movedim(weight_dim, 0)
         if counter_dim is None:
             return _count_transformed(counter, pair_weight), None
         return _count_transformed(counter.movedim(counter_dim, 0), pair_weight), 0

@@ -15,23 +15,18 @@ to a second derivative.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 from torch.autograd import Function
 
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_legacy_batched, n_dispatch_modes
 from everypair.torch._dispatch import Options
 from everypair.torch._inputs import value_dtype
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-
-__all__ = ["needs_operator", "pair_hvp_op", "pair_values", "pair_values_op", "scaled"]
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _DATA = "Tensor scores, Tensor labels, Tensor? weights, Tensor? groups"
@@ -64,11 +59,7 @@ def scaled(grad: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _vmap(
-    function: Callable[..., Any],
-    n_tensors: int,
-    info: Any,
-    in_dims: Sequence[int | None],
-    *inputs: Any,
+    function: Callable[..., Any], n_tensors: int, info: Any, in_dims: Sequence[Any], *inputs: Any
 ) -> tuple[Any, int]:
     """Call a function of this module under `torch.vmap`, with the new dimension in front.
 
@@ -92,10 +83,9 @@ class _PairValues(Function):
     """The autograd function of `pair_values`."""
 
     @staticmethod
-    def forward(
-        scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None, *options: Any
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        options = Options.from_flat(*options)
+    def forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        scores, labels, weights, groups, *flat = inputs
+        options = Options.from_flat(*flat)
         result = _dispatch.evaluate(scores, labels, weights, groups, options, grad=True)
         return cast("tuple[Tensor, Tensor, Tensor]", result[:3])
 
@@ -135,18 +125,11 @@ class _PairHvp(Function):
     """The autograd function of the Hessian-vector product."""
 
     @staticmethod
-    def forward(
-        scores: Tensor,
-        labels: Tensor,
-        weights: Tensor | None,
-        groups: Tensor | None,
-        vector: Tensor,
-        *options: Any,
-    ) -> Tensor:
+    def forward(*inputs: Any) -> Tensor:
+        scores, labels, weights, groups, vector, *flat = inputs
         if is_legacy_batched(vector):
-            operator = cast("Callable[..., Tensor]", pair_hvp_op)
-            return operator(scores, labels, weights, groups, vector, *options)
-        options = Options.from_flat(*options)
+            return cast("Tensor", pair_hvp_op(*inputs))
+        options = Options.from_flat(*flat)
         result = _dispatch.evaluate(scores, labels, weights, groups, options, vector=vector)
         return cast("Tensor", result.hvp)
 
@@ -173,17 +156,13 @@ class _PairHvp(Function):
 _values_function = cast("Callable[..., tuple[Tensor, Tensor, Tensor]]", _PairValues.apply)
 _hvp_function = cast("Callable[..., Tensor]", _PairHvp.apply)
 
+_VALUES_SCHEMA = f"({_DATA}, {_OPTIONS}) -> (Tensor, Tensor, Tensor)"
+_HVP_SCHEMA = f"({_DATA}, Tensor vector, {_OPTIONS}) -> Tensor"
 pair_values_op = torch.library.custom_op(
-    "everypair::pair_values",
-    _PairValues.forward,
-    mutates_args=(),
-    schema=f"({_DATA}, {_OPTIONS}) -> (Tensor, Tensor, Tensor)",
+    "everypair::pair_values", _PairValues.forward, mutates_args=(), schema=_VALUES_SCHEMA
 )
 pair_hvp_op = torch.library.custom_op(
-    "everypair::pair_hvp",
-    _PairHvp.forward,
-    mutates_args=(),
-    schema=f"({_DATA}, Tensor vector, {_OPTIONS}) -> Tensor",
+    "everypair::pair_hvp", _PairHvp.forward, mutates_args=(), schema=_HVP_SCHEMA
 )
 pair_values_op.register_autograd(_PairValues.backward, setup_context=_PairValues.setup_context)
 pair_values_op.register_vmap(partial(_vmap, pair_values_op, 4))

@@ -15,8 +15,6 @@ import torch
 
 from everypair import _dispatch, _threads
 
-__all__ = ["share_threads"]
-
 
 def share_threads() -> None:
     """Let the kernel use as many threads as torch does, and torch's own if those are OpenMP's."""

@@ -1,13 +1,4 @@
-"""The AUC margin loss, a baseline for the pair losses.
-
-It optimises AUC through a min-max problem instead of through pairs (Yuan et al., Large-scale Robust
-Deep AUC Maximization, ICCV 2021)::
-
-    (1-p) mean[(h-a)^2 1+] + p mean[(h-b)^2 1-]
-        + 2 alpha (p (1-p) m + mean[p h 1- - (1-p) h 1+]) - p (1-p) alpha^2
-
-It is minimised in the scores h and in a, b, and maximised in alpha >= 0. `PESG` does that.
-"""
+"""The AUC margin loss, a baseline for the pair losses."""
 
 from __future__ import annotations
 
@@ -18,14 +9,18 @@ from torch import Tensor, nn
 from everypair import _inputs
 from everypair.torch._inputs import check_data
 
-__all__ = ["AUCMLoss"]
-
 
 class AUCMLoss(nn.Module):
     """The AUC margin loss of LibAUC, version 1.
 
-    Train it with `PESG`, which updates the variables `a`, `b` and `alpha` along with the model.
-    The formula is at the top of this module.
+    It optimises AUC through a min-max problem instead of through pairs (Yuan et al., Large-scale
+    Robust Deep AUC Maximization, ICCV 2021)::
+
+        (1-p) mean[(h-a)^2 1+] + p mean[(h-b)^2 1-]
+            + 2 alpha (p (1-p) m + mean[p h 1- - (1-p) h 1+]) - p (1-p) alpha^2
+
+    It is minimised in the scores h and in a, b, and maximised in alpha >= 0. Train it with `PESG`,
+    which updates the variables `a`, `b` and `alpha` along with the model.
 
     Parameters
     ----------
@@ -82,8 +77,17 @@ class AUCMLoss(nn.Module):
         labels : (n,) or (n, 1)
             Coded {0, 1}, {-1, +1} or bool.
         """
-        h, positive = _checked(scores, labels)
-        is_pos = positive.to(h.dtype)
+        rows, _, _ = check_data(scores, labels)
+        if scores.ndim == 2 and scores.shape[1] > 1:
+            raise ValueError(
+                f"scores must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. "
+                "For several tasks, use one AUCMLoss for each column."
+            )
+        # Checking values is not possible while compiling, and waits for an accelerator.
+        if labels.is_cpu and not torch.compiler.is_compiling():
+            _inputs.positives(_inputs.batch_from(np.zeros(len(rows)), rows.detach()))
+        h = scores.reshape(-1).to(torch.promote_types(scores.dtype, torch.float32))
+        is_pos = (rows > 0).to(h.dtype)
         is_neg = 1.0 - is_pos
         p = is_pos.mean() if self.positive_share is None else self.positive_share
         a, b, alpha = (v.to(h.dtype) for v in (self.a, self.b, self.alpha))
@@ -94,19 +98,3 @@ class AUCMLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return the options, for the module's representation."""
         return f"margin={self.margin}, positive_share={self.positive_share}"
-
-
-def _checked(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scores (n,) in at least float32, and which of them are positive."""
-    label_rows, _, _ = check_data(scores, labels)
-    if scores.ndim == 2 and scores.shape[1] > 1:
-        raise ValueError(
-            f"scores must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. "
-            "For several tasks, use one AUCMLoss for each column."
-        )
-    # Checking values is not possible while compiling, and waits for the device on an accelerator.
-    if labels.device.type == "cpu" and not torch.compiler.is_compiling():
-        column = labels.detach().reshape(-1)
-        _inputs.positives(_inputs.batch_from(np.zeros(len(column)), column))
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    return scores.reshape(-1).to(dtype), label_rows.reshape(-1) > 0

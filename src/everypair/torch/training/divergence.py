@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from everypair.torch.training.epoch_scores import ScoreSummary
-
-__all__ = ["DivergenceError", "DivergenceWarning", "Finding", "check_loss", "check_scores"]
+import torch
+from torch import Tensor
 
 # A loss is too large at this many times that of a constant score. Scores of ordinary size stay
 # below it even if every pair is in the wrong order.
@@ -57,43 +54,48 @@ class Finding:
 
 
 def check_scores(
-    epoch: int, split: str, scores: ScoreSummary, *, trained: bool
-) -> Iterator[Finding]:
-    """Yield the problems of the scores of an epoch; `trained` means after the first epoch."""
+    epoch: int, split: str, scores: Tensor, labels: Tensor, known: Tensor, sizes: Sequence[int]
+) -> Finding | None:
+    """Return the problem of the scores of an epoch, if there is one.
+
+    Scores, labels and `known` have the shape (n,) or (tasks, n). `known` is False where a label is
+    missing; `sizes` holds the number of rows of each batch.
+    """
     finding = partial(Finding, epoch, split)
-    if scores.n_bad:
-        yield finding(
+    bad = known & ~scores.isfinite()
+    labelled = scores[known]
+    n_pos, n_neg = int((labels[known] > 0).sum()), int((labels[known] <= 0).sum())
+    if bad.any():
+        row = bad.reshape(-1, bad.shape[-1]).any(0).int().argmax()
+        batch = int(torch.searchsorted(torch.tensor(sizes).cumsum(0), row, right=True))
+        return finding(
             "not finite",
-            f"{scores.n_bad} of {scores.n} scores are NaN or infinite, first in batch "
-            f"{scores.first_bad}.",
+            f"{int(bad.sum())} of {len(labelled)} scores are NaN or infinite, first in batch "
+            f"{batch}.",
             f"The model's weights cannot be used: go back to an earlier checkpoint. {_LOWER_RATE}",
         )
-    elif not scores.n_pos or not scores.n_neg:
-        yield finding(
+    if not n_pos or not n_neg:
+        return finding(
             "one class",
-            f"there are {scores.n_pos} positives and {scores.n_neg} negatives, so no pair to rank.",
+            f"there are {n_pos} positives and {n_neg} negatives, so no pair to rank.",
             "Evaluate on rows of both classes: a stratified split has them.",
         )
-    elif trained and scores.constant:
-        yield finding(
+    # In the first epoch this is no problem: a linear model may start at zero.
+    if epoch > 0 and bool((labelled == labelled[0]).all()):
+        return finding(
             "constant",
             "every row has the same score: the network no longer depends on its input.",
             "Units that died in too large a step do not recover: start again with a learning rate "
             "10 times smaller, or with another activation than ReLU.",
         )
+    return None
 
 
 def check_loss(
-    epoch: int,
-    split: str,
-    name: str,
-    losses: Sequence[float],
-    *,
-    largest: float,
-    chance: float,
-    patience: int,
-) -> Iterator[Finding]:
-    """Yield the problems of a loss.
+    epoch: int, split: str, name: str, losses: Sequence[float],
+    *, largest: float, chance: float, patience: int,
+) -> Finding | None:  # fmt: skip
+    """Return the problem of a loss, if there is one.
 
     Parameters
     ----------
@@ -109,29 +111,21 @@ def check_loss(
     patience : int
         The number of rises in a row that is reported.
     """
-    finding = partial(Finding, epoch, split)
+    finding = partial(Finding, epoch, split, remedy=_LOWER_RATE)
     last, start = losses[-1], losses[0]
     higher = len(losses) > 1 and last >= max(losses[-2], start)
     recent = losses[-patience - 1 :]
     if last > largest:
-        yield finding(
-            "overflow",
-            f"{name} is {last:.3g}, beyond {largest:.3g}, the largest number of its type in "
-            "training.",
-            _LOWER_RATE,
-        )
-    elif higher and last > _EXPLODED * chance > 0.0:
-        yield finding(
-            "exploded",
-            f"{name} is {last:.3g}, {last / chance:.3g} times that of giving every row the same "
-            "score.",
-            _LOWER_RATE,
-        )
-    elif len(recent) > patience and last > start and all(a < b for a, b in pairwise(recent)):
+        limit = f"{largest:.3g}, the largest number of its type in training"
+        return finding("overflow", f"{name} is {last:.3g}, beyond {limit}.")
+    if higher and last > _EXPLODED * chance > 0.0:
+        times = f"{last / chance:.3g} times that of giving every row the same score"
+        return finding("exploded", f"{name} is {last:.3g}, {times}.")
+    if len(recent) > patience and last > start and all(a < b for a, b in pairwise(recent)):
         best = min(range(len(losses)), key=losses.__getitem__)
-        yield finding(
+        return finding(
             "rising",
             f"{name} has risen {patience} epochs in a row to {last:.3g}, above its first value "
             f"{start:.3g}; its lowest was {losses[best]:.3g}, {len(losses) - 1 - best} epochs ago.",
-            _LOWER_RATE,
         )
+    return None

@@ -3,49 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from everypair import _dispatch, _inputs
-from everypair.torch._inputs import check_data, score_rows
-
-if TYPE_CHECKING:
-    from everypair.surrogates import Surrogate
-
-__all__ = ["EpochScores", "ScoreSummary"]
-
-
-@dataclass(frozen=True)
-class ScoreSummary:
-    """Facts about the scores of an epoch that tell whether the training diverged.
-
-    Attributes
-    ----------
-    n : int
-        The number of scores that have a label.
-    n_bad : int
-        How many of them are NaN or infinite.
-    first_bad : int
-        The batch of the first bad score.
-    constant : bool
-        Whether all scores are equal.
-    n_pos, n_neg : int
-        The number of labels of each class.
-    largest_loss : float
-        The largest finite loss in the type that the training computes it in.
-    """
-
-    n: int
-    n_bad: int
-    first_bad: int
-    constant: bool
-    n_pos: int
-    n_neg: int
-    largest_loss: float
+from everypair.surrogates import Surrogate
+from everypair.torch._inputs import check_data, each_row, score_rows
+from everypair.torch.training.divergence import Finding, check_scores
 
 
 class EpochScores:
@@ -71,10 +38,15 @@ class EpochScores:
         # A copy, because compiled models write the next batch's scores to the same memory.
         self._batches.append((rows.clone(), labels.detach().expand(shape), weights, groups))
 
+    @property
+    def largest_loss(self) -> float:
+        """The largest finite loss in the type that the training computes it in."""
+        return torch.finfo(torch.promote_types(self._batches[0][0].dtype, torch.float32)).max
+
     def evaluate(
-        self, surrogates: Sequence[Surrogate], margin: float
-    ) -> tuple[dict[str, float], ScoreSummary]:
-        """Return the losses by name and the AUC, over all pairs, and a summary of the scores.
+        self, epoch: int, split: str, surrogates: Sequence[Surrogate], margin: float
+    ) -> tuple[dict[str, float], Finding | None]:
+        """Return the losses by name and the AUC, over all pairs, and the problem of the scores.
 
         With several tasks these are means over the tasks that have a pair; NaN if none has.
         """
@@ -84,48 +56,21 @@ class EpochScores:
         scores, labels = cast("Tensor", scores).double(), cast("Tensor", labels).double()
         # With one task, a label that is NaN is an error and not a missing label.
         known = ~labels.isnan() if scores.ndim == 2 else torch.ones_like(labels, dtype=torch.bool)
-        summary = self._summary(scores, labels, known)
+        sizes = [rows.shape[-1] for rows, *_ in self._batches]
+        finding = check_scores(epoch, split, scores, labels, known, sizes)
         by_task = []
-        if not summary.n_bad:
-            batches = _task_batches(known, scores, labels, weights, groups)
-            by_task = [_metrics(batch, surrogates, margin) for batch in batches]
+        if finding is None or finding.kind != "not finite":
+            tensors = (known, scores, labels, weights, groups)
+            for rows, *data in zip(*(each_row(t, known.shape) for t in tensors), strict=True):
+                if rows.any():
+                    arrays: list[Any] = [None if t is None else t[rows].numpy() for t in data]
+                    by_task.append(_metrics(_inputs.batch_from(*arrays), surrogates, margin))
         with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
         names = [*(surrogate.name for surrogate in surrogates), "auc"]
         if not with_pairs:
-            return dict.fromkeys(names, math.nan), summary
+            return dict.fromkeys(names, math.nan), finding
         means = {name: math.fsum(t[name] for t in with_pairs) / len(with_pairs) for name in names}
-        return means, summary
-
-    def _summary(self, scores: Tensor, labels: Tensor, known: Tensor) -> ScoreSummary:
-        bad = known & ~scores.isfinite()
-        first_row = int(bad.reshape(-1, bad.shape[-1]).any(0).int().argmax())
-        ends = torch.tensor([rows.shape[-1] for rows, *_ in self._batches]).cumsum(0)
-        labelled = scores[known]
-        dtype = torch.promote_types(self._batches[0][0].dtype, torch.float32)
-        return ScoreSummary(
-            n=len(labelled),
-            n_bad=int(bad.sum()),
-            first_bad=int(torch.searchsorted(ends, first_row, right=True)),
-            constant=len(labelled) > 1 and bool((labelled == labelled[0]).all()),
-            n_pos=int((labels[known] > 0).sum()),
-            n_neg=int((labels[known] <= 0).sum()),
-            largest_loss=torch.finfo(dtype).max,
-        )
-
-
-def _task_batches(
-    known: Tensor, scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
-) -> Iterator[_inputs.Batch]:
-    """Yield the rows that have a label, for each task that has any."""
-    shape = (-1, known.shape[-1])
-    for i, rows in enumerate(known.reshape(shape)):
-        if rows.any():
-            yield _inputs.batch_from(
-                scores.reshape(shape)[i][rows].numpy(),
-                labels.reshape(shape)[i][rows].numpy(),
-                None if weights is None else weights.reshape(shape)[i][rows].numpy(),
-                None if groups is None else groups[rows].numpy(),
-            )
+        return means, finding
 
 
 def _metrics(

@@ -14,16 +14,15 @@ Only the activations of one chunk exist at any time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from itertools import zip_longest
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from everypair.torch._inputs import check_integer
-from everypair.torch.training.replay import LoaderState, RandomState, accelerators, restored_buffers
-
-__all__ = ["large_batch_backward"]
+from everypair.torch.training.replay import restored_buffers, saved_loader_state, saved_random_state
 
 
 def large_batch_backward(
@@ -108,16 +107,16 @@ def large_batch_backward(
     check_integer("chunk", chunk, at_least=1)
     where = None if device is None else torch.device(device)
     batches = _batches_from(inputs, labels, weights, groups)
-    loader_state = LoaderState(batches)
+    restore_loader = saved_loader_state(batches)
 
-    loader_state.restore()
-    random_state = RandomState(accelerators(model, where))
+    restore_loader()
+    restore_random = saved_random_state(model, where)
     chunk_scores: list[Tensor] = []
-    data: list[tuple[Tensor | None, ...]] = []
+    data: list[list[Tensor | None]] = []
     with restored_buffers(model), torch.no_grad():
         for part in _chunks(batches, chunk, where):
-            chunk_scores.append(_scores(model, part))
-            data.append((part.labels, part.weights, part.groups))
+            chunk_scores.append(_scores(model, part[0], len(part[1])))
+            data.append(part[1:])
     if not chunk_scores:
         raise ValueError("inputs must hold at least one batch; got none. Check the loader.")
     # Up to torch 2.9, autocast would reuse the weights that it cast under no_grad in the second
@@ -126,38 +125,38 @@ def large_batch_backward(
 
     scores = torch.cat(chunk_scores).requires_grad_()
     value = _whole_loss(loss, scores, data)
-    with _no_autocast(scores.device):
+    with torch.autocast(scores.device.type, enabled=False):
         (value if scaler is None else scaler.scale(value)).backward()
     if scores.grad is None:
         raise ValueError("loss must depend on the scores; it has no gradient in them.")
     grads = torch.split(scores.grad, [len(part) for part in chunk_scores])
 
-    loader_state.restore()
-    random_state.restore()
+    restore_loader()
+    restore_random()
+    # DistributedDataParallel has this method; it exchanges gradients with the last chunk only.
+    no_sync = getattr(model, "no_sync", nullcontext)
     difference = scores.new_zeros((), dtype=torch.float32)
-    n_done = 0
-    for n_done, part in enumerate(_chunks(batches, chunk, where), 1):
-        if n_done > len(grads) or len(part.labels) != len(grads[n_done - 1]):
-            _raise_other_batches()
-        first = chunk_scores[n_done - 1]
-        with _synchronised(model, last=n_done == len(grads)):
-            again = _scores(model, part)
-            with _no_autocast(again.device):
-                torch.autograd.backward(again, grads[n_done - 1])
+    passes = zip_longest(_chunks(batches, chunk, where), chunk_scores, grads)
+    for number, (part, first, grad) in enumerate(passes, 1):
+        if part is None or grad is None or len(part[1]) != len(grad):
+            raise RuntimeError(
+                "inputs gave other batches the second time, so the gradients are wrong: call "
+                "zero_grad() before you continue. Draw the order from torch's generators or fix it."
+            )
+        with nullcontext() if number == len(grads) else no_sync():
+            again = _scores(model, part[0], len(grad))
+            with torch.autocast(again.device.type, enabled=False):
+                torch.autograd.backward(again, grad)
         difference = torch.maximum(difference, (again.detach() - first).abs().max().float())
-    if n_done < len(grads):
-        _raise_other_batches()
-    _raise_if_different(difference.item(), scores.detach())
+    # Far above the rounding errors of different kernels with and without a graph.
+    tolerance = torch.finfo(scores.dtype).eps ** 0.5 * max(1.0, scores.detach().abs().max().item())
+    if difference.item() > tolerance:
+        raise RuntimeError(
+            f"model returned other scores the second time, up to {difference.item():.2g} apart, so "
+            "the gradients are wrong: call zero_grad() before you continue. Inputs or layers that "
+            "draw from generators other than torch's cannot be replayed."
+        )
     return value.detach()
-
-
-class _Chunk(NamedTuple):
-    """The rows of one call of the model, with what the loss needs to know about them."""
-
-    inputs: Any
-    labels: Tensor
-    weights: Tensor | None
-    groups: Tensor | None
 
 
 def _batches_from(
@@ -185,8 +184,8 @@ def _batches_from(
     return batches
 
 
-def _chunks(batches: Iterable[Any], size: int, device: torch.device | None) -> Iterator[_Chunk]:
-    """Yield the batches in chunks of at most `size` rows, moved to the device."""
+def _chunks(batches: Iterable[Any], size: int, device: torch.device | None) -> Iterator[list[Any]]:
+    """Yield inputs, labels, weights and groups of at most `size` rows each, on the device."""
     for batch in batches:
         if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 4:
             raise ValueError(
@@ -198,7 +197,7 @@ def _chunks(batches: Iterable[Any], size: int, device: torch.device | None) -> I
         for name, given in (("inputs", inputs), ("weights", weights), ("groups", groups)):
             _check_rows(name, given, n)
         for begin in range(0, n, size):
-            yield _Chunk(*(_cut(part, slice(begin, begin + size), device) for part in parts))
+            yield [_cut(part, slice(begin, begin + size), device) for part in parts]
 
 
 def _cut(part: Any, rows: slice, device: torch.device | None) -> Any:
@@ -212,9 +211,8 @@ def _cut(part: Any, rows: slice, device: torch.device | None) -> Any:
     return part[rows] if device is None else part[rows].to(device)
 
 
-def _scores(model: nn.Module, chunk: _Chunk) -> Tensor:
-    """Return the model's scores of a chunk, one row per label."""
-    inputs, n = chunk.inputs, len(chunk.labels)
+def _scores(model: nn.Module, inputs: Any, n: int) -> Tensor:
+    """Return the model's scores of a chunk of `n` rows."""
     if isinstance(inputs, Mapping):
         scores = model(**inputs)
     else:
@@ -228,7 +226,7 @@ def _scores(model: nn.Module, chunk: _Chunk) -> Tensor:
 
 
 def _whole_loss(
-    loss: Callable[..., Tensor], scores: Tensor, data: list[tuple[Tensor | None, ...]]
+    loss: Callable[..., Tensor], scores: Tensor, data: list[list[Tensor | None]]
 ) -> Tensor:
     """Return the loss of all scores; `data` holds labels, weights and groups of each chunk."""
     labels, weights, groups = (
@@ -237,16 +235,6 @@ def _whole_loss(
     )
     named = {"weights": weights, "groups": groups}
     return loss(scores, labels, **{name: part for name, part in named.items() if part is not None})
-
-
-def _synchronised(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-    """Let a DistributedDataParallel model synchronise gradients with the last chunk only."""
-    no_sync: Callable[[], AbstractContextManager[None]] | None = getattr(model, "no_sync", None)
-    return nullcontext() if last or no_sync is None else no_sync()
-
-
-def _no_autocast(device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, enabled=False)
 
 
 def _described(given: object) -> str:
@@ -265,21 +253,3 @@ def _check_rows(name: str, given: Any, n: int) -> None:
                 f"{name} must be tensors with one row per label; got {_described(part)} for {n} "
                 "labels."
             )
-
-
-def _raise_other_batches() -> None:
-    raise RuntimeError(
-        "inputs gave other batches the second time, so the gradients are wrong: call "
-        "zero_grad() before you continue. Draw the order from torch's generators, or fix it."
-    )
-
-
-def _raise_if_different(difference: float, scores: Tensor) -> None:
-    # Far above the rounding errors of different kernels with and without a graph.
-    tolerance = torch.finfo(scores.dtype).eps ** 0.5 * max(1.0, scores.abs().max().item())
-    if difference > tolerance:
-        raise RuntimeError(
-            f"model returned other scores the second time, up to {difference:.2g} apart, so the "
-            "gradients are wrong: call zero_grad() before you continue. Inputs or layers that draw "
-            "from generators other than torch's cannot be replayed."
-        )

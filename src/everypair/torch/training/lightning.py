@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
-    from everypair.torch.training.monitor import EpochMonitor
+from everypair.torch.training.monitor import EpochMonitor
 
-__all__ = ["MonitorHooks", "lightning_callback"]
+Extract = Callable[[Any, Any], tuple[Tensor, Tensor]]
 
 
 def lightning_callback(
     monitor: EpochMonitor,
     *,
-    scores_and_labels: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = None,
+    scores_and_labels: Extract | None = None,
     log: bool = True,
 ) -> Any:
     """Return a callback that updates a monitor, for ``Trainer(callbacks=[...])``.
@@ -44,7 +43,7 @@ def lightning_callback(
         except ImportError:
             continue
         kind = type("EpochMonitorCallback", (MonitorHooks, base), {})
-        return kind(monitor, scores_and_labels=scores_and_labels, log=log)
+        return kind(monitor, scores_and_labels, log)
     raise ImportError(
         "lightning is needed for this callback: pip install lightning. "
         "Without it, call monitor.update() and monitor.end_epoch() yourself."
@@ -55,11 +54,7 @@ class MonitorHooks:
     """The methods of the callback, one for each hook of the trainer."""
 
     def __init__(
-        self,
-        monitor: EpochMonitor,
-        *,
-        scores_and_labels: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = None,
-        log: bool = True,
+        self, monitor: EpochMonitor, scores_and_labels: Extract | None = None, log: bool = True
     ) -> None:
         super().__init__()
         self.monitor = monitor
@@ -73,13 +68,7 @@ class MonitorHooks:
         self.monitor.update("subtrain", *self._scores_and_labels(outputs, batch))
 
     def on_validation_batch_end(
-        self,
-        trainer: Any,
-        pl_module: Any,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *indices: int
     ) -> None:
         """Add a validation batch, except in the trainer's sanity check."""
         if not trainer.sanity_checking:

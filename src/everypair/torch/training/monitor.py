@@ -9,39 +9,24 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
 
 from everypair import _inputs
 from everypair import surrogates as _surrogates
+from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_integer
-from everypair.torch.training.divergence import (
-    DivergenceError,
-    DivergenceWarning,
-    Finding,
-    check_loss,
-    check_scores,
-)
+from everypair.torch.training import divergence
+from everypair.torch.training.divergence import Finding
 from everypair.torch.training.epoch_scores import EpochScores
 
 if TYPE_CHECKING:
-    import os
-
     from matplotlib.figure import Figure
-    from torch import Tensor
-
-    from everypair.surrogates import Surrogate
-
-__all__ = ["DivergenceError", "DivergenceWarning", "EpochMonitor", "Finding"]
-
-
-class Writer(Protocol):
-    """An object that records scalars, such as TensorBoard's SummaryWriter."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Record one number."""
 
 
 class EpochMonitor:
@@ -97,7 +82,7 @@ class EpochMonitor:
         patience: int = 3,
         train_split: str | None = None,
         on_divergence: Literal["warn", "raise", "ignore"] = "warn",
-        writer: Writer | None = None,
+        writer: Any = None,
     ) -> None:
         given = (surrogates,) if isinstance(surrogates, str) else surrogates
         self.surrogates = tuple(_surrogates.get(surrogate) for surrogate in given)
@@ -167,23 +152,25 @@ class EpochMonitor:
         """
         if not self._running:
             raise ValueError("an epoch must have at least one batch; call update() first.")
-        epoch = len(self.history)
+        epoch, running = len(self.history), self._running
         record: dict[str, float] = {"epoch": epoch}
-        summaries = {}
-        for split, scores in self._running.items():
-            metrics, summaries[split] = scores.evaluate(self.surrogates, self.margin)
+        findings = []
+        for split, scores in running.items():
+            metrics, finding = scores.evaluate(epoch, split, self.surrogates, self.margin)
             record |= {f"{split}/{name}": value for name, value in metrics.items()}
+            findings.append(finding)
         self._running = {}
         self.history.append(record)
         if self.writer is not None:
             for tag, value in record.items():
                 if tag != "epoch":
                     self.writer.add_scalar(tag, value, epoch)
-        for split, summary in summaries.items():
-            self._report(check_scores(epoch, split, summary, trained=epoch > 0))
-        if self.train_split in summaries:
-            largest = summaries[self.train_split].largest_loss
-            self._report(self._check_training(epoch, self.train_split, largest))
+        if self.train_split in running:
+            largest = running[self.train_split].largest_loss
+            findings.append(self._check_training(epoch, self.train_split, largest))
+        for finding in findings:
+            if finding is not None:
+                self._report(finding)
         return record
 
     def values(self, split: str, name: str) -> list[float]:
@@ -204,10 +191,39 @@ class EpochMonitor:
             writer.writerows(self.history)
 
     def plot(self) -> Figure:
-        """Plot every quantity against the epoch, one line per split (needs matplotlib)."""
-        from everypair.torch.training.monitor_plot import curves
+        """Plot one panel per quantity and one line per split, with a dashed line at each finding.
 
-        return curves(self.history, self.findings)
+        The figure belongs to no window; save it, or show it in a notebook. Needs matplotlib.
+        """
+        try:
+            from matplotlib.figure import Figure
+            from matplotlib.ticker import MaxNLocator
+        except ImportError:
+            raise ImportError(
+                "matplotlib is needed to plot curves: pip install matplotlib. "
+                "Without it, to_csv() writes the same numbers."
+            ) from None
+        tags = dict.fromkeys(tag for record in self.history for tag in record if tag != "epoch")
+        panels: dict[str, list[str]] = {}
+        for tag in tags:
+            panels.setdefault(tag.rpartition("/")[2], []).append(tag)
+        figure = Figure(figsize=(4.5 * max(1, len(panels)), 3.2), layout="constrained")
+        for place, (name, tags_of_panel) in enumerate(panels.items(), 1):
+            axes = figure.add_subplot(1, len(panels), place)
+            drawn: list[float] = []
+            for tag in tags_of_panel:
+                points = [(r["epoch"], r[tag]) for r in self.history if tag in r]
+                # NaN leaves a gap.
+                axes.plot(*zip(*points, strict=True), marker=".", label=tag.rpartition("/")[0])
+                drawn += [value for _, value in points if math.isfinite(value)]
+            for finding in self.findings:
+                axes.axvline(finding.epoch, color="0.6", linestyle="--", linewidth=1)
+            if name != "auc" and drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):
+                axes.set_yscale("log")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.set(xlabel="epoch", ylabel=name.replace("_", " ") if name != "auc" else "AUC")
+            axes.legend()
+        return figure
 
     def state_dict(self) -> dict[str, Any]:
         """Return history and findings as built-in types, for a checkpoint."""
@@ -223,28 +239,21 @@ class EpochMonitor:
         self.findings = [Finding(**finding) for finding in state["findings"]]
         self.train_split = state["train_split"]
 
-    def _check_training(self, epoch: int, split: str, largest: float) -> Iterable[Finding]:
+    def _check_training(self, epoch: int, split: str, largest: float) -> Finding | None:
         surrogate = self.surrogates[0]
-        losses = [loss for loss in self.values(split, surrogate.name) if not math.isnan(loss)]
-        if not losses or math.isnan(self.history[-1][f"{split}/{surrogate.name}"]):
-            return ()
-        return check_loss(
-            epoch,
-            split,
-            surrogate.name,
-            losses,
-            largest=largest,
-            chance=float(surrogate.value(self.margin)),
-            patience=self.patience,
-        )
+        losses = self.values(split, surrogate.name)
+        if math.isnan(losses[-1]):
+            return None
+        return divergence.check_loss(
+            epoch, split, surrogate.name, [loss for loss in losses if not math.isnan(loss)],
+            largest=largest, chance=float(surrogate.value(self.margin)), patience=self.patience,
+        )  # fmt: skip
 
-    def _report(self, findings: Iterable[Finding]) -> None:
-        known = {(finding.split, finding.kind) for finding in self.findings}
-        for finding in findings:
-            if (finding.split, finding.kind) in known:
-                continue
-            self.findings.append(finding)
-            if self.on_divergence == "raise":
-                raise DivergenceError(str(finding))
-            if self.on_divergence == "warn":
-                warnings.warn(str(finding), DivergenceWarning, stacklevel=3)
+    def _report(self, finding: Finding) -> None:
+        if any((f.split, f.kind) == (finding.split, finding.kind) for f in self.findings):
+            return
+        self.findings.append(finding)
+        if self.on_divergence == "raise":
+            raise divergence.DivergenceError(str(finding))
+        if self.on_divergence == "warn":
+            warnings.warn(str(finding), divergence.DivergenceWarning, stacklevel=3)

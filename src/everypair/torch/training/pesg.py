@@ -16,16 +16,13 @@ and then, with the new a and b::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-if TYPE_CHECKING:
-    from everypair.torch.training.aucm import AUCMLoss
-
-__all__ = ["PESG"]
+from everypair.torch.training.aucm import AUCMLoss
 
 _REFERENCE_STD = 0.01
 _LARGEST_ALPHA = 999.0
@@ -105,13 +102,8 @@ class PESG(Optimizer):
                 f"{', '.join(missing)}. Use another optimiser for other losses."
             )
         self._loss = loss
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "clip_value": clip_value,
-            "weight_decay": weight_decay,
-            "epoch_decay": epoch_decay,
-        }
+        defaults = {"lr": lr, "momentum": momentum, "clip_value": clip_value}
+        defaults |= {"weight_decay": weight_decay, "epoch_decay": epoch_decay}
         super().__init__(params, defaults)
         self.add_param_group({"params": [loss.a, loss.b, loss.alpha]})
         generator = torch.Generator().manual_seed(seed)
@@ -131,26 +123,20 @@ class PESG(Optimizer):
                 raise ValueError(f"{name} must be {rule}; got {given!r}.")
         super().add_param_group(param_group)
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Descend in the parameters, a and b, then ascend in alpha."""
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """Descend in the parameters, a and b, then ascend in alpha; return the closure's value."""
         value = None
         if closure is not None:
             with torch.enable_grad():
                 value = closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                ready = [v for v in self._primal(group) if v.grad is not None]
-                started = [v for v in ready if "momentum_buffer" in self.state[v]]
-                new = [v for v in ready if "momentum_buffer" not in self.state[v]]
-                for parameters in filter(None, (started, new)):
-                    self._descend(parameters, group)
-            self._ascend(self.param_groups)
+        for group in self.param_groups:
+            ready = [v for v in self._primal(group) if v.grad is not None]
+            started = [v for v in ready if "momentum_buffer" in self.state[v]]
+            new = [v for v in ready if "momentum_buffer" not in self.state[v]]
+            for parameters in filter(None, (started, new)):
+                self._descend(parameters, group)
+        self._ascend()
         return value
 
     def update_regularizer(self, decay_factor: float | None = None) -> None:
@@ -212,10 +198,11 @@ class PESG(Optimizer):
             torch._foreach_add_([state["sum"] for state in states], parameters)
             torch._foreach_add_([state["n_summed"] for state in states], 1.0)
 
-    def _ascend(self, groups: list[dict[str, Any]]) -> None:
+    def _ascend(self) -> None:
         a, b, alpha = self._loss.a, self._loss.b, self._loss.alpha
         if alpha.grad is None:
             return
+        groups = self.param_groups
         lr = next(group["lr"] for group in groups if any(v is alpha for v in group["params"]))
         grad = 2 * (self._loss.margin + b - a) - 2 * alpha
         alpha.copy_((alpha + lr * grad).clamp(0.0, _LARGEST_ALPHA))

@@ -13,15 +13,13 @@ the number of batches seen so far.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from everypair.torch._inputs import check_integer
-
-__all__ = ["SAG"]
 
 
 class SAG(Optimizer):
@@ -89,15 +87,8 @@ class SAG(Optimizer):
         param_group["seen"] = [False] * self.n_batches
         super().add_param_group(param_group)
 
-    @overload
-    def step(self, closure: None = None, *, index: int | None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float], *, index: int | None = None) -> float: ...
-
-    def step(
-        self, closure: Callable[[], float] | None = None, *, index: int | None = None
-    ) -> float | None:
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None, *, index: int | None = None) -> Any:
         """Replace the stored gradient of one batch, and step along the average of all.
 
         Parameters
@@ -116,13 +107,12 @@ class SAG(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 value = closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                group["seen"][index] = True
-                n_seen = sum(group["seen"])
-                for w in group["params"]:
-                    if w.grad is not None or w in self.state:
-                        self._descend(w, index, n_seen, group)
+        for group in self.param_groups:
+            group["seen"][index] = True
+            n_seen = sum(group["seen"])
+            for w in group["params"]:
+                if w.grad is not None or w in self.state:
+                    self._descend(w, index, n_seen, group)
         return value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -12,20 +12,16 @@ communication and a run can resume from two integers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
 from everypair import _inputs
 from everypair.torch._inputs import check_integer
 from everypair.torch.training.sampler_plan import plan_epoch
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["StratifiedBatchSampler"]
 
 
 class StratifiedBatchSampler(Sampler[list[int]]):
@@ -128,16 +124,13 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         self._small, self._large = (pos, neg) if pos_is_small else (neg, pos)
         if quota is not None and not pos_is_small:
             quota = self.batch_size - quota
-        self._plan = plan_epoch(
-            len(self._small),
-            len(self._large),
-            batch_size=self.batch_size,
-            min_per_class=self.min_per_class,
-            quota=quota,
-            drop_last=self.drop_last,
+        self._small_bounds, self._large_bounds = plan_epoch(
+            len(self._small), len(self._large), batch_size=self.batch_size,
+            min_per_class=self.min_per_class, quota=quota, drop_last=self.drop_last,
             world_size=self.world_size,
-        )
-        if self._plan.n_batches == 0:
+        )  # fmt: skip
+        self._n_batches = len(self._small_bounds) - 1
+        if self._n_batches == 0:
             raise ValueError(
                 f"batch_size must let at least one full batch form on each of {world_size} ranks "
                 f"when drop_last is set; got {batch_size} for {self.n_pos} positives and "
@@ -149,14 +142,17 @@ class StratifiedBatchSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch on this rank."""
-        return self._plan.n_batches // self.world_size
+        return self._n_batches // self.world_size
 
     def __iter__(self) -> Iterator[list[int]]:
         if self._started:
             self._epoch, self._position = self._epoch + 1, 0
         self._started = True
         epoch = self._epoch
-        small, large = self._orders(epoch)
+        small, large = self._small, self._large
+        if self.shuffle:
+            generator = np.random.default_rng((self.seed, epoch))
+            small, large = generator.permutation(small), generator.permutation(large)
         for done in range(self._position, len(self)):
             batch = self._batch(done * self.world_size + self.rank, small, large)
             if self._epoch == epoch:
@@ -189,20 +185,15 @@ class StratifiedBatchSampler(Sampler[list[int]]):
             The number of batches of this epoch that were used. The default is the number that the
             sampler has returned, which is the same unless a DataLoader with workers prefetches.
         """
-        done = self._position
-        if batches_done is not None:
-            done = check_integer("batches_done", batches_done, at_least=0)
+        given = self._position if batches_done is None else batches_done
+        done = check_integer("batches_done", given, at_least=0)
         if done > len(self):
             raise ValueError(
                 f"batches_done must be at most the {len(self)} batches of an epoch; got {done}. "
                 "Count from the start of the epoch."
             )
-        whole_epoch = done == len(self)
-        return {
-            "epoch": self._epoch + whole_epoch,
-            "position": 0 if whole_epoch else done,
-            **self._identity(),
-        }
+        whole_epochs, position = divmod(done, len(self))
+        return {"epoch": self._epoch + whole_epochs, "position": position, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called: the next pass returns the remaining batches.
@@ -228,14 +219,8 @@ class StratifiedBatchSampler(Sampler[list[int]]):
 
     def _identity(self) -> dict[str, int | bool]:
         """Return the numbers that must be equal for a state to fit this sampler."""
-        return {
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "n_pos": self.n_pos,
-            "n_neg": self.n_neg,
-            "n_batches": self._plan.n_batches,
-            "world_size": self.world_size,
-        }
+        names = ("seed", "shuffle", "n_pos", "n_neg", "world_size")
+        return {name: getattr(self, name) for name in names} | {"n_batches": self._n_batches}
 
     def _quota(self, positives: Any) -> int:
         """Return the number of positives in a full batch."""
@@ -252,18 +237,11 @@ class StratifiedBatchSampler(Sampler[list[int]]):
             f"{self.min_per_class}); got {positives!r}."
         )
 
-    def _orders(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows of the smaller and of the larger class in the order of an epoch."""
-        if not self.shuffle:
-            return self._small, self._large
-        generator = np.random.default_rng((self.seed, epoch))
-        return generator.permutation(self._small), generator.permutation(self._large)
-
     def _batch(self, i: int, small: NDArray[np.int64], large: NDArray[np.int64]) -> list[int]:
         # Rows are repeated in the same order, so that a batch has a row twice only if it needs more
         # rows than there are.
-        rows_small = small[np.arange(*self._plan.small(i)) % len(small)]
-        rows_large = large[np.arange(*self._plan.large(i)) % len(large)]
+        rows_small = small[np.arange(*self._small_bounds[i : i + 2]) % len(small)]
+        rows_large = large[np.arange(*self._large_bounds[i : i + 2]) % len(large)]
         # Spread the smaller class evenly, for models that split the batch further.
         batch = np.empty(len(rows_small) + len(rows_large), dtype=np.int64)
         is_small = np.zeros(len(batch), dtype=bool)
