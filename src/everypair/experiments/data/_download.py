@@ -11,8 +11,6 @@ from pathlib import Path
 from everypair.experiments._progress import progress
 from everypair.experiments.errors import UserError
 
-__all__ = ["Archive", "digest", "fetch"]
-
 _CHUNK = 1 << 20  # bytes
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "Panel", "figure", "inline", "readout", "saved"]
-
 Panel = Callable[["Axes"], None]
 
 CSS = {colour: f"var(--c{k})" for k, colour in enumerate(COLOURS)}

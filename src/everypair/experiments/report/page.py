@@ -21,8 +21,6 @@ from everypair.experiments.report import figures, panels, tables, wording
 from everypair.experiments.report.selection import Comparison, Contender, gathered
 from everypair.experiments.report.study import Study
 
-__all__ = ["page"]
-
 
 def page(study: Study) -> str:
     """Return the whole page."""

@@ -27,11 +27,6 @@ from typing import Literal, NamedTuple, TypeVar
 
 from everypair.experiments.plan import FULL_BATCH, Cell, Record
 
-__all__ = [
-    *("CellResult", "Comparison", "Contender", "Difference", "Standing", "Summary", "difference"),
-    *("differences", "gathered", "results", "standings", "summaries", "t_interval"),
-]
-
 NAN = float("nan")
 CONFIDENCE = 0.95
 

@@ -16,8 +16,6 @@ from everypair.experiments.report.selection import (
     Summary,
 )
 
-__all__ = ["Study"]
-
 
 @dataclass(frozen=True)
 class Study:

@@ -13,11 +13,6 @@ from everypair.experiments.plan import FULL_BATCH
 from everypair.experiments.report.selection import Difference, Summary, gathered
 from everypair.experiments.report.study import Study
 
-__all__ = [
-    *("CSV", "GridPoint", "as_csv", "chosen", "cost", "differences", "everything", "grid_points"),
-    *("lost_trials", "selected"),
-]
-
 Row = dict[str, Any]
 NAN = float("nan")
 

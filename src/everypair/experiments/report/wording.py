@@ -16,11 +16,6 @@ from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.report.selection import Comparison, Contender, Difference, Standing
 
-__all__ = [
-    *("NOTHING", "PARTS", "ahead", "amount", "auc", "batch", "comparison", "contender", "data"),
-    *("duration", "interval", "listing", "rate", "share", "signed", "spread", "standing"),
-]
-
 NOTHING = "–"
 PARTS = {"subtrain": "training", "validation": "validation", "test": "test"}
 """Plain names of the parts of a split."""

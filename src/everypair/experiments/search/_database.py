@@ -18,17 +18,6 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from everypair.experiments.errors import UserError
 from everypair.experiments.search._layout import check_layout
 
-__all__ = [
-    "EXPERIMENTS",
-    "GRACE_SECONDS",
-    "HEARTBEAT_SECONDS",
-    "NOW",
-    "TRIALS",
-    "connect",
-    "storage_errors",
-    "without_password",
-]
-
 HEARTBEAT_SECONDS = 30
 GRACE_SECONDS = 180
 """A trial whose process has sent no heartbeat for so long is run again."""

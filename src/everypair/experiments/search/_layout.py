@@ -10,17 +10,6 @@ from typing import Any, NamedTuple
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Cell, Grid, Settings, TableFile, Trial
 
-__all__ = [
-    "LAYOUT",
-    "Search",
-    "Slot",
-    "check_layout",
-    "check_search",
-    "check_settings",
-    "read_settings",
-    "slots_of",
-]
-
 LAYOUT = 2
 """Version of the tables. Increase it when older stores can no longer be continued."""
 

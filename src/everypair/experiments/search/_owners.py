@@ -16,8 +16,6 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-__all__ = ["has_ended", "start_time", "this_process"]
-
 
 def this_process() -> str:
     """Return the name of the calling process: JSON of machine, process number, start time."""

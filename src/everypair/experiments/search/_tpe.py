@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from everypair.experiments.plan import Record, Trial
 from everypair.experiments.search._layout import Slot
 
-__all__ = ["choose"]
-
 
 def choose(slot: Slot, earlier: Iterable[Record]) -> Trial:
     """Return the trial to run in a slot, given the records of the slots before it.

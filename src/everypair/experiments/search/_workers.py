@@ -29,8 +29,6 @@ from everypair.experiments.plan import Record, Trial
 if TYPE_CHECKING:  # a worker has no use for the database
     from everypair.experiments.search.store import Claim
 
-__all__ = ["Message", "Work", "Worker", "WorkerPool", "cores"]
-
 _EPOCH_SECONDS = 0.5  # least time between two messages about epochs
 
 

@@ -24,8 +24,6 @@ from everypair.experiments.search._workers import Work, Worker, WorkerPool, core
 if TYPE_CHECKING:
     from everypair.experiments.search.store import Claim, Counts, Store
 
-__all__ = ["Event", "run"]
-
 _POLL_SECONDS = 1.0  # longest wait for messages of the workers
 _MAX_DEATHS = 2  # of worker processes that run a trial, before the trial counts as failed
 

@@ -35,8 +35,6 @@ from everypair.experiments.search import _database, _layout, _owners
 from everypair.experiments.search._database import EXPERIMENTS, NOW, TRIALS
 from everypair.experiments.search._layout import Slot
 
-__all__ = ["Claim", "Counts", "Store", "open"]
-
 
 class Counts(NamedTuple):
     """Numbers of trials by state; failed and diverged ones count as finished."""
