@@ -30,12 +30,12 @@ def summary(*records):
 
 def test_validation_chooses_and_test_is_reported():
     [result] = selection.results([record(0.8, 0.99), record(0.9, 0.6, rate=1.0)])
-    assert (result.winner.trial.rate, result.test_auc) == (1.0, 0.6)
+    assert (result.winner.trial.rate, result.winner.test_auc) == (1.0, 0.6)
 
 
 def test_of_equal_ones_the_first_in_the_grid_wins():
     [result] = selection.results([record(0.9, 0.1, batch=500), record(0.9, 0.2, batch=50)])
-    assert result.test_auc == 0.1
+    assert result.winner.test_auc == 0.1
 
 
 def test_a_diverged_trial_competes_and_a_failed_one_does_not():
