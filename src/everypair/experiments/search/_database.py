@@ -79,7 +79,13 @@ def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
             raise UserError(f"the port in the URL of the store is no number. {_URL}") from None
         sqlite = url.get_backend_name() == "sqlite"
         if sqlite and url.database and create:
-            _make_folder(Path(url.database).parent)
+            folder = Path(url.database).parent
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(
+                    f"{folder} cannot be used for the store: {error.strerror}. Name another folder."
+                ) from error
         elif sqlite and not Path(url.database or "").is_file():
             raise UserError(
                 f"{shown} holds no experiment: there is no file {url.database}. Name a folder "
@@ -96,15 +102,6 @@ def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
             engine.dispose()
             raise
         return engine
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be used for the store: {error.strerror}. Name another folder."
-        ) from error
 
 
 def _begin_with(engine: sa.Engine, statement: str) -> None:
@@ -155,15 +152,11 @@ def _check(engine: sa.Engine, experiment: str, where: str, *, create: bool) -> N
 @contextmanager
 def storage_errors(where: str, *others: type[Exception]) -> Iterator[None]:
     """Turn an error of the database into a `UserError` of one line."""
-    expected: tuple[type[Exception], ...] = (SQLAlchemyError, *others)
     try:
         yield
-    except expected as error:
+    except (SQLAlchemyError, *others) as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
-        advice = next(
-            (advice for part, advice in _ADVICE.items() if part in cause),
-            "Check that the database runs and that the URL is right.",
-        )
+        advice = next(advice for part, advice in _ADVICE.items() if re.search(part, cause))
         cause = without_password(cause)
         raise UserError(f"the store {where} cannot be used. {advice} (It says: {cause})") from error
 
@@ -180,13 +173,10 @@ def without_password(where: str) -> str:
     return re.sub(r"(?i)([?&][^=&]*pass[^=&]*=)[^&#]*", r"\1***", where)
 
 
-_FULL = (
-    "The disk is full. Free some space and run the same command again: what is finished is kept."
-)
 _URL = "The URL should look like postgresql+psycopg://user@host/database."
-_ADVICE = {  # by a part of the message of the database
-    "disk is full": _FULL,
-    "No space left": _FULL,
+_ADVICE = {  # by a pattern of the message of the database
+    "disk is full|No space left": "The disk is full. Free some space and run the same command "
+    "again: what is finished is kept.",
     "not a database": "It is no SQLite file. Name another folder.",
     "malformed": "The file is damaged. Name another folder, or restore the file from a copy.",
     "readonly": "It cannot be written to. Name another folder.",
@@ -195,6 +185,6 @@ _ADVICE = {  # by a part of the message of the database
     "does not exist": "Check the URL. A PostgreSQL database has to be made first: createdb NAME.",
     "No module named": "Install the driver, for PostgreSQL: pip install 'psycopg[binary]', with a "
     "URL that begins postgresql+psycopg://.",
-    "Could not parse": _URL,
-    "Can't load plugin": _URL,
+    "Could not parse|Can't load plugin": _URL,
+    "": "Check that the database runs and that the URL is right.",
 }

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -129,13 +129,13 @@ class Store:
         searches = {slot.cell: slot.search for slot in slots.values()}
         with self._transaction() as connection:
             _layout.check_settings(self._begin(connection, settings), settings, self.where)
-            rows = self._rows(connection, "id", "cell", "slot", "search", "state")
+            rows = self._rows("id", "cell", "slot", "search", "state", within=connection)
             for row in rows:
                 if row.cell in searches:
                     _layout.check_search(row.search, searches[row.cell], self.where)
             there = {(row.cell, row.slot): row for row in rows}
             if new := [
-                {"experiment": self.name, "cell": cell, "slot": name, "search": str(slot.search)}
+                {"experiment": self.name, "cell": cell, "slot": name, "search": slot.search}
                 for (cell, name), slot in slots.items()
                 if (cell, name) not in there
             ]:
@@ -144,7 +144,7 @@ class Store:
                 if there[key].state == "failed":
                     failed = update(TRIALS).where(TRIALS.c.id == there[key].id)
                     connection.execute(failed.values(state="waiting", record=None, deaths=0))
-            rows = self._rows(connection, "id", "cell", "slot")
+            rows = self._rows("id", "cell", "slot", within=connection)
         ids = {(row.cell, row.slot): row.id for row in rows}
         self._slots = {ids[key]: slot for key, slot in slots.items()}
         self.requeue_dead_trials()
@@ -159,14 +159,13 @@ class Store:
         """
         with self._lock:
             unfinished = TRIALS.c.state.in_(["waiting", "running"])
-            with self._transaction() as connection:
-                rows = self._rows(connection, "id", "state", "attempt", "deaths", only=unfinished)
+            rows = self._rows("id", "state", "attempt", "deaths", only=unfinished)
             found = {row.id: row for row in rows}
             tpe_cells: set[str] = set()
             for row, slot in [(found[i], slot) for i, slot in self._slots.items() if i in found]:
                 if slot.cell in tpe_cells:
                     continue  # TPE learns from the earlier slots of the cell: they come first
-                if slot.search.is_tpe:
+                if slot.rates:
                     tpe_cells.add(slot.cell)
                 if row.state != "waiting" or not where(slot.trial):
                     continue
@@ -200,13 +199,10 @@ class Store:
         sent no heartbeat for `GRACE_SECONDS`.
         """
         silent = (TRIALS.c.heartbeat < NOW - _database.GRACE_SECONDS).label("silent")
-        with self._transaction() as connection:
-            running = self._rows(
-                connection, "id", "attempt", "owner", silent, only=TRIALS.c.state == "running"
-            )
+        running = TRIALS.c.state == "running"
         return sum(
             self._change(row.id, row.attempt, "running", state="waiting")
-            for row in running
+            for row in self._rows("id", "attempt", "owner", silent, only=running)
             if row.silent or _owners.has_ended(row.owner)
         )
 
@@ -223,8 +219,7 @@ class Store:
         What a larger grid has added to a cell follows what the cell had before.
         """
         first = func.min(TRIALS.c.id).over(partition_by=TRIALS.c.cell)  # row of the cell
-        with self._transaction() as connection:
-            rows = self._rows(connection, "record", by=(first, TRIALS.c.id))
+        rows = self._rows("record", by=(first, TRIALS.c.id))
         return [_read(row.record) for row in rows if row.record]
 
     def counts(self) -> Counts:
@@ -232,8 +227,7 @@ class Store:
 
         These are the trials of the prepared grid, or all if none was prepared.
         """
-        with self._transaction() as connection:
-            rows = self._rows(connection, "id", "state")
+        rows = self._rows("id", "state")
         states = [row.state for row in rows if not self._slots or row.id in self._slots]
         waiting, running = states.count("waiting"), states.count("running")
         return Counts(waiting, running, len(states) - waiting - running)
@@ -245,11 +239,17 @@ class Store:
             yield connection
 
     def _rows(
-        self, connection: Connection, *columns: Any, only: Any = None, by: Any = (TRIALS.c.id,)
-    ) -> list[Row[Any]]:
+        self,
+        *columns: Any,
+        only: Any = True,
+        by: Any = (TRIALS.c.id,),
+        within: Connection | None = None,
+    ) -> Sequence[Row[Any]]:
+        """Return columns of the trials, read in a given transaction or in one of their own."""
         named = [TRIALS.c[column] if isinstance(column, str) else column for column in columns]
-        query = select(*named).where(TRIALS.c.experiment == self.name).order_by(*by)
-        return list(connection.execute(query if only is None else query.where(only)))
+        query = select(*named).where(TRIALS.c.experiment == self.name, only).order_by(*by)
+        with nullcontext(within) if within else self._transaction() as connection:
+            return connection.execute(query).all()
 
     def _change(self, row: int, attempt: int, state: str, /, **values: Any) -> bool:
         """Change a trial that is in a given state of a given attempt; return whether it was."""
@@ -272,13 +272,12 @@ class Store:
         return _layout.read_settings(connection.scalars(locked.with_for_update()).one())
 
     def _choose(self, slot: Slot, row: int) -> Trial:
-        if not slot.search.is_tpe:
+        if not slot.rates:
             return slot.trial
         from everypair.experiments.search import _tpe
 
         earlier = (TRIALS.c.cell == slot.cell) & (TRIALS.c.id < row)
-        with self._transaction() as connection:
-            rows = self._rows(connection, "record", only=earlier)
+        rows = self._rows("record", only=earlier)
         return _tpe.choose(slot, [_read(row.record) for row in rows if row.record])
 
 
