@@ -181,18 +181,14 @@ def _outcomes(
         yield Message("stop", str(error))
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            yield Message("stop", _FULL)
+            full = "the disk is full. Free some space and run the same command again: what is "
+            yield Message("stop", f"{full}finished is kept.")
             return
         at = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({os.path.basename(at.filename)}:{at.lineno})"
         seconds = (time.monotonic() - begin) / max(1, len(left))
         for trial in left:
             yield Message("record", Record(trial, "failed", {}, reason=reason, seconds=seconds))
-
-
-_FULL = (
-    "the disk is full. Free some space and run the same command again: what is finished is kept."
-)
 
 
 def _exit_with_parent() -> None:

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everypair.experiments.errors import UserError
@@ -82,6 +82,7 @@ class Store:
         self._slots: dict[int, Slot] = {}  # of the prepared grid, by row
         self._claims: set[Claim] = set()
         self._lock = threading.RLock()
+        self._settings = select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
         self._engine = _database.connect(address, self.name, create=create)
 
     def __enter__(self) -> Store:
@@ -102,9 +103,7 @@ class Store:
     def settings(self) -> Settings:
         """Settings that all trials share."""
         with self._transaction() as connection:
-            text = connection.scalar(
-                select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
-            )
+            text = connection.scalar(self._settings)
         if text is None:
             raise UserError(
                 f"{self.where} holds no trials yet. Run `everypair experiment` on it first."
@@ -171,10 +170,8 @@ class Store:
                     continue
                 claim = Claim(self._choose(slot, row.id), row.id, row.attempt + 1, row.deaths)
                 self._claims.add(claim)  # first, so that `close` releases it whatever happens
-                mine = {"owner": _owners.this_process(), "heartbeat": NOW}
-                if self._change(
-                    row.id, row.attempt, "waiting", state="running", attempt=claim.attempt, **mine
-                ):
+                mine = {"state": "running", "owner": _owners.this_process(), "heartbeat": NOW}
+                if self._change(row.id, row.attempt, "waiting", attempt=claim.attempt, **mine):
                     return claim
                 self._claims.discard(claim)  # another process was faster
         return None
@@ -218,9 +215,10 @@ class Store:
 
         What a larger grid has added to a cell follows what the cell had before.
         """
-        first = func.min(TRIALS.c.id).over(partition_by=TRIALS.c.cell)  # row of the cell
-        rows = self._rows("record", by=(first, TRIALS.c.id))
-        return [_read(row.record) for row in rows if row.record]
+        cells: dict[str, list[Record]] = {}
+        for row in self._rows("cell", "record"):
+            cells.setdefault(row.cell, []).extend(_read([row]))
+        return [record for records in cells.values() for record in records]
 
     def counts(self) -> Counts:
         """Return how many trials wait, run and are finished.
@@ -239,15 +237,11 @@ class Store:
             yield connection
 
     def _rows(
-        self,
-        *columns: Any,
-        only: Any = True,
-        by: Any = (TRIALS.c.id,),
-        within: Connection | None = None,
+        self, *columns: Any, only: Any = True, within: Connection | None = None
     ) -> Sequence[Row[Any]]:
         """Return columns of the trials, read in a given transaction or in one of their own."""
         named = [TRIALS.c[column] if isinstance(column, str) else column for column in columns]
-        query = select(*named).where(TRIALS.c.experiment == self.name, only).order_by(*by)
+        query = select(*named).where(TRIALS.c.experiment == self.name, only).order_by(TRIALS.c.id)
         with nullcontext(within) if within else self._transaction() as connection:
             return connection.execute(query).all()
 
@@ -263,13 +257,11 @@ class Store:
         The lock ends with the transaction: of several processes that start at once, one after
         another adds its trials. SQLite has locked the whole file already.
         """
-        described = {"name": self.name, "layout": _layout.LAYOUT}
+        text = json.dumps(asdict(settings))
+        new = {"name": self.name, "layout": _layout.LAYOUT, "settings": text}
         with suppress(IntegrityError), connection.begin_nested():
-            connection.execute(
-                insert(EXPERIMENTS).values(**described, settings=json.dumps(asdict(settings)))
-            )
-        locked = select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
-        return _layout.read_settings(connection.scalars(locked.with_for_update()).one())
+            connection.execute(insert(EXPERIMENTS), new)
+        return _layout.read_settings(connection.scalars(self._settings.with_for_update()).one())
 
     def _choose(self, slot: Slot, row: int) -> Trial:
         if not slot.rates:
@@ -277,9 +269,8 @@ class Store:
         from everypair.experiments.search import _tpe
 
         earlier = (TRIALS.c.cell == slot.cell) & (TRIALS.c.id < row)
-        rows = self._rows("record", only=earlier)
-        return _tpe.choose(slot, [_read(row.record) for row in rows if row.record])
+        return _tpe.choose(slot, _read(self._rows("record", only=earlier)))
 
 
-def _read(record: str) -> Record:
-    return Record.from_dict(json.loads(record))
+def _read(rows: Iterable[Row[Any]]) -> list[Record]:
+    return [Record.from_dict(json.loads(row.record)) for row in rows if row.record]
