@@ -168,13 +168,13 @@ def test_the_made_up_study_has_what_a_report_must_cope_with():
 def test_points_of_the_grid_count_every_trial():
     s = selection.summaries(selection.results(made_up.records(made_up.grid())))[0]
     points = tables.grid_points(s)
-    assert [(p.batch, p.rate) for p in points][:2] == [(50, 0.003), (50, 0.03)]
-    assert sum(p.n_chosen for p in points) == s.n
-    assert sum(p.n_diverged for p in points) == s.count("diverged") > 0
+    assert [(p["batch"], p["rate"]) for p in points][:2] == [(50, 0.003), (50, 0.03)]
+    assert sum(p["n_chosen"] for p in points) == s.n
+    assert sum(p["n_lost"] for p in points) == s.count("diverged") > 0
 
 
 def test_freely_drawn_rates_are_gathered_by_half_decades():
     rates = [0.001 * 1.3**k for k in range(20)]
     points = tables.grid_points(summary(*(record(0.9, rate=rate) for rate in rates)))
     assert len(points) < 8
-    assert sum(p.n for p in points) == 20
+    assert sum(p["n"] for p in points) == 20

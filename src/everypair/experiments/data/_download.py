@@ -16,17 +16,10 @@ _CHUNK = 1 << 20  # bytes
 
 @dataclass(frozen=True)
 class Archive:
-    """A file that its publisher never changes.
-
-    Parameters
-    ----------
-    url : str
-    digest : str
-        As published: "md5:..." or "sha256:...".
-    """
+    """A file that its publisher never changes."""
 
     url: str
-    digest: str
+    digest: str  # as published: "md5:..." or "sha256:..."
 
     @property
     def filename(self) -> str:
