@@ -1,6 +1,6 @@
 """Reference implementation: the double sum over all pairs, in O(n_pos n_neg) time.
 
-Every function has the signature of its namesake in `everypair`. It serves as the oracle of the
+Every function takes the arguments of its namesake in `everypair`. It serves as the oracle of the
 tests, so it shares no mathematics with the fast implementations:
 
 - Built-in surrogates are computed from their textbook formulas, not from their terms.
@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs, surrogates
 from everypair.surrogates import Floats, Formula, Surrogate
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["auc", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
 
@@ -46,30 +49,23 @@ _PAIRS_PER_BLOCK = 1 << 16
 _LARGE = 1e150  # sums of larger shortfalls, or of their squares, may overflow
 
 
-def pair_loss(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    *,
-    surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    reduction: Literal["mean", "sum"] = "mean",
-) -> float:
+class Options(TypedDict, total=False):
+    """Keyword arguments of the losses, with the defaults of `everypair.pair_loss`."""
+
+    surrogate: str | Surrogate
+    margin: float
+    weights: ArrayLike | None
+    groups: ArrayLike | None
+    reduction: Literal["mean", "sum"]
+
+
+def pair_loss(scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]) -> float:
     """Average a surrogate over every pair; see `everypair.pair_loss`."""
-    knobs: Any = {"margin": margin, "weights": weights, "groups": groups, "reduction": reduction}
-    return pair_derivatives(scores, labels, surrogate=surrogate, **knobs)[0]
+    return pair_derivatives(scores, labels, **options)[0]
 
 
 def pair_loss_and_grad(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    *,
-    surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    reduction: Literal["mean", "sum"] = "mean",
+    scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]
 ) -> tuple[float, NDArray[Any]]:
     """Average a surrogate over every pair, with gradient; see `everypair.pair_loss_and_grad`.
 
@@ -78,23 +74,15 @@ def pair_loss_and_grad(
     >>> pair_loss_and_grad([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0])
     (0.625, array([-1.  ,  0.  ,  0.25,  0.75]))
     """
-    knobs: Any = {"margin": margin, "weights": weights, "groups": groups, "reduction": reduction}
-    value, grad, _ = pair_derivatives(scores, labels, surrogate=surrogate, **knobs)
+    value, grad, _ = pair_derivatives(scores, labels, **options)
     return value, grad
 
 
 def pair_derivatives(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    *,
-    surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    reduction: Literal["mean", "sum"] = "mean",
+    scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
     """Compute value, gradient and diagonal Hessian; see `everypair.pair_derivatives`."""
-    pairs = _Pairs(scores, labels, weights, groups, surrogate, margin, reduction)
+    pairs = _Pairs(scores, labels, **options)
     total, grad, hess = 0.0, *np.zeros((2, pairs.scores.size))
     with np.errstate(over="ignore", invalid="ignore"):
         for pos, neg, w in pairs.blocks():
@@ -108,18 +96,10 @@ def pair_derivatives(
 
 
 def pair_hvp(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    vector: ArrayLike,
-    *,
-    surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    reduction: Literal["mean", "sum"] = "mean",
+    scores: ArrayLike, labels: ArrayLike, vector: ArrayLike, **options: Unpack[Options]
 ) -> NDArray[Any]:
     """Multiply the Hessian by a vector; see `everypair.pair_hvp`."""
-    pairs = _Pairs(scores, labels, weights, groups, surrogate, margin, reduction)
+    pairs = _Pairs(scores, labels, **options)
     v = _inputs.vector_for(pairs.batch, vector)
     hvp = np.zeros(pairs.scores.size)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -138,7 +118,7 @@ def auc(
     groups: ArrayLike | None = None,
 ) -> float:
     """Compute the share of pairs in the right order, ties counting half; see `everypair.auc`."""
-    pairs = _Pairs(scores, labels, weights, groups)
+    pairs = _Pairs(scores, labels, weights=weights, groups=groups)
     if pairs.weight == 0.0:
         raise ValueError("auc must have both classes in at least one group; got no pair.")
     total = 0.0
@@ -159,10 +139,10 @@ class _Pairs:
         self,
         scores: ArrayLike,
         labels: ArrayLike,
-        weights: ArrayLike | None,
-        groups: ArrayLike | None,
-        surrogate: str | Surrogate = "square",
-        margin: float = 0.0,
+        weights: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        surrogate: str | Surrogate = "squared_hinge",
+        margin: float = 1.0,
         reduction: str = "mean",
     ) -> None:
         self.batch = batch = _inputs.batch_from(scores, labels, weights, groups)

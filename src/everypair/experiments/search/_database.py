@@ -58,17 +58,10 @@ TRIALS = sa.Table(
 
 
 def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
-    """Open a database and check that it holds a store of this layout.
+    """Open a folder or the URL of a database, and check that it holds a store of this layout.
 
-    Parameters
-    ----------
-    where : str
-        A folder, or a database URL.
-    experiment : str
-        Name of the experiment in the database.
-    create : bool
-        Whether to make the folder, the file and the tables where they are missing. If not,
-        nothing is written, so that a store on a read-only disk can be read.
+    With `create`, the folder, the file and the tables are made where they are missing. Without it
+    nothing is written, so that a store on a read-only disk can be read.
     """
     shown = without_password(where)
     with storage_errors(shown, ImportError):
@@ -152,9 +145,10 @@ def _check(engine: sa.Engine, experiment: str, where: str, *, create: bool) -> N
 @contextmanager
 def storage_errors(where: str, *others: type[Exception]) -> Iterator[None]:
     """Turn an error of the database into a `UserError` of one line."""
+    expected: tuple[type[Exception], ...] = (SQLAlchemyError, *others)
     try:
         yield
-    except (SQLAlchemyError, *others) as error:
+    except expected as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
         advice = next(advice for part, advice in _ADVICE.items() if re.search(part, cause))
         cause = without_password(cause)

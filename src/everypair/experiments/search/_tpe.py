@@ -31,7 +31,8 @@ def choose(slot: Slot, earlier: Iterable[Record]) -> Trial:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     seed = int(hashlib.sha256(f"{slot.cell} {slot.name}".encode()).hexdigest()[:8], 16)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    rates = FloatDistribution(*slot.rates, log=True)
+    low, high = slot.rates
+    rates = FloatDistribution(low, high, log=True)
     ranges = {"batch": CategoricalDistribution(slot.batches), "rate": rates}
     for record in earlier:
         known = math.isfinite(record.validation_auc)

@@ -34,9 +34,8 @@ _EPOCH_SECONDS = 0.5  # least time between two messages about epochs
 
 def cores() -> int:
     """Return the number of processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class Work(Protocol):
