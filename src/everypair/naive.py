@@ -1,6 +1,6 @@
 """Reference implementation: the double sum over all pairs, in O(n_pos n_neg) time.
 
-Every function has the signature of its namesake in `everypair`. It serves as the oracle of the
+Every function takes the arguments of its namesake in `everypair`. It serves as the oracle of the
 tests, so it shares no mathematics with the fast implementations:
 
 - Built-in surrogates are computed from their textbook formulas, not from their terms.
@@ -17,33 +17,25 @@ Pairs are visited in blocks, so 20,000 rows fit in memory.
 
 from __future__ import annotations
 
-import math
 import sys
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs, surrogates
+from everypair.surrogates import Floats, Formula, Surrogate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from everypair.surrogates import Surrogate
-
-    Floats = NDArray[np.float64]
-    Rows = NDArray[np.intp]
-    # Maps shortfalls to the value and the first two derivatives of a surrogate.
-    Formula = Callable[[Floats], tuple[Floats | float, Floats | float, Floats | float]]
-    Pieces = list[tuple[float | None, Formula]]
+    from typing_extensions import Unpack
 
 __all__ = ["auc", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
 
 # A surrogate is a list of pieces (knot, formula), in the order of their knots. The formula gives
 # the value and the first two derivatives at shortfalls above the knot (None: everywhere) and up to
 # the next knot. Below the first knot all three are 0.
-_FORMULAS: dict[Surrogate, Pieces] = {
+_FORMULAS: dict[Surrogate, list[tuple[float | None, Formula]]] = {
     surrogates.SQUARE: [(None, lambda t: (t**2, 2 * t, 2.0))],
     surrogates.SQUARED_HINGE: [(0.0, lambda t: (t**2, 2 * t, 2.0))],
     surrogates.LINEAR_HINGE: [(0.0, lambda t: (t, 1.0, 0.0))],
@@ -57,30 +49,23 @@ _PAIRS_PER_BLOCK = 1 << 16
 _LARGE = 1e150  # sums of larger shortfalls, or of their squares, may overflow
 
 
-def pair_loss(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    *,
-    surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    reduction: Literal["mean", "sum"] = "mean",
-) -> float:
+class Options(TypedDict, total=False):
+    """Keyword arguments of the losses, with the defaults of `everypair.pair_loss`."""
+
+    surrogate: str | Surrogate
+    margin: float
+    weights: ArrayLike | None
+    groups: ArrayLike | None
+    reduction: Literal["mean", "sum"]
+
+
+def pair_loss(scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]) -> float:
     """Average a surrogate over every pair; see `everypair.pair_loss`."""
-    knobs: Any = {"margin": margin, "weights": weights, "groups": groups, "reduction": reduction}
-    return pair_derivatives(scores, labels, surrogate=surrogate, **knobs)[0]
+    return pair_derivatives(scores, labels, **options)[0]
 
 
 def pair_loss_and_grad(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    *,
-    surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    reduction: Literal["mean", "sum"] = "mean",
+    scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]
 ) -> tuple[float, NDArray[Any]]:
     """Average a surrogate over every pair, with gradient; see `everypair.pair_loss_and_grad`.
 
@@ -89,23 +74,15 @@ def pair_loss_and_grad(
     >>> pair_loss_and_grad([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0])
     (0.625, array([-1.  ,  0.  ,  0.25,  0.75]))
     """
-    knobs: Any = {"margin": margin, "weights": weights, "groups": groups, "reduction": reduction}
-    value, grad, _ = pair_derivatives(scores, labels, surrogate=surrogate, **knobs)
+    value, grad, _ = pair_derivatives(scores, labels, **options)
     return value, grad
 
 
 def pair_derivatives(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    *,
-    surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    reduction: Literal["mean", "sum"] = "mean",
+    scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
     """Compute value, gradient and diagonal Hessian; see `everypair.pair_derivatives`."""
-    pairs = _Pairs(scores, labels, weights, groups, surrogate, margin, reduction)
+    pairs = _Pairs(scores, labels, **options)
     total, grad, hess = 0.0, *np.zeros((2, pairs.scores.size))
     with np.errstate(over="ignore", invalid="ignore"):
         for pos, neg, w in pairs.blocks():
@@ -119,18 +96,10 @@ def pair_derivatives(
 
 
 def pair_hvp(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    vector: ArrayLike,
-    *,
-    surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    reduction: Literal["mean", "sum"] = "mean",
+    scores: ArrayLike, labels: ArrayLike, vector: ArrayLike, **options: Unpack[Options]
 ) -> NDArray[Any]:
     """Multiply the Hessian by a vector; see `everypair.pair_hvp`."""
-    pairs = _Pairs(scores, labels, weights, groups, surrogate, margin, reduction)
+    pairs = _Pairs(scores, labels, **options)
     v = _inputs.vector_for(pairs.batch, vector)
     hvp = np.zeros(pairs.scores.size)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -149,7 +118,7 @@ def auc(
     groups: ArrayLike | None = None,
 ) -> float:
     """Compute the share of pairs in the right order, ties counting half; see `everypair.auc`."""
-    pairs = _Pairs(scores, labels, weights, groups)
+    pairs = _Pairs(scores, labels, weights=weights, groups=groups)
     if pairs.weight == 0.0:
         raise ValueError("auc must have both classes in at least one group; got no pair.")
     total = 0.0
@@ -170,17 +139,16 @@ class _Pairs:
         self,
         scores: ArrayLike,
         labels: ArrayLike,
-        weights: ArrayLike | None,
-        groups: ArrayLike | None,
-        surrogate: str | Surrogate = "square",
-        margin: float = 0.0,
+        weights: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        surrogate: str | Surrogate = "squared_hinge",
+        margin: float = 1.0,
         reduction: str = "mean",
     ) -> None:
         self.batch = batch = _inputs.batch_from(scores, labels, weights, groups)
-        self._pieces, self._margin = (
-            _pieces(surrogates.get(surrogate)),
-            _inputs.check_margin(margin),
-        )
+        known = surrogates.get(surrogate)
+        self._pieces = _FORMULAS.get(known) or surrogates.pieces(known)
+        self._margin = _inputs.check_margin(margin)
         self._mean = _inputs.check_reduction(reduction)
         positive = _inputs.positives(batch)
         self.scores = batch.scores.astype(np.float64)
@@ -197,7 +165,7 @@ class _Pairs:
             self._exponent += 2 * n.bit_length()
         self.weight = sum(float(w.sum()) for _, _, w in self.blocks())
 
-    def blocks(self) -> Iterator[tuple[Rows, Rows, Floats]]:
+    def blocks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Floats]]:
         """Yield rows of positives, rows of negatives and the scaled weights of their pairs."""
         for pos, neg, w_pos, e_pos, w_neg, e_neg in self._groups:
             w_pos = np.ldexp(w_pos, e_pos + e_neg - self._exponent)[:, None]
@@ -205,7 +173,7 @@ class _Pairs:
             for i in range(0, pos.size, height):
                 yield pos[i : i + height], neg, w_pos[i : i + height] * w_neg
 
-    def evaluate(self, pos: Rows, neg: Rows) -> tuple[Floats, ...]:
+    def evaluate(self, pos: NDArray[np.intp], neg: NDArray[np.intp]) -> tuple[Floats, ...]:
         """Return value, slope and curvature of the surrogate, each of shape (n_pos, n_neg)."""
         t = self._shortfall_minus(0.0, pos, neg)
         found: tuple[Floats, ...] = (np.zeros_like(t),) * 3
@@ -216,7 +184,7 @@ class _Pairs:
             found = tuple(np.where(above, a, b) for a, b in zip(formula(t), found, strict=True))
         return found
 
-    def _shortfall_minus(self, knot: float, pos: Rows, neg: Rows) -> Floats:
+    def _shortfall_minus(self, knot: float, pos: NDArray[np.intp], neg: NDArray[np.intp]) -> Floats:
         """Return ``margin - (s_pos - s_neg) - knot`` with the sign that it has without rounding."""
         s_pos, s_neg = self.scores[pos], self.scores[neg]
         difference = self._margin - (s_pos[:, None] - s_neg) - knot
@@ -243,32 +211,6 @@ def _scaled(weights: Floats) -> tuple[Floats, int]:
     """Return ``weights / 2**exponent``, the largest in [1, 2), and the exponent."""
     exponent = int(np.frexp(weights.max())[1]) - 1
     return np.ldexp(weights, -exponent), exponent
-
-
-def _pieces(surrogate: Surrogate) -> Pieces:
-    """Look up the formulas of a built-in surrogate, or add up the terms of any other."""
-    if surrogate in _FORMULAS:
-        return _FORMULAS[surrogate]
-    knots = sorted({term.knot for term in surrogate.terms if term.knot is not None})
-    pieces: Pieces = []
-    for knot in (None, *knots):
-        active = [
-            term
-            for term in surrogate.terms
-            if term.knot is None or (knot is not None and term.knot <= knot)
-        ]
-        c0, c1, c2 = (math.fsum(getattr(term, c) for term in active) for c in ("c0", "c1", "c2"))
-        pieces.append((knot, _polynomial(c0, c1, c2)))
-    return pieces
-
-
-def _polynomial(c0: float, c1: float, c2: float) -> Formula:
-    # Coefficients of 0 are skipped, because 0 times an infinite shortfall would be NaN.
-    return lambda t: (
-        c0 + (c1 * t if c1 else 0.0) + (c2 * t**2 if c2 else 0.0),
-        c1 + (2.0 * c2 * t if c2 else 0.0),
-        2.0 * c2,
-    )
 
 
 def _exact_sum(*parts: Floats | float) -> Any:

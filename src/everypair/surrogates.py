@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "HUBER_HINGE",
@@ -39,6 +38,10 @@ __all__ = [
     "get",
     "names",
 ]
+
+Floats: TypeAlias = NDArray[np.float64]
+# Maps shortfalls to the value and the first two derivatives of a surrogate.
+Formula: TypeAlias = Callable[[Floats], tuple[Floats | float, Floats | float, Floats | float]]
 
 # Number of margins for which a surrogate caches its expansion. Margins change rarely.
 _CACHED_MARGINS = 64
@@ -83,10 +86,8 @@ class Term:
     def __post_init__(self) -> None:
         for name in ("c0", "c1", "c2", "knot"):
             given = getattr(self, name)
-            if given is None and name == "knot":
-                continue
-            number = _finite(given, f"Term.{name}")
-            object.__setattr__(self, name, number)
+            if name != "knot" or given is not None:
+                object.__setattr__(self, name, _finite(given, f"Term.{name}"))
 
 
 @dataclass(frozen=True)
@@ -150,17 +151,17 @@ class Surrogate:
                 f"{terms!r}. Scale the scores instead of the surrogate."
             )
 
-    def value(self, t: ArrayLike) -> NDArray[np.float64]:
+    def value(self, t: ArrayLike) -> Floats:
         """Evaluate the surrogate at shortfalls `t` of any shape."""
-        return self._piecewise(t, lambda c0, c1, c2: (c0, c1, c2))
+        return self._derivative(t, 0)
 
-    def slope(self, t: ArrayLike) -> NDArray[np.float64]:
+    def slope(self, t: ArrayLike) -> Floats:
         """Evaluate the first derivative at shortfalls `t`; at a knot, the one from below."""
-        return self._piecewise(t, lambda _, c1, c2: (c1, 2.0 * c2, 0.0))
+        return self._derivative(t, 1)
 
-    def curvature(self, t: ArrayLike) -> NDArray[np.float64]:
+    def curvature(self, t: ArrayLike) -> Floats:
         """Evaluate the second derivative at shortfalls `t`; at a knot, the one from below."""
-        return self._piecewise(t, lambda _, __, c2: (2.0 * c2, 0.0, 0.0))
+        return self._derivative(t, 2)
 
     def at_knots(self, margin: float) -> tuple[KnotTerm, ...]:
         """Expand every term at its own knot, for pairs with this margin.
@@ -183,24 +184,29 @@ class Surrogate:
             self._expansions[margin] = expansion
         return expansion
 
-    def _piecewise(self, t: ArrayLike, derive: Any) -> NDArray[np.float64]:
-        """Evaluate one polynomial per interval between knots.
-
-        The coefficients of all active terms are added before they are multiplied by `t`. Adding the
-        values of the terms instead would lose digits where large terms cancel, as those of the
-        Huber hinge do.
-        """
+    def _derivative(self, t: ArrayLike, order: int) -> Floats:
         t = np.asarray(t, dtype=np.float64)
-        everywhere = [term for term in self.terms if term.knot is None]
-        truncated = [term for term in self.terms if term.knot is not None]
-        c0 = math.fsum(term.c0 for term in everywhere)
-        c1 = math.fsum(term.c1 for term in everywhere)
-        c2 = math.fsum(term.c2 for term in everywhere)
-        out = _polynomial(derive(c0, c1, c2), t)
-        for term in sorted(truncated, key=lambda term: term.knot or 0.0):
-            c0, c1, c2 = c0 + term.c0, c1 + term.c1, c2 + term.c2
-            out = np.where(t > term.knot, _polynomial(derive(c0, c1, c2), t), out)
+        out = np.zeros_like(t)
+        for knot, formula in pieces(self):
+            out = np.where(knot is None or t > knot, formula(t)[order], out)
         return out
+
+
+def pieces(surrogate: Surrogate) -> list[tuple[float | None, Formula]]:
+    """Return the polynomials between knots, each with the knot above which it applies.
+
+    The coefficients of all active terms are added before they are multiplied by the shortfall.
+    Adding the values of the terms instead would lose digits where large terms cancel, as those of
+    the Huber hinge do.
+    """
+    knots = sorted({term.knot for term in surrogate.terms if term.knot is not None})
+    found: list[tuple[float | None, Formula]] = []
+    for knot in (None, *knots):
+        limit = -math.inf if knot is None else knot
+        active = [term for term in surrogate.terms if term.knot is None or term.knot <= limit]
+        c0, c1, c2 = (math.fsum(getattr(term, c) for term in active) for c in ("c0", "c1", "c2"))
+        found.append((knot, _polynomial(c0, c1, c2)))
+    return found
 
 
 def get(surrogate: str | Surrogate) -> Surrogate:
@@ -211,15 +217,15 @@ def get(surrogate: str | Surrogate) -> Surrogate:
     >>> get("square") is SQUARE
     True
     """
-    if type(surrogate) is str:
-        known = _BY_NAME.get(surrogate)
-        if known is not None:
-            return known
-    if isinstance(surrogate, Surrogate):
-        return surrogate
+    known = _BY_NAME.get(surrogate) if type(surrogate) is str else surrogate
+    if isinstance(known, Surrogate):
+        return known
+    import difflib  # imported here because it is slow to load and needed for this message only
+
+    close = difflib.get_close_matches(str(surrogate).lower().replace("-", "_"), names(), n=1)
     raise ValueError(
         f"surrogate must be one of {', '.join(map(repr, names()))}, or a Surrogate; "
-        f"got {surrogate!r}.{_nearest(surrogate)}"
+        f"got {surrogate!r}." + (f" Did you mean {close[0]!r}?" if close else "")
     )
 
 
@@ -253,17 +259,13 @@ def _unless_rounding(total: float, *parts: float) -> float:
     return 0.0 if abs(total) <= rounding < math.inf else total
 
 
-def _polynomial(
-    coefficients: tuple[float, float, float], t: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _polynomial(c0: float, c1: float, c2: float) -> Formula:
     # Coefficients of 0 are skipped, because 0 times an infinite shortfall would be NaN.
-    c0, c1, c2 = coefficients
-    out = np.full_like(t, c0)
-    if c1:
-        out = out + c1 * t
-    if c2:
-        out = out + c2 * (t * t)
-    return out
+    return lambda t: (
+        c0 + (c1 * t if c1 else 0.0) + (c2 * t**2 if c2 else 0.0),
+        c1 + (2.0 * c2 * t if c2 else 0.0),
+        2.0 * c2,
+    )
 
 
 def _finite(given: object, name: str) -> float:
@@ -275,13 +277,6 @@ def _finite(given: object, name: str) -> float:
         if math.isfinite(number):
             return number
     raise ValueError(f"{name} must be a finite number; got {given!r}.")
-
-
-def _nearest(surrogate: object) -> str:
-    import difflib  # imported here because it is slow to load and needed for this message only
-
-    close = difflib.get_close_matches(str(surrogate).lower().replace("-", "_"), names(), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 SQUARE = Surrogate("square", (Term(0.0, 0.0, 1.0),))

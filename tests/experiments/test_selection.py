@@ -30,12 +30,12 @@ def summary(*records):
 
 def test_validation_chooses_and_test_is_reported():
     [result] = selection.results([record(0.8, 0.99), record(0.9, 0.6, rate=1.0)])
-    assert (result.winner.trial.rate, result.test_auc) == (1.0, 0.6)
+    assert (result.winner.trial.rate, result.winner.test_auc) == (1.0, 0.6)
 
 
 def test_of_equal_ones_the_first_in_the_grid_wins():
     [result] = selection.results([record(0.9, 0.1, batch=500), record(0.9, 0.2, batch=50)])
-    assert result.test_auc == 0.1
+    assert result.winner.test_auc == 0.1
 
 
 def test_a_diverged_trial_competes_and_a_failed_one_does_not():
@@ -168,13 +168,13 @@ def test_the_made_up_study_has_what_a_report_must_cope_with():
 def test_points_of_the_grid_count_every_trial():
     s = selection.summaries(selection.results(made_up.records(made_up.grid())))[0]
     points = tables.grid_points(s)
-    assert [(p.batch, p.rate) for p in points][:2] == [(50, 0.003), (50, 0.03)]
-    assert sum(p.n_chosen for p in points) == s.n
-    assert sum(p.n_diverged for p in points) == s.count("diverged") > 0
+    assert [(p["batch"], p["rate"]) for p in points][:2] == [(50, 0.003), (50, 0.03)]
+    assert sum(p["n_chosen"] for p in points) == s.n
+    assert sum(p["n_lost"] for p in points) == s.count("diverged") > 0
 
 
 def test_freely_drawn_rates_are_gathered_by_half_decades():
     rates = [0.001 * 1.3**k for k in range(20)]
     points = tables.grid_points(summary(*(record(0.9, rate=rate) for rate in rates)))
     assert len(points) < 8
-    assert sum(p.n for p in points) == 20
+    assert sum(p["n"] for p in points) == 20

@@ -69,8 +69,8 @@ class Settings:
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Settings:
         """Make settings from the dictionary that ``dataclasses.asdict`` returns."""
-        table = plain["table"]
-        return cls(**{**plain, "table": None if table is None else TableFile(**table)})
+        table = plain.get("table")
+        return cls(**{**plain, "table": table and TableFile(**table)})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -11,24 +10,15 @@ from pathlib import Path
 from everypair.experiments._progress import progress
 from everypair.experiments.errors import UserError
 
-__all__ = ["Archive", "digest", "fetch"]
-
 _CHUNK = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file that its publisher never changes.
-
-    Parameters
-    ----------
-    url : str
-    digest : str
-        As published: "md5:..." or "sha256:...".
-    """
+    """A file that its publisher never changes."""
 
     url: str
-    digest: str
+    digest: str  # as published: "md5:..." or "sha256:..."
 
     @property
     def filename(self) -> str:
@@ -43,11 +33,9 @@ class Archive:
 
 def digest(path: Path, algorithm: str) -> str:
     """Return the digest of a file, in hexadecimal."""
-    hashed = hashlib.new(algorithm)
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            hashed.update(chunk)
-    return hashed.hexdigest()
+    import pooch  # type: ignore[import-untyped]
+
+    return str(pooch.file_hash(path, alg=algorithm))
 
 
 def fetch(archive: Archive, folder: Path) -> Path:
@@ -57,7 +45,7 @@ def fetch(archive: Archive, folder: Path) -> Path:
     may call this at once. A download that breaks off leaves nothing behind, and the next call
     starts again from the beginning; pooch cannot resume it.
     """
-    import pooch  # type: ignore[import-untyped]
+    import pooch
 
     pooch.get_logger().setLevel("WARNING")
     name, opened = archive.filename, ExitStack()

@@ -61,17 +61,15 @@ def study_of(
         planned = source.planned if planned is None else planned
         same = (settings, planned) == (source.settings, source.planned)
         return source if same else replace(source, settings=settings, planned=planned)
-    if isinstance(source, Iterable):
-        records = tuple(source)
-    else:
-        records = tuple(source.records())
-        planned = sum(source.counts()) if planned is None else planned
+    records = tuple(source if isinstance(source, Iterable) else source.records())
+    if planned is None:
+        planned = len(records) if isinstance(source, Iterable) else sum(source.counts())
     if not records:
         raise UserError(
             "a report needs at least one trial that has ended; there is none yet. "
             "Start or resume the experiment first: everypair experiment"
         )
-    return Study(records, settings, len(records) if planned is None else planned)
+    return Study(records, settings, planned)
 
 
 def write(
@@ -96,19 +94,18 @@ def write(
     if unknown := sorted(set(formats) - set(FORMATS)):
         raise UserError(f"formats must be among {', '.join(FORMATS)}; got {', '.join(unknown)}.")
     study = study_of(source, settings, planned=planned)
-    folder = Path(folder)
     written = []
     for name, content in _contents(study, formats):
+        written.append(Path(folder) / name)
         try:
-            with replacing(folder / name) as draft:
+            with replacing(written[-1]) as draft:
                 draft.write_bytes(content)
         except OSError as error:
             raise UserError(
-                f"{folder / name} could not be written: {error.strerror or error}. The trials are "
+                f"{written[-1]} could not be written: {error.strerror or error}. The trials are "
                 "safe in the store; write the report elsewhere with `everypair report STORE --out`."
             ) from error
-        written.append(folder / name)
-    return Paths(folder, tuple(written))
+    return Paths(Path(folder), tuple(written))
 
 
 def show(
@@ -121,8 +118,7 @@ def show(
     """Print the tables of the report to a rich console."""
     from everypair.experiments.report import terminal
 
-    study = study_of(source, settings, planned=planned)
-    for part in terminal.parts(study):
+    for part in terminal.parts(study_of(source, settings, planned=planned)):
         console.print(part)
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "Panel", "figure", "inline", "readout", "saved"]
-
 Panel = Callable[["Axes"], None]
 
 CSS = {colour: f"var(--c{k})" for k, colour in enumerate(COLOURS)}
@@ -137,11 +135,7 @@ def saved(drawn: Figure, kind: str, style: dict[Any, Any] = RC) -> bytes:
 def inline(drawn: Figure, name: str) -> str:
     """Return the figure as an SVG element for the page.
 
-    Parameters
-    ----------
-    drawn : Figure
-    name : str
-        Must differ between the figures of a page, so that the ids inside them differ.
+    The names must differ between the figures of a page, so that the ids inside them differ.
     """
     for patch in (drawn.patch, *(axes.patch for axes in drawn.axes)):
         patch.set_visible(False)  # the page has its own background

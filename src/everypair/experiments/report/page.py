@@ -21,8 +21,6 @@ from everypair.experiments.report import figures, panels, tables, wording
 from everypair.experiments.report.selection import Comparison, Contender, gathered
 from everypair.experiments.report.study import Study
 
-__all__ = ["page"]
-
 
 def page(study: Study) -> str:
     """Return the whole page."""
@@ -68,11 +66,7 @@ def _template() -> Template:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.globals |= {
-        "wording": wording,
-        "display_name": display_name,
-        "Contender": Contender,
-    }
+    environment.globals.update(wording=wording, display_name=display_name, Contender=Contender)
     return environment.get_template("page.html.jinja")
 
 
@@ -82,7 +76,8 @@ def _comparison(
     """Return everything that the page shows of one comparison."""
     summed, place = study.by_comparison[comparison], study.standings.get(comparison)
     points = {one.contender: tables.grid_points(one) for one in summed}
-    means = [p.mean for found in points.values() for p in found if math.isfinite(p.mean)] or [0.0]
+    means = [point["mean"] for found in points.values() for point in found]
+    known = [mean for mean in means if math.isfinite(mean)] or [0.0]
     n_gaps = len(summed) * (len(summed) - 1) // 2
     gaps = panels.differences, comparison, "Paired differences", 300, panels.strips_height(n_gaps)
     return {
@@ -105,8 +100,8 @@ def _comparison(
         },
         "roc": plot(panels.roc, comparison, "ROC curves", 420, 330),
         "grids": points,
-        "low": min(means),
-        "high": max(means),
+        "low": min(known),
+        "high": max(known),
     }
 
 
@@ -115,15 +110,16 @@ def _lead(study: Study) -> str:
     places = list(study.standings.values())
     if len(study.by_comparison) == 1 and places:
         return wording.standing(places[0], study.called)
-    ties = [bool(place.where("tie")) for place in places]
-    unknown = [bool(place.where("unknown")) and not place.where("tie") for place in places]
-    clear = [bool(place.others) and not place.where("tie", "unknown") for place in places]
-    parts = {
-        "one loss is clearly ahead": sum(clear),
-        "the best losses cannot be told apart": sum(ties),
-        "there are too few seeds to tell": sum(unknown),
+    verdicts = [
+        next((v for v in ("tie", "unknown") if place.where(v)), "clear" if place.others else "")
+        for place in places
+    ]
+    texts = {
+        "clear": "one loss is clearly ahead",
+        "tie": "the best losses cannot be told apart",
+        "unknown": "there are too few seeds to tell",
     }
-    said = [f"in {n} {what}" for what, n in parts.items() if n]
+    said = [f"in {verdicts.count(v)} {text}" for v, text in texts.items() if v in verdicts]
     if not said:
         return "There is nothing to compare."
     return f"Of {wording.amount(len(places), 'comparison')}, {wording.listing(said)}."

@@ -17,11 +17,6 @@ from everypair.experiments.report.study import Study
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    *("CARD", "COLOURS", "FPR", "GOOD", "INK", "LINE", "SOFT", "column", "differences", "learning"),
-    *("limits", "mean_column", "mean_roc", "results", "roc", "strips_height", "training_loss"),
-]
-
 # The colours of losses, distinct for colour-blind readers; page.css has them for both themes.
 COLOURS = ("#0b6bb8", "#c2570c", "#0f8a6d", "#8a4fb0", "#8f7200", "#b8325f")
 INK, SOFT, LINE, CARD, GOOD = "#1c2128", "#57606a", "#e3e0da", "#ffffff", "#0f7a5f"

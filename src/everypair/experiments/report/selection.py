@@ -12,7 +12,7 @@ one share of positives.
 ...     Record(Trial(cell, 50, 1.0), "finished", {}, 7, validation_auc=0.92, test_auc=0.91),
 ... ]
 >>> [result] = results(records)
->>> result.winner.trial.rate, result.test_auc
+>>> result.winner.trial.rate, result.winner.test_auc
 (1.0, 0.91)
 """
 
@@ -22,18 +22,13 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import attrgetter
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple, TypeVar
 
 from everypair.experiments.plan import FULL_BATCH, Cell, Record
 
-__all__ = [
-    *("CellResult", "Comparison", "Contender", "Difference", "Standing", "Summary", "difference"),
-    *("differences", "gathered", "results", "standings", "summaries", "t_interval"),
-]
-
 NAN = float("nan")
-CONFIDENCE = 0.95
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -62,11 +57,6 @@ class CellResult:
     winner: Record | None
 
     @property
-    def test_auc(self) -> float:
-        """Return the winner's test AUC at its best validation epoch, NaN without a winner."""
-        return self.winner.test_auc if self.winner else NAN
-
-    @property
     def at_edge(self) -> bool:
         """Return whether the smallest or largest of three or more rates won."""
         rates = {record.trial.rate for record in self.records}
@@ -74,7 +64,7 @@ class CellResult:
         return len(rates) > 2 and won in (min(rates), max(rates))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Summary:
     """One contender in one comparison, over its seeds."""
 
@@ -82,54 +72,25 @@ class Summary:
     contender: Contender
     cells: tuple[CellResult, ...]
 
-    @property
-    def chosen(self) -> tuple[Record, ...]:
-        """Return the winners, one for each seed."""
-        return tuple(cell.winner for cell in self.cells if cell.winner)
-
-    @property
-    def records(self) -> tuple[Record, ...]:
-        """Return all records, of every seed."""
-        return tuple(record for cell in self.cells for record in cell.records)
-
-    @property
-    def n(self) -> int:
-        """Return the number of seeds that have a winner."""
-        return len(self.chosen)
-
-    @property
-    def mean(self) -> float:
-        """Return the mean test AUC over seeds."""
-        return fmean(record.test_auc for record in self.chosen) if self.n else NAN
-
-    @property
-    def sd(self) -> float:
-        """Return the standard deviation (n - 1) of the test AUC over seeds, NaN for one seed."""
-        return stdev(record.test_auc for record in self.chosen) if self.n > 1 else NAN
-
-    @property
-    def batch(self) -> float:
-        """Return the median of the selected batch sizes; `FULL_BATCH` counts as the largest."""
-        sizes = [float(record.trial.batch or math.inf) for record in self.chosen]
-        middle = median(sizes or [NAN])
-        return FULL_BATCH if middle == math.inf else middle
-
-    @property
-    def rate(self) -> float:
-        """Return the median of the selected learning rates."""
-        return median([record.trial.rate for record in self.chosen] or [NAN])
-
-    @property
-    def n_at_edge(self) -> int:
-        """Return the number of seeds whose selected rate is the smallest or largest one tried."""
-        return sum(cell.at_edge for cell in self.cells)
+    def __post_init__(self) -> None:
+        self.records = [record for cell in self.cells for record in cell.records]
+        self.chosen = [cell.winner for cell in self.cells if cell.winner]  # one for each seed
+        self.n = len(self.chosen)
+        aucs = [record.test_auc for record in self.chosen]
+        self.mean = fmean(aucs) if self.n else NAN
+        self.sd = stdev(aucs) if self.n > 1 else NAN  # divided by n - 1
+        self.rate = median([record.trial.rate for record in self.chosen] or [NAN])
+        # The median of the selected batch sizes; `FULL_BATCH` counts as the largest.
+        batch = median([float(record.trial.batch or math.inf) for record in self.chosen] or [NAN])
+        self.batch = FULL_BATCH if batch == math.inf else batch
+        self.n_at_edge = sum(cell.at_edge for cell in self.cells)
 
     def count(self, state: str) -> int:
         """Return the number of trials that ended in a state."""
         return sum(record.state == state for record in self.records)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Difference:
     """Test AUC of one contender minus another's, on the seeds that both have."""
 
@@ -139,20 +100,10 @@ class Difference:
     seeds: tuple[int, ...]
     values: tuple[float, ...]  # one for each seed
 
-    @property
-    def n(self) -> int:
-        """Return the number of seeds that both have."""
-        return len(self.values)
-
-    @property
-    def mean(self) -> float:
-        """Return the mean difference."""
-        return fmean(self.values) if self.values else NAN
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Return the 95 % interval of the mean difference, None for fewer than two seeds."""
-        return t_interval(self.values)
+    def __post_init__(self) -> None:
+        self.n = len(self.values)
+        self.mean = fmean(self.values) if self.n else NAN
+        self.interval = t_interval(self.values)
 
     @property
     def verdict(self) -> Literal["first", "second", "tie", "unknown"]:
@@ -184,10 +135,8 @@ def gathered(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, lis
     return groups
 
 
-def t_interval(
-    values: Sequence[float], confidence: float = CONFIDENCE
-) -> tuple[float, float] | None:
-    """Return Student's interval of the mean, None for fewer than two values.
+def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return Student's 95 % interval of the mean, None for fewer than two values.
 
     >>> low, high = t_interval([0.01, 0.02, 0.03])
     >>> round(low, 4), round(high, 4)  # 0.02 -+ 4.303 * 0.01 / sqrt(3)
@@ -197,9 +146,9 @@ def t_interval(
         return None
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-    n = len(values)
-    half = float(stdtrit(n - 1, (1 + confidence) / 2)) * stdev(values) / math.sqrt(n)
-    return fmean(values) - half, fmean(values) + half
+    n, mean = len(values), fmean(values)
+    half = float(stdtrit(n - 1, 0.975)) * stdev(values) / math.sqrt(n)
+    return mean - half, mean + half
 
 
 def results(records: Iterable[Record]) -> list[CellResult]:
@@ -222,22 +171,19 @@ def results(records: Iterable[Record]) -> list[CellResult]:
 
 def summaries(cells: Iterable[CellResult]) -> list[Summary]:
     """Return one summary for each comparison and contender, by data set and descending imratio."""
-    groups = gathered(
-        cells,
-        lambda result: (
-            Comparison(result.cell.data, result.cell.imratio),
-            Contender(result.cell.loss, result.cell.optimiser),
-        ),
-    )
+
+    def contest(result: CellResult) -> tuple[Comparison, Contender]:
+        cell = result.cell
+        return Comparison(cell.data, cell.imratio), Contender(cell.loss, cell.optimiser)
+
+    groups = gathered(cells, contest)
     data = list(dict.fromkeys(comparison.data for comparison, _ in groups))
     contenders = list(dict.fromkeys(contender for _, contender in groups))
     ordered = sorted(
         groups, key=lambda k: (data.index(k[0].data), -k[0].imratio, contenders.index(k[1]))
     )
-    return [
-        Summary(*key, tuple(sorted(groups[key], key=lambda result: result.cell.seed)))
-        for key in ordered
-    ]
+    by_seed = attrgetter("cell.seed")
+    return [Summary(*key, tuple(sorted(groups[key], key=by_seed))) for key in ordered]
 
 
 def difference(first: Summary, second: Summary) -> Difference:
@@ -253,14 +199,14 @@ def difference(first: Summary, second: Summary) -> Difference:
 
 def differences(summed: Iterable[Summary]) -> list[Difference]:
     """Return the paired differences of all contenders in every comparison."""
-    comparisons = gathered(summed, lambda summary: summary.comparison).values()
+    comparisons = gathered(summed, attrgetter("comparison")).values()
     return [difference(a, b) for rivals in comparisons for a, b in combinations(rivals, 2)]
 
 
 def standings(summed: Iterable[Summary]) -> list[Standing]:
     """Compare all contenders with the one that has the greatest mean, in every comparison."""
     found = []
-    for comparison, rivals in gathered(summed, lambda summary: summary.comparison).items():
+    for comparison, rivals in gathered(summed, attrgetter("comparison")).items():
         leader = max((s for s in rivals if s.n), key=lambda summary: summary.mean, default=None)
         if leader:
             others = {s.contender: difference(leader, s) for s in rivals if s is not leader}

@@ -7,16 +7,11 @@ import io
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from everypair.experiments.plan import FULL_BATCH
 from everypair.experiments.report.selection import Difference, Summary, gathered
 from everypair.experiments.report.study import Study
-
-__all__ = [
-    *("CSV", "GridPoint", "as_csv", "chosen", "cost", "differences", "everything", "grid_points"),
-    *("lost_trials", "selected"),
-]
 
 Row = dict[str, Any]
 NAN = float("nan")
@@ -29,18 +24,6 @@ COLUMNS = {
     "chosen": "data imratio loss optimiser seed batch rate epoch validation_auc test_auc state",
     "differences": "data imratio first second n_seeds mean_difference low high verdict",
 }
-
-
-class GridPoint(NamedTuple):
-    """One batch size and rate of a contender in a comparison, over the seeds."""
-
-    batch: int
-    rate: float
-    mean: float  # validation AUC at each trial's best epoch
-    n: int
-    n_diverged: int
-    n_failed: int
-    n_chosen: int
 
 
 def key(summary: Summary) -> Row:
@@ -105,31 +88,24 @@ def differences(gaps: Sequence[Difference]) -> list[Row]:
 
 def lost_trials(summed: Sequence[Summary]) -> list[Row]:
     """Return the trials that diverged or failed, by contender, rate and state."""
-    lost = [
-        (summary, record)
-        for summary in summed
-        for record in summary.records
-        if record.state != "finished"
-    ]
     rows = []
-    for (_, _, rate, state), found in gathered(
-        lost, lambda one: (one[0].comparison, one[0].contender, one[1].trial.rate, one[1].state)
-    ).items():
-        summary, records = found[0][0], [record for _, record in found]
-        n_tried = sum(record.trial.rate == rate for record in summary.records)
-        epochs = [r.diverged_at for r in records if r.diverged_at is not None]
-        rows.append(
-            {
-                **key(summary),
-                "rate": rate,
-                "state": state,
-                "n": len(records),
-                "n_tried": n_tried,
-                "first_epoch": min(epochs, default=None),
-                "last_epoch": max(epochs, default=None),
-                "reason": next((record.reason for record in records if record.reason), ""),
-            }
-        )
+    for summary in summed:
+        lost = [record for record in summary.records if record.state != "finished"]
+        groups = gathered(lost, lambda record: (record.trial.rate, record.state))
+        for (rate, state), records in groups.items():
+            epochs = [record.diverged_at for record in records if record.diverged_at is not None]
+            rows.append(
+                {
+                    **key(summary),
+                    "rate": rate,
+                    "state": state,
+                    "n": len(records),
+                    "n_tried": sum(record.trial.rate == rate for record in summary.records),
+                    "first_epoch": min(epochs, default=None),
+                    "last_epoch": max(epochs, default=None),
+                    "reason": next((record.reason for record in records if record.reason), ""),
+                }
+            )
     return rows
 
 
@@ -152,8 +128,8 @@ def cost(summed: Sequence[Summary]) -> list[Row]:
     return rows
 
 
-def grid_points(summary: Summary) -> list[GridPoint]:
-    """Return the validation AUC of every batch size and rate, by batch (full last) and rate.
+def grid_points(summary: Summary) -> list[Row]:
+    """Return the mean validation AUC of every batch size (full last) and rate, over the seeds.
 
     More than 15 different rates (drawn by a sampler) are rounded to the nearest half decade.
     """
@@ -168,17 +144,15 @@ def grid_points(summary: Summary) -> list[GridPoint]:
     for batch, rate in sorted(groups, key=lambda place: (place[0] == FULL_BATCH, *place)):
         tried = groups[batch, rate]
         able = [r.validation_auc for r in tried if math.isfinite(r.validation_auc)]
-        states = [record.state for record in tried]
         points.append(
-            GridPoint(
-                batch,
-                rate,
-                mean=fmean(able) if able else NAN,
-                n=len(able),
-                n_diverged=states.count("diverged"),
-                n_failed=states.count("failed"),
-                n_chosen=sum(id(record) in chosen for record in tried),
-            )
+            {
+                "batch": batch,
+                "rate": rate,
+                "mean": fmean(able) if able else NAN,
+                "n": len(able),
+                "n_lost": sum(record.state != "finished" for record in tried),
+                "n_chosen": sum(id(record) in chosen for record in tried),
+            }
         )
     return points
 

@@ -12,8 +12,6 @@ from everypair.experiments.report import tables, wording
 from everypair.experiments.report.selection import Comparison, Contender
 from everypair.experiments.report.study import Study
 
-__all__ = ["parts"]
-
 _MOST_DIFFERENCES = 12  # more are shortened to those with a leader
 
 

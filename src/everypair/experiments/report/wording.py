@@ -16,11 +16,6 @@ from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.report.selection import Comparison, Contender, Difference, Standing
 
-__all__ = [
-    *("NOTHING", "PARTS", "ahead", "amount", "auc", "batch", "comparison", "contender", "data"),
-    *("duration", "interval", "listing", "rate", "share", "signed", "spread", "standing"),
-]
-
 NOTHING = "–"
 PARTS = {"subtrain": "training", "validation": "validation", "test": "test"}
 """Plain names of the parts of a split."""
@@ -120,12 +115,8 @@ def interval(gap: Difference) -> str:
 
 def ahead(gap: Difference, called: Callable[[Contender], str]) -> str:
     """Return the name of the contender that is ahead, ``tie`` or ``cannot say``."""
-    return {
-        "first": called(gap.first),
-        "second": called(gap.second),
-        "tie": "tie",
-        "unknown": "cannot say",
-    }[gap.verdict]
+    names = {"first": called(gap.first), "second": called(gap.second), "unknown": "cannot say"}
+    return names.get(gap.verdict, gap.verdict)
 
 
 def listing(items: Sequence[str]) -> str:
@@ -144,9 +135,7 @@ def standing(place: Standing, called: Callable[[Contender], str]) -> str:
     tied, behind, unknown = (
         [called(who) for who in place.where(verdict)] for verdict in ("tie", "first", "unknown")
     )
-    said = []
-    if tied:
-        said.append(f"{listing([leader, *tied])} tie.")
+    said = [f"{listing([leader, *tied])} tie."] if tied else []
     if behind:
         said.append(f"{leader} is ahead of {listing(behind)}.")
     if unknown:
@@ -154,6 +143,5 @@ def standing(place: Standing, called: Callable[[Contender], str]) -> str:
             f"{leader} has the greatest mean, but fewer than two seeds "
             f"in common with {listing(unknown)}: cannot say."
         )
-    if not said:
-        said.append(f"{leader} had no rival.")
+    said = said or [f"{leader} had no rival."]
     return " ".join(sentence[0].upper() + sentence[1:] for sentence in said)

@@ -18,17 +18,6 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from everypair.experiments.errors import UserError
 from everypair.experiments.search._layout import check_layout
 
-__all__ = [
-    "EXPERIMENTS",
-    "GRACE_SECONDS",
-    "HEARTBEAT_SECONDS",
-    "NOW",
-    "TRIALS",
-    "connect",
-    "storage_errors",
-    "without_password",
-]
-
 HEARTBEAT_SECONDS = 30
 GRACE_SECONDS = 180
 """A trial whose process has sent no heartbeat for so long is run again."""
@@ -69,17 +58,10 @@ TRIALS = sa.Table(
 
 
 def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
-    """Open a database and check that it holds a store of this layout.
+    """Open a folder or the URL of a database, and check that it holds a store of this layout.
 
-    Parameters
-    ----------
-    where : str
-        A folder, or a database URL.
-    experiment : str
-        Name of the experiment in the database.
-    create : bool
-        Whether to make the folder, the file and the tables where they are missing. If not,
-        nothing is written, so that a store on a read-only disk can be read.
+    With `create`, the folder, the file and the tables are made where they are missing. Without it
+    nothing is written, so that a store on a read-only disk can be read.
     """
     shown = without_password(where)
     with storage_errors(shown, ImportError):
@@ -90,7 +72,13 @@ def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
             raise UserError(f"the port in the URL of the store is no number. {_URL}") from None
         sqlite = url.get_backend_name() == "sqlite"
         if sqlite and url.database and create:
-            _make_folder(Path(url.database).parent)
+            folder = Path(url.database).parent
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(
+                    f"{folder} cannot be used for the store: {error.strerror}. Name another folder."
+                ) from error
         elif sqlite and not Path(url.database or "").is_file():
             raise UserError(
                 f"{shown} holds no experiment: there is no file {url.database}. Name a folder "
@@ -107,15 +95,6 @@ def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
             engine.dispose()
             raise
         return engine
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be used for the store: {error.strerror}. Name another folder."
-        ) from error
 
 
 def _begin_with(engine: sa.Engine, statement: str) -> None:
@@ -171,10 +150,7 @@ def storage_errors(where: str, *others: type[Exception]) -> Iterator[None]:
         yield
     except expected as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
-        advice = next(
-            (advice for part, advice in _ADVICE.items() if part in cause),
-            "Check that the database runs and that the URL is right.",
-        )
+        advice = next(advice for part, advice in _ADVICE.items() if re.search(part, cause))
         cause = without_password(cause)
         raise UserError(f"the store {where} cannot be used. {advice} (It says: {cause})") from error
 
@@ -191,13 +167,10 @@ def without_password(where: str) -> str:
     return re.sub(r"(?i)([?&][^=&]*pass[^=&]*=)[^&#]*", r"\1***", where)
 
 
-_FULL = (
-    "The disk is full. Free some space and run the same command again: what is finished is kept."
-)
 _URL = "The URL should look like postgresql+psycopg://user@host/database."
-_ADVICE = {  # by a part of the message of the database
-    "disk is full": _FULL,
-    "No space left": _FULL,
+_ADVICE = {  # by a pattern of the message of the database
+    "disk is full|No space left": "The disk is full. Free some space and run the same command "
+    "again: what is finished is kept.",
     "not a database": "It is no SQLite file. Name another folder.",
     "malformed": "The file is damaged. Name another folder, or restore the file from a copy.",
     "readonly": "It cannot be written to. Name another folder.",
@@ -206,6 +179,6 @@ _ADVICE = {  # by a part of the message of the database
     "does not exist": "Check the URL. A PostgreSQL database has to be made first: createdb NAME.",
     "No module named": "Install the driver, for PostgreSQL: pip install 'psycopg[binary]', with a "
     "URL that begins postgresql+psycopg://.",
-    "Could not parse": _URL,
-    "Can't load plugin": _URL,
+    "Could not parse|Can't load plugin": _URL,
+    "": "Check that the database runs and that the URL is right.",
 }

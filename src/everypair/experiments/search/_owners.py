@@ -16,8 +16,6 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-__all__ = ["has_ended", "start_time", "this_process"]
-
 
 def this_process() -> str:
     """Return the name of the calling process: JSON of machine, process number, start time."""
@@ -27,10 +25,8 @@ def this_process() -> str:
 def has_ended(owner: str) -> bool:
     """Return whether a process is known to have ended; on another machine that is unknown."""
     machine, pid, started = json.loads(owner)
-    if machine != _machine() or not started:
-        return False
-    now = start_time(pid)
-    return now is not None and now != started
+    known = machine == _machine() and started
+    return bool(known) and start_time(pid) not in (None, started)
 
 
 @cache
@@ -53,9 +49,7 @@ def start_time(pid: int) -> str | None:
         fields = stat.rpartition(")")[2].split()
         return "" if fields[0] in "ZX" else fields[19]  # Z and X: the process has ended
     try:
-        listed = subprocess.run(
-            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-        )
+        ps = ["ps", "-o", "lstart=", "-p", str(pid)]
+        return subprocess.run(ps, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return None
-    return listed.stdout.strip()

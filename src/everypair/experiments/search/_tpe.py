@@ -14,16 +14,13 @@ from collections.abc import Iterable
 from everypair.experiments.plan import Record, Trial
 from everypair.experiments.search._layout import Slot
 
-__all__ = ["choose"]
-
 
 def choose(slot: Slot, earlier: Iterable[Record]) -> Trial:
     """Return the trial to run in a slot, given the records of the slots before it.
 
     >>> from everypair.experiments.plan import Cell
-    >>> from everypair.experiments.search._layout import Search
     >>> cell = Cell("digits", 0.1, "square", "sgd", seed=0)
-    >>> slot = Slot("cell", "tpe 0", Trial(cell, -1, -1.0), Search((50, 500), (0.1, 1.0)))
+    >>> slot = Slot("cell", "tpe 0", Trial(cell, -1, -1.0), (50, 500), (0.1, 1.0))
     >>> choose(slot, []) == choose(slot, [])
     True
     """
@@ -34,11 +31,9 @@ def choose(slot: Slot, earlier: Iterable[Record]) -> Trial:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     seed = int(hashlib.sha256(f"{slot.cell} {slot.name}".encode()).hexdigest()[:8], 16)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    low, high = slot.search.rates or (-1.0, -1.0)
-    ranges = {
-        "batch": CategoricalDistribution(slot.search.batches),
-        "rate": FloatDistribution(low, high, log=True),
-    }
+    low, high = slot.rates
+    rates = FloatDistribution(low, high, log=True)
+    ranges = {"batch": CategoricalDistribution(slot.batches), "rate": rates}
     for record in earlier:
         known = math.isfinite(record.validation_auc)
         study.add_trial(

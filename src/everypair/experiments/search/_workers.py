@@ -29,16 +29,13 @@ from everypair.experiments.plan import Record, Trial
 if TYPE_CHECKING:  # a worker has no use for the database
     from everypair.experiments.search.store import Claim
 
-__all__ = ["Message", "Work", "Worker", "WorkerPool", "cores"]
-
 _EPOCH_SECONDS = 0.5  # least time between two messages about epochs
 
 
 def cores() -> int:
     """Return the number of processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class Work(Protocol):
@@ -183,18 +180,14 @@ def _outcomes(
         yield Message("stop", str(error))
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            yield Message("stop", _FULL)
+            full = "the disk is full. Free some space and run the same command again: what is "
+            yield Message("stop", f"{full}finished is kept.")
             return
         at = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({os.path.basename(at.filename)}:{at.lineno})"
         seconds = (time.monotonic() - begin) / max(1, len(left))
         for trial in left:
             yield Message("record", Record(trial, "failed", {}, reason=reason, seconds=seconds))
-
-
-_FULL = (
-    "the disk is full. Free some space and run the same command again: what is finished is kept."
-)
 
 
 def _exit_with_parent() -> None:

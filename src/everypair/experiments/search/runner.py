@@ -13,18 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Record, Settings, Trial
 from everypair.experiments.search._database import HEARTBEAT_SECONDS
 from everypair.experiments.search._workers import Work, Worker, WorkerPool, cores
-
-if TYPE_CHECKING:
-    from everypair.experiments.search.store import Claim, Counts, Store
-
-__all__ = ["Event", "run"]
+from everypair.experiments.search.store import Claim, Counts, Store
 
 _POLL_SECONDS = 1.0  # longest wait for messages of the workers
 _MAX_DEATHS = 2  # of worker processes that run a trial, before the trial counts as failed
@@ -107,24 +102,20 @@ class _Run:
         """Give trials to idle workers; return whether any worker runs one."""
         if self.counts.waiting:
             for worker in self.pool.idle():
-                claims = self.claim_group()
-                if not claims:
+                if not (claims := self.claim_group()):
                     break
                 worker.start(claims)
         return any(worker.claims for worker in self.pool.workers)
 
     def claim_group(self) -> list[Claim]:
+        """Claim trials that may be run at once."""
         claims: list[Claim] = []
-        while len(claims) < self.work.width:
-            claim = self.store.claim(partial(self.fits, claims))
-            if claim is None:
-                break
+        key = self.work.group_key
+        while len(claims) < self.work.width and (
+            claim := self.store.claim(lambda t: not claims or key(t) == key(claims[0].trial))
+        ):
             claims.append(claim)
         return claims
-
-    def fits(self, claims: list[Claim], trial: Trial) -> bool:
-        key = self.work.group_key
-        return not claims or key(claims[0].trial) == key(trial)
 
     def is_done(self) -> bool:
         """Return whether all trials are finished; requeue those of other runs that died."""

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everypair.experiments.errors import UserError
@@ -34,8 +34,6 @@ from everypair.experiments.plan import Grid, Record, Settings, Trial
 from everypair.experiments.search import _database, _layout, _owners
 from everypair.experiments.search._database import EXPERIMENTS, NOW, TRIALS
 from everypair.experiments.search._layout import Slot
-
-__all__ = ["Claim", "Counts", "Store", "open"]
 
 
 class Counts(NamedTuple):
@@ -84,6 +82,7 @@ class Store:
         self._slots: dict[int, Slot] = {}  # of the prepared grid, by row
         self._claims: set[Claim] = set()
         self._lock = threading.RLock()
+        self._settings = select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
         self._engine = _database.connect(address, self.name, create=create)
 
     def __enter__(self) -> Store:
@@ -104,9 +103,7 @@ class Store:
     def settings(self) -> Settings:
         """Settings that all trials share."""
         with self._transaction() as connection:
-            text = connection.scalar(
-                select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
-            )
+            text = connection.scalar(self._settings)
         if text is None:
             raise UserError(
                 f"{self.where} holds no trials yet. Run `everypair experiment` on it first."
@@ -131,13 +128,13 @@ class Store:
         searches = {slot.cell: slot.search for slot in slots.values()}
         with self._transaction() as connection:
             _layout.check_settings(self._begin(connection, settings), settings, self.where)
-            rows = self._rows(connection, "id", "cell", "slot", "search", "state")
+            rows = self._rows("id", "cell", "slot", "search", "state", within=connection)
             for row in rows:
                 if row.cell in searches:
                     _layout.check_search(row.search, searches[row.cell], self.where)
             there = {(row.cell, row.slot): row for row in rows}
             if new := [
-                {"experiment": self.name, "cell": cell, "slot": name, "search": str(slot.search)}
+                {"experiment": self.name, "cell": cell, "slot": name, "search": slot.search}
                 for (cell, name), slot in slots.items()
                 if (cell, name) not in there
             ]:
@@ -146,7 +143,7 @@ class Store:
                 if there[key].state == "failed":
                     failed = update(TRIALS).where(TRIALS.c.id == there[key].id)
                     connection.execute(failed.values(state="waiting", record=None, deaths=0))
-            rows = self._rows(connection, "id", "cell", "slot")
+            rows = self._rows("id", "cell", "slot", within=connection)
         ids = {(row.cell, row.slot): row.id for row in rows}
         self._slots = {ids[key]: slot for key, slot in slots.items()}
         self.requeue_dead_trials()
@@ -161,23 +158,20 @@ class Store:
         """
         with self._lock:
             unfinished = TRIALS.c.state.in_(["waiting", "running"])
-            with self._transaction() as connection:
-                rows = self._rows(connection, "id", "state", "attempt", "deaths", only=unfinished)
+            rows = self._rows("id", "state", "attempt", "deaths", only=unfinished)
             found = {row.id: row for row in rows}
             tpe_cells: set[str] = set()
             for row, slot in [(found[i], slot) for i, slot in self._slots.items() if i in found]:
                 if slot.cell in tpe_cells:
                     continue  # TPE learns from the earlier slots of the cell: they come first
-                if slot.search.is_tpe:
+                if slot.rates:
                     tpe_cells.add(slot.cell)
                 if row.state != "waiting" or not where(slot.trial):
                     continue
                 claim = Claim(self._choose(slot, row.id), row.id, row.attempt + 1, row.deaths)
                 self._claims.add(claim)  # first, so that `close` releases it whatever happens
-                mine = {"owner": _owners.this_process(), "heartbeat": NOW}
-                if self._change(
-                    row.id, row.attempt, "waiting", state="running", attempt=claim.attempt, **mine
-                ):
+                mine = {"state": "running", "owner": _owners.this_process(), "heartbeat": NOW}
+                if self._change(row.id, row.attempt, "waiting", attempt=claim.attempt, **mine):
                     return claim
                 self._claims.discard(claim)  # another process was faster
         return None
@@ -202,13 +196,10 @@ class Store:
         sent no heartbeat for `GRACE_SECONDS`.
         """
         silent = (TRIALS.c.heartbeat < NOW - _database.GRACE_SECONDS).label("silent")
-        with self._transaction() as connection:
-            running = self._rows(
-                connection, "id", "attempt", "owner", silent, only=TRIALS.c.state == "running"
-            )
+        running = TRIALS.c.state == "running"
         return sum(
             self._change(row.id, row.attempt, "running", state="waiting")
-            for row in running
+            for row in self._rows("id", "attempt", "owner", silent, only=running)
             if row.silent or _owners.has_ended(row.owner)
         )
 
@@ -224,18 +215,17 @@ class Store:
 
         What a larger grid has added to a cell follows what the cell had before.
         """
-        first = func.min(TRIALS.c.id).over(partition_by=TRIALS.c.cell)  # row of the cell
-        with self._transaction() as connection:
-            rows = self._rows(connection, "record", by=(first, TRIALS.c.id))
-        return [_read(row.record) for row in rows if row.record]
+        cells: dict[str, list[Record]] = {}
+        for row in self._rows("cell", "record"):
+            cells.setdefault(row.cell, []).extend(_read([row]))
+        return [record for records in cells.values() for record in records]
 
     def counts(self) -> Counts:
         """Return how many trials wait, run and are finished.
 
         These are the trials of the prepared grid, or all if none was prepared.
         """
-        with self._transaction() as connection:
-            rows = self._rows(connection, "id", "state")
+        rows = self._rows("id", "state")
         states = [row.state for row in rows if not self._slots or row.id in self._slots]
         waiting, running = states.count("waiting"), states.count("running")
         return Counts(waiting, running, len(states) - waiting - running)
@@ -247,11 +237,13 @@ class Store:
             yield connection
 
     def _rows(
-        self, connection: Connection, *columns: Any, only: Any = None, by: Any = (TRIALS.c.id,)
-    ) -> list[Row[Any]]:
+        self, *columns: Any, only: Any = True, within: Connection | None = None
+    ) -> Sequence[Row[Any]]:
+        """Return columns of the trials, read in a given transaction or in one of their own."""
         named = [TRIALS.c[column] if isinstance(column, str) else column for column in columns]
-        query = select(*named).where(TRIALS.c.experiment == self.name).order_by(*by)
-        return list(connection.execute(query if only is None else query.where(only)))
+        query = select(*named).where(TRIALS.c.experiment == self.name, only).order_by(TRIALS.c.id)
+        with nullcontext(within) if within else self._transaction() as connection:
+            return connection.execute(query).all()
 
     def _change(self, row: int, attempt: int, state: str, /, **values: Any) -> bool:
         """Change a trial that is in a given state of a given attempt; return whether it was."""
@@ -265,24 +257,20 @@ class Store:
         The lock ends with the transaction: of several processes that start at once, one after
         another adds its trials. SQLite has locked the whole file already.
         """
-        described = {"name": self.name, "layout": _layout.LAYOUT}
+        text = json.dumps(asdict(settings))
+        new = {"name": self.name, "layout": _layout.LAYOUT, "settings": text}
         with suppress(IntegrityError), connection.begin_nested():
-            connection.execute(
-                insert(EXPERIMENTS).values(**described, settings=json.dumps(asdict(settings)))
-            )
-        locked = select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
-        return _layout.read_settings(connection.scalars(locked.with_for_update()).one())
+            connection.execute(insert(EXPERIMENTS), new)
+        return _layout.read_settings(connection.scalars(self._settings.with_for_update()).one())
 
     def _choose(self, slot: Slot, row: int) -> Trial:
-        if not slot.search.is_tpe:
+        if not slot.rates:
             return slot.trial
         from everypair.experiments.search import _tpe
 
         earlier = (TRIALS.c.cell == slot.cell) & (TRIALS.c.id < row)
-        with self._transaction() as connection:
-            rows = self._rows(connection, "record", only=earlier)
-        return _tpe.choose(slot, [_read(row.record) for row in rows if row.record])
+        return _tpe.choose(slot, _read(self._rows("record", only=earlier)))
 
 
-def _read(record: str) -> Record:
-    return Record.from_dict(json.loads(record))
+def _read(rows: Iterable[Row[Any]]) -> list[Record]:
+    return [Record.from_dict(json.loads(row.record)) for row in rows if row.record]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from everypair.experiments.data.splits import Split
     from everypair.experiments.training.trial import State
 
-__all__ = ["SideBySide", "Training", "work_for"]
-
 GRAPH_TRIALS = 16
 """Trials in one CUDA graph. On an H200, more than about eight do not train more trials an hour."""
 
