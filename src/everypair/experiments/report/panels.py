@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
 
 from everypair.experiments.plan import Record
 from everypair.experiments.report import wording
 from everypair.experiments.report.selection import Comparison, Contender, Summary
 from everypair.experiments.report.study import Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # The colours of losses, distinct for colour-blind readers; page.css has them for both themes.
 COLOURS = ("#0b6bb8", "#c2570c", "#0f8a6d", "#8a4fb0", "#8f7200", "#b8325f")
@@ -74,8 +72,6 @@ def learning(axes: Axes, study: Study, summary: Summary) -> None:
 
 def training_loss(axes: Axes, study: Study, summary: Summary) -> None:
     """Draw the loss by epoch, means over seeds, on a log scale if it falls by a factor of 10."""
-    from matplotlib.ticker import LogLocator
-
     values = _means(axes, summary, "loss", _colour(study, summary.contender))
     axes.set_ylabel("loss")
     low, high = min(values, default=0), max(values, default=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -125,8 +126,6 @@ def _place(study: Study, comparison: Comparison) -> list[str]:
 
 def _table(columns: Sequence[str]) -> Table:
     """Return an empty table; columns that begin with > are right-aligned and never wrap."""
-    from rich import box
-
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in columns:
         right = name[0] == ">"

@@ -108,7 +108,7 @@ class Store:
             raise UserError(
                 f"{self.where} holds no trials yet. Run `everypair experiment` on it first."
             )
-        return _layout.read_settings(text)
+        return Settings.from_dict(json.loads(text))
 
     def prepare(self, grid: Grid, settings: Settings, *, tpe_trials: int | None = None) -> None:
         """Add the trials of a grid that are missing, and let those that failed wait again.
@@ -130,8 +130,11 @@ class Store:
             _layout.check_settings(self._begin(connection, settings), settings, self.where)
             rows = self._rows("id", "cell", "slot", "search", "state", within=connection)
             for row in rows:
-                if row.cell in searches:
-                    _layout.check_search(row.search, searches[row.cell], self.where)
+                if (search := searches.get(row.cell, row.search)) != row.search:
+                    raise UserError(
+                        f"the store {self.where} was begun with {row.search} (now {search}). "
+                        f"{_layout.SAME_AGAIN}"
+                    )
             there = {(row.cell, row.slot): row for row in rows}
             if new := [
                 {"experiment": self.name, "cell": cell, "slot": name, "search": slot.search}
@@ -261,7 +264,8 @@ class Store:
         new = {"name": self.name, "layout": _layout.LAYOUT, "settings": text}
         with suppress(IntegrityError), connection.begin_nested():
             connection.execute(insert(EXPERIMENTS), new)
-        return _layout.read_settings(connection.scalars(self._settings.with_for_update()).one())
+        kept = connection.scalars(self._settings.with_for_update()).one()
+        return Settings.from_dict(json.loads(kept))
 
     def _choose(self, slot: Slot, row: int) -> Trial:
         if not slot.rates:
