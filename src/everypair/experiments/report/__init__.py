@@ -135,21 +135,16 @@ def as_json(study: Study) -> dict[str, Any]:
 
 def _contents(study: Study, formats: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """Yield names and contents of the files, the fastest first."""
-    if "csv" in formats:
-        from everypair.experiments.report import tables
+    from everypair.experiments.report import figures, page, tables
 
+    if "csv" in formats:
         found = tables.everything(study)
         for file, name in tables.CSV.items():
             yield f"{file}.csv", tables.as_csv(found[name], name).encode()
     if "html" in formats:
-        from everypair.experiments.report import page
-
         yield "report.html", page.page(study).encode()
     kinds = [kind for kind in ("png", "svg") if kind in formats]
-    if kinds:
-        from everypair.experiments.report import figures
-
-        for file, draw in figures.FIGURES.items():
-            drawn = draw(study)
-            for kind in kinds:
-                yield f"{file}.{kind}", figures.saved(drawn, kind)
+    for file, draw in figures.FIGURES.items() if kinds else ():
+        drawn = draw(study)
+        for kind in kinds:
+            yield f"{file}.{kind}", figures.saved(drawn, kind)

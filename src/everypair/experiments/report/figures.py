@@ -27,6 +27,7 @@ from everypair.experiments.report.panels import CARD, COLOURS, GOOD, INK, LINE, 
 from everypair.experiments.report.study import Study
 
 Panel = Callable[[Axes], None]
+Titled = Sequence[tuple[str, Panel | None]]
 
 CSS = {colour: f"var(--c{k})" for k, colour in enumerate(COLOURS)}
 CSS |= {INK: "var(--ink)", SOFT: "var(--soft)", LINE: "var(--line)"}
@@ -49,12 +50,7 @@ RC: dict[Any, Any] = {
 
 
 def figure(
-    titled: Sequence[tuple[str, Panel | None]],
-    width: float,
-    height: float,
-    left: float = 54,
-    *,
-    columns: int = 1,
+    titled: Titled, width: float, height: float, left: float = 54, *, columns: int = 1
 ) -> Figure:
     """Draw titled panels of equal size in a grid.
 
