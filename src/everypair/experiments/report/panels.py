@@ -19,6 +19,7 @@ from everypair.experiments.report.study import Study
 COLOURS = ("#0b6bb8", "#c2570c", "#0f8a6d", "#8a4fb0", "#8f7200", "#b8325f")
 INK, SOFT, LINE, CARD, GOOD = "#1c2128", "#57606a", "#e3e0da", "#ffffff", "#0f7a5f"
 STYLES = {"subtrain": "--", "validation": "-", "test": ":"}
+Strip = tuple[str, str, str, float, tuple[float, float], Sequence[float]]
 FPR = tuple(k / 100 for k in range(101))
 
 
@@ -133,11 +134,7 @@ def limits(values: Iterable[float], *, within: tuple[float, float]) -> tuple[flo
     return max(within[0], low - margin), min(within[1], high + margin)
 
 
-def _strips(
-    axes: Axes,
-    rows: Sequence[tuple[str, str, str, float, tuple[float, float], Sequence[float]]],
-    within: tuple[float, float],
-) -> None:
+def _strips(axes: Axes, rows: Sequence[Strip], within: tuple[float, float]) -> None:
     """Draw rows of (name, value, colour, mean, interval, seeds), with the texts above the marks."""
     across = axes.get_yaxis_transform()  # x from 0 to 1 across the panel
     for k, (name, said, shade, mean, ends, seeds) in enumerate(rows):

@@ -79,9 +79,8 @@ class Summary:
         self.sd = stdev(aucs) if self.n > 1 else math.nan  # divided by n - 1
         self.rate = median([record.trial.rate for record in self.chosen] or [math.nan])
         # The median of the selected batch sizes; `FULL_BATCH` counts as the largest.
-        batch = median(
-            [float(record.trial.batch or math.inf) for record in self.chosen] or [math.nan]
-        )
+        sizes = [float(record.trial.batch or math.inf) for record in self.chosen]
+        batch = median(sizes or [math.nan])
         self.batch = FULL_BATCH if batch == math.inf else batch
         self.n_at_edge = sum(cell.at_edge for cell in self.cells)
 

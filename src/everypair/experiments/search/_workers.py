@@ -157,13 +157,10 @@ def _run_worker(pipe: Connection, work: Work) -> None:
             sent = time.monotonic()
             pipe.send(Message("epoch", row))
 
-    while True:
-        try:
-            trials = pipe.recv()
-        except EOFError:
-            return
-        for message in _outcomes(work, trials, on_epoch):
-            pipe.send(message)
+    with suppress(EOFError):  # the parent has closed the pipe
+        while True:
+            for message in _outcomes(work, pipe.recv(), on_epoch):
+                pipe.send(message)
 
 
 def _outcomes(work: Work, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterator[Message]:

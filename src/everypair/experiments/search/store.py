@@ -31,7 +31,7 @@ from sqlalchemy.exc import IntegrityError
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Record, Settings, Trial
-from everypair.experiments.search import _database, _layout, _owners
+from everypair.experiments.search import _database, _layout, _owners, _tpe
 from everypair.experiments.search._database import EXPERIMENTS, NOW, TRIALS
 from everypair.experiments.search._layout import Slot
 
@@ -270,8 +270,6 @@ class Store:
     def _choose(self, slot: Slot, row: int) -> Trial:
         if not slot.rates:
             return slot.trial
-        from everypair.experiments.search import _tpe
-
         earlier = (TRIALS.c.cell == slot.cell) & (TRIALS.c.id < row)
         return _tpe.choose(slot, _read(self._rows("record", only=earlier)))
 
