@@ -135,9 +135,7 @@ def grid_points(summary: Summary) -> list[Row]:
     drawn = {record.trial.rate for record in summary.records}
     free = len(drawn) > 15
     nearest = {r: 10 ** (round(2 * math.log10(r)) / 2) if free else r for r in drawn}
-    groups = gathered(
-        summary.records, lambda record: (record.trial.batch, nearest[record.trial.rate])
-    )
+    groups = gathered(summary.records, lambda r: (r.trial.batch, nearest[r.trial.rate]))
     chosen = {id(record) for record in summary.chosen}
     points = []
     for batch, rate in sorted(groups, key=lambda place: (place[0] == FULL_BATCH, *place)):

@@ -29,8 +29,7 @@ from everypair.experiments.plan import Record, Trial
 if TYPE_CHECKING:  # a worker has no use for the database
     from everypair.experiments.search.store import Claim
 
-OnEpoch = Callable[[dict[str, float]], None]
-"""Called with the row of each epoch."""
+OnEpoch = Callable[[dict[str, float]], None]  # called with the row of an epoch
 
 _EPOCH_SECONDS = 0.5  # least time between two messages about epochs
 

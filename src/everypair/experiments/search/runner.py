@@ -69,8 +69,7 @@ def run(
         On Ctrl-C or SIGTERM. The running trials wait again.
     """
     store.prepare(grid, settings, tpe_trials=tpe_trials)
-    n_waiting = store.counts().waiting
-    size = max(1, min(workers or cores(), -(-n_waiting // work.width)))
+    size = max(1, min(workers or cores(), -(-store.counts().waiting // work.width)))
     with _sigterm_as_ctrl_c(), WorkerPool(size, work) as pool:
         _Run(store, pool, work, on_event).until_done()
 

@@ -235,8 +235,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        errors = _database.storage_errors(self.where)
-        with self._lock, errors, self._engine.begin() as connection:
+        with self._lock, _database.storage_errors(self.where), self._engine.begin() as connection:
             yield connection
 
     def _rows(
