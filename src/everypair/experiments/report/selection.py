@@ -167,11 +167,11 @@ def results(records: Iterable[Record]) -> list[CellResult]:
 def summaries(cells: Iterable[CellResult]) -> list[Summary]:
     """Return one summary for each comparison and contender, by data set and descending imratio."""
 
-    def contest(result: CellResult) -> tuple[Comparison, Contender]:
+    def group_of(result: CellResult) -> tuple[Comparison, Contender]:
         cell = result.cell
         return Comparison(cell.data, cell.imratio), Contender(cell.loss, cell.optimiser)
 
-    groups = gathered(cells, contest)
+    groups = gathered(cells, group_of)
     data = list(dict.fromkeys(comparison.data for comparison, _ in groups))
     contenders = list(dict.fromkeys(contender for _, contender in groups))
     ordered = sorted(
