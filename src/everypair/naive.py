@@ -178,9 +178,7 @@ class _Pairs:
         t = self._shortfall_minus(0.0, pos, neg)
         found: tuple[Floats, ...] = (np.zeros_like(t),) * 3
         for knot, formula in self._pieces:
-            above: Any = True
-            if knot is not None:
-                above = (self._shortfall_minus(knot, pos, neg) if knot else t) > 0.0
+            above = knot is None or (self._shortfall_minus(knot, pos, neg) if knot else t) > 0.0
             found = tuple(np.where(above, a, b) for a, b in zip(formula(t), found, strict=True))
         return found
 

@@ -186,7 +186,8 @@ def test_settings_that_this_version_does_not_know_are_refused(tmp_path, monkeypa
     class LaterSettings(Settings):
         temperature: float = 1.0
 
-    monkeypatch.setattr(_layout, "Settings", LaterSettings)
+    for module in (_layout, store):
+        monkeypatch.setattr(module, "Settings", LaterSettings)
     with store.open(str(tmp_path), create=True) as later:
         later.prepare(GRID, LaterSettings())
     monkeypatch.undo()

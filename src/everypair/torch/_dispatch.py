@@ -10,6 +10,7 @@ of the others. Labels, weights, groups and vectors broadcast to that shape.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -83,13 +84,9 @@ def choose_backend(scores: Tensor, groups: Tensor | None = None) -> Backend:
     """Return the backend that computes a batch, by its device and, for Triton, by its size."""
     if _forced is None and scores.is_cpu:  # for speed: reading the device's type takes 1 us
         return "cpu"
-    backend = _forced or _backend_on(scores.device.type)
-    if backend == "triton":
-        plans, shape = _triton("plans"), scores.shape
-        n_tasks = shape[:-1].numel()
-        fits = shape[-1] <= plans.MOST_ROWS and n_tasks <= plans.MOST_TASKS
-        if groups is not None or len(shape) > 2 or not fits:
-            return "operations"
+    backend = _forced or _backend_on("cuda" if scores.is_cuda else scores.device.type)
+    if backend == "triton" and (groups is not None or scores.dim() > 2 or _is_too_large(scores)):
+        return "operations"
     return backend
 
 
@@ -205,6 +202,15 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:
         scaled: Tensor = _triton("scale").scale_in_place(grad, factor)
         return scaled
     return None
+
+
+def _is_too_large(scores: Tensor) -> bool:
+    """Return whether Triton's plans cannot take a batch with so many rows or tasks."""
+    plans = _triton("plans")
+    if scores.numel() <= min(plans.MOST_ROWS, plans.MOST_TASKS):  # for speed: one task and few rows
+        return False
+    *tasks, n = scores.shape
+    return n > plans.MOST_ROWS or math.prod(tasks) > plans.MOST_TASKS
 
 
 @lru_cache(maxsize=8)

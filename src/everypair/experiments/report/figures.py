@@ -15,19 +15,19 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from everypair.experiments.report import panels, wording
 from everypair.experiments.report.panels import CARD, COLOURS, GOOD, INK, LINE, SOFT
 from everypair.experiments.report.study import Study
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-Panel = Callable[["Axes"], None]
+Panel = Callable[[Axes], None]
+Titled = Sequence[tuple[str, Panel | None]]
 
 CSS = {colour: f"var(--c{k})" for k, colour in enumerate(COLOURS)}
 CSS |= {INK: "var(--ink)", SOFT: "var(--soft)", LINE: "var(--line)"}
@@ -50,12 +50,7 @@ RC: dict[Any, Any] = {
 
 
 def figure(
-    titled: Sequence[tuple[str, Panel | None]],
-    width: float,
-    height: float,
-    left: float = 54,
-    *,
-    columns: int = 1,
+    titled: Titled, width: float, height: float, left: float = 54, *, columns: int = 1
 ) -> Figure:
     """Draw titled panels of equal size in a grid.
 
@@ -68,9 +63,6 @@ def figure(
     left : float
         Room for tick labels at the left of each panel, in points.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     right, bottom = 12, 38
     top = 10 + 20 * max(len(title.splitlines()) for title, _ in titled)
     wide, high = left + width + right, top + height + bottom
@@ -123,8 +115,6 @@ FIGURES = {"figure3": file_results, "curves": file_learning, "roc": file_roc}
 
 def saved(drawn: Figure, kind: str, style: dict[Any, Any] = RC) -> bytes:
     """Return the figure as the content of a file, the same for the same records."""
-    import matplotlib
-
     content = io.BytesIO()
     with matplotlib.rc_context(style):
         undated = {"Date": None} if kind == "svg" else {}

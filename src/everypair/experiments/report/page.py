@@ -70,9 +70,7 @@ def _template() -> Template:
     return environment.get_template("page.html.jinja")
 
 
-def _comparison(
-    study: Study, comparison: Comparison, plot: Callable[..., dict[str, Any]]
-) -> dict[str, Any]:
+def _comparison(study: Study, comparison: Comparison, plot: Callable[..., Any]) -> dict[str, Any]:
     """Return everything that the page shows of one comparison."""
     summed, place = study.by_comparison[comparison], study.standings.get(comparison)
     points = {one.contender: tables.grid_points(one) for one in summed}

@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
 
 from everypair.experiments.plan import Record
 from everypair.experiments.report import wording
 from everypair.experiments.report.selection import Comparison, Contender, Summary
 from everypair.experiments.report.study import Study
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 # The colours of losses, distinct for colour-blind readers; page.css has them for both themes.
 COLOURS = ("#0b6bb8", "#c2570c", "#0f8a6d", "#8a4fb0", "#8f7200", "#b8325f")
 INK, SOFT, LINE, CARD, GOOD = "#1c2128", "#57606a", "#e3e0da", "#ffffff", "#0f7a5f"
 STYLES = {"subtrain": "--", "validation": "-", "test": ":"}
+Strip = tuple[str, str, str, float, tuple[float, float], Sequence[float]]
 FPR = tuple(k / 100 for k in range(101))
 
 
@@ -74,8 +73,6 @@ def learning(axes: Axes, study: Study, summary: Summary) -> None:
 
 def training_loss(axes: Axes, study: Study, summary: Summary) -> None:
     """Draw the loss by epoch, means over seeds, on a log scale if it falls by a factor of 10."""
-    from matplotlib.ticker import LogLocator
-
     values = _means(axes, summary, "loss", _colour(study, summary.contender))
     axes.set_ylabel("loss")
     low, high = min(values, default=0), max(values, default=0)
@@ -137,11 +134,7 @@ def limits(values: Iterable[float], *, within: tuple[float, float]) -> tuple[flo
     return max(within[0], low - margin), min(within[1], high + margin)
 
 
-def _strips(
-    axes: Axes,
-    rows: Sequence[tuple[str, str, str, float, tuple[float, float], Sequence[float]]],
-    within: tuple[float, float],
-) -> None:
+def _strips(axes: Axes, rows: Sequence[Strip], within: tuple[float, float]) -> None:
     """Draw rows of (name, value, colour, mean, interval, seeds), with the texts above the marks."""
     across = axes.get_yaxis_transform()  # x from 0 to 1 across the panel
     for k, (name, said, shade, mean, ends, seeds) in enumerate(rows):

@@ -28,8 +28,6 @@ from typing import Literal, NamedTuple, TypeVar
 
 from everypair.experiments.plan import FULL_BATCH, Cell, Record
 
-NAN = float("nan")
-
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 
@@ -60,7 +58,7 @@ class CellResult:
     def at_edge(self) -> bool:
         """Return whether the smallest or largest of three or more rates won."""
         rates = {record.trial.rate for record in self.records}
-        won = self.winner.trial.rate if self.winner else NAN
+        won = self.winner.trial.rate if self.winner else math.nan
         return len(rates) > 2 and won in (min(rates), max(rates))
 
 
@@ -77,11 +75,12 @@ class Summary:
         self.chosen = [cell.winner for cell in self.cells if cell.winner]  # one for each seed
         self.n = len(self.chosen)
         aucs = [record.test_auc for record in self.chosen]
-        self.mean = fmean(aucs) if self.n else NAN
-        self.sd = stdev(aucs) if self.n > 1 else NAN  # divided by n - 1
-        self.rate = median([record.trial.rate for record in self.chosen] or [NAN])
+        self.mean = fmean(aucs) if self.n else math.nan
+        self.sd = stdev(aucs) if self.n > 1 else math.nan  # divided by n - 1
+        self.rate = median([record.trial.rate for record in self.chosen] or [math.nan])
         # The median of the selected batch sizes; `FULL_BATCH` counts as the largest.
-        batch = median([float(record.trial.batch or math.inf) for record in self.chosen] or [NAN])
+        sizes = [float(record.trial.batch or math.inf) for record in self.chosen]
+        batch = median(sizes or [math.nan])
         self.batch = FULL_BATCH if batch == math.inf else batch
         self.n_at_edge = sum(cell.at_edge for cell in self.cells)
 
@@ -102,7 +101,7 @@ class Difference:
 
     def __post_init__(self) -> None:
         self.n = len(self.values)
-        self.mean = fmean(self.values) if self.n else NAN
+        self.mean = fmean(self.values) if self.n else math.nan
         self.interval = t_interval(self.values)
 
     @property
@@ -155,11 +154,7 @@ def results(records: Iterable[Record]) -> list[CellResult]:
     """Choose in every cell the record with the greatest validation AUC.
 
     A diverged trial competes with the epochs before it diverged; a failed one does not compete.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        In the order of the grid: of equal validation AUCs, the first wins.
+    Records are in the order of the grid: of equal validation AUCs, the first wins.
     """
     chosen = []
     for cell, tried in gathered(records, lambda record: record.trial.cell).items():
@@ -172,11 +167,11 @@ def results(records: Iterable[Record]) -> list[CellResult]:
 def summaries(cells: Iterable[CellResult]) -> list[Summary]:
     """Return one summary for each comparison and contender, by data set and descending imratio."""
 
-    def contest(result: CellResult) -> tuple[Comparison, Contender]:
+    def group_of(result: CellResult) -> tuple[Comparison, Contender]:
         cell = result.cell
         return Comparison(cell.data, cell.imratio), Contender(cell.loss, cell.optimiser)
 
-    groups = gathered(cells, contest)
+    groups = gathered(cells, group_of)
     data = list(dict.fromkeys(comparison.data for comparison, _ in groups))
     contenders = list(dict.fromkeys(contender for _, contender in groups))
     ordered = sorted(

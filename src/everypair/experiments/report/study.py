@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
 
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import Record, Settings
 from everypair.experiments.report import selection, wording
-from everypair.experiments.report.selection import Comparison, Contender, Summary
+from everypair.experiments.report.selection import Contender
 
 
 @dataclass
@@ -23,9 +22,7 @@ class Study:
         self.summed = selection.summaries(selection.results(self.records))
         self.gaps = selection.differences(self.summed)
         self.standings = {place.comparison: place for place in selection.standings(self.summed)}
-        self.by_comparison: dict[Comparison, list[Summary]] = selection.gathered(
-            self.summed, attrgetter("comparison")
-        )
+        self.by_comparison = selection.gathered(self.summed, lambda summary: summary.comparison)
         # In the order in which they appear, which also gives them their colours.
         self.contenders = list(dict.fromkeys(summary.contender for summary in self.summed))
         self.unfinished = max(0, self.planned - len(self.records))

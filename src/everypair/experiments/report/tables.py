@@ -14,7 +14,6 @@ from everypair.experiments.report.selection import Difference, Summary, gathered
 from everypair.experiments.report.study import Study
 
 Row = dict[str, Any]
-NAN = float("nan")
 
 CSV = {"table2": "selected", "figure3": "chosen", "differences": "differences"}
 """The tables that are written as CSV, by the name of the file."""
@@ -78,8 +77,8 @@ def differences(gaps: Sequence[Difference]) -> list[Row]:
             "second": "+".join(gap.second),
             "n_seeds": gap.n,
             "mean_difference": gap.mean,
-            "low": gap.interval[0] if gap.interval else NAN,
-            "high": gap.interval[1] if gap.interval else NAN,
+            "low": gap.interval[0] if gap.interval else math.nan,
+            "high": gap.interval[1] if gap.interval else math.nan,
             "verdict": gap.verdict,
         }
         for gap in gaps
@@ -136,9 +135,7 @@ def grid_points(summary: Summary) -> list[Row]:
     drawn = {record.trial.rate for record in summary.records}
     free = len(drawn) > 15
     nearest = {r: 10 ** (round(2 * math.log10(r)) / 2) if free else r for r in drawn}
-    groups = gathered(
-        summary.records, lambda record: (record.trial.batch, nearest[record.trial.rate])
-    )
+    groups = gathered(summary.records, lambda r: (r.trial.batch, nearest[r.trial.rate]))
     chosen = {id(record) for record in summary.chosen}
     points = []
     for batch, rate in sorted(groups, key=lambda place: (place[0] == FULL_BATCH, *place)):
@@ -148,7 +145,7 @@ def grid_points(summary: Summary) -> list[Row]:
             {
                 "batch": batch,
                 "rate": rate,
-                "mean": fmean(able) if able else NAN,
+                "mean": fmean(able) if able else math.nan,
                 "n": len(able),
                 "n_lost": sum(record.state != "finished" for record in tried),
                 "n_chosen": sum(id(record) in chosen for record in tried),

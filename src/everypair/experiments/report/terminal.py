@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -33,12 +35,12 @@ def parts(study: Study) -> Iterator[RenderableType]:
 
 
 def _selected(study: Study) -> RenderableType:
-    table = _table((*_places(study), "loss", ">test AUC", ">seeds", ">batch", ">rate"))
+    table = _table((*_place(study), "loss", ">test AUC", ">seeds", ">batch", ">rate"))
     for comparison, summed in study.by_comparison.items():
         place = study.standings.get(comparison)
         for summary in summed:
             table.add_row(
-                *_place(study, comparison),
+                *_place(study, comparison).values(),
                 study.called(summary.contender),
                 wording.spread(summary.mean, summary.sd),
                 str(summary.n),
@@ -60,7 +62,7 @@ def _differences(study: Study) -> RenderableType:
         gaps = [gap for gap in gaps if leaders.get(gap.comparison) in (gap.first, gap.second)]
         below = [f"{len(study.gaps) - len(gaps)} more, without a leader, are on the page\n"]
     n_seeds = {gap.n for gap in gaps}
-    columns = [*_places(study), "first", "second", ">mean", ">95 % interval", "ahead"]
+    columns = [*_place(study), "first", "second", ">mean", ">95 % interval", "ahead"]
     title = "paired differences in test AUC, first minus second"
     if len(n_seeds) > 1:
         columns.append(">seeds")
@@ -69,7 +71,7 @@ def _differences(study: Study) -> RenderableType:
     table = _table(columns)
     for gap in gaps:
         cells = [
-            *_place(study, gap.comparison),
+            *_place(study, gap.comparison).values(),
             study.called(gap.first),
             study.called(gap.second),
             wording.signed(gap.mean),
@@ -82,10 +84,10 @@ def _differences(study: Study) -> RenderableType:
 
 
 def _lost(study: Study) -> RenderableType:
-    table = _table((*_places(study), "loss", ">rate", "state", ">trials"))
+    table = _table((*_place(study), "loss", ">rate", "state", ">trials"))
     for row in tables.lost_trials(study.summed):
         table.add_row(
-            *_place(study, Comparison(row["data"], row["imratio"])),
+            *_place(study, Comparison(row["data"], row["imratio"])).values(),
             study.called(Contender(row["loss"], row["optimiser"])),
             wording.rate(row["rate"]),
             row["state"],
@@ -106,27 +108,16 @@ def _cost(study: Study) -> RenderableType:
     return _titled(study, "cost", table)
 
 
-def _places(study: Study) -> list[str]:
+def _place(study: Study, comparison: Comparison | None = None) -> dict[str, str]:
     """Return the columns that differ between comparisons; a common data set is in the title."""
-    return [
-        name
-        for field, name in enumerate(("data", "positives"))
-        if len({comparison[field] for comparison in study.by_comparison}) > 1
-    ]
-
-
-def _place(study: Study, comparison: Comparison) -> list[str]:
-    said = {
-        "data": wording.data(comparison.data, study.settings),
-        "positives": wording.share(comparison.imratio),
-    }
-    return [said[name] for name in _places(study)]
+    data, imratio = comparison or study.summed[0].comparison
+    cells = {"data": wording.data(data, study.settings), "positives": wording.share(imratio)}
+    differing = [len(set(values)) > 1 for values in zip(*study.by_comparison, strict=True)]
+    return dict(compress(cells.items(), differing))
 
 
 def _table(columns: Sequence[str]) -> Table:
     """Return an empty table; columns that begin with > are right-aligned and never wrap."""
-    from rich import box
-
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in columns:
         right = name[0] == ">"

@@ -22,9 +22,6 @@ HEARTBEAT_SECONDS = 30
 GRACE_SECONDS = 180
 """A trial whose process has sent no heartbeat for so long is run again."""
 
-_FILE_NAME = "study.db"
-_BUSY_SECONDS = 120
-
 NOW = sa.extract("epoch", sa.func.now())
 """The clock of the database, in seconds, since the clocks of the machines may differ."""
 
@@ -65,7 +62,7 @@ def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
     """
     shown = without_password(where)
     with storage_errors(shown, ImportError):
-        path = str(Path(where).absolute() / _FILE_NAME)
+        path = str(Path(where).absolute() / "study.db")
         try:
             url = sa.make_url(where) if "://" in where else sa.URL.create("sqlite", database=path)
         except ValueError:  # its message may hold a part of the password
@@ -85,7 +82,7 @@ def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
                 "that `everypair experiment` wrote, or the URL of its database."
             )
         if sqlite:
-            engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+            engine = sa.create_engine(url, connect_args={"timeout": 120})
             _begin_with(engine, "BEGIN IMMEDIATE" if create else "BEGIN")
         else:
             engine = sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED")

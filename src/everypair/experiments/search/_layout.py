@@ -13,7 +13,7 @@ from everypair.experiments.plan import Grid, Settings, TableFile, Trial
 LAYOUT = 2
 """Version of the tables. Increase it when older stores can no longer be continued."""
 
-_SAME = "Use the same again to continue, or name another folder with --out to begin anew."
+SAME_AGAIN = "Use the same again to continue, or name another folder with --out to begin anew."
 
 
 class Slot(NamedTuple):
@@ -60,11 +60,6 @@ def slots_of(grid: Grid, tpe_trials: int | None) -> list[Slot]:
     return slots
 
 
-def read_settings(text: str) -> Settings:
-    """Return the settings that a store keeps as JSON."""
-    return Settings.from_dict(json.loads(text))
-
-
 def check_layout(layout: int, settings: str, where: str) -> None:
     """Raise an error if another version wrote the store, by its layout and its settings."""
     known = {field.name for field in fields(Settings)}
@@ -88,19 +83,13 @@ def check_settings(kept: Settings, settings: Settings, where: str) -> None:
     if changes:
         raise UserError(
             f"the store {where} was begun with {', '.join(changes)}, and all its trials share "
-            f"their settings. {_SAME}"
+            f"their settings. {SAME_AGAIN}"
         )
     if kept.fingerprint != settings.fingerprint:
         raise UserError(
             f"the store {where} was begun on other data: the rows have changed since. Name "
             "another folder with --out to begin anew."
         )
-
-
-def check_search(kept: str, search: str, where: str) -> None:
-    """Raise an error if the trials of a cell were chosen in another way."""
-    if kept != search:
-        raise UserError(f"the store {where} was begun with {kept} (now {search}). {_SAME}")
 
 
 def _by_option(settings: Settings) -> dict[str, Any]:

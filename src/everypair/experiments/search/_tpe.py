@@ -35,14 +35,9 @@ def choose(slot: Slot, earlier: Iterable[Record]) -> Trial:
     rates = FloatDistribution(low, high, log=True)
     ranges = {"batch": CategoricalDistribution(slot.batches), "rate": rates}
     for record in earlier:
-        known = math.isfinite(record.validation_auc)
-        study.add_trial(
-            create_trial(
-                state=TrialState.COMPLETE if known else TrialState.FAIL,
-                params={"batch": record.trial.batch, "rate": record.trial.rate},
-                distributions=ranges,
-                value=record.validation_auc if known else None,
-            )
-        )
+        value = record.validation_auc if math.isfinite(record.validation_auc) else None
+        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        tried = {"batch": record.trial.batch, "rate": record.trial.rate}
+        study.add_trial(create_trial(state=state, params=tried, distributions=ranges, value=value))
     chosen = study.ask(ranges).params
     return Trial(slot.trial.cell, int(chosen["batch"]), float(chosen["rate"]))

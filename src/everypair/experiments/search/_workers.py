@@ -29,6 +29,8 @@ from everypair.experiments.plan import Record, Trial
 if TYPE_CHECKING:  # a worker has no use for the database
     from everypair.experiments.search.store import Claim
 
+OnEpoch = Callable[[dict[str, float]], None]  # called with the row of an epoch
+
 _EPOCH_SECONDS = 0.5  # least time between two messages about epochs
 
 
@@ -48,9 +50,7 @@ class Work(Protocol):
     def group_key(self, trial: Trial) -> object:
         """Return a value that is equal for trials that may be run at once."""
 
-    def __call__(
-        self, trials: Sequence[Trial], on_epoch: Callable[[dict[str, float]], None]
-    ) -> Iterable[Record]:
+    def __call__(self, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterable[Record]:
         """Run trials and yield their records, in any order."""
 
 
@@ -100,9 +100,15 @@ class WorkerPool:
         """Yield the workers that run nothing, then new ones up to the size of the pool."""
         yield from [worker for worker in self.workers if not worker.claims]
         while len(self.workers) < self.size:
-            worker = self._start()
-            self.workers.append(worker)
-            yield worker
+            here, there = self._context.Pipe()
+            process = self._context.Process(
+                target=_run_worker, args=(there, self._work), daemon=True
+            )
+            with _no_interrupts():
+                process.start()
+            there.close()  # so that the end of the process is the end of the pipe
+            self.workers.append(Worker(process, here))
+            yield self.workers[-1]
 
     def messages(self, timeout: float) -> Iterator[tuple[Worker, Message]]:
         """Yield the messages that have arrived; wait at most so many seconds for the first."""
@@ -117,14 +123,6 @@ class WorkerPool:
                 self.workers.remove(worker)
                 message = Message("died", worker.process.exitcode)
             yield worker, message
-
-    def _start(self) -> Worker:
-        here, there = self._context.Pipe()
-        process = self._context.Process(target=_run_worker, args=(there, self._work), daemon=True)
-        with _no_interrupts():
-            process.start()
-        there.close()  # so that the end of the process is the end of the pipe
-        return Worker(process, here)
 
 
 @contextmanager
@@ -158,18 +156,13 @@ def _run_worker(pipe: Connection, work: Work) -> None:
             sent = time.monotonic()
             pipe.send(Message("epoch", row))
 
-    while True:
-        try:
-            trials = pipe.recv()
-        except EOFError:
-            return
-        for message in _outcomes(work, trials, on_epoch):
-            pipe.send(message)
+    with suppress(EOFError):  # the parent has closed the pipe
+        while True:
+            for message in _outcomes(work, pipe.recv(), on_epoch):
+                pipe.send(message)
 
 
-def _outcomes(
-    work: Work, trials: Sequence[Trial], on_epoch: Callable[[dict[str, float]], None]
-) -> Iterator[Message]:
+def _outcomes(work: Work, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterator[Message]:
     begin = time.monotonic()
     left = list(trials)
     try:

@@ -69,8 +69,7 @@ def run(
         On Ctrl-C or SIGTERM. The running trials wait again.
     """
     store.prepare(grid, settings, tpe_trials=tpe_trials)
-    n_waiting = store.counts().waiting
-    size = max(1, min(workers or cores(), -(-n_waiting // work.width)))
+    size = max(1, min(workers or cores(), -(-store.counts().waiting // work.width)))
     with _sigterm_as_ctrl_c(), WorkerPool(size, work) as pool:
         _Run(store, pool, work, on_event).until_done()
 
@@ -90,7 +89,9 @@ class _Run:
             while self.start_trials() or not self.is_done():
                 for worker, message in self.pool.messages(_POLL_SECONDS):
                     getattr(self, f"on_{message.kind}")(worker, message.content)
-                self.beat()
+                if time.monotonic() - self.last_heartbeat > HEARTBEAT_SECONDS:
+                    self.store.beat()
+                    self.last_heartbeat = time.monotonic()
         finally:
             # Before the pool kills the workers, so that these deaths are not counted.
             for worker in self.pool.workers:
@@ -126,11 +127,6 @@ class _Run:
             self.report("waiting")
             time.sleep(_POLL_SECONDS)
         return done
-
-    def beat(self) -> None:
-        if time.monotonic() - self.last_heartbeat > HEARTBEAT_SECONDS:
-            self.store.beat()
-            self.last_heartbeat = time.monotonic()
 
     def on_epoch(self, worker: Worker, row: dict[str, float]) -> None:
         self.report("epoch", row=row, trials=tuple(worker.claims))

@@ -31,7 +31,7 @@ from sqlalchemy.exc import IntegrityError
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Record, Settings, Trial
-from everypair.experiments.search import _database, _layout, _owners
+from everypair.experiments.search import _database, _layout, _owners, _tpe
 from everypair.experiments.search._database import EXPERIMENTS, NOW, TRIALS
 from everypair.experiments.search._layout import Slot
 
@@ -108,7 +108,7 @@ class Store:
             raise UserError(
                 f"{self.where} holds no trials yet. Run `everypair experiment` on it first."
             )
-        return _layout.read_settings(text)
+        return Settings.from_dict(json.loads(text))
 
     def prepare(self, grid: Grid, settings: Settings, *, tpe_trials: int | None = None) -> None:
         """Add the trials of a grid that are missing, and let those that failed wait again.
@@ -130,8 +130,11 @@ class Store:
             _layout.check_settings(self._begin(connection, settings), settings, self.where)
             rows = self._rows("id", "cell", "slot", "search", "state", within=connection)
             for row in rows:
-                if row.cell in searches:
-                    _layout.check_search(row.search, searches[row.cell], self.where)
+                if (search := searches.get(row.cell, row.search)) != row.search:
+                    raise UserError(
+                        f"the store {self.where} was begun with {row.search} (now {search}). "
+                        f"{_layout.SAME_AGAIN}"
+                    )
             there = {(row.cell, row.slot): row for row in rows}
             if new := [
                 {"experiment": self.name, "cell": cell, "slot": name, "search": slot.search}
@@ -232,8 +235,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        errors = _database.storage_errors(self.where)
-        with self._lock, errors, self._engine.begin() as connection:
+        with self._lock, _database.storage_errors(self.where), self._engine.begin() as connection:
             yield connection
 
     def _rows(
@@ -261,13 +263,12 @@ class Store:
         new = {"name": self.name, "layout": _layout.LAYOUT, "settings": text}
         with suppress(IntegrityError), connection.begin_nested():
             connection.execute(insert(EXPERIMENTS), new)
-        return _layout.read_settings(connection.scalars(self._settings.with_for_update()).one())
+        kept = connection.scalars(self._settings.with_for_update()).one()
+        return Settings.from_dict(json.loads(kept))
 
     def _choose(self, slot: Slot, row: int) -> Trial:
         if not slot.rates:
             return slot.trial
-        from everypair.experiments.search import _tpe
-
         earlier = (TRIALS.c.cell == slot.cell) & (TRIALS.c.id < row)
         return _tpe.choose(slot, _read(self._rows("record", only=earlier)))
 

@@ -5,14 +5,14 @@ A process loads the data once, and keeps the splits that it used last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Record, Settings, TableFile, Trial
-from everypair.experiments.search._workers import Work, cores
+from everypair.experiments.search._workers import OnEpoch, Work, cores
 from everypair.experiments.training import winner
 
 if TYPE_CHECKING:
@@ -28,28 +28,18 @@ _KEPT_SPLITS = 8  # the seeds of trials in one graph have splits of their own
 
 @dataclass(frozen=True)
 class Training:
-    """Train one trial after another on a device; see `_workers.Work`.
-
-    Parameters
-    ----------
-    settings : Settings
-    device : str
-    folder : str, optional
-        Folder in which the best model of each trial is saved.
-    """
+    """Train one trial after another on a device; see `_workers.Work`."""
 
     settings: Settings
     device: str = "cpu"
-    folder: str | None = None
+    folder: str | None = None  # in which the best model of each trial is saved
     width: int = 1
 
     def group_key(self, trial: Trial) -> object:
         """Return the trial itself: each is run alone."""
         return trial
 
-    def __call__(
-        self, trials: Sequence[Trial], on_epoch: Callable[[dict[str, float]], None]
-    ) -> Iterator[Record]:
+    def __call__(self, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterator[Record]:
         """Train each trial; its best model is in the folder before its record is yielded."""
         from everypair.experiments.training.trial import train
 
@@ -105,9 +95,7 @@ class SideBySide(Training):
             return trial
         return cell.data, cell.imratio, cell.loss, cell.optimiser, trial.batch
 
-    def __call__(
-        self, trials: Sequence[Trial], on_epoch: Callable[[dict[str, float]], None]
-    ) -> Iterator[Record]:
+    def __call__(self, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterator[Record]:
         """Train the trials; all records come together."""
         from everypair.experiments.training.side_by_side import train_together
 
