@@ -210,7 +210,7 @@ def _is_too_large(scores: Tensor) -> bool:
     if scores.numel() <= min(plans.MOST_ROWS, plans.MOST_TASKS):  # for speed: one task and few rows
         return False
     *tasks, n = scores.shape
-    return n > plans.MOST_ROWS or math.prod(tasks) > plans.MOST_TASKS
+    return bool(n > plans.MOST_ROWS or math.prod(tasks) > plans.MOST_TASKS)
 
 
 @lru_cache(maxsize=8)
