@@ -105,9 +105,9 @@ def test_the_numbers_are_in_the_tables(few, read):
     cells = {cell["text"] for cell in read.all("td")}
     for summary in few.summed:
         assert f"{summary.mean:.3f} ± {summary.sd:.3f}" in cells
-    said = [element["text"] for element in read.all("p", **{"class": "said"})]
-    assert len(said) == 2
-    assert any("tie" in text for text in said)
+    verdicts = [element["text"] for element in read.all("p", **{"class": "verdict"})]
+    assert len(verdicts) == 2
+    assert any("tie" in text for text in verdicts)
 
 
 def test_plots_carry_their_numbers(few, read):
@@ -140,7 +140,7 @@ def test_an_unfinished_grid_has_a_banner(few, read):
     assert (bar["value"], bar["max"]) == ("108", "200")
 
 
-def test_one_seed_is_said_to_allow_nothing():
+def test_one_seed_gives_no_conclusion():
     shown = page(study(made_up.simple([0.7]) + made_up.simple([0.8], "square")))
     assert "A single seed gives no interval" in shown
     assert "cannot say" in shown
@@ -185,7 +185,7 @@ button.click(); saw.back = String(column(3)) === String(before);
 const plot = document.querySelector(".comparison.shown .plot");
 plot.focus();
 plot.dispatchEvent(new KeyboardEvent("keydown", { key: "End", bubbles: true, cancelable: true }));
-saw.aloud = document.getElementById("said").textContent;
+saw.aloud = document.getElementById("status").textContent;
 saw.tip = !document.getElementById("tip").hidden;
 document.querySelectorAll(".picker input")[1].click();
 saw.shown = [...document.querySelectorAll(".comparison.shown")].map((one) => one.id);

@@ -83,7 +83,7 @@ def _comparison(study: Study, comparison: Comparison, plot: Callable[..., Any]) 
         "data": wording.data(comparison.data, study.settings),
         "title": wording.comparison(comparison, study.settings),
         "share": wording.share(comparison.imratio),
-        "said": place and wording.standing(place, study.called),
+        "verdict": place and wording.standing(place, study.called),
         "results": plot(
             panels.results, comparison, "Test AUC", 300, panels.strips_height(len(summed)), 6
         ),
@@ -117,7 +117,7 @@ def _lead(study: Study) -> str:
         "tie": "the best losses cannot be told apart",
         "unknown": "there are too few seeds to tell",
     }
-    said = [f"in {verdicts.count(v)} {text}" for v, text in texts.items() if v in verdicts]
-    if not said:
+    parts = [f"in {verdicts.count(v)} {text}" for v, text in texts.items() if v in verdicts]
+    if not parts:
         return "There is nothing to compare."
-    return f"Of {wording.amount(len(places), 'comparison')}, {wording.listing(said)}."
+    return f"Of {wording.amount(len(places), 'comparison')}, {wording.listing(parts)}."

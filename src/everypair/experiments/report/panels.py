@@ -137,11 +137,11 @@ def limits(values: Iterable[float], *, within: tuple[float, float]) -> tuple[flo
 def _strips(axes: Axes, rows: Sequence[Strip], within: tuple[float, float]) -> None:
     """Draw rows of (name, value, colour, mean, interval, seeds), with the texts above the marks."""
     across = axes.get_yaxis_transform()  # x from 0 to 1 across the panel
-    for k, (name, said, shade, mean, ends, seeds) in enumerate(rows):
+    for k, (name, verdict, shade, mean, ends, seeds) in enumerate(rows):
         axes.plot(ends, (-k, -k), color=shade, linewidth=5, alpha=0.4, solid_capstyle="round")
         axes.plot(seeds, [-k] * len(seeds), "o", color=shade, alpha=0.55, markersize=5, mew=0)
         axes.plot(mean, -k, "o", color=shade, markersize=12, markeredgecolor=CARD, mew=2)
-        for x, text, side in ((0, name, "left"), (1, said, "right")):
+        for x, text, side in ((0, name, "left"), (1, verdict, "right")):
             covering = {"facecolor": CARD, "edgecolor": "none", "pad": 1}
             axes.text(x, 0.4 - k, text, transform=across, va="center", ha=side, bbox=covering)
     reached = [value for *_, mean, ends, seeds in rows for value in (mean, *ends, *seeds)]

@@ -135,13 +135,13 @@ def standing(place: Standing, called: Callable[[Contender], str]) -> str:
     tied, behind, unknown = (
         [called(who) for who in place.where(verdict)] for verdict in ("tie", "first", "unknown")
     )
-    said = [f"{listing([leader, *tied])} tie."] if tied else []
+    sentences = [f"{listing([leader, *tied])} tie."] if tied else []
     if behind:
-        said.append(f"{leader} is ahead of {listing(behind)}.")
+        sentences.append(f"{leader} is ahead of {listing(behind)}.")
     if unknown:
-        said.append(
+        sentences.append(
             f"{leader} has the greatest mean, but fewer than two seeds "
             f"in common with {listing(unknown)}: cannot say."
         )
-    said = said or [f"{leader} had no rival."]
-    return " ".join(sentence[0].upper() + sentence[1:] for sentence in said)
+    sentences = sentences or [f"{leader} had no rival."]
+    return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)

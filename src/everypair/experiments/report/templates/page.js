@@ -1,9 +1,9 @@
 "use strict";
 const tip = document.getElementById("tip");
-const said = document.getElementById("said");
+const status = document.getElementById("status");
 const element = (tag, kind, text) => Object.assign(document.createElement(tag), { className: kind, textContent: text ?? "" });
 
-// Light or dark: the system's choice until the reader makes one.
+// Light or dark: as the system is set, until the reader chooses.
 const theme = document.getElementById("theme");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const current = () => document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light");
@@ -43,11 +43,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const sign = order === "descending" ? -1 : 1;
       const rows = order ? [...original].sort((a, b) => {
         const [x, y] = [value(a), value(b)];
-        // What is not there stays at the end, whichever way the rest is sorted.
+        // Missing values stay at the end in both orders.
         return Number.isNaN(x) || Number.isNaN(y) ? compare(x, y) : sign * compare(x, y);
       }) : original;
       body.append(...rows);
-      said.textContent = order ? `Sorted by ${button.textContent}, ${order}` : "Original order";
+      status.textContent = order ? `Sorted by ${button.textContent}, ${order}` : "Original order";
     });
   });
 }
@@ -111,7 +111,7 @@ for (const script of document.querySelectorAll(".plot script")) {
       for (const part of [row, dot]) part.style.setProperty("--c", line.colour);
     }
     place(box.left + share * box.width, box.top + 10);
-    if (aloud) said.textContent = words.join(", ");
+    if (aloud) status.textContent = words.join(", ");
   };
   const under = (event) => {
     const box = area.getBoundingClientRect();
