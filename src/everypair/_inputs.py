@@ -16,7 +16,8 @@ from typing import Any, NoReturn, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _conversion, _pairs
+from everypair import _conversion
+from everypair.targets import binary
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 
@@ -28,7 +29,7 @@ class Batch:
     ----------
     scores : (n,) float32 or float64
         Contiguous, aligned, native byte order.
-    labels : (n,) of one of `_pairs.LABEL_DTYPES`
+    labels : (n,) of one of `binary.LABEL_DTYPES`
         Positive where larger than zero; valid only once the values have been checked.
     weights : (n,) float64 or None
     order : (n,) intp or None
@@ -62,8 +63,8 @@ def batch_from(
         batch.dtype, batch.shape = scores.dtype, scores.shape
     else:
         scores, batch.dtype, batch.shape = _scores(scores)
-    if not _is_ready(labels, _pairs.LABEL_DTYPES):
-        labels = _pairs.labels_from(labels)
+    if not _is_ready(labels, binary.LABEL_DTYPES):
+        labels = binary.labels_from(labels)
     n = scores.shape[0]
     if n == 0:
         raise_no_rows()
@@ -74,10 +75,10 @@ def batch_from(
     batch.weights = None if weights is None else _float64_column(weights, "weights", n)
     batch.order = batch.offsets = None
     if groups is not None:
-        values = _pairs.group_values(groups)
+        values = binary.group_values(groups)
         if values.shape[0] != n:
             _raise_length("groups", values.shape[0], n)
-        batch.order, batch.offsets = _pairs.group_runs(values)
+        batch.order, batch.offsets = binary.group_runs(values)
     return batch
 
 
@@ -118,7 +119,7 @@ def check_reduction(reduction: str) -> bool:
 def positives(batch: Batch) -> NDArray[np.bool_]:
     """Check the values of a batch and return which rows are positive."""
     _raise_if_not_finite(batch.scores, "scores")
-    positive = _pairs.positive_rows(batch.labels)
+    positive = binary.positive_rows(batch.labels)
     weights = batch.weights
     if weights is not None:
         valid = (weights >= 0.0) & (weights < math.inf)

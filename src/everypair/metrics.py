@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _dispatch, _inputs, _pairs
+from everypair import _dispatch, _inputs
+from everypair.targets import binary
 
 __all__ = ["RocCurve", "auc", "roc_curve"]
 
@@ -78,7 +79,7 @@ def auc(
     batch = _inputs.batch_from(scores, labels, weights, groups)
     concordant, pair_weight = _dispatch.concordance(batch)
     if pair_weight == 0.0:
-        _pairs.raise_no_pairs(_inputs.positives(batch), batch.weights, "auc")
+        binary.raise_no_pairs(_inputs.positives(batch), batch.weights, "auc")
     return concordant / pair_weight
 
 
@@ -132,7 +133,7 @@ def roc_curve(
     true = np.cumsum(np.where(positive, w, 0.0))[last_of_tie]
     false = np.cumsum(np.where(positive, 0.0, w))[last_of_tie]
     if x.size == 0 or true[-1] == 0.0 or false[-1] == 0.0:
-        _pairs.raise_no_pairs(_inputs.positives(batch), batch.weights, "roc_curve")
+        binary.raise_no_pairs(_inputs.positives(batch), batch.weights, "roc_curve")
     with np.errstate(over="ignore"):
         thresholds = np.append(np.inf, x[last_of_tie]).astype(batch.dtype, copy=False)
     return RocCurve(np.append(0.0, false / false[-1]), np.append(0.0, true / true[-1]), thresholds)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everypair.experiments.data import _download, images, sources
+from everypair.experiments.data import _download, image_datasets, sources
 from everypair.experiments.data._download import Archive, fetch
 from everypair.experiments.errors import UserError
 
@@ -186,19 +186,19 @@ def published(server, tmp_path, monkeypatch):
 
     def publish(name, content):
         archive = server.archive(content)
-        source = replace(images.SOURCES[name], archive=archive)
-        monkeypatch.setitem(images.SOURCES, name, source)
+        source = replace(image_datasets.SOURCES[name], archive=archive)
+        monkeypatch.setitem(image_datasets.SOURCES, name, source)
 
     return publish
 
 
 @pytest.mark.parametrize(("name", "pack"), [("cifar10", cifar10), ("stl10", stl10)])
 def test_the_official_binary_layouts_are_understood(published, tmp_path, server, name, pack):
-    side = images.SOURCES[name].side
+    side = image_datasets.SOURCES[name].side
     pictures = np.random.default_rng(0).integers(0, 256, (12, 3, side, side), np.uint8)
     labels = np.arange(12) % 10
     published(name, pack(pictures, labels))
-    found = images.load(images.SOURCES[name])
+    found = image_datasets.load(image_datasets.SOURCES[name])
     everything = np.concatenate([found.train, found.test])
     classes = np.concatenate([found.train_labels, found.test_labels])
     place = {image.tobytes(): i for i, image in enumerate(pictures)}
@@ -206,7 +206,7 @@ def test_the_official_binary_layouts_are_understood(published, tmp_path, server,
     assert sorted(order) == list(range(12))
     assert classes.tolist() == labels[order].tolist()
     assert [path.is_dir() for path in (tmp_path / "cache").iterdir()] == [True]  # no archive left
-    images.load(images.SOURCES[name])
+    image_datasets.load(image_datasets.SOURCES[name])
     assert server.n_asked == 1
 
 
@@ -232,7 +232,7 @@ def test_a_folder_without_this_data_set_falls_back_to_the_archive(published, tmp
 
 
 def test_the_published_digests_are_well_formed():
-    for source in images.SOURCES.values():
+    for source in image_datasets.SOURCES.values():
         algorithm, _, digest = source.archive.digest.partition(":")
         assert len(digest) == 2 * hashlib.new(algorithm).digest_size
         assert len(source.archive.fingerprint) == 16

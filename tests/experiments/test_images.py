@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from everypair.experiments.data import _decoding, images, sources
+from everypair.experiments.data import _decoding, image_datasets, sources
 from everypair.experiments.errors import UserError
 
 
@@ -52,7 +52,7 @@ def test_images_and_classes_are_read(folder):
 
 def test_the_second_load_maps_the_cached_array(folder, monkeypatch):
     first = sources.load("cifar10")
-    monkeypatch.setattr(images, "decode", None)
+    monkeypatch.setattr(image_datasets, "decode", None)
     second = sources.load("cifar10")
     assert isinstance(second.inputs, np.memmap)
     assert np.array_equal(first.inputs, second.inputs)
@@ -130,7 +130,7 @@ def test_a_cache_that_cannot_be_written_is_explained(folder, monkeypatch):
         file.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(images.np, "save", full)
+    monkeypatch.setattr(image_datasets.np, "save", full)
     with pytest.raises(UserError, match=r"No space left on device.*set EVERYPAIR_CACHE"):
         sources.load("cifar10")
     assert list((folder / "cache").iterdir()) == []
@@ -146,7 +146,7 @@ def test_a_damaged_cache_names_the_folder_to_remove(folder):
 
 def test_the_second_writer_keeps_the_folder_of_the_first(tmp_path):
     target = tmp_path / "folder"
-    with images.replacing(target) as mine:
+    with image_datasets.replacing(target) as mine:
         mine.mkdir()
         target.mkdir()
         (target / "theirs").touch()
@@ -168,8 +168,8 @@ def test_the_cache_folder_of_each_platform(monkeypatch, platform, variables, exp
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(images.sys, "platform", platform)
-    assert images.cache_folder().as_posix() == expected
+    monkeypatch.setattr(image_datasets.sys, "platform", platform)
+    assert image_datasets.cache_folder().as_posix() == expected
 
 
 def test_photographs_are_cropped_to_their_centre():

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.experiments.data import _tables, images
+from everypair.experiments.data import _tables, image_datasets
 from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
@@ -96,8 +96,8 @@ def _digits(table: TableFile | None) -> Dataset:
 
 
 def _image_dataset(name: str, table: TableFile | None) -> Dataset:
-    source = images.SOURCES[name]
-    parts = images.load(source)
+    source = image_datasets.SOURCES[name]
+    parts = image_datasets.load(source)
     # The first half of the classes is negative (paper, section 4).
     first_positive = len(source.classes) // 2
     return Dataset(
@@ -121,7 +121,7 @@ def _table(table: TableFile | None) -> Dataset:
 SOURCES: Registry[Loader] = Registry(
     "data",
     {"digits": _digits}
-    | {name: partial(_image_dataset, name) for name in images.SOURCES}
+    | {name: partial(_image_dataset, name) for name in image_datasets.SOURCES}
     | {"table": _table},
 )
 """By name: a function that takes the user's table (or None) and returns a `Dataset`."""

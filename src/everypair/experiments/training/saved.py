@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everypair.experiments._atomic import replacing
-from everypair.experiments.data import _tables, images
+from everypair.experiments.data import _tables, image_datasets
 from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Settings, Trial
@@ -100,7 +100,7 @@ class SavedModel:
         if not path.is_file():
             raise UserError(f"{path}: no such file")
         if path.suffix != ".npy":
-            return images.read_images(path, self.input_shape[-1])
+            return image_datasets.read_images(path, self.input_shape[-1])
         try:
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
