@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from everypair import _conversion
 from everypair.targets import binary
+from everypair.targets.groups import group_runs, group_values
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 
@@ -75,10 +76,10 @@ def batch_from(
     batch.weights = None if weights is None else _float64_column(weights, "weights", n)
     batch.order = batch.offsets = None
     if groups is not None:
-        values = binary.group_values(groups)
+        values = group_values(groups)
         if values.shape[0] != n:
             _raise_length("groups", values.shape[0], n)
-        batch.order, batch.offsets = binary.group_runs(values)
+        batch.order, batch.offsets = group_runs(values)
     return batch
 
 

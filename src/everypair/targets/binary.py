@@ -1,9 +1,4 @@
-"""Define which pairs of rows count.
-
-Today a pair is a positive row and a negative row (binary labels) of the same group. This module
-converts and checks labels and groups, and holds the messages about them. Other kinds of targets,
-such as ordered grades and survival times, are to be added here.
-"""
+"""Binary labels: every positive row is to score higher than every negative row of its group."""
 
 from __future__ import annotations
 
@@ -62,59 +57,6 @@ def positive_rows(labels: NDArray[Any]) -> NDArray[np.bool_]:
     return positive
 
 
-def group_values(groups: ArrayLike) -> NDArray[Any]:
-    """Convert groups to an (n,) array, keeping values of different types apart.
-
-    Examples
-    --------
-    >>> group_values([1, "1"]).tolist()
-    [1, '1']
-    """
-    if not isinstance(groups, list | tuple):
-        return _conversion.to_column(_conversion.to_array(groups, "groups"), "groups")
-    if set(map(type, groups)) in ({int}, {float}, {str}):
-        values = np.asarray(groups)
-        # NumPy strings drop trailing NULs, and integers beyond int64 may be rounded to floats.
-        if values.tolist() == list(groups):
-            return values
-    return np.fromiter(groups, dtype=object, count=len(groups))
-
-
-def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[np.int64]]:
-    """Find an order of the rows in which each group is contiguous.
-
-    Parameters
-    ----------
-    values : (n,)
-        The group of each row: any hashable values.
-
-    Returns
-    -------
-    order : (n,) intp or None
-        The order; None if each group is contiguous already.
-    offsets : (n_groups + 1,) int64
-        Group g holds the ordered rows ``offsets[g] : offsets[g + 1]``.
-
-    Examples
-    --------
-    >>> group_runs(np.array(["b", "a", "b"]))
-    (array([1, 0, 2]), array([0, 1, 3]))
-    """
-    if values.dtype.kind in "OV":
-        values = _group_codes(values)
-    else:
-        missing = np.flatnonzero(values != values)  # NaN and NaT do not equal themselves
-        if missing.size:
-            _raise_missing(values[missing[0]], int(missing[0]))
-    order = None
-    if (values[1:] < values[:-1]).any():
-        order = np.argsort(values, kind="stable")
-        values = values[order]
-    starts = np.flatnonzero(values[1:] != values[:-1]) + 1
-    offsets = np.concatenate(([0], starts, [values.shape[0]])).astype(np.int64)
-    return order, offsets
-
-
 def raise_no_pairs(
     positive: NDArray[np.bool_], weights: NDArray[np.float64] | None, name: str
 ) -> NoReturn:
@@ -133,28 +75,6 @@ def raise_no_pairs(
     )
 
 
-def _group_codes(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Replace each group by a number, in the order of their first rows."""
-    seen: dict[Any, int] = {}
-    codes = np.empty(values.shape[0], dtype=np.int64)
-    for i, value in enumerate(values.tolist()):
-        try:
-            missing = value is None or bool(value != value)
-            if not missing:
-                codes[i] = seen.setdefault(value, len(seen))
-        except (TypeError, ValueError, ArithmeticError):
-            # pandas.NA has no truth value, a list has no hash, and Decimal("sNaN") has neither.
-            if type(value).__name__ != "NAType":
-                raise ValueError(
-                    f"groups must be hashable values; got {value!r} at index {i}. "
-                    "Use strings, numbers or tuples."
-                ) from None
-            missing = True
-        if missing:
-            _raise_missing(value, i)
-    return codes
-
-
 def _raise_label(value: object, i: int) -> NoReturn:
     hint = (
         f"Pass labels == {value!r} to make that value the positive class."
@@ -164,11 +84,4 @@ def _raise_label(value: object, i: int) -> NoReturn:
     raise ValueError(
         f"labels must hold two classes coded {{0, 1}} or {{-1, +1}}; got {value!r} (first at index "
         f"{i}). {hint}"
-    )
-
-
-def _raise_missing(value: object, i: int) -> NoReturn:
-    raise ValueError(
-        f"groups must name a group for every row; got {value!r} (first at index {i}). "
-        "Drop those rows, or give each of them a group of its own."
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from everypair import _dispatch
 from everypair.surrogates import KnotTerm
-from everypair.targets import binary
+from everypair.targets.groups import group_runs
 from everypair.torch import _inputs
 from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES, Order
 
@@ -71,7 +71,7 @@ def evaluate(
     """
     order: Order = (None, None)
     if groups is not None and groups.dim() == 1:  # the same groups in every row
-        order, groups = binary.group_runs(_inputs.array_from(groups)), None
+        order, groups = group_runs(_inputs.array_from(groups)), None
     if scores.dim() == 1:
         return _evaluate_row(scores, labels, weights, order, vector, terms, **asked)
     shape = scores.shape
@@ -85,7 +85,7 @@ def evaluate(
             pair_weight = torch.scalar_tensor(found[1], dtype=torch.float64)
             results.append((found[0], pair_weight, found[2], None, None))
             continue
-        own_order = order if g is None else binary.group_runs(_inputs.array_from(g))
+        own_order = order if g is None else group_runs(_inputs.array_from(g))
         try:
             results.append(_evaluate_row(x, y, w, own_order, v, terms, **asked))
         except ValueError as error:

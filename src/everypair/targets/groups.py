@@ -1,0 +1,92 @@
+"""Groups: only pairs of rows in the same group count (a query, a patient, a day)."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from everypair import _conversion
+
+
+def group_values(groups: ArrayLike) -> NDArray[Any]:
+    """Convert groups to an (n,) array, keeping values of different types apart.
+
+    Examples
+    --------
+    >>> group_values([1, "1"]).tolist()
+    [1, '1']
+    """
+    if not isinstance(groups, list | tuple):
+        return _conversion.to_column(_conversion.to_array(groups, "groups"), "groups")
+    if set(map(type, groups)) in ({int}, {float}, {str}):
+        values = np.asarray(groups)
+        # NumPy strings drop trailing NULs, and integers beyond int64 may be rounded to floats.
+        if values.tolist() == list(groups):
+            return values
+    return np.fromiter(groups, dtype=object, count=len(groups))
+
+
+def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[np.int64]]:
+    """Find an order of the rows in which each group is contiguous.
+
+    Parameters
+    ----------
+    values : (n,)
+        The group of each row: any hashable values.
+
+    Returns
+    -------
+    order : (n,) intp or None
+        The order; None if each group is contiguous already.
+    offsets : (n_groups + 1,) int64
+        Group g holds the ordered rows ``offsets[g] : offsets[g + 1]``.
+
+    Examples
+    --------
+    >>> group_runs(np.array(["b", "a", "b"]))
+    (array([1, 0, 2]), array([0, 1, 3]))
+    """
+    if values.dtype.kind in "OV":
+        values = _codes(values)
+    else:
+        missing = np.flatnonzero(values != values)  # NaN and NaT do not equal themselves
+        if missing.size:
+            _raise_missing(values[missing[0]], int(missing[0]))
+    order = None
+    if (values[1:] < values[:-1]).any():
+        order = np.argsort(values, kind="stable")
+        values = values[order]
+    starts = np.flatnonzero(values[1:] != values[:-1]) + 1
+    offsets = np.concatenate(([0], starts, [values.shape[0]])).astype(np.int64)
+    return order, offsets
+
+
+def _codes(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Replace each group by a number, in the order of their first rows."""
+    seen: dict[Any, int] = {}
+    codes = np.empty(values.shape[0], dtype=np.int64)
+    for i, value in enumerate(values.tolist()):
+        try:
+            missing = value is None or bool(value != value)
+            if not missing:
+                codes[i] = seen.setdefault(value, len(seen))
+        except (TypeError, ValueError, ArithmeticError):
+            # pandas.NA has no truth value, a list has no hash, and Decimal("sNaN") has neither.
+            if type(value).__name__ != "NAType":
+                raise ValueError(
+                    f"groups must be hashable values; got {value!r} at index {i}. "
+                    "Use strings, numbers or tuples."
+                ) from None
+            missing = True
+        if missing:
+            _raise_missing(value, i)
+    return codes
+
+
+def _raise_missing(value: object, i: int) -> NoReturn:
+    raise ValueError(
+        f"groups must name a group for every row; got {value!r} (first at index {i}). "
+        "Drop those rows, or give each of them a group of its own."
+    )
