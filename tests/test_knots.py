@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from everypair.surrogates import Surrogate, Term
 
+from .extreme_cases import ON_THE_KNOT, assert_exact
+
 JUMP = Surrogate("jump", [Term(1, 0, 0, knot=0)])
 # Scores whose differences come close to a margin, hit it, or drown in rounding.
 SCORES = st.one_of(
@@ -77,3 +79,15 @@ def test_many_rows_on_a_grid(backend, n, dtype):
     np.testing.assert_array_equal(grad[~labels], counts)
     jump, _, _ = backend.derivatives(scores, labels, surrogate=JUMP, reduction="sum")
     assert jump == counts.sum()
+
+
+@pytest.mark.parametrize("case", ON_THE_KNOT)
+def test_all_derivatives_next_to_a_knot(backend, case):
+    scores, labels, margin, surrogate = ON_THE_KNOT[case]
+    assert_exact(backend, scores, labels, margin=margin, surrogate=surrogate)
+
+
+def test_the_gradient_of_a_pair_on_the_knot(backend):
+    loss, grad = backend.loss_and_grad([-0.3, 0.0, -1.0], [1, 1, 0], surrogate="linear_hinge")
+    assert loss == pytest.approx(0.15, rel=1e-15)
+    assert grad.tolist() == [-0.5, 0.0, 0.5]

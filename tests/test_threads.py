@@ -97,7 +97,7 @@ def test_set_and_get():
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "2", True])
 def test_invalid_numbers_of_threads(bad):
-    with pytest.raises(ValueError, match="threads must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="threads must be a whole number from 1"):
         ep.set_num_threads(bad)
 
 

@@ -7,6 +7,7 @@ never its name.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,16 +75,13 @@ def evaluate(
     vector: NDArray[np.float64] | None = None,
 ) -> Result:
     """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector."""
-    use_native = _uses_native()
-    positive = None if use_native else _inputs.positives(batch)
-    scores, labels, weights = batch.scores, batch.labels, batch.weights
-    order = batch.order
+    scores, labels, weights, order = batch.scores, batch.labels, batch.weights, batch.order
+    vector = None if vector is None else _without_offset(vector)
     if order is not None:
-        scores, labels, weights, vector, positive = _take(
-            order, scores, labels, weights, vector, positive
-        )
+        scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
     arrays: tuple[NDArray[Any] | None, ...]
-    if positive is None:
+    reliable = False
+    if _uses_native():
         arrays = (
             np.empty_like(scores) if grad else None,
             np.empty_like(scores) if hess else None,
@@ -91,16 +89,19 @@ def evaluate(
         )
         status, value, pair_weight = _native.evaluate(
             scores, labels, weights, batch.offsets, vector,
-            terms, mean, _threads.get_num_threads(), *arrays,
+            terms, mean, _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
             _inputs.raise_bad_values(batch)
-        if order is None and scores.dtype is batch.dtype and len(batch.shape) == 1:
+        reliable = _is_reliable(value, pair_weight, weights, labels)
+        is_plain = order is None and scores.dtype is batch.dtype and len(batch.shape) == 1
+        if reliable and is_plain:
             return Result(value, pair_weight, *arrays)
-    else:
+    if not reliable:
+        positive = _inputs.positives(batch)
         value, pair_weight, *arrays = _numpy.evaluate(  # type: ignore[assignment]
-            scores, positive, weights, batch.offsets, vector, terms,
-            mean=mean, grad=grad, hess=hess,
+            scores, positive if order is None else positive[order], weights, batch.offsets,
+            vector, terms, mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
@@ -116,34 +117,59 @@ def native_loss_and_grad(
     """Return loss and pair weight by the compiled kernel, and write the gradient to `grad`.
 
     This is the shortest path to the kernel, for arrays that it can read as they are (those of a
-    `Batch` without groups). Returns None if the NumPy backend is chosen, or if the kernel rejects a
-    value; `evaluate` then computes the loss or names that value.
+    `Batch` without groups). Returns None if the NumPy backend is chosen, if the kernel rejects a
+    value, or if its result is not reliable; `evaluate` then computes the loss or names that value.
     """
     if not _uses_native():
         return None
     status, value, pair_weight = _native.evaluate(
         scores, labels, weights, None, None,
-        terms, mean, _threads.get_num_threads(), grad, None, None,
+        terms, mean, _threads.kernel_threads(), grad, None, None,
     )  # fmt: skip
-    return None if status else (value, pair_weight)
+    if status or not _is_reliable(value, pair_weight, weights, labels):
+        return None
+    return value, pair_weight
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
     """Return the weight of the correctly ordered pairs, ties half, and that of all pairs."""
-    use_native = _uses_native()
-    positive = None if use_native else _inputs.positives(batch)
-    scores, labels, weights = batch.scores, batch.labels, batch.weights
-    order = batch.order
+    scores, labels, weights, order = batch.scores, batch.labels, batch.weights, batch.order
     if order is not None:
-        scores, labels, weights, positive = _take(order, scores, labels, weights, positive)
-    if positive is not None:
-        return _numpy.concordance(scores, positive, weights, batch.offsets)
-    status, concordant, pair_weight = _native.auc(
-        scores, labels, weights, batch.offsets, _threads.get_num_threads()
-    )
-    if status:
-        _inputs.raise_bad_values(batch)
-    return concordant, pair_weight
+        scores, labels, weights = _take(order, scores, labels, weights)
+    if _uses_native():
+        status, concordant, pair_weight = _native.auc(
+            scores, labels, weights, batch.offsets, _threads.kernel_threads()
+        )
+        if status:
+            _inputs.raise_bad_values(batch)
+        if _is_reliable(concordant, pair_weight, weights, labels):
+            return concordant, pair_weight
+    positive = _inputs.positives(batch)
+    ordered = positive if order is None else positive[order]
+    return _numpy.concordance(scores, ordered, weights, batch.offsets)
+
+
+def _is_reliable(
+    value: float, pair_weight: float, weights: NDArray[np.float64] | None, labels: NDArray[Any]
+) -> bool:
+    """Return whether the compiled kernel neither overflowed nor lost products of small weights.
+
+    If not, NumPy computes the batch: it scales weights, and needs no differences that overflow.
+    """
+    if not math.isfinite(value):
+        return False
+    if weights is None or 1e-200 < pair_weight < 1e200:
+        return True
+    if pair_weight > 0.0:
+        return False
+    live = labels[weights > 0.0] > 0  # no pair at all is a reliable zero
+    return bool(live.all() or not live.any())
+
+
+def _without_offset(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Subtract a common offset, which the Hessian maps to zero but which costs digits."""
+    low = vector.min()
+    return vector - low if vector.max() - low < abs(low) else vector
 
 
 def _take(order: NDArray[np.intp], *arrays: NDArray[Any] | None) -> list[Any]:

@@ -35,10 +35,12 @@ def set_num_threads(threads: int | None) -> None:
     """
     global _chosen
     if threads is not None and (
-        isinstance(threads, bool) or not hasattr(threads, "__index__") or int(threads) < 1
+        isinstance(threads, bool)
+        or not hasattr(threads, "__index__")
+        or not 1 <= int(threads) < 2**31
     ):
         raise ValueError(
-            f"threads must be a whole number of at least 1, or None; got {threads!r}. "
+            f"threads must be a whole number from 1 to 2**31 - 1, or None; got {threads!r}. "
             "None restores the default."
         )
     _chosen = None if threads is None else int(threads)
@@ -60,6 +62,11 @@ def get_num_threads() -> int:
     if _default is None:
         _default = _from_environment() or (0 if _followed else _cores())
     return _default or (_followed or _cores)()
+
+
+def kernel_threads() -> int:
+    """Return the number of threads to start: at most 256, because more would only cost memory."""
+    return min(get_num_threads(), 256)
 
 
 def follow(get_default: Callable[[], int]) -> None:

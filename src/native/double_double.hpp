@@ -45,4 +45,18 @@ struct DoubleDouble {
     }
 };
 
+// A running sum of doubles that keeps what rounding took off. Much quicker than a sum of DoubleDoubles, because the two chains
+// of additions do not wait for each other.
+struct Compensated {
+    double sum = 0, lost = 0;
+
+    Compensated& operator+=(double x) {
+        const double next = sum + x, part = next - sum;
+        lost += (sum - (next - part)) + (x - part);
+        sum = next;
+        return *this;
+    }
+    operator double() const { return sum + lost; }
+};
+
 }  // namespace everypair::EVERYPAIR_ISA

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "double_double.hpp"
 #include "pool.hpp"
@@ -82,24 +83,28 @@ class Lookup {
 
   private:
     static constexpr int block = 256;
+    // As many additions as there are rows: without what rounding takes off, constant weights would drift.
+    using RunningSum = std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>;
 
     void sum_sources(const Sources<S>& sources) {
-        Acc mass = 0, first = 0, second = 0;
+        RunningSum mass{};
+        Acc first = 0, second = 0;
         double vector_sum = 0, z = 0;
         for (std::int64_t k = 0; k <= n_sources_; ++k) {
             if (k) {
                 const double here = sources.key(k - 1);
                 const Acc gap = k > 1 ? Acc(here) + Acc(-z) : Acc(0);
-                second += gap * (Acc(2) * first + gap * mass);
-                first += gap * mass;
+                const Acc step = gap * Acc(mass);
+                second += gap * (Acc(2) * first + step);
+                first += step;
                 z = here;
                 const std::uint32_t row = sources.rows[k - 1];
                 const double w = weights_ ? weights_[row] : 1;
-                mass += Acc(w);
+                mass += w;
                 if (hvp_) vector_sum += w * vector_[row];
             }
             anchors_[k] = {first, second, Acc(0), Acc(0)};
-            if (weights_) masses_[k] = mass;
+            if (weights_) masses_[k] = Acc(mass);
             if (hvp_) vector_sums_[k] = vector_sum;
         }
     }
@@ -188,10 +193,11 @@ class Lookup {
     // Sums over the sources downwards, for each over the queries above it.
     void sum_queries(const Sources<S>& sources, int lanes) {
         double vector_sum = 0, z = 0;
-        Acc slope = 0, value = 0;
+        RunningSum slope{};
+        Acc value = 0;
         for (std::int64_t k = n_sources_; k > 0; --k) {
             const double here = sources.key(k - 1);
-            if (k < n_sources_) value += slope * (Acc(z) + Acc(-here));
+            if (k < n_sources_) value += Acc(slope) * (Acc(z) + Acc(-here));
             z = here;
             for (int lane = 0; lane < lanes; ++lane) {
                 const Anchor<Acc>& anchor = anchors_[lane * stride_ + k];
@@ -234,8 +240,9 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
     const Sources<S> sources(scratch, scores, side, n, n_sources, pos_sources, sign, threads);
     double* masses = scratch.take<double>(weights ? n_sources + 1 : 0);
     if (weights) {
+        Compensated mass;
         masses[0] = 0;
-        for (std::int64_t k = 0; k < n_sources; ++k) masses[k + 1] = masses[k] + weights[sources.rows[k]];
+        for (std::int64_t k = 0; k < n_sources; ++k) masses[k + 1] = mass += weights[sources.rows[k]];
     }
     const int tasks = task_count(n);
     double* parts = scratch.take<double>(tasks);
