@@ -38,7 +38,7 @@ SETTINGS: tuple[dict[str, float], ...] = (
 REGULARISED = ({"leaves": 31, "l2": 1.0, "child": 1.0},)  # XGBoost's defaults, for LightGBM
 STRENGTHS = (1e-4, 1e-2, 1.0)  # C of scikit-learn, for the linear models
 LEARNING_RATE = 0.1
-SEED = 1000  # of the first split; the objectives were developed on seeds 0 to 3
+SEED = 1000  # of the first split; the objectives were developed on splits 0 to 3
 QUERY = 10_000  # largest number of rows of one query, for LightGBM
 
 
