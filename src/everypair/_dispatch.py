@@ -76,7 +76,6 @@ def evaluate(
 ) -> Result:
     """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector."""
     scores, labels, weights, order = batch.scores, batch.labels, batch.weights, batch.order
-    vector = None if vector is None else _without_offset(vector)
     if order is not None:
         scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
     arrays: tuple[NDArray[Any] | None, ...]
@@ -88,7 +87,8 @@ def evaluate(
             np.empty_like(scores) if vector is not None else None,
         )
         status, value, pair_weight = _native.evaluate(
-            scores, labels, weights, batch.offsets, vector,
+            scores, labels, weights, batch.offsets,
+            None if vector is None else _without_offset(vector),
             terms, mean, _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:

@@ -19,16 +19,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs, surrogates
 from everypair.surrogates import Floats, Formula, Surrogate
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["auc", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
 
@@ -49,23 +46,29 @@ _PAIRS_PER_BLOCK = 1 << 16
 _LARGE = 1e150  # sums of larger shortfalls, or of their squares, may overflow
 
 
-class Options(TypedDict, total=False):
-    """Keyword arguments of the losses, with the defaults of `everypair.pair_loss`."""
-
-    surrogate: str | Surrogate
-    margin: float
-    weights: ArrayLike | None
-    groups: ArrayLike | None
-    reduction: Literal["mean", "sum"]
-
-
-def pair_loss(scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]) -> float:
+def pair_loss(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    surrogate: str | Surrogate = "squared_hinge",
+    margin: float = 1.0,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> float:
     """Average a surrogate over every pair; see `everypair.pair_loss`."""
-    return pair_derivatives(scores, labels, **options)[0]
+    return _derivatives(_Pairs(scores, labels, surrogate, margin, weights, groups, reduction))[0]
 
 
 def pair_loss_and_grad(
-    scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    surrogate: str | Surrogate = "squared_hinge",
+    margin: float = 1.0,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    reduction: Literal["mean", "sum"] = "mean",
 ) -> tuple[float, NDArray[Any]]:
     """Average a surrogate over every pair, with gradient; see `everypair.pair_loss_and_grad`.
 
@@ -74,32 +77,36 @@ def pair_loss_and_grad(
     >>> pair_loss_and_grad([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0])
     (0.625, array([-1.  ,  0.  ,  0.25,  0.75]))
     """
-    value, grad, _ = pair_derivatives(scores, labels, **options)
-    return value, grad
+    return _derivatives(_Pairs(scores, labels, surrogate, margin, weights, groups, reduction))[:2]
 
 
 def pair_derivatives(
-    scores: ArrayLike, labels: ArrayLike, **options: Unpack[Options]
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    surrogate: str | Surrogate = "squared_hinge",
+    margin: float = 1.0,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    reduction: Literal["mean", "sum"] = "mean",
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
     """Compute value, gradient and diagonal Hessian; see `everypair.pair_derivatives`."""
-    pairs = _Pairs(scores, labels, **options)
-    total, grad, hess = 0.0, *np.zeros((2, pairs.scores.size))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for pos, neg, w in pairs.blocks():
-            value, slope, curvature = pairs.evaluate(pos, neg)
-            total += (w * value).sum()
-            grad[pos] -= (w * slope).sum(axis=1)
-            grad[neg] += (w * slope).sum(axis=0)
-            hess[pos] += (w * curvature).sum(axis=1)
-            hess[neg] += (w * curvature).sum(axis=0)
-        return float(pairs.reduced(total)), pairs.per_row(grad), pairs.per_row(hess)
+    return _derivatives(_Pairs(scores, labels, surrogate, margin, weights, groups, reduction))
 
 
 def pair_hvp(
-    scores: ArrayLike, labels: ArrayLike, vector: ArrayLike, **options: Unpack[Options]
+    scores: ArrayLike,
+    labels: ArrayLike,
+    vector: ArrayLike,
+    *,
+    surrogate: str | Surrogate = "squared_hinge",
+    margin: float = 1.0,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    reduction: Literal["mean", "sum"] = "mean",
 ) -> NDArray[Any]:
     """Multiply the Hessian by a vector; see `everypair.pair_hvp`."""
-    pairs = _Pairs(scores, labels, **options)
+    pairs = _Pairs(scores, labels, surrogate, margin, weights, groups, reduction)
     v = _inputs.vector_for(pairs.batch, vector)
     hvp = np.zeros(pairs.scores.size)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -128,6 +135,20 @@ def auc(
     return float(pairs.reduced(total))
 
 
+def _derivatives(pairs: _Pairs) -> tuple[float, NDArray[Any], NDArray[Any]]:
+    """Return value, gradient and diagonal Hessian."""
+    total, grad, hess = 0.0, *np.zeros((2, pairs.scores.size))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for pos, neg, w in pairs.blocks():
+            value, slope, curvature = pairs.evaluate(pos, neg)
+            total += (w * value).sum()
+            grad[pos] -= (w * slope).sum(axis=1)
+            grad[neg] += (w * slope).sum(axis=0)
+            hess[pos] += (w * curvature).sum(axis=1)
+            hess[neg] += (w * curvature).sum(axis=0)
+        return float(pairs.reduced(total)), pairs.per_row(grad), pairs.per_row(hess)
+
+
 class _Pairs:
     """All pairs of a batch, with their weights divided by ``2**exponent``.
 
@@ -139,10 +160,10 @@ class _Pairs:
         self,
         scores: ArrayLike,
         labels: ArrayLike,
-        weights: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
         surrogate: str | Surrogate = "squared_hinge",
         margin: float = 1.0,
+        weights: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         reduction: str = "mean",
     ) -> None:
         self.batch = batch = _inputs.batch_from(scores, labels, weights, groups)

@@ -93,6 +93,16 @@ def process(target, *arguments):
     return started
 
 
+def run_waiting_trials(opened, log):
+    """Claim, run and finish trials until none waits; return them."""
+    taken = []
+    while claim := opened.claim():
+        [record] = StandIn(log)([claim.trial], lambda row: None)
+        assert opened.finish(claim, record)
+        taken.append(claim.trial)
+    return taken
+
+
 def claim_and_die(where, grid, host):
     """Claim a trial on a machine of a given name, then be killed."""
     from everypair.experiments.search import store

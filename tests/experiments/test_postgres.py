@@ -98,13 +98,7 @@ def test_several_that_start_at_once_add_and_claim_each_trial_once(url, tmp_path,
         with store.open(where, create=True) as opened:
             opened.prepare(GRID, stand_in.SETTINGS)
             barrier.wait()
-            taken = []
-            while claim := opened.claim():
-                work = stand_in.StandIn(str(tmp_path / "log"))
-                [record] = work([claim.trial], lambda row: None)
-                assert opened.finish(claim, record)
-                taken.append(claim.trial)
-            return taken
+            return stand_in.run_waiting_trials(opened, str(tmp_path / "log"))
 
     with ThreadPoolExecutor(4) as pool:
         taken = [trial for trials in pool.map(run_all, range(4)) for trial in trials]

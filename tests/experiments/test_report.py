@@ -208,6 +208,8 @@ def test_names_with_dollar_signs_are_not_formulas(tmp_path):
     records = made_up.simple([0.7, 0.8], data="table")
     settings = Settings(table=TableFile("a$_b$c.csv", "y"))
     report.write(records, settings, tmp_path, formats=["svg", "png"])
+    assert {path.suffix for path in tmp_path.iterdir()} == {".svg", ".png"}
+    assert "a$_b$c.csv" in (tmp_path / "figure3.svg").read_text()
 
 
 @pytest.fixture

@@ -96,7 +96,9 @@ def test_loading_needs_no_pickle(trained):
     assert torch.load(trained[0], weights_only=True)["format"] == "everypair model"
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 nonsense", b"plain text", None])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04 nonsense", b"plain text", b"amount,fraud\n1,AT,0\n2,BE,1\n", None]
+)
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "model.pt"
     if content is None:

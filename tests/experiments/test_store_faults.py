@@ -107,13 +107,7 @@ def test_of_several_that_start_at_once_each_adds_and_claims_other_trials(tmp_pat
     def run_all(_):
         with store.open(str(tmp_path), create=True) as opened:
             opened.prepare(GRID, stand_in.SETTINGS)
-            taken = []
-            while claim := opened.claim():
-                work = stand_in.StandIn(str(tmp_path / "log"))
-                [record] = work([claim.trial], lambda row: None)
-                assert opened.finish(claim, record)
-                taken.append(claim.trial)
-            return taken
+            return stand_in.run_waiting_trials(opened, str(tmp_path / "log"))
 
     with ThreadPoolExecutor(4) as pool:
         taken = [trial for trials in pool.map(run_all, range(4)) for trial in trials]

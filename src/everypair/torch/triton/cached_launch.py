@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import itemgetter
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -87,8 +87,7 @@ def loss_and_grad(
             mean=mean, grad=True, missing=missing, one_class=one_class,
         )  # fmt: skip
         _keep(key, plan(job))
-        assert job.grad is not None
-        return job.value, None, job.grad
+        return job.value, None, cast("Tensor", job.grad)
     place = device.index, stream, get_ident()
     scratch = _scratch.get(place)
     n_words, n_counters = recipe.n_words, recipe.n_counters
