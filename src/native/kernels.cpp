@@ -5,11 +5,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "bands.hpp"
 #include "everywhere.hpp"
+#include "exact.hpp"
 #include "gridded.hpp"
-#include "lookup.hpp"
-#include "pieces.hpp"
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
@@ -43,23 +41,16 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     const S* scores = static_cast<const S*>(batch.scores) + group.begin;
     const std::uint8_t* sides = classes + group.begin;
     S* grad = outputs.grad ? static_cast<S*>(outputs.grad) + group.begin : nullptr;
-    S* hess = outputs.hess ? static_cast<S*>(outputs.hess) + group.begin : nullptr;
-    const bool plain = !batch.weights && !outputs.hvp;
-    // Whether the range can be divided into buckets. With this order of additions a common offset of the scores costs no
-    // digits.
-    const auto ordinary = [&](const Term& term) {
-        const double range = group.found.max_neg - group.found.min_pos + term.shift;
-        return term.truncated && range > 0x1p-900 && range < 0x1p900 && std::abs(term.shift) < 0x1p900;
-    };
     if constexpr (std::is_same_v<S, float>) {
-        // Value and slope must vanish at the knot, so that the error inside a bucket is of second order, and gradients must
-        // stay well below the largest float32.
+        // Value and slope must vanish at the knot, so that the error inside a bucket is of second order. The range must be
+        // divisible into buckets, and gradients must stay well below the largest float32. With this order of additions a
+        // common offset of the scores costs no digits.
         const auto smooth = [&](const Term& term) {
             const double range = group.found.max_neg - group.found.min_pos + term.shift;
-            return ordinary(term) && term.b0 == 0 && term.b1 == 0 &&
+            return term.truncated && range > 0x1p-900 && std::abs(term.shift) < 0x1p900 && term.b0 == 0 && term.b1 == 0 &&
                    std::abs(term.b2) * scale * static_cast<double>(group.n) * range < 0x1p120;
         };
-        if (plain && !hess && group.n >= certified_rows && std::all_of(terms, terms + question.n_terms, smooth)) {
+        if (!batch.weights && !outputs.hvp && !outputs.hess && group.n >= certified_rows && std::all_of(terms, terms + question.n_terms, smooth)) {
             if (question.n_terms == 1)
                 return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                       question.threads);
@@ -70,8 +61,6 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                     return value;
         }
     }
-    if (question.n_terms == 1 && plain && ordinary(terms[0]))
-        return Bands<S>(scores, sides, group.n, group.found, terms[0], scale, grad, hess, question.threads).run();
     // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots. The
     // rounding errors of the additions, one per row, do not cancel.
     double range = 0, nearest = std::numeric_limits<double>::infinity();
@@ -80,22 +69,9 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
         for (int i = 0; i < j; ++i) nearest = std::min(nearest, std::abs(terms[j].shift - terms[i].shift));
     }
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
-    const bool cancels = question.n_terms > 1 && static_cast<double>(group.n) * range > room * nearest;
-    const std::int64_t switches = std::min(group.found.n_pos, group.n - group.found.n_pos) * question.n_terms;
-    const auto scalable = [&](const Term& term) {
-        // Gradients and intermediate results must stay well inside the range of the type.
-        const double size = std::abs(term.b2) * scale, most = std::is_same_v<S, float> ? 0x1p120 : 0x1p900;
-        return ordinary(term) && range < most && (size == 0 || size > 0x1p-100) &&
-               size * static_cast<double>(group.n) * std::max(range, 1.0) < most;
-    };
-    if (plain && switches <= std::min<std::int64_t>(group.n / 4, 1 << 18) &&
-        std::all_of(terms, terms + question.n_terms, scalable)) {
-        if (cancels) return Pieces<S, DoubleDouble>(scores, sides, group.n, group.found, question, scale, grad, hess).run();
-        return Pieces<S, double>(scores, sides, group.n, group.found, question, scale, grad, hess).run();
-    }
-    if (cancels)
-        return Lookup<S, DoubleDouble>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
-    return Lookup<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
+    if (question.n_terms > 1 && static_cast<double>(group.n) * range > room * nearest)
+        return Exact<S, DoubleDouble>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
+    return Exact<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
 }
 
 // Surveys all groups, calls `use` for each one with both classes, and adds up the returned values.
@@ -144,7 +120,9 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
         Scratch scratch;
         Term* terms = scratch.take<Term>(question.n_terms);
         const auto counts = [&](const Term& term) {
-            return !term.truncated || group.found.min_pos < threshold(group.found.max_neg, term.shift);
+            const DoubleDouble reach = DoubleDouble::sum(group.found.max_neg, term.shift);
+            const double gap = reach.high - group.found.min_pos;
+            return !term.truncated || gap > 0 || (gap == 0 && reach.low > 0);
         };
         const auto end = std::copy_if(question.terms, question.terms + question.n_terms, terms, counts);
         if (end == terms) return clear<S>(outputs, group), 0.0;

@@ -1,8 +1,4 @@
-// The sorted rows of the smaller class (the sources), and a table that finds the rank of any score among them.
-//
-// Keys are scores, negated if the order is mirrored. A linear map of the keys onto buckets, one per source, sorts them, and the
-// same map finds the bucket of a query. A bucket with many rows is sorted by comparisons and searched by bisection, so that no
-// input takes more than O(n log n).
+// The rows of the smaller class (the sources) in ascending order, and a table that finds the rank of any number.
 #pragma once
 
 #include <algorithm>
@@ -15,18 +11,42 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The next double above a finite one, without branches, so that loops over it are vectorised.
+// The next double above a finite one.
 inline double next_above(double x) {
     const std::int64_t bits = std::bit_cast<std::int64_t>(x + 0.0);
     return std::bit_cast<double>(bits < 0 ? bits - 1 : bits + 1);
 }
 
-// A double t such that z < t if and only if z < x + shift holds for the real numbers, for every double z. If rounding made the
-// sum smaller, t is the next double above it. So the comparison z < t decides exactly whether a pair counts.
-inline double threshold(double x, double shift) {
-    const double sum = x + shift, part = sum - x, lost = (x - (sum - part)) + (shift - part);
-    return lost > 0 ? next_above(sum) : sum;
-}
+// A non-decreasing map of numbers to the cells 0 .. count - 1. CellMap have equal widths, except that the first and the last one
+// are unbounded: they take the numbers far outside, so that a few outliers do not make the other cells too wide.
+class CellMap {
+  public:
+    // `value(k)` gives n numbers in any order. A sample of them sets the range of the cells.
+    template <class Value>
+    CellMap(std::int64_t n, std::int64_t wanted, Value&& value) : count(wanted) {
+        constexpr std::int64_t most = 64;
+        double sample[most];
+        const std::int64_t some = std::min(n, most), tail = some / 32;
+        for (std::int64_t k = 0; k < some; ++k) sample[k] = value(k * n / some);
+        std::sort(sample, sample + some);
+        const double low = sample[tail], high = sample[some - 1 - tail], span = high - low;
+        least_ = std::max(sample[0] - span / 2, low - span);
+        const double range = std::min(sample[some - 1] + span / 2, high + span) - least_;
+        per_cell_ = static_cast<double>(count) / range;
+        // If the sampled numbers are all equal, or the range has no normal reciprocal: one cell.
+        if (!(range > 0x1p-900 && range < 0x1p900)) count = 1, per_cell_ = 0, least_ = 0;
+    }
+
+    std::int32_t operator()(double x) const {
+        const double p = (x - least_) * per_cell_, q = p > 0 ? p : 0, last = static_cast<double>(count - 1);
+        return static_cast<std::int32_t>(q < last ? q : last);
+    }
+
+    std::int64_t count;
+
+  private:
+    double least_, per_cell_;
+};
 
 template <class S>
 struct Keyed {
@@ -36,20 +56,15 @@ struct Keyed {
     bool operator<(const Keyed& other) const { return key < other.key || (key == other.key && row < other.row); }
 };
 
+// The n_sources rows of class `side` in ascending order of their keys: scores, negated if sign is -1.
 template <class S>
 class Sources {
   public:
-    // The n_sources rows of class `side`, mirrored if sign is -1.
     Sources(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n_all, std::int64_t n_sources,
             std::uint8_t side, double sign, int threads)
-        : n(n_sources), buckets_(std::clamp<std::int64_t>(n_sources, 1, 1 << 22)) {
-        keys_ = keep.take<S>(n + 4);
-        rows = keep.take<std::uint32_t>(n);
-        starts_ = keep.take<std::uint32_t>(buckets_ + 2);
-
+        : n(n_sources), sorted_(keep.take<Keyed<S>>(n_sources)) {
         Scratch scratch;
         Keyed<S>* gathered = scratch.take<Keyed<S>>(n);
-        Keyed<S>* sorted = scratch.take<Keyed<S>>(n);
         const S direction = static_cast<S>(sign);
         const int parts = task_count(n_all);
         std::int64_t* firsts = scratch.take<std::int64_t>(parts + 1);
@@ -70,59 +85,71 @@ class Sources {
             }
             std::copy(mine, mine + k, gathered + firsts[t]);
         });
-        S least = gathered[0].key, most = least;
-        for (std::int64_t k = 1; k < n; ++k) {
-            least = std::min(least, gathered[k].key);
-            most = std::max(most, gathered[k].key);
-        }
-        least_ = least;
-        const double range = most - least_;
-        scale_ = static_cast<double>(buckets_) / range;
-        // If all scores are equal, or the range has no normal reciprocal: one bucket, sorted by comparisons.
-        if (!(range > 0x1p-900 && range < 0x1p900)) buckets_ = 1, scale_ = 0;
 
-        std::fill(starts_, starts_ + buckets_ + 2, 0);
-        for (std::int64_t k = 0; k < n; ++k) ++starts_[bucket(gathered[k].key) + 2];
-        for (std::int64_t b = 2; b < buckets_ + 2; ++b) starts_[b] += starts_[b - 1];
-        // Filling bucket b moves starts_[b + 1] from the start of bucket b to its end, where bucket b + 1 starts.
-        for (std::int64_t k = 0; k < n; ++k) sorted[starts_[bucket(gathered[k].key) + 1]++] = gathered[k];
-
-        const int tasks = task_count(buckets_);
-        parallel(n < task_rows ? 1 : threads, tasks, [&](int t) {
-            const std::int64_t from = t * task_rows, to = task_end(buckets_, from);
-            sort_buckets(sorted, from, to);
-            for (std::int64_t k = starts_[from]; k < starts_[to]; ++k) {
-                keys_[k] = sorted[k].key;
-                rows[k] = sorted[k].row;
-            }
+        // One cell per source, so that most cells hold few rows. CellMap with many rows are sorted by comparisons, so that no
+        // input takes more than O(n log n).
+        const CellMap cells(n, std::clamp<std::int64_t>(n, 1, 1 << 22), [&](std::int64_t k) { return gathered[k].key; });
+        std::uint32_t* starts = scratch.take<std::uint32_t>(cells.count + 2);
+        std::fill(starts, starts + cells.count + 2, 0);
+        for (std::int64_t k = 0; k < n; ++k) ++starts[cells(gathered[k].key) + 2];
+        for (std::int64_t c = 2; c < cells.count + 2; ++c) starts[c] += starts[c - 1];
+        // Filling cell c moves starts[c + 1] from the start of cell c to its end, where cell c + 1 starts.
+        for (std::int64_t k = 0; k < n; ++k) sorted_[starts[cells(gathered[k].key) + 1]++] = gathered[k];
+        parallel(n < task_rows ? 1 : threads, task_count(cells.count), [&](int t) {
+            for (std::int64_t c = t * task_rows; c < task_end(cells.count, t * task_rows); ++c)
+                sort(sorted_ + starts[c], sorted_ + starts[c + 1]);
         });
-        // `rank` may read up to four keys past the end.
-        for (int k = 0; k < 4; ++k) keys_[n + k] = std::numeric_limits<S>::infinity();
     }
 
-    double key(std::int64_t k) const { return static_cast<double>(keys_[k]); }
+    double key(std::int64_t k) const { return static_cast<double>(sorted_[k].key); }
+    std::uint32_t row(std::int64_t k) const { return sorted_[k].row; }
 
-    // d of source k and a query. The keys are subtracted first, so that a common offset of the scores costs no digits.
-    template <class Acc>
-    Acc distance(std::int64_t k, double query, double shift) const {
-        return (Acc(query) + Acc(-key(k))) + Acc(shift);
+    const std::int64_t n;
+
+  private:
+    static void sort(Keyed<S>* first, Keyed<S>* last) {
+        if (last - first > 24) return std::sort(first, last);
+        for (Keyed<S>* i = first + 1; i < last; ++i) {
+            const Keyed<S> moved = *i;
+            Keyed<S>* j = i;
+            for (; j > first && moved < j[-1]; --j) *j = j[-1];
+            *j = moved;
+        }
     }
 
-    std::int32_t bucket(double x) const {
-        const double p = (x - least_) * scale_, q = p > 0 ? p : 0, last = static_cast<double>(buckets_ - 1);
-        return static_cast<std::int32_t>(q < last ? q : last);
+    Keyed<S>* sorted_;
+};
+
+// Finds ranks among ascending numbers: a table of cells leads to the neighbourhood, comparisons to the rank.
+class Ranks {
+  public:
+    static constexpr int few = 4;
+
+    // `numbers` has room for n + few values; the last ones are set here.
+    Ranks(Scratch& keep, double* numbers, std::int64_t n)
+        : cells(n, 2 * n, [&](std::int64_t k) { return numbers[k]; }),
+          numbers_(numbers),
+          firsts_(keep.take<std::uint32_t>(cells.count + 1)) {
+        std::fill(numbers + n, numbers + n + few, std::numeric_limits<double>::infinity());
+        std::int64_t next = 0;
+        for (std::int64_t k = 0; k < n; ++k)
+            for (const std::int32_t cell = cells(numbers[k]); next <= cell; ++next) firsts_[next] = static_cast<std::uint32_t>(k);
+        for (; next <= cells.count; ++next) firsts_[next] = static_cast<std::uint32_t>(n);
     }
 
-    // The number of sources below a threshold that falls into bucket b.
-    std::int64_t rank(double threshold, std::int32_t b) const {
-        const std::int64_t from = starts_[b];
-        int below = 0;
-        for (int k = 0; k < 4; ++k) below += key(from + k) < threshold;
-        if (below < 4) return from + below;
-        std::int64_t low = from + 4, high = starts_[b + 1] > low ? starts_[b + 1] : low;
+    // The first number of a cell. The caller may ask for it in advance, so that it is in the cache when `rank` reads it.
+    std::uint32_t first(std::int32_t cell) const { return firsts_[cell]; }
+    void prefetch(std::uint32_t first) const { __builtin_prefetch(numbers_ + first); }
+
+    // How many numbers are at most x, which lies in this cell.
+    std::uint32_t upto(double x, std::int32_t cell, std::uint32_t first) const {
+        unsigned below = 0;
+        for (int k = 0; k < few; ++k) below += numbers_[first + k] <= x;
+        if (below < few) return first + below;
+        std::uint32_t low = first + few, high = std::max(low, firsts_[cell + 1]);
         while (low < high) {
-            const std::int64_t middle = (low + high) / 2;
-            if (key(middle) < threshold)
+            const std::uint32_t middle = low + (high - low) / 2;
+            if (numbers_[middle] <= x)
                 low = middle + 1;
             else
                 high = middle;
@@ -130,30 +157,11 @@ class Sources {
         return low;
     }
 
-    std::int64_t n;
-    std::uint32_t* rows;
+    const CellMap cells;
 
   private:
-    void sort_buckets(Keyed<S>* sorted, std::int64_t from, std::int64_t to) const {
-        for (std::int64_t b = from; b < to; ++b) {
-            Keyed<S>*first = sorted + starts_[b], *last = sorted + starts_[b + 1];
-            if (last - first > 24) {
-                std::sort(first, last);
-                continue;
-            }
-            for (Keyed<S>* i = first + 1; i < last; ++i) {
-                const Keyed<S> moved = *i;
-                Keyed<S>* j = i;
-                for (; j > first && moved < j[-1]; --j) *j = j[-1];
-                *j = moved;
-            }
-        }
-    }
-
-    S* keys_;                // ascending
-    std::uint32_t* starts_;  // first source of each bucket
-    double least_, scale_;
-    std::int64_t buckets_;
+    const double* numbers_;
+    std::uint32_t* firsts_;
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -1,0 +1,375 @@
+// Exact plan for any terms, weights and results: sort the smaller class and look up the rows of the larger one.
+//
+// The rows of the smaller class are the sources, those of the larger one the queries. Let z be the score of a source and x that
+// of a query, both negated if the sources are the negatives. Source z switches term j on at t = z - shift_j: the pair counts in
+// this term if t < x, with d = x - t. So the sum over all sources and terms is one function of x, and it is quadratic between
+// neighbouring switches. The switches are sorted once. Piece r lies beyond r switches and holds slope and curvature of the
+// function at its left end, computed from gap to gap. A query finds its piece, which gives its derivatives, and adds its weight
+// and its distance from the left end to the piece. From these sums one downward sweep over the switches computes the
+// derivatives of the sources.
+//
+// A switch is kept as the exact sum of two doubles, so it depends on no other row whether a pair counts. For one term all
+// numbers added are positive, and distances are relative to the nearest switch, so no digits cancel. Several terms may nearly
+// cancel far from their knots: then Acc, the type of the sums from gap to gap, is DoubleDouble.
+//
+// Terms without a knot count for all pairs. They are evaluated relative to the first switch, also for the queries below it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "double_double.hpp"
+#include "pool.hpp"
+#include "sources.hpp"
+#include "survey.hpp"
+
+namespace everypair::EVERYPAIR_ISA {
+
+template <class S, class Acc>
+class Exact {
+  public:
+    Exact(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes, std::int64_t begin,
+          std::int64_t n, const Survey& found, double scale)
+        : question_(question), n_(n), scale_(scale) {
+        const auto from = [&](void* array) { return array ? static_cast<S*>(array) + begin : nullptr; };
+        scores_ = static_cast<const S*>(batch.scores) + begin;
+        classes_ = classes + begin;
+        weights_ = batch.weights ? batch.weights + begin : nullptr;
+        vector_ = outputs.hvp ? batch.vector + begin : nullptr;
+        grad_ = from(outputs.grad);
+        hess_ = from(outputs.hess);
+        hvp_ = from(outputs.hvp);
+        source_class_ = 2 * found.n_pos <= n;
+        n_sources_ = source_class_ ? found.n_pos : n - found.n_pos;
+        sign_ = source_class_ ? 1 : -1;
+        n_switches_ = 0;
+        for (int j = 0; j < question.n_terms; ++j) n_switches_ += question.terms[j].truncated ? n_sources_ : 0;
+    }
+
+    double run() {
+        Scratch scratch;
+        const Sources<S> sources(scratch, scores_, classes_, n_, n_sources_, source_class_, sign_, question_.threads);
+        switches_ = scratch.take<Switch>(n_switches_);
+        sort_switches(sources);
+        double* starts = scratch.take<double>(n_switches_ + Ranks::few);
+        for (std::int64_t k = 0; k < n_switches_; ++k) starts[k] = first_beyond(switches_[k]);
+        const Ranks ranks(scratch, starts, n_switches_);
+
+        // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many numbers. The number
+        // of lanes depends only on the sizes, so that sums always have the same order.
+        const int tasks = task_count(n_);
+        const std::int64_t some = n_ / (8 * n_switches_), most = std::max<std::int64_t>(8, n_ / (task_rows * n_switches_));
+        const int lanes = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min<std::int64_t>(tasks, most)));
+        stride_ = n_switches_ + 1;
+        pieces_ = scratch.take<Piece>(stride_ * lanes);
+        values_ = scratch.take<double>(stride_);
+        build(sources);
+        double* squares = scratch.take<double>(lanes);
+        parallel(question_.threads, lanes, [&](int lane) {
+            if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
+        });
+        parallel(question_.threads, lanes, [&](int lane) {
+            const auto first_row = [&](int l) {
+                return std::min(n_, static_cast<std::int64_t>(tasks) * l / lanes * task_rows);
+            };
+            squares[lane] = evaluate_queries(ranks, first_row(lane), first_row(lane + 1), pieces_ + lane * stride_);
+        });
+        double value = 0;
+        for (int lane = 0; lane < lanes; ++lane) value += 0.5 * squares[lane];
+        return (value + evaluate_sources(sources, lanes)) * scale_;
+    }
+
+  private:
+    static constexpr int block = 256;
+    // There are as many additions as rows: without what rounding takes off, sums of constant weights would drift.
+    using RunningSum = std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>;
+
+    // At position `at` + `low`, where `low` is the rounding error of `at`.
+    struct Switch {
+        double at, low;
+        std::uint32_t source, term;
+
+        bool operator<(const Switch& other) const { return (at < other.at) | ((at == other.at) & (low < other.low)); }
+    };
+
+    // The function beyond a switch, and the sums over the queries of this piece: one cache line.
+    struct alignas(64) Piece {
+        double start, low, slope, curvature, vector_curvature;
+        double mass, distance, vector;
+    };
+
+    double weight(std::int64_t row) const { return weights_ ? weights_[row] : 1; }
+
+    // The least double beyond a switch.
+    static double first_beyond(const Switch& s) { return s.low < 0 ? s.at : next_above(s.at); }
+
+    // Merges the switches of all terms; those of one term are sorted already.
+    void sort_switches(const Sources<S>& sources) {
+        Scratch scratch;
+        Switch *from = scratch.take<Switch>(n_switches_), *to = switches_;
+        int merges = 0;
+        for (std::int64_t width = n_sources_; width < n_switches_; width *= 2) ++merges;
+        if (merges % 2 == 0) std::swap(from, to);  // so that the last merge ends in switches_
+        Switch* next = from;
+        for (int j = 0; j < question_.n_terms; ++j)
+            for (std::int64_t k = 0; question_.terms[j].truncated && k < n_sources_; ++k) {
+                const DoubleDouble at = DoubleDouble::sum(sources.key(k), -question_.terms[j].shift);
+                *next++ = {at.high, at.low, static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
+            }
+        for (std::int64_t width = n_sources_; width < n_switches_; width *= 2) {
+            for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width)
+                merge(from, begin, std::min(begin + width, n_switches_), std::min(begin + 2 * width, n_switches_), to);
+            std::swap(from, to);
+        }
+    }
+
+    // Merges two sorted runs, without branches that the processor would mispredict.
+    static void merge(const Switch* from, std::int64_t begin, std::int64_t half, std::int64_t end, Switch* to) {
+        std::int64_t i = begin, j = half, k = begin;
+        while (i < half && j < end) {
+            const bool second = from[j] < from[i];
+            to[k++] = from[second ? j : i];
+            j += second;
+            i += !second;
+        }
+        std::copy(from + i, from + half, to + k);
+        std::copy(from + j, from + end, to + k + (half - i));
+    }
+
+    Acc gap_before(std::int64_t k) const {
+        const Switch &a = switches_[k - 1], &b = switches_[k];
+        return (Acc(b.at) + Acc(-a.at)) + (Acc(b.low) + Acc(-a.low));
+    }
+
+    // The distance of the first switch from the knot of a term without truncation and a source.
+    Acc first_distance(double key, double shift) const {
+        return (Acc(switches_[0].at) + Acc(-key)) + (Acc(switches_[0].low) + Acc(shift));
+    }
+
+    void build(const Sources<S>& sources) {
+        Scratch scratch;
+        // By term: the weight of the sources switched on, and the sum of their weights x vector.
+        RunningSum* on = scratch.take<RunningSum>(question_.n_terms);
+        RunningSum* vectors = scratch.take<RunningSum>(question_.n_terms);
+        std::fill(on, on + question_.n_terms, RunningSum{});
+        std::fill(vectors, vectors + question_.n_terms, RunningSum{});
+        Acc value = 0, slope = 0;  // without the constant parts b0 and b1 of the terms
+        for (int j = 0; j < question_.n_terms; ++j) {
+            const Term& term = question_.terms[j];
+            for (std::int64_t k = 0; !term.truncated && k < n_sources_; ++k) {
+                const double w = weight(sources.row(k));
+                const Acc d = first_distance(sources.key(k), term.shift);
+                value += Acc(w) * d * (Acc(term.b1) + Acc(term.b2) * d);
+                slope += Acc(w) * Acc(2 * term.b2) * d;
+                on[j] += w;
+                if (vector_) vectors[j] += w * vector_[sources.row(k)];
+            }
+        }
+        double curvature = 0;
+        Acc tilt = 0;
+        const auto write = [&](std::int64_t piece, const Switch& s) {
+            double level = 0, vector_curvature = 0;
+            curvature = 0;
+            tilt = 0;
+            for (int j = 0; j < question_.n_terms; ++j) {
+                const Term& term = question_.terms[j];
+                const double mass = static_cast<double>(on[j]);
+                level += term.b0 * mass;
+                tilt += Acc(term.b1) * Acc(mass);
+                curvature += 2 * term.b2 * mass;
+                if (vector_) vector_curvature += 2 * term.b2 * static_cast<double>(vectors[j]);
+            }
+            pieces_[piece] = {s.at, s.low, static_cast<double>(slope + tilt), curvature, vector_curvature, 0, 0, 0};
+            values_[piece] = static_cast<double>(value) + level;
+        };
+        write(0, switches_[0]);
+        for (std::int64_t k = 0; k < n_switches_; ++k) {
+            const Switch& s = switches_[k];
+            if (k) {
+                const Acc gap = gap_before(k), turn = gap * Acc(curvature);
+                value += gap * ((slope + tilt) + Acc(0.5) * turn);
+                slope += turn;
+            }
+            const std::uint32_t row = sources.row(s.source);
+            const double w = weight(row);
+            on[s.term] += w;
+            if (vector_) vectors[s.term] += w * vector_[row];
+            write(k + 1, s);
+        }
+    }
+
+    // Computes the derivatives of the queries among these rows, and returns the sum of weight x curvature x distance^2.
+    double evaluate_queries(const Ranks& ranks, std::int64_t begin, std::int64_t end, Piece* pieces) const {
+        std::uint32_t rows[block + 1];
+        double total = 0;
+        for (std::int64_t i = begin; i < end; i += block) {
+            int count = 0;
+            for (std::int64_t r = i; r < std::min<std::int64_t>(end, i + block); ++r) {
+                rows[count] = static_cast<std::uint32_t>(r);
+                count += classes_[r] != source_class_;
+            }
+            total += evaluate_block(ranks, rows, count, pieces);
+        }
+        return total;
+    }
+
+    // Short loops over a block: those that read memory have many loads in flight, the others are vectorised.
+    double evaluate_block(const Ranks& ranks, const std::uint32_t* rows, int count, Piece* pieces) const {
+        double at[block], w[block], distances[block], slopes[block], curvatures[block];
+        std::int32_t cells[block];
+        std::uint32_t found[block];
+        const double sign = sign_;
+        for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores_[rows[q]]);
+#pragma omp simd
+        for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
+        for (int q = 0; q < count; ++q) {
+            found[q] = ranks.first(cells[q]);
+            ranks.prefetch(found[q]);
+        }
+        for (int q = 0; q < count; ++q) {
+            found[q] = ranks.upto(at[q], cells[q], found[q]);
+            __builtin_prefetch(pieces + found[q], 1);
+        }
+        for (int q = 0; q < count; ++q) w[q] = weight(rows[q]);
+        for (int q = 0; q < count; ++q) {
+            Piece& piece = pieces[found[q]];
+            const double distance = (at[q] - piece.start) - piece.low;
+            piece.mass += w[q];
+            piece.distance += w[q] * distance;
+            slopes[q] = piece.slope;
+            curvatures[q] = piece.curvature;
+            distances[q] = piece.curvature != 0 ? distance : 0;
+        }
+        double total = 0;
+#pragma omp simd reduction(+ : total)
+        for (int q = 0; q < count; ++q) {
+            total += w[q] * distances[q] * curvatures[q] * distances[q];
+            slopes[q] = sign * scale_ * w[q] * (slopes[q] + curvatures[q] * distances[q]) + 0.0;  // -0.0 becomes 0.0
+        }
+        if (grad_)
+            for (int q = 0; q < count; ++q) grad_[rows[q]] = static_cast<S>(slopes[q]);
+        if (hess_)
+            for (int q = 0; q < count; ++q) hess_[rows[q]] = static_cast<S>(scale_ * w[q] * curvatures[q]);
+        if (hvp_)
+            for (int q = 0; q < count; ++q) {
+                Piece& piece = pieces[found[q]];
+                const double v = vector_[rows[q]];
+                piece.vector += w[q] * v;
+                hvp_[rows[q]] = static_cast<S>(scale_ * w[q] * (piece.curvature * v - piece.vector_curvature));
+            }
+        return total;
+    }
+
+    // Sums over the switches downwards, for each over the queries beyond it. Returns the value without the sum of squares.
+    double evaluate_sources(const Sources<S>& sources, int lanes) const {
+        Scratch scratch;
+        Acc* grad = scratch.take<Acc>(n_sources_);
+        double *hess = scratch.take<double>(n_sources_), *hvp = scratch.take<double>(n_sources_);
+        std::fill(grad, grad + n_sources_, Acc(0));
+        std::fill(hess, hess + n_sources_, 0.0);
+        std::fill(hvp, hvp + n_sources_, 0.0);
+        RunningSum mass{}, vector{};
+        Acc moment = 0;
+        double value = 0;
+        const auto take = [&](std::int64_t k) {
+            double here = 0, distance = 0;
+            for (int lane = 0; lane < lanes; ++lane) {
+                const Piece& piece = pieces_[lane * stride_ + k];
+                here += piece.mass;
+                distance += piece.distance;
+                vector += piece.vector;
+            }
+            mass += here;
+            moment += Acc(distance);
+            if (here > 0) value += here * values_[k] + pieces_[k].slope * distance;
+        };
+        const auto add = [&](std::int64_t source, const Term& term, Acc all) {
+            const double slope = 2 * term.b2;
+            grad[source] += Acc(term.b1) * Acc(mass) + Acc(slope) * all;
+            hess[source] += slope * static_cast<double>(mass);
+            if (vector_)
+                hvp[source] += slope * (vector_[sources.row(source)] * static_cast<double>(mass) - static_cast<double>(vector));
+        };
+        for (std::int64_t k = n_switches_ - 1; k >= 0; --k) {
+            // Switches without queries beyond them may be so far away that their distances are infinite.
+            if (k + 1 < n_switches_ && static_cast<double>(mass) > 0) moment += Acc(mass) * gap_before(k + 1);
+            take(k + 1);
+            add(switches_[k].source, question_.terms[switches_[k].term], moment);
+        }
+        take(0);
+        for (int j = 0; j < question_.n_terms; ++j)
+            for (std::int64_t k = 0; !question_.terms[j].truncated && k < n_sources_; ++k)
+                add(k, question_.terms[j], moment + Acc(mass) * first_distance(sources.key(k), question_.terms[j].shift));
+        for (std::int64_t k = 0; k < n_sources_; ++k) {
+            const std::uint32_t row = sources.row(k);
+            const double w = scale_ * weight(row);
+            if (grad_) grad_[row] = static_cast<S>(w > 0 ? -sign_ * w * static_cast<double>(grad[k]) + 0.0 : 0.0);
+            if (hess_) hess_[row] = static_cast<S>(w * hess[k]);
+            if (hvp_) hvp_[row] = static_cast<S>(w * hvp[k]);
+        }
+        return value;
+    }
+
+    const Question& question_;
+    const S* scores_;
+    const std::uint8_t* classes_;
+    const double *weights_, *vector_;
+    S *grad_, *hess_, *hvp_;
+    std::int64_t n_, n_sources_, n_switches_, stride_;
+    std::uint8_t source_class_;
+    double scale_, sign_;
+    Switch* switches_;
+    Piece* pieces_;
+    double* values_;
+};
+
+// Returns the weight of the pairs in the right order; ties count half.
+template <class S>
+double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::int64_t begin, std::int64_t n,
+                         const Survey& found, int threads) {
+    const S* scores = static_cast<const S*>(batch.scores) + begin;
+    const double* weights = batch.weights ? batch.weights + begin : nullptr;
+    const std::uint8_t* side = classes + begin;
+    const bool pos_sources = 2 * found.n_pos <= n;
+    const std::int64_t n_sources = pos_sources ? found.n_pos : n - found.n_pos;
+    const double sign = pos_sources ? -1 : 1;  // so that the sources below a query are in the right order with it
+    Scratch scratch;
+    const Sources<S> sources(scratch, scores, side, n, n_sources, pos_sources, sign, threads);
+    double *keys = scratch.take<double>(n_sources + Ranks::few), *masses = scratch.take<double>(n_sources + 1);
+    Compensated mass;
+    for (std::int64_t k = 0; k <= n_sources; ++k) {
+        masses[k] = mass;
+        if (k == n_sources) break;
+        keys[k] = sources.key(k);
+        mass += weights ? weights[sources.row(k)] : 1;
+    }
+    const Ranks ranks(scratch, keys, n_sources);
+    const int tasks = task_count(n);
+    double* parts = scratch.take<double>(tasks);
+    parallel(threads, tasks, [&](int t) {
+        double at[task_rows];
+        std::int32_t cells[task_rows];
+        const std::int64_t from = t * task_rows;
+        const int count = static_cast<int>(task_end(n, from) - from);
+#pragma omp simd
+        for (int i = 0; i < count; ++i) {
+            at[i] = sign * static_cast<double>(scores[from + i]);
+            cells[i] = ranks.cells(at[i]);
+        }
+        double sum = 0;
+        for (int i = 0; i < count; ++i) {
+            std::int64_t upto = ranks.upto(at[i], cells[i], ranks.first(cells[i])), below = upto;
+            while (below > 0 && keys[below - 1] == at[i]) below = std::lower_bound(keys, keys + below, at[i]) - keys;
+            const double w = side[from + i] == pos_sources ? 0 : weights ? weights[from + i] : 1;
+            sum += 0.5 * (masses[below] + masses[upto]) * w;
+        }
+        parts[t] = sum;
+    });
+    double sum = 0;
+    for (int t = 0; t < tasks; ++t) sum += parts[t];
+    return sum;
+}
+
+}  // namespace everypair::EVERYPAIR_ISA
