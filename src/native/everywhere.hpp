@@ -24,7 +24,7 @@ Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t 
         double neg[lanes] = {}, pos[lanes] = {};
         const std::int64_t begin = t * task_rows, end = task_end(n, begin);
         const auto add = [&](std::int64_t i, int k, double w) {
-            const double q = w * quantity(i), share = classes[i];
+            const double q = w > 0 ? w * quantity(i) : 0, share = classes[i];
             neg[k] += q * (1 - share);
             pos[k] += q * share;
         };
@@ -94,7 +94,7 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
 #pragma omp simd
             for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(result(i));
             if (weights)
-                for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(result(i) * weights[i]);
+                for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(weights[i] > 0 ? result(i) * weights[i] : 0);
         });
     };
     write(outputs.grad, [=](std::int64_t i) {

@@ -41,8 +41,8 @@ class Exact {
         grad_ = from(outputs.grad);
         hess_ = from(outputs.hess);
         hvp_ = from(outputs.hvp);
-        source_class_ = 2 * found.n_pos <= n;
-        n_sources_ = source_class_ ? found.n_pos : n - found.n_pos;
+        source_class_ = found.n_pos <= found.n_neg;
+        n_sources_ = source_class_ ? found.n_pos : found.n_neg;
         sign_ = source_class_ ? 1 : -1;
         n_switches_ = 0;
         for (int j = 0; j < question.n_terms; ++j) n_switches_ += question.terms[j].truncated ? n_sources_ : 0;
@@ -208,7 +208,7 @@ class Exact {
             int count = 0;
             for (std::int64_t r = i; r < std::min<std::int64_t>(end, i + block); ++r) {
                 rows[count] = static_cast<std::uint32_t>(r);
-                count += classes_[r] != source_class_;
+                count += classes_[r] == 1 - source_class_;
             }
             total += evaluate_block(ranks, rows, count, pieces);
         }
@@ -305,7 +305,7 @@ class Exact {
         for (std::int64_t k = 0; k < n_sources_; ++k) {
             const std::uint32_t row = sources.row(k);
             const double w = scale_ * weight(row);
-            if (grad_) grad_[row] = static_cast<S>(w > 0 ? -sign_ * w * static_cast<double>(grad[k]) + 0.0 : 0.0);
+            if (grad_) grad_[row] = static_cast<S>(-sign_ * w * static_cast<double>(grad[k]) + 0.0);
             if (hess_) hess_[row] = static_cast<S>(w * hess[k]);
             if (hvp_) hvp_[row] = static_cast<S>(w * hvp[k]);
         }
@@ -332,8 +332,8 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
     const S* scores = static_cast<const S*>(batch.scores) + begin;
     const double* weights = batch.weights ? batch.weights + begin : nullptr;
     const std::uint8_t* side = classes + begin;
-    const bool pos_sources = 2 * found.n_pos <= n;
-    const std::int64_t n_sources = pos_sources ? found.n_pos : n - found.n_pos;
+    const bool pos_sources = found.n_pos <= found.n_neg;
+    const std::int64_t n_sources = pos_sources ? found.n_pos : found.n_neg;
     const double sign = pos_sources ? -1 : 1;  // so that the sources below a query are in the right order with it
     Scratch scratch;
     const Sources<S> sources(scratch, scores, side, n, n_sources, pos_sources, sign, threads);
@@ -349,21 +349,24 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
     const int tasks = task_count(n);
     double* parts = scratch.take<double>(tasks);
     parallel(threads, tasks, [&](int t) {
+        const std::int64_t from = t * task_rows;
+        std::uint32_t rows[task_rows + 1];
         double at[task_rows];
         std::int32_t cells[task_rows];
-        const std::int64_t from = t * task_rows;
-        const int count = static_cast<int>(task_end(n, from) - from);
-#pragma omp simd
-        for (int i = 0; i < count; ++i) {
-            at[i] = sign * static_cast<double>(scores[from + i]);
-            cells[i] = ranks.cells(at[i]);
+        int count = 0;
+        for (std::int64_t i = from; i < task_end(n, from); ++i) {
+            rows[count] = static_cast<std::uint32_t>(i);
+            count += side[i] == !pos_sources;
         }
+        for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores[rows[q]]);
+#pragma omp simd
+        for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
         double sum = 0;
-        for (int i = 0; i < count; ++i) {
-            std::int64_t upto = ranks.upto(at[i], cells[i], ranks.first(cells[i])), below = upto;
-            while (below > 0 && keys[below - 1] == at[i]) below = std::lower_bound(keys, keys + below, at[i]) - keys;
-            const double w = side[from + i] == pos_sources ? 0 : weights ? weights[from + i] : 1;
-            sum += 0.5 * (masses[below] + masses[upto]) * w;
+        for (int q = 0; q < count; ++q) {
+            const std::int64_t upto = ranks.upto(at[q], cells[q], ranks.first(cells[q]));
+            const bool tied = upto > 0 && keys[upto - 1] == at[q];
+            const std::int64_t below = tied ? std::lower_bound(keys, keys + upto, at[q]) - keys : upto;
+            sum += 0.5 * (masses[below] + masses[upto]) * (weights ? weights[rows[q]] : 1);
         }
         parts[t] = sum;
     });

@@ -61,6 +61,7 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                     return value;
         }
     }
+    if (group.found.n_pos + group.found.n_neg < group.n) clear<S>(outputs, group);  // for the rows of weight 0
     // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots. The
     // rounding errors of the additions, one per row, do not cancel.
     double range = 0, nearest = std::numeric_limits<double>::infinity();

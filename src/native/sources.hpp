@@ -86,18 +86,26 @@ class Sources {
             std::copy(mine, mine + k, gathered + firsts[t]);
         });
 
-        // One cell per source, so that most cells hold few rows. CellMap with many rows are sorted by comparisons, so that no
-        // input takes more than O(n log n).
-        const CellMap cells(n, std::clamp<std::int64_t>(n, 1, 1 << 22), [&](std::int64_t k) { return gathered[k].key; });
-        std::uint32_t* starts = scratch.take<std::uint32_t>(cells.count + 2);
-        std::fill(starts, starts + cells.count + 2, 0);
-        for (std::int64_t k = 0; k < n; ++k) ++starts[cells(gathered[k].key) + 2];
-        for (std::int64_t c = 2; c < cells.count + 2; ++c) starts[c] += starts[c - 1];
-        // Filling cell c moves starts[c + 1] from the start of cell c to its end, where cell c + 1 starts.
-        for (std::int64_t k = 0; k < n; ++k) sorted_[starts[cells(gathered[k].key) + 1]++] = gathered[k];
+        // Several cells per source, so that few sources share one. Cells with many sources are sorted by comparisons, so that
+        // no input takes more than O(n log n). Then few sources are out of order, and insertion puts them right.
+        const CellMap cells(n, std::clamp<std::int64_t>(4 * n, 1, 1 << 22), [&](std::int64_t k) { return gathered[k].key; });
+        std::uint32_t* ends = scratch.take<std::uint32_t>(cells.count);
+        std::fill(ends, ends + cells.count, 0);
+        for (std::int64_t k = 0; k < n; ++k) ++ends[cells(gathered[k].key)];
+        std::uint32_t start = 0, most = 0;
+        for (std::int64_t c = 0; c < cells.count; ++c) {
+            const std::uint32_t count = ends[c];
+            most = std::max(most, count);
+            ends[c] = start;
+            start += count;
+        }
+        for (std::int64_t k = 0; k < n; ++k) sorted_[ends[cells(gathered[k].key)]++] = gathered[k];
         parallel(n < task_rows ? 1 : threads, task_count(cells.count), [&](int t) {
-            for (std::int64_t c = t * task_rows; c < task_end(cells.count, t * task_rows); ++c)
-                sort(sorted_ + starts[c], sorted_ + starts[c + 1]);
+            const std::int64_t from = t * task_rows, to = task_end(cells.count, from);
+            const std::uint32_t first = from ? ends[from - 1] : 0, last = ends[to - 1];
+            for (std::int64_t c = from, begin = first; most > crowd && c < to; begin = ends[c++])
+                if (ends[c] - begin > crowd) std::sort(sorted_ + begin, sorted_ + ends[c]);
+            insert(sorted_ + first, sorted_ + last);
         });
     }
 
@@ -107,12 +115,14 @@ class Sources {
     const std::int64_t n;
 
   private:
-    static void sort(Keyed<S>* first, Keyed<S>* last) {
-        if (last - first > 24) return std::sort(first, last);
+    static constexpr std::uint32_t crowd = 24;
+
+    static void insert(Keyed<S>* first, Keyed<S>* last) {
         for (Keyed<S>* i = first + 1; i < last; ++i) {
+            if (!(i->key < i[-1].key)) continue;
             const Keyed<S> moved = *i;
             Keyed<S>* j = i;
-            for (; j > first && moved < j[-1]; --j) *j = j[-1];
+            for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
             *j = moved;
         }
     }
@@ -131,10 +141,9 @@ class Ranks {
           numbers_(numbers),
           firsts_(keep.take<std::uint32_t>(cells.count + 1)) {
         std::fill(numbers + n, numbers + n + few, std::numeric_limits<double>::infinity());
-        std::int64_t next = 0;
-        for (std::int64_t k = 0; k < n; ++k)
-            for (const std::int32_t cell = cells(numbers[k]); next <= cell; ++next) firsts_[next] = static_cast<std::uint32_t>(k);
-        for (; next <= cells.count; ++next) firsts_[next] = static_cast<std::uint32_t>(n);
+        std::fill(firsts_, firsts_ + cells.count + 1, 0);
+        for (std::int64_t k = 0; k < n; ++k) ++firsts_[cells(numbers[k]) + 1];
+        for (std::int64_t c = 0; c < cells.count; ++c) firsts_[c + 1] += firsts_[c];
     }
 
     // The first number of a cell. The caller may ask for it in advance, so that it is in the cache when `rank` reads it.

@@ -24,10 +24,14 @@ inline int slice_count(std::int64_t n, int threads) {
 inline int task_count(std::int64_t n) { return static_cast<int>((n + task_rows - 1) / task_rows); }
 inline std::int64_t task_end(std::int64_t n, std::int64_t begin) { return n - begin < task_rows ? n : begin + task_rows; }
 
+// Class bytes: 0 negatives, 1 positives; rows of weight 0 have this bit as well. They take no part in anything, so that scores of
+// any size do no harm there.
+constexpr std::uint8_t weightless = 2;
+
 struct Survey {
     int status = 0;
     bool saw_zero = false, saw_minus = false;
-    std::int64_t n_pos = 0;
+    std::int64_t n_pos = 0, n_neg = 0;  // without the rows of weight 0
     double w_pos = 0, w_neg = 0;
     // Only pairs with s_neg + shift > s_pos count, so positives above max_neg + shift, and negatives below min_pos - shift,
     // have no pairs.
@@ -39,6 +43,7 @@ struct Survey {
         saw_zero |= other.saw_zero;
         saw_minus |= other.saw_minus;
         n_pos += other.n_pos;
+        n_neg += other.n_neg;
         w_pos += other.w_pos;
         w_neg += other.w_neg;
         if (other.min_pos < min_pos) min_pos = other.min_pos;
@@ -75,16 +80,33 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
             zero |= static_cast<Flags>(y[i] == L{0});
             minus |= static_cast<Flags>(y[i] < L{0});
         }
-        std::int32_t positives = 0;
-#pragma omp simd reduction(+ : positives)
+        for (int i = 0; i < count; ++i) c[i] = y[i] > L{0};
+        if (weights) {
+            const double* w = weights + begin;
+            double pos = 0, neg = 0;
+            std::int64_t good = 1;
+#pragma omp simd reduction(+ : pos, neg) reduction(& : good)
+            for (int i = 0; i < count; ++i) {
+                good &= (w[i] >= 0) & (w[i] <= std::numeric_limits<double>::max());
+                pos += y[i] > L{0} ? w[i] : 0;
+                neg += y[i] > L{0} ? 0 : w[i];
+            }
+            for (int i = 0; i < count; ++i) c[i] |= w[i] > 0 ? 0 : weightless;
+            found.w_pos += pos;
+            found.w_neg += neg;
+            if (!good) found.status |= bad_weights;
+        }
+        std::int32_t positives = 0, negatives = 0;
+#pragma omp simd reduction(+ : positives, negatives)
         for (int i = 0; i < count; ++i) {
-            c[i] = y[i] > L{0};
-            positives += c[i];
+            positives += c[i] == 1;
+            negatives += c[i] == 0;
         }
         found.n_pos += positives;
+        found.n_neg += negatives;
 #pragma omp simd reduction(min : least) reduction(max : most) reduction(+ : zeros)
         for (int i = 0; i < count; ++i) {
-            const S as_pos = c[i] ? s[i] : inf, as_neg = c[i] ? -inf : s[i];
+            const S as_pos = c[i] == 1 ? s[i] : inf, as_neg = c[i] == 0 ? s[i] : -inf;
             least = as_pos < least ? as_pos : least;
             most = as_neg > most ? as_neg : most;
             zeros += s[i] * S{0};  // becomes NaN if any score is NaN or infinite
@@ -96,25 +118,9 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     if (!(zeros == S{0})) found.status |= bad_scores;
     found.min_pos = least;
     found.max_neg = most;
-    if (weights) {
-        // Rows of weight 0 must not extend the range, which sets the width of the buckets.
-        double sums[2] = {0, 0}, least_pos = inf, most_neg = -inf;
-        bool good = true;
-        for (std::int64_t j = 0; j < n; ++j) {
-            good &= (weights[j] >= 0) & (weights[j] <= std::numeric_limits<double>::max());
-            sums[classes[j]] += weights[j];
-            const double s = scores[j];
-            if (weights[j] > 0 && classes[j] && s < least_pos) least_pos = s;
-            if (weights[j] > 0 && !classes[j] && s > most_neg) most_neg = s;
-        }
-        found.min_pos = least_pos;
-        found.max_neg = most_neg;
-        found.w_neg = sums[0];
-        found.w_pos = sums[1];
-        if (!good) found.status |= bad_weights;
-    } else {
+    if (!weights) {
         found.w_pos = static_cast<double>(found.n_pos);
-        found.w_neg = static_cast<double>(n - found.n_pos);
+        found.w_neg = static_cast<double>(found.n_neg);
     }
     return found;
 }
