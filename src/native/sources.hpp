@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "pool.hpp"
 #include "survey.hpp"
@@ -86,27 +87,26 @@ class Sources {
             std::copy(mine, mine + k, gathered + firsts[t]);
         });
 
-        // Several cells per source, so that few sources share one. Cells with many sources are sorted by comparisons, so that
-        // no input takes more than O(n log n). Then few sources are out of order, and insertion puts them right.
-        const CellMap cells(n, std::clamp<std::int64_t>(4 * n, 1, 1 << 22), [&](std::int64_t k) { return gathered[k].key; });
-        std::uint32_t* ends = scratch.take<std::uint32_t>(cells.count);
-        std::fill(ends, ends + cells.count, 0);
-        for (std::int64_t k = 0; k < n; ++k) ++ends[cells(gathered[k].key)];
-        std::uint32_t start = 0, most = 0;
-        for (std::int64_t c = 0; c < cells.count; ++c) {
-            const std::uint32_t count = ends[c];
-            most = std::max(most, count);
-            ends[c] = start;
-            start += count;
-        }
-        for (std::int64_t k = 0; k < n; ++k) sorted_[ends[cells(gathered[k].key)]++] = gathered[k];
-        parallel(n < task_rows ? 1 : threads, task_count(cells.count), [&](int t) {
-            const std::int64_t from = t * task_rows, to = task_end(cells.count, from);
-            const std::uint32_t first = from ? ends[from - 1] : 0, last = ends[to - 1];
-            for (std::int64_t c = from, begin = first; most > crowd && c < to; begin = ends[c++])
-                if (ends[c] - begin > crowd) std::sort(sorted_ + begin, sorted_ + ends[c]);
-            insert(sorted_ + first, sorted_ + last);
+        // A radix sort by cell: first by the low bits of its number, then by the high bits. There are more cells than sources,
+        // so that few sources are out of order afterwards, and insertion puts them right.
+        const int bits = std::clamp((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) + 5) / 2, 4, 11);
+        const CellMap cells(n, std::int64_t{1} << (2 * bits), [&](std::int64_t k) { return gathered[k].key; });
+        const std::uint32_t bins = 1u << bits;
+        std::uint32_t *low = scratch.take<std::uint32_t>(bins), *high = scratch.take<std::uint32_t>(bins);
+        std::fill(low, low + bins, 0);
+        std::fill(high, high + bins, 0);
+        by_cells(gathered, cells, [&](const Keyed<S>&, std::uint32_t cell) {
+            ++low[cell & (bins - 1)];
+            ++high[cell >> bits];
         });
+        for (std::uint32_t b = 0, lows = 0, highs = 0; b < bins; ++b) {
+            lows += std::exchange(low[b], lows);
+            highs += std::exchange(high[b], highs);
+        }
+        Keyed<S>* half = scratch.take<Keyed<S>>(n);
+        by_cells(gathered, cells, [&](const Keyed<S>& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
+        by_cells(half, cells, [&](const Keyed<S>& row, std::uint32_t cell) { sorted_[high[cell >> bits]++] = row; });
+        insert(sorted_, sorted_ + n);
     }
 
     double key(std::int64_t k) const { return static_cast<double>(sorted_[k].key); }
@@ -115,15 +115,30 @@ class Sources {
     const std::int64_t n;
 
   private:
-    static constexpr std::uint32_t crowd = 24;
+    // Calls use(row, cell) for all rows.
+    template <class Use>
+    void by_cells(const Keyed<S>* rows, const CellMap& map, Use&& use) const {
+        constexpr int block = 256;
+        std::int32_t cells[block];
+        for (std::int64_t from = 0; from < n; from += block) {
+            const int count = static_cast<int>(std::min<std::int64_t>(block, n - from));
+#pragma omp simd
+            for (int k = 0; k < count; ++k) cells[k] = map(rows[from + k].key);
+            for (int k = 0; k < count; ++k) use(rows[from + k], static_cast<std::uint32_t>(cells[k]));
+        }
+    }
 
+    // Sorts rows of which few are out of order. If one is far from its place, as when many share a cell, all are sorted by
+    // comparisons, so that no input takes more than O(n log n).
     static void insert(Keyed<S>* first, Keyed<S>* last) {
+        constexpr int far = 64;
         for (Keyed<S>* i = first + 1; i < last; ++i) {
             if (!(i->key < i[-1].key)) continue;
             const Keyed<S> moved = *i;
             Keyed<S>* j = i;
             for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
             *j = moved;
+            if (i - j > far) return std::sort(first, last);
         }
     }
 
