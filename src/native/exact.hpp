@@ -65,7 +65,7 @@ class Exact {
         stride_ = n_switches_ + 1;
         pieces_ = scratch.take<Piece>(stride_ * lanes);
         values_ = scratch.take<double>(stride_);
-        build(sources);
+        question_.n_terms == 1 ? build<true>(sources) : build<false>(sources);
         double* squares = scratch.take<double>(lanes);
         parallel(question_.threads, lanes, [&](int lane) {
             if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
@@ -148,15 +148,18 @@ class Exact {
         return (Acc(switches_[0].at) + Acc(-key)) + (Acc(switches_[0].low) + Acc(shift));
     }
 
+    template <bool one_term>
     void build(const Sources<S>& sources) {
         Scratch scratch;
+        const int n_terms = one_term ? 1 : question_.n_terms;
         // By term: the weight of the sources switched on, and the sum of their weights x vector.
-        RunningSum* on = scratch.take<RunningSum>(question_.n_terms);
-        RunningSum* vectors = scratch.take<RunningSum>(question_.n_terms);
-        std::fill(on, on + question_.n_terms, RunningSum{});
-        std::fill(vectors, vectors + question_.n_terms, RunningSum{});
+        RunningSum first[2]{};  // the compiler keeps the sums of one term in registers
+        RunningSum *on = one_term ? first : scratch.take<RunningSum>(n_terms);
+        RunningSum *vectors = one_term ? first + 1 : scratch.take<RunningSum>(n_terms);
+        std::fill(on, on + n_terms, RunningSum{});
+        std::fill(vectors, vectors + n_terms, RunningSum{});
         Acc value = 0, slope = 0;  // without the constant parts b0 and b1 of the terms
-        for (int j = 0; j < question_.n_terms; ++j) {
+        for (int j = 0; j < n_terms; ++j) {
             const Term& term = question_.terms[j];
             for (std::int64_t k = 0; !term.truncated && k < n_sources_; ++k) {
                 const double w = weight(sources.row(k));
@@ -173,7 +176,7 @@ class Exact {
             double level = 0, vector_curvature = 0;
             curvature = 0;
             tilt = 0;
-            for (int j = 0; j < question_.n_terms; ++j) {
+            for (int j = 0; j < n_terms; ++j) {
                 const Term& term = question_.terms[j];
                 const double mass = static_cast<double>(on[j]);
                 level += term.b0 * mass;
@@ -194,8 +197,9 @@ class Exact {
             }
             const std::uint32_t row = sources.row(s.source);
             const double w = weight(row);
-            on[s.term] += w;
-            if (vector_) vectors[s.term] += w * vector_[row];
+            const std::uint32_t term = one_term ? 0 : s.term;
+            on[term] += w;
+            if (vector_) vectors[term] += w * vector_[row];
             write(k + 1, s);
         }
     }
@@ -210,12 +214,13 @@ class Exact {
                 rows[count] = static_cast<std::uint32_t>(r);
                 count += classes_[r] == 1 - source_class_;
             }
-            total += evaluate_block(ranks, rows, count, pieces);
+            total += weights_ ? evaluate_block<true>(ranks, rows, count, pieces) : evaluate_block<false>(ranks, rows, count, pieces);
         }
         return total;
     }
 
     // Short loops over a block: those that read memory have many loads in flight, the others are vectorised.
+    template <bool weighted>
     double evaluate_block(const Ranks& ranks, const std::uint32_t* rows, int count, Piece* pieces) const {
         double at[block], w[block], distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
@@ -232,12 +237,12 @@ class Exact {
             found[q] = ranks.upto(at[q], cells[q], found[q]);
             __builtin_prefetch(pieces + found[q], 1);
         }
-        for (int q = 0; q < count; ++q) w[q] = weight(rows[q]);
+        for (int q = 0; weighted && q < count; ++q) w[q] = weights_[rows[q]];
         for (int q = 0; q < count; ++q) {
             Piece& piece = pieces[found[q]];
             const double distance = (at[q] - piece.start) - piece.low;
-            piece.mass += w[q];
-            piece.distance += w[q] * distance;
+            piece.mass += weighted ? w[q] : 1;
+            piece.distance += weighted ? w[q] * distance : distance;
             slopes[q] = piece.slope;
             curvatures[q] = piece.curvature;
             distances[q] = piece.curvature != 0 ? distance : 0;
@@ -245,19 +250,20 @@ class Exact {
         double total = 0;
 #pragma omp simd reduction(+ : total)
         for (int q = 0; q < count; ++q) {
-            total += w[q] * distances[q] * curvatures[q] * distances[q];
-            slopes[q] = sign * scale_ * w[q] * (slopes[q] + curvatures[q] * distances[q]) + 0.0;  // -0.0 becomes 0.0
+            const double turn = curvatures[q] * distances[q], out = sign * scale_ * (slopes[q] + turn);
+            total += weighted ? w[q] * distances[q] * turn : distances[q] * turn;
+            slopes[q] = (weighted ? w[q] * out : out) + 0.0;  // -0.0 becomes 0.0
         }
         if (grad_)
             for (int q = 0; q < count; ++q) grad_[rows[q]] = static_cast<S>(slopes[q]);
         if (hess_)
-            for (int q = 0; q < count; ++q) hess_[rows[q]] = static_cast<S>(scale_ * w[q] * curvatures[q]);
+            for (int q = 0; q < count; ++q) hess_[rows[q]] = static_cast<S>(scale_ * (weighted ? w[q] : 1) * curvatures[q]);
         if (hvp_)
             for (int q = 0; q < count; ++q) {
                 Piece& piece = pieces[found[q]];
-                const double v = vector_[rows[q]];
-                piece.vector += w[q] * v;
-                hvp_[rows[q]] = static_cast<S>(scale_ * w[q] * (piece.curvature * v - piece.vector_curvature));
+                const double v = vector_[rows[q]], mass = weighted ? w[q] : 1;
+                piece.vector += mass * v;
+                hvp_[rows[q]] = static_cast<S>(scale_ * mass * (piece.curvature * v - piece.vector_curvature));
             }
         return total;
     }
@@ -266,10 +272,10 @@ class Exact {
     double evaluate_sources(const Sources<S>& sources, int lanes) const {
         Scratch scratch;
         Acc* grad = scratch.take<Acc>(n_sources_);
-        double *hess = scratch.take<double>(n_sources_), *hvp = scratch.take<double>(n_sources_);
+        double *hess = scratch.take<double>(hess_ ? n_sources_ : 0), *hvp = scratch.take<double>(hvp_ ? n_sources_ : 0);
         std::fill(grad, grad + n_sources_, Acc(0));
-        std::fill(hess, hess + n_sources_, 0.0);
-        std::fill(hvp, hvp + n_sources_, 0.0);
+        if (hess_) std::fill(hess, hess + n_sources_, 0.0);
+        if (hvp_) std::fill(hvp, hvp + n_sources_, 0.0);
         RunningSum mass{}, vector{};
         Acc moment = 0;
         double value = 0;
@@ -279,7 +285,7 @@ class Exact {
                 const Piece& piece = pieces_[lane * stride_ + k];
                 here += piece.mass;
                 distance += piece.distance;
-                vector += piece.vector;
+                if (hvp_) vector += piece.vector;
             }
             mass += here;
             moment += Acc(distance);
@@ -288,8 +294,8 @@ class Exact {
         const auto add = [&](std::int64_t source, const Term& term, Acc all) {
             const double slope = 2 * term.b2;
             grad[source] += Acc(term.b1) * Acc(mass) + Acc(slope) * all;
-            hess[source] += slope * static_cast<double>(mass);
-            if (vector_)
+            if (hess_) hess[source] += slope * static_cast<double>(mass);
+            if (hvp_)
                 hvp[source] += slope * (vector_[sources.row(source)] * static_cast<double>(mass) - static_cast<double>(vector));
         };
         for (std::int64_t k = n_switches_ - 1; k >= 0; --k) {
