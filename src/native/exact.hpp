@@ -8,9 +8,10 @@
 // and its distance from the left end to the piece. From these sums one downward sweep over the switches computes the
 // derivatives of the sources.
 //
-// A switch is kept as the exact sum of two doubles, so it depends on no other row whether a pair counts. For one term all
-// numbers added are positive, and distances are relative to the nearest switch, so no digits cancel. Several terms may nearly
-// cancel far from their knots: then Acc, the type of the sums from gap to gap, is DoubleDouble.
+// The left end of a piece is the least double beyond the switch t, which is the exact difference of two doubles. So it depends
+// on no other row whether a pair counts. For one term all numbers added are positive, and distances are relative to the nearest
+// switch, so no digits cancel. Several terms may nearly cancel far from their knots: then Acc, the type of the sums from gap to
+// gap, is DoubleDouble.
 //
 // Terms without a knot count for all pairs. They are evaluated relative to the first switch, also for the queries below it.
 #pragma once
@@ -37,7 +38,7 @@ class Exact {
         scores_ = static_cast<const S*>(batch.scores) + begin;
         classes_ = classes + begin;
         weights_ = batch.weights ? batch.weights + begin : nullptr;
-        vector_ = outputs.hvp ? batch.vector + begin : nullptr;
+        vector_ = batch.vector ? batch.vector + begin : nullptr;
         grad_ = from(outputs.grad);
         hess_ = from(outputs.hess);
         hvp_ = from(outputs.hvp);
@@ -53,9 +54,11 @@ class Exact {
         const Sources<S> sources(scratch, scores_, classes_, n_, n_sources_, source_class_, sign_, question_.threads);
         switches_ = scratch.take<Switch>(n_switches_);
         sort_switches(sources);
-        double* starts = scratch.take<double>(n_switches_ + Ranks::few);
-        for (std::int64_t k = 0; k < n_switches_; ++k) starts[k] = first_beyond(switches_[k]);
-        const Ranks ranks(scratch, starts, n_switches_);
+        // starts_[r] is the left end of piece r. Piece 0, below all switches, is relative to the first switch as well.
+        starts_ = scratch.take<double>(1 + n_switches_ + Ranks::few);
+        for (std::int64_t k = 0; k < n_switches_; ++k) starts_[k + 1] = switches_[k].at;
+        starts_[0] = starts_[1];
+        const Ranks ranks(scratch, starts_ + 1, n_switches_);
 
         // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many numbers. The number
         // of lanes depends only on the sizes, so that sums always have the same order.
@@ -65,16 +68,19 @@ class Exact {
         stride_ = n_switches_ + 1;
         pieces_ = scratch.take<Piece>(stride_ * lanes);
         values_ = scratch.take<double>(stride_);
+        curvatures_ = scratch.take<double>(hvp_ ? stride_ : 0);
+        vectors_ = scratch.take<double>(hvp_ ? stride_ * lanes : 0);
         question_.n_terms == 1 ? build<true>(sources) : build<false>(sources);
         double* squares = scratch.take<double>(lanes);
         parallel(question_.threads, lanes, [&](int lane) {
             if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
+            if (hvp_) std::fill(vectors_ + lane * stride_, vectors_ + (lane + 1) * stride_, 0.0);
         });
         parallel(question_.threads, lanes, [&](int lane) {
             const auto first_row = [&](int l) {
                 return std::min(n_, static_cast<std::int64_t>(tasks) * l / lanes * task_rows);
             };
-            squares[lane] = evaluate_queries(ranks, first_row(lane), first_row(lane + 1), pieces_ + lane * stride_);
+            squares[lane] = evaluate_queries(ranks, first_row(lane), first_row(lane + 1), lane * stride_);
         });
         double value = 0;
         for (int lane = 0; lane < lanes; ++lane) value += 0.5 * squares[lane];
@@ -86,24 +92,18 @@ class Exact {
     // There are as many additions as rows: without what rounding takes off, sums of constant weights would drift.
     using RunningSum = std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>;
 
-    // At position `at` + `low`, where `low` is the rounding error of `at`.
+    // `at` is the least double beyond the switch, `past` its distance from the switch.
     struct Switch {
-        double at, low;
+        double at, past;
         std::uint32_t source, term;
-
-        bool operator<(const Switch& other) const { return (at < other.at) | ((at == other.at) & (low < other.low)); }
     };
 
-    // The function beyond a switch, and the sums over the queries of this piece: one cache line.
-    struct alignas(64) Piece {
-        double start, low, slope, curvature, vector_curvature;
-        double mass, distance, vector;
+    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries.
+    struct Piece {
+        double slope, curvature, mass, distance;
     };
 
     double weight(std::int64_t row) const { return weights_ ? weights_[row] : 1; }
-
-    // The least double beyond a switch.
-    static double first_beyond(const Switch& s) { return s.low < 0 ? s.at : next_above(s.at); }
 
     // Merges the switches of all terms; those of one term are sorted already.
     void sort_switches(const Sources<S>& sources) {
@@ -115,8 +115,9 @@ class Exact {
         Switch* next = from;
         for (int j = 0; j < question_.n_terms; ++j)
             for (std::int64_t k = 0; question_.terms[j].truncated && k < n_sources_; ++k) {
-                const DoubleDouble at = DoubleDouble::sum(sources.key(k), -question_.terms[j].shift);
-                *next++ = {at.high, at.low, static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
+                const DoubleDouble exact = DoubleDouble::sum(sources.key(k), -question_.terms[j].shift);
+                const double at = exact.low < 0 ? exact.high : next_above(exact.high);
+                *next++ = {at, (at - exact.high) - exact.low, static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
             }
         for (std::int64_t width = n_sources_; width < n_switches_; width *= 2) {
             for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width)
@@ -129,7 +130,7 @@ class Exact {
     static void merge(const Switch* from, std::int64_t begin, std::int64_t half, std::int64_t end, Switch* to) {
         std::int64_t i = begin, j = half, k = begin;
         while (i < half && j < end) {
-            const bool second = from[j] < from[i];
+            const bool second = from[j].at < from[i].at;
             to[k++] = from[second ? j : i];
             j += second;
             i += !second;
@@ -138,15 +139,10 @@ class Exact {
         std::copy(from + j, from + end, to + k + (half - i));
     }
 
-    Acc gap_before(std::int64_t k) const {
-        const Switch &a = switches_[k - 1], &b = switches_[k];
-        return (Acc(b.at) + Acc(-a.at)) + (Acc(b.low) + Acc(-a.low));
-    }
+    Acc gap_before(std::int64_t k) const { return Acc(switches_[k].at) + Acc(-switches_[k - 1].at); }
 
     // The distance of the first switch from the knot of a term without truncation and a source.
-    Acc first_distance(double key, double shift) const {
-        return (Acc(switches_[0].at) + Acc(-key)) + (Acc(switches_[0].low) + Acc(shift));
-    }
+    Acc first_distance(double key, double shift) const { return (Acc(switches_[0].at) + Acc(-key)) + Acc(shift); }
 
     template <bool one_term>
     void build(const Sources<S>& sources) {
@@ -159,20 +155,18 @@ class Exact {
         std::fill(on, on + n_terms, RunningSum{});
         std::fill(vectors, vectors + n_terms, RunningSum{});
         Acc value = 0, slope = 0;  // without the constant parts b0 and b1 of the terms
-        for (int j = 0; j < n_terms; ++j) {
+        const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
-            for (std::int64_t k = 0; !term.truncated && k < n_sources_; ++k) {
-                const double w = weight(sources.row(k));
-                const Acc d = first_distance(sources.key(k), term.shift);
-                value += Acc(w) * d * (Acc(term.b1) + Acc(term.b2) * d);
-                slope += Acc(w) * Acc(2 * term.b2) * d;
-                on[j] += w;
-                if (vector_) vectors[j] += w * vector_[sources.row(k)];
-            }
-        }
+            const std::uint32_t row = sources.row(source);
+            const double w = weight(row);
+            value += Acc(w) * distance * (Acc(term.b1) + Acc(term.b2) * distance);
+            slope += Acc(w) * Acc(2 * term.b2) * distance;
+            on[j] += w;
+            if (hvp_) vectors[j] += w * vector_[row];
+        };
         double curvature = 0;
         Acc tilt = 0;
-        const auto write = [&](std::int64_t piece, const Switch& s) {
+        const auto write = [&](std::int64_t piece) {
             double level = 0, vector_curvature = 0;
             curvature = 0;
             tilt = 0;
@@ -182,30 +176,29 @@ class Exact {
                 level += term.b0 * mass;
                 tilt += Acc(term.b1) * Acc(mass);
                 curvature += 2 * term.b2 * mass;
-                if (vector_) vector_curvature += 2 * term.b2 * static_cast<double>(vectors[j]);
+                if (hvp_) vector_curvature += 2 * term.b2 * static_cast<double>(vectors[j]);
             }
-            pieces_[piece] = {s.at, s.low, static_cast<double>(slope + tilt), curvature, vector_curvature, 0, 0, 0};
+            pieces_[piece] = {static_cast<double>(slope + tilt), curvature, 0, 0};
             values_[piece] = static_cast<double>(value) + level;
+            if (hvp_) curvatures_[piece] = vector_curvature;
         };
-        write(0, switches_[0]);
+        for (int j = 0; j < n_terms; ++j)
+            for (std::int64_t k = 0; !question_.terms[j].truncated && k < n_sources_; ++k)
+                switch_on(k, j, first_distance(sources.key(k), question_.terms[j].shift));
+        write(0);
         for (std::int64_t k = 0; k < n_switches_; ++k) {
-            const Switch& s = switches_[k];
             if (k) {
                 const Acc gap = gap_before(k), turn = gap * Acc(curvature);
                 value += gap * ((slope + tilt) + Acc(0.5) * turn);
                 slope += turn;
             }
-            const std::uint32_t row = sources.row(s.source);
-            const double w = weight(row);
-            const std::uint32_t term = one_term ? 0 : s.term;
-            on[term] += w;
-            if (vector_) vectors[term] += w * vector_[row];
-            write(k + 1, s);
+            switch_on(switches_[k].source, one_term ? 0 : static_cast<int>(switches_[k].term), Acc(switches_[k].past));
+            write(k + 1);
         }
     }
 
     // Computes the derivatives of the queries among these rows, and returns the sum of weight x curvature x distance^2.
-    double evaluate_queries(const Ranks& ranks, std::int64_t begin, std::int64_t end, Piece* pieces) const {
+    double evaluate_queries(const Ranks& ranks, std::int64_t begin, std::int64_t end, std::int64_t lane) const {
         std::uint32_t rows[block + 1];
         double total = 0;
         for (std::int64_t i = begin; i < end; i += block) {
@@ -214,18 +207,19 @@ class Exact {
                 rows[count] = static_cast<std::uint32_t>(r);
                 count += classes_[r] == 1 - source_class_;
             }
-            total += weights_ ? evaluate_block<true>(ranks, rows, count, pieces) : evaluate_block<false>(ranks, rows, count, pieces);
+            total += weights_ ? evaluate_block<true>(ranks, rows, count, lane) : evaluate_block<false>(ranks, rows, count, lane);
         }
         return total;
     }
 
     // Short loops over a block: those that read memory have many loads in flight, the others are vectorised.
     template <bool weighted>
-    double evaluate_block(const Ranks& ranks, const std::uint32_t* rows, int count, Piece* pieces) const {
+    double evaluate_block(const Ranks& ranks, const std::uint32_t* rows, int count, std::int64_t lane) const {
         double at[block], w[block], distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
         std::uint32_t found[block];
         const double sign = sign_;
+        Piece* pieces = pieces_ + lane;
         for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores_[rows[q]]);
 #pragma omp simd
         for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
@@ -240,7 +234,7 @@ class Exact {
         for (int q = 0; weighted && q < count; ++q) w[q] = weights_[rows[q]];
         for (int q = 0; q < count; ++q) {
             Piece& piece = pieces[found[q]];
-            const double distance = (at[q] - piece.start) - piece.low;
+            const double distance = at[q] - starts_[found[q]];
             piece.mass += weighted ? w[q] : 1;
             piece.distance += weighted ? w[q] * distance : distance;
             slopes[q] = piece.slope;
@@ -260,10 +254,9 @@ class Exact {
             for (int q = 0; q < count; ++q) hess_[rows[q]] = static_cast<S>(scale_ * (weighted ? w[q] : 1) * curvatures[q]);
         if (hvp_)
             for (int q = 0; q < count; ++q) {
-                Piece& piece = pieces[found[q]];
                 const double v = vector_[rows[q]], mass = weighted ? w[q] : 1;
-                piece.vector += mass * v;
-                hvp_[rows[q]] = static_cast<S>(scale_ * mass * (piece.curvature * v - piece.vector_curvature));
+                vectors_[lane + found[q]] += mass * v;
+                hvp_[rows[q]] = static_cast<S>(scale_ * mass * (curvatures[q] * v - curvatures_[found[q]]));
             }
         return total;
     }
@@ -285,7 +278,7 @@ class Exact {
                 const Piece& piece = pieces_[lane * stride_ + k];
                 here += piece.mass;
                 distance += piece.distance;
-                if (hvp_) vector += piece.vector;
+                if (hvp_) vector += vectors_[lane * stride_ + k];
             }
             mass += here;
             moment += Acc(distance);
@@ -302,7 +295,7 @@ class Exact {
             // Switches without queries beyond them may be so far away that their distances are infinite.
             if (k + 1 < n_switches_ && static_cast<double>(mass) > 0) moment += Acc(mass) * gap_before(k + 1);
             take(k + 1);
-            add(switches_[k].source, question_.terms[switches_[k].term], moment);
+            add(switches_[k].source, question_.terms[switches_[k].term], moment + Acc(mass) * Acc(switches_[k].past));
         }
         take(0);
         for (int j = 0; j < question_.n_terms; ++j)
@@ -328,7 +321,8 @@ class Exact {
     double scale_, sign_;
     Switch* switches_;
     Piece* pieces_;
-    double* values_;
+    double *starts_, *values_;           // by piece
+    double *curvatures_, *vectors_;      // by piece: the sums of curvature and of weight that the vector multiplies
 };
 
 // Returns the weight of the pairs in the right order; ties count half.
