@@ -59,6 +59,10 @@ class Counted {
           classes_(classes),
           n_(n),
           threads_(threads) {
+        if (n <= kept_rows) {
+            kept_slots_ = scratch.take<std::int32_t>(n);
+            kept_fractions_ = scratch.take<float>(n);
+        }
         tallies_ = scratch.take<Tallies>(slices);
         for (int slice = 0; slice < slices; ++slice) new (tallies_ + slice) Tallies(scratch, axis, n);
         count_rows(scratch, squares);
@@ -80,6 +84,17 @@ class Counted {
     std::int64_t first_row(int slice) const {
         return std::min(n_, static_cast<std::int64_t>(tasks) * slice / slices * task_rows);
     }
+    // Slots and fractions of the `count` rows from row i on, a block. Small batches keep those of pass 1.
+    struct Located {
+        const std::int32_t* slots;
+        const float* fractions;
+    };
+    Located located(std::int64_t i, int count, std::int32_t* slots, float* fractions) const {
+        if (kept_slots_) return {kept_slots_ + i, kept_fractions_ + i};
+        locate<false>(axis, scores_ + i, classes_ + i, count, slots, fractions);
+        return {slots, fractions};
+    }
+
     std::int64_t rows_of(int slice, std::size_t slot) const { return tallies_[slice].count(slot); }
 
     const Axis axis;
@@ -93,11 +108,13 @@ class Counted {
             Tallies& mine = tallies_[slice];
             mine.clear();
             if (squares) mine.clear_squares();
-            std::int32_t where[block_rows];
-            float fractions[block_rows];
+            std::int32_t spare_slots[block_rows];
+            float spare_fractions[block_rows];
             const std::int64_t end = first_row(slice + 1);
             for (std::int64_t i = first_row(slice); i < end; i += block_rows) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
+                std::int32_t* where = kept_slots_ ? kept_slots_ + i : spare_slots;
+                float* fractions = kept_slots_ ? kept_fractions_ + i : spare_fractions;
                 locate<false>(axis, scores_ + i, classes_ + i, count, where, fractions);
                 mine.add(where, fractions, count);
                 if (squares) mine.add_squares(where, fractions, count);
@@ -122,6 +139,9 @@ class Counted {
     std::int64_t n_;
     int threads_;
     Tallies* tallies_;
+    static constexpr std::int64_t kept_rows = 1 << 15;  // so that they stay in the second-level cache
+    std::int32_t* kept_slots_ = nullptr;
+    float* kept_fractions_ = nullptr;
 };
 
 // Returns the same axis with its heavy cells split, into as many parts as `buckets_for` gives.
@@ -157,11 +177,11 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     const double range = found.max_neg - found.min_pos + shift;
     const Scale positions{found.min_pos, shift};
     Counted* counted = new (scratch.take<Counted>(1))
-        Counted(scratch, axis_over(positions, 0, range, n < 1 << 17 ? 2048 : 4096), scores, classes, n, threads);
+        Counted(scratch, axis_over(positions, 0, range, n < 1 << 14 ? 1536 : n < 1 << 17 ? 2048 : 4096), scores, classes, n, threads);
     const auto limit = [&](int side) {
         const Profile& profile = counted->profile;
         return slack *
-               std::min(profile.greatest(counted->axis, side), 16 * profile.total / profile.active(counted->axis, side));
+               std::min(profile.greatest(counted->axis, side), 16 * profile.total / profile.active[side]);
     };
     const Target target{positions, factor, {limit(0), limit(1)}, grad};
     Line<float>* lines;
@@ -209,8 +229,8 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
     double* parts = scratch.take<double>(counted->tasks + n_heavy);
     parallel(threads, slices, [&](int slice) {
-        std::int32_t where[block_rows];
-        float fractions[block_rows], spare[block_rows];
+        std::int32_t spare_slots[block_rows];
+        float spare_fractions[block_rows], spare[block_rows];
         std::int64_t* my_next = next + slice * slots;
         for (std::int64_t begin = counted->first_row(slice); begin < counted->first_row(slice + 1);
              begin = task_end(n, begin)) {
@@ -219,7 +239,7 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
             for (std::int64_t i = begin; i < end; i += block_rows) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 float* out = grad ? grad + i : spare;
-                locate<false>(axis, scores + i, classes + i, count, where, fractions);
+                const auto [where, fractions] = counted->located(i, count, spare_slots, spare_fractions);
                 sum += look_up(lines, where, fractions, count, out);
                 if (n_heavy)
                     take_unsolved(out, count, [&](int k) {

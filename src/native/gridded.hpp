@@ -107,7 +107,7 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
         value += factor / 2 * pairs[j].value;
         doubt += std::abs(factor) / 2 * pairs[j].doubt;
         total += factor * profiles[j].total;
-        for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], profiles[j].active(axis, side));
+        for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], profiles[j].active[side]);
     }
     if (doubt > own_slack * std::abs(value)) return false;
     Line<float>* lines = scratch.take<Line<float>>(slots);
@@ -130,12 +130,12 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     });
     if (!certified[0] || !certified[1]) return false;
     parallel(threads, counted.slices, [&](int slice) {
-        std::int32_t where[block_rows];
-        float fractions[block_rows], spare[block_rows];
+        std::int32_t spare_slots[block_rows];
+        float spare_fractions[block_rows], spare[block_rows];
         const std::int64_t end = counted.first_row(slice + 1);
         for (std::int64_t i = counted.first_row(slice); i < end; i += block_rows) {
             const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-            locate<false>(axis, scores + i, classes + i, count, where, fractions);
+            const auto [where, fractions] = counted.located(i, count, spare_slots, spare_fractions);
             look_up(lines, where, fractions, count, grad ? grad + i : spare);
         }
     });

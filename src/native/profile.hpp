@@ -43,25 +43,28 @@ struct Estimate {
 struct Profile {
     double* widths;
     double *rows[2], *fractions[2], *squares[2];  // number of rows, sums of their fractions and of the squares of these
+    double* inverse[2];                           // 1 / number of rows, 0 if there are none
     // Number and sum of distances of the rows of the other class: below the left edge of the bucket for class 0, above its
     // right edge for class 1.
     double *others[2], *moment[2];
-    double total;  // sum of d over the pairs of different buckets
+    double total;      // sum of d over the pairs of different buckets
+    double active[2];  // number of rows that may have pairs: those on the axis
 
     Profile(Scratch& scratch, const Axis& axis) : widths(scratch.take<double>(axis.buckets + 2)) {
         measure(axis, widths);
-        for (double** array : {rows, fractions, squares, others, moment})
+        for (double** array : {rows, fractions, squares, inverse, others, moment})
             for (int side = 0; side < 2; ++side) array[side] = scratch.take<double>(axis.buckets + 2);
     }
 
     template <class AnyTally>
     void read(const Axis& axis, const AnyTally* tallies) {
         for (int side = 0; side < 2; ++side) {
-            double *n = rows[side], *sum = fractions[side];
+            double *n = rows[side], *sum = fractions[side], *inverted = inverse[side];
 #pragma omp simd
             for (int b = 0; b < axis.buckets + 2; ++b) {
                 n[b] = tallies[2 * b + side].rows();
                 sum[b] = tallies[2 * b + side].fractions();
+                inverted[b] = n[b] > 0 ? 1 / n[b] : 0;
             }
         }
     }
@@ -70,7 +73,7 @@ struct Profile {
     // axis have no pairs.
     void take(const Axis& axis, const Profile& other, int moved) {
         const int n = axis.buckets + 2, kept = n - moved;
-        for (const auto array : {&Profile::rows, &Profile::fractions, &Profile::squares}) {
+        for (const auto array : {&Profile::rows, &Profile::fractions, &Profile::squares, &Profile::inverse}) {
             std::copy((other.*array)[1], (other.*array)[1] + n, (this->*array)[1]);
             double* negatives = (this->*array)[0];
             std::copy((other.*array)[0] + moved, (other.*array)[0] + n, negatives);
@@ -90,11 +93,11 @@ struct Profile {
     // Estimates the squares of the fractions as if rows were spread evenly around their mean, with a variance of 1/12.
     void guess_squares(const Axis& axis) {
         for (int side = 0; side < 2; ++side) {
-            const double *n = rows[side], *sum = fractions[side];
+            const double *n = rows[side], *sum = fractions[side], *inverted = inverse[side];
             double* guess = squares[side];
 #pragma omp simd
             for (int b = 0; b < axis.buckets + 2; ++b)
-                guess[b] = sum[b] * sum[b] / (n[b] > 0 ? n[b] : 1) + (n[b] > 1 ? n[b] / 12 : 0);
+                guess[b] = sum[b] * sum[b] * inverted[b] + (n[b] > 1 ? n[b] * (1.0 / 12) : 0);
         }
     }
 
@@ -117,18 +120,20 @@ struct Profile {
 #pragma omp simd reduction(+ : sum)
         for (int b = 0; b < n; ++b) sum += rows[0][b] * moment[0][b] + others[0][b] * fractions[0][b] * widths[b];
         total = sum;
+        active[0] = above - outside.neg_count - rows[0][0] - rows[0][n - 1];
+        active[1] = below - outside.pos_count - rows[1][0] - rows[1][n - 1];
     }
 
     // The sums of one bucket: [0] for negatives, [1] for positives.
     struct Inside {
-        double n[2], f[2], q[2], width;
+        double n[2], f[2], q[2], inverse[2], width;
 
         // Estimates the sum of d^2 over the pairs inside: half of the sum `all` of their squared differences, corrected by the
         // difference of the class means. The error is at most half of `all`.
         Estimate squares() const {
             const double pairs = n[0] * n[1], half = pairs > 0 ? 0.5 * width * width : 0;
             const double all = n[1] * q[0] + n[0] * q[1] - 2 * f[0] * f[1];
-            const double apart = n[1] * f[0] - n[0] * f[1], known = apart * apart / (pairs > 0 ? pairs : 1);
+            const double apart = n[1] * f[0] - n[0] * f[1], known = apart * apart * inverse[0] * inverse[1];
             // For two single rows, or two clusters of ties, the result is exact up to the rounding of `all`.
             const double doubt = (pairs > 1) & (all - known > 0x1p-20 * all) ? all : 0;
             return {half * (all + (apart > 0 ? known : -known)), half * doubt};
@@ -141,7 +146,7 @@ struct Profile {
         }
     };
     Inside inside(int b) const {
-        return {{rows[0][b], rows[1][b]}, {fractions[0][b], fractions[1][b]}, {squares[0][b], squares[1][b]}, widths[b]};
+        return {{rows[0][b], rows[1][b]}, {fractions[0][b], fractions[1][b]}, {squares[0][b], squares[1][b]}, {inverse[0][b], inverse[1][b]}, widths[b]};
     }
 
     // The sum of d^2 over all pairs of rows on this axis; exact for pairs of different buckets, as a sum of positive numbers.
@@ -149,11 +154,11 @@ struct Profile {
     // fraction^2 for each row.
     Estimate pair_squares(const Axis& axis, bool counted) const {
         const double use = counted, *n0 = rows[0], *n1 = rows[1], *f0 = fractions[0], *f1 = fractions[1], *q0 = squares[0],
-                     *q1 = squares[1], *wide = widths;
+                     *q1 = squares[1], *i0 = inverse[0], *i1 = inverse[1], *wide = widths;
         double own = 0, doubt = 0;
 #pragma omp simd reduction(+ : own, doubt)
         for (int b = 0; b < axis.buckets + 2; ++b) {
-            const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, wide[b]};
+            const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, {i0[b], i1[b]}, wide[b]};
             own += here.squares().value - (1 - use) * here.slopes();
             doubt += here.squares().doubt;
         }
@@ -177,13 +182,7 @@ struct Profile {
         return {sum + own, doubt};
     }
 
-    // For one class: the number of rows that may have pairs, and the largest sum of d over the pairs of one row.
-    double active(const Axis& axis, int side) const {
-        double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int b = 1; b <= axis.buckets; ++b) sum += rows[side][b];
-        return sum;
-    }
+    // The largest sum of d over the pairs of one row of a class.
     double greatest(const Axis& axis, int side) const {
         return side ? moment[1][0] + others[1][0] * widths[0] : moment[0][axis.buckets + 1];
     }
@@ -196,7 +195,7 @@ struct Profile {
             const double own = rows[1][b], sum = fractions[1][b], scale = factor * widths[b];
             const double chord = own > 1 ? 0.5 : 0;  // weight of the chord in the average of the two bounds
             lines[2 * b] = {static_cast<T>(factor * moment[0][b]), static_cast<T>(scale * (others[0][b] + chord * (own - sum))),
-                            static_cast<T>(scale * (1 - chord) * own), static_cast<T>(sum / (own > 0 ? own : 1))};
+                            static_cast<T>(scale * (1 - chord) * own), static_cast<T>(sum * inverse[1][b])};
         }
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
@@ -205,7 +204,7 @@ struct Profile {
             // The mirror image, with (m - f)+ = (f - m)+ - f + m.
             lines[2 * b + 1] = {static_cast<T>(-factor * moment[1][b] - scale * (others[1][b] + sum)),
                                 static_cast<T>(scale * (others[1][b] + (1 - chord) * own + chord * sum)),
-                                static_cast<T>(-scale * (1 - chord) * own), static_cast<T>(sum / (own > 0 ? own : 1))};
+                                static_cast<T>(-scale * (1 - chord) * own), static_cast<T>(sum * inverse[0][b])};
         }
     }
 
