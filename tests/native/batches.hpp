@@ -36,7 +36,7 @@ inline Surrogate surrogate(int number, double margin) {
                     {{inf, m + 0.5, m, 0.5, 0, 0.5}, {m + 0.5, m - 1, m, 0.5, 1, 0.5}, {m - 1, -inf, m, 0.5, 1, 0.25}}};
     }
 }
-constexpr int n_surrogates = 7;
+constexpr int n_surrogates = 7, huber_hinge = 3;
 
 constexpr const char* score_kinds[] = {"normal",   "rounded",     "grid",     "offset",
                                        "outliers", "heavy_tails", "constant", "separated"};
@@ -64,6 +64,10 @@ struct Case {
     }
 };
 
+// Cases from this number on ask for what training asks for, which has plans of its own: the gradient of float32 scores, without
+// weights and groups, for the squared hinge (even numbers) or the Huber hinge (odd numbers).
+constexpr int first_plain = 1000;
+
 inline Case draw(int number, std::int64_t n) {
     std::mt19937_64 bits(static_cast<std::uint64_t>(number) * 1'000'003 + static_cast<std::uint64_t>(n));
     const auto below = [&](int end) { return static_cast<int>(bits() % static_cast<std::uint64_t>(end)); };
@@ -72,19 +76,20 @@ inline Case draw(int number, std::int64_t n) {
     const auto pick = [&](std::initializer_list<double> from) { return from.begin()[below(static_cast<int>(from.size()))]; };
 
     Case drawn;
+    const bool plain = number >= first_plain;
     drawn.number = number;
     // Consecutive numbers have all surrogates and types.
-    drawn.is_float = number / n_surrogates % 2 == 0;
+    drawn.is_float = plain || number / n_surrogates % 2 == 0;
     drawn.margin = pick({1.0, 1.0, 0.5, 0.1, 0.0});
-    drawn.surrogate = surrogate(number % n_surrogates, drawn.margin);
+    drawn.surrogate = surrogate(plain ? number % 2 * huber_hinge : number % n_surrogates, drawn.margin);
     drawn.scores = below(8);
-    drawn.weights = below(2) ? 0 : below(4);
+    drawn.weights = plain || below(2) ? 0 : below(4);
     drawn.labels = static_cast<Dtype>(below(6));
     drawn.minus_one = drawn.labels != Dtype::u8 && below(2);
     drawn.mean = below(2);
-    drawn.grad = below(8) > 0;
-    drawn.hess = below(3) == 0;
-    drawn.hvp = below(3) == 0;
+    drawn.grad = plain || below(8) > 0;
+    drawn.hess = !plain && below(3) == 0;
+    drawn.hvp = !plain && below(3) == 0;
 
     const auto as_given = [&](double x) { return drawn.is_float ? static_cast<float>(x) : x; };
     const std::string kind = score_kinds[drawn.scores];
@@ -113,7 +118,7 @@ inline Case draw(int number, std::int64_t n) {
         rows.weights.push_back(w);
     }
     for (std::int64_t i = 0; i < n && drawn.hvp; ++i) rows.vector.push_back(normal(bits));
-    if (below(4) == 0) {
+    if (!plain && below(4) == 0) {
         const std::int64_t most = pick({2.0, 30.0, 3000.0}) + 1;
         rows.offsets.push_back(0);
         while (rows.offsets.back() < n)

@@ -248,6 +248,10 @@ void check_all() {
         for (int number = 0; number < 4 * n_surrogates; ++number) check(number, n);
     for (const int n : {39'999, 40'000, 45'000})
         for (int number = 0; number < (n < 45'000 ? 1 : 2) * n_surrogates; ++number) check(number, n);
+    for (const int n : {3499, 3500, 3501, 3502, 3503, 4097, 5000, 7000, 20'000})
+        for (int number = 0; number < 24; number += 2) check(first_plain + number, n);
+    for (const int n : {40'000, 45'001})
+        for (int number = 1; number < 24; number += 2) check(first_plain + number, n);
     if (!reached.active || !reached.inactive || !reached.on_knot || !reached.tied)
         fail("all batches", "no active pair, no inactive pair, no pair on a knot, or no tie");
 }
