@@ -39,30 +39,37 @@ struct Rows {
 };
 
 struct Sums {
-    explicit Sums(std::int64_t n) : grad(n), hess(n), hvp(n) {}
+    explicit Sums(std::int64_t n) : grad(n), hess(n), hvp(n), slopes(n), bends(n) {}
 
     void scale(Real factor) {
         value *= factor;
-        for (auto* array : {&grad, &hess, &hvp})
+        for (auto* array : {&grad, &hess, &hvp, &slopes, &bends})
             for (Real& x : *array) x *= factor;
     }
 
     Real value = 0, concordant = 0, pair_weight = 0;
     std::vector<Real> grad, hess, hvp;
+    std::vector<Real> slopes, bends;  // sums of the sizes of all terms, which may cancel in grad and hess
     // Numbers of pairs, if the pairs were visited one by one.
     std::int64_t active = 0, inactive = 0, on_knot = 0, tied = 0;
 };
 
-// s_neg + shift - s_pos. The sum of two doubles is exactly high + low (Knuth), so the sign of the result is right.
-inline Real distance(double s_neg, double shift, double s_pos) {
-    const double high = s_neg + shift, part = high - s_neg, low = (s_neg - (high - part)) + (shift - part);
-    return (static_cast<Real>(high) - s_pos) + low;
+// The part of a + b that rounding took off (Knuth).
+inline double rounded_off(double a, double b) {
+    const double sum = a + b, part = sum - a;
+    return (a - (sum - part)) + (b - part);
 }
 
-// Whether a pair lies beyond the knot at this shift.
+// s_neg + shift - s_pos.
+inline Real distance(double s_neg, double shift, double s_pos) {
+    return (static_cast<Real>(s_neg + shift) - s_pos) + rounded_off(s_neg, shift);
+}
+
+// Whether a pair lies beyond the knot at this shift: s_neg + shift > s_pos for the real numbers. No double lies between the
+// exact and the rounded sum, so what was rounded off matters only if the rounded sum equals s_pos.
 inline bool counts(double s_neg, double shift, double s_pos) {
-    if (std::isinf(shift)) return shift > 0;
-    return distance(s_neg, shift, s_pos) > 0;
+    const double sum = s_neg + shift;
+    return sum > s_pos || (sum == s_pos && rounded_off(s_neg, shift) > 0);
 }
 
 // Visits every pair.
@@ -78,6 +85,13 @@ inline Sums double_sum(const Rows& rows, const Surrogate& surrogate) {
                 sums.pair_weight += w;
                 sums.concordant += s_pos > s_neg ? w : s_pos == s_neg ? w / 2 : 0;
                 sums.tied += s_pos == s_neg;
+                for (const Term& term : surrogate.terms) {
+                    if (term.truncated && !counts(s_neg, term.shift, s_pos)) continue;
+                    const Real slope = w * std::abs(term.b1 + 2 * term.b2 * distance(s_neg, term.shift, s_pos));
+                    const Real bend = w * 2 * std::abs(term.b2);
+                    sums.slopes[i] += slope, sums.slopes[j] += slope;
+                    sums.bends[i] += bend, sums.bends[j] += bend;
+                }
                 for (const Piece& piece : surrogate.pieces) {
                     const bool inside = counts(s_neg, piece.from, s_pos) && !counts(s_neg, piece.to, s_pos);
                     (inside ? sums.active : sums.inactive) += 1;
@@ -156,19 +170,26 @@ inline Sums sorted_sum(const Rows& rows, const Surrogate& surrogate) {
                 const std::int64_t i = mine.order[k];
                 const double s = mine.scores[k];
                 const Real w = rows.weight(i), v = rows.vector.empty() ? 0 : rows.vector[i];
+                // Positives that count are at the start of their order, negatives at the end of theirs.
+                const auto edge = [&](double shift) {
+                    return others.rank(
+                        [&](double other) { return positive ? !counts(other, shift, s) : counts(s, shift, other); });
+                };
+                const auto within = [&](double from, double to) {
+                    return positive ? others.between(edge(from), edge(to)) : others.between(edge(to), edge(from));
+                };
+                // d = sign (at - x) for a row of the other class at x.
+                const auto at = [&](double shift) { return (static_cast<Real>(s) - origin) + sign * shift; };
+                for (const Term& term : surrogate.terms) {
+                    const Side::Total met = within(term.truncated ? term.shift : inf, -inf);
+                    sums.slopes[i] += w * std::abs(term.b1 * met.w + 2 * term.b2 * sign * (at(term.shift) * met.w - met.wx));
+                    sums.bends[i] += w * 2 * std::abs(term.b2) * met.w;
+                }
                 for (const Piece& piece : surrogate.pieces) {
-                    // Positives that count are at the start of their order, negatives at the end of theirs.
-                    const auto edge = [&](double shift) {
-                        return others.rank(
-                            [&](double other) { return positive ? !counts(other, shift, s) : counts(s, shift, other); });
-                    };
-                    const Side::Total met = positive ? others.between(edge(piece.from), edge(piece.to))
-                                                     : others.between(edge(piece.to), edge(piece.from));
+                    const Side::Total met = within(piece.from, piece.to);
                     if (met.w == 0) continue;
-                    // d = sign (at - x) for a row of the other class at x.
-                    const Real at = (static_cast<Real>(s) - origin) + sign * piece.shift;
-                    const Real first = sign * (at * met.w - met.wx);
-                    const Real second = at * at * met.w - 2 * at * met.wx + met.wxx;
+                    const Real a = at(piece.shift), first = sign * (a * met.w - met.wx);
+                    const Real second = a * a * met.w - 2 * a * met.wx + met.wxx;
                     if (!positive) sums.value += w * (piece.c0 * met.w + piece.c1 * first + piece.c2 * second);
                     sums.grad[i] += sign * w * (piece.c1 * met.w + 2 * piece.c2 * first);
                     sums.hess[i] += w * 2 * piece.c2 * met.w;
