@@ -17,10 +17,10 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench docs wheel clean
+.PHONY: help demo test kernel-test check bench docs wheel clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## +/  make \1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/  make \1\t/' | expand -t 20
 
 demo: $(STAMPS)/demo  ## compare three losses on unbalanced digits; the page is demo/report.html
 	$(BIN)/everypair experiment digits --out demo
@@ -35,11 +35,33 @@ test: $(STAMPS)/dev  ## run all tests, with branch coverage
 	wait $$triton; triton=$$?; cat $(VENV)/triton.log; \
 	exit $$((main ? main : triton))
 
+# For aarch64 the programs are linked statically, so that the emulator needs no libraries of that architecture.
+CROSS    := aarch64-linux-gnu-g++
+EMULATOR := $(shell command -v qemu-aarch64 || command -v qemu-aarch64-static)
+AARCH64  := -D CMAKE_SYSTEM_NAME=Linux -D CMAKE_SYSTEM_PROCESSOR=aarch64 -D CMAKE_CXX_COMPILER=$(CROSS) \
+            -D CMAKE_EXE_LINKER_FLAGS=-static -D CMAKE_CROSSCOMPILING_EMULATOR=$(EMULATOR)
+define kernel_test
+$(BIN)/cmake --log-level=WARNING -G Ninja -D CMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+    -S . -B $(1) -D EVERYPAIR_KERNEL_TEST=ON $(2)
+$(BIN)/cmake --build $(1)
+$(BIN)/ctest --test-dir $(1) --output-on-failure
+endef
+
+kernel-test: $(STAMPS)/tools  ## test the kernel without Python, for aarch64 too if a cross-compiler and qemu are installed
+	$(call kernel_test,build/kernel-test)
+ifneq ($(filter aarch64 arm64,$(shell uname -m)),)
+	@echo "This processor is aarch64: the tested kernel is the NEON kernel."
+else ifneq ($(and $(EMULATOR),$(shell command -v $(CROSS) || true)),)
+	$(call kernel_test,build/kernel-test-aarch64,$(AARCH64))
+else
+	@echo "The NEON kernel was not tested. On Debian: apt-get install g++-aarch64-linux-gnu qemu-user"
+endif
+
 check: $(STAMPS)/dev  ## lint, check the formatting and the types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
-	$(if $(wildcard src/native/*.cpp),$(BIN)/clang-format --dry-run --Werror $(wildcard src/native/*.cpp src/native/*.hpp))
+	$(if $(wildcard src/native/*.cpp),$(BIN)/clang-format --dry-run --Werror $(wildcard src/native/*.[ch]pp tests/native/*.[ch]pp))
 
 bench: $(STAMPS)/dev  ## time against the neighbours, write rows, plot and tables, check the bars
 	$(BIN)/python -m benchmarks run

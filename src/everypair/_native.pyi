@@ -31,7 +31,7 @@ def auc(
     threads: int,
 ) -> tuple[int, float, float]: ...
 
-# Return the name of the instruction set in use: baseline, avx2 or avx512.
+# Return the name of the instruction set in use: baseline, avx2 or avx512; neon on aarch64.
 def isa() -> str: ...
 
 # Run on the threads that the function at this address starts, called as GOMP_parallel.

@@ -32,8 +32,15 @@ struct Kernels {
     Concordance concordance;
 };
 
+// The name of the instruction set that every processor of this architecture has.
+#if defined(__aarch64__)
+constexpr const char* baseline_name = "neon";
+#else
+constexpr const char* baseline_name = "baseline";
+#endif
+
 std::vector<Kernels> available() {
-    std::vector<Kernels> here{{"baseline", baseline::evaluate, baseline::concordance}};
+    std::vector<Kernels> here{{baseline_name, baseline::evaluate, baseline::concordance}};
 #if defined(EVERYPAIR_X86_DISPATCH)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {

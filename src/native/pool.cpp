@@ -22,6 +22,8 @@ namespace {
 inline void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb");  // "yield" does not wait on most processors
 #endif
 }
 
