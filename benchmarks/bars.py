@@ -32,6 +32,9 @@ KERNEL = (
 )
 INSTRUCTION_SETS = ("baseline", "avx2")  # the rows must have these; others may be there too
 BASELINE_FACTOR = 1.5  # the limits of the baseline instruction set are higher by this factor
+# The baseline kernel is compared with BCE on the same instruction set, and with the faster BCE of
+# processors that have AVX2.
+BASELINE_PEERS = (("baseline", "baseline"), ("baseline", "avx2"))
 NEXT_SIZE_FACTOR = 1.15  # no size may take longer than this times the next larger size
 
 # Loss and gradient of the squared hinge, float32: time relative to BCE, both on two threads.
@@ -120,30 +123,33 @@ def longest_step(line: list[KernelRow]) -> tuple[float, int]:
 def kernel_verdicts(rows: list[KernelRow]) -> Iterator[Verdict]:
     """Compare the rows of the kernel suite with their limits.
 
-    There is one verdict for the worst size of a range. If a size has no row, none is measured.
+    There is one verdict for each range of sizes, with the worst size in parentheses. If a size has
+    no row, the range has no measurement.
     """
     found = series(rows)
-    for isa in dict.fromkeys((*INSTRUCTION_SETS, *(r.isa for r in rows))):
+    isas = dict.fromkeys((*INSTRUCTION_SETS, *(r.isa for r in rows)))
+    for isa, peer in (*BASELINE_PEERS, *((isa, isa) for isa in isas if isa != "baseline")):
         factor = BASELINE_FACTOR if isa == "baseline" else 1.0
         for bar in KERNEL:
             for question, share in product(bar.questions, bar.shares):
-                line = found.get((isa, question, share), [])
+                bce = {r.n: r.bce_seconds for r in found.get((peer, question, share), [])}
+                ours = {r.n: r.seconds for r in found.get((isa, question, share), [])}
+                name = f"{isa}, {question}, {100 * share:g} %"
+                peer_name = "BCE" if peer == isa else f"BCE on {peer}"
                 for (low, high), limit in zip(
                     pairwise((0, *bar.limits)), bar.limits.values(), strict=True
                 ):
-                    name = f"{isa}, {question}, {share:.1%} positives, n to {high:g}: over BCE"
                     sizes = [n for n in SIZES if low < n <= high and n * share >= 1]
-                    judged = [r for r in line if low < r.n <= high]
-                    if not {r.n for r in judged}.issuperset(sizes):
-                        yield Verdict(name, factor * limit, None)
+                    bar_name = f"{name}, n to {high:,}: over {peer_name}"
+                    if not (bce.keys() & ours.keys()).issuperset(sizes):
+                        yield Verdict(bar_name, factor * limit, None)
                         continue
-                    highest = max(judged, key=lambda r: r.ratio)
-                    name += f" (worst: n {highest.n:,})"
-                    yield Verdict(name, factor * limit, highest.ratio)
+                    ratio, n = max((ours[n] / bce[n], n) for n in sizes)
+                    yield Verdict(f"{bar_name} ({n:,})", factor * limit, ratio)
     for (isa, question, share), line in found.items():
         if len(line) > 1:
             step, n = longest_step(line)
-            name = f"{isa}, {question}, {share:.1%} positives: over the next size (worst: n {n:,})"
+            name = f"{isa}, {question}, {100 * share:g} %: over the next size ({n:,})"
             yield Verdict(name, NEXT_SIZE_FACTOR, step)
 
 

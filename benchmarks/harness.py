@@ -93,10 +93,13 @@ class Timed:
     spent: float = 0.0
 
     def warm_up(self) -> None:
-        seconds = self.once()
-        if seconds < SECONDS_OF_A_CONTENDER / 10:
+        """Choose the number of repetitions; the first calls are slower than those that follow."""
+        for _ in range(4):
             seconds = self.once()
-        self.inner = min(1000, math.ceil(self.seconds_of_a_sample / seconds))
+            if seconds > self.seconds_of_a_sample and self.spent > SECONDS_OF_A_CONTENDER / 10:
+                break
+            self.inner = min(1000, math.ceil(self.seconds_of_a_sample / seconds))
+        self.spent = 0.0
 
     def once(self) -> float:
         call = self.call

@@ -39,9 +39,9 @@ SHARES_OF_ALL_QUESTIONS = (0.5, 0.1)  # the squared hinge is measured with all s
 ROWS_OF_A_CELL = 2**15  # all batches of a cell together, if they are at most MOST_BATCHES
 MOST_BATCHES = 64
 SECONDS_OF_A_SAMPLE = 1e-3
-SECONDS_OF_A_QUESTION = 0.25  # in a cell, once there are FEWEST_SAMPLES
+SECONDS_OF_A_QUESTION = 0.2  # in a cell, once there are FEWEST_SAMPLES
 FEWEST_SAMPLES = 7
-SAMPLES_OF_A_REPEAT = 4  # `--repeats` counts those of the other suites, which take longer
+SAMPLES_OF_A_REPEAT = 3  # `--repeats` counts those of the other suites, which take longer
 
 Question = Callable[[Batch], Call]
 
@@ -193,10 +193,13 @@ def run(settings: harness.Settings, advance: Callable[[str], None]) -> Iterator[
                     n, share = measured[0].n, measured[0].positives
                     advance(f"{isa}, n {n}, positives {share} ({done} of {number})")
                     yield from measured
-            finally:
+            except BaseException:
                 child.terminate()
-        if child.returncode > 0:
-            raise RuntimeError(f"the process that measures {isa} failed; see its message above")
+                raise
+        if child.returncode:
+            raise RuntimeError(
+                f"the process that measures {isa} ended with exit code {child.returncode}"
+            )
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ def draw_kernel(rows: list[KernelRow], share: float = 0.1) -> list[Path]:
                 )
             axes.axhline(1, color="#555555", linewidth=0.8, linestyle=":")
             finish(axes, isa)
-        grid[0].set_ylabel("time / time of BCE, one thread")
+        grid[0].set_ylabel(f"time / time of BCE, one thread, {100 * share:g} % positives")
         handles, labels = grid[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=6, frameon=False)
         path = ASSETS / "kernel.svg"

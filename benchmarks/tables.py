@@ -118,7 +118,8 @@ def kernel(rows: list[KernelRow]) -> str:
             f"{one.numpy}, torch {one.torch}, everypair {one.everypair} at {one.commit}, "
             f"{one.date}*):\n\n{markdown(['n', *heads], cells)}"
         )
-    return "\n".join(tables)
+    picture = "![Time relative to BCE against the size of the batch](assets/kernel.svg)\n"
+    return "\n".join([*tables, picture])
 
 
 def accuracy(rows: list[Row]) -> str:
