@@ -2,7 +2,9 @@
 
 Each instruction set has its own process, in which torch and NumPy use no newer instructions than
 the kernel. Otherwise the ratio would not be that of a machine with this instruction set. One
-thread; BCE has float32 scores. The contenders of a cell run alternately (see `harness`).
+thread; BCE has float32 scores. The contenders of a cell run alternately (see `harness`). All small
+sizes are in one cell: their times differ so little that a slow phase of the machine could otherwise
+make one of them slower than the next larger one.
 
 A call takes the next of several batches each time: if it always took the same small batch, the
 branch predictor of the processor would learn the order of its scores.
@@ -36,10 +38,11 @@ SIZES += (120_000, 250_000, 500_000, 1_000_000, 2_100_000, 4_400_000, 10_000_000
 SHARES = (0.5, 0.1, 0.01, 0.001)
 SHARES_OF_ALL_QUESTIONS = (0.5, 0.1)  # the squared hinge is measured with all shares
 
-ROWS_OF_A_CELL = 2**15  # all batches of a cell together, if they are at most MOST_BATCHES
+LARGEST_SMALL_SIZE = 10_000
+ROWS_OF_ALL_BATCHES = 2**14  # of one size, if that gives at most MOST_BATCHES
 MOST_BATCHES = 64
 SECONDS_OF_A_SAMPLE = 1e-3
-SECONDS_OF_A_QUESTION = 0.2  # in a cell, once there are FEWEST_SAMPLES
+SECONDS_OF_A_QUESTION = 0.2  # time limit for one size, once there are FEWEST_SAMPLES
 FEWEST_SAMPLES = 7
 SAMPLES_OF_A_REPEAT = 3  # `--repeats` counts those of the other suites, which take longer
 
@@ -104,10 +107,20 @@ def asked(positives: float, only: Iterable[str] = ()) -> list[str]:
     return [name for name in questions if not only or name in only]
 
 
-def cells(sizes: Iterable[int], only: Iterable[str] = ()) -> list[tuple[int, float]]:
-    """Return all sizes and shares of positives that give at least one positive."""
-    points = itertools.product(sizes, SHARES)
-    return [(n, share) for n, share in points if n * share >= 1 and asked(share, only)]
+def cells(
+    sizes: Iterable[int], only: Iterable[str] = ()
+) -> list[tuple[tuple[int, ...], float, list[str]]]:
+    """Return the sizes, the share of positives and the questions that are timed together.
+
+    All small sizes are together. A size is left out if it has less than one positive.
+    """
+    small = tuple(n for n in sizes if n <= LARGEST_SMALL_SIZE)
+    together = [small, *((n,) for n in sizes if n > LARGEST_SMALL_SIZE)]
+    found = [
+        (tuple(n for n in some if n * share >= 1), share, asked(share, only))
+        for some, share in itertools.product(together, SHARES)
+    ]
+    return [cell for cell in found if cell[0] and cell[2]]
 
 
 def in_turn(calls: list[Call]) -> Call:
@@ -117,37 +130,53 @@ def in_turn(calls: list[Call]) -> Call:
     return lambda: next(endless)()
 
 
-def measure(n: int, positives: float, questions: list[str], samples: int) -> list[KernelRow]:
-    """Time these questions and their peers on batches of n rows."""
-    number = min(max(ROWS_OF_A_CELL // n, 1), MOST_BATCHES)
+def timed_calls(n: int, positives: float, questions: list[str]) -> dict[Question, harness.Timed]:
+    """Return the calls of these questions and of their peers, on batches of n rows."""
+    number = min(max(ROWS_OF_ALL_BATCHES // n, 1), MOST_BATCHES)
     batches = [batch(n, positives, seed=seed) for seed in range(number)]
-    built = {QUESTIONS[name] for name in questions} | {peer_of(name) for name in questions}
-    timed = {
+    asked_and_peers = dict.fromkeys(
+        each for name in questions for each in (QUESTIONS[name], peer_of(name))
+    )
+    return {
         each: harness.Timed(in_turn([each(b) for b in batches]), SECONDS_OF_A_SAMPLE)
-        for each in built
+        for each in asked_and_peers
     }
+
+
+def measure(
+    sizes: Iterable[int], positives: float, questions: list[str], samples: int
+) -> list[KernelRow]:
+    """Time these questions and their peers, alternating between all of them and all sizes."""
+    timed = {n: timed_calls(n, positives, questions) for n in sizes}
     with harness.num_threads(1):
-        harness.interleave(list(timed.values()), samples, SECONDS_OF_A_QUESTION, FEWEST_SAMPLES)
-    quantiles = {
-        each: np.quantile(found.samples, [0.25, 0.5]).tolist() for each, found in timed.items()
-    }
-    measured = []
-    for name in questions:
-        ours, peer = quantiles[QUESTIONS[name]], quantiles[peer_of(name)]
-        measured.append(
-            KernelRow(
-                question=name,
-                n=n,
-                positives=positives,
-                torch_capability=torch.backends.cpu.get_cpu_capability(),
-                seconds=ours[0],
-                bce_seconds=peer[0],
-                ratio=ours[0] / peer[0],
-                ratio_of_medians=ours[1] / peer[1],
-                samples=len(timed[QUESTIONS[name]].samples),
-                **rows.environment(),
-            )
+        harness.interleave(
+            [each for calls in timed.values() for each in calls.values()],
+            samples,
+            SECONDS_OF_A_QUESTION,
+            FEWEST_SAMPLES,
         )
+    measured = []
+    for n, calls in timed.items():
+        quantiles = {
+            question: np.quantile(each.samples, [0.25, 0.5]).tolist()
+            for question, each in calls.items()
+        }
+        for name in questions:
+            ours, peer = quantiles[QUESTIONS[name]], quantiles[peer_of(name)]
+            measured.append(
+                KernelRow(
+                    question=name,
+                    n=n,
+                    positives=positives,
+                    torch_capability=torch.backends.cpu.get_cpu_capability(),
+                    seconds=ours[0],
+                    bce_seconds=peer[0],
+                    ratio=ours[0] / peer[0],
+                    ratio_of_medians=ours[1] / peer[1],
+                    samples=len(calls[QUESTIONS[name]].samples),
+                    **rows.environment(),
+                )
+            )
     return measured
 
 
@@ -190,8 +219,8 @@ def run(settings: harness.Settings, advance: Callable[[str], None]) -> Iterator[
             try:
                 for done, line in enumerate(child.stdout, 1):
                     measured = [KernelRow(**record) for record in json.loads(line)]
-                    n, share = measured[0].n, measured[0].positives
-                    advance(f"{isa}, n {n}, positives {share} ({done} of {number})")
+                    n, share = measured[-1].n, measured[-1].positives
+                    advance(f"{isa}, n to {n}, positives {share} done ({done} of {number})")
                     yield from measured
             except BaseException:
                 child.terminate()
@@ -208,8 +237,8 @@ def main() -> None:
 
     todo = json.loads(sys.argv[1])
     _native.use_isa(todo["isa"])
-    for n, share in cells(todo["sizes"], todo["only"]):
-        measured = measure(n, share, asked(share, todo["only"]), todo["samples"])
+    for cell in cells(todo["sizes"], todo["only"]):
+        measured = measure(*cell, todo["samples"])
         print(json.dumps([asdict(row) for row in measured]), flush=True)
 
 

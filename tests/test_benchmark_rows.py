@@ -54,8 +54,9 @@ def made_up_rows(seconds, isa="avx2"):
             "seconds": seconds(n), "bce_seconds": n + 500, "ratio": seconds(n) / (n + 500),
             "ratio_of_medians": 1.0, "samples": 7,
         })
-        for n, share in kernel.cells(kernel.SIZES)
-        for question in kernel.asked(share)
+        for sizes, share, questions in kernel.cells(kernel.SIZES)
+        for n in sizes
+        for question in questions
     ]  # fmt: skip
 
 
@@ -107,8 +108,8 @@ def test_a_short_run_writes_rows_of_the_chosen_instruction_set(tmp_path):
     found = rows.read_kernel(tmp_path)
     assert [(r.question, r.n, r.positives) for r in found] == [
         (question, n, share)
-        for n in (20, 50)
         for share in (0.5, 0.1)
+        for n in (20, 50)
         for question in ("auc", "PairLoss")
     ]
     assert {(r.isa, r.torch_capability) for r in found} == {(isa, "DEFAULT")}
