@@ -63,7 +63,7 @@ check: $(STAMPS)/dev  ## lint, check the formatting and the types
 	$(BIN)/mypy --strict src
 	$(if $(wildcard src/native/*.cpp),$(BIN)/clang-format --dry-run --Werror $(wildcard src/native/*.[ch]pp tests/native/*.[ch]pp))
 
-bench: $(STAMPS)/dev  ## time against the neighbours, write rows, plot and tables, check the bars
+bench: $(STAMPS)/dev  ## time every instruction set against BCE and others, write rows, plots and tables, check the limits
 	$(BIN)/python -m benchmarks run
 	$(BIN)/python -m benchmarks report
 	$(BIN)/python -m benchmarks check

@@ -1,6 +1,7 @@
 """Run the benchmarks, make plots and tables from their rows, or compare the rows with the limits.
 
 python -m benchmarks run [--suite NAME ...] [--quick] [--max-n N] [--repeats K]
+python -m benchmarks run --suite kernel [--isa NAME ...] [--only QUESTION ...] [--sizes N ...]
 python -m benchmarks report      make the plot and the tables from the rows
 python -m benchmarks check       compare the rows with the limits; exit code 1 if one is exceeded
 """
@@ -11,19 +12,20 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import accuracy, bars, footprint, harness, rows
-from benchmarks.rows import ROWS, SCRATCH, Row
+from benchmarks import accuracy, bars, footprint, harness, kernel, rows
+from benchmarks.rows import ROWS, SCRATCH, KernelRow, Row
 from benchmarks.suites import TIMED
 
-Measure = Callable[[harness.Settings, Callable[[str], None]], list[Row]]
+Measure = Callable[[harness.Settings, Callable[[str], None]], Iterable[Row | KernelRow]]
 
 console = Console(width=None if sys.stdout.isatty() else 120)
 
@@ -33,6 +35,7 @@ def timing(suite: harness.Suite) -> Measure:
 
 
 MEASURES: dict[str, Measure] = {
+    "kernel": kernel.run,
     **{suite.name: timing(suite) for suite in TIMED},
     "accuracy": accuracy.run,
     "memory": footprint.memory,
@@ -52,6 +55,12 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     run.add_argument("--max-n", type=float, default=1e7, help="largest batch size (1e7)")
     run.add_argument("--repeats", type=int, default=51, help="samples per contender (51)")
     run.add_argument("--output", type=Path, help="folder for the rows")
+    ours = run.add_argument_group("options of the kernel suite")
+    ours.add_argument(
+        "--isa", nargs="+", choices=kernel.instruction_sets(), help="only these instruction sets"
+    )
+    ours.add_argument("--only", nargs="+", choices=kernel.QUESTIONS, help="only these questions")
+    ours.add_argument("--sizes", nargs="+", type=float, help="these batch sizes")
     for name, text in (
         ("report", "make the plot and the tables"),
         ("check", "compare the rows with the limits"),
@@ -81,9 +90,13 @@ def run(options: argparse.Namespace) -> int:
     settings = harness.Settings(
         max_n=min(int(options.max_n), 10**5) if options.quick else int(options.max_n),
         repeats=min(options.repeats, 7) if options.quick else options.repeats,
+        sizes=tuple(map(int, options.sizes or ())),
+        only=tuple(options.only or ()),
+        isas=tuple(options.isa or ()),
     )
-    # The committed rows come from complete runs; those of shortened runs go to another folder.
-    complete = settings == harness.Settings()
+    # The committed rows come from complete runs; those of shortened runs go to another folder. Each
+    # instruction set has its own file, so that a run of one of them is complete.
+    complete = replace(settings, isas=()) == harness.Settings()
     folder = options.output or (ROWS if complete else SCRATCH)
     if (load := os.getloadavg()[0]) > 0.5:
         console.print(
@@ -98,26 +111,33 @@ def run(options: argparse.Namespace) -> int:
                 bar.update(task, description=f"{suite}: {cell}")
 
             measured = MEASURES[suite](settings, advance)
-            rows.write(measured, folder / f"{suite}.csv")
+            for path, count in rows.write_as_they_come(measured, folder).items():
+                console.print(f"wrote {count} rows to {path}", highlight=False)
             bar.advance(task)
-            console.print(f"wrote {len(measured)} rows to {folder / suite}.csv", highlight=False)
     return 0
 
 
 def report(options: argparse.Namespace) -> int:
     from benchmarks import plot, tables
 
-    measured = rows.read(options.rows)
-    for path in (*plot.draw(measured), *tables.fill(measured)):
+    measured, of_kernel = rows.read(options.rows), rows.read_kernel(options.rows)
+    for path in (
+        *plot.draw(measured),
+        *plot.draw_kernel(of_kernel),
+        *tables.fill(measured, of_kernel),
+    ):
         console.print(f"wrote {path}", highlight=False)
     return 0
 
 
 def check(options: argparse.Namespace) -> int:
     table = Table("limit", box=None)
-    for heading in ("at most", "median", "p20", "margin", ""):
+    for heading in ("at most", "measured", "p20", "margin", ""):
         table.add_column(heading, justify="right")
-    verdicts = list(bars.verdicts(rows.read(options.rows)))
+    verdicts = [
+        *bars.kernel_verdicts(rows.read_kernel(options.rows)),
+        *bars.verdicts(rows.read(options.rows)),
+    ]
     for verdict in verdicts:
         numbers = (verdict.limit, verdict.measured, verdict.measured_p20, verdict.margin)
         cells = ["-" if number is None else f"{number:.3g}" for number in numbers]

@@ -7,7 +7,7 @@ limit of 1e-12 for float64 input.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -77,8 +77,7 @@ def cells(max_n: int) -> list[tuple[int, float, str, str]]:
     ]
 
 
-def run(settings: Settings, advance: Callable[[str], None]) -> list[Row]:
-    rows = []
+def run(settings: Settings, advance: Callable[[str], None]) -> Iterator[Row]:
     for n, positives, dtype, shape in cells(settings.max_n):
         advance(f"n {n}, positives {positives}, {dtype}, {shape}")
         data = batch(n, positives, dtype, shape)
@@ -92,17 +91,14 @@ def run(settings: Settings, advance: Callable[[str], None]) -> list[Row]:
                     continue
                 errors = relative_errors(call(), exact)
             for quantity, error in zip(("loss error", "gradient error"), errors, strict=True):
-                rows.append(
-                    row(
-                        suite="accuracy",
-                        n=n,
-                        positives=positives,
-                        threads=2,
-                        dtype=dtype,
-                        input=shape,
-                        **contender._asdict(),
-                        quantity=quantity,
-                        **constant(error),
-                    )
+                yield row(
+                    suite="accuracy",
+                    n=n,
+                    positives=positives,
+                    threads=2,
+                    dtype=dtype,
+                    input=shape,
+                    **contender._asdict(),
+                    quantity=quantity,
+                    **constant(error),
                 )
-    return rows

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 import everypair as ep
 from benchmarks.inputs import Batch
 from everypair import _dispatch
+from everypair.torch import PairLoss
 
 Call = Callable[[], object]
 
@@ -121,18 +122,24 @@ def libauc(batch: Batch) -> Call | None:
     return with_autograd(batch, lambda s, y: criterion(torch.sigmoid(s), y).sum())
 
 
+def pair_loss(batch: Batch) -> Call:
+    return with_autograd(batch, PairLoss(margin=batch.margin))
+
+
 TORCH = {
     "torch BCE": ("logistic", bce),
     "torch naive": ("squared_hinge", naive),
     "torch paper": ("squared_hinge", paper),
     "torch AUCM": ("aucm", aucm),
     "LibAUC AUCM": ("aucm", libauc),
+    "everypair.torch": ("squared_hinge", pair_loss),
 }
 
 BCE = Contender("torch BCE", "logistic")
 NATIVE = Contender("everypair", "squared_hinge")
 NUMPY = Contender("everypair NumPy", "squared_hinge")
-NEIGHBOURS = tuple(Contender(name, surrogate) for name, (surrogate, _) in TORCH.items())
+PAIR_LOSS = Contender("everypair.torch", "squared_hinge")
+IN_TORCH = tuple(Contender(name, surrogate) for name, (surrogate, _) in TORCH.items())
 
 
 def call_of(contender: Contender, batch: Batch) -> Call | None:

@@ -30,10 +30,16 @@ FEWEST_SAMPLES = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the command line."""
+    """The settings of the command line; the last three concern the kernel suite only.
+
+    An empty tuple stands for all sizes, questions or instruction sets.
+    """
 
     max_n: int = 10**7
     repeats: int = 51
+    sizes: tuple[int, ...] = ()
+    only: tuple[str, ...] = ()
+    isas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,15 +87,19 @@ class Timed:
     """A call, its number of repetitions in a sample, and its samples in seconds per call."""
 
     call: Call
+    seconds_of_a_sample: float = SECONDS_OF_A_SAMPLE
     inner: int = 1
     samples: list[float] = field(default_factory=list)
     spent: float = 0.0
 
     def warm_up(self) -> None:
-        seconds = self.once()
-        if seconds < SECONDS_OF_A_CONTENDER / 10:
+        """Choose the number of repetitions; the first calls are slower than those that follow."""
+        for _ in range(4):
             seconds = self.once()
-        self.inner = min(1000, math.ceil(SECONDS_OF_A_SAMPLE / seconds))
+            if seconds > self.seconds_of_a_sample and self.spent > SECONDS_OF_A_CONTENDER / 10:
+                break
+            self.inner = min(1000, math.ceil(self.seconds_of_a_sample / seconds))
+        self.spent = 0.0
 
     def once(self) -> float:
         call = self.call
@@ -100,12 +110,17 @@ class Timed:
         self.spent += seconds
         return seconds / self.inner
 
-    def wants_more(self) -> bool:
-        return len(self.samples) < FEWEST_SAMPLES or self.spent < SECONDS_OF_A_CONTENDER
 
+def interleave(
+    timed: list[Timed],
+    repeats: int,
+    seconds: float = SECONDS_OF_A_CONTENDER,
+    fewest: int = FEWEST_SAMPLES,
+) -> None:
+    """Run the contenders alternately, in a random order in each round.
 
-def interleave(timed: list[Timed], repeats: int) -> None:
-    """Run the contenders alternately, in a random order in each round."""
+    Each takes `repeats` samples, but only `fewest` once it has run for `seconds`.
+    """
     order = random.Random(0)
     for each in timed:
         each.warm_up()
@@ -114,15 +129,14 @@ def interleave(timed: list[Timed], repeats: int) -> None:
     try:
         for _ in range(repeats):
             for each in order.sample(timed, len(timed)):
-                if each.wants_more():
+                if len(each.samples) < fewest or each.spent < seconds:
                     each.samples.append(each.once())
     finally:
         gc.enable()
 
 
-def run(chosen: Suite, settings: Settings, advance: Callable[[str], None]) -> list[Row]:
+def run(chosen: Suite, settings: Settings, advance: Callable[[str], None]) -> Iterator[Row]:
     """Time a suite; ``advance`` is called with the name of each cell before it starts."""
-    rows: list[Row] = []
     last: dict[tuple, tuple[int, float]] = {}  # the last n and median of each contender
     for cell in chosen.cells(settings.max_n):
         advance(", ".join(f"{axis} {value}" for axis, value in cell.items()))
@@ -147,16 +161,13 @@ def run(chosen: Suite, settings: Settings, advance: Callable[[str], None]) -> li
         for contender, found in measured.items():
             last[contender, others] = (n, found["median"])
             ratios = [reference and found[key] / reference[key] for key in ("median", "p20")]
-            rows.append(
-                row(
-                    suite=chosen.name,
-                    **cell,
-                    **contender._asdict(),
-                    quantity="seconds",
-                    **found,
-                    repeats=len(timed[contender].samples),
-                    bce_ratio=ratios[0],
-                    bce_ratio_p20=ratios[1],
-                )
+            yield row(
+                suite=chosen.name,
+                **cell,
+                **contender._asdict(),
+                quantity="seconds",
+                **found,
+                repeats=len(timed[contender].samples),
+                bce_ratio=ratios[0],
+                bce_ratio_p20=ratios[1],
             )
-    return rows

@@ -69,9 +69,11 @@ def labels_with(rng: np.random.Generator, n: int, positives: float) -> np.ndarra
 
 
 @lru_cache(maxsize=1)
-def batch(n: int, positives: float, dtype: str = "float32", shape: str = "normal") -> Batch:
+def batch(
+    n: int, positives: float, dtype: str = "float32", shape: str = "normal", seed: int = 0
+) -> Batch:
     """Make a seeded batch; the last one is cached, because the contenders of a cell share it."""
-    rng = np.random.default_rng([n, round(1 / positives)])
+    rng = np.random.default_rng([n, round(1 / positives), seed])
     labels = labels_with(rng, n, positives)
     scores = INPUTS[shape].scores(rng, labels).astype(dtype)
     return Batch(scores, labels, INPUTS[shape].margin)

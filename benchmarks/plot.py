@@ -1,4 +1,4 @@
-"""Plot time against n from the rows, one panel for each share of positives."""
+"""Plot time, and time relative to BCE, against the size of the batch, from the rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from benchmarks.rows import ROOT, Row
+from benchmarks.rows import ROOT, KernelRow, Row
 
 ASSETS = ROOT / "docs" / "assets"
 
@@ -23,6 +23,8 @@ STYLES = {
     "torch BCE": ("logistic loss (torch BCE)", "#555555", "^", 1.8),
     "everypair": ("everypair", "#0b62c4", "o", 2.8),
 }
+# With a fixed salt and no date the same rows give the same file.
+STYLE = {"font.size": 10, "svg.hashsalt": "everypair", "axes.edgecolor": "#999999"}
 TICKS = ((1e-6, "1 µs"), (1e-5, "10 µs"), (1e-4, "100 µs"), (1e-3, "1 ms"))
 TICKS += ((1e-2, "10 ms"), (1e-1, "100 ms"), (1.0, "1 s"), (10.0, "10 s"))
 
@@ -45,16 +47,54 @@ def panel(axes: Axes, rows: list[Row], share: float) -> None:
         )
         low, high = [r.p20 for r in line], [r.p80 for r in line]
         axes.fill_between(n, low, high, color=colour, alpha=0.15, linewidth=0)
+    finish(axes, f"{share:.3g} % positives".replace(" %", "\u2009%"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: dict(TICKS).get(value, "")))
+
+
+def finish(axes: Axes, title: str) -> None:
+    """Set title, logarithmic scales and grid."""
     axes.set(xscale="log", yscale="log", xlabel="rows in the batch")
-    axes.set_title(f"{share:.3g} % positives".replace(" %", "\u2009%"), fontsize=11)
+    axes.set_title(title, fontsize=11)
     axes.xaxis.set_major_locator(LogLocator(numticks=9))
     axes.yaxis.set_major_locator(LogLocator(numticks=12))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: dict(TICKS).get(value, "")))
     axes.grid(color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_kernel(rows: list[KernelRow], share: float = 0.1) -> list[Path]:
+    """Draw docs/assets/kernel.svg: time relative to BCE, one panel for each instruction set."""
+    rows = sorted((r for r in rows if r.positives == share), key=lambda r: r.n)
+    if not rows:
+        return []
+    sets = list(dict.fromkeys(r.isa for r in rows))
+    questions = list(dict.fromkeys(r.question for r in rows))
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(11, 4.6), layout="constrained")
+        grid = figure.subplots(1, len(sets), sharex=True, sharey=True, squeeze=False)[0]
+        colours = mpl.colormaps["tab20"].colors
+        for axes, isa in zip(grid, sets, strict=True):
+            for question, colour in zip(questions, colours, strict=False):
+                line = [r for r in rows if (r.isa, r.question) == (isa, question)]
+                axes.plot(
+                    [r.n for r in line],
+                    [r.ratio for r in line],
+                    color=colour,
+                    marker="o",
+                    markersize=3,
+                    linewidth=2.6 if question == "squared_hinge" else 1.3,
+                    label=question,
+                )
+            axes.axhline(1, color="#555555", linewidth=0.8, linestyle=":")
+            finish(axes, isa)
+        grid[0].set_ylabel(f"time / time of BCE, one thread, {100 * share:g} % positives")
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=6, frameon=False)
+        path = ASSETS / "kernel.svg"
+        figure.savefig(path, metadata={"Date": None})
+    return [path]
 
 
 def draw(rows: list[Row]) -> list[Path]:
@@ -63,9 +103,7 @@ def draw(rows: list[Row]) -> list[Path]:
     if not timed:
         return []
     shares = sorted({r.positives for r in timed}, reverse=True)
-    # With a fixed salt and no date the same rows give the same file.
-    style = {"font.size": 10, "svg.hashsalt": "everypair", "axes.edgecolor": "#999999"}
-    with mpl.rc_context(style):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11, 4.6), layout="constrained")
         grid = figure.subplots(1, len(shares), sharex=True, sharey=True, squeeze=False)[0]
         for axes, share in zip(grid, shares, strict=True):

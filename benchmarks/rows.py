@@ -1,4 +1,4 @@
-"""Tidy rows: one measured quantity of one contender in one cell, and the machine."""
+"""Tidy rows, each with a measurement and the machine, and the CSV files that hold them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import csv
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -55,6 +56,46 @@ class Row:
     everypair: str
     commit: str
     date: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.suite}.csv"
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """The time of one question to the compiled kernel, and that of torch's BCE in the same cell.
+
+    Times are seconds of one call: the 25th percentile of the samples. ``ratio`` divides the two,
+    ``ratio_of_medians`` divides the medians. One thread, one instruction set (``isa``);
+    ``torch_capability`` is the instruction set of torch.
+    """
+
+    question: str
+    n: int
+    positives: float
+    isa: str
+    torch_capability: str
+    seconds: float
+    bce_seconds: float
+    ratio: float
+    ratio_of_medians: float
+    samples: int
+    machine: str
+    cores: int
+    python: str
+    numpy: str
+    torch: str
+    everypair: str
+    commit: str
+    date: str
+
+    @property
+    def file(self) -> str:
+        return f"kernel/{self.isa}.csv"
+
+
+AnyRow = TypeVar("AnyRow", Row, KernelRow)
 
 
 def installed(package: str) -> str:
@@ -103,7 +144,6 @@ def environment() -> dict[str, str | int]:
         "python": platform.python_version(),
         "numpy": installed("numpy"),
         "torch": installed("torch"),
-        "libauc": installed("libauc"),
         "everypair": installed("everypair"),
         "commit": commit(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
@@ -122,6 +162,7 @@ def row(**measured: object) -> Row:
         "repeats": 1,
         "bce_ratio": None,
         "bce_ratio_p20": None,
+        "libauc": installed("libauc"),
     }
     return Row(**{**blank, **environment(), **measured})
 
@@ -154,21 +195,49 @@ def write(rows: Sequence[Row], path: Path) -> None:
     write_csv(records, path, [f.name for f in fields(rows[0] if rows else Row)])
 
 
+def write_as_they_come(rows: Iterable[Row | KernelRow], folder: Path) -> dict[Path, int]:
+    """Write each row to its file at once; return how many rows each file has.
+
+    The first row of a file replaces the file. A run that is killed keeps what it has measured.
+    """
+    count: dict[Path, int] = {}
+    for each in rows:
+        path = folder / each.file
+        record = {k: format_cell(v) for k, v in asdict(each).items()}
+        if path not in count:
+            write_csv([record], path)
+        else:
+            with path.open("a", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerow(record.values())
+        count[path] = count.get(path, 0) + 1
+    return count
+
+
 def format_cell(value: object) -> object:
     return f"{value:.5g}" if isinstance(value, float) else value
 
 
 def read(folder: Path = ROWS) -> list[Row]:
     """Read all rows of a folder, without the columns that only some suites have."""
+    return [row for pattern in FILES for row in read_as(Row, folder, pattern)]
+
+
+def read_kernel(folder: Path = ROWS) -> list[KernelRow]:
+    """Read the rows of the kernel suite, the oldest instruction set first."""
+    rows = read_as(KernelRow, folder, "kernel/*.csv")
+    return sorted(rows, key=lambda r: (r.isa != "baseline", r.isa))  # avx2 comes before avx512
+
+
+def read_as(kind: type[AnyRow], folder: Path, pattern: str) -> list[AnyRow]:
     parsers = {
         "int": int,
         "float": float,
         "str": str,
         "float | None": lambda text: float(text) if text else None,
     }
-    types = {f.name: parsers[str(f.type)] for f in fields(Row)}
+    types = {f.name: parsers[str(f.type)] for f in fields(kind)}
     rows = []
-    for path in [path for pattern in FILES for path in sorted(folder.glob(pattern))]:
+    for path in sorted(folder.glob(pattern)):
         with path.open(newline="") as file:
-            rows += [Row(**{k: t(r[k]) for k, t in types.items()}) for r in csv.DictReader(file)]
+            rows += [kind(**{k: t(r[k]) for k, t in types.items()}) for r in csv.DictReader(file)]
     return rows

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import everypair as ep
-from benchmarks.contenders import BCE, NATIVE, NEIGHBOURS, NUMPY, Call, Contender, call_of
+from benchmarks.contenders import BCE, IN_TORCH, NATIVE, NUMPY, PAIR_LOSS, Call, Contender, call_of
 from benchmarks.harness import powers_of_ten, suite
 from benchmarks.inputs import HARD, batch
 from benchmarks.runner_overhead import runner_overhead
-from benchmarks.torch_overhead import torch_overhead
 
 POSITIVES = (0.5, 0.01, 0.001)
-SURROGATES = tuple(Contender(NATIVE.backend, name) for name in ep.surrogates.names())
 
 
 # n is the last axis, because the time at one size predicts whether the next one is skipped.
 @suite(
     "loss_and_grad",
-    contenders=(NATIVE, NUMPY, *NEIGHBOURS),
+    contenders=(NATIVE, NUMPY, *IN_TORCH),
     threads=(1, 2),
     positives=POSITIVES,
     n=powers_of_ten(2, 7),
 )
 def loss_and_grad(contender: Contender, n: int, positives: float, threads: int) -> Call | None:
-    if contender == NUMPY and threads > 1:
-        return None  # the NumPy backend uses one thread
+    if threads > 1 and contender not in (NATIVE, PAIR_LOSS, BCE):
+        return None  # the others are compared on one thread only
     return call_of(contender, batch(n, positives))
-
-
-@suite("surrogates", contenders=(BCE, *SURROGATES), positives=(0.5, 0.001), n=powers_of_ten(2, 7))
-def surrogates(contender: Contender, n: int, positives: float) -> Call | None:
-    return call_of(contender, batch(n, positives))
-
-
-@suite(
-    "float64",
-    contenders=(BCE, NATIVE, NUMPY),
-    threads=(1, 2),
-    dtype=("float64",),
-    n=powers_of_ten(2, 7),
-)
-def float64(contender: Contender, n: int, threads: int, dtype: str) -> Call | None:
-    if contender == NUMPY and (threads > 1 or n > 10**6):
-        return None
-    return call_of(contender, batch(n, 0.5, dtype))
 
 
 @suite(
@@ -56,4 +35,4 @@ def hard_inputs(contender: Contender, n: int, threads: int, input: str) -> Call 
     return call_of(contender, batch(n, 0.5, "float32", input))
 
 
-TIMED = (loss_and_grad, surrogates, float64, hard_inputs, torch_overhead, runner_overhead)
+TIMED = (loss_and_grad, hard_inputs, runner_overhead)

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.bars import ACCURACY, where
 from benchmarks.contenders import NATIVE
 from benchmarks.plot import STYLES
-from benchmarks.rows import ROOT, Row
+from benchmarks.rows import ROOT, KernelRow, Row
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 MARKED = re.compile(r"(<!-- rows: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -89,21 +89,37 @@ def hard(rows: list[Row]) -> str:
     )
 
 
-def surrogates(rows: list[Row]) -> str:
-    """Time relative to BCE on one thread, with 50 % positives."""
-    ours = [
-        r
-        for r in rows
-        if r.suite == "surrogates" and r.backend == NATIVE.backend and r.positives == 0.5
-    ]
-    sizes, line = across_n(ours, ratio)
-    return markdown(
-        ["surrogate", *map(power, sizes)],
-        (
-            [f"`{name}`", *line(where(ours, surrogate=name))]
-            for name in dict.fromkeys(r.surrogate for r in ours)
-        ),
-    )
+def kernel(rows: list[KernelRow]) -> str:
+    """Make a table for each instruction set: time relative to BCE, by question and size.
+
+    The squared hinge has a column for each share of positives; the other columns are for 10 %.
+    """
+    if not rows:
+        return "*There are no rows yet.*\n"
+    tables = []
+    for isa in dict.fromkeys(r.isa for r in rows):
+        found = {(r.question, r.positives, r.n): r for r in rows if r.isa == isa}
+        sizes = sorted({n for _, _, n in found})
+        columns = list(dict.fromkeys((question, share) for question, share, _ in found))
+        columns = [c for c in columns if c[0] == "squared_hinge"] + [
+            c for c in columns if c[0] != "squared_hinge" and c[1] == 0.1
+        ]
+        heads = [
+            f"`{question}` {share(positives)}" if question == "squared_hinge" else f"`{question}`"
+            for question, positives in columns
+        ]
+        cells = (
+            [f"{n:,}", *(f"{r.ratio:.2f}" if (r := found.get((*c, n))) else "" for c in columns)]
+            for n in sizes
+        )
+        one = next(iter(found.values()))
+        tables.append(
+            f"{isa}, torch at {one.torch_capability} (*{one.machine}, Python {one.python}, NumPy "
+            f"{one.numpy}, torch {one.torch}, everypair {one.everypair} at {one.commit}, "
+            f"{one.date}*):\n\n{markdown(['n', *heads], cells)}"
+        )
+    picture = "![Time relative to BCE against the size of the batch](assets/kernel.svg)\n"
+    return "\n".join([*tables, picture])
 
 
 def accuracy(rows: list[Row]) -> str:
@@ -156,14 +172,17 @@ def provenance(rows: list[Row]) -> str:
 
 
 TABLES: dict[str, Callable[[list[Row]], str]] = {
-    table.__name__: table
-    for table in (speed, times, hard, surrogates, accuracy, footprint, provenance)
+    table.__name__: table for table in (speed, times, hard, accuracy, footprint, provenance)
 }
 
 
-def fill(rows: list[Row]) -> list[Path]:
+def fill(rows: list[Row], of_kernel: list[KernelRow]) -> list[Path]:
     """Replace the tables between the markers of each page."""
+
+    def table(marked: re.Match[str]) -> str:
+        made = kernel(of_kernel) if marked[2] == kernel.__name__ else TABLES[marked[2]](rows)
+        return marked[1] + made + marked[3]
+
     for page in PAGES:
-        text = page.read_text()
-        page.write_text(MARKED.sub(lambda m: m[1] + TABLES[m[2]](rows) + m[3], text))
+        page.write_text(MARKED.sub(table, page.read_text()))
     return list(PAGES)

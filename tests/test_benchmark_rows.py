@@ -1,0 +1,116 @@
+"""The committed benchmark rows have a plausible shape, and the benchmarks judge rows correctly.
+
+No test here measures a time. The times are those of `benchmarks/rows/kernel`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("rich")
+
+from benchmarks import bars, kernel, rows
+from benchmarks.__main__ import main
+from benchmarks.rows import KernelRow
+
+COMMITTED = rows.read_kernel()
+SERIES = bars.series(COMMITTED)
+
+
+@pytest.mark.skipif(not COMMITTED, reason="benchmarks/rows/kernel is empty; run: make bench")
+@pytest.mark.parametrize("isa", dict.fromkeys(row.isa for row in COMMITTED))
+def test_no_size_is_slower_than_the_next_larger_one(isa):
+    too_slow = [
+        f"{question}, {share:.1%} positives: n = {small.n:,} takes {small.seconds:.3g} s, "
+        f"n = {large.n:,} takes {large.seconds:.3g} s"
+        for (name, question, share), line in SERIES.items()
+        if name == isa
+        for small, large in pairwise(line)
+        if small.seconds > bars.NEXT_SIZE_FACTOR * large.seconds
+    ]
+    assert not too_slow, "\n".join(too_slow)
+
+
+@pytest.mark.skipif(not COMMITTED, reason="benchmarks/rows/kernel is empty; run: make bench")
+def test_every_instruction_set_has_all_rows():
+    for isa in {*bars.INSTRUCTION_SETS, *(row.isa for row in COMMITTED)}:
+        for share in kernel.SHARES:
+            sizes = [n for n in kernel.SIZES if n * share >= 1]
+            for question in kernel.asked(share):
+                line = SERIES.get((isa, question, share), [])
+                assert [row.n for row in line] == sizes, (isa, question, share)
+
+
+def made_up_rows(seconds, isa="avx2"):
+    """Return rows of all questions and shares; `seconds` is a function of n."""
+    blank = {f.name: "" for f in fields(KernelRow)} | {"isa": isa, "torch_capability": "AVX2"}
+    return [
+        KernelRow(**blank | {
+            "question": question, "n": n, "positives": share,
+            "seconds": seconds(n), "bce_seconds": n + 500, "ratio": seconds(n) / (n + 500),
+            "ratio_of_medians": 1.0, "samples": 7,
+        })
+        for sizes, share, questions in kernel.cells(kernel.SIZES)
+        for n in sizes
+        for question in questions
+    ]  # fmt: skip
+
+
+def words(found):
+    return {verdict.word for verdict in bars.kernel_verdicts(found)}
+
+
+def test_rows_within_all_limits_pass():
+    fast = [r for isa in ("baseline", "avx2") for r in made_up_rows(lambda n: n + 100, isa)]
+    assert words(fast) == {"pass"}
+
+
+def test_a_limit_that_is_exceeded_at_one_size_is_missed():
+    fast = [r for isa in ("baseline", "avx2") for r in made_up_rows(lambda n: n + 100, isa)]
+    slow = [
+        replace(r, seconds=1.01 * r.bce_seconds)
+        if (r.isa, r.question, r.n, r.positives) == ("avx2", "squared_hinge", 3_700, 0.01)
+        else r
+        for r in fast
+    ]
+    missed = [verdict for verdict in bars.kernel_verdicts(slow) if verdict.word == "MISSED"]
+    assert [verdict.measured for verdict in missed] == [pytest.approx(1.01)]
+    assert "(3,700)" in missed[0].bar
+
+
+def test_the_baseline_has_higher_limits():
+    equal = [r for isa in ("baseline", "avx2") for r in made_up_rows(lambda n: 1.4 * n, isa)]
+    missed = {v.bar.split(",")[0] for v in bars.kernel_verdicts(equal) if v.word == "MISSED"}
+    assert missed == {"avx2"}
+
+
+def test_a_size_slower_than_the_next_one_is_missed():
+    step = made_up_rows(lambda n: 0.2 * n + (3_000 if n == 7_400 else 0))
+    missed = [v for v in bars.kernel_verdicts(step) if v.word == "MISSED"]
+    assert missed
+    assert all("over the next size (7,400)" in v.bar for v in missed)
+
+
+def test_a_missing_size_is_reported():
+    fast = [r for isa in ("baseline", "avx2") for r in made_up_rows(lambda n: n + 100, isa)]
+    assert words([r for r in fast if r.n != 520]) == {"pass", "no row"}
+
+
+@pytest.mark.skipif(not kernel.instruction_sets(), reason="needs the compiled kernel")
+def test_a_short_run_writes_rows_of_the_chosen_instruction_set(tmp_path):
+    kernel_suite = ["run", "--suite", "kernel", "--quick", "--output", str(tmp_path)]
+    isa = kernel.instruction_sets()[0]
+    main([*kernel_suite, "--isa", isa, "--only", "auc", "PairLoss", "--sizes", "20", "50"])
+    found = rows.read_kernel(tmp_path)
+    assert [(r.question, r.n, r.positives) for r in found] == [
+        (question, n, share)
+        for share in (0.5, 0.1)
+        for n in (20, 50)
+        for question in ("auc", "PairLoss")
+    ]
+    assert {(r.isa, r.torch_capability) for r in found} == {(isa, "DEFAULT")}
+    assert all(r.ratio == pytest.approx(r.seconds / r.bce_seconds, rel=1e-3) for r in found)
