@@ -13,6 +13,10 @@ PAIR_LOSS = Contender("everypair.torch", "squared_hinge")
 MODULES = {BCE: nn.BCEWithLogitsLoss, PAIR_LOSS: PairLoss}
 
 
-@suite("torch", contenders=MODULES, threads=(1, 2), positives=(0.5, 0.01), n=powers_of_ten(2, 7))
+# Batches of these sizes are common in training, and show the overhead around the kernel.
+SIZES = (16, 400, 1500, 5000, *powers_of_ten(2, 7))
+
+
+@suite("torch", contenders=MODULES, threads=(1, 2), positives=(0.5, 0.01), n=sorted(SIZES))
 def torch_overhead(contender: Contender, n: int, positives: float, threads: int) -> Call:
     return with_autograd(batch(n, positives), MODULES[contender]())

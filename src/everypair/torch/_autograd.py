@@ -17,7 +17,7 @@ from torch.autograd import Function
 
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_transformed, skip_backward_wrapper
-from everypair.torch._dispatch import Counter, Options
+from everypair.torch._dispatch import Counter, Options, flat_options
 from everypair.torch._inputs import Data, in_columns, in_rows
 from everypair.torch._operators import needs_operator, pair_values
 
@@ -32,7 +32,7 @@ def loss_values(
     `counter` has counted it.
     """
     if needs_operator(scores) or is_transformed():
-        return pair_values(*in_rows(scores, *data), *options.flat())[:2]
+        return pair_values(*in_rows(scores, *data), *flat_options(options))[:2]
     if not (scores.requires_grad and torch.is_grad_enabled()):
         return _dispatch.evaluate(*in_rows(scores, *data), options, counter=counter)[:2]
     value, pair_weight, grad = _dispatch.loss_and_grad(scores, data, options, counter)
@@ -69,7 +69,7 @@ def _grad_again(ctx: Any, factor: Tensor) -> Tensor:
     """Compute the gradient times `factor`, after another backward or for a second derivative."""
     scores, *data = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-        grad = pair_values(*in_rows(scores, *data), *ctx.options.flat())[2]
+        grad = pair_values(*in_rows(scores, *data), *flat_options(ctx.options))[2]
         return in_columns(grad, scores) * factor
     return _dispatch.loss_and_grad(scores, tuple(data), ctx.options, None)[2] * factor
 

@@ -44,7 +44,7 @@ def loss_and_grad(
         return None
     array = scores.numpy(force=True)
     # NumPy's memory takes less time than torch's: fewer calls, and huge pages for large arrays.
-    grad = np.empty_like(array)
+    grad = np.empty(array.shape, array.dtype)
     w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
     found = _dispatch.native_loss_and_grad(array, labels.numpy(force=True), w, terms, mean, grad)
     if found is None:
@@ -77,8 +77,7 @@ def evaluate(
     for k, (x, y, w, g, v) in enumerate(zip(*rows, strict=True)):
         found = loss_and_grad(x, y, w, terms, asked["mean"]) if only_grad else None
         if found is not None:
-            pair_weight = torch.scalar_tensor(found[1], dtype=torch.float64)
-            results.append((found[0], pair_weight, found[2], None, None))
+            results.append((found[0], _scalar(found[1], torch.float64), found[2], None, None))
             continue
         own_order = order if g is None else group_runs(_inputs.array_from(g))
         try:
@@ -122,7 +121,12 @@ def _evaluate_row(
         return wide_value.to(dtype), mass, *_inputs.clamped(wide, scores)
     derivatives = [None if array is None else torch.from_numpy(array) for array in arrays]
     return (
-        torch.scalar_tensor(value, dtype=dtype),
-        torch.scalar_tensor(pair_weight, dtype=torch.float64),
+        _scalar(value, dtype),
+        _scalar(pair_weight, torch.float64),
         *(derivatives if scores.dtype is dtype else _inputs.clamped(derivatives, scores)),
     )
+
+
+def _scalar(value: float, dtype: torch.dtype) -> Tensor:
+    """Return a tensor on the CPU, whatever the default device of torch is."""
+    return torch.scalar_tensor(value, dtype=dtype, device="cpu")

@@ -30,24 +30,13 @@ _MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits
 _forced: Backend | None = None  # for all threads, because backward may run in another one
 
 
-class Options(NamedTuple):
-    """How a batch is evaluated; the batch itself and the derivatives to compute come separately."""
+Options = tuple[tuple[KnotTerm, ...], bool, bool, bool]
+"""How a batch is evaluated: terms, mean, check and missing.
 
-    terms: tuple[KnotTerm, ...]
-    mean: bool
-    check: bool  # raise if a value is not allowed
-    missing: bool  # labels may be NaN, which leaves their rows out
-
-    def flat(self) -> tuple[list[float], bool, bool, bool]:
-        """Return the options as registered operators take them: five numbers for each term."""
-        return [float(number) for term in self.terms for number in term], *self[1:]
-
-    @classmethod
-    def from_flat(cls, terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
-        """Undo `flat`."""
-        starts = range(0, len(terms), 5)
-        nested = tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in starts)
-        return cls(nested, mean, check, missing)  # type: ignore[arg-type]
+`terms` are those of the surrogate, `mean` divides by the total pair weight, `check` raises if a
+value is not allowed, and `missing` leaves out the rows whose labels are NaN. A plain tuple, because
+a class would add as much time to a small batch as the checks of its tensors.
+"""
 
 
 class Result(NamedTuple):
@@ -67,6 +56,19 @@ class Result(NamedTuple):
     grad: Tensor | None
     hess: Tensor | None
     hvp: Tensor | None
+
+
+def flat_options(options: Options) -> tuple[list[float], bool, bool, bool]:
+    """Return the options as registered operators take them: five numbers for each term."""
+    terms, *flags = options
+    return [float(number) for term in terms for number in term], *flags  # type: ignore[return-value]
+
+
+def options_from_flat(terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
+    """Undo `flat_options`."""
+    starts = range(0, len(terms), 5)
+    nested = tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in starts)
+    return nested, mean, check, missing  # type: ignore[return-value]
 
 
 @contextmanager
@@ -102,7 +104,7 @@ def loss_and_grad(
     """
     labels, weights, groups = data
     if groups is None and scores.is_cpu and _forced is None:
-        found = _cpu.loss_and_grad(scores, labels, weights, options.terms, options.mean)
+        found = _cpu.loss_and_grad(scores, labels, weights, options[0], options[1])
         if found is not None:
             value, total_weight, grad = found
             if total_weight == 0.0 and counter is not None:
@@ -121,19 +123,20 @@ def _replayed(
     options: Options, counter: Counter | None,
 ) -> tuple[Tensor, None, Tensor] | None:  # fmt: skip
     """Return value, no pair weight, and gradient by the launches of an earlier batch on a GPU."""
+    terms, mean, check, missing = options
     if not (
         weights is None
         and groups is None
         and _forced is None
         and scores.dim() == 1
         and scores.dtype in _inputs.WIDE_DTYPES
-        and not options.check
+        and not check
         and choose_backend(scores) == "triton"
         and scores.device.index == torch.cuda.current_device()
     ):
         return None
     found: tuple[Tensor, None, Tensor] | None = _triton("cached_launch").loss_and_grad(
-        scores, labels, options.terms, options.mean, options.missing,
+        scores, labels, terms, mean, missing,
         None if counter is None else counter(scores.device),
     )  # fmt: skip
     return found

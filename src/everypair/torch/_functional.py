@@ -230,4 +230,4 @@ def _options(
     scores: Tensor, labels: Tensor, terms: tuple[KnotTerm, ...], mean: bool, check: bool | None
 ) -> Options:
     missing = scores.dim() == 2 and labels.is_floating_point()
-    return Options(terms, mean, scores.is_cpu if check is None else check, missing)
+    return terms, mean, scores.is_cpu if check is None else check, missing

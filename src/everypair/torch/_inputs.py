@@ -57,8 +57,8 @@ def check_data(
             f"scores must hold at least one row and one task; got the shape {tuple(shape)}. "
             "Check the filter before it."
         )
-    n_tasks = shape[1] if len(shape) == 2 else 1
-    _check_rows(labels, "labels", scores, n_tasks)
+    device, n_tasks = scores.device, 1 if len(shape) == 1 else shape[1]
+    _check_rows(labels, "labels", shape, n_tasks, device)
     if labels.dtype not in LABEL_DTYPES:
         raise ValueError(
             f"labels must be whole numbers, bools or floats; got {labels.dtype}. "
@@ -76,11 +76,11 @@ def check_data(
                 "weights must not require a gradient, because the loss is differentiated in the "
                 "scores only; got weights that do. Pass weights.detach()."
             )
-        _check_rows(weights, "weights", scores, n_tasks)
+        _check_rows(weights, "weights", shape, n_tasks, device)
         if weights.is_complex():
             _inputs.raise_not_real("weights", weights.dtype)
     if groups is not None:
-        _check_rows(groups, "groups", scores, 1)
+        _check_rows(groups, "groups", shape, 1, device)
         if groups.is_floating_point() or groups.is_complex():
             _inputs.raise_group_dtype(groups.dtype, "torch")
 
@@ -206,17 +206,19 @@ def _as_rows(tensor: Tensor) -> Tensor:
     return tensor.squeeze(1) if tensor.shape[1] == 1 else tensor.t()
 
 
-def _check_rows(tensor: Tensor, name: str, scores: Tensor, n_tasks: int) -> None:
+def _check_rows(
+    tensor: Tensor, name: str, scores_shape: torch.Size, n_tasks: int, device: torch.device
+) -> None:
     """Check type, device and shape of labels, weights or groups."""
     if not isinstance(tensor, Tensor):
         _raise_not_a_tensor(name, tensor)
-    if tensor.device != scores.device:
+    if tensor.device != device:
         raise ValueError(
             f"{name} must be on the device of the scores; got {name} on {tensor.device} and scores "
-            f"on {scores.device}. Pass {name}.to(scores.device)."
+            f"on {device}. Pass {name}.to(scores.device)."
         )
+    n = scores_shape[0]
     shape = tensor.shape
-    n = scores.shape[0]
     if len(shape) == 1 and shape[0] == n:
         return
     if len(shape) == 2 and shape[0] == n and shape[1] in (1, n_tasks):
@@ -225,7 +227,7 @@ def _check_rows(tensor: Tensor, name: str, scores: Tensor, n_tasks: int) -> None
     allowed += [f"({n}, {n_tasks})"] if n_tasks > 1 else []
     raise ValueError(
         f"{name} must have the shape {' or '.join(allowed)} for scores of shape "
-        f"{tuple(scores.shape)}; got {tuple(shape)}. "
+        f"{tuple(scores_shape)}; got {tuple(shape)}. "
         "Check that both come from the same rows and tasks."
     )
 
