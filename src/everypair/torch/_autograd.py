@@ -51,6 +51,7 @@ class _Eager(Function):
 
     @staticmethod
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None]:
+        # The engine rounds the product to the type of the scores.
         held = ctx.held
         if not held or torch.is_grad_enabled():
             return _grad_again(ctx, factor), None
