@@ -29,6 +29,26 @@ def test_one_task_may_have_one_or_two_dimensions(torch_backend, scores, labels, 
     assert leaf.grad.shape == scores.shape
 
 
+@pytest.mark.parametrize("labels", [LABELS, LABELS[:, None]], ids=["(n,)", "(n, 1)"])
+@pytest.mark.parametrize("columns", [(), (1,)], ids=["(n,)", "(n, 1)"])
+def test_one_column_of_weights_whose_products_underflow(labels, columns):
+    weights = torch.full((4, *columns), 1e-200, dtype=torch.float64)
+    for scores in (SCORES, SCORES[:, None]):
+        leaf = scores.clone().requires_grad_()
+        assert pair_loss(leaf, labels, weights=weights).item() == LOSS
+
+
+@pytest.mark.parametrize("groups", [None, torch.zeros(4, dtype=torch.int64)])
+@pytest.mark.parametrize("scores", [SCORES, torch.stack([SCORES, SCORES], 1)], ids=["one", "two"])
+def test_the_default_device_does_not_move_the_loss(scores, groups):
+    labels = LABELS.reshape(4, *[1] * (scores.dim() - 1)).expand_as(scores)
+    for requires_grad in (True, False):
+        leaf = scores.clone().requires_grad_(requires_grad)
+        with torch.device("meta"):
+            loss = pair_loss(leaf, labels, groups=groups)
+        assert loss.item() == LOSS
+
+
 @pytest.mark.parametrize("surrogate", ep.surrogates.names())
 def test_several_tasks_equal_separate_losses(torch_backend, surrogate):
     generator = torch.Generator().manual_seed(0)

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from everypair.torch import _dispatch
-from everypair.torch._compat import is_transformed
-from everypair.torch._dispatch import Counter, Options
-from everypair.torch._inputs import Data, score_rows
-from everypair.torch._operators import needs_operator, pair_values, scaled
+from everypair.torch._compat import is_transformed, skip_backward_wrapper
+from everypair.torch._dispatch import Counter, Options, flat_options
+from everypair.torch._inputs import Data, in_columns, in_rows
+from everypair.torch._operators import needs_operator, pair_values
 
 
 def loss_values(
@@ -27,73 +27,57 @@ def loss_values(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the loss and the pair weight of every task, () or (tasks,), of scores (n[, tasks]).
 
-    `data` is that of `check_data`, and `counter` that of `_dispatch.evaluate`, for a single task
-    only. The pair weight is None if there is one task and `counter` has counted it.
+    `data` are labels, weights and groups after `check_data`, and `counter` is that of
+    `_dispatch.evaluate`, for a single task only. The pair weight is None if there is one task and
+    `counter` has counted it.
     """
     if needs_operator(scores) or is_transformed():
-        return pair_values(score_rows(scores), *data, *options.flat())[:2]
-    if scores.requires_grad and torch.is_grad_enabled():
-        # The pair weight is returned through a list: a second output of the function would cost as
-        # much as the kernel does for a small batch.
-        pair_weight: list[Tensor | None] = []
-        return _eager(scores, data, options, counter, pair_weight), pair_weight[0]
-    return _dispatch.evaluate(score_rows(scores), *data, options, counter=counter)[:2]
+        return pair_values(*in_rows(scores, *data), *flat_options(options))[:2]
+    if not (scores.requires_grad and torch.is_grad_enabled()):
+        return _dispatch.evaluate(*in_rows(scores, *data), options, counter=counter)[:2]
+    value, pair_weight, grad = _dispatch.loss_and_grad(scores, data, options, counter)
+    return _eager(scores, (value, grad, data, options)), pair_weight
 
 
 class _Eager(Function):
-    """The loss of ordinary tensors, with the least overhead that torch allows."""
+    """Record the loss of ordinary tensors, and the gradient that was computed with it."""
 
     @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, data: Data, options: Options, counter: Counter | None,
-        pair_weight: list[Tensor | None],
-    ) -> Tensor:  # fmt: skip
-        rows = score_rows(scores)
-        value, weight, grad = _dispatch.loss_and_grad(rows, data, options, counter)
-        pair_weight.append(weight)
+    def forward(ctx: Any, scores: Tensor, found: tuple[Tensor, Tensor, Data, Options]) -> Tensor:
+        value, grad, data, ctx.options = found
         ctx.save_for_backward(scores, *data)
-        ctx.options = options
-        ctx.dtype = scores.dtype
-        ctx.has_columns = rows is not scores
         ctx.held = [grad]
         return value
 
     @staticmethod
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None, None, None, None]:
-        grad = _rows_grad(ctx, factor)
-        if ctx.has_columns:
-            grad = grad.unsqueeze(1) if grad.dim() == 1 else grad.t()
-        return grad, None, None, None, None
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None]:
+        # The engine rounds the product to the type of the scores.
+        held = ctx.held
+        if not held or torch.is_grad_enabled():
+            return _grad_again(ctx, factor), None
+        # Without a reference of our own, torch need not copy the gradient.
+        if _is_one(factor) or _dispatch.scale_in_place(held[0], factor):
+            return held.pop(), None
+        return held[0] * factor, None
 
 
+skip_backward_wrapper(_Eager)
 # `Function.apply` would check for transforms a second time before it calls this method of its base.
 _eager = cast("Callable[..., Tensor]", super(Function, _Eager).apply)
 
 
-def _rows_grad(ctx: Any, factor: Tensor) -> Tensor:
-    """Return the gradient with rows in the last dimension, times `factor`."""
-    held = ctx.held
-    if held and not torch.is_grad_enabled():
-        if held[0].dtype is ctx.dtype:
-            # Without a reference of our own, torch need not copy the gradient.
-            if factor.is_cpu:
-                if _is_one(factor):
-                    return cast("Tensor", held.pop())
-            elif (found := _dispatch.scale_in_place(held[0], factor)) is not None:
-                held.clear()
-                return found
-        return scaled(held[0], factor, ctx.dtype)
+def _grad_again(ctx: Any, factor: Tensor) -> Tensor:
+    """Compute the gradient times `factor`, after another backward or for a second derivative."""
     scores, *data = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-        grad = pair_values(score_rows(scores), *data, *ctx.options.flat())[2]
-    else:  # an earlier backward has returned the gradient
-        grad = _dispatch.loss_and_grad(score_rows(scores), tuple(data), ctx.options, None)[2]
-    return scaled(grad, factor, ctx.dtype)
+        grad = pair_values(*in_rows(scores, *data), *flat_options(ctx.options))[2]
+        return in_columns(grad, scores) * factor
+    return _dispatch.loss_and_grad(scores, tuple(data), ctx.options, None)[2] * factor
 
 
 def _is_one(factor: Tensor) -> bool:
-    """Return whether a factor on the CPU is known to be one."""
-    if factor.dim() or torch.compiler.is_compiling():
+    """Return whether a factor is known to be one, without waiting for a device."""
+    if not factor.is_cpu or factor.dim() or torch.compiler.is_compiling():
         return False
     try:
         return factor.item() == 1.0

@@ -7,7 +7,7 @@ asked, so that a change in torch is repaired in this file alone.
 from __future__ import annotations
 
 import torch
-from torch.autograd import forward_ad
+from torch.autograd import Function, forward_ad
 
 # True inside `torch.func` and `torch.vmap`. Their tensors have no memory that a kernel could read.
 is_under_functorch = torch._C._are_functorch_transforms_active
@@ -21,6 +21,15 @@ is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 def is_transformed() -> bool:
     """Return whether `torch.func`, `torch.vmap` or forward mode is active; not while compiling."""
     return is_under_functorch() or forward_ad._current_level >= 0
+
+
+def skip_backward_wrapper(function: type[Function]) -> None:
+    """Let the engine call `backward` of a function itself, not through a method written in Python.
+
+    That method asks on every call which of `backward` and `vjp` the class defines, which takes as
+    long as the kernel for a small batch. The class must define `backward`, and nothing else.
+    """
+    function._backward_cls.apply = function.backward  # type: ignore[attr-defined]
 
 
 def current_raw_stream(device: torch.device) -> int:

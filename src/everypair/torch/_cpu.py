@@ -22,42 +22,37 @@ Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 # While the loss is smaller than this, no derivative overflows in float32 inside the kernel.
 _ORDINARY_LOSS = 1e30
-# NumPy allocates arrays of at least this many rows in huge pages, which takes a third less time
-# than torch's memory; smaller tensors are faster to allocate in torch.
-_HUGE_PAGES = 1 << 20
+_KERNEL_LABELS = frozenset(LABEL_DTYPES.values())
 
 
 def loss_and_grad(
     scores: Tensor, labels: Tensor, weights: Tensor | None, terms: tuple[KnotTerm, ...], mean: bool
 ) -> tuple[Tensor, float, Tensor] | None:
-    """Return value, pair weight and gradient of scores (n,), or None if `evaluate` must do it.
+    """Return value, pair weight and gradient, or None if `evaluate` must compute them.
 
-    A small batch takes longer to prepare than to compute. This path handles only tensors that the
-    compiled kernel can read as they are, and values that it accepts.
+    The tensors have the shape (n,) or (n, 1), not necessarily the same; the gradient has that of
+    the scores. A small batch takes longer to prepare than to compute. This path handles only
+    tensors that the compiled kernel can read as they are, and values that it accepts.
     """
-    dtype = scores.dtype
-    if (
-        scores.dim() != 1
-        or dtype not in WIDE_DTYPES
-        or LABEL_DTYPES[labels.dtype] is not labels.dtype
-        or not (scores.is_contiguous() and labels.is_contiguous())
+    if not (
+        (scores.dim() == 1 or scores.shape[1:] == (1,))
+        and scores.dtype in WIDE_DTYPES
+        and labels.dtype in _KERNEL_LABELS
+        and scores.is_contiguous()
+        and labels.is_contiguous()
     ):
         return None
     array = scores.numpy(force=True)
-    if array.size < _HUGE_PAGES:
-        grad = torch.empty_like(scores)
-    else:
-        grad = torch.from_numpy(np.empty_like(array))
-    w = None if weights is None else _inputs.array_from(weights, torch.float64)
-    found = _dispatch.native_loss_and_grad(
-        array, labels.numpy(force=True), w, terms, mean, grad.numpy()
-    )
+    # NumPy's memory takes less time than torch's: fewer calls, and huge pages for large arrays.
+    grad = np.empty(array.shape, array.dtype)
+    w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
+    found = _dispatch.native_loss_and_grad(array, labels.numpy(force=True), w, terms, mean, grad)
     if found is None:
         return None
     value, pair_weight = found
     if not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
         return None
-    return torch.scalar_tensor(value, dtype=dtype), pair_weight, grad
+    return torch.from_numpy(np.array(value, array.dtype)), pair_weight, torch.from_numpy(grad)
 
 
 def evaluate(
@@ -82,8 +77,7 @@ def evaluate(
     for k, (x, y, w, g, v) in enumerate(zip(*rows, strict=True)):
         found = loss_and_grad(x, y, w, terms, asked["mean"]) if only_grad else None
         if found is not None:
-            pair_weight = torch.scalar_tensor(found[1], dtype=torch.float64)
-            results.append((found[0], pair_weight, found[2], None, None))
+            results.append((found[0], _scalar(found[1], torch.float64), found[2], None, None))
             continue
         own_order = order if g is None else group_runs(_inputs.array_from(g))
         try:
@@ -127,7 +121,12 @@ def _evaluate_row(
         return wide_value.to(dtype), mass, *_inputs.clamped(wide, scores)
     derivatives = [None if array is None else torch.from_numpy(array) for array in arrays]
     return (
-        torch.scalar_tensor(value, dtype=dtype),
-        torch.scalar_tensor(pair_weight, dtype=torch.float64),
+        _scalar(value, dtype),
+        _scalar(pair_weight, torch.float64),
         *(derivatives if scores.dtype is dtype else _inputs.clamped(derivatives, scores)),
     )
+
+
+def _scalar(value: float, dtype: torch.dtype) -> Tensor:
+    """Return a tensor on the CPU, whatever the default device of torch is."""
+    return torch.scalar_tensor(value, dtype=dtype, device="cpu")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -30,24 +30,13 @@ _MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits
 _forced: Backend | None = None  # for all threads, because backward may run in another one
 
 
-class Options(NamedTuple):
-    """How a batch is evaluated; the batch itself and the derivatives to compute come separately."""
+Options = tuple[tuple[KnotTerm, ...], bool, bool, bool]
+"""How a batch is evaluated: terms, mean, check and missing.
 
-    terms: tuple[KnotTerm, ...]
-    mean: bool
-    check: bool  # raise if a value is not allowed
-    missing: bool  # labels may be NaN, which leaves their rows out
-
-    def flat(self) -> tuple[list[float], bool, bool, bool]:
-        """Return the options as registered operators take them: five numbers for each term."""
-        return [float(number) for term in self.terms for number in term], *self[1:]
-
-    @classmethod
-    def from_flat(cls, terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
-        """Undo `flat`."""
-        starts = range(0, len(terms), 5)
-        nested = tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in starts)
-        return cls(nested, mean, check, missing)  # type: ignore[arg-type]
+`terms` are those of the surrogate, `mean` divides by the total pair weight, `check` raises if a
+value is not allowed, and `missing` leaves out the rows whose labels are NaN. A plain tuple, because
+a class would add as much time to a small batch as the checks of its tensors.
+"""
 
 
 class Result(NamedTuple):
@@ -67,6 +56,19 @@ class Result(NamedTuple):
     grad: Tensor | None
     hess: Tensor | None
     hvp: Tensor | None
+
+
+def flat_options(options: Options) -> tuple[list[float], bool, bool, bool]:
+    """Return the options as registered operators take them: five numbers for each term."""
+    terms, *flags = options
+    return [float(number) for term in terms for number in term], *flags  # type: ignore[return-value]
+
+
+def options_from_flat(terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
+    """Undo `flat_options`."""
+    starts = range(0, len(terms), 5)
+    nested = tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in starts)
+    return nested, mean, check, missing  # type: ignore[return-value]
 
 
 @contextmanager
@@ -93,38 +95,51 @@ def choose_backend(scores: Tensor, groups: Tensor | None = None) -> Backend:
 def loss_and_grad(
     scores: Tensor, data: _inputs.Data, options: Options, counter: Counter | None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return value, pair weight and gradient, as fast as the batch allows.
+    """Return value, pair weight and gradient of scores (n[, tasks]), as fast as the batch allows.
 
-    Most batches in training have one task and no groups. They take a shorter path, on which
-    preparation costs less than the kernel. There is no pair weight then: the one task is counted by
-    `counter` if it has no pair.
+    `data` are labels, weights and groups, and all tensors are as the caller gave them. The gradient
+    has the shape of the scores. Most batches in training have one task and no groups. They take a
+    shorter path, on which preparation costs less than the kernel. There is no pair weight then: the
+    one task is counted by `counter` if it has no pair.
     """
     labels, weights, groups = data
-    if groups is None and _forced is None:
-        backend = choose_backend(scores)
-        if backend == "cpu":
-            found = _cpu.loss_and_grad(scores, labels, weights, options.terms, options.mean)
-            if found is not None:
-                value, pair_weight, grad = found
-                if pair_weight == 0.0 and counter is not None:
-                    counter(scores.device).add_(1)
-                return value, None, grad
-        elif (
-            backend == "triton"
-            and weights is None
-            and scores.dim() == 1
-            and scores.dtype in _inputs.WIDE_DTYPES
-            and not options.check
-            and scores.device.index == torch.cuda.current_device()
-        ):
-            one_class = None if counter is None else counter(scores.device)
-            cached: tuple[Tensor, None, Tensor] | None = _triton("cached_launch").loss_and_grad(
-                scores, labels, options.terms, options.mean, options.missing, one_class
-            )
-            if cached is not None:
-                return cached
-    result = evaluate(scores, labels, weights, groups, options, grad=True, counter=counter)
-    return result[:3]  # type: ignore[return-value]
+    if groups is None and scores.is_cpu and _forced is None:
+        found = _cpu.loss_and_grad(scores, labels, weights, options[0], options[1])
+        if found is not None:
+            value, total_weight, grad = found
+            if total_weight == 0.0 and counter is not None:
+                counter(scores.device).add_(1)
+            return value, None, grad
+    rows = _inputs.in_rows(scores.detach(), *data)
+    value, pair_weight, rows_grad = (
+        _replayed(*rows, options, counter)
+        or evaluate(*rows, options, grad=True, counter=counter)[:3]
+    )
+    return value, pair_weight, _inputs.in_columns(cast("Tensor", rows_grad), scores)
+
+
+def _replayed(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None,
+    options: Options, counter: Counter | None,
+) -> tuple[Tensor, None, Tensor] | None:  # fmt: skip
+    """Return value, no pair weight, and gradient by the launches of an earlier batch on a GPU."""
+    terms, mean, check, missing = options
+    if not (
+        weights is None
+        and groups is None
+        and _forced is None
+        and scores.dim() == 1
+        and scores.dtype in _inputs.WIDE_DTYPES
+        and not check
+        and choose_backend(scores) == "triton"
+        and scores.device.index == torch.cuda.current_device()
+    ):
+        return None
+    found: tuple[Tensor, None, Tensor] | None = _triton("cached_launch").loss_and_grad(
+        scores, labels, terms, mean, missing,
+        None if counter is None else counter(scores.device),
+    )  # fmt: skip
+    return found
 
 
 def evaluate(
@@ -183,8 +198,8 @@ def evaluate(
     return Result(value.to(_inputs.value_dtype(scores)), pair_weight, *derivatives)
 
 
-def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:
-    """Multiply a gradient in place by a number, or return None and leave it as it is.
+def scale_in_place(grad: Tensor, factor: Tensor) -> bool:
+    """Multiply a gradient in place by a number, or return False and leave it as it is.
 
     The caller must be the only owner of the gradient.
     """
@@ -199,9 +214,9 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> Tensor | None:
         and not torch.compiler.is_compiling()
         and grad.device.index == torch.cuda.current_device()
     ):
-        scaled: Tensor = _triton("scale").scale_in_place(grad, factor)
-        return scaled
-    return None
+        _triton("scale").scale_in_place(grad, factor)
+        return True
+    return False
 
 
 def _is_too_large(scores: Tensor) -> bool:

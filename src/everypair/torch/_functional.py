@@ -12,7 +12,7 @@ from everypair.surrogates import KnotTerm, Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._autograd import loss_values
 from everypair.torch._dispatch import Counter, Options
-from everypair.torch._inputs import check_data, check_reduction, score_rows
+from everypair.torch._inputs import check_data, check_reduction, in_columns, in_rows
 
 
 class PairDerivatives(NamedTuple):
@@ -184,17 +184,15 @@ def pair_derivatives(
     """
     terms = surrogates.get(surrogate).at_knots(check_margin(margin))
     mean = _inputs.check_reduction(reduction)
-    data = check_data(scores, labels, weights, groups)
+    check_data(scores, labels, weights, groups)
     options = _options(scores, labels, terms, mean, check)
-    result = _dispatch.evaluate(score_rows(scores.detach()), *data, options, grad=True, hess=True)
-    dtype = scores.dtype
-    grad, hess = cast("Tensor", result.grad).to(dtype), cast("Tensor", result.hess).to(dtype)
-    if scores.dim() == 1:
-        return PairDerivatives(result.value, grad, hess)
-    n_tasks = scores.shape[1]
-    return PairDerivatives(
-        result.value.reshape(n_tasks), grad.reshape(n_tasks, -1).t(), hess.reshape(n_tasks, -1).t()
+    rows = in_rows(scores.detach(), labels, weights, groups)
+    result = _dispatch.evaluate(*rows, options, grad=True, hess=True)
+    grad, hess = (
+        in_columns(cast("Tensor", derivative), scores).to(scores.dtype)
+        for derivative in (result.grad, result.hess)
     )
+    return PairDerivatives(result.value.reshape(scores.shape[1:]), grad, hess)
 
 
 def loss_and_pair_weight(
@@ -212,7 +210,8 @@ def loss_and_pair_weight(
     The pair weight is None if there is one task and nothing is left to count: its backend has added
     1 to the tensor that `counter` returns if there was no pair.
     """
-    data = check_data(scores, labels, weights, groups)
+    check_data(scores, labels, weights, groups)
+    data = labels, weights, groups
     options = _options(scores, labels, terms, reduction != "sum", check)
     if scores.dim() == 1:
         return loss_values(scores, data, options, counter)
@@ -231,4 +230,4 @@ def _options(
     scores: Tensor, labels: Tensor, terms: tuple[KnotTerm, ...], mean: bool, check: bool | None
 ) -> Options:
     missing = scores.dim() == 2 and labels.is_floating_point()
-    return Options(terms, mean, scores.is_cpu if check is None else check, missing)
+    return terms, mean, scores.is_cpu if check is None else check, missing

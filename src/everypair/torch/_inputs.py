@@ -40,12 +40,8 @@ _REDUCTIONS = frozenset(("mean", "sum", "none"))
 
 def check_data(
     scores: Tensor, labels: Tensor, weights: Tensor | None = None, groups: Tensor | None = None
-) -> Data:
-    """Check types, shapes and devices of the arguments of `everypair.torch.pair_loss`.
-
-    Returns labels, weights and groups with rows in the last dimension: (n,) for a single column,
-    else (tasks, n).
-    """
+) -> None:
+    """Check types, shapes and devices of the arguments of `everypair.torch.pair_loss`."""
     if not isinstance(scores, Tensor):
         _raise_not_a_tensor("scores", scores)
     if scores.dtype not in _FLOATS:
@@ -61,14 +57,14 @@ def check_data(
             f"scores must hold at least one row and one task; got the shape {tuple(shape)}. "
             "Check the filter before it."
         )
-    n_tasks = shape[1] if len(shape) == 2 else 1
-    label_rows = _rows_of(labels, "labels", scores, n_tasks)
+    device, n_tasks = scores.device, 1 if len(shape) == 1 else shape[1]
+    _check_rows(labels, "labels", shape, n_tasks, device)
     if labels.dtype not in LABEL_DTYPES:
         raise ValueError(
             f"labels must be whole numbers, bools or floats; got {labels.dtype}. "
             "Pass labels.float()."
         )
-    if n_tasks > 1 and label_rows.dim() == 1:
+    if n_tasks > 1 and labels.shape != shape:
         raise ValueError(
             f"labels must have one column per task; got the shape {tuple(labels.shape)} for scores "
             f"of shape {tuple(shape)}. Pass labels[:, None].expand_as(scores) if all tasks share "
@@ -80,21 +76,32 @@ def check_data(
                 "weights must not require a gradient, because the loss is differentiated in the "
                 "scores only; got weights that do. Pass weights.detach()."
             )
-        weights = _rows_of(weights, "weights", scores, n_tasks)
+        _check_rows(weights, "weights", shape, n_tasks, device)
         if weights.is_complex():
             _inputs.raise_not_real("weights", weights.dtype)
     if groups is not None:
-        groups = _rows_of(groups, "groups", scores, 1)
+        _check_rows(groups, "groups", shape, 1, device)
         if groups.is_floating_point() or groups.is_complex():
             _inputs.raise_group_dtype(groups.dtype, "torch")
-    return label_rows, weights, groups
 
 
-def score_rows(scores: Tensor) -> Tensor:
-    """Return checked scores with rows in the last dimension: (n,) for one task, else (tasks, n)."""
+def in_rows(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return checked tensors with rows in the last dimension: (n,) or (tasks, n)."""
+    return (
+        _as_rows(scores),
+        _as_rows(labels),
+        None if weights is None else _as_rows(weights),
+        None if groups is None else _as_rows(groups),
+    )
+
+
+def in_columns(derivative: Tensor, scores: Tensor) -> Tensor:
+    """Return a derivative with rows in the last dimension in the shape of the scores."""
     if scores.dim() == 1:
-        return scores
-    return scores.squeeze(1) if scores.shape[1] == 1 else scores.t()
+        return derivative
+    return derivative.unsqueeze(1) if derivative.dim() == 1 else derivative.t()
 
 
 def check_reduction(reduction: str) -> str:
@@ -177,13 +184,9 @@ def batch_from(
 
 def array_from(tensor: Tensor, dtype: torch.dtype | None = None) -> NDArray[Any]:
     """Return a contiguous array of this type; it shares the tensor's memory if possible."""
-    if tensor.requires_grad:
-        tensor = tensor.detach()
     if dtype is not None and tensor.dtype is not dtype:
         tensor = tensor.to(dtype)
-    if not tensor.is_contiguous() or tensor.is_neg():
-        tensor = tensor.resolve_neg().contiguous()
-    array: NDArray[Any] = tensor.numpy()
+    array: NDArray[Any] = tensor.contiguous().numpy(force=True)
     return array
 
 
@@ -197,26 +200,34 @@ def each_row(tensor: Tensor | None, shape: torch.Size) -> list[Any]:
     return list(tensor.detach().expand(shape).reshape(-1, shape[-1]).unbind())
 
 
-def _rows_of(tensor: Tensor, name: str, scores: Tensor, n_tasks: int) -> Tensor:
-    """Check labels, weights or groups; return (n,) for a single column, else (tasks, n)."""
+def _as_rows(tensor: Tensor) -> Tensor:
+    if tensor.dim() == 1:
+        return tensor
+    return tensor.squeeze(1) if tensor.shape[1] == 1 else tensor.t()
+
+
+def _check_rows(
+    tensor: Tensor, name: str, scores_shape: torch.Size, n_tasks: int, device: torch.device
+) -> None:
+    """Check type, device and shape of labels, weights or groups."""
     if not isinstance(tensor, Tensor):
         _raise_not_a_tensor(name, tensor)
-    if tensor.device != scores.device:
+    if tensor.device != device:
         raise ValueError(
             f"{name} must be on the device of the scores; got {name} on {tensor.device} and scores "
-            f"on {scores.device}. Pass {name}.to(scores.device)."
+            f"on {device}. Pass {name}.to(scores.device)."
         )
+    n = scores_shape[0]
     shape = tensor.shape
-    n = scores.shape[0]
     if len(shape) == 1 and shape[0] == n:
-        return tensor
+        return
     if len(shape) == 2 and shape[0] == n and shape[1] in (1, n_tasks):
-        return tensor.squeeze(1) if shape[1] == 1 else tensor.t()
+        return
     allowed = [f"({n},)"] if n_tasks == 1 or name == "weights" else []
     allowed += [f"({n}, {n_tasks})"] if n_tasks > 1 else []
     raise ValueError(
         f"{name} must have the shape {' or '.join(allowed)} for scores of shape "
-        f"{tuple(scores.shape)}; got {tuple(shape)}. "
+        f"{tuple(scores_shape)}; got {tuple(shape)}. "
         "Check that both come from the same rows and tasks."
     )
 

@@ -25,12 +25,12 @@ from torch.autograd import Function
 
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_legacy_batched, n_dispatch_modes
-from everypair.torch._dispatch import Options
+from everypair.torch._dispatch import options_from_flat
 from everypair.torch._inputs import value_dtype
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _DATA = "Tensor scores, Tensor labels, Tensor? weights, Tensor? groups"
-_OPTIONS = "float[] terms, bool mean, bool check, bool missing"  # see `Options.flat`
+_OPTIONS = "float[] terms, bool mean, bool check, bool missing"  # see `flat_options`
 
 
 def needs_operator(tensor: Tensor) -> bool:
@@ -41,7 +41,7 @@ def needs_operator(tensor: Tensor) -> bool:
 def pair_values(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return losses (...), pair weights (...) and gradients (..., n).
 
-    The inputs are scores (..., n), labels, weights, groups, and the options as `Options.flat`.
+    The inputs are scores (..., n), labels, weights, groups, and `_dispatch.flat_options`.
     """
     function = pair_values_op if needs_operator(inputs[0]) else _values_function
     return cast("tuple[Tensor, Tensor, Tensor]", function(*inputs))
@@ -85,7 +85,7 @@ class _PairValues(Function):
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
         scores, labels, weights, groups, *flat = inputs
-        options = Options.from_flat(*flat)
+        options = options_from_flat(*flat)
         result = _dispatch.evaluate(scores, labels, weights, groups, options, grad=True)
         return cast("tuple[Tensor, Tensor, Tensor]", result[:3])
 
@@ -129,7 +129,7 @@ class _PairHvp(Function):
         scores, labels, weights, groups, vector, *flat = inputs
         if is_legacy_batched(vector):
             return cast("Tensor", pair_hvp_op(*inputs))
-        options = Options.from_flat(*flat)
+        options = options_from_flat(*flat)
         result = _dispatch.evaluate(scores, labels, weights, groups, options, vector=vector)
         return cast("Tensor", result.hvp)
 

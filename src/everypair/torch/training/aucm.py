@@ -77,12 +77,13 @@ class AUCMLoss(nn.Module):
         labels : (n,) or (n, 1)
             Coded {0, 1}, {-1, +1} or bool.
         """
-        rows, _, _ = check_data(scores, labels)
+        check_data(scores, labels)
         if scores.ndim == 2 and scores.shape[1] > 1:
             raise ValueError(
                 f"scores must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. "
                 "For several tasks, use one AUCMLoss for each column."
             )
+        rows = labels.reshape(-1)
         # Checking values is not possible while compiling, and waits for an accelerator.
         if labels.is_cpu and not torch.compiler.is_compiling():
             _inputs.positives(_inputs.batch_from(np.zeros(len(rows)), rows.detach()))

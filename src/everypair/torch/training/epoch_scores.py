@@ -11,7 +11,7 @@ from torch import Tensor
 
 from everypair import _dispatch, _inputs
 from everypair.surrogates import Surrogate
-from everypair.torch._inputs import check_data, each_row, score_rows
+from everypair.torch._inputs import check_data, each_row, in_rows
 from everypair.torch.training.divergence import Finding, check_scores
 
 
@@ -25,8 +25,8 @@ class EpochScores:
         self, scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
     ) -> None:
         """Keep a batch, on its device."""
-        labels, weights, groups = check_data(scores, labels, weights, groups)
-        rows = score_rows(scores.detach())
+        check_data(scores, labels, weights, groups)
+        rows, labels, weights, groups = in_rows(scores.detach(), labels, weights, groups)
         shape = rows.shape
         before = self._batches[0][0].shape[:-1] if self._batches else shape[:-1]
         if shape[:-1] != before:
