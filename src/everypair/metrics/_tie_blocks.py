@@ -1,0 +1,136 @@
+"""Blocks of tied scores and the weights above them, from which the metrics are computed.
+
+A metric that depends on the order of the scores alone is a sum over blocks of rows with equal
+scores. Each block needs the weight of its own positives and negatives, and the weight of those
+that score higher in its group. One sort and one running sum give them, for all groups at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everypair import _inputs
+from everypair._inputs import Batch
+from everypair.arrays.double_double import Number
+from everypair.arrays.numpy import NumpyArrays
+from everypair.arrays.rows import Runs
+from everypair.targets import binary
+
+Average = Literal["pairs", "groups", "rows"]
+Floats = NDArray[np.float64]
+
+_AVERAGES = {
+    "pairs": "weight groups by their pairs",
+    "groups": "all groups count the same",
+    "rows": "weight groups by their rows",
+}
+
+
+class TieBlocks(NamedTuple):
+    """Blocks of equal scores, group after group, from the highest score to the lowest.
+
+    Rows of weight 0 and groups without another row are left out. Without groups, all rows are one
+    group. Arrays with two rows hold the weights of the positives, then those of the negatives, as
+    multiples of ``2**exponents`` of the group, so that weights of any magnitude can be summed.
+
+    Attributes
+    ----------
+    rows : (n,) intp
+        The rows of the batch, block after block.
+    heads : (k,) intp
+        The first row of each block, as an index into `rows`.
+    first : (n_groups,) intp
+        The first block of each group.
+    own : (2, k) float64
+        The weight of the rows of each block.
+    above, up_to : (2, k) float64
+        The weight of the rows of the group that score higher, without and with those of the block.
+    total : (2, n_groups) float64
+        The weight of the rows of each group.
+    exponents : (2, n_groups) int
+    """
+
+    rows: NDArray[np.intp]
+    heads: NDArray[np.intp]
+    first: NDArray[np.intp]
+    own: Floats
+    above: Floats
+    up_to: Floats
+    total: Floats
+    exponents: NDArray[Any]
+
+    def per_block(self, of_groups: NDArray[Any]) -> NDArray[Any]:
+        """Repeat one value per group for each of its blocks."""
+        repeats = np.diff(self.first, append=self.heads.shape[0])
+        return np.repeat(of_groups, repeats, axis=-1)
+
+    def per_group(self, of_blocks: Floats) -> Floats:
+        """Sum one value per block over each group."""
+        sums: Floats = np.add.reduceat(of_blocks, self.first)
+        return sums
+
+    def mean(self, values: Floats, counts: NDArray[np.bool_], average: str) -> float:
+        """Average one value per group over the groups that count."""
+        values, total, exponents = values[counts], self.total[:, counts], self.exponents[:, counts]
+        if average == "groups":
+            return float(values.mean())
+        if average == "pairs":
+            weights, exponent = total.prod(axis=0), exponents.sum(axis=0)
+            weights = np.ldexp(weights, exponent - exponent.max())
+        else:
+            weights = np.ldexp(total, exponents - exponents.max()).sum(axis=0)
+        return float((weights * values).sum() / weights.sum())
+
+
+def check_average(average: str, options: tuple[str, ...] = ("pairs", "groups", "rows")) -> None:
+    """Check the name of an average over groups."""
+    if average not in options:
+        known = ", ".join(f"{name!r} ({_AVERAGES[name]})" for name in options)
+        raise ValueError(f"average must be one of {known}; got {average!r}.")
+
+
+def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlocks:
+    """Check the values of a batch and return its blocks of equal scores.
+
+    `name` is that of the metric, for an error if there are no rows of positive weight. Without
+    `within_groups`, the groups of the batch are ignored.
+    """
+    positive, weights, x = _inputs.positives(batch), batch.weights, batch.scores
+    offsets = batch.offsets if within_groups else None
+    rows = np.arange(x.shape[0])
+    groups = np.zeros(x.shape[0], np.intp)
+    if offsets is not None:
+        rows = rows if batch.order is None else batch.order
+        groups = np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
+    if weights is not None and not weights.all():
+        kept = weights[rows] > 0.0
+        rows, groups = rows[kept], groups[kept]
+        if rows.shape[0] == 0:
+            binary.raise_no_pairs(positive, weights, name)
+    keys = -x[rows]
+    order = np.argsort(keys) if offsets is None else np.lexsort((keys, groups))
+    rows, groups, keys = rows[order], groups[order], keys[order]
+
+    is_group = np.append(True, groups[1:] != groups[:-1])
+    is_block = is_group | np.append(True, keys[1:] != keys[:-1])
+    heads, group_heads = np.flatnonzero(is_block), np.flatnonzero(is_group)
+    first = np.searchsorted(heads, group_heads)
+
+    of_class = np.stack([positive[rows], ~positive[rows]])
+    parts = np.where(of_class, 1.0 if weights is None else weights[rows], 0.0)
+    exponents = np.zeros((2, group_heads.shape[0]), np.int32)
+    if weights is not None:
+        exponents = np.frexp(np.maximum.reduceat(parts, group_heads, axis=1))[1]
+        parts = np.ldexp(parts, -exponents[:, np.cumsum(is_group) - 1])
+    xp = NumpyArrays(compensated=True)
+    runs = Runs(xp, np.arange(rows.shape[0]), *(() if offsets is None else xp.bounds(groups)))
+    sums = xp.prefix(Number(parts), runs, counts=weights is None).high
+    up_to = sums[:, np.append(heads[1:], rows.shape[0]) - 1]
+    above = np.roll(up_to, 1, axis=1)
+    above[:, first] = 0.0
+    total = up_to[:, np.append(first[1:], heads.shape[0]) - 1]
+    own = np.add.reduceat(parts, heads, axis=1)
+    return TieBlocks(rows, heads, first, own, above, up_to, total, exponents)
