@@ -99,38 +99,50 @@ def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlo
     `within_groups`, the groups of the batch are ignored.
     """
     positive, weights, x = _inputs.positives(batch), batch.weights, batch.scores
-    offsets = batch.offsets if within_groups else None
+    groups = group_of_rows(batch) if within_groups else None
     rows = np.arange(x.shape[0])
-    groups = np.zeros(x.shape[0], np.intp)
-    if offsets is not None:
-        rows = rows if batch.order is None else batch.order
-        groups = np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
     if weights is not None and not weights.all():
-        kept = weights[rows] > 0.0
-        rows, groups = rows[kept], groups[kept]
+        rows = np.flatnonzero(weights)
         if rows.shape[0] == 0:
             binary.raise_no_pairs(positive, weights, name)
-    keys = -x[rows]
-    order = np.argsort(keys) if offsets is None else np.lexsort((keys, groups))
-    rows, groups, keys = rows[order], groups[order], keys[order]
-
-    is_group = np.append(True, groups[1:] != groups[:-1])
-    is_block = is_group | np.append(True, keys[1:] != keys[:-1])
+    n = rows.shape[0]
+    rows = rows[np.argsort(-x[rows])]
+    is_group = np.arange(n) == 0
+    xp = NumpyArrays(compensated=True)
+    runs = Runs(xp, np.arange(n))
+    if groups is not None:
+        # Sorting these numbers is faster than sorting by two keys.
+        group, place = np.divmod(np.sort(groups[rows] * n + np.arange(n)), n)
+        rows = rows[place]
+        is_group[1:] = group[1:] != group[:-1]
+        runs = Runs(xp, runs.rows, *xp.bounds(group))
+    is_block = is_group.copy()
+    is_block[1:] |= x[rows[1:]] != x[rows[:-1]]
     heads, group_heads = np.flatnonzero(is_block), np.flatnonzero(is_group)
     first = np.searchsorted(heads, group_heads)
 
-    of_class = np.stack([positive[rows], ~positive[rows]])
-    parts = np.where(of_class, 1.0 if weights is None else weights[rows], 0.0)
-    exponents = np.zeros((2, group_heads.shape[0]), np.int32)
-    if weights is not None:
+    of_class = positive[rows] == np.array([[True], [False]])
+    if weights is None:
+        exponents = np.zeros((2, group_heads.shape[0]), np.int32)
+        parts = of_class.astype(np.float64)
+    else:
+        parts = np.where(of_class, weights[rows], 0.0)
         exponents = np.frexp(np.maximum.reduceat(parts, group_heads, axis=1))[1]
         parts = np.ldexp(parts, -exponents[:, np.cumsum(is_group) - 1])
-    xp = NumpyArrays(compensated=True)
-    runs = Runs(xp, np.arange(rows.shape[0]), *(() if offsets is None else xp.bounds(groups)))
     sums = xp.prefix(Number(parts), runs, counts=weights is None).high
-    up_to = sums[:, np.append(heads[1:], rows.shape[0]) - 1]
+    up_to = sums[:, np.append(heads[1:], n) - 1]
     above = np.roll(up_to, 1, axis=1)
     above[:, first] = 0.0
     total = up_to[:, np.append(first[1:], heads.shape[0]) - 1]
-    own = np.add.reduceat(parts, heads, axis=1)
+    own = up_to - above if weights is None else np.add.reduceat(parts, heads, axis=1)
     return TieBlocks(rows, heads, first, own, above, up_to, total, exponents)
+
+
+def group_of_rows(batch: Batch) -> NDArray[np.int64] | None:
+    """Return the number of the group of each row; None without groups."""
+    if batch.offsets is None:
+        return None
+    groups = np.repeat(np.arange(batch.offsets.shape[0] - 1), np.diff(batch.offsets))
+    if batch.order is not None:
+        groups[batch.order] = groups.copy()
+    return groups
