@@ -168,7 +168,8 @@ def _kept(x: Floats, w: Floats, share: float) -> Floats:
     """Return how much of each row is among the lowest rows that hold this share of the weight."""
     below = np.array([w[x < s].sum() for s in x])
     tied = np.array([w[x == s].sum() for s in x])
-    return np.clip((share * w.sum() - below) / tied, 0.0, 1.0)
+    kept: Floats = np.clip((share * w.sum() - below) / tied, 0.0, 1.0)
+    return kept
 
 
 def _influence(rows: _Rows) -> tuple[float, Floats]:

@@ -117,7 +117,7 @@ def delong(
     """
     if method not in ("normal", "logit"):
         raise ValueError(f"method must be 'normal' or 'logit'; got {method!r}.")
-    z = _quantile(confidence)
+    z = normal_quantile(confidence)
     batch = _inputs.batch_from(scores, labels, weights, groups)
     placed = _placements(batch, "delong")
     area = placed.concordant / placed.pair_weight
@@ -173,7 +173,7 @@ def delong_test(
     >>> print(f"{test.difference:.3f}, p = {test.p_value:.2f}")
     0.333, p = 0.22
     """
-    quantile = _quantile(confidence)
+    quantile = normal_quantile(confidence)
     batch = _inputs.batch_from(scores_a, labels, weights, groups)
     other = _inputs.batch_from(scores_b, labels, weights)
     a, b = _placements(batch, "delong_test"), _placements(other, "delong_test")
@@ -249,7 +249,7 @@ def _variance(batch: Batch, deviations: Floats, name: str) -> float:
     return float(own.sum() + 2.0 * n / (n - 1) * (sums[0] * sums[1]).sum())
 
 
-def _quantile(confidence: object) -> float:
+def normal_quantile(confidence: object) -> float:
     """Check a confidence level and return the normal quantile of a two-sided interval."""
     if isinstance(confidence, Real) and 0.0 < float(confidence) < 1.0:
         return NormalDist().inv_cdf(0.5 + float(confidence) / 2.0)
