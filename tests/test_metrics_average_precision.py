@@ -88,6 +88,11 @@ def test_the_scale_of_the_weights_does_not_matter(scale, average):
     expected = ep.average_precision(scores, labels, weights=weights, **knobs)
     got = ep.average_precision(scores, labels, weights=weights * scale, **knobs)
     assert_close(got, expected, np.float64)
+    # Groups without negatives, or without positives, have no scale of their own.
+    labels = np.where(groups < 2, groups == 0, labels)
+    expected = ep.average_precision(scores, labels, weights=weights, **knobs)
+    got = ep.average_precision(scores, labels, weights=weights * scale, **knobs)
+    assert_close(got, expected, np.float64)
     if average == "groups":  # each group may have a scale of its own
         own = np.where(groups == 2, scale, 1.0)
         got = ep.average_precision(scores, labels, weights=weights * own, **knobs)

@@ -217,5 +217,7 @@ def test_wrong_confidence(confidence):
 def test_wrong_arguments():
     with pytest.raises(ValueError, match="method must be 'normal' or 'logit'; got 'bootstrap'"):
         ep.delong([1, 2, 3, 4], [0, 1, 0, 1], method="bootstrap")
+    with pytest.raises(ValueError, match=r"^scores_b must be finite; got nan \(first at index 1"):
+        ep.delong_test([1, 2, 3, 4], [1, np.nan, 3, 4], [0, 1, 0, 1])
     with pytest.raises(ValueError, match="labels must have one entry per score; got 4 for 3"):
         ep.delong_test([1, 2, 3, 4], [1, 2, 3], [0, 1, 0, 1])

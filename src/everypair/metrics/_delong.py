@@ -9,6 +9,7 @@ positives plus that of the mean placement of the negatives.
 from __future__ import annotations
 
 import math
+import re
 from numbers import Real
 from statistics import NormalDist
 from typing import Literal, NamedTuple
@@ -174,9 +175,14 @@ def delong_test(
     0.333, p = 0.22
     """
     quantile = normal_quantile(confidence)
-    batch = _inputs.batch_from(scores_a, labels, weights, groups)
-    other = _inputs.batch_from(scores_b, labels, weights)
-    a, b = _placements(batch, "delong_test"), _placements(other, "delong_test")
+    placed = []
+    for name, scores in (("scores_a", scores_a), ("scores_b", scores_b)):
+        try:
+            batch = _inputs.batch_from(scores, labels, weights, groups)
+            placed.append(_placements(batch, "delong_test"))
+        except ValueError as wrong:  # name the argument that is wrong
+            raise ValueError(re.sub(r"^scores\b", name, str(wrong))) from None
+    a, b = placed
     pair_weight = a.pair_weight
     difference = (a.concordant - b.concordant) / pair_weight
     deviations = (a.deviations - b.deviations) / pair_weight

@@ -73,7 +73,7 @@ class TieBlocks(NamedTuple):
         return sums
 
     def mean(self, values: Floats, counts: NDArray[np.bool_], average: str) -> float:
-        """Average one value per group over the groups that count."""
+        """Average one value per group over the groups that count; `average` says how."""
         values, total, exponents = values[counts], self.total[:, counts], self.exponents[:, counts]
         if average == "groups":
             return float(values.mean())
@@ -81,7 +81,7 @@ class TieBlocks(NamedTuple):
             weights, exponent = total.prod(axis=0), exponents.sum(axis=0)
             weights = np.ldexp(weights, exponent - exponent.max())
         else:
-            weights = np.ldexp(total, exponents - exponents.max()).sum(axis=0)
+            weights = np.ldexp(total, exponents - exponents[total > 0.0].max()).sum(axis=0)
         return float((weights * values).sum() / weights.sum())
 
 
@@ -142,7 +142,8 @@ def group_of_rows(batch: Batch) -> NDArray[np.int64] | None:
     """Return the number of the group of each row; None without groups."""
     if batch.offsets is None:
         return None
-    groups = np.repeat(np.arange(batch.offsets.shape[0] - 1), np.diff(batch.offsets))
+    numbers = np.arange(batch.offsets.shape[0] - 1, dtype=np.int64)
+    groups = np.repeat(numbers, np.diff(batch.offsets))
     if batch.order is not None:
         groups[batch.order] = groups.copy()
     return groups
