@@ -106,7 +106,9 @@ def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlo
         if rows.shape[0] == 0:
             binary.raise_no_pairs(positive, weights, name)
     n = rows.shape[0]
-    rows = rows[np.argsort(-x[rows])]
+    # Scores in the same order must have the same sums to the last bit, so that two equal scorers
+    # differ by exactly 0. A stable sort adds the weights of ties in one order.
+    rows = rows[np.argsort(-x[rows], kind=None if weights is None else "stable")]
     is_group = np.arange(n) == 0
     xp = NumpyArrays(compensated=True)
     runs = Runs(xp, np.arange(n))
