@@ -106,9 +106,10 @@ def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlo
         if rows.shape[0] == 0:
             binary.raise_no_pairs(positive, weights, name)
     n = rows.shape[0]
-    # Scores in the same order must have the same sums to the last bit, so that two equal scorers
-    # differ by exactly 0. A stable sort adds the weights of ties in one order.
-    rows = rows[np.argsort(-x[rows], kind=None if weights is None else "stable")]
+    # DeLong's test ignores groups and compares two scorers, which must differ by exactly 0 if all
+    # ranks are equal. A stable sort, which is slower, adds the weights of ties in one order.
+    stable = weights is not None and not within_groups
+    rows = rows[np.argsort(-x[rows], kind="stable" if stable else None)]
     is_group = np.arange(n) == 0
     xp = NumpyArrays(compensated=True)
     runs = Runs(xp, np.arange(n))
