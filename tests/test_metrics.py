@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import everypair as ep
+from everypair import naive
 
 from .strategies import batches
 from .tolerances import assert_close
@@ -75,6 +76,75 @@ def test_auc_of_groups_is_the_mean_weighted_by_pairs(backend, batch):
     expected = np.average(areas, weights=pair_weights)
     got = backend.auc(batch.scores, batch.labels, weights=weights, groups=groups)
     assert_close(got, expected, np.float64)
+
+
+@given(batch=batches(groups=True), average=st.sampled_from(("pairs", "groups", "rows")))
+def test_averages_over_groups(backend, batch, average):
+    weights, groups = batch.knobs["weights"], batch.knobs["groups"]
+    w = np.ones(batch.scores.size) if weights is None else weights
+    areas, shares = [], []
+    for group in np.unique(groups):
+        rows = (groups == group) & (w > 0)
+        if len(np.unique(batch.positive[rows])) == 2:
+            y, x, of_rows = batch.positive[rows], batch.scores[rows], w[rows]
+            areas.append(sklearn.metrics.roc_auc_score(y, x, sample_weight=of_rows))
+            pairs = of_rows[y].sum() * of_rows[~y].sum()
+            shares.append({"pairs": pairs, "groups": 1.0, "rows": of_rows.sum()}[average])
+    assume(areas)
+    expected = np.average(areas, weights=shares)
+    knobs = {"weights": weights, "groups": groups, "average": average}
+    assert_close(backend.auc(batch.scores, batch.labels, **knobs), expected, np.float64)
+    assert_close(naive.auc(batch.scores, batch.labels, **knobs), expected, np.float64)
+
+
+@given(batch=batches(groups=False), average=st.sampled_from(("groups", "rows")))
+def test_without_groups_all_averages_are_equal(backend, batch, average):
+    weights = batch.knobs["weights"]
+    w = np.ones(batch.scores.size) if weights is None else weights
+    assume(w[batch.positive].any() and w[~batch.positive].any())
+    got = backend.auc(batch.scores, batch.labels, weights=weights, average=average)
+    assert_close(got, backend.auc(batch.scores, batch.labels, weights=weights), np.float64)
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300, 2.0**-1074])
+def test_averages_over_groups_with_weights_of_any_scale(scale):
+    scores, labels, weights = sample(400, ties=True)
+    weights, groups = 2 * weights + 1, np.arange(400) % 9  # whole numbers
+    for average in ("groups", "rows"):
+        knobs = {"groups": groups, "average": average}
+        expected = ep.auc(scores, labels, weights=weights, **knobs)
+        got = ep.auc(scores, labels, weights=weights * scale, **knobs)
+        assert_close(got, expected, np.float64)
+    # Groups, and classes within a group, may have scales of their own.
+    own = np.where((groups == 3) & labels, scale, 1.0) * np.where(groups == 4, scale, 1.0)
+    expected = ep.auc(scores, labels, weights=weights, groups=groups, average="groups")
+    got = ep.auc(scores, labels, weights=weights * own, groups=groups, average="groups")
+    assert_close(got, expected, np.float64)
+
+
+def test_many_small_groups():
+    rng = np.random.default_rng(3)
+    n = 100_000
+    groups, labels = rng.integers(0, n // 10, n), rng.random(n) < 0.3
+    scores = np.round(rng.normal(size=n) + labels, 1)
+    order = np.argsort(groups, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    parts = [rows for rows in parts if 0 < labels[rows].sum() < rows.size][:1000]
+    kept = np.concatenate(parts)
+    expected = np.mean([ep.auc(scores[rows], labels[rows]) for rows in parts])
+    got = ep.auc(scores[kept], labels[kept], groups=groups[kept], average="groups")
+    assert_close(got, expected, np.float64)
+
+
+def test_wrong_average():
+    with pytest.raises(ValueError, match=r"average must be one of 'pairs'.*; got 'macro'"):
+        ep.auc([1.0, 2.0], [1, 0], average="macro")
+
+
+@pytest.mark.parametrize("average", ["groups", "rows"])
+def test_averages_without_a_pair_raise(average):
+    with pytest.raises(ValueError, match="1 positives and 1 negatives, never together"):
+        ep.auc([1.0, 2.0], [1, 0], groups=["a", "b"], average=average)
 
 
 @given(power=st.integers(-300, 300))

@@ -18,22 +18,38 @@ from everypair.losses import (
     pair_loss,
     pair_loss_and_grad,
 )
-from everypair.metrics import RocCurve, auc, roc_curve
+from everypair.metrics import (
+    DeLong,
+    DeLongTest,
+    RocCurve,
+    auc,
+    average_precision,
+    delong,
+    delong_test,
+    partial_auc,
+    roc_curve,
+)
 from everypair.surrogates import Surrogate, Term
 
 __all__ = [
+    "DeLong",
+    "DeLongTest",
     "PairDerivatives",
     "RocCurve",
     "Surrogate",
     "Term",
     "__version__",
     "auc",
+    "average_precision",
+    "delong",
+    "delong_test",
     "get_num_threads",
     "naive",
     "pair_derivatives",
     "pair_hvp",
     "pair_loss",
     "pair_loss_and_grad",
+    "partial_auc",
     "roc_curve",
     "set_num_threads",
     "surrogates",

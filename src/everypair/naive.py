@@ -25,9 +25,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs, surrogates
+from everypair._naive_metrics import average_precision, delong, delong_test, partial_auc
 from everypair.surrogates import Floats, Formula, Surrogate
 
-__all__ = ["auc", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
+__all__ = [
+    "auc",
+    "average_precision",
+    "delong",
+    "delong_test",
+    "pair_derivatives",
+    "pair_hvp",
+    "pair_loss",
+    "pair_loss_and_grad",
+    "partial_auc",
+]
 
 # A surrogate is a list of pieces (knot, formula), in the order of their knots. The formula gives
 # the value and the first two derivatives at shortfalls above the knot (None: everywhere) and up to
@@ -123,8 +134,11 @@ def auc(
     *,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
+    average: Literal["pairs", "groups", "rows"] = "pairs",
 ) -> float:
     """Compute the share of pairs in the right order, ties counting half; see `everypair.auc`."""
+    if average != "pairs":
+        return partial_auc(scores, labels, weights=weights, groups=groups, average=average)
     pairs = _Pairs(scores, labels, weights=weights, groups=groups)
     if pairs.weight == 0.0:
         raise ValueError("auc must have both classes in at least one group; got no pair.")

@@ -67,6 +67,28 @@ def test_shows_a_table(file, capsys):
     assert all(name in text for name in ep.surrogates.names())
 
 
+def test_the_interval_is_that_of_delong(file, frame, capsys):
+    assert cli.main(["evaluate", str(file), "--weights", "heavy", "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    expected = ep.delong(frame.score, frame.label, weights=frame.heavy)
+    assert output["auc_interval"] == [expected.low, expected.high]
+    assert cli.main(["evaluate", str(file)]) == 0
+    auc, _, low, high = ep.delong(frame.score, frame.label)
+    assert low < auc < high
+    assert f"{low:.4f} to {high:.4f}" in capsys.readouterr().out
+
+
+def test_no_interval_for_groups_and_single_rows(frame):
+    scores, positive = frame.score.to_numpy(), frame.label.to_numpy() == 1
+    grouped = evaluation.Predictions(scores, positive, groups=frame.patient.factorize()[0])
+    assert evaluation.evaluate(grouped).auc_interval is None
+    one = np.where(positive, np.cumsum(positive) == 1, 1)
+    assert evaluation.evaluate(evaluation.Predictions(scores, positive, one)).auc_interval is None
+    kept = one == 1
+    single = evaluation.Predictions(scores[kept], positive[kept])
+    assert evaluation.evaluate(single).auc_interval is None
+
+
 def test_the_output_mentions_groups(file, capsys):
     assert cli.main(["evaluate", str(file), "--group", "patient"]) == 0
     text = capsys.readouterr().out

@@ -277,6 +277,39 @@ def test_plot(tmp_path):
     assert EpochMonitor().plot().axes == []
 
 
+def test_the_interval_is_that_of_delong():
+    scores, labels = scored(400)
+    monitor = EpochMonitor(confidence=0.9)
+    feed(monitor, "subtrain", scores, labels)
+    weights = torch.arange(400) % 3
+    monitor.update("validation", scores, labels, weights=weights)
+    record = monitor.end_epoch()
+    for split, w in (("subtrain", None), ("validation", weights)):
+        expected = ep.delong(scores, labels, weights=w, confidence=0.9)
+        assert record[f"{split}/auc_low"] == pytest.approx(expected.low, rel=1e-12)
+        assert record[f"{split}/auc_high"] == pytest.approx(expected.high, rel=1e-12)
+    feed(monitor, "validation", scores, labels)
+    monitor.end_epoch()
+    axes = monitor.plot().axes
+    assert [a.get_ylabel() for a in axes] == ["squared hinge", "AUC"]
+    assert [len(a.collections) for a in axes] == [0, 2]  # a band for each split
+
+
+def test_no_interval_for_tasks_groups_and_single_rows():
+    scores, labels = scored(100)
+    monitor = EpochMonitor(confidence=0.95, on_divergence="ignore")
+    monitor.update("tasks", scores.reshape(50, 2), labels.reshape(50, 2))
+    monitor.update("groups", scores, labels, groups=torch.arange(100) % 5)
+    monitor.update("single", scores[:3], torch.tensor([1, 0, 0]))
+    monitor.update("one class", scores[:3], torch.tensor([0, 0, 0]))
+    record = monitor.end_epoch()
+    for split in ("tasks", "groups", "single", "one class"):
+        assert math.isnan(record[f"{split}/auc_low"])
+        assert math.isnan(record[f"{split}/auc_high"])
+    assert 0 < record["tasks/auc"] < 1
+    assert 0 < record["groups/auc"] < 1
+
+
 def test_the_error_without_matplotlib_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install matplotlib.*to_csv"):
@@ -415,6 +448,7 @@ def test_callback_in_a_lightning_trainer(tmp_path):
         ({"margin": -1}, "margin"),
         ({"patience": 0}, "patience must be"),
         ({"on_divergence": "print"}, "on_divergence must be"),
+        ({"confidence": 95}, "confidence must be a number above 0 and below 1"),
         ({"writer": 3}, "writer must have a method add_scalar"),
     ],
 )

@@ -132,9 +132,10 @@ def _validation_aucs(
     if not (train.has_pairs() and validation.has_pairs()):
         return [np.nan] * len(alphas)
     trainer = Trainer(train, options)
-    pairs = {"weights": validation.weights, "groups": validation.groups}
+    weights, groups = validation.weights, validation.groups
     coef, aucs = None, []
     for alpha in alphas:
         coef = trainer.fit(float(alpha), coef).coef
-        aucs.append(auc(validation.X @ coef, validation.positive, **pairs))
+        scores = validation.X @ coef
+        aucs.append(auc(scores, validation.positive, weights=weights, groups=groups))
     return aucs

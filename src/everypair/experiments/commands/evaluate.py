@@ -39,7 +39,7 @@ def command(
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Evaluate a file of predictions: exact AUC, pairwise losses, ROC curve."""
+    """Evaluate a file of predictions: exact AUC with interval, pairwise losses, ROC curve."""
     from rich.console import Console
 
     import everypair as ep
@@ -87,6 +87,9 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
     table.add_column(f"over every pair{inside}")
     table.add_column("value", justify="right")
     table.add_row("AUC", f"{found.auc:.6f}", style="bold")
+    if found.auc_interval is not None:
+        low, high = found.auc_interval
+        table.add_row("  95 % interval (DeLong)", f"{low:.4f} to {high:.4f}")
     for name, loss in found.losses.items():
         table.add_row(f"{name}, margin {found.margin:g}", f"{loss:.6g}")
     console.print(table)

@@ -44,13 +44,18 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate."""
+    """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate.
+
+    `auc_interval` is DeLong's 95 % confidence interval; None with groups, or if a class has fewer
+    than two rows of positive weight.
+    """
 
     rows: int
     positives: int
     negatives: int
     groups: int | None
     auc: float
+    auc_interval: tuple[float, float] | None
     margin: float
     losses: dict[str, float]
 
@@ -104,7 +109,7 @@ def evaluate(predictions: Predictions, *, margin: float = 1.0) -> Evaluation:
         for name in ep.surrogates.names()
     }
     auc = ep.auc(p.scores, p.positive, **options)
-    return Evaluation(n, n_pos, n - n_pos, groups, auc, margin, losses)
+    return Evaluation(n, n_pos, n - n_pos, groups, auc, _interval(p), margin, losses)
 
 
 def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
@@ -138,6 +143,15 @@ def curve_rows(curve: ep.RocCurve) -> bytes:
     columns = np.column_stack([np.asarray(column, np.float64) for column in curve])
     np.savetxt(text, columns, fmt="%.17g", delimiter=",", header=header, comments="")
     return text.getvalue()
+
+
+def _interval(p: Predictions) -> tuple[float, float] | None:
+    kept = slice(None) if p.weights is None else p.weights > 0
+    n_pos, n_neg = p.positive[kept].sum(), (~p.positive[kept]).sum()
+    if p.groups is not None or min(n_pos, n_neg) < 2:
+        return None
+    found = ep.delong(p.scores, p.positive, weights=p.weights)
+    return found.low, found.high
 
 
 def _recognised(frame: pd.DataFrame, names: tuple[str, ...], role: str, path: str | Path) -> str:

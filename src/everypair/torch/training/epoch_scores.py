@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from everypair import _dispatch, _inputs
+from everypair.metrics import delong
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_data, each_row, in_rows
 from everypair.torch.training.divergence import Finding, check_scores
@@ -44,11 +45,17 @@ class EpochScores:
         return torch.finfo(torch.promote_types(self._batches[0][0].dtype, torch.float32)).max
 
     def evaluate(
-        self, epoch: int, split: str, surrogates: Sequence[Surrogate], margin: float
+        self,
+        epoch: int,
+        split: str,
+        surrogates: Sequence[Surrogate],
+        margin: float,
+        confidence: float | None = None,
     ) -> tuple[dict[str, float], Finding | None]:
         """Return the losses by name and the AUC, over all pairs, and the problem of the scores.
 
-        With several tasks these are means over the tasks that have a pair; NaN if none has.
+        With several tasks these are means over the tasks that have a pair; NaN if none has. With a
+        confidence, the bounds of the AUC follow, which are NaN with several tasks or with groups.
         """
         arguments = ("scores", "labels", "weights", "groups")
         columns = zip(*self._batches, strict=True)
@@ -64,19 +71,26 @@ class EpochScores:
             for rows, *data in zip(*(each_row(t, known.shape) for t in tensors), strict=True):
                 if rows.any():
                     arrays: list[Any] = [None if t is None else t[rows].numpy() for t in data]
-                    by_task.append(_metrics(_inputs.batch_from(*arrays), surrogates, margin))
+                    batch = _inputs.batch_from(*arrays)
+                    by_task.append(_metrics(batch, surrogates, margin, confidence))
         with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
         names = [*(surrogate.name for surrogate in surrogates), "auc"]
+        names += [] if confidence is None else ["auc_low", "auc_high"]
         if not with_pairs:
             return dict.fromkeys(names, math.nan), finding
         means = {name: math.fsum(t[name] for t in with_pairs) / len(with_pairs) for name in names}
+        if confidence is not None and scores.ndim == 2:
+            means |= {"auc_low": math.nan, "auc_high": math.nan}
         return means, finding
 
 
 def _metrics(
-    batch: _inputs.Batch, surrogates: Sequence[Surrogate], margin: float
+    batch: _inputs.Batch,
+    surrogates: Sequence[Surrogate],
+    margin: float,
+    confidence: float | None,
 ) -> dict[str, float]:
-    """Return the losses and the AUC of one task, or an AUC of NaN alone if it has no pair."""
+    """Return losses, AUC and its bounds of one task, or an AUC of NaN alone if it has no pair."""
     concordant, pair_weight = _dispatch.concordance(batch)
     if pair_weight == 0.0:
         return {"auc": math.nan}
@@ -85,7 +99,19 @@ def _metrics(
         loss = _dispatch.evaluate(batch, surrogate.at_knots(margin), True).value
         # A loss of NaN from finite scores comes from an overflow of float64.
         metrics[surrogate.name] = math.inf if math.isnan(loss) else loss
+    if confidence is not None:
+        low, high = _interval(batch, confidence)
+        metrics |= {"auc_low": low, "auc_high": high}
     return metrics
+
+
+def _interval(batch: _inputs.Batch, confidence: float) -> tuple[float, float]:
+    """Return DeLong's interval; NaN with groups, and for a class with fewer than two rows."""
+    kept = batch.labels if batch.weights is None else batch.labels[batch.weights > 0.0]
+    if batch.offsets is not None or min((kept > 0).sum(), (kept <= 0).sum()) < 2:
+        return math.nan, math.nan
+    found = delong(batch.scores, batch.labels, weights=batch.weights, confidence=confidence)
+    return found.low, found.high
 
 
 def _concatenated(name: str, parts: Sequence[Tensor | None]) -> Tensor | None:

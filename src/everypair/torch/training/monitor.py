@@ -19,6 +19,7 @@ from torch import Tensor
 
 from everypair import _inputs
 from everypair import surrogates as _surrogates
+from everypair.metrics._delong import normal_quantile
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_integer
 from everypair.torch.training import divergence
@@ -42,6 +43,9 @@ class EpochMonitor:
         A training loss that rises in this many epochs in a row is reported.
     train_split : str, optional
         The split whose loss is checked for divergence. The default is that of the first `update`.
+    confidence : float, optional
+        Also record DeLong's confidence interval of the AUC with this coverage, for example 0.95. It
+        takes one more sort, and is NaN with several tasks or with groups.
     on_divergence : {"warn", "raise", "ignore"}
         What to do when a training diverges. In each case `findings` records it.
     writer : object with add_scalar, optional
@@ -50,7 +54,8 @@ class EpochMonitor:
     Attributes
     ----------
     history : list of dict
-        One dict per epoch: ``epoch``, then ``split/surrogate`` and ``split/auc`` for each split.
+        One dict per epoch: ``epoch``, then ``split/surrogate`` and ``split/auc`` for each split,
+        and with a confidence ``split/auc_low`` and ``split/auc_high``.
     findings : list of Finding
         The problems found, their epochs and what to try; each kind is reported once per split.
 
@@ -81,6 +86,7 @@ class EpochMonitor:
         margin: float = 1.0,
         patience: int = 3,
         train_split: str | None = None,
+        confidence: float | None = None,
         on_divergence: Literal["warn", "raise", "ignore"] = "warn",
         writer: Any = None,
     ) -> None:
@@ -100,6 +106,9 @@ class EpochMonitor:
             )
         self.patience = check_integer("patience", patience, at_least=1)
         self.train_split = train_split
+        if confidence is not None:
+            normal_quantile(confidence)  # raises if it is not between 0 and 1
+        self.confidence = confidence
         self.on_divergence = on_divergence
         self.writer = writer
         self.history: list[dict[str, float]] = []
@@ -156,7 +165,9 @@ class EpochMonitor:
         record: dict[str, float] = {"epoch": epoch}
         findings = []
         for split, scores in running.items():
-            metrics, finding = scores.evaluate(epoch, split, self.surrogates, self.margin)
+            metrics, finding = scores.evaluate(
+                epoch, split, self.surrogates, self.margin, self.confidence
+            )
             record |= {f"{split}/{name}": value for name, value in metrics.items()}
             findings.append(finding)
         self._running = {}
@@ -193,6 +204,8 @@ class EpochMonitor:
     def plot(self) -> Figure:
         """Plot one panel per quantity and one line per split, with a dashed line at each finding.
 
+        The confidence interval of the AUC is a band.
+
         The figure belongs to no window; save it, or show it in a notebook. Needs matplotlib.
         """
         try:
@@ -206,7 +219,8 @@ class EpochMonitor:
         tags = dict.fromkeys(tag for record in self.history for tag in record if tag != "epoch")
         panels: dict[str, list[str]] = {}
         for tag in tags:
-            panels.setdefault(tag.rpartition("/")[2], []).append(tag)
+            if not tag.endswith(("/auc_low", "/auc_high")):
+                panels.setdefault(tag.rpartition("/")[2], []).append(tag)
         figure = Figure(figsize=(4.5 * max(1, len(panels)), 3.2), layout="constrained")
         for place, (name, tags_of_panel) in enumerate(panels.items(), 1):
             axes = figure.add_subplot(1, len(panels), place)
@@ -216,6 +230,14 @@ class EpochMonitor:
                 # NaN leaves a gap.
                 axes.plot(*zip(*points, strict=True), marker=".", label=tag.rpartition("/")[0])
                 drawn += [value for _, value in points if math.isfinite(value)]
+                if f"{tag}_low" in tags:
+                    bounds = [
+                        (r["epoch"], r[f"{tag}_low"], r[f"{tag}_high"])
+                        for r in self.history
+                        if f"{tag}_low" in r
+                    ]
+                    epochs, low, high = zip(*bounds, strict=True)
+                    axes.fill_between(epochs, low, high, alpha=0.15)
             for finding in self.findings:
                 axes.axvline(finding.epoch, color="0.6", linestyle="--", linewidth=1)
             if name != "auc" and drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):

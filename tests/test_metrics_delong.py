@@ -1,0 +1,224 @@
+"""DeLong's interval and test: pROC's published results, the double sum, and simulations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import everypair as ep
+from everypair import naive
+
+from .asah import NDKA, POOR_OUTCOME, S100B, WFNS
+from .strategies import batches
+from .tolerances import assert_close
+
+# From the tests of pROC 1.18, ci.auc and roc.test; for S100B from its documentation.
+PROC_INTERVALS = [
+    (NDKA, 0.501244999271703, 0.611957994579946, 0.722670989888189, 1e-14),
+    (S100B, 0.6301, 0.7314, 0.8326, 5e-5),
+]
+PROC_TESTS = [
+    (WFNS, S100B, 2.20898359144091, 0.0271757822291882, 0.0104061769564846, 0.174214419249478),
+    (WFNS, NDKA, 2.79777591868904, 0.00514557970691098, 0.0634011709339876, 0.3600405634833566),
+    (NDKA, S100B, -1.39077002573558, 0.164295175223054, -0.2876917446341914, 0.0488706064228094),
+]
+
+
+@pytest.mark.parametrize(("scores", "low", "auc", "high", "tolerance"), PROC_INTERVALS)
+def test_intervals_published_by_proc(scores, low, auc, high, tolerance):
+    found = ep.delong(scores, POOR_OUTCOME)
+    assert found.auc == pytest.approx(auc, abs=tolerance)
+    assert found.low == pytest.approx(low, abs=tolerance)
+    assert found.high == pytest.approx(high, abs=tolerance)
+
+
+@pytest.mark.parametrize(("a", "b", "z", "p_value", "low", "high"), PROC_TESTS)
+def test_tests_published_by_proc(a, b, z, p_value, low, high):
+    found = ep.delong_test(a, b, POOR_OUTCOME)
+    assert found.z == pytest.approx(z, rel=1e-13)
+    assert found.p_value == pytest.approx(p_value, rel=1e-13)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-14)
+    swapped = ep.delong_test(b, a, POOR_OUTCOME)
+    assert (swapped.z, swapped.p_value) == (-found.z, found.p_value)
+
+
+def has_a_variance(batch, groups):
+    """Return whether each class has two rows of positive weight, in two groups."""
+    weights = batch.knobs["weights"]
+    kept = np.ones(batch.scores.size, bool) if weights is None else weights > 0
+    units = np.arange(batch.scores.size) if groups is None else groups
+    return all(np.unique(units[kept & c]).size >= 2 for c in (batch.positive, ~batch.positive))
+
+
+def assert_equal_results(got, expected):
+    for name, value in expected._asdict().items():
+        assert getattr(got, name) == pytest.approx(value, rel=1e-11, abs=1e-12), name
+
+
+@given(batch=batches(), method=st.sampled_from(("normal", "logit")))
+def test_delong_equals_the_double_sum(batch, method):
+    knobs = {name: batch.knobs[name] for name in ("weights", "groups")}
+    assume(has_a_variance(batch, knobs["groups"]))
+    got = ep.delong(batch.scores, batch.labels, **knobs, confidence=0.9, method=method)
+    expected = naive.delong(batch.scores, batch.labels, **knobs, confidence=0.9, method=method)
+    assert_equal_results(got, expected)
+    assert got.low <= got.auc <= got.high
+    assert_close(got.auc, ep.auc(batch.scores, batch.labels, weights=knobs["weights"]), np.float64)
+
+
+@given(batch=batches())
+def test_delong_test_equals_the_double_sum(batch):
+    knobs = {name: batch.knobs[name] for name in ("weights", "groups")}
+    assume(has_a_variance(batch, knobs["groups"]))
+    other = batch.scores + batch.vector * batch.scores.std()
+    got = ep.delong_test(batch.scores, other, batch.labels, **knobs)
+    expected = naive.delong_test(batch.scores, other, batch.labels, **knobs)
+    # Where all differences cancel, z is a quotient of two rounding errors.
+    assume(expected.variance == 0.0 or expected.variance > 1e-20)
+    assert_equal_results(got, expected)
+
+
+def random_rows(n=2000, seed=0, ties=True):
+    rng = np.random.default_rng(seed)
+    labels = rng.random(n) < 0.2
+    scores = rng.normal(size=n) + labels
+    scores = np.round(scores, 1) if ties else scores
+    return scores, labels, rng.integers(1, 5, n), rng.integers(0, 200, n)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_definition_on_random_rows(ties):
+    scores, labels, *_ = random_rows(ties=ties)
+    pos, neg = scores[labels, None], scores[~labels]
+    wins = (pos > neg) + 0.5 * (pos == neg)
+    m, n = wins.shape
+    variance = wins.mean(axis=1).var(ddof=1) / m + wins.mean(axis=0).var(ddof=1) / n
+    found = ep.delong(scores, labels)
+    assert found.auc == pytest.approx(wins.mean(), rel=1e-12)
+    assert found.variance == pytest.approx(variance, rel=1e-12)
+
+
+def test_a_row_of_weight_two_is_a_cluster_of_two_equal_rows():
+    scores, labels, weights, _ = random_rows()
+    rows = np.repeat(np.arange(scores.size), weights)
+    repeated = ep.delong(scores[rows], labels[rows], groups=rows)
+    assert ep.delong(scores, labels, weights=weights) == pytest.approx(repeated, rel=1e-12)
+    test = ep.delong_test(scores, -weights, labels, weights=weights)
+    repeated = ep.delong_test(scores[rows], -weights[rows], labels[rows], groups=rows)
+    assert test == pytest.approx(repeated, rel=1e-12)
+
+
+def test_clusters_of_one_row_change_nothing():
+    scores, labels, weights, _ = random_rows()
+    for w in (None, weights):
+        alone = ep.delong(
+            scores, labels, weights=w, groups=[f"row {i}" for i in range(len(scores))]
+        )
+        assert alone == pytest.approx(ep.delong(scores, labels, weights=w), rel=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300, 2.0**-1074])
+def test_the_scale_of_the_weights_does_not_matter(scale):
+    scores, labels, weights, groups = random_rows()
+    expected = ep.delong(scores, labels, weights=weights, groups=groups)
+    got = ep.delong(scores, labels, weights=weights * scale, groups=groups)
+    assert got == pytest.approx(expected, rel=1e-12)
+    one_class = np.where(labels, scale, 1.0) * weights
+    got = ep.delong(scores, labels, weights=one_class, groups=groups)
+    assert got == pytest.approx(expected, rel=1e-12)
+
+
+def test_rows_of_weight_zero_change_nothing():
+    scores, labels, weights, groups = random_rows()
+    kept = weights > 1
+    weights = np.where(kept, weights, 0)
+    got = ep.delong(scores, labels, weights=weights, groups=groups)
+    expected = ep.delong(scores[kept], labels[kept], weights=weights[kept], groups=groups[kept])
+    assert got == pytest.approx(expected, rel=1e-13)
+
+
+def test_the_variance_is_exact_for_an_auc_near_one():
+    n = 100_000
+    scores, labels = np.arange(n), np.arange(n) >= n // 2
+    scores[[n // 2 - 1, n // 2]] = scores[[n // 2, n // 2 - 1]]  # one pair in the wrong order
+    half = n // 2
+    # One placement in each class is 1 - 1 / half, all others are 1.
+    expected = 2 * (half - 1) / half**3 / (half * (half - 1))
+    assert ep.delong(scores, labels).variance == pytest.approx(expected, rel=1e-13)
+
+
+def test_equal_scorers():
+    scores, labels, weights, groups = random_rows()
+    for knobs in ({}, {"weights": weights / 7}, {"groups": groups}):
+        for same in (3 * scores - 1, np.unique(scores, return_inverse=True)[1].astype(np.float32)):
+            test = ep.delong_test(scores, same, labels, **knobs)
+            assert (test.difference, test.variance, test.z, test.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_perfect_scorers():
+    scores, labels = np.arange(6.0), [0, 0, 0, 1, 1, 1]
+    for method in ("normal", "logit"):
+        assert ep.delong(scores, labels, method=method) == (1.0, 0.0, 1.0, 1.0)
+        assert ep.delong(-scores, labels, method=method) == (0.0, 0.0, 0.0, 0.0)
+    test = ep.delong_test(scores, -scores, labels)
+    assert (test.difference, test.z, test.p_value) == (1.0, math.inf, 0.0)
+
+
+def test_the_logit_interval():
+    auc, variance, low, high = ep.delong(WFNS, POOR_OUTCOME, method="logit", confidence=0.95)
+    centre, error = math.log(auc / (1 - auc)), math.sqrt(variance) / (auc * (1 - auc))
+    bounds = [1 / (1 + math.exp(-centre - side * 1.959963984540054 * error)) for side in (-1, 1)]
+    assert (low, high) == pytest.approx(bounds, rel=1e-12)
+    wide = ep.delong([1, 1, 2, 2], [0, 1, 0, 1], method="logit", confidence=1 - 1e-15)
+    assert 0.0 <= wide.low < 0.5 < wide.high <= 1.0
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_variance_is_that_of_repeated_samples(clustered):
+    # The eight rows of a cluster share most of their noise, and most of them are of one class.
+    rng = np.random.default_rng(0)
+    areas, variances, ignoring = [], [], []
+    for _ in range(400):
+        groups = np.repeat(np.arange(40), 8)
+        labels = rng.random(groups.size) < np.where(groups % 2, 0.8, 0.2)
+        scores = rng.normal(size=groups.size) + labels
+        if clustered:
+            scores += 1.5 * rng.normal(size=40)[groups]
+        found = ep.delong(scores, labels, groups=groups)
+        areas.append(found.auc)
+        variances.append(found.variance)
+        ignoring.append(ep.delong(scores, labels).variance)
+    assert np.mean(variances) == pytest.approx(np.var(areas), rel=0.15)
+    assert (np.mean(ignoring) < 0.5 * np.var(areas)) == clustered
+
+
+def test_too_few_rows():
+    with pytest.raises(ValueError, match="delong must have both classes; labels hold 2 positives"):
+        ep.delong([1.0, 2.0], [1, 1])
+    with pytest.raises(
+        ValueError, match=r"two rows of each class.*got 1 with positives and 2 with"
+    ):
+        ep.delong([1.0, 2.0, 3.0], [1, 0, 0])
+    with pytest.raises(ValueError, match=r"two groups of each class.*got 1 with positives and 2"):
+        ep.delong([1.0, 2.0, 3.0, 4.0], [1, 1, 0, 0], groups=["a", "a", "a", "b"])
+    with pytest.raises(ValueError, match="delong_test must have at least two rows"):
+        ep.delong_test([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1, 0, 1], weights=[1, 2, 3])
+
+
+@pytest.mark.parametrize("confidence", [0, 1, 95, -0.5, math.nan, "95%", None])
+def test_wrong_confidence(confidence):
+    with pytest.raises(ValueError, match="confidence must be a number above 0 and below 1; got"):
+        ep.delong([1, 2, 3, 4], [0, 1, 0, 1], confidence=confidence)
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="method must be 'normal' or 'logit'; got 'bootstrap'"):
+        ep.delong([1, 2, 3, 4], [0, 1, 0, 1], method="bootstrap")
+    with pytest.raises(ValueError, match=r"^scores_b must be finite; got nan \(first at index 1"):
+        ep.delong_test([1, 2, 3, 4], [1, np.nan, 3, 4], [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="labels must have one entry per score; got 4 for 3"):
+        ep.delong_test([1, 2, 3, 4], [1, 2, 3], [0, 1, 0, 1])
