@@ -98,10 +98,19 @@ class Exact {
         std::uint32_t source, term;
     };
 
-    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries.
+    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries, with what rounding
+    // took off these sums.
     struct Piece {
         double slope, curvature, mass, distance;
+        float lost_mass, lost_distance;
     };
+
+    // Adds x and keeps the rounding error, which matters if many queries share a piece.
+    static void add(double& sum, float& lost, double x) {
+        const DoubleDouble next = DoubleDouble::sum(sum, x);
+        lost += static_cast<float>(next.low);
+        sum = next.high;
+    }
 
     double weight(std::int64_t row) const { return weights_ ? weights_[row] : 1; }
 
@@ -164,23 +173,21 @@ class Exact {
             on[j] += w;
             if (hvp_) vectors[j] += w * vector_[row];
         };
-        double curvature = 0;
-        Acc tilt = 0;
+        Acc curvature = 0, tilt = 0;
         const auto write = [&](std::int64_t piece) {
-            double level = 0, vector_curvature = 0;
-            curvature = 0;
-            tilt = 0;
+            Acc level = 0, vector_curvature = 0;
+            curvature = tilt = 0;
             for (int j = 0; j < n_terms; ++j) {
                 const Term& term = question_.terms[j];
-                const double mass = static_cast<double>(on[j]);
-                level += term.b0 * mass;
-                tilt += Acc(term.b1) * Acc(mass);
-                curvature += 2 * term.b2 * mass;
-                if (hvp_) vector_curvature += 2 * term.b2 * static_cast<double>(vectors[j]);
+                const Acc mass(on[j]);
+                level += Acc(term.b0) * mass;
+                tilt += Acc(term.b1) * mass;
+                curvature += Acc(2 * term.b2) * mass;
+                if (hvp_) vector_curvature += Acc(2 * term.b2) * Acc(vectors[j]);
             }
-            pieces_[piece] = {static_cast<double>(slope + tilt), curvature, 0, 0};
-            values_[piece] = static_cast<double>(value) + level;
-            if (hvp_) curvatures_[piece] = vector_curvature;
+            pieces_[piece] = {static_cast<double>(slope + tilt), static_cast<double>(curvature), 0, 0, 0, 0};
+            values_[piece] = static_cast<double>(value + level);
+            if (hvp_) curvatures_[piece] = static_cast<double>(vector_curvature);
         };
         for (int j = 0; j < n_terms; ++j)
             for (std::int64_t k = 0; !question_.terms[j].truncated && k < n_sources_; ++k)
@@ -188,7 +195,7 @@ class Exact {
         write(0);
         for (std::int64_t k = 0; k < n_switches_; ++k) {
             if (k) {
-                const Acc gap = gap_before(k), turn = gap * Acc(curvature);
+                const Acc gap = gap_before(k), turn = gap * curvature;
                 value += gap * ((slope + tilt) + Acc(0.5) * turn);
                 slope += turn;
             }
@@ -235,8 +242,11 @@ class Exact {
         for (int q = 0; q < count; ++q) {
             Piece& piece = pieces[found[q]];
             const double distance = at[q] - starts_[found[q]];
-            piece.mass += weighted ? w[q] : 1;
-            piece.distance += weighted ? w[q] * distance : distance;
+            if constexpr (weighted)
+                add(piece.mass, piece.lost_mass, w[q]);
+            else
+                piece.mass += 1;
+            add(piece.distance, piece.lost_distance, weighted ? w[q] * distance : distance);
             slopes[q] = piece.slope;
             curvatures[q] = piece.curvature;
             distances[q] = piece.curvature != 0 ? distance : 0;
@@ -264,11 +274,12 @@ class Exact {
     // Sums over the switches downwards, for each over the queries beyond it. Returns the value without the sum of squares.
     double evaluate_sources(const Sources<S>& sources, int lanes) const {
         Scratch scratch;
-        Acc* grad = scratch.take<Acc>(n_sources_);
-        double *hess = scratch.take<double>(hess_ ? n_sources_ : 0), *hvp = scratch.take<double>(hvp_ ? n_sources_ : 0);
-        std::fill(grad, grad + n_sources_, Acc(0));
-        if (hess_) std::fill(hess, hess + n_sources_, 0.0);
-        if (hvp_) std::fill(hvp, hvp + n_sources_, 0.0);
+        const auto zeros = [&](bool wanted) {
+            Acc* sums = scratch.take<Acc>(wanted ? n_sources_ : 0);
+            std::fill(sums, sums + (wanted ? n_sources_ : 0), Acc(0));
+            return sums;
+        };
+        Acc *grad = zeros(grad_), *hess = zeros(hess_), *hvp = zeros(hvp_);
         RunningSum mass{}, vector{};
         Acc moment = 0;
         double value = 0;
@@ -276,37 +287,36 @@ class Exact {
             double here = 0, distance = 0;
             for (int lane = 0; lane < lanes; ++lane) {
                 const Piece& piece = pieces_[lane * stride_ + k];
-                here += piece.mass;
-                distance += piece.distance;
+                here += piece.mass + piece.lost_mass;
+                distance += piece.distance + piece.lost_distance;
                 if (hvp_) vector += vectors_[lane * stride_ + k];
             }
             mass += here;
             moment += Acc(distance);
             if (here > 0) value += here * values_[k] + pieces_[k].slope * distance;
         };
-        const auto add = [&](std::int64_t source, const Term& term, Acc all) {
-            const double slope = 2 * term.b2;
-            grad[source] += Acc(term.b1) * Acc(mass) + Acc(slope) * all;
-            if (hess_) hess[source] += slope * static_cast<double>(mass);
-            if (hvp_)
-                hvp[source] += slope * (vector_[sources.row(source)] * static_cast<double>(mass) - static_cast<double>(vector));
+        const auto switch_on = [&](std::int64_t source, const Term& term, Acc distance) {
+            const Acc all(mass), slope(2 * term.b2);
+            if (grad_) grad[source] += Acc(term.b1) * all + slope * (moment + all * distance);
+            if (hess_) hess[source] += slope * all;
+            if (hvp_) hvp[source] += slope * (Acc(vector_[sources.row(source)]) * all + Acc(-1) * Acc(vector));
         };
         for (std::int64_t k = n_switches_ - 1; k >= 0; --k) {
             // Switches without queries beyond them may be so far away that their distances are infinite.
             if (k + 1 < n_switches_ && static_cast<double>(mass) > 0) moment += Acc(mass) * gap_before(k + 1);
             take(k + 1);
-            add(switches_[k].source, question_.terms[switches_[k].term], moment + Acc(mass) * Acc(switches_[k].past));
+            switch_on(switches_[k].source, question_.terms[switches_[k].term], Acc(switches_[k].past));
         }
         take(0);
         for (int j = 0; j < question_.n_terms; ++j)
             for (std::int64_t k = 0; !question_.terms[j].truncated && k < n_sources_; ++k)
-                add(k, question_.terms[j], moment + Acc(mass) * first_distance(sources.key(k), question_.terms[j].shift));
+                switch_on(k, question_.terms[j], first_distance(sources.key(k), question_.terms[j].shift));
         for (std::int64_t k = 0; k < n_sources_; ++k) {
             const std::uint32_t row = sources.row(k);
             const double w = scale_ * weight(row);
             if (grad_) grad_[row] = static_cast<S>(-sign_ * w * static_cast<double>(grad[k]) + 0.0);
-            if (hess_) hess_[row] = static_cast<S>(w * hess[k]);
-            if (hvp_) hvp_[row] = static_cast<S>(w * hvp[k]);
+            if (hess_) hess_[row] = static_cast<S>(w * static_cast<double>(hess[k]));
+            if (hvp_) hvp_[row] = static_cast<S>(w * static_cast<double>(hvp[k]));
         }
         return value;
     }
