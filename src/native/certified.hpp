@@ -176,12 +176,15 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     Scratch scratch;
     const double range = found.max_neg - found.min_pos + shift;
     const Scale positions{found.min_pos, shift};
-    Counted* counted = new (scratch.take<Counted>(1))
-        Counted(scratch, axis_over(positions, 0, range, n < 1 << 14 ? 1536 : n < 1 << 17 ? 2048 : 4096), scores, classes, n, threads);
+    Counted* counted = new (scratch.take<Counted>(1)) Counted(scratch,
+                                                              axis_over(positions, 0, range,
+                                                                        n < 1 << 14   ? 1536
+                                                                        : n < 1 << 17 ? 2048
+                                                                                      : 4096),
+                                                              scores, classes, n, threads);
     const auto limit = [&](int side) {
         const Profile& profile = counted->profile;
-        return slack *
-               std::min(profile.greatest(counted->axis, side), 16 * profile.total / profile.active[side]);
+        return slack * std::min(profile.greatest(counted->axis, side), 16 * profile.total / profile.active[side]);
     };
     const Target target{positions, factor, {limit(0), limit(1)}, grad};
     Line<float>* lines;

@@ -98,8 +98,8 @@ class Exact {
         std::uint32_t source, term;
     };
 
-    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries, with what rounding
-    // took off these sums.
+    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries, with what
+    // rounding took off these sums.
     struct Piece {
         double slope, curvature, mass, distance;
         float lost_mass, lost_distance;
@@ -159,8 +159,8 @@ class Exact {
         const int n_terms = one_term ? 1 : question_.n_terms;
         // By term: the weight of the sources switched on, and the sum of their weights x vector.
         RunningSum first[2]{};  // the compiler keeps the sums of one term in registers
-        RunningSum *on = one_term ? first : scratch.take<RunningSum>(n_terms);
-        RunningSum *vectors = one_term ? first + 1 : scratch.take<RunningSum>(n_terms);
+        RunningSum* on = one_term ? first : scratch.take<RunningSum>(n_terms);
+        RunningSum* vectors = one_term ? first + 1 : scratch.take<RunningSum>(n_terms);
         std::fill(on, on + n_terms, RunningSum{});
         std::fill(vectors, vectors + n_terms, RunningSum{});
         Acc value = 0, slope = 0;  // without the constant parts b0 and b1 of the terms
@@ -214,7 +214,8 @@ class Exact {
                 rows[count] = static_cast<std::uint32_t>(r);
                 count += classes_[r] == 1 - source_class_;
             }
-            total += weights_ ? evaluate_block<true>(ranks, rows, count, lane) : evaluate_block<false>(ranks, rows, count, lane);
+            total +=
+                weights_ ? evaluate_block<true>(ranks, rows, count, lane) : evaluate_block<false>(ranks, rows, count, lane);
         }
         return total;
     }
@@ -331,8 +332,8 @@ class Exact {
     double scale_, sign_;
     Switch* switches_;
     Piece* pieces_;
-    double *starts_, *values_;           // by piece
-    double *curvatures_, *vectors_;      // by piece: the sums of curvature and of weight that the vector multiplies
+    double *starts_, *values_;       // by piece
+    double *curvatures_, *vectors_;  // by piece: the sums of curvature and of weight that the vector multiplies
 };
 
 // Returns the weight of the pairs in the right order; ties count half.

@@ -13,15 +13,16 @@
 namespace everypair::EVERYPAIR_ISA {
 namespace {
 
-// With fewer rows the bucket plan takes longer than the exact plan, in which a source takes about four times as long as a query.
-// From the rows of `python -m benchmarks run --suite kernel`: with 128-bit vectors the tables of buckets cost about twice as much.
+// With fewer rows the bucket plan takes longer than the exact plan, in which a source takes about four times as long as a
+// query. From the rows of `python -m benchmarks run --suite kernel`: with 128-bit vectors the tables of buckets cost about
+// twice as much.
 #if defined(__AVX2__)
 constexpr std::int64_t certified_rows = 6000;
 #else
 constexpr std::int64_t certified_rows = 10000;
 #endif
-// The same limit for several terms, which need more buckets and one table each.
-constexpr std::int64_t several_rows = 40000;
+// Several terms need more buckets, and tables for each term; the exact plan sorts the sources once for each term.
+constexpr std::int64_t several_rows = 270000;
 
 struct Group {
     std::int64_t begin, n;
@@ -55,16 +56,17 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
             return term.truncated && range > 0x1p-900 && std::abs(term.shift) < 0x1p900 && term.b0 == 0 && term.b1 == 0 &&
                    std::abs(term.b2) * scale * static_cast<double>(group.n) * range < 0x1p120;
         };
-        const std::int64_t effort = group.n + 3 * std::min(group.found.n_pos, group.found.n_neg);
-        if (!batch.weights && !outputs.hvp && !outputs.hess && effort >= certified_rows &&
+        const std::int64_t sources = std::min(group.found.n_pos, group.found.n_neg);
+        if (!batch.weights && !outputs.hvp && !outputs.hess && group.n + 3 * sources >= certified_rows &&
             std::all_of(terms, terms + question.n_terms, smooth)) {
             if (question.n_terms == 1)
                 return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                       question.threads);
             double value;
             for (const int buckets : {group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 15})
-                if (group.n >= several_rows && certified_terms(scores, sides, group.n, group.found, terms, question.n_terms,
-                                                               scale, grad, question.threads, buckets, value))
+                if (group.n + 20 * sources >= several_rows &&
+                    certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
+                                    buckets, value))
                     return value;
         }
     }

@@ -146,7 +146,11 @@ struct Profile {
         }
     };
     Inside inside(int b) const {
-        return {{rows[0][b], rows[1][b]}, {fractions[0][b], fractions[1][b]}, {squares[0][b], squares[1][b]}, {inverse[0][b], inverse[1][b]}, widths[b]};
+        return {{rows[0][b], rows[1][b]},
+                {fractions[0][b], fractions[1][b]},
+                {squares[0][b], squares[1][b]},
+                {inverse[0][b], inverse[1][b]},
+                widths[b]};
     }
 
     // The sum of d^2 over all pairs of rows on this axis; exact for pairs of different buckets, as a sum of positive numbers.

@@ -18,8 +18,8 @@ inline double next_above(double x) {
     return std::bit_cast<double>(bits < 0 ? bits - 1 : bits + 1);
 }
 
-// A non-decreasing map of numbers to the cells 0 .. count - 1. CellMap have equal widths, except that the first and the last one
-// are unbounded: they take the numbers far outside, so that a few outliers do not make the other cells too wide.
+// A non-decreasing map of numbers to the cells 0 .. count - 1. CellMap have equal widths, except that the first and the last
+// one are unbounded: they take the numbers far outside, so that a few outliers do not make the other cells too wide.
 class CellMap {
   public:
     // `value(k)` gives n numbers in any order. A sample of them sets the range of the cells.

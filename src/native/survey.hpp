@@ -24,8 +24,8 @@ inline int slice_count(std::int64_t n, int threads) {
 inline int task_count(std::int64_t n) { return static_cast<int>((n + task_rows - 1) / task_rows); }
 inline std::int64_t task_end(std::int64_t n, std::int64_t begin) { return n - begin < task_rows ? n : begin + task_rows; }
 
-// Class bytes: 0 negatives, 1 positives; rows of weight 0 have this bit as well. They take no part in anything, so that scores of
-// any size do no harm there.
+// Class bytes: 0 negatives, 1 positives; rows of weight 0 have this bit as well. They take no part in anything, so that scores
+// of any size do no harm there.
 constexpr std::uint8_t weightless = 2;
 
 struct Survey {
