@@ -169,10 +169,11 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     return finer;
 }
 
-// Evaluates one term over a whole batch. Returns the value, b2 x sum of d^2 x the scale of the reduction; factor is 2 b2 x that
-// scale. The range must be positive and neither denormal nor infinite, and both classes must have rows.
-inline double certified_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
-                             double shift, double factor, float* grad, int threads) {
+// Evaluates one term over a whole batch. The value is b2 x sum of d^2 x the scale of the reduction; factor is 2 b2 x that
+// scale. The range must be positive and neither denormal nor infinite, and both classes must have rows. Returns false if many
+// rows of a small batch are not certified: then the exact plan is quicker than another count.
+inline bool certified_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, double shift,
+                           double factor, float* grad, int threads, double& value) {
     Scratch scratch;
     const double range = found.max_neg - found.min_pos + shift;
     const Scale positions{found.min_pos, shift};
@@ -206,6 +207,7 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
         return rows;
     };
     if (list_heavy() > n / 8) {
+        if (n < 1 << 15) return false;
         const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, target.limit);
         counted = new (scratch.take<Counted>(1)) Counted(scratch, finer, scores, classes, n, threads);
         list_heavy();
@@ -261,7 +263,8 @@ inline double certified_term(const float* scores, const std::uint8_t* classes, s
     });
     double squares = all.value;
     for (int t = 0; t < counted->tasks + n_heavy; ++t) squares += parts[t];
-    return factor / 2 * squares;
+    value = factor / 2 * squares;
+    return true;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -59,12 +59,12 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
         const std::int64_t sources = std::min(group.found.n_pos, group.found.n_neg);
         if (!batch.weights && !outputs.hvp && !outputs.hess && group.n + 3 * sources >= certified_rows &&
             std::all_of(terms, terms + question.n_terms, smooth)) {
-            if (question.n_terms == 1)
-                return certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
-                                      question.threads);
             double value;
+            if (question.n_terms == 1 && certified_term(scores, sides, group.n, group.found, terms[0].shift,
+                                                        2 * terms[0].b2 * scale, grad, question.threads, value))
+                return value;
             for (const int buckets : {group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 15})
-                if (group.n + 20 * sources >= several_rows &&
+                if (question.n_terms > 1 && group.n + 20 * sources >= several_rows &&
                     certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
                                     buckets, value))
                     return value;
