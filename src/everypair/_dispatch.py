@@ -103,6 +103,7 @@ def evaluate(
             scores, positive if order is None else positive[order], weights, batch.offsets,
             vector, terms, mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
+        _check_overflow(value, *arrays)
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
 
@@ -154,7 +155,8 @@ def _is_reliable(
 ) -> bool:
     """Return whether the compiled kernel neither overflowed nor lost products of small weights.
 
-    If not, NumPy computes the batch: it scales weights, and needs no differences that overflow.
+    If not, NumPy computes the batch: it scales weights, and needs no differences that overflow or
+    terms that cancel.
     """
     if not math.isfinite(value):
         return False
@@ -164,6 +166,14 @@ def _is_reliable(
         return False
     live = labels[weights > 0.0] > 0  # no pair at all is a reliable zero
     return bool(live.all() or not live.any())
+
+
+def _check_overflow(*results: float | NDArray[Any] | None) -> None:
+    if any(result is not None and np.isnan(result).any() for result in results):
+        raise OverflowError(
+            "the loss of these scores exceeds the range of float64: differences of scores, or the "
+            "margin, are too large. Scale the scores, or use a surrogate that grows linearly."
+        )
 
 
 def _without_offset(vector: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -78,8 +78,10 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
         range = std::max(range, group.found.max_neg - group.found.min_pos + std::abs(terms[j].shift));
         for (int i = 0; i < j; ++i) nearest = std::min(nearest, std::abs(terms[j].shift - terms[i].shift));
     }
+    const double cancelled = question.n_terms > 1 ? static_cast<double>(group.n) * range / nearest : 0;
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
-    if (question.n_terms > 1 && static_cast<double>(group.n) * range > room * nearest)
+    if (cancelled > room * 0x1p52) return std::numeric_limits<double>::quiet_NaN();  // the caller must use another way
+    if (cancelled > room)
         return Exact<S, DoubleDouble>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
     return Exact<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
 }
