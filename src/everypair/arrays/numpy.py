@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from everypair.surrogates import KnotTerm
+    from everypair.surrogates import PairTerm
 
     Floats = NDArray[np.float64]
     Array = NDArray[Any]
@@ -28,7 +28,7 @@ def evaluate(
     weights: Floats | None,
     offsets: NDArray[np.int64] | None,
     vector: Floats | None,
-    knot_terms: tuple[KnotTerm, ...],
+    pair_terms: tuple[PairTerm, ...],
     *,
     mean: bool,
     grad: bool,
@@ -40,7 +40,7 @@ def evaluate(
     """
     compensated = pair_sums.needs_low_parts(
         wide=scores.dtype == np.float64,
-        n_terms=len(knot_terms),
+        n_terms=len(pair_terms),
         weighted=weights is not None,
         grouped=offsets is not None,
     )
@@ -49,7 +49,7 @@ def evaluate(
         value, pair_weight, *arrays = pair_sums.evaluate(
             NumpyArrays(compensated=compensated),
             scores.astype(np.float64, copy=False), positive, weights, _groups(offsets), vector,
-            terms.split(knot_terms), mean=mean, grad=grad, hess=hess,
+            terms.split(pair_terms), mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
     return float(value), float(pair_weight), *arrays
 

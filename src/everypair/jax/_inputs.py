@@ -43,7 +43,7 @@ def validate(
     weights: ArrayLike | None,
     groups: ArrayLike | None,
     surrogate: Surrogate,
-    margin: ArrayLike,
+    margin: ArrayLike | None,
     reduction: str,
 ) -> tuple[Array, Data]:
     """Return the scores in the type that the loss is computed in, and the other arguments."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from everypair.surrogates import KnotTerm
+    from everypair.surrogates import PairTerm
 
 __all__ = ["evaluate"]
 
@@ -29,7 +29,7 @@ def evaluate(
     weights: Tensor | None,
     groups: Tensor | None,
     vector: Tensor | None,
-    knot_terms: tuple[KnotTerm, ...],
+    pair_terms: tuple[PairTerm, ...],
     *,
     mean: bool,
     grad: bool,
@@ -44,14 +44,14 @@ def evaluate(
     dtype = _work_dtype(scores.device)
     compensated = dtype is torch.float32 or pair_sums.needs_low_parts(
         wide=scores.dtype is torch.float64,
-        n_terms=len(knot_terms),
+        n_terms=len(pair_terms),
         weighted=weights is not None,
         grouped=groups is not None,
     )
     x, w, z = (None if a is None else a.to(dtype) for a in (scores, weights, vector))
     return pair_sums.evaluate(
         TorchArrays(x, compensated=compensated), x, positive, w, groups, z,
-        terms.split(knot_terms), mean=mean, grad=grad, hess=hess,
+        terms.split(pair_terms), mean=mean, grad=grad, hess=hess,
     )  # fmt: skip
 
 

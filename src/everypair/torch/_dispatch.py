@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from everypair.surrogates import KnotTerm
+from everypair.surrogates import PairTerm
 from everypair.torch import _arrays, _compat, _cpu, _inputs
 
 Counter = Callable[[torch.device], Tensor]
@@ -33,7 +33,7 @@ _forced: Backend | None = None  # for all threads, because backward may run in a
 class Options(NamedTuple):
     """How a batch is evaluated; the batch itself and the derivatives to compute come separately."""
 
-    terms: tuple[KnotTerm, ...]
+    terms: tuple[PairTerm, ...]
     mean: bool
     check: bool  # raise if a value is not allowed
     missing: bool  # labels may be NaN, which leaves their rows out

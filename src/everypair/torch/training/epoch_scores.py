@@ -44,7 +44,7 @@ class EpochScores:
         return torch.finfo(torch.promote_types(self._batches[0][0].dtype, torch.float32)).max
 
     def evaluate(
-        self, epoch: int, split: str, surrogates: Sequence[Surrogate], margin: float
+        self, epoch: int, split: str, surrogates: Sequence[Surrogate], margin: float | None
     ) -> tuple[dict[str, float], Finding | None]:
         """Return the losses by name and the AUC, over all pairs, and the problem of the scores.
 
@@ -74,7 +74,7 @@ class EpochScores:
 
 
 def _metrics(
-    batch: _inputs.Batch, surrogates: Sequence[Surrogate], margin: float
+    batch: _inputs.Batch, surrogates: Sequence[Surrogate], margin: float | None
 ) -> dict[str, float]:
     """Return the losses and the AUC of one task, or an AUC of NaN alone if it has no pair."""
     concordant, pair_weight = _dispatch.concordance(batch)
@@ -82,7 +82,8 @@ def _metrics(
         return {"auc": math.nan}
     metrics = {"auc": concordant / pair_weight}
     for surrogate in surrogates:
-        loss = _dispatch.evaluate(batch, surrogate.at_knots(margin), True).value
+        terms = surrogate.at_margin(surrogate.default_margin if margin is None else margin)
+        loss = _dispatch.evaluate(batch, terms, True).value
         # A loss of NaN from finite scores comes from an overflow of float64.
         metrics[surrogate.name] = math.inf if math.isnan(loss) else loss
     return metrics
