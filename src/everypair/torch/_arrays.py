@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from everypair.arrays import pair_sums, terms
-from everypair.arrays.double_double import Number, SlicedSums
+from everypair.arrays.double_double import Number
+from everypair.arrays.eager import SlicedSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
