@@ -175,8 +175,11 @@ class Arrays:
 
     def joined(self, a: Number, b: Number) -> Number:
         """Return two numbers in one array, along the first dimension."""
-        parts = zip(*(_parts(number) for number in (a, b)), strict=True)
-        return Number(*(self.concatenate(pair) for pair in parts))
+        high = self.concatenate((a.high, b.high))
+        if a.low is None and b.low is None:
+            return Number(high)
+        lows = (self.zeros_like(n.high) if n.low is None else n.low for n in (a, b))
+        return Number(high, self.concatenate(tuple(lows)))
 
     def blocks(self, a: Number, length: int) -> Number:
         """Return rows as (length, ..., blocks); the last row is repeated to fill the last block."""
@@ -221,19 +224,18 @@ class Arrays:
         column = each(lambda part: part.reshape((*part.shape, *[1] * n_free)), factors)
         product = self.times(column, each(lambda part: part[None], a))
         m, s, k, *free = product.high.shape
-        sums = each(lambda part: part.reshape((m, s * k, *free)), product)
-        while (q := sums.high.shape[1]) > 1:  # fold the upper half on the lower one
-            half = (q + 1) // 2
-            upper = each(lambda part: part[:, half:], sums)
-            folded = self.plus(each(lambda part: part[:, : q - half], sums), upper)
-            middle = each(lambda part: part[:, q - half : half], sums)
-            sums = self._joined_second(folded, middle) if q % 2 else folded
-        return each(lambda part: part[:, 0], sums)
+        return self._folded(each(lambda part: part.reshape((m, s * k, *free)), product))
 
-    def _joined_second(self, a: Number, b: Number) -> Number:
-        """Return two numbers in one array, along the second dimension."""
-        joined = self.joined(*(each(lambda part: part.swapaxes(0, 1), number) for number in (a, b)))
-        return each(lambda part: part.swapaxes(0, 1), joined)
+    def _folded(self, a: Number) -> Number:
+        """Return the sum over the second dimension, by adding its halves."""
+        q = a.high.shape[1]
+        if q == 1:
+            return each(lambda part: part[:, 0], a)
+        half = q // 2
+        lower = each(lambda part: part[:, :half], a)
+        upper = each(lambda part: part[:, half : 2 * half], a)
+        out = self._folded(self.plus(lower, upper))
+        return out if q % 2 == 0 else self.plus(out, each(lambda part: part[:, -1], a))
 
     def both_ways(
         self, up: Number, down: Number, runs: Runs, *, counts: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.double_double import Arrays, Number, each
@@ -52,7 +53,7 @@ class SlicedSums(Arrays):
         """See `Arrays`."""
         outputs = []
         for i in range(_length(columns)):
-            state, output = function(state, _mapped(lambda part: part[i], columns))
+            state, output = function(state, _mapped(itemgetter(i), columns))
             outputs.append(output)
         return state, _stacked(self, outputs)
 

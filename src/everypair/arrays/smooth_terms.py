@@ -23,6 +23,7 @@ only results that are themselves too large for a float overflow.
 from __future__ import annotations
 
 from functools import reduce
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 def smooth_sums(xp: Arrays, rows: Rows, term: Smooth, asked: PairSums) -> PairSums:
     """Return the sums of a smooth term over all pairs, in the order of the rows."""
-    xp = xp.for_smooth_terms()
+    wide, xp = xp, xp.for_smooth_terms()
     one_way = not (asked.grad or asked.hess or asked.hvp)
     position, rank = positions(xp, rows, xp.column(term.shift))
     groups = () if rows.groups is None else (xp.broadcast(rows.groups, rank.shape),)
@@ -90,7 +91,7 @@ def smooth_sums(xp: Arrays, rows: Rows, term: Smooth, asked: PairSums) -> PairSu
 
     def per_row(sums: Number) -> Number:
         """Return both directions together."""
-        up, down = (each(lambda part: part[i], sums) for i in (0, 1))
+        up, down = (each(itemgetter(i), sums) for i in (0, 1))
         return xp.plus(up, each(xp.flip, down))
 
     def in_batch(a: Number) -> Number:
@@ -99,7 +100,7 @@ def smooth_sums(xp: Arrays, rows: Rows, term: Smooth, asked: PairSums) -> PairSu
     value = grad = hess = hvp = None
     if asked.value:  # every pair is found once by the sums upwards
         up = each(lambda part: part[0], row_sums((0, 0)))
-        value = xp.sum_of_terms(xp.total(xp.times(w, up)))
+        value = wide.sum_of_terms(wide.total(wide.times(w, up)))
     if asked.grad:
         slope = per_row(row_sums((1, 0)))
         grad = in_batch(each(lambda part: xp.where(is_neg, part, -part), slope))
@@ -164,7 +165,7 @@ def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums)
     value = grad = hess = hvp = None
     if asked.value:
         of_neg = each(lambda part: xp.where(positive, 0.0, part), per_row(sums))
-        value = scaled(xp.total(of_neg), 0)
+        value = scaled(wide.total(of_neg), 0)
     if asked.grad:
         signed = each(lambda part: xp.where(positive, -part, part), per_row(sums))
         grad = scaled(signed, 1)
@@ -180,7 +181,7 @@ def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums)
 def _extremes(xp: Arrays, rows: Rows) -> tuple[Array, Array]:
     """Return the largest score of the negatives and the smallest of the positives of each group."""
     x, positive = rows.x, rows.positive
-    alive = positive == positive if rows.w is None else rows.w > 0.0
+    alive = positive | ~positive if rows.w is None else rows.w > 0.0
     if rows.groups is None:
         least = -float("inf")
         top = xp.max(xp.where(alive & ~positive, x, least))

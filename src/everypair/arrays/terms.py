@@ -63,7 +63,7 @@ def split(terms: Sequence[KnotTerm]) -> tuple[Terms | None, Terms | None]:
 
 @dataclass(frozen=True)
 class Powers:
-    """A smooth term as data: polynomials in exp(-rate |d|); see `everypair.surrogates.SmoothTerm`."""
+    """A smooth term as data: polynomials in exp(-rate |d|), as in `surrogates.SmoothTerm`."""
 
     rate: float
     scale: float

@@ -21,10 +21,11 @@ from everypair.jax._arrays import JaxArrays
 if TYPE_CHECKING:
     from jax import Array
 
+    from everypair.arrays.results import PairSums
     from everypair.jax._inputs import Data
 
 
-def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> pair_sums.PairSums:
+def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> PairSums:
     return pair_sums.evaluate(
         JaxArrays(x.dtype), x, data.positive, data.weights, data.groups, z, data.terms,
         mean=data.mean, grad=grad, hess=False,
@@ -102,7 +103,9 @@ def _direction(along: Any, of_data: Data) -> Array | None:
     """Return the direction in the scores, or None if there is none."""
     if not isinstance(of_data.weights, SymbolicZero | None):
         _raise_constant("weights")
-    shifts = [terms.shift for terms in of_data.terms if terms is not None]
+    truncated, everywhere, smooth, exponential = of_data.terms
+    terms = (truncated, everywhere, *smooth, *exponential)
+    shifts = [term.shift for term in terms if term is not None]
     if not all(isinstance(part, SymbolicZero | None) for shift in shifts for part in shift):
         _raise_constant("margin")
     return None if isinstance(along, SymbolicZero) else along

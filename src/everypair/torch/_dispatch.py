@@ -20,8 +20,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from everypair.surrogates import PairTerm
+from everypair.surrogates import PairTerm, are_polynomials
 from everypair.torch import _arrays, _compat, _cpu, _inputs
+from everypair.torch._flat_terms import flatten, unflatten
 
 Counter = Callable[[torch.device], Tensor]
 Backend = Literal["cpu", "triton", "operations"]
@@ -39,15 +40,13 @@ class Options(NamedTuple):
     missing: bool  # labels may be NaN, which leaves their rows out
 
     def flat(self) -> tuple[list[float], bool, bool, bool]:
-        """Return the options as registered operators take them: five numbers for each term."""
-        return [float(number) for term in self.terms for number in term], *self[1:]
+        """Return the options as registered operators take them, with terms as floats."""
+        return list(flatten(self.terms)), *self[1:]
 
     @classmethod
     def from_flat(cls, terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
         """Undo `flat`."""
-        starts = range(0, len(terms), 5)
-        nested = tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in starts)
-        return cls(nested, mean, check, missing)  # type: ignore[arg-type]
+        return cls(unflatten(tuple(terms)), mean, check, missing)
 
 
 class Result(NamedTuple):
@@ -80,12 +79,22 @@ def forced(backend: Backend) -> Iterator[None]:
         _forced = before
 
 
-def choose_backend(scores: Tensor, groups: Tensor | None = None) -> Backend:
-    """Return the backend that computes a batch, by its device and, for Triton, by its size."""
+def choose_backend(
+    scores: Tensor, groups: Tensor | None = None, terms: tuple[PairTerm, ...] = ()
+) -> Backend:
+    """Return the backend that computes a batch, by its device and, for Triton, by its size.
+
+    Triton takes truncated polynomials only.
+    """
     if _forced is None and scores.is_cpu:  # for speed: reading the device's type takes 1 us
         return "cpu"
     backend = _forced or _backend_on("cuda" if scores.is_cuda else scores.device.type)
-    if backend == "triton" and (groups is not None or scores.dim() > 2 or _is_too_large(scores)):
+    if backend == "triton" and (
+        groups is not None
+        or scores.dim() > 2
+        or _is_too_large(scores)
+        or not (terms == () or are_polynomials(terms))
+    ):
         return "operations"
     return backend
 
@@ -101,7 +110,7 @@ def loss_and_grad(
     """
     labels, weights, groups = data
     if groups is None and _forced is None:
-        backend = choose_backend(scores)
+        backend = choose_backend(scores, terms=options.terms)
         if backend == "cpu":
             found = _cpu.loss_and_grad(scores, labels, weights, options.terms, options.mean)
             if found is not None:
@@ -146,7 +155,7 @@ def evaluate(
     uses it, and returns no pair weight then.
     """
     terms, mean, check, missing = options
-    backend = choose_backend(scores, groups)
+    backend = choose_backend(scores, groups, terms)
     if backend == "cpu":
         if missing and bool(labels.isnan().any()):
             labels, weights = _inputs.without_missing(labels, weights)
