@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from everypair import surrogates
 
-from .strategies import SURROGATES, Answer, all_surrogates, batches, computed, double_sum
+from .strategies import SMOOTH, SURROGATES, Answer, all_surrogates, batches, computed, double_sum
 from .tolerances import assert_close
 
-# A law has more examples than other properties, because it draws one of six surrogates.
+# A law has more examples than other properties, because it draws one of ten surrogates.
 EXAMPLES = 5 * settings().max_examples // 2
 
 
@@ -283,5 +283,5 @@ def test_the_generators_reach_every_kind_of_pair():
         "one class",
         "weights",
         "groups",
-        *(surrogate.name for surrogate in SURROGATES),
+        *(surrogate.name for surrogate in (*SURROGATES, *SMOOTH)),
     }

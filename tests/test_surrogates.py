@@ -45,7 +45,7 @@ def test_the_terms_agree_with_the_formulas_of_the_oracle(name):
         terms = (surrogate.value(t), surrogate.slope(t), surrogate.curvature(t))
         exact = surrogate.is_polynomial or name == "exponential"
         np.testing.assert_allclose(
-            terms, expected, rtol=1e-15 if exact else 2e-13, atol=0.0 if exact else 1e-15
+            terms, expected, rtol=1e-15 if exact else 2e-13, atol=0.0 if exact else 1e-13
         )
 
 

@@ -27,6 +27,7 @@ from everypair.surrogates._builtin import (
     sigmoid,
     squared_softplus,
 )
+from everypair.surrogates._fit import fit
 from everypair.surrogates._surrogate import Formula as Formula
 from everypair.surrogates._surrogate import Surrogate
 from everypair.surrogates._surrogate import pieces as pieces
@@ -65,6 +66,7 @@ __all__ = [
     "are_polynomials",
     "exponential",
     "exponential_coefficients",
+    "fit",
     "get",
     "logistic",
     "names",

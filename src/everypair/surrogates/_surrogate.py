@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from everypair.surrogates._terms import (
+    AnyTerm,
     ExponentialTerm,
     Floats,
     KnotTerm,
@@ -25,7 +26,6 @@ from everypair.surrogates._terms import (
     smooth_coefficients,
 )
 
-AnyTerm: TypeAlias = Term | SmoothTerm | ExponentialTerm
 # Maps shortfalls to the value and the first two derivatives of a surrogate.
 Formula: TypeAlias = Callable[[Floats], tuple[Floats | float, Floats | float, Floats | float]]
 

@@ -136,6 +136,9 @@ class ExponentialTerm:
             return self.scale * self.rate**order * np.exp(self.rate * t)
 
 
+AnyTerm: TypeAlias = Term | SmoothTerm | ExponentialTerm
+
+
 class KnotTerm(NamedTuple):
     """A `Term` expanded at its knot: all that kernels know about it.
 
