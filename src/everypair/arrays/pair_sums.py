@@ -95,6 +95,8 @@ def evaluate(
             else a
         )
         out = (a.high if a.low is None else a.high + a.low) / divisor * scale * scale
+        if field == "value":  # finite scores give NaN where parts of the sum overflow
+            out = xp.where(out != out, float("inf"), out)
         # A score that is not finite may be in no pair; it makes every result NaN all the same.
         out = xp.where(finite, xp.where(out == 0.0, 0.0, out), float("nan"))
         return out if rows.order is None or field == "value" else xp.scatter(out, rows.order)

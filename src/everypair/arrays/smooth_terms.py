@@ -142,7 +142,8 @@ def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums)
     near = two_sum(xp.where(positive, bottom, x), -xp.where(positive, x, top))
     far = xp.plus(two_sum(xp.where(positive, top, x), -xp.where(positive, x, bottom)), shift)
     own = xp.exp(xp.times(near, rate))
-    factor = xp.exp(xp.times(far, rate))
+    exponent = xp.times(far, rate)
+    factor = xp.exp(exponent)
     w = Number(xp.zeros_like(x) + 1.0 if rows.w is None else rows.w[None])
 
     def of_others(a: Number) -> Number:
@@ -164,8 +165,13 @@ def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums)
 
     value = grad = hess = hvp = None
     if asked.value:
-        of_neg = each(lambda part: xp.where(positive, 0.0, part), per_row(sums))
-        value = scaled(wide.total(of_neg), 0)
+        # Relative to the largest factor, because sums with low parts must be finite.
+        counted = alive & ~positive
+        largest = xp.max(xp.where(counted, exponent.high, -float("inf")))
+        largest = Number(xp.where(xp.isfinite(largest), largest, 0.0))
+        relative = xp.times(xp.times(w, sums), xp.exp(xp.minus(exponent, largest)))
+        total = wide.total(each(lambda part: xp.where(counted, part, 0.0), relative))
+        value = scaled(xp.times(total, xp.exp(largest)), 0)
     if asked.grad:
         signed = each(lambda part: xp.where(positive, -part, part), per_row(sums))
         grad = scaled(signed, 1)

@@ -1,8 +1,8 @@
 """The loss as a function that JAX differentiates in closed form, twice, in either mode.
 
 The derivative of the loss along a direction is the inner product with the gradient, and that of the
-gradient is the Hessian-vector product. The Hessian is constant almost everywhere, so its own
-derivative is zero.
+gradient is the Hessian-vector product. For truncated polynomials the Hessian is constant almost
+everywhere, so its own derivative is zero. Third derivatives of smooth surrogates raise an error.
 """
 
 from __future__ import annotations
@@ -92,7 +92,12 @@ def _gradient_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 def _product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     x, data, z = primals
     out = _product(x, data, z)
-    _direction(*tangents[:2])
+    direction = _direction(*tangents[:2])
+    if direction is not None and (data.terms.smooth or data.terms.exponential):
+        raise ValueError(
+            "the loss must not be differentiated three times with a smooth surrogate, whose third "
+            "derivative is not implemented. Pass the scores through jax.lax.stop_gradient."
+        )
     along = tangents[2]
     if isinstance(along, SymbolicZero):
         return out, jnp.zeros_like(out)

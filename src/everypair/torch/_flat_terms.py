@@ -36,7 +36,7 @@ def flatten(terms: tuple[PairTerm, ...]) -> tuple[float, ...]:
             smooth = term.term
             flat += (term.shift, smooth.rate, smooth.scale, smooth.centre, _SMOOTH)
             for fit in (*smooth.low, *smooth.high):
-                flat += (fit.bound, len(fit.below), len(fit.above))
+                flat += (fit.bound, float(len(fit.below)), float(len(fit.above)))
                 flat += (number for pair in (*fit.below, *fit.above) for number in pair)
     return tuple(flat)
 
