@@ -18,7 +18,20 @@ JUMP = Surrogate("jump", (Term(1.0, 0.5, 0.25, knot=0.5),))
 BUMPY = Surrogate(
     "bumpy", (Term(0.5, 0.0, 0.5), Term(0.0, 1.0, 0.0, knot=-0.5), Term(0.0, 0.0, -0.25, knot=1.0))
 )
-SURROGATES = (*map(surrogates.get, surrogates.names()), JUMP, BUMPY)
+BUILT_IN = tuple(map(surrogates.get, surrogates.names()))
+POLYNOMIALS = tuple(s for s in BUILT_IN if s.is_polynomial)
+SURROGATES = (*POLYNOMIALS, JUMP, BUMPY)
+# The curvature of this sum is positive; that of the sigmoid has both signs, so sums of it cancel.
+MIXED = Surrogate(
+    "mixed", (*surrogates.sigmoid().terms, *surrogates.logistic(0.5).terms, *BUMPY.terms)
+)
+# With a temperature of 1 the exponential of most batches would overflow.
+SMOOTH = (
+    surrogates.logistic(),
+    surrogates.squared_softplus(),
+    surrogates.exponential(temperature=2.0**18),
+    MIXED,
+)
 
 # Scales and offsets that leave a grid of eighths exact in float32.
 _GRIDS = ((1.0, 0.0), (1.0, 1024.0), (1.0, -(2.0**20)), (2.0**-20, 0.0), (2.0**20, 0.0))
@@ -116,7 +129,7 @@ def _decoded(drawn, weights, groups, min_size, max_size):
 
 
 def all_surrogates():
-    return st.sampled_from(SURROGATES)
+    return st.sampled_from((*SURROGATES, *SMOOTH))
 
 
 @dataclass

@@ -17,7 +17,7 @@ import everypair
 SOURCE = Path(everypair.__file__).parent
 
 # Each folder may import from those that stand before it in its own line, and from the core.
-CORE = ("arrays", "targets", "metrics", "")
+CORE = ("surrogates", "arrays", "targets", "metrics", "")
 STACKS = (
     ("torch/triton", "torch", "torch/training"),
     ("sklearn",),

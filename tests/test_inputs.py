@@ -272,7 +272,6 @@ MISTAKES = {
     "nan margin": ({"margin": np.nan}, "margin", "got nan"),
     "inf margin": ({"margin": np.inf}, "margin", "got inf"),
     "text margin": ({"margin": "1"}, "margin", "got '1'"),
-    "no margin": ({"margin": None}, "margin", "got None"),
     "huge margin": ({"margin": 10**400}, "margin must be a finite number"),
     "margins": ({"margin": np.ones(4)}, "margin must be a finite number"),
     "text array margin": ({"margin": np.array("x")}, "margin must be a finite number"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from everypair import _inputs, _threads
 from everypair._inputs import Batch
 from everypair.arrays import numpy as _numpy
-from everypair.surrogates import KnotTerm
+from everypair.surrogates import PairTerm, are_polynomials
 
 try:
     from everypair import _native
@@ -67,7 +67,7 @@ def borrow_team(fork: int) -> None:
 
 def evaluate(
     batch: Batch,
-    terms: tuple[KnotTerm, ...],
+    terms: tuple[PairTerm, ...],
     mean: bool,
     *,
     grad: bool = False,
@@ -80,7 +80,7 @@ def evaluate(
         scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
     arrays: tuple[NDArray[Any] | None, ...]
     reliable = False
-    if _uses_native():
+    if _uses_native() and are_polynomials(terms):
         arrays = (
             np.empty_like(scores) if grad else None,
             np.empty_like(scores) if hess else None,
@@ -111,7 +111,7 @@ def native_loss_and_grad(
     scores: NDArray[Any],
     labels: NDArray[Any],
     weights: NDArray[np.float64] | None,
-    terms: tuple[KnotTerm, ...],
+    terms: tuple[PairTerm, ...],
     mean: bool,
     grad: NDArray[Any],
 ) -> tuple[float, float] | None:
@@ -121,7 +121,7 @@ def native_loss_and_grad(
     `Batch` without groups). Returns None if the NumPy backend is chosen, if the kernel rejects a
     value, or if its result is not reliable; `evaluate` then computes the loss or names that value.
     """
-    if not _uses_native():
+    if not (_uses_native() and are_polynomials(terms)):
         return None
     status, value, pair_weight = _native.evaluate(
         scores, labels, weights, None, None,

@@ -90,10 +90,12 @@ def vector_for(batch: Batch, vector: ArrayLike) -> NDArray[np.float64]:
     return column
 
 
-def check_margin(margin: object) -> float:
-    """Check the margin and return it as a float."""
+def check_margin(margin: object, default: float | None = None) -> float:
+    """Check the margin and return it as a float; None stands for the default, if there is one."""
     if type(margin) is float and 0.0 <= margin < math.inf:
         return margin
+    if margin is None and default is not None:
+        return default
     if isinstance(margin, Real) or getattr(margin, "shape", None) == ():
         try:
             number = float(margin)  # type: ignore[arg-type]

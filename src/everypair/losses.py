@@ -38,7 +38,7 @@ def pair_loss(
     labels: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -62,8 +62,9 @@ def pair_loss(
         Coded {0, 1}, {-1, +1} or bool.
     surrogate : str or Surrogate
         A name from `everypair.surrogates.names`, or one of your own.
-    margin : float
-        By how much a positive should score above a negative; at least 0.
+    margin : float, optional
+        By how much a positive should score above a negative; at least 0. The default is that of the
+        surrogate: 1 for the square and the hinges, 0 for the smooth ones.
     weights : (n,) real, optional
         The weight of a pair is the product of its two row weights. Finite and at least 0.
     groups : (n,) of any hashable values, optional
@@ -105,7 +106,7 @@ def pair_loss_and_grad(
     labels: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -148,7 +149,7 @@ def pair_derivatives(
     labels: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -187,7 +188,7 @@ def pair_hvp(
     vector: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -224,8 +225,13 @@ def pair_hvp(
 
 
 def _evaluate(
-    batch: _inputs.Batch, surrogate: str | Surrogate, margin: float, reduction: str, **asked: Any
+    batch: _inputs.Batch,
+    surrogate: str | Surrogate,
+    margin: float | None,
+    reduction: str,
+    **asked: Any,
 ) -> tuple[float, float, Any, Any, Any]:
     """Check the options and call the kernel for the derivatives that are asked for."""
-    terms = surrogates.get(surrogate).at_knots(_inputs.check_margin(margin))
+    chosen = surrogates.get(surrogate)
+    terms = chosen.at_margin(_inputs.check_margin(margin, chosen.default_margin))
     return _dispatch.evaluate(batch, terms, _inputs.check_reduction(reduction), **asked)

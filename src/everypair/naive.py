@@ -24,9 +24,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs, surrogates
+from everypair import _formulas, _inputs, surrogates
 from everypair._naive_metrics import average_precision, delong, delong_test, partial_auc
-from everypair.surrogates import Floats, Formula, Surrogate
+from everypair.surrogates import Floats, Surrogate
 
 __all__ = [
     "auc",
@@ -40,19 +40,6 @@ __all__ = [
     "partial_auc",
 ]
 
-# A surrogate is a list of pieces (knot, formula), in the order of their knots. The formula gives
-# the value and the first two derivatives at shortfalls above the knot (None: everywhere) and up to
-# the next knot. Below the first knot all three are 0.
-_FORMULAS: dict[Surrogate, list[tuple[float | None, Formula]]] = {
-    surrogates.SQUARE: [(None, lambda t: (t**2, 2 * t, 2.0))],
-    surrogates.SQUARED_HINGE: [(0.0, lambda t: (t**2, 2 * t, 2.0))],
-    surrogates.LINEAR_HINGE: [(0.0, lambda t: (t, 1.0, 0.0))],
-    surrogates.HUBER_HINGE: [
-        (0.0, lambda t: (t**2 / 2, t, 1.0)),
-        (1.0, lambda t: (t - 0.5, 1.0, 0.0)),
-    ],
-}
-
 _PAIRS_PER_BLOCK = 1 << 16
 _LARGE = 1e150  # sums of larger shortfalls, or of their squares, may overflow
 
@@ -62,7 +49,7 @@ def pair_loss(
     labels: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -76,7 +63,7 @@ def pair_loss_and_grad(
     labels: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -96,7 +83,7 @@ def pair_derivatives(
     labels: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -111,7 +98,7 @@ def pair_hvp(
     vector: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -175,15 +162,15 @@ class _Pairs:
         scores: ArrayLike,
         labels: ArrayLike,
         surrogate: str | Surrogate = "squared_hinge",
-        margin: float = 1.0,
+        margin: float | None = None,
         weights: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         reduction: str = "mean",
     ) -> None:
         self.batch = batch = _inputs.batch_from(scores, labels, weights, groups)
         known = surrogates.get(surrogate)
-        self._pieces = _FORMULAS.get(known) or surrogates.pieces(known)
-        self._margin = _inputs.check_margin(margin)
+        self._pieces = _formulas.pieces_of(known)
+        self._margin = _inputs.check_margin(margin, known.default_margin)
         self._mean = _inputs.check_reduction(reduction)
         positive = _inputs.positives(batch)
         self.scores = batch.scores.astype(np.float64)

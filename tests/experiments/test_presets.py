@@ -39,7 +39,7 @@ def test_names_are_known_and_can_be_combined(name):
     assert settings.model in MODELS
     # The help of `everypair experiment` names these defaults.
     shared = (settings.scores, settings.margin, settings.sampler, settings.protocol)
-    assert shared == ("sigmoid", 1.0, "shuffle", "corrected")
+    assert shared == ("sigmoid", None, "shuffle", "corrected")
     for cell in grid.cells():
         for batch in grid.batches:
             optimisers.check(cell.loss, cell.optimiser, batch=batch)

@@ -159,7 +159,7 @@ def test_without_proc_the_start_time_comes_from_ps(monkeypatch):
     ("settings", "message"),
     [
         (replace(SETTINGS, epochs=7), "epochs 20 (now 7)"),
-        (replace(SETTINGS, model="linear", margin=2.0), "model mlp (now linear), margin 1.0"),
+        (replace(SETTINGS, model="linear", margin=2.0), "model mlp (now linear), margin none"),
         (replace(SETTINGS, fingerprint="abc"), "begun on other data"),
     ],
 )

@@ -8,6 +8,7 @@ there is one entry per term of a surrogate, terms are in the first dimension.
 from __future__ import annotations
 
 import math
+from copy import copy
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     Array = Any
     Runs = Any  # everypair.arrays.rows.Runs, which imports this module
+
+
+_LOG2 = (0.693359375, 0.00021219444005469058)  # log(2) is the first minus the second
 
 
 class Number(NamedTuple):
@@ -71,6 +75,18 @@ class Arrays:
     bounds: Any  # (groups): the first and the last row of the group of each row; groups are sorted
     column: Any  # (factors): a Number with one factor per term, which broadcasts over rows
     keep_bits: Any  # (a, dropped): floats with the lowest bits of the mantissa set to zero
+    exponential: Any  # (a): the exponential of each entry
+    floor: Any  # (a)
+    tensordot: Any  # (a, b): the sum of products over the last two and the first two dimensions
+    reverse: Any  # (a): reverse the first dimension
+    constants: Any  # (a): a NumPy array of float64 as a Number
+    pick: Any  # (a, index): a[..., index] for an index (m,), which is moved into the range of rows
+    cut: Any  # (a, length): blocks (length, ..., blocks) of rows; the last row fills up the end
+    uncut: Any  # (a, n): undo `cut` for n rows
+    # (function, state, columns): apply a function from state and column to state and output, and
+    # return the last state and all outputs. `columns` are nested tuples of arrays, whose first
+    # dimension is stepped through; outputs are stacked along a new first dimension.
+    steps: Any
     # (a: Number, counts=): the sum over the rows, with a last dimension of length 1
     total: Callable[..., Number]
     # (a: Number, runs, counts=): sums from the first row of the group to each row
@@ -78,6 +94,17 @@ class Arrays:
 
     def __init__(self, *, compensated: bool) -> None:
         self.compensated = compensated
+
+    def for_smooth_terms(self) -> Arrays:
+        """Return the same operations for sums of exponentials: float64 needs no low parts."""
+        plain = copy(self)
+        plain.compensated = self.mantissa_bits < 52
+        return plain
+
+    @property
+    def largest_exponent(self) -> float:
+        """The smallest number whose exponential overflows; that of its negative is near zero."""
+        return 710.0 if self.mantissa_bits == 52 else 89.0
 
     def normal(self, high: Array, low: Array) -> Number:
         """Return ``high + low`` as a number whose low part is its rounding error."""
@@ -146,48 +173,76 @@ class Arrays:
         """Return the sum over the first dimension."""
         return reduce(self.plus, (Number(*parts) for parts in zip(*_parts(a), strict=True)))
 
+    def joined(self, a: Number, b: Number) -> Number:
+        """Return two numbers in one array, along the first dimension."""
+        high = self.concatenate((a.high, b.high))
+        if a.low is None and b.low is None:
+            return Number(high)
+        lows = (self.zeros_like(n.high) if n.low is None else n.low for n in (a, b))
+        return Number(high, self.concatenate(tuple(lows)))
+
+    def blocks(self, a: Number, length: int) -> Number:
+        """Return rows as (length, ..., blocks); the last row is repeated to fill the last block."""
+        return each(lambda part: self.cut(part, length), a)
+
+    def rows_of(self, a: Number, n: int) -> Number:
+        """Return the n rows of blocks."""
+        return each(lambda part: self.uncut(part, n), a)
+
+    def exp(self, a: Number) -> Number:
+        """Return the exponential; with low parts, the relative error in float32 is below 1e-9.
+
+        With a = n log(2) + r, it is 2^n exp(r / 16)^16. Squaring p = exp(r) - 1 means to
+        replace it by p (2 + p).
+        """
+        if not self.compensated:
+            return Number(self.exponential(a.high))
+        limit = self.largest_exponent - 2.0
+        inside, above = abs(a.high) < limit, a.high > 0.0
+        a = each(lambda part: self.where(inside, part, 0.0), a)
+        n = self.floor(a.high * (1.0 / math.log(2.0)) + 0.5)
+        # The first part of log(2) has so few bits that its product with n is exact.
+        rest = self.plus(Number(a.high - n * _LOG2[0]), self.two_product(n, n * 0.0 + _LOG2[1]))
+        if a.low is not None:
+            rest = self.plus(rest, Number(a.low))
+        r = each(lambda part: part / 16.0, rest)
+        h = r.high
+        p = self.plus(r, Number(h * h * (0.5 + h * (1 / 6 + h * (1 / 24 + h / 120)))))
+        for _ in range(4):
+            p = self.plus(twice(p), self.times(p, p))
+        result = self.plus(Number(n * 0.0 + 1.0), p)
+        power = self.keep_bits(self.exponential(n * math.log(2.0)) * 1.001, self.mantissa_bits)
+        power = self.where(inside, power, self.where(above, math.inf, 0.0 * power))
+        low = None if result.low is None else self.where(inside, result.low * power, 0.0)
+        return Number(result.high * power, low)
+
+    def contract(self, factors: Number, a: Number) -> Number:
+        """Return the sums over two dimensions of factors (m, s, k) times numbers (s, k, ...)."""
+        if not self.compensated:
+            return Number(self.tensordot(factors.high, a.high))
+        n_free = a.high.ndim - 2
+        column = each(lambda part: part.reshape((*part.shape, *[1] * n_free)), factors)
+        product = self.times(column, each(lambda part: part[None], a))
+        m, s, k, *free = product.high.shape
+        return self._folded(each(lambda part: part.reshape((m, s * k, *free)), product))
+
+    def _folded(self, a: Number) -> Number:
+        """Return the sum over the second dimension, by adding its halves."""
+        q = a.high.shape[1]
+        if q == 1:
+            return each(lambda part: part[:, 0], a)
+        half = q // 2
+        lower = each(lambda part: part[:, :half], a)
+        upper = each(lambda part: part[:, half : 2 * half], a)
+        out = self._folded(self.plus(lower, upper))
+        return out if q % 2 == 0 else self.plus(out, each(lambda part: part[:, -1], a))
+
     def both_ways(
         self, up: Number, down: Number, runs: Runs, *, counts: bool = False
     ) -> tuple[Number, Number]:
         """Return the sums of `up` up to each row, and those of `down` from each row on."""
         over = self.prefix(each(self.flip, down), runs.reversed, counts=counts)
         return self.prefix(up, runs, counts=counts), each(self.flip, over)
-
-
-class SlicedSums(Arrays):
-    """Sums in few passes over the rows, for libraries that run every operation by itself.
-
-    Sums of whole numbers, `counts`, are exact without a low part.
-    """
-
-    sum: Any  # (a): the sum over the rows, with a last dimension of length 1
-    cumsum: Any  # (a): the running sums over the rows
-
-    def total(self, a: Number, *, counts: bool = False) -> Number:
-        """Return the sum over the rows, with a last dimension of length 1."""
-        return self._added(self.sum, a, counts)
-
-    def prefix(self, a: Number, runs: Runs, *, counts: bool = False) -> Number:
-        """Return the sums from the first row of the group to each row, itself included."""
-        sums = self._added(self.cumsum, a, counts)
-        if runs.start is None:
-            return sums
-        earlier = each(lambda part: self.where(runs.rows == 0, 0.0, self.roll(part, 1)), sums)
-        return self.minus(sums, each(lambda part: self.gather(part, runs.start), earlier))
-
-    def _added(self, add: Callable[[Array], Array], a: Number, counts: bool) -> Number:
-        """Split numbers on a grid so coarse that every sum of the coarse parts is exact.
-
-        With t the sum of all absolute values, rounding to the grid of 8 t leaves multiples of
-        g >= 2^-51 t (2^-22 t in single precision). Every partial sum is below 2^51 g, so it has no
-        rounding error, in whichever order it is taken. The fine parts are 2^-50 as large.
-        """
-        if not self.compensated or (counts and self.mantissa_bits == 52):
-            return Number(add(a.high))
-        sigma = 8.0 * self.sum(abs(a.high))
-        coarse = (a.high + sigma) - sigma
-        fine = a.high - coarse
-        return self.plus(Number(add(coarse)), Number(add(fine if a.low is None else fine + a.low)))
 
 
 def _parts(a: Number) -> list[Array]:

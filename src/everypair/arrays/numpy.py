@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from everypair.arrays import pair_sums, terms
-from everypair.arrays.double_double import Number, SlicedSums, each
+from everypair.arrays.double_double import Number, each
+from everypair.arrays.eager import SlicedSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from everypair.surrogates import KnotTerm
+    from everypair.surrogates import PairTerm
 
     Floats = NDArray[np.float64]
     Array = NDArray[Any]
@@ -28,7 +29,7 @@ def evaluate(
     weights: Floats | None,
     offsets: NDArray[np.int64] | None,
     vector: Floats | None,
-    knot_terms: tuple[KnotTerm, ...],
+    pair_terms: tuple[PairTerm, ...],
     *,
     mean: bool,
     grad: bool,
@@ -40,7 +41,7 @@ def evaluate(
     """
     compensated = pair_sums.needs_low_parts(
         wide=scores.dtype == np.float64,
-        n_terms=len(knot_terms),
+        n_terms=len(pair_terms),
         weighted=weights is not None,
         grouped=offsets is not None,
     )
@@ -49,7 +50,8 @@ def evaluate(
         value, pair_weight, *arrays = pair_sums.evaluate(
             NumpyArrays(compensated=compensated),
             scores.astype(np.float64, copy=False), positive, weights, _groups(offsets), vector,
-            terms.split(knot_terms), mean=mean, grad=grad, hess=hess,
+            terms.by_kind(pair_terms, wide=scores.dtype == np.float64),
+            mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
     return float(value), float(pair_weight), *arrays
 
@@ -116,6 +118,23 @@ class NumpyArrays(SlicedSums):
     row_numbers = staticmethod(lambda a: np.arange(a.shape[-1]))
     column = staticmethod(lambda factors: Number(np.array(factors)[:, None]))
     gather = staticmethod(lambda a, i: np.take_along_axis(a, np.broadcast_to(i, a.shape), -1))
+
+    exponential = staticmethod(np.exp)
+    floor = staticmethod(np.floor)
+    tensordot = staticmethod(lambda a, b: np.tensordot(a, b, 2))
+    reverse = staticmethod(lambda a: a[::-1])
+    constants = staticmethod(lambda a: Number(a))
+    pick = staticmethod(lambda a, i: np.take(a, i, -1, mode="clip"))
+    uncut = staticmethod(lambda a, n: np.moveaxis(a, 0, -1).reshape(*a.shape[1:-1], -1)[..., :n])
+
+    @staticmethod
+    def cut(a: Array, length: int) -> Array:
+        """See `Arrays`."""
+        missing = -a.shape[-1] % length
+        if missing:
+            a = np.concatenate([a, np.repeat(a[..., -1:], missing, -1)], -1)
+        blocks = a.reshape(*a.shape[:-1], -1, length)
+        return np.ascontiguousarray(np.moveaxis(blocks, -1, 0))
 
     def plus(self, a: Number, b: Number) -> Number:
         """Return a + b."""

@@ -3,7 +3,8 @@
 A surrogate is a sum of polynomials in the distance d of a pair, so every result is a contraction of
 its coefficients with moments of the pairs: sums of 1, d and d^2 over all pairs, and of 1 and d over
 the pairs of each row. `sorted_moments` has those of terms with a knot in O(n log n), and
-`class_moments` those of terms without one in O(n).
+`class_moments` those of terms without one in O(n). Terms that are no polynomials are summed by
+`smooth_terms`.
 
 No value is read back and no shape depends on a value, so an accelerator never waits, and JAX can
 trace all of it.
@@ -11,34 +12,22 @@ trace all of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.class_moments import ClassMoments
 from everypair.arrays.double_double import Number, each, twice
+from everypair.arrays.results import PairSums
 from everypair.arrays.rows import Rows, prepare
+from everypair.arrays.smooth_terms import exponential_sums, smooth_sums
 from everypair.arrays.sorted_moments import SortedMoments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from everypair.arrays.double_double import Arrays
-    from everypair.arrays.terms import Terms
+    from everypair.arrays.terms import Kinds, Terms
 
     Array = Any
-
-
-class PairSums(NamedTuple):
-    """Results for a batch, in the fields of `everypair._dispatch.Result`; None if not asked for.
-
-    `value` and `pair_weight` have the shape of the batch without its rows, the others that of the
-    batch.
-    """
-
-    value: Any
-    pair_weight: Any
-    grad: Any
-    hess: Any
-    hvp: Any
 
 
 def needs_low_parts(*, wide: bool, n_terms: int, weighted: bool, grouped: bool) -> bool:
@@ -58,7 +47,7 @@ def evaluate(
     weights: Array,
     groups: Array,
     vector: Array,
-    terms: tuple[Terms | None, Terms | None],
+    terms: Kinds,
     *,
     mean: Any,
     grad: bool,
@@ -75,8 +64,8 @@ def evaluate(
         batches that have no pairs in common.
     positive : (..., n) bool
     weights, groups, vector : (..., n) or None
-    terms : pair of Terms or None
-        What `everypair.arrays.terms.split` returns.
+    terms : Kinds
+        What `everypair.arrays.terms.by_kind` returns.
     mean : bool or array
         Whether to divide by the weight of all pairs.
     grad, hess : bool
@@ -88,9 +77,11 @@ def evaluate(
     kinds: tuple[Any, Any] = (SortedMoments, ClassMoments)
     found = [
         _contracted(xp, kind(xp, rows, of_kind), of_kind, rows.z, asked)
-        for kind, of_kind in zip(kinds, terms, strict=True)
+        for kind, of_kind in zip(kinds, terms[:2], strict=True)
         if of_kind is not None
     ]
+    found += [smooth_sums(xp, rows, term, asked) for term in terms.smooth]
+    found += [exponential_sums(xp, rows, term, asked) for term in terms.exponential]
     averaged = (rows.pair_weight > 0.0) & mean
     divisor = xp.where(averaged, rows.pair_weight, 1.0)
     scale = xp.where(averaged, 1.0, rows.scale)
@@ -104,6 +95,8 @@ def evaluate(
             else a
         )
         out = (a.high if a.low is None else a.high + a.low) / divisor * scale * scale
+        if field == "value":  # finite scores give NaN where parts of the sum overflow
+            out = xp.where(out != out, float("inf"), out)
         # A score that is not finite may be in no pair; it makes every result NaN all the same.
         out = xp.where(finite, xp.where(out == 0.0, 0.0, out), float("nan"))
         return out if rows.order is None or field == "value" else xp.scatter(out, rows.order)

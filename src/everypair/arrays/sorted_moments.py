@@ -35,7 +35,7 @@ class SortedMoments:
     def __init__(self, xp: Arrays, rows: Rows, terms: Terms) -> None:
         self.xp, self.runs, self._terms = xp, rows.runs, terms
         shift = xp.column(terms.shift)
-        position, rank = _positions(xp, rows, shift)
+        position, rank = positions(xp, rows, shift)
         groups = () if rows.groups is None else (xp.broadcast(rows.groups, rank.shape),)
         self._order = xp.order([rank, position.high, *groups])
         gap = self.runs.gaps(each(self._sorted, position))
@@ -136,7 +136,7 @@ class SortedMoments:
         return self.runs.gaps(each(self._sorted, position)), excess
 
 
-def _positions(xp: Arrays, rows: Rows, shift: Number) -> tuple[Number, Array]:
+def positions(xp: Arrays, rows: Rows, shift: Number) -> tuple[Number, Array]:
     """Return the position of each row, and its rank among rows whose high parts are equal.
 
     A tied negative comes first, because a pair on the knot does not count. The position of a

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from everypair.surrogates import ExponentialTerm, Fits, ShiftedTerm, SmoothTerm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from everypair.surrogates import KnotTerm
+    from numpy.typing import NDArray
+
+    from everypair.surrogates import KnotTerm, PairTerm
 
 
 class Terms(NamedTuple):
@@ -51,3 +59,72 @@ def split(terms: Sequence[KnotTerm]) -> tuple[Terms | None, Terms | None]:
         lags = [2.0 * b * (s - shift[0]) for s, b in zip(shift, coefficients[2], strict=True)]
         far = (math.fsum([*coefficients[1], *lags]),)
     return Terms(shift, b0, b1, b2, reach, far), everywhere
+
+
+@dataclass(frozen=True)
+class Powers:
+    """A smooth term as data: polynomials in exp(-rate |d|), as in `surrogates.SmoothTerm`."""
+
+    rate: float
+    scale: float
+    fits: Fits
+
+    def coefficients(
+        self, outputs: tuple[tuple[int, int], ...], n_sources: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return the coefficients c and e of `ExponentialSums`, in u = rate |d|; None if e is zero.
+
+        An output is an order of derivative and the number of a weight. It takes two of the results:
+        the first for pairs with d > 0, the second for the others, with the weights 2 i and 2 i + 1.
+        """
+        return _coefficients(self, outputs, n_sources)
+
+
+class Smooth(NamedTuple):
+    """A smooth term at a margin; `shift` as in `Terms`, of length one."""
+
+    shift: Any
+    powers: Powers
+
+
+class Exponential(NamedTuple):
+    """An exponential term at a margin; `shift` as in `Terms`, of length one."""
+
+    shift: Any
+    factors: ExponentialTerm
+
+
+class Kinds(NamedTuple):
+    """The terms of a surrogate by kind; None or an empty tuple where there is none."""
+
+    truncated: Terms | None
+    everywhere: Terms | None
+    smooth: tuple[Smooth, ...]
+    exponential: tuple[Exponential, ...]
+
+
+def by_kind(terms: Sequence[PairTerm], *, wide: bool) -> Kinds:
+    """Return terms by kind; `wide` says that scores are float64, which need more powers."""
+    smooth, exponential = [], []
+    for shift, term in (t for t in terms if isinstance(t, ShiftedTerm)):
+        if isinstance(term, SmoothTerm):
+            powers = Powers(term.rate, term.scale, term.high if wide else term.low)
+            smooth.append(Smooth((shift,), powers))
+        else:
+            exponential.append(Exponential((shift,), term))
+    polynomials = [t for t in terms if not isinstance(t, ShiftedTerm)]
+    return Kinds(*split(polynomials), tuple(smooth), tuple(exponential))
+
+
+@lru_cache(maxsize=64)
+def _coefficients(
+    powers: Powers, outputs: tuple[tuple[int, int], ...], n_sources: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    fits = [powers.fits[order] for order, _ in outputs]
+    n_powers = max(len(side) for fit in fits for side in (fit.below, fit.above))
+    found = np.zeros((2, 2 * len(outputs), n_sources, n_powers))
+    for i, (fit, (order, weight)) in enumerate(zip(fits, outputs, strict=True)):
+        scale = powers.scale * powers.rate**order
+        for side, pairs in enumerate((fit.above, fit.below)):
+            found[:, 2 * i + side, 2 * weight + side, : len(pairs)] = scale * np.transpose(pairs)
+    return found[0], found[1] if found[1].any() else None

@@ -17,7 +17,7 @@ def catboost_objective(
     *,
     weights: ArrayLike | None = None,
     surrogate: str | Surrogate = SOFT_HINGE,
-    margin: float = 1.0,
+    margin: float | None = None,
     hessian: Hessian = "pairs",
 ) -> CatboostObjective:
     r"""Make an objective for CatBoost from the loss over all pairs of one training set.

@@ -11,7 +11,10 @@ from everypair.surrogates import Surrogate
 
 
 def lightgbm_objective(
-    *, surrogate: str | Surrogate = SOFT_HINGE, margin: float = 1.0, hessian: Hessian = "logistic"
+    *,
+    surrogate: str | Surrogate = SOFT_HINGE,
+    margin: float | None = None,
+    hessian: Hessian = "logistic",
 ) -> LightgbmObjective:
     r"""Make an objective for LightGBM from the loss over all (positive, negative) pairs.
 
@@ -30,8 +33,9 @@ def lightgbm_objective(
         By default the soft hinge, a piecewise quadratic approximation of the logistic loss with a
         bounded slope; ``"squared_hinge"`` and ``"huber_hinge"`` are others. It needs a second
         derivative, so ``"linear_hinge"`` is an error.
-    margin : float
-        In the units of the surrogate; at least 0.
+    margin : float, optional
+        In the units of the surrogate; at least 0. The default is that of the surrogate: 1 for the
+        square and the hinges, 0 for the smooth ones.
     hessian : {"logistic", "pairs"}
         The Hessian of a row that LightGBM uses. ``"logistic"``: that of the logistic loss at the
         same scores, with the intercept that makes the sum of the probabilities equal the number of
@@ -77,7 +81,7 @@ def lightgbm_metric(
     metric: Literal["auc", "loss"] = "auc",
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
-    margin: float = 1.0,
+    margin: float | None = None,
 ) -> LightgbmMetric:
     r"""Make an evaluation metric for LightGBM.
 

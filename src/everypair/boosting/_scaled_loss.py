@@ -64,10 +64,10 @@ class ScaledLoss:
     function = "ScaledLoss"  # the call that makes an object of this class, for its repr
 
     def __init__(
-        self, surrogate: str | Surrogate, margin: float, hessian: Hessian = "logistic"
+        self, surrogate: str | Surrogate, margin: float | None, hessian: Hessian = "logistic"
     ) -> None:
         original = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
-        margin = _inputs.check_margin(margin)
+        margin = _inputs.check_margin(margin, original.default_margin)
         slope, curvature = float(original.slope(margin)), float(original.curvature(margin))
         if slope <= 0.0 or curvature <= 0.0:
             raise ValueError(
@@ -83,7 +83,7 @@ class ScaledLoss:
         self.original, self.margin, self.hessian = original, margin, hessian
         stretch = 2.0 * curvature / slope
         self.scaled_margin = margin * stretch
-        self.surrogate = _scaled(original, stretch, stretch / slope)
+        self.surrogate = original.scaled(1.0 / stretch, stretch / slope)
 
     def derivatives(self, data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the (n,) gradient and the (n,) Hessian that the library uses."""
@@ -119,7 +119,7 @@ class ScaledLoss:
 class Metric:
     """Base class of the metrics: the exact AUC, or the mean scaled pair loss."""
 
-    def __init__(self, metric: str, surrogate: str | Surrogate, margin: float) -> None:
+    def __init__(self, metric: str, surrogate: str | Surrogate, margin: float | None) -> None:
         if metric not in ("auc", "loss"):
             raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
         self.metric = metric
@@ -158,15 +158,6 @@ def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLi
         if weights is not None and weights.shape[0] == sizes.shape[0]:
             weights = weights[groups]
     return Data(scores, labels, weights, groups)
-
-
-def _scaled(surrogate: Surrogate, stretch: float, height: float) -> Surrogate:
-    """Return the surrogate ``height * surrogate(t / stretch)``."""
-    terms = []
-    for term in surrogate.terms:
-        c0, c1, c2 = (c * height / stretch**k for k, c in enumerate((term.c0, term.c1, term.c2)))
-        terms.append(Term(c0, c1, c2, knot=None if term.knot is None else stretch * term.knot))
-    return Surrogate(surrogate.name, tuple(terms))
 
 
 def _scale(positive: NDArray[np.bool_], weights: NDArray[np.float64] | None) -> float:

@@ -12,7 +12,10 @@ from everypair.surrogates import Surrogate
 
 
 def xgboost_objective(
-    *, surrogate: str | Surrogate = SOFT_HINGE, margin: float = 1.0, hessian: Hessian = "pairs"
+    *,
+    surrogate: str | Surrogate = SOFT_HINGE,
+    margin: float | None = None,
+    hessian: Hessian = "pairs",
 ) -> XgboostObjective:
     r"""Make an objective for XGBoost from the loss over all (positive, negative) pairs.
 
@@ -62,7 +65,7 @@ def xgboost_metric(
     metric: Literal["auc", "loss"] = "auc",
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
-    margin: float = 1.0,
+    margin: float | None = None,
 ) -> XgboostMetric:
     """Make an evaluation metric for XGBoost.
 

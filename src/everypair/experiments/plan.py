@@ -62,7 +62,7 @@ class Settings:
     epochs: int = 20
     protocol: Literal["corrected", "paper"] = "corrected"
     sampler: Literal["shuffle", "stratified"] = "shuffle"
-    margin: float = 1.0
+    margin: float | None = None  # None: that of each surrogate
     table: TableFile | None = None
     fingerprint: str = ""  # of the data, so that a store is not continued on other rows
 

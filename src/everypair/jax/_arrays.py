@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jax.typing import ArrayLike
+    from numpy.typing import NDArray
 
     from everypair.arrays.rows import Runs
 
@@ -46,8 +47,18 @@ class JaxArrays(Arrays):
     column = staticmethod(lambda factors: each(lambda part: part[:, None], factors))
     gather = staticmethod(lambda a, i: jnp.take_along_axis(a, jnp.broadcast_to(i, a.shape), -1))
 
+    exponential = staticmethod(jnp.exp)
+    floor = staticmethod(jnp.floor)
+    # The default precision of products is lower on some accelerators.
+    tensordot = staticmethod(lambda a, b: jnp.tensordot(a, b, 2, precision=lax.Precision.HIGHEST))
+    reverse = staticmethod(lambda a: a[::-1])
+    pick = staticmethod(lambda a, i: jnp.take(a, i, -1, mode="clip"))
+    uncut = staticmethod(lambda a, n: jnp.moveaxis(a, 0, -1).reshape(*a.shape[1:-1], -1)[..., :n])
+    steps = staticmethod(lax.scan)
+
     def __init__(self, dtype: Any) -> None:
         super().__init__(compensated=True)
+        self._dtype = dtype
         info: Any = np.finfo(dtype)
         self.mantissa_bits = info.nmant
         self.float_range = (float(info.tiny), float(info.max))
@@ -62,6 +73,19 @@ class JaxArrays(Arrays):
         middle = two_sum(a_high * b_low, a_low * b_high)
         product = two_sum(a_high * b_high, middle.high)
         return Number(product.high, product.low + (middle.low + a_low * b_low))
+
+    def constants(self, a: NDArray[np.float64]) -> Number:
+        """See `Arrays`."""
+        high = a.astype(self._dtype)
+        low = jnp.asarray((a - high).astype(self._dtype)) if self.compensated else None
+        return Number(jnp.asarray(high), low)
+
+    @staticmethod
+    def cut(a: Array, length: int) -> Array:
+        """See `Arrays`."""
+        padding = [(0, 0)] * (a.ndim - 1) + [(0, -a.shape[-1] % length)]
+        blocks = jnp.pad(a, padding, mode="edge").reshape(*a.shape[:-1], -1, length)
+        return jnp.moveaxis(blocks, -1, 0)
 
     @staticmethod
     def keep_bits(a: Array, dropped: int) -> Array:

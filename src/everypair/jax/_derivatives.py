@@ -1,8 +1,8 @@
 """The loss as a function that JAX differentiates in closed form, twice, in either mode.
 
 The derivative of the loss along a direction is the inner product with the gradient, and that of the
-gradient is the Hessian-vector product. The Hessian is constant almost everywhere, so its own
-derivative is zero.
+gradient is the Hessian-vector product. For truncated polynomials the Hessian is constant almost
+everywhere, so its own derivative is zero. Third derivatives of smooth surrogates raise an error.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from everypair.jax._arrays import JaxArrays
 if TYPE_CHECKING:
     from jax import Array
 
+    from everypair.arrays.results import PairSums
     from everypair.jax._inputs import Data
 
 
-def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> pair_sums.PairSums:
+def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> PairSums:
     return pair_sums.evaluate(
         JaxArrays(x.dtype), x, data.positive, data.weights, data.groups, z, data.terms,
         mean=data.mean, grad=grad, hess=False,
@@ -91,7 +92,12 @@ def _gradient_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 def _product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     x, data, z = primals
     out = _product(x, data, z)
-    _direction(*tangents[:2])
+    direction = _direction(*tangents[:2])
+    if direction is not None and (data.terms.smooth or data.terms.exponential):
+        raise ValueError(
+            "the loss must not be differentiated three times with a smooth surrogate, whose third "
+            "derivative is not implemented. Pass the scores through jax.lax.stop_gradient."
+        )
     along = tangents[2]
     if isinstance(along, SymbolicZero):
         return out, jnp.zeros_like(out)
@@ -102,7 +108,9 @@ def _direction(along: Any, of_data: Data) -> Array | None:
     """Return the direction in the scores, or None if there is none."""
     if not isinstance(of_data.weights, SymbolicZero | None):
         _raise_constant("weights")
-    shifts = [terms.shift for terms in of_data.terms if terms is not None]
+    truncated, everywhere, smooth, exponential = of_data.terms
+    terms = (truncated, everywhere, *smooth, *exponential)
+    shifts = [term.shift for term in terms if term is not None]
     if not all(isinstance(part, SymbolicZero | None) for shift in shifts for part in shift):
         _raise_constant("margin")
     return None if isinstance(along, SymbolicZero) else along

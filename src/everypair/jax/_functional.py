@@ -20,7 +20,7 @@ def pair_loss(
     labels: ArrayLike,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: ArrayLike = 1.0,
+    margin: ArrayLike | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -38,8 +38,10 @@ def pair_loss(
         Coded {0, 1}, {-1, +1} or bool.
     surrogate : str or Surrogate
         A name from `everypair.surrogates.names`, or one of your own. Static under `jax.jit`.
-    margin : float or scalar array
+    margin : float or scalar array, optional
         The lead in score that a positive should have over a negative; at least 0. May be traced.
+        The default is that of the surrogate: 1 for the square and the hinges, 0 for the smooth
+        ones.
     weights : (n,) real, optional
         A pair weighs the product of its two weights. Finite and at least 0. Not differentiated.
     groups : (n,) of whole numbers, optional

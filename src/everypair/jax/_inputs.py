@@ -14,8 +14,9 @@ from jax import Array
 
 from everypair import _inputs
 from everypair.arrays.double_double import Number
-from everypair.arrays.terms import Terms, split
+from everypair.arrays.terms import Exponential, Kinds, Powers, Smooth, Terms, by_kind
 from everypair.jax._arrays import JaxArrays
+from everypair.surrogates import ExponentialTerm
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
@@ -23,17 +24,21 @@ if TYPE_CHECKING:
     from everypair.surrogates import Surrogate
 
 
+for _static in (Powers, ExponentialTerm):
+    jax.tree_util.register_static(_static)
+
+
 class Data(NamedTuple):
     """The arguments of a loss besides the scores; its structure decides on the compiled program.
 
-    `terms` is the result of `everypair.arrays.terms.split`, with arrays for factors: a new margin
-    does not compile a new program.
+    `terms` is the result of `everypair.arrays.terms.by_kind`, with arrays for factors: a new margin
+    does not compile a new program. The coefficients of smooth terms are constants of the program.
     """
 
     positive: Array
     weights: Array | None
     groups: Array | None
-    terms: tuple[Terms | None, Terms | None]
+    terms: Kinds
     mean: Array
 
 
@@ -43,7 +48,7 @@ def validate(
     weights: ArrayLike | None,
     groups: ArrayLike | None,
     surrogate: Surrogate,
-    margin: ArrayLike,
+    margin: ArrayLike | None,
     reduction: str,
 ) -> tuple[Array, Data]:
     """Return the scores in the type that the loss is computed in, and the other arguments."""
@@ -128,7 +133,7 @@ def _check_values(x: Array, y: Array, w: Array | None) -> None:
     )
 
 
-def _terms(surrogate: Surrogate, margin: Any, work: Any) -> tuple[Terms | None, Terms | None]:
+def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
     """Return the terms at their knots. Only a traced margin is rounded to the work type."""
     traced = isinstance(margin, jax.core.Tracer)
     if traced and margin.shape != ():
@@ -142,14 +147,24 @@ def _terms(surrogate: Surrogate, margin: Any, work: Any) -> tuple[Terms | None, 
         high = exact.astype(work)
         return Number(jnp.asarray(high), jnp.asarray((exact - high).astype(work)))
 
+    def shifted(values: tuple[float, ...]) -> Number:
+        shift = number(values)
+        if not traced:
+            return shift
+        given = Number(jnp.broadcast_to(margin.astype(work), shift.high.shape))
+        return JaxArrays(work).plus(shift, given)
+
     def as_arrays(terms: Terms | None) -> Terms | None:
         if terms is None:
             return None
-        terms = Terms(*(None if factors is None else number(factors) for factors in terms))
-        if traced:
-            given = Number(jnp.broadcast_to(margin.astype(work), terms.shift.high.shape))
-            terms = terms._replace(shift=JaxArrays(work).plus(terms.shift, given))
-        return terms
+        shift, *factors = terms
+        return Terms(shifted(shift), *(None if f is None else number(f) for f in factors))
 
-    hinged, everywhere = split(surrogate.at_knots(0.0 if traced else _inputs.check_margin(margin)))
-    return as_arrays(hinged), as_arrays(everywhere)
+    known = 0.0 if traced else _inputs.check_margin(margin, surrogate.default_margin)
+    kinds = by_kind(surrogate.at_margin(known), wide=work == jnp.float64)
+    return Kinds(
+        as_arrays(kinds.truncated),
+        as_arrays(kinds.everywhere),
+        tuple(Smooth(shifted(shift), powers) for shift, powers in kinds.smooth),
+        tuple(Exponential(shifted(shift), term) for shift, term in kinds.exponential),
+    )

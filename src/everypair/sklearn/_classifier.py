@@ -29,8 +29,9 @@ class PairLinearClassifier(PairLinearBase):
     surrogate : str or Surrogate, default="squared_hinge"
         A name from `everypair.surrogates.names`, or one of your own. A jump of its slope, as that
         of the linear hinge, is smoothed over a thousandth of the margin.
-    margin : float, default=1.0
-        By how much a positive should score above a negative; at least 0.
+    margin : float, default=None
+        By how much a positive should score above a negative; at least 0. None stands for the
+        default of the surrogate: 1 for the square and the hinges, 0 for the smooth ones.
     threshold : {"balanced", "prevalence"} or float, default="balanced"
         The score ``X @ coef_[0]`` above which `predict` returns the positive class. "balanced"
         maximises the balanced accuracy on the training rows; with rare positives it predicts many

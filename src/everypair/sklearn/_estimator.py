@@ -29,7 +29,7 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear scorer of two classes with a threshold; subclasses define `fit`."""
 
     surrogate: str | Surrogate = "squared_hinge"
-    margin: float = 1.0
+    margin: float | None = None
     threshold: str | float = "balanced"
     solver: str = "auto"
     tol: float = 1e-6
@@ -62,8 +62,10 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_options(self) -> FitOptions:
         """Check the parameters that both estimators have."""
         check_threshold(self.threshold)
+        surrogate = surrogates.get(self.surrogate)
         lead = "by how much a positive should score above a negative"
-        margin = _check_number(self.margin, "margin", lead)
+        given = surrogate.default_margin if self.margin is None else self.margin
+        margin = _check_number(given, "margin", lead)
         tol = _check_number(self.tol, "tol", "the relative norm of the gradient at which to stop")
         if self.solver != "auto" and self.solver not in SOLVERS:
             names = ", ".join(map(repr, ("auto", *SOLVERS)))
@@ -71,8 +73,7 @@ class PairLinearBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_iter: Any = self.max_iter
         if not isinstance(max_iter, Integral) or int(max_iter) < 1:
             raise ValueError(f"max_iter must be an integer of at least 1; got {max_iter!r}.")
-        surrogate, verbose = surrogates.get(self.surrogate), int(self.verbose)
-        return FitOptions(surrogate, margin, self.solver, tol, int(max_iter), verbose)
+        return FitOptions(surrogate, margin, self.solver, tol, int(max_iter), int(self.verbose))
 
     def _check_data(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None

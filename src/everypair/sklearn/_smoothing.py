@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from everypair.surrogates import Surrogate, Term
+import numpy as np
+
+from everypair.surrogates import ExponentialTerm, SmoothTerm, Surrogate, Term
 
 
 def has_kinks(surrogate: Surrogate) -> bool:
@@ -15,6 +17,11 @@ def has_kinks(surrogate: Surrogate) -> bool:
     (True, False)
     """
     jumps = [(t.b0, t.b1) for t in surrogate.at_knots(0.0) if t.truncated]
+    if not surrogate.is_polynomial:
+        # A smooth term may complete a truncated one, so that their sum does not jump.
+        knots = [t.knot for t in surrogate.terms if isinstance(t, Term) and t.knot is not None]
+        ends = [np.array([knot, np.nextafter(knot, np.inf)]) for knot in knots]
+        jumps = [(np.ptp(surrogate.value(t)), np.ptp(surrogate.slope(t))) for t in ends]
     if any(abs(b0) > 1e-9 for b0, _ in jumps):
         raise ValueError(
             f"surrogate must be continuous to be minimised; {surrogate.name!r} jumps at a knot. "
@@ -34,9 +41,11 @@ def smoothed(surrogate: Surrogate, width: float) -> Surrogate:
     >>> smoothed(LINEAR_HINGE, 0.5).value([-0.25, 0.0, 0.25, 1.0])
     array([0.    , 0.0625, 0.25  , 1.    ])
     """
-    terms: list[Term] = []
-    for term, at_knot in zip(surrogate.terms, surrogate.at_knots(0.0), strict=True):
-        if term.knot is None or at_knot.b1 == 0.0:
+    terms: list[Term | SmoothTerm | ExponentialTerm] = []
+    at_knots = iter(surrogate.at_knots(0.0))
+    for term in surrogate.terms:
+        at_knot = next(at_knots) if isinstance(term, Term) else None
+        if not isinstance(term, Term) or term.knot is None or at_knot is None or at_knot.b1 == 0.0:
             terms.append(term)
             continue
         if term.c2:

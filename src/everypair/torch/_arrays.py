@@ -5,20 +5,24 @@ No operation reads a value back, so an accelerator never waits.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from everypair.arrays import pair_sums, terms
-from everypair.arrays.double_double import Number, SlicedSums
+from everypair.arrays.double_double import Number
+from everypair.arrays.eager import SlicedSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
-    from everypair.surrogates import KnotTerm
+    from everypair.arrays.results import PairSums
+    from everypair.surrogates import PairTerm
 
 __all__ = ["evaluate"]
 
@@ -29,12 +33,12 @@ def evaluate(
     weights: Tensor | None,
     groups: Tensor | None,
     vector: Tensor | None,
-    knot_terms: tuple[KnotTerm, ...],
+    pair_terms: tuple[PairTerm, ...],
     *,
     mean: bool,
     grad: bool,
     hess: bool,
-) -> pair_sums.PairSums:
+) -> PairSums:
     """Return value, pair weight, gradient, diagonal Hessian and Hessian times vector.
 
     The last dimension of `scores` holds the rows; the others hold batches that have no pairs in
@@ -44,19 +48,35 @@ def evaluate(
     dtype = _work_dtype(scores.device)
     compensated = dtype is torch.float32 or pair_sums.needs_low_parts(
         wide=scores.dtype is torch.float64,
-        n_terms=len(knot_terms),
+        n_terms=len(pair_terms),
         weighted=weights is not None,
         grouped=groups is not None,
     )
     x, w, z = (None if a is None else a.to(dtype) for a in (scores, weights, vector))
     return pair_sums.evaluate(
         TorchArrays(x, compensated=compensated), x, positive, w, groups, z,
-        terms.split(knot_terms), mean=mean, grad=grad, hess=hess,
+        terms.by_kind(pair_terms, wide=scores.dtype is torch.float64),
+        mean=mean, grad=grad, hess=hess,
     )  # fmt: skip
 
 
 def _work_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
+
+
+def _place(tensor: Tensor) -> tuple[torch.dtype, torch.device]:
+    return tensor.dtype, tensor.device
+
+
+# Copying numbers to a device waits for it, so the copies are kept.
+@lru_cache(maxsize=256)
+def _constants(
+    values: tuple[float, ...], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Number:
+    exact = torch.tensor(values, dtype=torch.float64).reshape(shape)
+    high = exact.to(dtype)
+    low = (exact - high.double()).to(dtype).to(device) if dtype is torch.float32 else None
+    return Number(high.to(device), low)
 
 
 class TorchArrays(SlicedSums):
@@ -75,6 +95,12 @@ class TorchArrays(SlicedSums):
     row_numbers = staticmethod(lambda a: torch.arange(a.shape[-1], device=a.device))
     gather = staticmethod(lambda a, index: a.gather(-1, index.expand(a.shape)))
     scatter = staticmethod(lambda a, index: torch.empty_like(a).scatter(-1, index, a))
+    exponential = staticmethod(torch.exp)
+    floor = staticmethod(torch.floor)
+    tensordot = staticmethod(lambda a, b: torch.tensordot(a, b, 2))
+    reverse = staticmethod(lambda a: a.flip(0))
+    pick = staticmethod(lambda a, i: a.index_select(-1, i.clamp(0, a.shape[-1] - 1)))
+    uncut = staticmethod(lambda a, n: a.movedim(0, -1).flatten(-2)[..., :n])
 
     def __init__(self, scores: Any, *, compensated: bool) -> None:
         super().__init__(compensated=compensated)
@@ -95,6 +121,18 @@ class TorchArrays(SlicedSums):
         rounded = [float(np.float32(a)) if self._is_single else a for a in factors]
         rest = [a - b for a, b in zip(factors, rounded, strict=True)]
         return Number(of_terms(rounded), of_terms(rest) if self._is_single else None)
+
+    def constants(self, a: NDArray[np.float64]) -> Number:
+        """See `Arrays`."""
+        return _constants(tuple(a.reshape(-1).tolist()), a.shape, *_place(self._scores))
+
+    @staticmethod
+    def cut(a: Tensor, length: int) -> Tensor:
+        """See `Arrays`."""
+        missing = -a.shape[-1] % length
+        if missing:
+            a = torch.cat((a, a[..., -1:].expand(*a.shape[:-1], missing)), -1)
+        return a.reshape(*a.shape[:-1], -1, length).movedim(-1, 0).contiguous()
 
     def keep_bits(self, a: Tensor, dropped: int) -> Tensor:
         """See `Arrays`."""

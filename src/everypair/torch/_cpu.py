@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from everypair import _dispatch
-from everypair.surrogates import KnotTerm
+from everypair.surrogates import PairTerm
 from everypair.targets.groups import group_runs
 from everypair.torch import _inputs
 from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES, Order
@@ -26,7 +26,7 @@ _KERNEL_LABELS = frozenset(LABEL_DTYPES.values())
 
 
 def loss_and_grad(
-    scores: Tensor, labels: Tensor, weights: Tensor | None, terms: tuple[KnotTerm, ...], mean: bool
+    scores: Tensor, labels: Tensor, weights: Tensor | None, terms: tuple[PairTerm, ...], mean: bool
 ) -> tuple[Tensor, float, Tensor] | None:
     """Return value, pair weight and gradient, or None if `evaluate` must compute them.
 
@@ -57,7 +57,7 @@ def loss_and_grad(
 
 def evaluate(
     scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None,
-    vector: Tensor | None, terms: tuple[KnotTerm, ...], **asked: bool,
+    vector: Tensor | None, terms: tuple[PairTerm, ...], **asked: bool,
 ) -> Tensors:  # fmt: skip
     """Return value, pair weight, gradient, diagonal Hessian and Hessian times `vector`.
 
@@ -97,7 +97,7 @@ def evaluate(
 
 def _evaluate_row(
     scores: Tensor, labels: Tensor, weights: Tensor | None, order: Order, vector: Tensor | None,
-    terms: tuple[KnotTerm, ...], *, mean: bool, grad: bool, hess: bool, check: bool,
+    terms: tuple[PairTerm, ...], *, mean: bool, grad: bool, hess: bool, check: bool,
 ) -> Tensors:  # fmt: skip
     """Do the same for scores of shape (n,); `order` holds the groups as in `Batch`."""
     dtype = _inputs.value_dtype(scores)

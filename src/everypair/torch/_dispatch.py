@@ -20,8 +20,9 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from everypair.surrogates import KnotTerm
+from everypair.surrogates import PairTerm, are_polynomials
 from everypair.torch import _arrays, _compat, _cpu, _inputs
+from everypair.torch._flat_terms import flatten, unflatten
 
 Counter = Callable[[torch.device], Tensor]
 Backend = Literal["cpu", "triton", "operations"]
@@ -30,7 +31,7 @@ _MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits
 _forced: Backend | None = None  # for all threads, because backward may run in another one
 
 
-Options = tuple[tuple[KnotTerm, ...], bool, bool, bool]
+Options = tuple[tuple[PairTerm, ...], bool, bool, bool]
 """How a batch is evaluated: terms, mean, check and missing.
 
 `terms` are those of the surrogate, `mean` divides by the total pair weight, `check` raises if a
@@ -59,16 +60,14 @@ class Result(NamedTuple):
 
 
 def flat_options(options: Options) -> tuple[list[float], bool, bool, bool]:
-    """Return the options as registered operators take them: five numbers for each term."""
-    terms, *flags = options
-    return [float(number) for term in terms for number in term], *flags  # type: ignore[return-value]
+    """Return the options as registered operators take them, with terms as floats."""
+    terms, mean, check, missing = options
+    return list(flatten(terms)), mean, check, missing
 
 
 def options_from_flat(terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
     """Undo `flat_options`."""
-    starts = range(0, len(terms), 5)
-    nested = tuple((*terms[i : i + 4], bool(terms[i + 4])) for i in starts)
-    return nested, mean, check, missing  # type: ignore[return-value]
+    return unflatten(tuple(terms)), mean, check, missing
 
 
 @contextmanager
@@ -82,12 +81,22 @@ def forced(backend: Backend) -> Iterator[None]:
         _forced = before
 
 
-def choose_backend(scores: Tensor, groups: Tensor | None = None) -> Backend:
-    """Return the backend that computes a batch, by its device and, for Triton, by its size."""
+def choose_backend(
+    scores: Tensor, groups: Tensor | None = None, terms: tuple[PairTerm, ...] = ()
+) -> Backend:
+    """Return the backend that computes a batch, by its device and, for Triton, by its size.
+
+    Triton takes truncated polynomials only.
+    """
     if _forced is None and scores.is_cpu:  # for speed: reading the device's type takes 1 us
         return "cpu"
     backend = _forced or _backend_on("cuda" if scores.is_cuda else scores.device.type)
-    if backend == "triton" and (groups is not None or scores.dim() > 2 or _is_too_large(scores)):
+    if backend == "triton" and (
+        groups is not None
+        or scores.dim() > 2
+        or _is_too_large(scores)
+        or not (terms == () or are_polynomials(terms))
+    ):
         return "operations"
     return backend
 
@@ -131,7 +140,7 @@ def _replayed(
         and scores.dim() == 1
         and scores.dtype in _inputs.WIDE_DTYPES
         and not check
-        and choose_backend(scores) == "triton"
+        and choose_backend(scores, terms=terms) == "triton"
         and scores.device.index == torch.cuda.current_device()
     ):
         return None
@@ -161,7 +170,7 @@ def evaluate(
     uses it, and returns no pair weight then.
     """
     terms, mean, check, missing = options
-    backend = choose_backend(scores, groups)
+    backend = choose_backend(scores, groups, terms)
     if backend == "cpu":
         if missing and bool(labels.isnan().any()):
             labels, weights = _inputs.without_missing(labels, weights)

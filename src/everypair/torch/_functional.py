@@ -8,7 +8,7 @@ from torch import Tensor
 
 from everypair import _inputs, surrogates
 from everypair._inputs import check_margin
-from everypair.surrogates import KnotTerm, Surrogate
+from everypair.surrogates import PairTerm, Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._autograd import loss_values
 from everypair.torch._dispatch import Counter, Options
@@ -36,7 +36,7 @@ def pair_loss(
     labels: Tensor,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: Tensor | None = None,
     groups: Tensor | None = None,
     reduction: Literal["mean", "sum", "none"] = "mean",
@@ -58,8 +58,9 @@ def pair_loss(
         NaN is missing: its row is left out of that task.
     surrogate : str or Surrogate
         A name from `everypair.surrogates.names`, or a `Surrogate`.
-    margin : float
-        The lead in score that a positive should have over a negative; at least 0.
+    margin : float, optional
+        The lead in score that a positive should have over a negative; at least 0. The default is
+        that of the surrogate: 1 for the square and the hinges, 0 for the smooth ones.
     weights : (n,) or (n, tasks) tensor, optional
         A pair weighs the product of its two weights. Finite and at least 0.
     groups : (n,) tensor of whole numbers, optional
@@ -117,7 +118,8 @@ def pair_loss(
     >>> pair_loss(scores[:, None].expand(4, 2), labels, reduction="none").tolist()
     [0.625, 0.0]
     """
-    terms = surrogates.get(surrogate).at_knots(check_margin(margin))
+    chosen = surrogates.get(surrogate)
+    terms = chosen.at_margin(check_margin(margin, chosen.default_margin))
     return loss_and_pair_weight(
         scores, labels, weights, groups, terms, check_reduction(reduction), check
     )[0]
@@ -128,7 +130,7 @@ def pair_derivatives(
     labels: Tensor,
     *,
     surrogate: str | Surrogate = "squared_hinge",
-    margin: float = 1.0,
+    margin: float | None = None,
     weights: Tensor | None = None,
     groups: Tensor | None = None,
     reduction: Literal["mean", "sum"] = "mean",
@@ -182,7 +184,8 @@ def pair_derivatives(
     >>> found.hess
     tensor([1.0000, 0.0000, 0.5000, 0.5000])
     """
-    terms = surrogates.get(surrogate).at_knots(check_margin(margin))
+    chosen = surrogates.get(surrogate)
+    terms = chosen.at_margin(check_margin(margin, chosen.default_margin))
     mean = _inputs.check_reduction(reduction)
     check_data(scores, labels, weights, groups)
     options = _options(scores, labels, terms, mean, check)
@@ -200,7 +203,7 @@ def loss_and_pair_weight(
     labels: Tensor,
     weights: Tensor | None,
     groups: Tensor | None,
-    terms: tuple[KnotTerm, ...],
+    terms: tuple[PairTerm, ...],
     reduction: str,
     check: bool | None,
     counter: Counter | None = None,
@@ -227,7 +230,7 @@ def loss_and_pair_weight(
 
 
 def _options(
-    scores: Tensor, labels: Tensor, terms: tuple[KnotTerm, ...], mean: bool, check: bool | None
+    scores: Tensor, labels: Tensor, terms: tuple[PairTerm, ...], mean: bool, check: bool | None
 ) -> Options:
     missing = scores.dim() == 2 and labels.is_floating_point()
     return terms, mean, scores.is_cpu if check is None else check, missing

@@ -57,13 +57,13 @@ class PairLoss(nn.Module):
         self,
         *,
         surrogate: str | Surrogate = "squared_hinge",
-        margin: float = 1.0,
+        margin: float | None = None,
         reduction: Literal["mean", "sum", "none"] = "mean",
         check: bool | None = None,
     ) -> None:
         super().__init__()
         self.surrogate = surrogates.get(surrogate)
-        self.margin = check_margin(margin)
+        self.margin = check_margin(margin, self.surrogate.default_margin)
         self.reduction = check_reduction(reduction)
         self.check = check
         self.register_buffer("n_one_class", torch.zeros((), dtype=torch.int64))
@@ -76,7 +76,7 @@ class PairLoss(nn.Module):
         groups: Tensor | None = None,
     ) -> Tensor:
         """Return the loss; see `pair_loss` for shapes and types."""
-        terms = self.surrogate.at_knots(self.margin)
+        terms = self.surrogate.at_margin(self.margin)
         loss, pair_weight = loss_and_pair_weight(
             scores, labels, weights, groups, terms, self.reduction, self.check, self._counter_on
         )

@@ -9,8 +9,8 @@ Each exists twice, with the same formulas for backward and for `torch.vmap`:
 
 `pair_values` and `pair_hvp` choose between the two. The gradient is an output of `pair_values`, so
 that a second derivative finds it in the graph; its own derivative is `pair_hvp`. That one is linear
-in its vector, and constant in the scores between knots: a jump of the slope at a knot adds nothing
-to a second derivative.
+in its vector. For polynomials it is constant in the scores between knots: a jump of the slope at a
+knot adds nothing to a second derivative. Third derivatives of smooth surrogates raise an error.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from everypair.surrogates import are_polynomials
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_legacy_batched, n_dispatch_modes
 from everypair.torch._dispatch import options_from_flat
@@ -141,6 +142,12 @@ class _PairHvp(Function):
 
     @staticmethod
     def backward(ctx: Any, vector: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.needs_input_grad[0] and not are_polynomials(options_from_flat(*ctx.options)[0]):
+            raise RuntimeError(
+                "the loss must not be differentiated three times with a smooth surrogate, whose "
+                "third derivative is not implemented. Detach the Hessian-vector product, or use a "
+                "surrogate of polynomials, whose third derivative is zero between knots."
+            )
         hvp = _pair_hvp(*ctx.saved_tensors, vector, *ctx.options)
         return None, None, None, None, hvp, *[None] * 4
 

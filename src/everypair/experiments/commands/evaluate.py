@@ -32,7 +32,10 @@ def command(
         str | None,
         option("Label of the positive class.", default="1, true or yes, else the rarer label"),
     ] = None,
-    margin: Annotated[float, option("Margin of the pairwise losses.", min=0.0)] = 1.0,
+    margin: Annotated[
+        float | None,
+        option("Margin of the pairwise losses.", default="that of each surrogate", min=0.0),
+    ] = None,
     out: Annotated[
         Path | None,
         option("ROC curve: writes OUT.csv, .png and .svg, or only the file OUT.", default="none"),
@@ -74,6 +77,8 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from everypair import surrogates
+
     groups = "" if found.groups is None else f", {found.groups:,} groups"
     console = Console(highlight=False)
     console.print(
@@ -91,5 +96,6 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
         low, high = found.auc_interval
         table.add_row("  95 % interval (DeLong)", f"{low:.4f} to {high:.4f}")
     for name, loss in found.losses.items():
-        table.add_row(f"{name}, margin {found.margin:g}", f"{loss:.6g}")
+        margin = surrogates.get(name).default_margin if found.margin is None else found.margin
+        table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}")
     console.print(table)

@@ -81,7 +81,7 @@ def command(
     ] = None,
     epochs: Annotated[int | None, TRAIN("Passes over the training rows.", min=1)] = None,
     margin: Annotated[
-        float | None, TRAIN("Margin of the pairwise losses.", default="the preset's: 1.0", min=0.0)
+        float | None, TRAIN("Margin of the pairwise losses.", default="that of each loss", min=0.0)
     ] = None,
     batches: Annotated[
         Literal["shuffle", "stratified"] | None,

@@ -24,7 +24,12 @@ def command(
         list[str] | None,
         option("Term c0,c1,c2 or c0,c1,c2,knot of your own surrogate; repeatable.", default="none"),
     ] = None,
-    margin: Annotated[float, option("Margin between a positive and a negative.", min=0.0)] = 1.0,
+    margin: Annotated[
+        float | None,
+        option(
+            "Margin between a positive and a negative.", default="that of the surrogate", min=0.0
+        ),
+    ] = None,
     positives: Annotated[str, option("Scores of the positives.")] = "-1,0.5,2",
     negatives: Annotated[str, option("Scores of the negatives.")] = "-2.2,-0.8,0.2,1.4",
     out: Annotated[
@@ -37,12 +42,17 @@ def command(
     from everypair.experiments.figures import geometry, output
 
     chosen = _surrogate(surrogate, term)
+    if not chosen.is_polynomial:
+        raise UserError(
+            f"--surrogate must be made of polynomials, which this figure shows; {chosen.name!r} is "
+            "not. Choose a hinge or the square."
+        )
     files = {} if json_ else output.targets(out, "geometry", ("png", "svg"))
     found = geometry.geometry(
         chosen,
         positives=numbers("positives", positives),
         negatives=numbers("negatives", negatives),
-        margin=numbers("margin", str(margin))[0],
+        margin=None if margin is None else numbers("margin", str(margin))[0],
     )
     if json_:
         typer.echo(json.dumps({**asdict(found), "surrogate": chosen.name}, indent=2))

@@ -56,7 +56,7 @@ class Evaluation:
     groups: int | None
     auc: float
     auc_interval: tuple[float, float] | None
-    margin: float
+    margin: float | None  # None: that of each surrogate
     losses: dict[str, float]
 
 
@@ -98,7 +98,7 @@ def read(
     )
 
 
-def evaluate(predictions: Predictions, *, margin: float = 1.0) -> Evaluation:
+def evaluate(predictions: Predictions, *, margin: float | None = None) -> Evaluation:
     """Return the exact AUC and the mean of every surrogate over all pairs."""
     p = predictions
     options: dict[str, Any] = {"weights": p.weights, "groups": p.groups}

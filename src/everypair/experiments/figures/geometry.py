@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from everypair.experiments.figures.output import styled
+from everypair.surrogates import Term
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,9 +72,13 @@ def geometry(
     *,
     positives: Sequence[float],
     negatives: Sequence[float],
-    margin: float = 1.0,
+    margin: float | None = None,
 ) -> Geometry:
-    """Write the loss of every positive as polynomials in a negative's score, and sum them."""
+    """Write the loss of every positive as polynomials in a negative's score, and sum them.
+
+    All terms of the surrogate must be polynomials.
+    """
+    margin = surrogate.default_margin if margin is None else margin
     pieces = [_pieces(surrogate, score, margin) for score in positives]
     sums = [_sum(pieces, score) for score in negatives]
     return Geometry(surrogate, margin, pieces, sums, math.fsum(s.value for s in sums))
@@ -115,6 +120,7 @@ def _pieces(surrogate: Surrogate, score: float, margin: float) -> list[Piece]:
             c=term.c0 + shift * (term.c1 + term.c2 * shift),
         )
         for term in surrogate.terms
+        if isinstance(term, Term)
     ]
 
 

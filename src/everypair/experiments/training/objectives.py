@@ -76,7 +76,9 @@ def _aucm(settings: Settings, labels: Tensor) -> nn.Module:
     # p in the formula is the share of positives in the data. LibAUC uses the share in each batch,
     # so that batches of one class have no gradient; protocol "paper" keeps that.
     share = labels.mean().item() if settings.protocol == "corrected" else None
-    return _Loss(AUCMLoss(settings.margin, positive_share=share))
+    return _Loss(
+        AUCMLoss(1.0 if settings.margin is None else settings.margin, positive_share=share)
+    )
 
 
 OBJECTIVES: Registry[Objective] = Registry(

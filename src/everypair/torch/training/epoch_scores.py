@@ -49,7 +49,7 @@ class EpochScores:
         epoch: int,
         split: str,
         surrogates: Sequence[Surrogate],
-        margin: float,
+        margin: float | None,
         confidence: float | None = None,
     ) -> tuple[dict[str, float], Finding | None]:
         """Return the losses by name and the AUC, over all pairs, and the problem of the scores.
@@ -87,7 +87,7 @@ class EpochScores:
 def _metrics(
     batch: _inputs.Batch,
     surrogates: Sequence[Surrogate],
-    margin: float,
+    margin: float | None,
     confidence: float | None,
 ) -> dict[str, float]:
     """Return losses, AUC and its bounds of one task, or an AUC of NaN alone if it has no pair."""
@@ -96,7 +96,8 @@ def _metrics(
         return {"auc": math.nan}
     metrics = {"auc": concordant / pair_weight}
     for surrogate in surrogates:
-        loss = _dispatch.evaluate(batch, surrogate.at_knots(margin), True).value
+        terms = surrogate.at_margin(surrogate.default_margin if margin is None else margin)
+        loss = _dispatch.evaluate(batch, terms, True).value
         # A loss of NaN from finite scores comes from an overflow of float64.
         metrics[surrogate.name] = math.inf if math.isnan(loss) else loss
     if confidence is not None:

@@ -37,8 +37,8 @@ class EpochMonitor:
     ----------
     surrogates : sequence of str or Surrogate
         The losses to compute. The first one is checked for divergence.
-    margin : float
-        The margin of the losses.
+    margin : float, optional
+        The margin of all losses. By default each surrogate has its own.
     patience : int
         A training loss that rises in this many epochs in a row is reported.
     train_split : str, optional
@@ -83,7 +83,7 @@ class EpochMonitor:
         self,
         surrogates: Sequence[str | Surrogate] = ("squared_hinge",),
         *,
-        margin: float = 1.0,
+        margin: float | None = None,
         patience: int = 3,
         train_split: str | None = None,
         confidence: float | None = None,
@@ -94,7 +94,7 @@ class EpochMonitor:
         self.surrogates = tuple(_surrogates.get(surrogate) for surrogate in given)
         if not self.surrogates:
             raise ValueError("surrogates must hold at least one; got none.")
-        self.margin = _inputs.check_margin(margin)
+        self.margin = None if margin is None else _inputs.check_margin(margin)
         if on_divergence not in ("warn", "raise", "ignore"):
             raise ValueError(
                 f"on_divergence must be 'warn', 'raise' or 'ignore'; got {on_divergence!r}."
@@ -264,11 +264,12 @@ class EpochMonitor:
     def _check_training(self, epoch: int, split: str, largest: float) -> Finding | None:
         surrogate = self.surrogates[0]
         losses = self.values(split, surrogate.name)
+        margin = surrogate.default_margin if self.margin is None else self.margin
         if math.isnan(losses[-1]):
             return None
         return divergence.check_loss(
             epoch, split, surrogate.name, [loss for loss in losses if not math.isnan(loss)],
-            largest=largest, chance=float(surrogate.value(self.margin)), patience=self.patience,
+            largest=largest, chance=float(surrogate.value(margin)), patience=self.patience,
         )  # fmt: skip
 
     def _report(self, finding: Finding) -> None:

@@ -1,0 +1,262 @@
+"""Smooth surrogates: proven errors of the fits, every gradient entry, margins and `fit`."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+
+import everypair as ep
+from everypair import _formulas, naive, surrogates
+from everypair.surrogates import Surrogate, Term
+
+NAMES = ("logistic", "sigmoid", "exponential", "squared_softplus")
+FITTED = ("logistic", "sigmoid", "squared_softplus")
+# On both sides, from shortfalls of almost 0 to those whose loss is below the smallest float32.
+DISTANCES = np.concatenate([np.linspace(0.0, 90.0, 20_001), np.geomspace(1e-12, 1.0, 200)])
+T = np.concatenate([-DISTANCES, DISTANCES])
+
+
+def formulas(name, t):
+    """Return value, slope and curvature in long double precision."""
+    t = t.astype(np.longdouble)
+    x = np.exp(-abs(t))
+    softplus = np.maximum(t, 0) + np.log1p(x)
+    below, above = x / (1 + x), 1 / (1 + x)
+    sigmoid, other = np.where(t > 0, above, below), np.where(t > 0, below, above)
+    bend = sigmoid * other
+    return {
+        "logistic": (softplus, sigmoid, bend),
+        "sigmoid": (sigmoid, bend, -bend * np.tanh(t / 2)),
+        "squared_softplus": (
+            softplus**2,
+            2 * softplus * sigmoid,
+            2 * sigmoid**2 + 2 * softplus * bend,
+        ),
+    }[name]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", FITTED)
+def test_fits_stay_within_their_proven_bounds(name, dtype):
+    surrogate = surrogates.get(name)
+    smooth = surrogate.terms[-1]
+    (term,) = surrogate.smooth_terms(0.0, dtype)
+    fits = smooth.high if dtype is np.float64 else smooth.low
+    size = np.abs(T).astype(np.longdouble)
+    for order, expected in enumerate(formulas(name, T)):
+        polynomial = np.where(T > 0, _hinge(surrogate.terms[0], T, order), 0)
+        pairs = term[2 + order]
+        powers = np.exp(-size) ** np.arange(1, pairs.shape[1] + 1)[:, None]
+        c, e = _sides(pairs)
+        parts = (c + e * size) * powers
+        got = polynomial + parts.sum(axis=0)
+        # The coefficients are rounded to float64.
+        rounding = 2.0**-52 * np.abs(parts).sum(axis=0)
+        assert (abs(got - expected) <= fits[order].bound * abs(expected) + rounding).all()
+        assert fits[order].bound < (5e-14 if dtype is np.float64 else 5e-8)
+
+
+def _sides(pairs):
+    below, above = (side.T[:, :, None] for side in pairs)
+    return np.where(T > 0, above, below)
+
+
+def _hinge(term, t, order):
+    t = t.astype(np.longdouble)
+    return (
+        term.c0 + term.c1 * t + term.c2 * t**2,
+        term.c1 + 2 * term.c2 * t,
+        2 * term.c2 + 0 * t,
+    )[order]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_textbook_formulas(name):
+    t = np.linspace(-30.0, 30.0, 121)
+    known = {**dict.fromkeys(FITTED), "exponential": None}
+    assert set(_formulas.SMOOTH) == set(known)
+    expected = (np.exp(t),) * 3 if name == "exponential" else formulas(name, t)
+    for got, want in zip(_formulas.SMOOTH[name](t), expected, strict=True):
+        np.testing.assert_allclose(got, np.asarray(want, np.float64), rtol=1e-14, atol=1e-16)
+
+
+def hostile_batches(dtype):
+    """Yield scores with offsets and spreads from 1e-6 to 1e6 temperatures, ties included."""
+    rng = np.random.default_rng(0)
+    for n, scale, offset in (
+        (300, 1.0, 0.0),
+        (700, 1.0, 1e6),
+        (300, 1e-6, 0.0),
+        (300, 1e6, 0.0),
+        (1500, 30.0, -5.0),
+        (3, 1.0, 0.0),
+    ):
+        scores = rng.normal(size=n) * scale + offset
+        scores[n // 2 :] = scores[n // 2 :].round(1)
+        yield scores.astype(dtype), np.arange(n) % 3 == 0, rng.random(n), rng.integers(0, 5, n)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_entry_of_the_gradient_is_right(name, dtype):
+    tolerance = 1e-6 if dtype is np.float32 else 1e-12
+    smallest = 1e-37 if dtype is np.float32 else 1e-290
+    for scores, labels, weights, groups in hostile_batches(dtype):
+        if name == "exponential" and np.ptp(scores) > (60.0 if dtype is np.float32 else 600.0):
+            continue
+        for data in ({}, {"weights": weights, "groups": groups}):
+            knobs = {"surrogate": name, "reduction": "sum", **data}
+            loss, grad = ep.pair_loss_and_grad(scores, labels, **knobs)
+            value, expected = naive.pair_loss_and_grad(scores.astype(float), labels, **knobs)
+            seen = np.abs(expected) > smallest
+            error = np.abs(grad[seen] / expected[seen] - 1.0).max(initial=0.0)
+            assert error <= tolerance
+            assert loss == pytest.approx(value, rel=tolerance)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scores", [[1e300, -1e300, 0.0, 1.0], [1e306, -1e306, -1e306, 1e306]])
+def test_finite_scores_never_give_nan(name, scores):
+    for labels in ([1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 1, 1]):
+        for weights in (None, [1.0, 0.0, 1e-300, 1.0]):
+            knobs = {"surrogate": name, "weights": weights}
+            found = ep.pair_derivatives(scores, labels, **knobs)
+            assert not any(np.isnan(part).any() for part in found)
+            assert not np.isnan(ep.pair_hvp(scores, labels, [1.0, 2.0, 3.0, 4.0], **knobs)).any()
+
+
+def test_the_exponential_loss_is_inf_only_where_it_overflows():
+    assert ep.pair_loss([0.0, 700.0], [1, 0], surrogate="exponential") == pytest.approx(
+        np.exp(700.0)
+    )
+    assert ep.pair_loss([0.0, 720.0], [1, 0], surrogate="exponential") == np.inf
+    # A large score of the other class does not hide the others.
+    grad = ep.pair_loss_and_grad(
+        [-900.0, -600.0, 0.0, -1000.0], [1, 1, 1, 0], surrogate="exponential"
+    )[1]
+    np.testing.assert_allclose(grad[:2], -np.exp([-100.0, -400.0]) / 3, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("temperature", [0.01, 0.3, 7.0])
+def test_a_temperature_scales_the_scores(name, temperature):
+    rng = np.random.default_rng(1)
+    scores, labels = rng.normal(size=80), rng.random(80) < 0.4
+    warm = getattr(surrogates, name)(temperature=temperature)
+    got = ep.pair_derivatives(scores, labels, surrogate=warm)
+    by_formula = naive.pair_derivatives(scores, labels, surrogate=warm)
+    value, grad, hess = naive.pair_derivatives(scores / temperature, labels, surrogate=name)
+    for found in (got, by_formula):
+        np.testing.assert_allclose(found[0], value, rtol=1e-12)
+        np.testing.assert_allclose(found[1], grad / temperature, rtol=1e-12)
+        size = np.abs(hess).max() / temperature**2
+        np.testing.assert_allclose(found[2], hess / temperature**2, rtol=0, atol=2e-12 * size)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, "1"])
+def test_invalid_temperatures(temperature):
+    with pytest.raises(ValueError, match="temperature must be"):
+        surrogates.logistic(temperature=temperature)
+
+
+@pytest.mark.parametrize("name", surrogates.names())
+def test_without_a_margin_each_surrogate_has_its_own(name):
+    margin = 0.0 if name in NAMES else 1.0
+    data = [0.3, 0.1, 0.2, 0.9], [1, 0, 1, 0]
+    assert surrogates.get(name).default_margin == margin
+    for functions in (ep, naive):
+        assert functions.pair_loss(*data, surrogate=name) == functions.pair_loss(
+            *data, surrogate=name, margin=margin
+        )
+        for function in ("pair_loss", "pair_loss_and_grad", "pair_derivatives", "pair_hvp"):
+            assert (
+                inspect.signature(getattr(functions, function)).parameters["margin"].default is None
+            )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_smooth_surrogates_are_data(name):
+    surrogate = getattr(surrogates, name)(temperature=0.5)
+    for twin in (copy.deepcopy(surrogate), pickle.loads(pickle.dumps(surrogate))):
+        assert twin == surrogate
+        assert hash(twin) == hash(surrogate)
+    assert surrogate != surrogates.get(name)
+    assert len(repr(surrogate)) < 400
+
+
+def test_a_mixed_surrogate_is_the_sum_of_its_terms():
+    rng = np.random.default_rng(2)
+    scores, labels = rng.normal(size=60), rng.random(60) < 0.3
+    parts = [
+        surrogates.logistic(0.3),
+        surrogates.HUBER_HINGE,
+        surrogates.SQUARE,
+        surrogates.exponential(),
+    ]
+    mixed = Surrogate("mixed", sum((part.terms for part in parts), ()))
+    got = ep.pair_derivatives(scores, labels, surrogate=mixed, margin=0.4)
+    each = [ep.pair_derivatives(scores, labels, surrogate=p, margin=0.4) for p in parts]
+    for k in range(3):
+        np.testing.assert_allclose(got[k], sum(part[k] for part in each), rtol=1e-12)
+
+
+def test_scaled_stretches_and_multiplies():
+    t = np.linspace(-3.0, 3.0, 25)
+    for name in surrogates.names():
+        surrogate = surrogates.get(name)
+        got = surrogate.scaled(0.5, factor=3.0)
+        np.testing.assert_allclose(got.value(t), 3.0 * surrogate.value(t / 2), rtol=1e-14)
+        np.testing.assert_allclose(got.slope(t), 1.5 * surrogate.slope(t / 2), rtol=1e-14)
+        assert got.default_margin == 2.0 * surrogate.default_margin
+
+
+def tanh_slope(t):
+    return 1.0 / np.cosh(np.minimum(np.abs(t), 1000.0)) ** 2
+
+
+@pytest.mark.parametrize("tolerance", [1e-6, 1e-12])
+def test_fit_gives_a_surrogate_of_a_function(tolerance):
+    limits = {"rate": 2.0, "below": (-1, 0, 0), "above": (1, 0, 0)}
+    mine = surrogates.fit(np.tanh, tolerance, slope=tanh_slope, **limits)
+    assert mine.name == "tanh"
+    assert mine.terms[-1].high.value.bound <= tolerance
+    np.testing.assert_allclose(mine.value(T), np.tanh(T), atol=tolerance)
+    np.testing.assert_allclose(mine.slope(T), tanh_slope(T), atol=2 * tolerance)
+    rng = np.random.default_rng(3)
+    pos, neg = rng.normal(size=(2, 20))
+    shortfalls = neg - pos[:, None]
+    loss, grad = ep.pair_loss_and_grad(
+        np.concatenate([pos, neg]), np.repeat([1, 0], 20), surrogate=mine, reduction="sum"
+    )
+    assert loss == pytest.approx(np.tanh(shortfalls).sum(), abs=400 * tolerance)
+    np.testing.assert_allclose(grad[20:], tanh_slope(shortfalls).sum(axis=0), atol=40 * tolerance)
+
+
+def test_fit_finds_kinks_and_short_series():
+    laplace = surrogates.fit(lambda t: np.exp(-np.abs(t)) / 2, rate=1.0, name="laplace")
+    assert laplace.terms[0].high.value.above == ((0.5, 0.0),)
+    np.testing.assert_allclose(laplace.slope([-1.0, 1.0]), np.array([1, -1]) / 2 / np.e, rtol=1e-12)
+    hinge = surrogates.fit(lambda t: np.logaddexp(0, t), above=(0, 1, 0), name="softplus")
+    assert hinge.terms[0] == Term(0, 1, 0, knot=0)
+    np.testing.assert_allclose(hinge.value(T), np.logaddexp(0, T), rtol=2e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (lambda t: 1 / (1 + t**2), {}, r"does not approach below=\(0.0, 0.0, 0.0\) as fast"),
+        (np.tanh, {}, r"does not approach below=\(0.0, 0.0, 0.0\)"),
+        (lambda t: np.exp(-(t**2)), {}, "converges too slowly with rate=1"),
+        (lambda t: t[:3], {}, "function must return finite values"),
+        (np.exp, {}, "'exp' has an error of"),
+        (np.tanh, {"tolerance": 1e-15}, "tolerance must be at least 1e-13"),
+        (np.tanh, {"rate": -1.0}, "rate above 0"),
+    ],
+)
+def test_fit_says_why_it_does_not_converge(function, options, message):
+    with pytest.raises(ValueError, match=message):
+        surrogates.fit(function, **options)
