@@ -8,6 +8,7 @@
 #include "everywhere.hpp"
 #include "exact.hpp"
 #include "gridded.hpp"
+#include "smooth.hpp"
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
@@ -145,6 +146,16 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
 }
 
 template <class S>
+Answer smooth_as(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
+    const auto use = [&](const std::uint8_t* classes, const Group& group, double pair_weight, int inner) {
+        if (group.found.n_pos + group.found.n_neg < group.n) clear<S>(outputs, group);  // for the rows of weight 0
+        return smooth_sums<S>(batch, smooth, outputs, classes, group.begin, group.n, group.found, mean ? 1 / pair_weight : 1,
+                              inner);
+    };
+    return over_groups<S>(batch, threads, use, [&](const Group& group) { clear<S>(outputs, group); });
+}
+
+template <class S>
 Answer concordance_as(const Batch& batch, int threads) {
     const auto use = [&](const std::uint8_t* classes, const Group& group, double, int inner) {
         return concordant_weight<S>(batch, classes, group.begin, group.n, group.found, inner);
@@ -157,6 +168,11 @@ Answer concordance_as(const Batch& batch, int threads) {
 Answer evaluate(const Batch& batch, const Question& question, const Outputs& outputs) {
     return batch.score_type == Dtype::f32 ? evaluate_as<float>(batch, question, outputs)
                                           : evaluate_as<double>(batch, question, outputs);
+}
+
+Answer evaluate_smooth(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
+    return batch.score_type == Dtype::f32 ? smooth_as<float>(batch, smooth, mean, threads, outputs)
+                                          : smooth_as<double>(batch, smooth, mean, threads, outputs);
 }
 
 Answer concordance(const Batch& batch, int threads) {
