@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-import everypair as ep
 from benchmarks.contenders import NATIVE
 from benchmarks.rows import Row
 from benchmarks.runner_overhead import BARE, RUNNER
+from benchmarks.suites import SURROGATES
 from benchmarks.torch_overhead import PAIR_LOSS
 
 # Loss and gradient of the squared hinge, float32: time relative to BCE with as many threads.
@@ -115,7 +115,7 @@ def verdicts(rows: list[Row]) -> Iterator[Verdict]:
         )
         yield times(f"{shape}: n 1e6 over n 1e5", GROWTH_OF_TENFOLD, large, small)
 
-    for name in sorted({*ep.surrogates.names()} - {NATIVE.surrogate}):
+    for name in sorted({contender.surrogate for contender in SURROGATES} - {NATIVE.surrogate}):
         for n in SPEED[1]:
             place = {"suite": "surrogates", "n": n, "positives": 0.5}
             found = where(rows, **place, surrogate=name)

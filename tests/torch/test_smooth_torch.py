@@ -96,3 +96,16 @@ def test_a_third_derivative_raises():
     (hvp,) = torch.autograd.grad(grad, scores, torch.ones_like(grad), create_graph=True)
     with pytest.raises(RuntimeError, match="differentiated three times"):
         torch.autograd.grad(hvp.sum(), scores)
+
+
+@pytest.mark.filterwarnings("error:.*lru_cache")
+def test_the_loss_compiles_to_one_graph():
+    torch._dynamo.reset()
+    scores, labels, _ = batch()
+    criterion = PairLoss(surrogate=MIXED)
+    compiled = torch.compile(
+        lambda x: criterion(2 * x, labels), backend="aot_eager", fullgraph=True
+    )
+    (got,) = torch.autograd.grad(compiled(scores), scores)
+    (expected,) = torch.autograd.grad(criterion(2 * scores, labels), scores)
+    torch.testing.assert_close(got, expected, rtol=0.0, atol=0.0)
