@@ -190,10 +190,10 @@ class Arrays:
         return each(lambda part: self.uncut(part, n), a)
 
     def exp(self, a: Number) -> Number:
-        """Return the exponential; with low parts, the relative error in float32 is below 1e-9.
+        """Return the exponential; with low parts, the relative error in float32 is below 1e-8.
 
-        With a = n log(2) + r, it is 2^n exp(r / 16)^16. Squaring p = exp(r) - 1 means to
-        replace it by p (2 + p).
+        With a = n log(2) + r, it is 2^n exp(r / 16)^16. In terms of p = exp(r / 16) - 1, to square
+        the exponential is to replace p by 2 p + p^2.
         """
         if not self.compensated:
             return Number(self.exponential(a.high))

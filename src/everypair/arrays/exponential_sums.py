@@ -90,6 +90,17 @@ class ExponentialSums:
         Broadcasts against positions.
     c, e : Number of shape (outputs, weights, powers); `e` is None if all its entries are 0
         The coefficients; powers are k = 1, 2, ...
+
+    Examples
+    --------
+    The sum of exp(-distance) over each row and the rows before it:
+
+    >>> from everypair.arrays.numpy import NumpyArrays
+    >>> one = Number(np.ones((1, 1, 1)))
+    >>> sums = ExponentialSums(NumpyArrays(compensated=False), Number(np.ones(1)), one, None)
+    >>> line = Line(Number(np.log([1.0, 2.0, 4.0])), np.arange(3))
+    >>> sums(line, Number(np.ones((1, 3)))).high.round(6)
+    array([[1.  , 1.5 , 1.75]])
     """
 
     def __init__(self, xp: Arrays, rate: Number, c: Number, e: Number | None) -> None:

@@ -41,7 +41,7 @@ def evaluate(
     """
     compensated = pair_sums.needs_low_parts(
         wide=scores.dtype == np.float64,
-        n_terms=len(pair_terms),
+        n_terms=terms.n_polynomials(pair_terms),
         weighted=weights is not None,
         grouped=offsets is not None,
     )

@@ -103,6 +103,11 @@ class Kinds(NamedTuple):
     exponential: tuple[Exponential, ...]
 
 
+def n_polynomials(terms: Sequence[PairTerm]) -> int:
+    """Return the number of terms that are polynomials."""
+    return sum(not isinstance(term, ShiftedTerm) for term in terms)
+
+
 def by_kind(terms: Sequence[PairTerm], *, wide: bool) -> Kinds:
     """Return terms by kind; `wide` says that scores are float64, which need more powers."""
     smooth, exponential = [], []

@@ -48,7 +48,7 @@ def evaluate(
     dtype = _work_dtype(scores.device)
     compensated = dtype is torch.float32 or pair_sums.needs_low_parts(
         wide=scores.dtype is torch.float64,
-        n_terms=len(pair_terms),
+        n_terms=terms.n_polynomials(pair_terms),
         weighted=weights is not None,
         grouped=groups is not None,
     )

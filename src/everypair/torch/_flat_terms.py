@@ -23,7 +23,7 @@ from everypair.surrogates import (
 _EXPONENTIAL, _SMOOTH = 2.0, 3.0
 
 
-@lru_cache(maxsize=64)
+# Not cached, because `torch.compile` warns about caches in the code that it traces.
 def flatten(terms: tuple[PairTerm, ...]) -> tuple[float, ...]:
     """Return the terms as floats."""
     flat: list[float] = []
