@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from everypair import _inputs, _threads
 from everypair._inputs import Batch
+from everypair._smooth_kernel import smooth_form
 from everypair.arrays import numpy as _numpy
 from everypair.surrogates import PairTerm, are_polynomials
 
@@ -80,16 +81,17 @@ def evaluate(
         scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
     arrays: tuple[NDArray[Any] | None, ...]
     reliable = False
-    if _uses_native() and are_polynomials(terms):
+    form = _native_form(terms, scores)
+    if form is not None:
         arrays = (
             np.empty_like(scores) if grad else None,
             np.empty_like(scores) if hess else None,
             np.empty_like(scores) if vector is not None else None,
         )
-        status, value, pair_weight = _native.evaluate(
+        status, value, pair_weight = form.function(
             scores, labels, weights, batch.offsets,
             None if vector is None else _without_offset(vector),
-            terms, mean, _threads.kernel_threads(), *arrays,
+            *form.surrogate, mean, _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
             _inputs.raise_bad_values(batch)
@@ -121,15 +123,33 @@ def native_loss_and_grad(
     `Batch` without groups). Returns None if the NumPy backend is chosen, if the kernel rejects a
     value, or if its result is not reliable; `evaluate` then computes the loss or names that value.
     """
-    if not (_uses_native() and are_polynomials(terms)):
+    form = _native_form(terms, scores)
+    if form is None:
         return None
-    status, value, pair_weight = _native.evaluate(
+    status, value, pair_weight = form.function(
         scores, labels, weights, None, None,
-        terms, mean, _threads.kernel_threads(), grad, None, None,
+        *form.surrogate, mean, _threads.kernel_threads(), grad, None, None,
     )  # fmt: skip
     if status or not _is_reliable(value, pair_weight, weights, labels):
         return None
     return value, pair_weight
+
+
+class _Form(NamedTuple):
+    """A function of the compiled kernel, and the arguments that describe the surrogate."""
+
+    function: Callable[..., tuple[int, float, float]]
+    surrogate: tuple[Any, ...]
+
+
+def _native_form(terms: tuple[PairTerm, ...], scores: NDArray[Any]) -> _Form | None:
+    """Return how the compiled kernel takes these terms; None if NumPy must compute them."""
+    if not _uses_native():
+        return None
+    if are_polynomials(terms):
+        return _Form(_native.evaluate, (terms,))
+    form = smooth_form(terms, scores.dtype.itemsize > 4)
+    return None if form is None else _Form(_native.evaluate_smooth, form)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:

@@ -155,7 +155,9 @@ class SmoothSums {
             const std::uint32_t row = sorted[i].row;
             sides_[i] = classes_[row];
             w[i] = weight(row);
-            const DoubleDouble at = DoubleDouble::sum(static_cast<double>(scores_[row]), sides_[i] ? 0 : smooth_.shift);
+            // For float32 the key is precise enough, and at hand.
+            const DoubleDouble at = std::is_same_v<S, float> ? DoubleDouble(sorted[i].key)
+                                                             : DoubleDouble::sum(scores_[row], sides_[i] ? 0 : smooth_.shift);
             gaps_[i] = i ? std::max((at.high - before.high) + (at.low - before.low), 0.0) : 0;
             before = at;
         }
@@ -316,19 +318,23 @@ class SmoothSums {
         for (int slice = 1; slice < slices; ++slice)
             for (std::size_t slot = 0; slot < slots; ++slot) moments[slot] += moments[slots * slice + slot];
 
-        Cubic* cubics = scratch.take<Cubic>(slots);
-        Floats* lines = scratch.take<Floats>(slots);
-        expand(0, moments, buckets + 2, width, cubics);
+        Cubic* cubics[3];
+        for (int order = 0; order < 3; ++order) {
+            const std::size_t count = order == 0 || (order == 1 ? grad_ : hess_) ? slots : 0;
+            cubics[order] = scratch.take<Cubic>(count);
+            std::fill(cubics[order][0], cubics[order][0] + count * order_of_moments, 0.0);
+        }
+        expand(moments, buckets + 2, width, cubics);
         value = 0;
         for (std::size_t slot = 0; slot < slots; slot += 2)
-            for (int j = 0; j < order_of_moments; ++j) value += cubics[slot][j] * moments[slot][j];
+            for (int j = 0; j < order_of_moments; ++j) value += cubics[0][slot][j] * moments[slot][j];
         value *= scale_;
+        Floats* lines = scratch.take<Floats>(slots);
         const auto write = [&](float* out, int order, double sign) {
             if (!out) return;
-            expand(order, moments, buckets + 2, width, cubics);
             for (std::size_t slot = 0; slot < slots; ++slot)
                 for (int j = 0; j < order_of_moments; ++j)
-                    lines[slot][j] = static_cast<float>((slot % 2 ? sign : 1) * scale_ * cubics[slot][j]);
+                    lines[slot][j] = static_cast<float>((slot % 2 ? sign : 1) * scale_ * cubics[order][slot][j]);
             parallel(threads_, slices, [&](int slice) {
                 by_blocks(slice, true, [&](std::int64_t i, int count, const std::int32_t* where, const float* offsets) {
                     evaluate(lines, where, offsets, count, out + i);
@@ -363,21 +369,30 @@ class SmoothSums {
         }
     }
 
-    // For each bucket and class of a row: the sum over all rows of the other class, as a cubic polynomial in the row's offset.
-    void expand(int order, const Four* moments, int buckets, double width, Cubic* out) const {
-        const Coefficients<V> f(smooth_, order);
-        const double* inside = smooth_.inside + order_of_moments * order;
+    // The coefficients of one function times (-k q)^j / j!, by side.
+    struct Series {
+        Vec of[2][order_of_moments][V];
+        Coefficients<V> f;
+
+        Series(const Smooth& smooth, int order, const Vec* kq) : f(smooth, order) {
+            for (int side = 0; side < 2; ++side)
+                for (int v = 0; v < V; ++v) {
+                    of[side][0][v] = f.c[side][v];
+                    for (int j = 1; j < order_of_moments; ++j) of[side][j][v] = of[side][j - 1][v] * kq[v] * (-1.0 / j);
+                }
+        }
+    };
+
+    // For each order, bucket and class of a row: the sum over all rows of the other class, as a cubic polynomial in the offset
+    // of the row. Orders without a result are left out, as are positives for the values: the negatives have all pairs.
+    void expand(const Four* moments, int buckets, double width, Cubic* const out[3]) const {
         constexpr double q = 1.0 / smooth_buckets_per_temperature;
-        // By side: the coefficients times (-k q)^j / j!; and k q, exp(-k q).
-        Vec series[2][order_of_moments][V], kq[V], factor[V];
+        const bool wanted[3] = {true, grad_ != nullptr, hess_ != nullptr};
+        Vec kq[V], factor[V];
         for (int v = 0; v < V; ++v)
             for (int l = 0; l < lanes; ++l) kq[v][l] = q * (v * lanes + l + 1);
         fill_powers<V>(std::exp(-q), factor);
-        for (int side = 0; side < 2; ++side)
-            for (int v = 0; v < V; ++v) {
-                series[side][0][v] = f.c[side][v];
-                for (int j = 1; j < order_of_moments; ++j) series[side][j][v] = series[side][j - 1][v] * kq[v] * (-1.0 / j);
-            }
+        const Series series[3] = {{smooth_, 0, kq}, {smooth_, 1, kq}, {smooth_, 2, kq}};
         for (const bool up : {true, false}) {
             const double turn = up ? 1 : -1;
             Vec sums[2][V] = {};
@@ -385,15 +400,18 @@ class SmoothSums {
             for (int k = 0; k < buckets; ++k) {
                 const int b = up ? k : buckets - 1 - k;
                 for (int positive = 0; positive < 2; ++positive) {
+                    if (moments[2 * b + positive][0] == 0) continue;
                     const int side = up ? 1 - positive : positive;
-                    Cubic& cubic = out[2 * b + positive];
-                    double sign = 1;
-                    for (int j = 0; j < order_of_moments; ++j, sign *= turn) {
-                        Vec total{};
-                        for (int v = 0; v < V; ++v) total += series[side][j][v] * sums[1 - positive][v];
-                        cubic[j] = (up ? 0 : cubic[j]) + sign * sum_of(total);
-                    }
-                    if (side) {
+                    for (int order = positive; order < 3; ++order) {
+                        if (!wanted[order]) continue;
+                        Cubic& cubic = out[order][2 * b + positive];
+                        const Coefficients<V>& f = series[order].f;
+                        Vec totals[order_of_moments] = {};
+                        for (int v = 0; v < V; ++v)
+                            for (int j = 0; j < order_of_moments; ++j)
+                                totals[j] += series[order].of[side][j][v] * sums[1 - positive][v];
+                        for (int j = 0; j < order_of_moments; ++j) cubic[j] += (j % 2 ? turn : 1) * sum_of(totals[j]);
+                        if (!side) continue;
                         cubic[0] += f.b0 * count + f.b1 * first + f.b2 * second;
                         cubic[1] += turn * width * (f.b1 * count + 2 * f.b2 * first);
                         cubic[2] += width * width * f.b2 * count;
@@ -402,11 +420,11 @@ class SmoothSums {
                 // Move on to the next centre, and add the rows of this bucket.
                 for (int source = 0; source < 2; ++source) {
                     const Four m = moments[2 * b + source];
-                    for (int v = 0; v < V; ++v) {
+                    for (int v = 0; v < V && m[0] != 0; ++v) {
                         const Vec x = kq[v] * turn;
-                        const Vec own = m[0] + x * (m[1] + x * (m[2] * 0.5 + x * (m[3] * (1.0 / 6))));
-                        sums[source][v] = (sums[source][v] + own) * factor[v];
+                        sums[source][v] += m[0] + x * (m[1] + x * (m[2] * 0.5 + x * (m[3] * (1.0 / 6))));
                     }
+                    for (int v = 0; v < V; ++v) sums[source][v] *= factor[v];
                 }
                 const Four met = moments[2 * b + (up ? 1 : 0)];
                 second += width * (2 * first + width * count) + width * width * (met[0] - 2 * turn * met[1] + met[2]);
@@ -415,11 +433,13 @@ class SmoothSums {
             }
         }
         // Pairs inside a bucket, with d = width x t, t = f_neg - f_pos.
-        for (int b = 0; b < buckets; ++b)
-            for (int positive = 0; positive < 2; ++positive) {
-                const Four m = moments[2 * b + 1 - positive];
-                const double t = positive ? -1 : 1, h1 = t * inside[1], h2 = inside[2], h3 = t * inside[3];
-                Cubic& cubic = out[2 * b + positive];
+        for (int order = 0; order < 3; ++order)
+            for (int slot = 0; slot < 2 * buckets && wanted[order]; ++slot) {
+                const Four m = moments[slot ^ 1];
+                if (m[0] == 0 || moments[slot][0] == 0) continue;
+                const double* inside = smooth_.inside + order_of_moments * order;
+                const double t = slot % 2 ? -1 : 1, h1 = t * inside[1], h2 = inside[2], h3 = t * inside[3];
+                Cubic& cubic = out[order][slot];
                 cubic[0] += inside[0] * m[0] - h1 * m[1] + h2 * m[2] - h3 * m[3];
                 cubic[1] += h1 * m[0] - 2 * h2 * m[1] + 3 * h3 * m[2];
                 cubic[2] += h2 * m[0] - 3 * h3 * m[1];
