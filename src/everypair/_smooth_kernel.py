@@ -86,10 +86,13 @@ class _Fit:
 
     def __call__(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
         x = np.exp(-abs(t)[..., None] * self._exponents)
-        return np.where(t > 0.0, x @ self._a[1] + self._polynomial(t), x @ self._a[0])
+        above: NDArray[np.float64] = x @ self._a[1] + self._polynomial(t)
+        return np.where(t > 0.0, above, x @ self._a[0])
 
     def _polynomial(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.polynomial.polynomial.polyval(self._width * t, self._c)
+        d = self._width * t
+        polynomial: NDArray[np.float64] = self._c[0] + d * (self._c[1] + d * self._c[2])
+        return polynomial
 
     def error(self) -> float:
         """Return the largest relative error of a pair, inside a bucket and between buckets."""

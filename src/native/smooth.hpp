@@ -11,8 +11,9 @@
 // nothing cancels. All pairs have slopes of one sign, so an error bound that holds for the fit of each pair relative to its
 // slope (everypair/surrogates) holds for each gradient.
 //
-// Sorted plan: sort all rows by p, then one sweep upwards and one downwards. Whether d > 0 is decided exactly, by the order:
-// a positive z comes before a negative if z < s + shift holds for the real numbers.
+// Sorted plan: sort all rows by p, then one sweep upwards and one downwards. For float64 the sums are kept in two parts, the
+// rows of the current run of 32 and those before it, so that rounding errors grow with the number of runs. Whether d > 0 is
+// decided exactly, by the order: a positive z comes before a negative if z < s + shift holds for the real numbers.
 //
 // Bucket plan, for float32 and ranges up to about a thousand temperatures: no sort. Equal buckets of width w = q / rate with
 // q <= 1/16; per bucket and class the sums of weight x f^j, j = 0..3, where f is the distance from the centre in widths. The
@@ -114,6 +115,13 @@ void fill_powers(double x, Vec* out) {
     for (int v = 1; v < V; ++v) out[v] = out[v - 1] * last;
 }
 
+// A row on the axis of p, at key + low; low is the rounding error.
+struct Place {
+    double key;
+    std::uint32_t row;
+    float low;
+};
+
 // V vectors hold the powers; linear: there are factors |d|.
 template <class S, int V, bool linear>
 class SmoothSums {
@@ -144,27 +152,33 @@ class SmoothSums {
     double by_sorting() {
         Scratch scratch;
         const std::int64_t n = found_.n_pos + found_.n_neg;
-        Keyed<double>* sorted = scratch.take<Keyed<double>>(n);
+        Place* sorted = scratch.take<Place>(n);
         sort_positions(sorted);
         gaps_ = scratch.take<double>(n + 1);
         factors_ = scratch.take<double>(n + 1);
+        for (double*& array : since_) array = scratch.take<double>(in_runs ? n : 0);
         sides_ = scratch.take<std::uint8_t>(n);
         double *w = scratch.take<double>(n), *up = scratch.take<double>(n), *down = scratch.take<double>(n);
-        DoubleDouble before;
         for (std::int64_t i = 0; i < n; ++i) {
-            const std::uint32_t row = sorted[i].row;
-            sides_[i] = classes_[row];
-            w[i] = weight(row);
-            // For float32 the key is precise enough, and at hand.
-            const DoubleDouble at = std::is_same_v<S, float> ? DoubleDouble(sorted[i].key)
-                                                             : DoubleDouble::sum(scores_[row], sides_[i] ? 0 : smooth_.shift);
-            gaps_[i] = i ? std::max((at.high - before.high) + (at.low - before.low), 0.0) : 0;
-            before = at;
+            sides_[i] = classes_[sorted[i].row];
+            w[i] = weight(sorted[i].row);
+            const Place &here = sorted[i], &before = sorted[i ? i - 1 : 0];
+            gaps_[i] = std::max((here.key - before.key) + (here.low - before.low), 0.0);
         }
         gaps_[n] = 0;
         const double rate = smooth_.rate;
+        for (std::int64_t k = 0; in_runs && k < n; ++k)
+            for (const bool up : {true, false}) {
+                // The distance from the first row of the run; for the first row of a run, from that of the run before.
+                const std::int64_t i = up ? k : n - 1 - k;
+                const double before = k && k % run_rows != 1 ? since_[up][up ? i - 1 : i + 1] : 0;
+                since_[up][i] = k ? before + gaps_[up ? i : i + 1] : 0;
+            }
 #pragma omp simd
         for (std::int64_t i = 0; i <= n; ++i) factors_[i] = exp_negative(-rate * gaps_[i]);
+        for (double* array : since_)
+#pragma omp simd
+            for (std::int64_t i = 0; i < (in_runs ? n : 0); ++i) array[i] = exp_negative(-rate * array[i]);
         const Coefficients<V> value_of(smooth_, 0);
         double value = 0;
         const auto row_sums = [&](int order, const double* weights, bool valued) {
@@ -201,14 +215,15 @@ class SmoothSums {
 
     // Sorts the rows by position, negatives before positives at the same one. The key of a negative is the least double that is
     // not below its position, so that it decides exactly which positives are below.
-    void sort_positions(Keyed<double>* sorted) {
+    void sort_positions(Place* sorted) {
         Scratch scratch;
-        Keyed<double>* rows = scratch.take<Keyed<double>>(found_.n_pos + found_.n_neg + 1);
+        Place* rows = scratch.take<Place>(found_.n_pos + found_.n_neg + 1);
         std::int64_t k = 0;
         for (const std::uint8_t side : {0, 1})
             for (std::int64_t i = 0; i < n_; ++i) {
                 const DoubleDouble at = DoubleDouble::sum(static_cast<double>(scores_[i]), side ? 0 : smooth_.shift);
-                rows[k] = {at.low > 0 ? next_above(at.high) : at.high, static_cast<std::uint32_t>(i)};
+                const double key = at.low > 0 ? next_above(at.high) : at.high;
+                rows[k] = {key, static_cast<std::uint32_t>(i), static_cast<float>((at.high - key) + at.low)};
                 k += classes_[i] == side;
             }
         radix_sort(rows, k, sorted);
@@ -219,13 +234,15 @@ class SmoothSums {
     template <bool up, bool valued>
     double sweep(std::int64_t n, const Coefficients<V>& f, const Coefficients<V>& g, const double* weights, double* out) const {
         // By class of the rows met so far.
-        Vec sums[2][V] = {}, distances[2][V] = {}, factor[V];
+        Vec sums[2][V] = {}, distances[2][V] = {}, carried[2][V] = {}, factor[V], since[V];
         double count = 0, first = 0, second = 0, value = 0;  // of the class for which d > 0
         for (std::int64_t k = 0; k < n; ++k) {
             const std::int64_t i = up ? k : n - 1 - k;
             const double gap = gaps_[up ? i : i + 1], w = weights[i];
             const int positive = sides_[i], side = up ? 1 - positive : positive;
             fill_powers<V>(factors_[up ? i : i + 1], factor);
+            const bool starts = in_runs && k % run_rows == 0;
+            if constexpr (in_runs) fill_powers<V>(since_[up][i], since);
             second += gap * (2 * first + gap * count);
             first += gap * count;
             const double of_pos = positive ? w : 0, of_neg = positive ? 0 : w;
@@ -234,7 +251,13 @@ class SmoothSums {
                 if constexpr (linear)
                     for (int c = 0; c < 2; ++c) distances[c][v] = (distances[c][v] + gap * sums[c][v]) * factor[v];
                 for (int c = 0; c < 2; ++c) sums[c][v] *= factor[v];
-                const Vec met = positive ? sums[0][v] : sums[1][v];
+                if (starts)
+                    for (int c = 0; c < 2; ++c) carried[c][v] = carried[c][v] * since[v] + sums[c][v], sums[c][v] = Vec{};
+                Vec met = positive ? sums[0][v] : sums[1][v];
+                if constexpr (in_runs) {
+                    const Vec old = positive ? carried[0][v] : carried[1][v];
+                    met += starts ? old : old * since[v];
+                }
                 total += f.c[side][v] * met;
                 if constexpr (valued) total_value += g.c[side][v] * met;
                 if constexpr (linear) {
@@ -456,7 +479,9 @@ class SmoothSums {
     std::int64_t n_;
     double scale_;
     int threads_;
-    double *gaps_, *factors_;
+    static constexpr bool in_runs = std::is_same_v<S, double> && !linear;
+    static constexpr int run_rows = 32;
+    double *gaps_, *factors_, *since_[2];
     std::uint8_t* sides_;
 };
 

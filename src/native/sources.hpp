@@ -56,8 +56,8 @@ struct Keyed {
 };
 
 // Calls use(row, cell) for all rows.
-template <class S, class Use>
-void by_cells(const Keyed<S>* rows, std::int64_t n, const CellMap& map, Use&& use) {
+template <class Row, class Use>
+void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
     constexpr int block = 256;
     std::int32_t cells[block];
     for (std::int64_t from = 0; from < n; from += block) {
@@ -70,13 +70,13 @@ void by_cells(const Keyed<S>* rows, std::int64_t n, const CellMap& map, Use&& us
 
 // Sorts rows of which few are out of order. If one is far from its place, as when many share a cell, all are sorted by
 // comparisons, so that no input takes more than O(n log n).
-template <class S>
-void insert(Keyed<S>* first, Keyed<S>* last) {
+template <class Row>
+void insert(Row* first, Row* last) {
     constexpr int far = 64;
-    for (Keyed<S>* i = first + 1; i < last; ++i) {
+    for (Row* i = first + 1; i < last; ++i) {
         if (!(i->key < i[-1].key)) continue;
-        const Keyed<S> moved = *i;
-        Keyed<S>* j = i;
+        const Row moved = *i;
+        Row* j = i;
         for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
         *j = moved;
         if (i - j > far) return std::stable_sort(first, last, [](const auto& a, const auto& b) { return a.key < b.key; });
@@ -85,8 +85,8 @@ void insert(Keyed<S>* first, Keyed<S>* last) {
 
 // Sorts by key; rows with equal keys keep their order. A radix sort by cell: first by the low bits of its number, then by the
 // high bits. There are more cells than rows, so that few rows are out of order afterwards, and insertion puts them right.
-template <class S>
-void radix_sort(const Keyed<S>* rows, std::int64_t n, Keyed<S>* sorted) {
+template <class Row>
+void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
     Scratch scratch;
     const int bits = std::clamp((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) + 5) / 2, 4, 11);
     const CellMap cells(n, std::int64_t{1} << (2 * bits), [&](std::int64_t k) { return rows[k].key; });
@@ -94,7 +94,7 @@ void radix_sort(const Keyed<S>* rows, std::int64_t n, Keyed<S>* sorted) {
     std::uint32_t *low = scratch.take<std::uint32_t>(bins), *high = scratch.take<std::uint32_t>(bins);
     std::fill(low, low + bins, 0);
     std::fill(high, high + bins, 0);
-    by_cells(rows, n, cells, [&](const Keyed<S>&, std::uint32_t cell) {
+    by_cells(rows, n, cells, [&](const Row&, std::uint32_t cell) {
         ++low[cell & (bins - 1)];
         ++high[cell >> bits];
     });
@@ -102,9 +102,9 @@ void radix_sort(const Keyed<S>* rows, std::int64_t n, Keyed<S>* sorted) {
         lows += std::exchange(low[b], lows);
         highs += std::exchange(high[b], highs);
     }
-    Keyed<S>* half = scratch.take<Keyed<S>>(n);
-    by_cells(rows, n, cells, [&](const Keyed<S>& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
-    by_cells(half, n, cells, [&](const Keyed<S>& row, std::uint32_t cell) { sorted[high[cell >> bits]++] = row; });
+    Row* half = scratch.take<Row>(n);
+    by_cells(rows, n, cells, [&](const Row& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
+    by_cells(half, n, cells, [&](const Row& row, std::uint32_t cell) { sorted[high[cell >> bits]++] = row; });
     insert(sorted, sorted + n);
 }
 
