@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from everypair.torch import _arrays
-from everypair.torch.triton.launch import INTERPRETED
+from everypair.torch.triton.common.launch import INTERPRETED
 
 from ...laws import LAWS, examples_over
 from ..backends import TorchBackend

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from everypair.surrogates import KnotTerm
 from everypair.torch._compat import current_raw_stream as current_stream
-from everypair.torch.triton.launch import PLACEHOLDERS, Trace, is_capturing
+from everypair.torch.triton.common.launch import PLACEHOLDERS, Trace, is_capturing
 from everypair.torch.triton.plans import prepared
 
 _Launch = tuple[Any, Callable[[tuple[int, ...]], tuple[int, ...]], tuple[float, ...]]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from everypair.torch.triton.launch import (
+from everypair.torch.triton.common.launch import (
     Job, Trace, buffers, coefficients, launch, n_multiprocessors, on_device, power_of_2,
 )  # fmt: skip
-from everypair.torch.triton.workspace import load_term
+from everypair.torch.triton.common.workspace import load_term
 
 
 def by_pairs(job: Job) -> Trace:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from everypair.surrogates import KnotTerm
 from everypair.torch.triton.buckets import buckets_fit, by_buckets
-from everypair.torch.triton.launch import Job, Trace
+from everypair.torch.triton.common.launch import Job, Trace
 from everypair.torch.triton.moments import by_moments
 from everypair.torch.triton.pairs import by_pairs
 from everypair.torch.triton.sorted_rows import by_sort
