@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from everypair.surrogates import KnotTerm
+from everypair.surrogates import KnotTerm, PairTerm
 from everypair.torch._compat import current_raw_stream as current_stream
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -38,7 +38,7 @@ class Job(NamedTuple):
     labels: Tensor
     weights: Tensor | None
     vector: Tensor | None
-    terms: tuple[KnotTerm, ...]
+    terms: tuple[PairTerm, ...]
     mean: bool
     missing: bool  # rows whose label is NaN are left out
     one_class: Tensor | None  # counts batches of one class, int64
