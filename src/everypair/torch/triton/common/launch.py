@@ -8,6 +8,7 @@ with the record that `launch` returns, this is all that `cached_launch` needs fo
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import lru_cache, reduce
 from operator import or_
 from threading import get_ident
@@ -123,7 +124,7 @@ _MOST_COMPILED = 4096
 
 def launch(
     kernel: Any, grid: tuple[int, int], tensors: dict[str, Tensor],
-    scalars: dict[str, float], constants: dict[str, int], **options: Any,
+    scalars: Mapping[str, float], constants: Mapping[str, Any], **options: Any,
 ) -> Launched | None:  # fmt: skip
     """Launch a kernel; from the second time on, without Triton's choice of the compiled variant.
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from everypair.surrogates import ShiftedTerm, SmoothTerm
-from everypair.torch.triton.common.launch import Job, buffers, launch
+from everypair.torch.triton.common.launch import Job, buffers, launch, on_device
 from everypair.torch.triton.smooth.sums import arrange, block_sums, chunk_sums
 from everypair.torch.triton.smooth.terms import fitted, numbers
 from everypair.torch.triton.smooth.walk import walk
@@ -44,7 +44,7 @@ def by_powers(job: Job) -> None:
     scores, n, tasks, device = job.scores, job.n, job.tasks, job.scores.device
     wide = scores.dtype is torch.float64
     found = numbers(job.terms)
-    ranked, order = _positions(job, found.shift).sort(dim=-1)
+    ranked, order = _positions(job, found.shift).sort(dim=-1, stable=True)
     has_low = wide and found.shift != 0.0
     has_vector = job.vector is not None
     smooth = cast("SmoothTerm", cast("ShiftedTerm", job.terms[-1]).term)
@@ -66,7 +66,7 @@ def by_powers(job: Job) -> None:
     partial_words = n_partial * tasks * padded
     tensors = buffers(
         job, chunk_words + block_words + partial_words + tasks * blocks, tasks,
-        ranked=ranked, order=order,
+        terms=on_device(found, device), ranked=ranked, order=order,
         position=rows(ranked.dtype if ranked.dtype.itemsize >= 4 else torch.float32),
         low=rows(torch.float64, has_low), signed=rows(weight_type),
         along=rows(torch.float64, has_vector), row=rows(torch.int32),
@@ -78,7 +78,7 @@ def by_powers(job: Job) -> None:
     ):  # fmt: skip
         tensors[name] = tensors["workspace"][at : at + words]
         at += words
-    scalars = {"n": n, "blocks": blocks, **found._asdict()}
+    scalars = {"n": n, "blocks": blocks}
     constants = {
         **job.constants, "HAS_LOW": has_low, "FITS": fits, "K": n_powers, "LINEAR": int(linear),
         "KINDS": kinds, "SIZE": size, "CHUNK": CHUNK, "CHUNKS": CHUNKS, "STEP": STEP,
@@ -96,4 +96,5 @@ def _positions(job: Job, shift: float) -> Tensor:
     """Return the positions of the rows, in float64 if they are not the scores themselves."""
     if shift == 0.0:
         return job.scores
-    return job.scores.double() + shift * (job.labels <= 0)
+    scores = job.scores.double()
+    return torch.where(job.labels <= 0, scores + shift, scores)

@@ -21,6 +21,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+# The numbers of a surrogate in the float64 tensor `terms`, as `terms.Numbers` has them.
+SHIFT, RATE, SCALE, B0, B1, B2, CONSTANT = (tl.constexpr(k) for k in range(7))
 FAR = tl.constexpr(800.0)
 """The largest u: exp(-FAR) is 0 in float64."""
 LARGEST = tl.constexpr(1.7e308)
@@ -48,6 +50,12 @@ def distance(a, b):
 def exponent(gap, rate):
     """Return u = rate * gap, at most FAR."""
     return tl.minimum(gap * rate, FAR)
+
+
+@triton.jit
+def times(gap, a):
+    """Return gap * a, and 0 for no distance even if a has overflowed."""
+    return tl.where(gap > 0.0, gap * a, 0.0)
 
 
 @triton.jit
@@ -84,7 +92,7 @@ def moved(state, gap, rate, K: tl.constexpr, LINEAR: tl.constexpr, KINDS: tl.con
                 a, b = state[kind * PER_KIND + k], state[kind * PER_KIND + K + k]
                 found += ((b + u * a) * powers[k],)
     further = state[W + 1] + gap * state[W]
-    found += (state[W], further, state[W + 2] + gap * (state[W + 1] + further))
+    found += (state[W], further, state[W + 2] + times(gap, state[W + 1] + further))
     if KINDS > 1:
         found += (state[W + 3],)
     return found
@@ -194,7 +202,7 @@ def carry_moments(g0, w0, m0, q0, g1, w1, m1, q1):
     """Combine w, m and q."""
     further = m0 + g1 * w0
     g = tl.minimum(g0 + g1, LARGEST)
-    return g, w0 + w1, further + m1, q0 + g1 * (m0 + further) + q1
+    return g, w0 + w1, further + m1, q0 + times(g1, m0 + further) + q1
 
 
 @triton.jit
@@ -217,9 +225,7 @@ def scanned(state, gap, rate, K: tl.constexpr, LINEAR: tl.constexpr, KINDS: tl.c
                 _, a = tl.associative_scan((powers[k], a), 0, carry_power)
             found += (a,)
         found += linear
-    _, w, m, q = tl.associative_scan(
-        (gap, state[W], state[W + 1], state[W + 2]), 0, carry_moments
-    )
+    _, w, m, q = tl.associative_scan((gap, state[W], state[W + 1], state[W + 2]), 0, carry_moments)
     found += (w, m, q)
     if KINDS > 1:
         found += (tl.cumsum(state[W + 3], 0),)

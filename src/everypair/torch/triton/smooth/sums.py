@@ -17,15 +17,15 @@ import triton.language as tl
 
 from everypair.torch.triton.common.double_double import two_sum
 from everypair.torch.triton.smooth.state import (
-    carry_linear, carry_moments, carry_power, distance, exponent, no_rows, place_at, scanned,
-    store_state, with_far_row,
+    RATE, SHIFT, carry_linear, carry_moments, carry_power, distance, exponent, no_rows, place_at,
+    scanned, store_state, times, with_far_row,
 )  # fmt: skip
 
 
 @triton.jit
 def arrange(
-    ranked, order, scores, labels, weights, vector, position, low, signed, along, row, n,
-    shift: tl.float64, HAS_WEIGHTS: tl.constexpr, HAS_VECTOR: tl.constexpr, HAS_LOW: tl.constexpr,
+    ranked, order, scores, labels, weights, vector, terms, position, low, signed, along, row, n,
+    HAS_WEIGHTS: tl.constexpr, HAS_VECTOR: tl.constexpr, HAS_LOW: tl.constexpr,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     """Store what is needed of each row in the order of positions.
@@ -39,7 +39,7 @@ def arrange(
                    them; negative for negatives, 0 for rows whose label is NaN
     along          (tasks, padded) float64, written if HAS_VECTOR: the vector less its first entry
     row            (tasks, padded) int32, written: `order`
-    shift          positions of negatives are s + shift
+    terms          the `Numbers` of the surrogate
     """
     block = tl.program_id(0)
     task = tl.program_id(1).to(tl.int64)
@@ -62,7 +62,8 @@ def arrange(
     tl.store(row + to, source.to(tl.int32))
     if HAS_LOW:
         s = tl.load(scores + task * n + source, mask=inside, other=0.0).to(tl.float64)
-        _, error = two_sum(s, tl.where(label > 0, 0.0, shift + tl.zeros_like(s)))
+        shift = tl.load(terms + SHIFT)
+        _, error = two_sum(s, tl.where(label > 0, 0.0, shift))
         # Rows that fill up the last block stand where the last row does.
         tl.store(low + to, tl.where(inside, error, 0.0))
     if HAS_VECTOR:
@@ -72,7 +73,7 @@ def arrange(
 
 @triton.jit
 def chunk_sums(
-    position, low, signed, along, chunk_states, rate: tl.float64, HAS_VECTOR: tl.constexpr,
+    position, low, signed, along, terms, chunk_states, HAS_VECTOR: tl.constexpr,
     HAS_LOW: tl.constexpr, K: tl.constexpr, LINEAR: tl.constexpr, KINDS: tl.constexpr,
     SIZE: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
@@ -80,10 +81,11 @@ def chunk_sums(
 
     Programs: (blocks, tasks). `arrange` describes the arguments that are read.
 
+    terms            the `Numbers` of the surrogate
     chunk_states     (tasks, 2, 2, SIZE, blocks, CHUNKS) float64, written
-    rate             inverse of the temperature
     K, LINEAR, KINDS, SIZE  powers, whether there are B_k, kinds of weights, length: see `state`
     """
+    rate = tl.load(terms + RATE)
     block, blocks = tl.program_id(0), tl.num_programs(0)
     task = tl.program_id(1).to(tl.int64)
     BLOCK: tl.constexpr = CHUNK * CHUNKS
@@ -136,7 +138,7 @@ def _last(a, STEP: tl.constexpr):
 
 @triton.jit
 def block_sums(
-    position, low, chunk_states, block_states, blocks, rate: tl.float64, HAS_LOW: tl.constexpr,
+    position, low, terms, chunk_states, block_states, blocks, HAS_LOW: tl.constexpr,
     K: tl.constexpr, LINEAR: tl.constexpr, KINDS: tl.constexpr, SIZE: tl.constexpr,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
@@ -149,6 +151,7 @@ def block_sums(
     STEP          blocks that are added up at once
     """
     # 1. Which columns this program computes.
+    rate = tl.load(terms + RATE)
     ENTRIES: tl.constexpr = KINDS * K + 1
     entry = tl.program_id(0) % ENTRIES
     columns = tl.program_id(0) // ENTRIES
@@ -190,7 +193,7 @@ def block_sums(
             q = tl.load(at + 2 * stride, mask=inside, other=0.0)
             g, a, b, q = tl.associative_scan((gap, a, b, q), 0, carry_moments)
             further = b_before + g * a_before
-            q += q_before + g * (b_before + further)
+            q += q_before + times(g, b_before + further)
             a += a_before
             b += further
             tl.store(block_states + blocks + nth, b, mask=inside)

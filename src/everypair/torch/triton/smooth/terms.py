@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
-from everypair.surrogates import Fit, PairTerm, ShiftedTerm, SmoothTerm
-
-# The largest jump at d = 0, relative to the function, that counts as an error of its fit.
-_SMALL = 1e-6
+from everypair.surrogates import Fit, KnotTerm, PairTerm, ShiftedTerm, SmoothTerm
 
 
 class Numbers(NamedTuple):
@@ -41,33 +38,38 @@ def takes(terms: tuple[PairTerm, ...]) -> bool:
     for term in others:
         if type(term) is ShiftedTerm:
             return False
-        shift, _, b1, b2, truncated = term  # type: ignore[misc]
+        shift, _, b1, b2, truncated = cast("KnotTerm", term)
         if shift != last.shift if truncated else b1 or b2:
             return False
-    found = numbers(terms)
-    if not found.scale:
+    return _is_smooth(last.term, numbers(terms))
+
+
+def _is_smooth(term: SmoothTerm, found: Numbers) -> bool:
+    """Return whether all jumps at d = 0 are errors of the fits.
+
+    The relative error of a fit grows by the square of its degree with each derivative (Markov).
+    """
+    if not term.scale:
         return False
-    smooth = last.term
-    for fits in (smooth.low, smooth.high):
-        jumps = (found.b0 - found.constant, found.b1, 2.0 * found.b2)
+    polynomial = found.b0 - found.constant, found.b1, 2.0 * found.b2
+    for fits in (term.low, term.high):
+        n_powers = max(len(side) for fit in fits for side in (fit.below, fit.above))
+        allowed = 4.0 * fits.value.bound
         for order, fit in enumerate(fits):
             below, above = (sum(c for c, _ in side) for side in (fit.below, fit.above))
-            jump = above - below + jumps[order] / (found.scale * found.rate**order)
-            rounding = 1e-13 * sum(abs(c) for side in (fit.below, fit.above) for c, _ in side)
-            if not abs(jump) <= _SMALL * max(abs(below), abs(above)) + rounding:
+            jump = above - below + polynomial[order] / (term.scale * term.rate**order)
+            if not abs(jump) <= allowed * max(1.0, abs(below), abs(above)):
                 return False
+            allowed *= n_powers**2
     return True
 
 
 def numbers(terms: tuple[PairTerm, ...]) -> Numbers:
     """Return the numbers of a surrogate that `takes` accepts."""
-    *others, (shift, smooth) = terms
-    constant = sum(term[1] for term in others if not term[-1])  # type: ignore[misc]
-    b0, b1, b2 = (
-        sum(term[k] for term in others if term[-1])  # type: ignore[misc]
-        for k in (1, 2, 3)
-    )
-    return Numbers(shift, smooth.rate, smooth.scale, b0 + constant, b1, b2, constant)
+    *others, last = cast("Any", terms)
+    constant = sum(b0 for _, b0, _, _, truncated in others if not truncated)
+    b0, b1, b2 = (sum(term[k] for term in others if term[-1]) for k in (1, 2, 3))
+    return Numbers(last.shift, last.term.rate, last.term.scale, b0 + constant, b1, b2, constant)
 
 
 @lru_cache(maxsize=64)

@@ -6,12 +6,12 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.smooth.state import (
-    contracted, distance, load_state, moved, place_at, plus, with_row,
+    B0, B1, B2, CONSTANT, RATE, SCALE, contracted, distance, load_state, moved, place_at, plus,
+    with_row,
 )  # fmt: skip
 
 # The fits in FITS: value, slope and curvature, each for d > 0 and for d <= 0.
 VALUE, SLOPE, CURVATURE = (tl.constexpr(k) for k in (0, 2, 4))
-ABOVE, BELOW = tl.constexpr(0), tl.constexpr(1)
 
 
 @triton.jit
@@ -43,9 +43,8 @@ def _of_rows(is_neg, pos, neg, kind: tl.constexpr, fit: tl.constexpr, way: tl.co
 @triton.jit
 def walk(
     ranked, position, low, signed, along, row, chunk_states, block_states, partial, shares, grad,
-    hess, hvp, value, pair_weight, one_class, counters, n, shift: tl.float64, rate: tl.float64,
-    scale: tl.float64, b0: tl.float64, b1: tl.float64, b2: tl.float64, constant: tl.float64,
-    MEAN: tl.constexpr, COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr, WANT_HESS: tl.constexpr,
+    hess, hvp, value, pair_weight, one_class, terms, counters, n, MEAN: tl.constexpr,
+    COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr, WANT_HESS: tl.constexpr,
     HAS_VECTOR: tl.constexpr, HAS_LOW: tl.constexpr, FITS: tl.constexpr, K: tl.constexpr,
     LINEAR: tl.constexpr, KINDS: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr, STEP: tl.constexpr,
@@ -57,13 +56,15 @@ def walk(
 
     partial   (3, tasks, padded) float64, written and read: sums over the pairs above each row
     shares    (tasks, blocks) float64, written and read: the loss of each program
-    scale     of the smooth term
-    b0, b1, b2, constant  polynomial in d for d > 0, and its constant for d <= 0
+    terms     the `Numbers` of the surrogate
     FITS      coefficients (c, e) of K powers of each fit
     STEP      losses that are added up at once
     """
     # 1. The weight of all pairs, from the states of the last block; 0 or NaN from the first and
     #    last position, because a sort puts what is not finite at an end.
+    rate, scale = tl.load(terms + RATE), tl.load(terms + SCALE)
+    b0, b1, b2 = tl.load(terms + B0), tl.load(terms + B1), tl.load(terms + B2)
+    constant = tl.load(terms + CONSTANT)
     block, blocks = tl.program_id(0), tl.num_programs(0)
     task = tl.program_id(1).to(tl.int64)
     tasks = tl.num_programs(1)
@@ -133,7 +134,7 @@ def walk(
                 m1 = tl.where(b1 == 0.0, 0.0, m)
                 poly = tl.where(has_poly, b0 * w + (b1 * m1 + b2 * q), constant * w)
                 found = _of_rows(is_neg, pos, neg, 0, VALUE, way, FITS, K, LINEAR, KINDS)
-                losses += tl.abs(own) * (scale * found + poly)
+                losses += tl.where(own == 0.0, 0.0, tl.abs(own) * (scale * found + poly))
             if WANT_GRAD:
                 m2 = tl.where(b2 == 0.0, 0.0, m)
                 found = _of_rows(is_neg, pos, neg, 0, SLOPE, way, FITS, K, LINEAR, KINDS)
