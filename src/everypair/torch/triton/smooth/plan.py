@@ -83,9 +83,10 @@ def by_powers(job: Job) -> None:
         **job.constants, "HAS_LOW": has_low, "FITS": fits, "K": n_powers, "LINEAR": int(linear),
         "KINDS": kinds, "SIZE": size, "CHUNK": CHUNK, "CHUNKS": CHUNKS, "STEP": STEP,
     }  # fmt: skip
+    lanes = max(1, CHUNKS // 32)  # warps with one lane for each thread
     launches = (
-        (arrange, blocks, 4), (chunk_sums, blocks, 1),
-        (block_sums, 4 * (kinds * n_powers + 1), 4), (walk, blocks, 1),
+        (arrange, blocks, 4), (chunk_sums, blocks, lanes),
+        (block_sums, 4 * (kinds * n_powers + 1), 4), (walk, blocks, lanes),
     )  # fmt: skip
     for kernel, programs, warps in launches:
         options = {"num_warps": warps, "enable_fp_fusion": True}
