@@ -19,7 +19,7 @@ SOURCE = Path(everypair.__file__).parent
 # Each folder may import from those that stand before it in its own line, and from the core.
 CORE = ("surrogates", "arrays", "targets", "metrics", "")
 STACKS = (
-    ("torch/triton", "torch", "torch/training"),
+    ("torch/triton/common", "torch/triton/smooth", "torch/triton", "torch", "torch/training"),
     ("sklearn",),
     ("boosting",),
     ("jax",),
