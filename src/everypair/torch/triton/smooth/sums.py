@@ -92,7 +92,7 @@ def chunk_sums(
     lane = tl.arange(0, CHUNKS)
     zero = tl.zeros((CHUNKS,), tl.float64)
     base = (task * blocks + block) * BLOCK
-    stride = (blocks * CHUNKS).to(tl.int64)
+    stride = tl.full((), CHUNKS, tl.int64) * blocks
     for way in tl.static_range(2):
         # 1. Add up the rows of each chunk at its end.
         if way == 0:
@@ -159,7 +159,7 @@ def block_sums(
     task = tl.program_id(1).to(tl.int64)
     base = task * blocks * (CHUNK * CHUNKS)
     first = (entry // K) * (K * (1 + LINEAR)) + entry % K
-    stride = (blocks * CHUNKS).to(tl.int64)
+    stride = tl.full((), CHUNKS, tl.int64) * blocks
     chunk_states += (task * 4 + columns) * SIZE * stride + first * stride
     block_states += ((task * 4 + columns) * SIZE + first) * blocks
     zero = tl.zeros((), tl.float64)

@@ -19,7 +19,7 @@ def _state_before(chunk_states, block_states, nth, chunk, gap, rate, blocks, K: 
                   LINEAR: tl.constexpr, KINDS: tl.constexpr, SIZE: tl.constexpr,
                   CHUNKS: tl.constexpr):  # fmt: skip
     """Return the state of all rows before a chunk; `gap` is its distance from the block before."""
-    stride = (blocks * CHUNKS).to(tl.int64)
+    stride = tl.full((), CHUNKS, tl.int64) * blocks
     nth += 0 * chunk
     of_blocks = load_state(block_states + nth - 1, blocks, nth > 0, SIZE)
     of_chunks = load_state(chunk_states + nth * CHUNKS + chunk - 1, stride, chunk > 0, SIZE)
@@ -70,7 +70,7 @@ def walk(
     tasks = tl.num_programs(1)
     BLOCK: tl.constexpr = CHUNK * CHUNKS
     W: tl.constexpr = KINDS * K * (1 + LINEAR)
-    stride = (blocks * CHUNKS).to(tl.int64)
+    stride = tl.full((), CHUNKS, tl.int64) * blocks
     block_states += task * 4 * SIZE * blocks
     chunk_states += task * 4 * SIZE * stride
     w_pos = tl.load(block_states + W * blocks + blocks - 1)
