@@ -83,6 +83,11 @@ class Arrays:
     pick: Any  # (a, index): a[..., index] for an index (m,), which is moved into the range of rows
     cut: Any  # (a, length): blocks (length, ..., blocks) of rows; the last row fills up the end
     uncut: Any  # (a, n): undo `cut` for n rows
+    insertion: Any  # (knots, points, right): the number of sorted knots below (right: up to) points
+    segment_sums: Any  # (a, index, n): the sums of the entries (m,) of each index 0, ..., n - 1
+    segment_max: Any  # (a, index, n): their maxima, -inf where there is no entry
+    next_below: Any  # (a): the next smaller floats
+    slices: Any  # (n, n_segments): slices of n rows that stay in cache
     # (function, state, columns): apply a function from state and column to state and output, and
     # return the last state and all outputs. `columns` are nested tuples of arrays, whose first
     # dimension is stepped through; outputs are stacked along a new first dimension.

@@ -127,6 +127,25 @@ class NumpyArrays(SlicedSums):
     pick = staticmethod(lambda a, i: np.take(a, i, -1, mode="clip"))
     uncut = staticmethod(lambda a, n: np.moveaxis(a, 0, -1).reshape(*a.shape[1:-1], -1)[..., :n])
 
+    insertion = staticmethod(
+        lambda knots, points, right: np.searchsorted(knots, points, "right" if right else "left")
+    )
+    segment_sums = staticmethod(lambda a, index, n: np.bincount(index, a, n))
+    next_below = staticmethod(lambda a: np.nextafter(a, -np.inf))
+
+    @staticmethod
+    def segment_max(a: Array, index: Array, n: int) -> Array:
+        """See `Arrays`."""
+        out = np.full(n, -np.inf)
+        np.maximum.at(out, index, a)
+        return out
+
+    @staticmethod
+    def slices(n: int, n_segments: int) -> list[slice]:
+        """See `Arrays`."""
+        step = max(_BLOCK, 8 * n_segments)  # every slice adds to all segments
+        return [slice(start, start + step) for start in range(0, n, step)]
+
     @staticmethod
     def cut(a: Array, length: int) -> Array:
         """See `Arrays`."""

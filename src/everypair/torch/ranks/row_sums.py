@@ -1,0 +1,243 @@
+"""The public function `pair_row_sums` on tensors, and how it is differentiated.
+
+With ``r_i = sum over j of w_j f(m - (s_i - o_j))`` and a gradient v of r, the derivatives are
+
+    scores    -v_i sum over j of w_j f'        others    w_j sum over i of v_i f'
+    weights   sum over i of v_i f
+
+They are sums of the same kind, per row or per other row, of a derivative of f. So one autograd
+function whose backward calls itself has derivatives up to the order that surrogates have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from everypair import _inputs, surrogates
+from everypair.ranks._pieces import pieces_of
+from everypair.ranks._plan import Plan, plan
+from everypair.ranks._sweep import RowSums
+from everypair.surrogates import PairTerm, Surrogate
+from everypair.torch import _dispatch
+from everypair.torch._arrays import TorchArrays
+from everypair.torch._inputs import array_from, check_rows, check_scores
+
+Groups = tuple[Tensor, Tensor] | None
+
+
+class _Pairs(NamedTuple):
+    """All pairs of a row and another row, ready to be summed.
+
+    Attributes
+    ----------
+    plan : Plan
+    of_arrays : bool
+        Whether the plan takes NumPy arrays, and not tensors.
+    own : tuple of three floats or None
+        If rows and other rows are the same: value, slope and curvature of the pair of a row with
+        itself, which does not count.
+    third_is_zero : bool
+        Whether third derivatives of the surrogate are zero.
+    """
+
+    plan: Plan
+    of_arrays: bool
+    own: tuple[float, float, float] | None
+    third_is_zero: bool
+
+    def sums(self, weights: Tensor, order: int, per_other: bool) -> Tensor:
+        """Return the sums, in float64; see `RowSums.sums`."""
+        w = weights.detach().double()
+        if self.of_arrays:
+            found = self.plan.sums(array_from(w), order, per_other=per_other)
+            sums = torch.from_numpy(np.ascontiguousarray(found)).to(weights.device)
+        else:
+            sums = self.plan.sums(w, order, per_other=per_other)
+        return sums if self.own is None else sums - w * self.own[order]
+
+
+@torch.compiler.disable
+def pair_row_sums(
+    scores: Tensor,
+    others: Tensor | None = None,
+    *,
+    surrogate: str | Surrogate = "sigmoid",
+    margin: float | None = None,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
+    other_groups: Tensor | None = None,
+    check: bool | None = None,
+) -> Tensor:
+    r"""Sum a surrogate over all other rows, for each row; differentiable twice.
+
+    .. math:: r_i = \sum_j w_j \, \phi(m - (s_i - o_j))
+
+    Differentiable in scores, others and weights. Without `others`, the sum is over the other rows
+    of the scores, :math:`o_j = s_j` with :math:`j \ne i`. With the default surrogate, r_i is a
+    smooth count of the rows that score higher than row i. Takes O(n log n) time and O(n) memory,
+    forward and backward.
+
+    Parameters
+    ----------
+    scores : (n,) or (n, 1) floating tensor
+    others : (m,) or (m, 1) floating tensor, optional
+    surrogate, margin
+        Those of `everypair.pair_row_sums`.
+    weights : (m,) tensor, optional
+        Weights of the others, or of the scores without `others`. Of any sign.
+    groups, other_groups : (n,) and (m,) tensors of whole numbers, optional
+        Only pairs inside a group count. With `others`, both or none are needed.
+    check : bool, optional
+        Whether to raise if a score or a weight is not finite. The default is True on the CPU and
+        False elsewhere, where it would wait for the device. Without the check, a score that is not
+        finite makes all results NaN.
+
+    Returns
+    -------
+    (n,) tensor
+        float64 if scores or others are float64, else float32.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not as described.
+
+    See Also
+    --------
+    everypair.pair_row_sums : The same function on arrays, with more about sign and error.
+
+    Notes
+    -----
+    On the CPU the sums are computed by everypair's NumPy layer, elsewhere by torch operations; on
+    devices without float64, on the CPU. `torch.compile` breaks the graph at this function, and
+    `torch.vmap` does not support it. A third derivative raises an error, except for truncated
+    polynomials, where it is zero.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from everypair.torch import pair_row_sums
+    >>> scores = torch.tensor([0.0, 100.0, 200.0], requires_grad=True)
+    >>> sums = pair_row_sums(scores)
+    >>> sums.tolist()
+    [2.0, 1.0, 0.0]
+    >>> pair_row_sums(scores, surrogate="square", margin=0).sum().backward()
+    >>> scores.grad.tolist()
+    [-1200.0, 0.0, 1200.0]
+    """
+    chosen = surrogates.get(surrogate)
+    margin = _inputs.check_margin(margin, chosen.default_margin)
+    check_scores(scores, "scores")
+    x = scores.reshape(-1)
+    if others is None:
+        y = x
+    else:
+        check_scores(others, "others", device=scores.device)
+        y = others.reshape(-1)
+    dtype = torch.float64 if torch.float64 in (x.dtype, y.dtype) else torch.float32
+    w = torch.ones_like(y, dtype=dtype)
+    if weights is not None:
+        check_rows(weights, "weights", y.shape, 1, y.device)
+        w = weights.reshape(-1)
+    codes = _codes(groups, other_groups, x, None if others is None else y)
+    if x.numel() == 0 or y.numel() == 0:
+        return (x * 0.0 + (y * w).sum() * 0.0).to(dtype)
+    if scores.is_cpu if check is None else check:
+        for tensor, name in ((x, "scores"), (y, "others"), (w, "weights")):
+            _raise_if_not_finite(tensor, name)
+    own = None
+    if others is None:
+        own = tuple(float(f(margin)) for f in (chosen.value, chosen.slope, chosen.curvature))
+    found = _plan(x.detach(), y.detach(), chosen.at_margin(margin), codes)
+    pairs = _Pairs(*found, cast("tuple[float, float, float] | None", own), chosen.is_polynomial)
+    return _row_sums(x, y, w, pairs, 0, False, dtype)
+
+
+def _plan(x: Tensor, y: Tensor, terms: tuple[PairTerm, ...], groups: Groups) -> tuple[Plan, bool]:
+    """Return the plan of a batch, and whether it takes NumPy arrays."""
+    if _dispatch.choose_backend(x) == "cpu" or x.device.type == "mps":
+        dtype = torch.float64 if torch.float64 in (x.dtype, y.dtype) else torch.float32
+        arrays = (array_from(a, dtype) for a in (x, y))
+        codes = None if groups is None else tuple(array_from(g, torch.int64) for g in groups)
+        return plan(*arrays, terms, cast("Any", codes)), True
+    wide = torch.float64 in (x.dtype, y.dtype)
+    x, y = x.double(), y.double()
+    finite = x.isfinite().all() & y.isfinite().all()
+    xp = TorchArrays(x, compensated=wide or groups is not None)
+    x, y = (torch.where(finite, a, torch.nan) for a in (x, y))
+    return RowSums(xp, x, y, groups, pieces_of(terms, wide=wide)), False
+
+
+class _RowSums(Function):
+    """Sums for the `own` rows over the `other` rows.
+
+    Own rows are the rows and other rows are the others, or the reverse with `per_other`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, other: Tensor, weights: Tensor, *options: Any) -> Tensor:
+        ctx.save_for_backward(own, other, weights)
+        ctx.options = pairs, order, per_other, dtype = options
+        return cast("Tensor", pairs.sums(weights, order, per_other).to(dtype))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        own, other, weights = ctx.saved_tensors
+        pairs, order, per_other, dtype = ctx.options
+        sign = 1.0 if per_other else -1.0
+        for_own = for_other = for_weights = None
+        if order == 2 and any(ctx.needs_input_grad[:2]) and not pairs.third_is_zero:
+            raise RuntimeError(
+                "pair_row_sums must not be differentiated three times with a smooth surrogate, "
+                "whose third derivative is not implemented. Detach the second derivative, or use a "
+                "surrogate of polynomials, whose third derivative is zero between knots."
+            )
+        if ctx.needs_input_grad[0] and order < 2:
+            slopes = _row_sums(own, other, weights, pairs, order + 1, per_other, dtype)
+            for_own = (sign * grad * slopes).to(own.dtype)
+        if ctx.needs_input_grad[1] and order < 2:
+            slopes = _row_sums(other, own, grad, pairs, order + 1, not per_other, dtype)
+            for_other = (-sign * weights * slopes).to(other.dtype)
+        if ctx.needs_input_grad[2]:
+            for_weights = _row_sums(other, own, grad, pairs, order, not per_other, dtype)
+            for_weights = for_weights.to(weights.dtype)
+        return for_own, for_other, for_weights, *[None] * 4
+
+
+_row_sums = cast("Callable[..., Tensor]", _RowSums.apply)
+
+
+def _codes(
+    groups: Tensor | None, other_groups: Tensor | None, x: Tensor, others: Tensor | None
+) -> Groups:
+    """Return the numbers of the groups of rows and others, after checking them."""
+    given = [groups] if others is None else [groups, other_groups]
+    if (others is None and other_groups is not None) or len({g is None for g in given}) > 1:
+        raise ValueError(
+            "groups and other_groups must be given together with others, and groups alone without "
+            "others; one of them is missing or too much."
+        )
+    if groups is None:
+        return None
+    for tensor, name, rows in ((groups, "groups", x), (other_groups, "other_groups", others)):
+        if rows is not None:
+            check_rows(cast("Tensor", tensor), name, rows.shape, 1, rows.device)
+            if tensor is not None and (tensor.is_floating_point() or tensor.is_complex()):
+                _inputs.raise_group_dtype(tensor.dtype, "torch")
+    flat = torch.cat([cast("Tensor", g).reshape(-1) for g in given])
+    codes = flat.unique(return_inverse=True)[1]
+    own = codes[: x.shape[0]]
+    return own, own if others is None else codes[x.shape[0] :]
+
+
+def _raise_if_not_finite(tensor: Tensor, name: str) -> None:
+    finite = tensor.detach().isfinite()
+    if not bool(finite.all()):
+        i = int(finite.int().argmin())
+        raise ValueError(f"{name} must be finite; got {tensor[i].item()!r} (first at index {i}).")
