@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from everypair import _formulas, _inputs, surrogates
 from everypair._naive_metrics import average_precision, delong, delong_test, partial_auc
 from everypair.surrogates import Floats, Surrogate
+from everypair.targets.groups import group_codes
 
 __all__ = [
     "auc",
@@ -159,12 +160,12 @@ def pair_row_sums(
     w = np.ones(y.size) if weights is None else np.asarray(weights, np.float64)
     labels = np.arange(x.size + y.size) < x.size
     pairs = _Pairs(np.concatenate([x, y]), labels, surrogate, margin)
-    of_others = groups if others is None else other_groups
     sums = np.zeros(x.size)
     for i in range(x.size):
         values = w * pairs.evaluate(np.array([i]), x.size + np.arange(y.size))[0][0]
         if groups is not None:
-            values = values * [of_other == list(groups)[i] for of_other in of_others]
+            codes = group_codes(groups, groups if other_groups is None else other_groups)
+            values = np.where(codes[1] == codes[0][i], values, 0.0)
         sums[i] = np.delete(values, i).sum() if others is None else values.sum()
     return sums.reshape(np.shape(scores))
 

@@ -55,6 +55,7 @@ class Arrays:
         Whether numbers keep their low part. Without it all arithmetic is that of one float.
     """
 
+    reads_values = False  # whether Python may look at values: no device to wait for, no tracing
     mantissa_bits = 52  # stored bits of a float: 52 for float64, 23 for float32
     float_range = (2.0**-1022, (2.0 - 2.0**-52) * 2.0**1023)  # smallest normal and largest float
 

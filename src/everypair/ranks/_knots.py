@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from everypair.arrays.rows import Runs
 
     Array = Any
+
+
+_LARGEST_EXPONENT = 600.0  # its exponential is finite, and so are sums of many
+_LONGEST_WINDOW = 1 << 14
 
 
 class Knots:
@@ -81,6 +86,9 @@ class Knots:
             b = None if b is None else xp.flip(b)
             sums = self._downwards.exponentials(xp.flip(a), b, rate, upwards=True)
             return xp.flip(sums[0]), None if b is None else xp.flip(sums[1])
+        windows = self._windows(a.shape[0] * rate)
+        if windows is not None:
+            return self._by_windows(a, b, rate, windows)
         ones = xp.constants(np.ones((1, 1, a.shape[0])))
         rates = xp.constants(np.array([rate]))
         scan = ExponentialSums(xp, rates, ones, None if b is None else ones)
@@ -88,3 +96,55 @@ class Knots:
         added = State(Number(a[None]), None if b is None else Number(b[None]))
         sums = scan.carried(line, added)
         return sums.a.high[0], None if sums.b is None else sums.b.high[0]
+
+    def _windows(self, largest_rate: float) -> list[slice] | None:
+        """Cut the rows so that ``exp(largest_rate |d|)`` is finite inside each window.
+
+        Returns None if there are too many windows for a loop in Python, or groups.
+        """
+        if not self._xp.reads_values or self._runs.start is not None:
+            return None
+        position = self.position.high
+        n = position.shape[0]
+        reach = _LARGEST_EXPONENT / largest_rate
+        starts, most = [0], 32 + n // _LONGEST_WINDOW
+        while starts[-1] < n:
+            if len(starts) > most:
+                return None
+            end = np.searchsorted(position, position[starts[-1]] + reach, "right")
+            starts.append(min(int(end), starts[-1] + _LONGEST_WINDOW))
+        return [slice(*bounds) for bounds in pairwise(starts)]
+
+    def _by_windows(
+        self, a: Array, b: Array, rate: float, windows: list[slice]
+    ) -> tuple[Array, Array]:
+        """Return what `exponentials` does, by cumulative sums relative to the start of each window.
+
+        With u the distance from that start, ``sum of w exp(-k (u_i - u_j))`` is ``exp(-k u_i)``
+        times the cumulative sum of ``w exp(k u_j)``: no addend is much larger than the result.
+        """
+        powers = np.arange(1.0, a.shape[0] + 1.0)[:, None]
+        out_a, out_b = np.empty(a.shape), None if b is None else np.empty(a.shape)
+        position, low = self.position
+        end_a = end_b = np.zeros((a.shape[0], 1))
+        end = 0
+        for rows in windows:
+            # From the end of the window before to its start, then from there to each row.
+            distances = []
+            for x, start in ((slice(rows.start, rows.start + 1), end), (rows, rows.start)):
+                u = position[x] - position[start]
+                distances.append(rate * (u if low is None else u + (low[x] - low[start])))
+            v, u = distances
+            decay = np.exp(-powers * v)
+            if out_b is not None:
+                end_b = (end_b + v * end_a) * decay
+            end_a = end_a * decay
+            growth = np.exp(powers * u)
+            sums = np.cumsum(a[:, rows] * growth, axis=1) + end_a
+            out_a[:, rows] = sums / growth
+            if b is not None and out_b is not None:
+                own = np.cumsum((b[:, rows] - a[:, rows] * u) * growth, axis=1) + end_b
+                out_b[:, rows] = (own + u * sums) / growth
+                end_b = out_b[:, rows.stop - 1 : rows.stop]
+            end_a, end = out_a[:, rows.stop - 1 : rows.stop], rows.stop - 1
+        return out_a, out_b

@@ -7,6 +7,7 @@ any object that has the method `RowSums.sums`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,25 +24,31 @@ Groups = tuple[NDArray[np.int64], NDArray[np.int64]]
 class Plan(Protocol):
     """Sums over the pairs of rows (n,) and other rows (m,); see `RowSums`."""
 
-    def sums(self, weights: Any, order: int, *, per_other: bool = False) -> Any:
+    def sums(self, weights: Any, orders: Sequence[int], *, per_other: bool = False) -> list[Any]:
         """Return (n,) sums over the other rows, or (m,) sums over the rows with `per_other`."""
 
 
 def plan(
-    rows: NDArray[Any], others: NDArray[Any], terms: tuple[PairTerm, ...], groups: Groups | None
+    rows: NDArray[Any],
+    others: NDArray[Any],
+    terms: tuple[PairTerm, ...],
+    groups: Groups | None,
+    *,
+    wide: bool,
 ) -> Plan:
     """Prepare the sums over all pairs of a row and another row.
 
     Parameters
     ----------
     rows, others : (n,) and (m,) float32 or float64
-        Finite scores. Results have the accuracy of float64 if one of the two is float64.
+        Finite scores.
     terms : tuple of KnotTerm and ShiftedTerm
         A surrogate at a margin (`Surrogate.at_margin`).
     groups : tuple of (n,) and (m,) integers, or None
         Numbers of groups, from 0. Only pairs inside a group count.
+    wide : bool
+        Whether results need the accuracy of float64.
     """
-    wide = np.result_type(rows, others) == np.float64
     x, y = (a.astype(np.float64, copy=False) for a in (rows, others))
     # Groups share one running sum, in which heavy groups would round away light ones.
     xp = NumpyArrays(compensated=wide or groups is not None)
@@ -54,8 +61,9 @@ class _Quiet:
     def __init__(self, sums: RowSums) -> None:
         self._sums = sums
 
-    def sums(self, weights: Floats, order: int, *, per_other: bool = False) -> Floats:
+    def sums(
+        self, weights: Floats, orders: Sequence[int], *, per_other: bool = False
+    ) -> list[Floats]:
         """See `Plan`."""
         with np.errstate(all="ignore"):
-            found: Floats = self._sums.sums(weights, order, per_other=per_other)
-        return found
+            return self._sums.sums(weights, orders, per_other=per_other)

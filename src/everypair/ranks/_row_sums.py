@@ -91,7 +91,7 @@ def pair_row_sums(
     dtype = np.result_type(x, y)
     if x.shape[0] == 0 or y.shape[0] == 0:
         return np.zeros(shape, dtype)
-    sums = plan(x, y, terms, codes).sums(w, 0)
+    (sums,) = plan(x, y, terms, codes, wide=dtype == np.float64).sums(w, (0,))
     if others is None:
         sums = sums - w * chosen.value(_inputs.check_margin(margin, chosen.default_margin))
     if np.isnan(sums).any():
@@ -100,7 +100,8 @@ def pair_row_sums(
             "margin, are too large. Scale the scores, or use a surrogate that grows linearly."
         )
     with np.errstate(over="ignore"):
-        return sums.astype(dtype).reshape(shape)
+        found: NDArray[Any] = sums.astype(dtype)
+    return found.reshape(shape)
 
 
 def _codes(

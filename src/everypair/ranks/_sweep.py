@@ -22,15 +22,17 @@ and then the sums run along the knots.
 It takes O(n log n + m log n) time for n knots and m points, and O(n + m) memory. A point costs one
 search, two exponentials and some twenty multiplications.
 
-**Error.** Which side a pair is on is decided exactly for the real numbers that the floats represent.
-For weights of one sign no running sum cancels, as explained in `arrays.exponential_sums`. So the
-error is that of the fits (`surrogates`) and 1e-13 by rounding, relative to the sum over the pairs
-of the absolute values of all terms.
+**Error.** The side of a pair is decided exactly for the real numbers that the floats represent. For
+weights of one sign no running sum cancels, as explained in `arrays.exponential_sums`. So the error
+is that of the fits (`surrogates`) and 1e-13 by rounding, relative to the sum over the pairs of the
+absolute values of all terms.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from math import comb
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,7 +42,9 @@ from everypair.arrays.rows import Runs
 from everypair.ranks._knots import Knots
 
 if TYPE_CHECKING:
-    from everypair.arrays.double_double import Arrays
+    from collections.abc import Sequence
+
+    from everypair.arrays.eager import SlicedSums
     from everypair.ranks._pieces import Exponential, Piece, Side
 
     Array = Any
@@ -52,7 +56,7 @@ class RowSums:
 
     Parameters
     ----------
-    xp : Arrays
+    xp : SlicedSums
     x, y : (n,) and (m,) float64
         Scores of the rows and of the other rows.
     groups : tuple of (n,) and (m,) integers, or None
@@ -63,7 +67,7 @@ class RowSums:
 
     def __init__(
         self,
-        xp: Arrays,
+        xp: SlicedSums,
         x: Array,
         y: Array,
         groups: Groups,
@@ -73,22 +77,22 @@ class RowSums:
         self._parts: list[_Sweep | _Product] = [_Sweep(xp, x, y, groups, p) for p in pieces]
         self._parts += [_Product(xp, x, y, groups, term) for term in exponential]
 
-    def sums(self, weights: Array, order: int, *, per_other: bool = False) -> Array:
-        """Return the sums of a derivative of the surrogate with respect to the shortfall.
+    def sums(
+        self, weights: Array, orders: Sequence[int], *, per_other: bool = False
+    ) -> list[Array]:
+        """Return the sums of derivatives of the surrogate with respect to the shortfall.
 
         Parameters
         ----------
         weights : (m,) or (n,) float64
             Those of the other rows, or of the rows with `per_other`.
-        order : {0, 1, 2}
-            The value, the slope or the curvature.
+        orders : sequence of 0, 1 and 2
+            The value, the slope or the curvature. Several orders share most of the work.
         per_other : bool
             Return q, of shape (m,), instead of r, of shape (n,).
         """
-        total, *others = (part.sums(weights, order, per_other) for part in self._parts)
-        for part in others:
-            total = total + part
-        return total
+        parts = (part.sums(weights, orders, per_other) for part in self._parts)
+        return [reduce(add, of_order) for of_order in zip(*parts, strict=True)]
 
 
 class _Neighbours(NamedTuple):
@@ -116,7 +120,7 @@ class _Neighbours(NamedTuple):
 class _Sweep:
     """The sums of one piece of a surrogate."""
 
-    def __init__(self, xp: Arrays, x: Array, y: Array, groups: Groups, piece: Piece) -> None:
+    def __init__(self, xp: SlicedSums, x: Array, y: Array, groups: Groups, piece: Piece) -> None:
         self._xp, self._piece = xp, piece
         self._rows_are_knots = x.shape[-1] <= y.shape[-1]
         moved = two_sum(y, piece.shift) if piece.shift else Number(y)
@@ -142,11 +146,12 @@ class _Sweep:
         index = self._places(in_order(key), point_keys, groups)
         self._neighbours = [self._nearest(points, index, groups, b) for b in (True, False)]
 
-    def sums(self, weights: Array, order: int, per_other: bool) -> Array:
+    def sums(self, weights: Array, orders: Sequence[int], per_other: bool) -> list[Array]:
         """See `RowSums`."""
+        xp, order = self._xp, self._order
         if per_other == self._rows_are_knots:
-            return self._over_knots(self._xp.pick(weights, self._order), order)
-        return self._xp.scatter(self._over_points(weights, order), self._order)
+            return [self._over_knots(xp.pick(weights, order), k) for k in orders]
+        return [xp.scatter(sums, order) for sums in self._over_points(weights, orders)]
 
     def _places(self, knots: Array, points: Array, groups: Any) -> Array:
         """Return the number of knots below each point, those of earlier groups included."""
@@ -181,13 +186,11 @@ class _Sweep:
         """Return the sum over the sorted knots for every point."""
         xp = self._xp
         sides = self._piece.sides[order]
-        tables = [
-            (near, *self._tables(weights, near, sides[near.side])) for near in self._neighbours
-        ]
+        tables = [self._tables(weights, near, sides[near.side]) for near in self._neighbours]
         out = []
         for rows in xp.slices(self._neighbours[0].index.shape[-1], 0):
             total: Any = 0.0
-            for near, polynomial, powers, linear in tables:
+            for near, (polynomial, powers, linear) in zip(self._neighbours, tables, strict=True):
                 index, distance = near.index[rows], near.distance[rows]
                 total = total + self._horner(polynomial, index, distance)
                 if powers:
@@ -230,20 +233,26 @@ class _Sweep:
 
         return [[padded(table) for table in tables] for tables in (polynomial, powers, linear)]
 
-    def _over_points(self, weights: Array, order: int) -> Array:
-        """Return the sum over the points for every sorted knot."""
-        total = self._xp.zeros_like(self._knots.position.high)
+    def _over_points(self, weights: Array, orders: Sequence[int]) -> list[Array]:
+        """Return the sums over the points for every sorted knot."""
+        totals = [self._xp.zeros_like(self._knots.position.high) for _ in orders]
         for near in self._neighbours:
-            p, c, e = self._piece.sides[order][near.side]
-            moments, a, b = self._added(weights, near, p.size, c.size, e is not None)
-            moments = self._knots.moments(moments, upwards=not near.below)
-            total = total + sum(q * m for q, m in zip(p.tolist(), moments, strict=True))
-            if c.size:
-                a, b = self._knots.exponentials(a, b, self._piece.rate, upwards=not near.below)
-                total = total + sum(c_k * a_k for c_k, a_k in zip(c.tolist(), a, strict=True))
-                if e is not None:
-                    total = total + sum(e_k * b_k for e_k, b_k in zip(e.tolist(), b, strict=True))
-        return total
+            sides = [self._piece.sides[order][near.side] for order in orders]
+            n_moments, n_powers = (
+                max(map(len, parts)) for parts in list(zip(*sides, strict=True))[:2]
+            )
+            linear = any(side.e is not None for side in sides)
+            upwards = not near.below
+            moments, a, b = self._added(weights, near, n_moments, n_powers, linear)
+            moments = self._knots.moments(moments, upwards=upwards)
+            if n_powers:
+                a, b = self._knots.exponentials(a, b, self._piece.rate, upwards=upwards)
+            for i, (p, c, e) in enumerate(sides):
+                for factors, sums in ((p, moments), (c, a), (e, b)):
+                    if factors is not None and factors.size:
+                        parts = zip(factors.tolist(), sums, strict=False)
+                        totals[i] = totals[i] + sum(factor * part for factor, part in parts)
+        return totals
 
     def _added(
         self, weights: Array, near: _Neighbours, n_moments: int, n_powers: int, linear: bool
@@ -285,7 +294,8 @@ class _Sweep:
             return 0.0 * x
         total = self._xp.pick(tables[-1], index)
         for table in tables[-2::-1]:
-            total = total * x + self._xp.pick(table, index)
+            total *= x
+            total += self._xp.pick(table, index)
         return total
 
 
@@ -296,7 +306,9 @@ class _Product:
     only results overflow that are themselves too large for a float.
     """
 
-    def __init__(self, xp: Arrays, x: Array, y: Array, groups: Groups, term: Exponential) -> None:
+    def __init__(
+        self, xp: SlicedSums, x: Array, y: Array, groups: Groups, term: Exponential
+    ) -> None:
         self._xp, (self._shift, self._term) = xp, term
         if groups is None:
             groups = xp.row_numbers(x) * 0, xp.row_numbers(y) * 0
@@ -305,7 +317,7 @@ class _Product:
             self._n_groups = int(max(groups[0].max(), groups[1].max())) + 1
         self._sets = (-x, groups[0]), (y, groups[1])  # d = y - x
 
-    def sums(self, weights: Array, order: int, per_other: bool) -> Array:
+    def sums(self, weights: Array, orders: Sequence[int], per_other: bool) -> list[Array]:
         """See `RowSums`."""
         xp, rate, scale = self._xp, self._term.rate, self._term.scale
         (own, own_groups), (other, groups) = self._sets[::-1] if per_other else self._sets
@@ -316,5 +328,5 @@ class _Product:
         weighted = xp.where(weights == 0.0, 0.0, weights * factors)
         sums = xp.pick(xp.segment_sums(weighted, groups, self._n_groups), own_groups)
         distance = (own + xp.pick(top, own_groups)) + self._shift
-        out = xp.exponential(rate * distance) * sums * (scale * rate**order)
-        return xp.where(sums == 0.0, 0.0, out)
+        out = xp.where(sums == 0.0, 0.0, xp.exponential(rate * distance) * sums)
+        return [out * (scale * rate**order) for order in orders]

@@ -64,7 +64,7 @@ def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[n
 
 
 def group_codes(*groups: ArrayLike) -> list[NDArray[np.int64]]:
-    """Number the groups of several sets of rows, from 0; equal groups have equal numbers.
+    """Return numbers from 0 for the groups of several sets of rows, equal for equal groups.
 
     Examples
     --------

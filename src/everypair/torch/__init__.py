@@ -1,8 +1,9 @@
 """everypair for PyTorch: the loss over all pairs, and tools to train with it.
 
 Import only the names in ``__all__``. The modules of this folder validate tensors, choose a backend
-and differentiate the loss; `ranks` holds sums over all other rows for each row, and what is made of them; `training` holds samplers, optimisers and monitors; `triton` holds the
-kernels for NVIDIA GPUs.
+and differentiate the loss; `ranks` holds sums over all other rows for each row, and losses made of
+them; `training` holds samplers, optimisers and monitors; `triton` holds the kernels for NVIDIA
+GPUs.
 
 >>> import torch
 >>> from everypair.torch import PairLoss

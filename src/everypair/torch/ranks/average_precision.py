@@ -14,7 +14,7 @@ from everypair.torch._inputs import (
     check_values,
     value_dtype,
 )
-from everypair.torch.ranks.row_sums import pair_row_sums
+from everypair.torch.ranks.row_sums import all_pairs, group_codes, row_sums
 
 
 class AveragePrecisionLoss(nn.Module):
@@ -124,12 +124,12 @@ class AveragePrecisionLoss(nn.Module):
             check_values(scores.detach(), labels, weights)
         positive = labels > 0
         if not (self.bank and self.training):
-            return _loss(scores, positive, weights, groups, self._surrogate)
+            return _loss(self._surrogate, scores, positive, weights, groups)
         w = torch.ones_like(scores) if weights is None else weights.to(scores.dtype)
         own = scores, positive, w
         past = self.bank_scores, self.bank_labels, self.bank_weights
         rows = [torch.cat((a, b.to(a))) for a, b in zip(own, past, strict=True)]
-        loss = _loss(*rows, None, self._surrogate)
+        loss = _loss(self._surrogate, *rows)
         kept = (
             torch.cat((b.to(a), a.detach()))[-self.bank :] for a, b in zip(own, past, strict=True)
         )
@@ -147,11 +147,11 @@ class AveragePrecisionLoss(nn.Module):
 
 
 def _loss(
+    surrogate: Surrogate,
     scores: Tensor,
     positive: Tensor,
     weights: Tensor | None,
-    groups: Tensor | None,
-    surrogate: Surrogate,
+    groups: Tensor | None = None,
 ) -> Tensor:
     """Return the loss of (n,) tensors. Rows of weight 0 take no part."""
     masks = [positive, ~positive]
@@ -160,20 +160,29 @@ def _loss(
     rows = [mask.nonzero().squeeze(1) for mask in masks]
     if not rows[0].numel() or not rows[1].numel():
         return 0.0 * scores.to(value_dtype(scores)).sum()
-    pos, neg = (scores.index_select(0, index) for index in rows)
+    # Sums in float64, because the shares of a row in many pairs cancel in its gradient.
+    pos, neg = (scores.index_select(0, index).double() for index in rows)
     w_pos, w_neg = (
-        torch.ones_like(part, dtype=value_dtype(scores)) if weights is None else weights[index]
+        torch.ones_like(part) if weights is None else weights[index].double()
         for part, index in zip((pos, neg), rows, strict=True)
     )
-    g_pos, g_neg = (None if groups is None else groups.reshape(-1)[index] for index in rows)
+    codes: list[Tensor] | None = None
+    if groups is not None:
+        codes = group_codes(*(groups.reshape(-1)[index] for index in rows))
+    wide = scores.dtype is torch.float64
+
+    def sums(others: Tensor, w: Tensor, side: int) -> Tensor:
+        pair_groups = None if codes is None else (codes[0], codes[side])
+        pairs = all_pairs(pos, others, surrogate, 0.0, pair_groups, wide=wide)
+        return row_sums(pos, others, w, pairs, 0, False, torch.float64)
+
     # The smooth rank of each positive among the positives, and how many negatives are above it.
-    rank = w_pos + pair_row_sums(pos, surrogate=surrogate, weights=w_pos, groups=g_pos, check=False)
-    above = pair_row_sums(
-        pos, neg, surrogate=surrogate, weights=w_neg, groups=g_pos, other_groups=g_neg, check=False
-    )
+    rank = w_pos + sums(pos, w_pos, 0)
+    above = sums(neg, w_neg, 1)
     losses = w_pos * (above / (rank + above))
-    if g_pos is None:
-        return losses.sum() / w_pos.sum()
-    values, codes = g_pos.unique(return_inverse=True)
-    totals = w_pos.new_zeros(values.shape).index_add(0, codes, w_pos)
-    return (losses / totals[codes]).sum() / values.shape[0]
+    if codes is None:
+        loss = losses.sum() / w_pos.sum()
+    else:
+        totals = w_pos.new_zeros(int(codes[0].max()) + 1).index_add(0, codes[0], w_pos)
+        loss = (losses / totals[codes[0]]).sum() / (totals > 0.0).sum()
+    return loss.to(value_dtype(scores))

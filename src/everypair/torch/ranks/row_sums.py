@@ -11,10 +11,9 @@ function whose backward calls itself has derivatives up to the order that surrog
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -23,7 +22,7 @@ from everypair import _inputs, surrogates
 from everypair.ranks._pieces import pieces_of
 from everypair.ranks._plan import Plan, plan
 from everypair.ranks._sweep import RowSums
-from everypair.surrogates import PairTerm, Surrogate
+from everypair.surrogates import Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._arrays import TorchArrays
 from everypair.torch._inputs import array_from, check_rows, check_scores
@@ -31,7 +30,7 @@ from everypair.torch._inputs import array_from, check_rows, check_scores
 Groups = tuple[Tensor, Tensor] | None
 
 
-class _Pairs(NamedTuple):
+class Pairs(NamedTuple):
     """All pairs of a row and another row, ready to be summed.
 
     Attributes
@@ -39,7 +38,7 @@ class _Pairs(NamedTuple):
     plan : Plan
     of_arrays : bool
         Whether the plan takes NumPy arrays, and not tensors.
-    own : tuple of three floats or None
+    own : list of three floats or None
         If rows and other rows are the same: value, slope and curvature of the pair of a row with
         itself, which does not count.
     third_is_zero : bool
@@ -48,21 +47,23 @@ class _Pairs(NamedTuple):
 
     plan: Plan
     of_arrays: bool
-    own: tuple[float, float, float] | None
+    own: list[float] | None
     third_is_zero: bool
 
-    def sums(self, weights: Tensor, order: int, per_other: bool) -> Tensor:
+    def sums(self, weights: Tensor, orders: Sequence[int], per_other: bool) -> list[Tensor]:
         """Return the sums, in float64; see `RowSums.sums`."""
         w = weights.detach().double()
         if self.of_arrays:
-            found = self.plan.sums(array_from(w), order, per_other=per_other)
-            sums = torch.from_numpy(np.ascontiguousarray(found)).to(weights.device)
+            arrays = self.plan.sums(array_from(w), orders, per_other=per_other)
+            found = [torch.from_numpy(a).to(weights.device) for a in arrays]
         else:
-            sums = self.plan.sums(w, order, per_other=per_other)
-        return sums if self.own is None else sums - w * self.own[order]
+            found = self.plan.sums(w, orders, per_other=per_other)
+        if self.own is None:
+            return found
+        return [sums - w * self.own[k] for sums, k in zip(found, orders, strict=True)]
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def pair_row_sums(
     scores: Tensor,
     others: Tensor | None = None,
@@ -151,27 +152,33 @@ def pair_row_sums(
     if scores.is_cpu if check is None else check:
         for tensor, name in ((x, "scores"), (y, "others"), (w, "weights")):
             _raise_if_not_finite(tensor, name)
+    pairs = all_pairs(x, y, chosen, margin, codes, wide=dtype is torch.float64)
+    return row_sums(x, y, w, pairs, 0, False, dtype)
+
+
+def all_pairs(
+    x: Tensor, y: Tensor, surrogate: Surrogate, margin: float, groups: Groups, *, wide: bool
+) -> Pairs:
+    """Prepare the sums over all pairs of rows x (n,) and other rows y (m,).
+
+    If `y` is `x`, pairs of rows with themselves do not count. `wide` asks for the accuracy of
+    float64. The first argument of `row_sums` is `x`, and not a copy, for gradients.
+    """
     own = None
-    if others is None:
-        own = tuple(float(f(margin)) for f in (chosen.value, chosen.slope, chosen.curvature))
-    found = _plan(x.detach(), y.detach(), chosen.at_margin(margin), codes)
-    pairs = _Pairs(*found, cast("tuple[float, float, float] | None", own), chosen.is_polynomial)
-    return _row_sums(x, y, w, pairs, 0, False, dtype)
-
-
-def _plan(x: Tensor, y: Tensor, terms: tuple[PairTerm, ...], groups: Groups) -> tuple[Plan, bool]:
-    """Return the plan of a batch, and whether it takes NumPy arrays."""
+    if y is x:
+        own = [float(f(margin)) for f in (surrogate.value, surrogate.slope, surrogate.curvature)]
+    terms = surrogate.at_margin(margin)
+    x, y = x.detach().double(), y.detach().double()
     if _dispatch.choose_backend(x) == "cpu" or x.device.type == "mps":
-        dtype = torch.float64 if torch.float64 in (x.dtype, y.dtype) else torch.float32
-        arrays = (array_from(a, dtype) for a in (x, y))
-        codes = None if groups is None else tuple(array_from(g, torch.int64) for g in groups)
-        return plan(*arrays, terms, cast("Any", codes)), True
-    wide = torch.float64 in (x.dtype, y.dtype)
-    x, y = x.double(), y.double()
+        codes = None if groups is None else (array_from(groups[0]), array_from(groups[1]))
+        found = plan(array_from(x), array_from(y), terms, codes, wide=wide)
+        return Pairs(found, True, own, surrogate.is_polynomial)
+    # One score that is not finite makes all results NaN.
     finite = x.isfinite().all() & y.isfinite().all()
-    xp = TorchArrays(x, compensated=wide or groups is not None)
     x, y = (torch.where(finite, a, torch.nan) for a in (x, y))
-    return RowSums(xp, x, y, groups, pieces_of(terms, wide=wide)), False
+    xp = TorchArrays(x, compensated=wide or groups is not None)
+    sums = RowSums(xp, x, y, groups, pieces_of(terms, wide=wide))
+    return Pairs(sums, False, own, surrogate.is_polynomial)
 
 
 class _RowSums(Function):
@@ -184,7 +191,10 @@ class _RowSums(Function):
     def forward(ctx: Any, own: Tensor, other: Tensor, weights: Tensor, *options: Any) -> Tensor:
         ctx.save_for_backward(own, other, weights)
         ctx.options = pairs, order, per_other, dtype = options
-        return cast("Tensor", pairs.sums(weights, order, per_other).to(dtype))
+        # The slopes that backward needs share most of their work with the values.
+        orders = (order, order + 1) if ctx.needs_input_grad[0] and order < 2 else (order,)
+        sums, *ctx.slopes = pairs.sums(weights, orders, per_other)
+        return cast("Tensor", sums.to(dtype))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -199,18 +209,29 @@ class _RowSums(Function):
                 "surrogate of polynomials, whose third derivative is zero between knots."
             )
         if ctx.needs_input_grad[0] and order < 2:
-            slopes = _row_sums(own, other, weights, pairs, order + 1, per_other, dtype)
+            slopes = ctx.slopes[0]
+            if torch.is_grad_enabled():  # for the derivatives of the gradient
+                slopes = row_sums(own, other, weights, pairs, order + 1, per_other, dtype)
             for_own = (sign * grad * slopes).to(own.dtype)
         if ctx.needs_input_grad[1] and order < 2:
-            slopes = _row_sums(other, own, grad, pairs, order + 1, not per_other, dtype)
+            slopes = _again(other, own, grad, pairs, order + 1, not per_other, dtype)
             for_other = (-sign * weights * slopes).to(other.dtype)
         if ctx.needs_input_grad[2]:
-            for_weights = _row_sums(other, own, grad, pairs, order, not per_other, dtype)
+            for_weights = _again(other, own, grad, pairs, order, not per_other, dtype)
             for_weights = for_weights.to(weights.dtype)
         return for_own, for_other, for_weights, *[None] * 4
 
 
-_row_sums = cast("Callable[..., Tensor]", _RowSums.apply)
+row_sums = cast("Callable[..., Tensor]", _RowSums.apply)
+"""(own, other, weights, pairs, order, per_other, dtype): see `_RowSums`."""
+
+
+def _again(own: Tensor, other: Tensor, weights: Tensor, *options: Any) -> Tensor:
+    """Return `row_sums` in a backward; part of a graph only if there is one."""
+    if torch.is_grad_enabled():
+        return row_sums(own, other, weights, *options)
+    pairs, order, per_other, dtype = options
+    return cast("Tensor", pairs.sums(weights, (order,), per_other)[0].to(dtype))
 
 
 def _codes(
@@ -230,10 +251,17 @@ def _codes(
             check_rows(cast("Tensor", tensor), name, rows.shape, 1, rows.device)
             if tensor is not None and (tensor.is_floating_point() or tensor.is_complex()):
                 _inputs.raise_group_dtype(tensor.dtype, "torch")
-    flat = torch.cat([cast("Tensor", g).reshape(-1) for g in given])
-    codes = flat.unique(return_inverse=True)[1]
-    own = codes[: x.shape[0]]
-    return own, own if others is None else codes[x.shape[0] :]
+    if other_groups is None:
+        (own,) = group_codes(groups.reshape(-1))
+        return own, own
+    own, of_others = group_codes(groups.reshape(-1), other_groups.reshape(-1))
+    return own, of_others
+
+
+def group_codes(*groups: Tensor) -> list[Tensor]:
+    """Return numbers from 0 for the groups of several sets of rows, equal for equal groups."""
+    codes = torch.unique(torch.cat(groups), return_inverse=True)[1]
+    return list(codes.split([of_set.numel() for of_set in groups]))
 
 
 def _raise_if_not_finite(tensor: Tensor, name: str) -> None:

@@ -40,7 +40,8 @@ def soft_ranks(scores: Tensor, temperature: float = 1.0, *, groups: Tensor | Non
     """
     check_scores(scores, "scores")
     surrogate = surrogates.sigmoid(temperature)
-    return 1.0 + pair_row_sums(-scores, surrogate=surrogate, groups=groups)
+    above: Tensor = pair_row_sums(-scores, surrogate=surrogate, groups=groups)
+    return 1.0 + above
 
 
 def spearman_loss(scores: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
