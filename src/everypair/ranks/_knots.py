@@ -121,7 +121,8 @@ class Knots:
         """Return what `exponentials` does, by cumulative sums relative to the start of each window.
 
         With u the distance from that start, ``sum of w exp(-k (u_i - u_j))`` is ``exp(-k u_i)``
-        times the cumulative sum of ``w exp(k u_j)``: no addend is much larger than the result.
+        times the cumulative sum of ``w exp(k u_j)``, in which nothing cancels for weights of one
+        sign. The sum of ``w (u_i - u_j) exp(...)`` loses the digits of u, which is below 600.
         """
         powers = np.arange(1.0, a.shape[0] + 1.0)[:, None]
         out_a, out_b = np.empty(a.shape), None if b is None else np.empty(a.shape)
@@ -134,7 +135,7 @@ class Knots:
             for x, start in ((slice(rows.start, rows.start + 1), end), (rows, rows.start)):
                 u = position[x] - position[start]
                 distances.append(rate * (u if low is None else u + (low[x] - low[start])))
-            v, u = distances
+            v, u = np.minimum(distances[0], 2.0 * self._xp.largest_exponent), distances[1]
             decay = np.exp(-powers * v)
             if out_b is not None:
                 end_b = (end_b + v * end_a) * decay

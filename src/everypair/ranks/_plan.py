@@ -8,6 +8,7 @@ any object that has the method `RowSums.sums`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,7 +53,20 @@ def plan(
     x, y = (a.astype(np.float64, copy=False) for a in (rows, others))
     # Groups share one running sum, in which heavy groups would round away light ones.
     xp = NumpyArrays(compensated=wide or groups is not None)
-    return _Quiet(RowSums(xp, x, y, groups, pieces_of(terms, wide=wide)))
+    with np.errstate(all="ignore"):
+        return _Quiet(RowSums(xp, x, y, groups, pieces_of(terms, wide=wide)))
+
+
+@lru_cache(maxsize=64)
+def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
+    """Return value, slope and curvature of the pair of a row with itself.
+
+    They are computed as all others, so that subtracting them leaves nothing of a row without
+    others.
+    """
+    zero = np.zeros(1)
+    sums = plan(zero, zero, terms, None, wide=wide).sums(np.ones(1), (0, 1, 2))
+    return [float(of_order[0]) for of_order in sums]
 
 
 class _Quiet:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs, surrogates
-from everypair.ranks._plan import Groups, plan
+from everypair.ranks._plan import Groups, own_pair, plan
 from everypair.surrogates import Surrogate
 from everypair.targets.groups import group_codes
 
@@ -91,9 +91,10 @@ def pair_row_sums(
     dtype = np.result_type(x, y)
     if x.shape[0] == 0 or y.shape[0] == 0:
         return np.zeros(shape, dtype)
-    (sums,) = plan(x, y, terms, codes, wide=dtype == np.float64).sums(w, (0,))
+    wide = dtype == np.float64
+    (sums,) = plan(x, y, terms, codes, wide=wide).sums(w, (0,))
     if others is None:
-        sums = sums - w * chosen.value(_inputs.check_margin(margin, chosen.default_margin))
+        sums = sums - w * own_pair(terms, wide=wide)[0]
     if np.isnan(sums).any():
         raise OverflowError(
             "the sums of these scores exceed the range of float64: differences of scores, or the "

@@ -38,7 +38,7 @@ def soft_ranks(
     Examples
     --------
     >>> import everypair as ep
-    >>> ep.soft_ranks([30.0, 10.0, 20.0, 20.0])
+    >>> ep.soft_ranks([30.0, 10.0, 20.0, 20.0], temperature=0.1)
     array([4. , 1. , 2.5, 2.5])
     >>> ep.soft_ranks([30.0, 10.0, 20.0, 20.0], temperature=10.0).round(2)
     array([3.34, 1.66, 2.5 , 2.5 ])

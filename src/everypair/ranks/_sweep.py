@@ -35,11 +35,10 @@ from math import comb
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from everypair.arrays.double_double import Number, each, two_sum
 from everypair.arrays.rows import Runs
 from everypair.ranks._knots import Knots
+from everypair.ranks._product import ProductSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,8 +73,8 @@ class RowSums:
         terms: tuple[tuple[Piece, ...], tuple[Exponential, ...]],
     ) -> None:
         pieces, exponential = terms
-        self._parts: list[_Sweep | _Product] = [_Sweep(xp, x, y, groups, p) for p in pieces]
-        self._parts += [_Product(xp, x, y, groups, term) for term in exponential]
+        self._parts: list[_Sweep | ProductSums] = [_Sweep(xp, x, y, groups, p) for p in pieces]
+        self._parts += [ProductSums(xp, x, y, groups, term) for term in exponential]
 
     def sums(
         self, weights: Array, orders: Sequence[int], *, per_other: bool = False
@@ -297,36 +296,3 @@ class _Sweep:
             total *= x
             total += self._xp.pick(table, index)
         return total
-
-
-class _Product:
-    """The sums of an exponential term, which is a product of factors of the two rows.
-
-    Factors are relative to the largest other row M of a group and to its smallest row m, so that
-    only results overflow that are themselves too large for a float.
-    """
-
-    def __init__(
-        self, xp: SlicedSums, x: Array, y: Array, groups: Groups, term: Exponential
-    ) -> None:
-        self._xp, (self._shift, self._term) = xp, term
-        if groups is None:
-            groups = xp.row_numbers(x) * 0, xp.row_numbers(y) * 0
-            self._n_groups = 1
-        else:
-            self._n_groups = int(max(groups[0].max(), groups[1].max())) + 1
-        self._sets = (-x, groups[0]), (y, groups[1])  # d = y - x
-
-    def sums(self, weights: Array, orders: Sequence[int], per_other: bool) -> list[Array]:
-        """See `RowSums`."""
-        xp, rate, scale = self._xp, self._term.rate, self._term.scale
-        (own, own_groups), (other, groups) = self._sets[::-1] if per_other else self._sets
-        top = xp.segment_max(xp.where(weights == 0.0, -np.inf, other), groups, self._n_groups)
-        top = xp.where(xp.isfinite(top), top, 0.0)
-        factors = xp.exponential(rate * (other - xp.pick(top, groups)))
-        # A row of weight 0 may have an infinite factor.
-        weighted = xp.where(weights == 0.0, 0.0, weights * factors)
-        sums = xp.pick(xp.segment_sums(weighted, groups, self._n_groups), own_groups)
-        distance = (own + xp.pick(top, own_groups)) + self._shift
-        out = xp.where(sums == 0.0, 0.0, xp.exponential(rate * distance) * sums)
-        return [out * (scale * rate**order) for order in orders]

@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from everypair import _inputs, surrogates
 from everypair.ranks._pieces import pieces_of
-from everypair.ranks._plan import Plan, plan
+from everypair.ranks._plan import Plan, own_pair, plan
 from everypair.ranks._sweep import RowSums
 from everypair.surrogates import Surrogate
 from everypair.torch import _dispatch
@@ -43,12 +43,15 @@ class Pairs(NamedTuple):
         itself, which does not count.
     third_is_zero : bool
         Whether third derivatives of the surrogate are zero.
+    finite : () bool tensor
+        Whether all scores are finite; if not, all results are NaN.
     """
 
     plan: Plan
     of_arrays: bool
     own: list[float] | None
     third_is_zero: bool
+    finite: Tensor
 
     def sums(self, weights: Tensor, orders: Sequence[int], per_other: bool) -> list[Tensor]:
         """Return the sums, in float64; see `RowSums.sums`."""
@@ -58,9 +61,9 @@ class Pairs(NamedTuple):
             found = [torch.from_numpy(a).to(weights.device) for a in arrays]
         else:
             found = self.plan.sums(w, orders, per_other=per_other)
-        if self.own is None:
-            return found
-        return [sums - w * self.own[k] for sums, k in zip(found, orders, strict=True)]
+        if self.own is not None:
+            found = [sums - w * self.own[k] for sums, k in zip(found, orders, strict=True)]
+        return [torch.where(self.finite, sums, torch.nan) for sums in found]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -164,21 +167,19 @@ def all_pairs(
     If `y` is `x`, pairs of rows with themselves do not count. `wide` asks for the accuracy of
     float64. The first argument of `row_sums` is `x`, and not a copy, for gradients.
     """
-    own = None
-    if y is x:
-        own = [float(f(margin)) for f in (surrogate.value, surrogate.slope, surrogate.curvature)]
     terms = surrogate.at_margin(margin)
+    own = own_pair(terms, wide=wide) if y is x else None
     x, y = x.detach().double(), y.detach().double()
-    if _dispatch.choose_backend(x) == "cpu" or x.device.type == "mps":
+    on_cpu = _dispatch.choose_backend(x) == "cpu" or x.device.type == "mps"
+    found: Plan
+    if on_cpu:
         codes = None if groups is None else (array_from(groups[0]), array_from(groups[1]))
         found = plan(array_from(x), array_from(y), terms, codes, wide=wide)
-        return Pairs(found, True, own, surrogate.is_polynomial)
-    # One score that is not finite makes all results NaN.
+    else:
+        xp = TorchArrays(x, compensated=wide or groups is not None)
+        found = RowSums(xp, x, y, groups, pieces_of(terms, wide=wide))
     finite = x.isfinite().all() & y.isfinite().all()
-    x, y = (torch.where(finite, a, torch.nan) for a in (x, y))
-    xp = TorchArrays(x, compensated=wide or groups is not None)
-    sums = RowSums(xp, x, y, groups, pieces_of(terms, wide=wide))
-    return Pairs(sums, False, own, surrogate.is_polynomial)
+    return Pairs(found, on_cpu, own, surrogate.is_polynomial, finite)
 
 
 class _RowSums(Function):

@@ -35,7 +35,7 @@ def soft_ranks(scores: Tensor, temperature: float = 1.0, *, groups: Tensor | Non
     --------
     >>> import torch
     >>> from everypair.torch import soft_ranks
-    >>> soft_ranks(torch.tensor([30.0, 10.0, 20.0, 20.0]))
+    >>> soft_ranks(torch.tensor([30.0, 10.0, 20.0, 20.0]), temperature=0.1)
     tensor([4.0000, 1.0000, 2.5000, 2.5000])
     """
     check_scores(scores, "scores")
@@ -72,8 +72,8 @@ def spearman_loss(scores: Tensor, targets: Tensor, temperature: float = 1.0) -> 
     >>> import torch
     >>> from everypair.torch import spearman_loss
     >>> y = torch.tensor([1.0, 2.0, 3.0])
-    >>> round(spearman_loss(torch.tensor([0.1, 0.2, 0.3]), y, temperature=0.001).item(), 6)
-    0.0
+    >>> round(spearman_loss(torch.tensor([0.1, 0.3, 0.2]), y, temperature=0.001).item(), 6)
+    0.5
     """
     ranks = soft_ranks(scores, temperature)
     check_rows(targets, "targets", scores.shape, 1, scores.device)
@@ -85,6 +85,9 @@ def spearman_loss(scores: Tensor, targets: Tensor, temperature: float = 1.0) -> 
     first, last = (torch.searchsorted(ordered, y, right=right) for right in (False, True))
     a, b = (r - r.mean() for r in (ranks, (first + last).to(ranks.dtype)))
     sizes = [torch.linalg.vector_norm(r) for r in (a, b)]
-    # Equal scores have no correlation; dividing by 1 instead leaves them a gradient.
-    norm = torch.where(sizes[0] > 0.0, sizes[0], 1.0) * torch.where(sizes[1] > 0.0, sizes[1], 1.0)
+    # Equal scores have no correlation. Dividing by the norm of different ranks leaves them a
+    # gradient.
+    n = ranks.shape[0]
+    of_distinct = max(n * (n * n - 1.0) / 12.0, 1.0) ** 0.5
+    norm = torch.where(sizes[0] > 0.0, sizes[0], of_distinct) * sizes[1].clamp(min=0.5)
     return torch.where(sizes[1] > 0.0, 1.0 - (a * b).sum() / norm, 0.0 * ranks.sum())
