@@ -162,7 +162,7 @@ class NumpyArrays(SlicedSums):
     tensordot = staticmethod(lambda a, b: np.tensordot(a, b, 2))
     reverse = staticmethod(lambda a: a[::-1])
     constants = staticmethod(lambda a: Number(a))
-    pick = staticmethod(lambda a, i: np.take(a, i, -1, mode="clip"))
+    pick = staticmethod(lambda a, i: a.take(i, -1, mode="clip"))
     uncut = staticmethod(lambda a, n: np.moveaxis(a, 0, -1).reshape(*a.shape[1:-1], -1)[..., :n])
 
     insertion = staticmethod(lambda knots, points, right: _insertion(knots, points, right))
