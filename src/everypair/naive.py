@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from everypair import _formulas, _inputs, surrogates
 from everypair._naive_metrics import average_precision, delong, delong_test, partial_auc
 from everypair.surrogates import Floats, Surrogate
+from everypair.targets.groups import group_codes
 
 __all__ = [
     "auc",
@@ -37,6 +38,7 @@ __all__ = [
     "pair_hvp",
     "pair_loss",
     "pair_loss_and_grad",
+    "pair_row_sums",
     "partial_auc",
 ]
 
@@ -134,6 +136,38 @@ def auc(
         s_pos, s_neg = pairs.scores[pos][:, None], pairs.scores[neg]
         total += (w * ((s_pos > s_neg) + 0.5 * (s_pos == s_neg))).sum()
     return float(pairs.reduced(total))
+
+
+def pair_row_sums(
+    scores: ArrayLike,
+    others: ArrayLike | None = None,
+    *,
+    surrogate: str | Surrogate = "sigmoid",
+    margin: float | None = None,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    other_groups: ArrayLike | None = None,
+) -> Floats:
+    """Sum a surrogate over all other rows, row by row, in float64; see `everypair.pair_row_sums`.
+
+    Examples
+    --------
+    >>> pair_row_sums([0.5, 2.0], [0.0, 1.0], surrogate="squared_hinge")
+    array([2.5, 0. ])
+    """
+    x = np.asarray(scores, np.float64).reshape(-1)
+    y = x if others is None else np.asarray(others, np.float64).reshape(-1)
+    w = np.ones(y.size) if weights is None else np.asarray(weights, np.float64)
+    labels = np.arange(x.size + y.size) < x.size
+    pairs = _Pairs(np.concatenate([x, y]), labels, surrogate, margin)
+    sums = np.zeros(x.size)
+    for i in range(x.size):
+        values = w * pairs.evaluate(np.array([i]), x.size + np.arange(y.size))[0][0]
+        if groups is not None:
+            codes = group_codes(groups, groups if other_groups is None else other_groups)
+            values = np.where(codes[1] == codes[0][i], values, 0.0)
+        sums[i] = np.delete(values, i).sum() if others is None else values.sum()
+    return sums.reshape(np.shape(scores))
 
 
 def _derivatives(pairs: _Pairs) -> tuple[float, NDArray[Any], NDArray[Any]]:

@@ -126,13 +126,17 @@ class ExponentialSums:
         if n <= length:
             return out
         ends_at = xp.row_numbers(ends.a.high) * length + (length - 1)
-        carried = self._carried(line.at(xp, ends_at), ends)
+        carried = self.carried(line.at(xp, ends_at), ends)
         before = carried.mapped(lambda part: _delayed(xp, part))
         distance = self._distance(line, rows // length * length - 1)
         return xp.plus(out, self._share(before, xp.blocks(distance, length), n))
 
-    def _carried(self, line: Line, sums: State) -> State:
-        """Return the running sums at the end of each block from the sums of the blocks alone."""
+    def carried(self, line: Line, sums: State) -> State:
+        """Return the running sums at the points of a line, given what each point adds to them.
+
+        For points that end a block these are the sums of the block alone. Shapes are those of
+        `State`.
+        """
         xp, n = self.xp, line.row.shape[-1]
         length = _length(n)
         rows = xp.row_numbers(line.row)
@@ -150,7 +154,7 @@ class ExponentialSums:
         if n <= length:
             return inside
         ends_at = xp.row_numbers(ends.a.high) * length + (length - 1)
-        carried = self._carried(line.at(xp, ends_at), ends)
+        carried = self.carried(line.at(xp, ends_at), ends)
         before = carried.mapped(lambda part: xp.pick(_delayed(xp, part), rows // length))
         distance = self._distance(line, rows // length * length - 1)
         return self._added(inside, self._moved(before, distance))

@@ -71,10 +71,13 @@ def catboost_objective(
     return CatboostObjective(labels, weights, surrogate, margin, hessian)
 
 
-class CatboostObjective(ScaledLoss):
-    """The objective that `catboost_objective` returns."""
+class CatboostTables:
+    """What makes a loss with `derivatives` an objective of CatBoost: they are looked up by score.
 
-    function = "catboost_objective"
+    The parameters after the first two are those of the loss.
+    """
+
+    derivatives: Any
 
     def __init__(self, labels: ArrayLike, weights: ArrayLike | None, *options: Any) -> None:
         super().__init__(*options)
@@ -85,7 +88,7 @@ class CatboostObjective(ScaledLoss):
         self._initial_tables = self._tables
 
     # CatBoost copies its parameters, but the objective and its metric must stay the same objects.
-    def __deepcopy__(self, memo: dict[int, Any]) -> CatboostObjective:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CatboostTables:
         return self
 
     @property
@@ -139,6 +142,12 @@ class CatboostObjective(ScaledLoss):
         return out * weights[:, None]
 
 
+class CatboostObjective(CatboostTables, ScaledLoss):
+    """The objective that `catboost_objective` returns."""
+
+    function = "catboost_objective"
+
+
 def _nearest(distinct: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the index of each score among the stored ones, which it equals up to rounding."""
     right = np.searchsorted(distinct, scores).clip(max=distinct.shape[0] - 1)
@@ -156,7 +165,7 @@ def _nearest(distinct: NDArray[np.float64], scores: NDArray[np.float64]) -> NDAr
 class CatboostMetric:
     """The exact AUC; it also passes the scores of the training set to the objective."""
 
-    def __init__(self, objective: CatboostObjective) -> None:
+    def __init__(self, objective: CatboostTables) -> None:
         self.objective = objective
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CatboostMetric:

@@ -63,6 +63,24 @@ def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[n
     return order, offsets
 
 
+def group_codes(*groups: ArrayLike) -> list[NDArray[np.int64]]:
+    """Return numbers from 0 for the groups of several sets of rows, equal for equal groups.
+
+    Examples
+    --------
+    >>> group_codes(["b", "a"], ["a", "c", "a"])
+    [array([1, 0]), array([0, 2, 0])]
+    """
+    values = [group_values(of_set) for of_set in groups]
+    if len({of_set.dtype.kind for of_set in values}) > 1:
+        values = [of_set.astype(object) for of_set in values]
+    order, offsets = group_runs(np.concatenate(values))
+    codes = np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
+    if order is not None:
+        codes[order] = codes.copy()
+    return np.split(codes, np.cumsum([of_set.shape[0] for of_set in values[:-1]]))
+
+
 def _codes(values: NDArray[Any]) -> NDArray[np.int64]:
     """Replace each group by a number, in the order of their first rows."""
     seen: dict[Any, int] = {}
