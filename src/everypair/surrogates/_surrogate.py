@@ -30,6 +30,7 @@ from everypair.surrogates._terms import (
 Formula: TypeAlias = Callable[[Floats], tuple[Floats | float, Floats | float, Floats | float]]
 
 # Number of margins for which a surrogate caches its expansion. Margins change rarely.
+_NEGLIGIBLE = 2.0**-44  # relative rounding error of a knot, far below the promised errors
 _CACHED_MARGINS = 64
 
 
@@ -132,7 +133,9 @@ class Surrogate:
         if expansion is None:
             if len(self._expansions) >= _CACHED_MARGINS:
                 self._expansions.clear()
-            knot_terms = [_at_knot(term, margin) for term in self.terms if isinstance(term, Term)]
+            knot_terms = _merged(
+                [_at_knot(term, margin) for term in self.terms if isinstance(term, Term)]
+            )
             others = [_shifted(term, margin) for term in self.terms if not isinstance(term, Term)]
             expansion = (*knot_terms, *others)
             self._expansions[margin] = expansion
@@ -144,7 +147,8 @@ class Surrogate:
         Returns
         -------
         tuple of KnotTerm
-            ``(shift, b0, b1, b2, truncated)`` in the order of `terms`.
+            ``(shift, b0, b1, b2, truncated)`` in the order of `terms`. Terms with the same shift
+            are added up.
 
         Examples
         --------
@@ -213,11 +217,35 @@ def pieces(surrogate: Surrogate) -> list[tuple[float | None, Formula]]:
 def _at_knot(term: Term, margin: float) -> KnotTerm:
     if term.knot is None:
         return KnotTerm(margin, term.c0, term.c1, term.c2, False)
-    # t = d + knot
-    linear, square = term.c1 * term.knot, term.c2 * term.knot * term.knot
+    shift = margin - term.knot
+    # t = d + knot, but for the rounding of the shift. That of a large margin matters where terms
+    # cancel: margins of 1e16 and 1e16 - 1 are equal, and then the Huber hinge would be 0.
+    knot = margin - shift
+    if abs(knot - term.knot) <= _NEGLIGIBLE * abs(term.knot) or not math.isfinite(shift):
+        knot = term.knot
+    linear, square = term.c1 * knot, term.c2 * knot * knot
     b0 = _unless_rounding(term.c0 + (linear + square), term.c0, linear, square)
-    b1 = _unless_rounding(term.c1 + 2.0 * term.c2 * term.knot, term.c1, 2.0 * term.c2 * term.knot)
-    return KnotTerm(margin - term.knot, b0, b1, term.c2, True)
+    b1 = _unless_rounding(term.c1 + 2.0 * term.c2 * knot, term.c1, 2.0 * term.c2 * knot)
+    return KnotTerm(shift, b0, b1, term.c2, True)
+
+
+def _merged(terms: list[KnotTerm]) -> list[KnotTerm]:
+    """Add up terms with the same shift, so that no kernel sees large terms that cancel."""
+    same: dict[tuple[float, bool], list[KnotTerm]] = {}
+    for term in terms:
+        same.setdefault((term.shift, term.truncated), []).append(term)
+    if len(same) == len(terms):
+        return terms
+    return [
+        KnotTerm(
+            shift,
+            math.fsum(term.b0 for term in found),
+            math.fsum(term.b1 for term in found),
+            math.fsum(term.b2 for term in found),
+            truncated,
+        )
+        for (shift, truncated), found in same.items()
+    ]
 
 
 def _shifted(term: SmoothTerm | ExponentialTerm, margin: float) -> ShiftedTerm:
