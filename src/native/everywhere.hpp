@@ -64,7 +64,10 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
     const std::uint8_t* side = classes + begin;
     const auto sums = [&](auto&& quantity) { return class_sums(side, weights, n, question.threads, quantity); };
 
-    const double origin = found.min_pos;
+    // Scores are relative to a heavy positive. A distant one of little weight would cost the others their digits.
+    double origin = found.min_pos, heaviest = 0;
+    for (std::int64_t i = 0; weights && i < n; ++i)
+        if (weights[i] > heaviest && side[i] == 1) heaviest = weights[i], origin = static_cast<double>(scores[i]);
     const Two first = sums([=](std::int64_t i) { return static_cast<double>(scores[i]) - origin; });
     const double mean[2] = {first.of[0] / found.w_neg, first.of[1] / found.w_pos};
     // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero over all pairs.
