@@ -78,16 +78,18 @@ def test_many_rows_of_extreme_weight_next_to_each_other(backend, surrogate, pos,
     assert_exact(backend, scores, LABELS, surrogate=surrogate, weights=_weights(pos=pos, neg=neg))
 
 
-def test_groups_whose_weights_differ_by_hundreds_of_decades():
+def test_groups_whose_weights_differ_by_hundreds_of_decades(backend):
     scores, labels = np.tile([0.3, 0.1, 0.2, 0.5], 3), np.tile([1, 0, 1, 0], 3)
     groups = np.repeat([0, 1, 2], 4)
     powers = np.repeat([-600, 100, 300], 4) + np.tile([0, 200, 1, 199], 3)
     weights = np.ldexp(1.0, powers)
     expected = exact_double_sum(scores, labels, weights=weights, groups=groups)
-    loss, grad = ep.pair_loss_and_grad(scores, labels, weights=weights, groups=groups)
+    loss, grad = backend.loss_and_grad(scores, labels, weights=weights, groups=groups)
     assert loss == pytest.approx(expected.value, rel=1e-12)
     assert abs(grad - expected.grad).max() <= 1e-12 * abs(expected.grad).max()
-    assert ep.auc(scores, labels, weights=weights, groups=groups) == pytest.approx(2 / 3, abs=1e-15)
+    assert backend.auc(scores, labels, weights=weights, groups=groups) == pytest.approx(
+        2 / 3, abs=1e-15
+    )
 
 
 def test_a_sum_of_denormal_weights_is_not_zero(backend):
