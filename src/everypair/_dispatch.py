@@ -105,7 +105,7 @@ def evaluate(
             scores, positive if order is None else positive[order], weights, batch.offsets,
             vector, terms, mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
-        _check_overflow(value, *arrays)
+        _check_overflow(terms, value, *arrays)
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
 
@@ -151,8 +151,10 @@ def concordance(batch: Batch) -> tuple[float, float]:
     return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
-def _check_overflow(*results: float | NDArray[Any] | None) -> None:
-    if any(result is not None and not np.isfinite(result).all() for result in results):
+def _check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] | None) -> None:
+    """Raise if sums of polynomials overflowed; exponentials are infinite only where they should."""
+    is_good = np.isfinite if are_polynomials(terms) else lambda result: ~np.isnan(result)
+    if not all(result is None or is_good(result).all() for result in results):
         raise OverflowError(
             "the loss of these scores exceeds the range of float64: differences of scores, or the "
             "margin, are too large. Scale the scores, or use a surrogate that grows linearly."
