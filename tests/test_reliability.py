@@ -152,3 +152,32 @@ def test_a_sum_that_overflows_is_an_error(backend, surrogate):
     scores = np.random.default_rng(8).standard_cauchy(50)
     with pytest.raises(OverflowError, match="range of float64"):
         backend.loss(scores, np.arange(50) % 2, surrogate=surrogate, margin=1e308)
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.1, 0.7])
+@pytest.mark.parametrize("size", [1e6, 1e15, 1e22])
+def test_terms_that_cancel_to_zero_beyond_their_knots(backend, size, margin):
+    scores = np.array([-size, 0.1, 0.5, 0.2, -0.3])
+    expected = exact_double_sum(scores, [1, 1, 1, 0, 0], surrogate=HAT, margin=margin)
+    value, grad = backend.loss_and_grad(scores, [1, 1, 1, 0, 0], surrogate=HAT, margin=margin)
+    assert value == pytest.approx(expected.value, rel=1e-12)
+    assert abs(grad - expected.grad).max() <= 1e-12 * abs(expected.grad).max()
+
+
+def test_steps_over_scores_of_any_size(backend):
+    steps = Surrogate("steps", (Term(1, 0, 0, knot=0), Term(-2, 0, 0, knot=0.1)))
+    rng = np.random.default_rng(9)
+    scores = rng.choice([-1.0, 1.0], 60) * 10.0 ** rng.uniform(-300, 308, 60)
+    expected = exact_double_sum(scores, np.arange(60) % 2, surrogate=steps, reduction="sum")
+    found = backend.loss(scores, np.arange(60) % 2, surrogate=steps, reduction="sum")
+    assert found == expected.value
+
+
+def test_a_distant_row_of_a_group_without_pairs(backend):
+    terms = (Term(0.1, 3, 0.5), Term(0, 0.1, 1, knot=-1), Term(0, 0, 0.5, knot=0))
+    surrogate = Surrogate("growing", terms)
+    scores, labels, groups = [6e37, -0.2, 1.7, -0.8], [1, 1, 1, 0], [0, 1, 1, 1]
+    expected = exact_double_sum(scores, labels, surrogate=surrogate, groups=groups)
+    value, grad = backend.loss_and_grad(scores, labels, surrogate=surrogate, groups=groups)
+    assert value == pytest.approx(expected.value, rel=1e-12)
+    assert grad == pytest.approx(expected.grad, rel=1e-12)

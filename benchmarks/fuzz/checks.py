@@ -258,7 +258,7 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         if any(term.knot is None for term in batch.surrogate.terms):
             # Such terms are evaluated at t itself, which is a rounded difference.
             blur = np.finfo(np.float64).eps * (np.abs(s[neg] - s[pos][:, None]) + batch.margin)
-            blur = 4 * blur / TOLERANCE[batch.scores.dtype]
+            blur = np.minimum(4 * blur / TOLERANCE[batch.scores.dtype], 1e150)
         else:
             blur = np.zeros_like(t)
         of_t = [np.abs(f(t)) + size for f, size in zip(functions(batch), sizes, strict=True)]

@@ -80,14 +80,23 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
         }
     }
     if (group.found.n_pos + group.found.n_neg < group.n) clear<S>(outputs, group);  // for the rows of weight 0
-    // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots. The
-    // rounding errors of the additions, one per row, do not cancel.
-    double range = 0, nearest = std::numeric_limits<double>::infinity();
+    // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots times the
+    // range, or of its square if they cancel to a constant. The rounding errors of the additions, one per row, do not cancel.
+    double range = 0, nearest = std::numeric_limits<double>::infinity(), slope = 0, slopes = 0;
     for (int j = 0; j < question.n_terms; ++j) {
+        const double lag = 2 * terms[j].b2 * (terms[j].shift - terms[0].shift);
+        slope += terms[j].b1 + lag;
+        slopes += std::abs(terms[j].b1) + std::abs(lag);
         range = std::max(range, group.found.max_neg - group.found.min_pos + std::abs(terms[j].shift));
-        for (int i = 0; i < j; ++i) nearest = std::min(nearest, std::abs(terms[j].shift - terms[i].shift));
+        for (int i = 0; i < j; ++i) {
+            // Terms of one shift, with a knot and without, cancel only if their signs differ.
+            const bool opposed = terms[i].b2 * terms[j].b2 < 0 || terms[i].b1 * terms[j].b1 < 0;
+            if (const double apart = std::abs(terms[j].shift - terms[i].shift); apart > 0 || opposed)
+                nearest = std::min(nearest, apart);
+        }
     }
-    const double cancelled = question.n_terms > 1 ? static_cast<double>(group.n) * range / nearest : 0;
+    double cancelled = question.n_terms > 1 ? static_cast<double>(group.n) * range / nearest : 0;
+    if (std::abs(slope) < 0x1p-40 * slopes) cancelled *= std::max(1.0, range / nearest);
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
     if (cancelled > room * 0x1p52) return std::numeric_limits<double>::quiet_NaN();  // the caller must use another way
     if (cancelled > room)

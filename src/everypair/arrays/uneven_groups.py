@@ -23,10 +23,10 @@ _FLOATS = np.finfo(np.float64)
 
 
 def are_uneven(positive: NDArray[np.bool_], weights: Floats, offsets: Integers) -> bool:
-    """Return whether the largest weights of groups differ by more than a factor of 2^40."""
+    """Return whether the weights of a group with pairs are below those of others by 2^-40."""
     powers = _powers(positive, weights, offsets)
-    powers = powers[:, (powers > _NO_WEIGHT).all(0)]
-    return bool(powers.size and np.ptp(powers, 1).max() > 40)
+    of_pairs = powers[:, (powers > _NO_WEIGHT).all(0)]
+    return bool(of_pairs.size and (powers.max(1) - of_pairs.min(1)).max() > 40)
 
 
 def sum_over_groups(
@@ -59,17 +59,14 @@ def sum_over_groups(
     factors = np.ldexp(1.0, exponents - top)
     pair_weight = float(factors @ pair_weights)
     power = 0 if mean else top
+    divisor = pair_weight if mean and pair_weight > 0.0 else 1.0
     with np.errstate(all="ignore"):
-        if mean and pair_weight > 0.0:
-            factors = factors / pair_weight
-        rows_factor = np.repeat(factors, np.diff(offsets))
+        of_rows = np.repeat(factors, np.diff(offsets))
         results = [
-            None
-            if of_groups[0] is None
-            else np.ldexp(np.concatenate(of_groups) * rows_factor, power)
-            for of_groups in arrays
+            None if parts[0] is None else np.ldexp(np.concatenate(parts) * of_rows / divisor, power)
+            for parts in arrays
         ]
-        value = float(np.ldexp(factors @ values, power))
+        value = float(np.ldexp(factors @ values / divisor, power))
         if pair_weight > 0.0:  # on the caller's scale, but neither infinite nor zero
             pair_weight = float(np.clip(np.ldexp(pair_weight, top), _FLOATS.tiny, _FLOATS.max))
     return value, pair_weight, *results

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -133,9 +134,9 @@ class Surrogate:
         if expansion is None:
             if len(self._expansions) >= _CACHED_MARGINS:
                 self._expansions.clear()
-            knot_terms = _merged(
-                [_at_knot(term, margin) for term in self.terms if isinstance(term, Term)]
-            )
+            polynomials = [term for term in self.terms if isinstance(term, Term)]
+            is_flat = _is_flat(polynomials)
+            knot_terms = _merged([_at_knot(term, margin, is_flat) for term in polynomials])
             others = [_shifted(term, margin) for term in self.terms if not isinstance(term, Term)]
             expansion = (*knot_terms, *others)
             self._expansions[margin] = expansion
@@ -214,19 +215,41 @@ def pieces(surrogate: Surrogate) -> list[tuple[float | None, Formula]]:
     return found
 
 
-def _at_knot(term: Term, margin: float) -> KnotTerm:
+def _at_knot(term: Term, margin: float, is_flat: bool) -> KnotTerm:
     if term.knot is None:
         return KnotTerm(margin, term.c0, term.c1, term.c2, False)
     shift = margin - term.knot
-    # t = d + knot, but for the rounding of the shift. That of a large margin matters where terms
-    # cancel: margins of 1e16 and 1e16 - 1 are equal, and then the Huber hinge would be 0.
-    knot = margin - shift
-    if abs(knot - term.knot) <= _NEGLIGIBLE * abs(term.knot) or not math.isfinite(shift):
-        knot = term.knot
-    linear, square = term.c1 * knot, term.c2 * knot * knot
-    b0 = _unless_rounding(term.c0 + (linear + square), term.c0, linear, square)
-    b1 = _unless_rounding(term.c1 + 2.0 * term.c2 * knot, term.c1, 2.0 * term.c2 * knot)
+    # t = d + knot, but for the rounding of the shift. It matters where terms cancel: margins of
+    # 1e16 and 1e16 - 1 are the same float, and then the Huber hinge would be 0.
+    rounded = Fraction(margin) - Fraction(shift) if math.isfinite(shift) else Fraction(term.knot)
+    knot = Fraction(term.knot)
+    if is_flat or abs(rounded - knot) > _NEGLIGIBLE * abs(term.knot):
+        knot = rounded
+    linear, square = Fraction(term.c1) * knot, Fraction(term.c2) * knot * knot
+    slope = 2 * Fraction(term.c2) * knot
+    b0 = _float(Fraction(term.c0) + linear + square)
+    b1 = _float(Fraction(term.c1) + slope)
+    if not is_flat:
+        b0 = _unless_rounding(b0, term.c0, _float(linear), _float(square))
+        b1 = _unless_rounding(b1, term.c1, _float(slope))
     return KnotTerm(shift, b0, b1, term.c2, True)
+
+
+def _is_flat(terms: list[Term]) -> bool:
+    """Return whether parabolas cancel to a constant beyond all knots.
+
+    Then a slope that is left by rounding would grow with the scores. Other surrogates grow as well.
+    """
+    truncated = [term for term in terms if term.knot is not None]
+    sums = [math.fsum(term.c1 for term in truncated), math.fsum(term.c2 for term in truncated)]
+    return any(term.c2 for term in truncated) and not any(sums)
+
+
+def _float(number: Fraction) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _merged(terms: list[KnotTerm]) -> list[KnotTerm]:
@@ -236,16 +259,11 @@ def _merged(terms: list[KnotTerm]) -> list[KnotTerm]:
         same.setdefault((term.shift, term.truncated), []).append(term)
     if len(same) == len(terms):
         return terms
-    return [
-        KnotTerm(
-            shift,
-            math.fsum(term.b0 for term in found),
-            math.fsum(term.b1 for term in found),
-            math.fsum(term.b2 for term in found),
-            truncated,
-        )
-        for (shift, truncated), found in same.items()
-    ]
+    merged = []
+    for (shift, truncated), found in same.items():
+        b0, b1, b2 = (math.fsum(term[k] for term in found) for k in (1, 2, 3))
+        merged.append(KnotTerm(shift, b0, b1, b2, truncated))
+    return merged
 
 
 def _shifted(term: SmoothTerm | ExponentialTerm, margin: float) -> ShiftedTerm:
