@@ -38,7 +38,8 @@ enum Status : int { bad_scores = 1, bad_labels = 2, bad_weights = 4 };
 struct Answer {
     int status;
     double value;        // the loss, or the weight of concordant pairs
-    double pair_weight;  // sum over groups of W_pos W_neg
+    double pair_weight;  // sum over groups of W_pos W_neg; with the weight of concordant pairs, both are over 2^exponent
+    int exponent = 0;
 };
 
 struct Question {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from everypair.arrays import pair_sums, terms
+from everypair.arrays import pair_sums, terms, uneven_groups
 from everypair.arrays.double_double import Number, each
 from everypair.arrays.eager import SlicedSums
 
@@ -40,6 +40,19 @@ def evaluate(
 
     Rows of a group are contiguous, between `offsets`. What was not asked for is None.
     """
+    if weights is not None and offsets is not None:
+
+        def solve(rows: slice, scaled: Floats) -> tuple[Any, ...]:
+            of_rows = None if vector is None else vector[rows]
+            return evaluate(
+                scores[rows], positive[rows], scaled, None, of_rows, pair_terms,
+                mean=False, grad=grad, hess=hess,
+            )  # fmt: skip
+
+        if uneven_groups.are_uneven(positive, weights, offsets):
+            found: tuple[Any, Any, Any, Any, Any]
+            found = uneven_groups.sum_over_groups(solve, positive, weights, offsets, mean)
+            return found
     compensated = pair_sums.needs_low_parts(
         wide=scores.dtype == np.float64,
         n_terms=terms.n_polynomials(pair_terms),
@@ -67,6 +80,16 @@ def concordance(
 
     Both are over the same power of two, which weights of any size leave inside the range of floats.
     """
+    if weights is not None and offsets is not None:
+
+        def solve(rows: slice, scaled: Floats) -> tuple[Any, ...]:
+            return concordance(scores[rows], positive[rows], scaled, None)
+
+        if uneven_groups.are_uneven(positive, weights, offsets):
+            share, pair_weight = uneven_groups.sum_over_groups(
+                solve, positive, weights, offsets, mean=True
+            )
+            return share, float(pair_weight > 0.0)
     with np.errstate(all="ignore"):
         right, pair_weight = pair_sums.concordance(
             NumpyArrays(compensated=True),

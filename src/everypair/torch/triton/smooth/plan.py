@@ -31,7 +31,7 @@ from everypair.torch.triton.smooth.sums import arrange, block_sums, chunk_sums
 from everypair.torch.triton.smooth.terms import fitted, numbers
 from everypair.torch.triton.smooth.walk import walk
 
-CHUNK = 32
+CHUNK = 64
 """Rows that a lane goes through one after the other."""
 CHUNKS = 32
 """Lanes of a program: one warp, so that scans need no barriers."""
