@@ -80,7 +80,6 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                     return value;
         }
     }
-    if (group.found.n_pos + group.found.n_neg < group.n) clear<S>(outputs, group);  // for the rows of weight 0
     // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots times the
     // range, or of its square if they cancel to a constant. The rounding errors of the additions, one per row, do not cancel.
     double range = 0, nearest = std::numeric_limits<double>::infinity(), slope = 0, slopes = 0;
@@ -168,10 +167,30 @@ Answer over_groups(const Batch& given, int least, int threads, Use&& use, Skip&&
     return {0, value, pair_weight, pair_weight > 0 ? top : 0};
 }
 
+// Calls `solve` for each group with both classes, with the factor of the reduction, and returns pair weights on the caller's
+// scale.
+template <class S, class Solve>
+Answer reduce(const Batch& batch, bool mean, int threads, const Outputs& outputs, Solve&& solve_group) {
+    const auto use = [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, int top, double pair_weight,
+                         int inner) {
+        if (group.found.n_pos + group.found.n_neg < group.n) clear<S>(outputs, group);  // for the rows of weight 0
+        const double scale = std::ldexp(mean ? 1 / pair_weight : 1, group.exponent - (mean ? top : 0));
+        return solve_group(scaled, classes, group, scale, inner);
+    };
+    // The factor of a sum must not vanish. If it is infinite, so is the value.
+    const int least = mean ? -4000 : -1000;
+    Answer answer = over_groups<S>(batch, least, threads, use, [&](const Group& group) { clear<S>(outputs, group); });
+    // On the scale of the caller, but neither infinite nor 0.
+    const double smallest = std::numeric_limits<double>::min(), largest = std::numeric_limits<double>::max();
+    if (answer.pair_weight > 0)
+        answer.pair_weight = std::clamp(std::ldexp(answer.pair_weight, answer.exponent), smallest, largest);
+    return answer;
+}
+
 template <class S>
 Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& outputs) {
-    const auto use = [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, int top, double pair_weight,
-                         int threads) {
+    const auto solve_group = [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale,
+                                 int threads) {
         // Terms that no pair reaches, not even the lowest positive with the highest negative, are left out.
         Scratch scratch;
         Term* terms = scratch.take<Term>(question.n_terms);
@@ -183,27 +202,18 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
         const auto end = std::copy_if(question.terms, question.terms + question.n_terms, terms, counts);
         if (end == terms) return clear<S>(outputs, group), 0.0;
         const Question inner{terms, static_cast<int>(end - terms), question.mean, threads};
-        const double scale = std::ldexp(question.mean ? 1 / pair_weight : 1, group.exponent - (question.mean ? top : 0));
         return solve<S>(scaled, inner, outputs, classes, group, scale);
     };
-    // The factor of a sum must not vanish. If it is infinite, so is the value.
-    const int least = question.mean ? -4000 : -1000;
-    Answer answer = over_groups<S>(batch, least, question.threads, use, [&](const Group& group) { clear<S>(outputs, group); });
-    // On the scale of the caller, but neither infinite nor 0.
-    const double smallest = std::numeric_limits<double>::min(), largest = std::numeric_limits<double>::max();
-    if (answer.pair_weight > 0)
-        answer.pair_weight = std::clamp(std::ldexp(answer.pair_weight, answer.exponent), smallest, largest);
-    return answer;
+    return reduce<S>(batch, question.mean, question.threads, outputs, solve_group);
 }
 
 template <class S>
 Answer smooth_as(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
-    const auto use = [&](const std::uint8_t* classes, const Group& group, double pair_weight, int inner) {
-        if (group.found.n_pos + group.found.n_neg < group.n) clear<S>(outputs, group);  // for the rows of weight 0
-        return smooth_sums<S>(batch, smooth, outputs, classes, group.begin, group.n, group.found, mean ? 1 / pair_weight : 1,
-                              inner);
-    };
-    return over_groups<S>(batch, threads, use, [&](const Group& group) { clear<S>(outputs, group); });
+    return reduce<S>(batch, mean, threads, outputs,
+                     [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale, int inner) {
+                         return smooth_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale,
+                                               inner);
+                     });
 }
 
 template <class S>
