@@ -26,7 +26,7 @@ class Scales(NamedTuple):
     hess: np.ndarray
     hvp: np.ndarray
     overflows: bool  # whether an OverflowError is right
-    unbounded: bool  # whether weights of pairs overflow, so that any result but NaN is right
+    unbounded: bool  # whether weights of pairs or rounding errors overflow: only NaN is wrong
 
 
 def scales_of(batch: Batch, expected: Answer) -> Scales:
@@ -57,12 +57,12 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         sizes, rounding = sizes_of(batch, float(t.max(initial=-top)))
         if any(term.knot is None for term in batch.surrogate.terms):
             # Such terms are evaluated at t itself, which is a rounded difference.
-            blur = np.finfo(np.float64).eps * (np.abs(s[neg] - s[pos][:, None]) + batch.margin)
-            blur = np.minimum(4 * blur / TOLERANCE[batch.scores.dtype], 1e150)
+            share = 16 * np.finfo(np.float64).eps / TOLERANCE[batch.scores.dtype]
+            blur = share * np.abs(s[neg] - s[pos][:, None]) + share * batch.margin
         else:
             blur = np.zeros_like(t)
         of_t = [np.abs(f(t)) + size for f, size in zip(functions(batch), sizes, strict=True)]
-        second = blur * blur * TOLERANCE[batch.scores.dtype]
+        second = np.minimum(blur, 1e150) ** 2 * TOLERANCE[batch.scores.dtype]
         pairs = [
             together * (of_t[0] + of_t[1] * blur + of_t[2] * second),
             together * (of_t[1] + of_t[2] * blur),
@@ -74,7 +74,7 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
             np.array([p.sum(0).max(initial=0.0) * grow, p.sum(1).max(initial=0.0) * grow_neg])
             for p in pairs
         ]
-        share = np.array([together.sum(0).max(initial=0.0), together.sum(1).max(initial=0.0)])
+        masses = np.array([together.sum(0).max(initial=0.0), together.sum(1).max(initial=0.0)])
         of_pair = max(
             abs(term.c0) + abs(term.c1) * (far + batch.margin) + abs(term.c2) * far * far
             for term in batch.surrogate.terms
@@ -82,7 +82,7 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         extra = rounding / TOLERANCE[batch.scores.dtype]
         arrays = [
             np.maximum(
-                unit * (scale + share * added),
+                unit * (scale + masses * added),
                 [np.abs(exact[of]).max(initial=0.0) for of in (~batch.positive, batch.positive)],
             )
             for scale, exact, added in zip(
@@ -92,7 +92,8 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         total = (pairs[0].sum() + together.sum() * extra[0]) * grow * grow_neg * unit
         value = max(float(total), abs(expected.value))
         overflows = not (of_pair * s.size**2 * max(unit, 1.0) < 1e290)
-    return Scales(value, *arrays, overflows, not math.isfinite(unit))
+        unbounded = not (math.isfinite(unit) and math.isfinite(unit * blur.max(initial=0.0)))
+    return Scales(value, *arrays, overflows, unbounded)
 
 
 def sample(batch: Batch, rows: np.ndarray, most: int) -> np.ndarray:
