@@ -1,4 +1,4 @@
-"""The data sets of the comparison: the tables of the data folder, and CIFAR10."""
+"""The data sets of the comparison: the tables of the data folder, digits and CIFAR10."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 from benchmarks import evidence
 from benchmarks.evidence import Part
 
-CIFAR10 = "cifar10"
-ROWS_OF_A_TABLE = 3000
-IMAGES = 5000
-LAST_NEGATIVE = 4  # the second half of the ten classes is positive, as in the experiments
+IMAGES = ("digits", "cifar10")
+MAX_ROWS = 3000  # of a table
+MAX_IMAGES = 5000
+SIDE = 8  # images are averaged to this number of pixels per side
 
 
 def names() -> list[str]:
     known = json.loads((_folder() / "manifest.json").read_text())["tabular"]
     by_size = sorted(known, key=lambda each: each["rows"] * each["features"])
-    return [*(each["name"] for each in by_size), CIFAR10]
+    return [*(each["name"] for each in by_size), *IMAGES]
 
 
 def splits_of(name: str, split: int) -> tuple[Part, Part, Part]:
     """Return training, validation and test rows: 60, 20 and 20 %, stratified."""
-    rows = _cifar10() if name == CIFAR10 else evidence.table(_folder(), name, ROWS_OF_A_TABLE)
+    rows = _images(name) if name in IMAGES else evidence.table(_folder(), name, MAX_ROWS)
     return evidence.thirds(rows, split)
 
 
@@ -35,13 +35,18 @@ def _folder() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _cifar10() -> Part:
-    """Return random images of the official training part, averaged to 8 x 8 pixels: 192 numbers."""
-    from everypair.experiments.data.image_datasets import SOURCES, load
+def _images(name: str) -> Part:
+    """Return random images of the training part, averaged to 8 x 8 pixels per colour.
 
-    parts = load(SOURCES[CIFAR10])
-    chosen = np.random.default_rng(0).choice(len(parts.train), IMAGES, replace=False)
-    images = parts.train[np.sort(chosen)].astype(np.float32)
-    smaller = images.reshape(IMAGES, 3, 8, 4, 8, 4).mean((3, 5))
-    y = (parts.train_labels[np.sort(chosen)] > LAST_NEGATIVE).astype(np.int64)
-    return Part(smaller.reshape(IMAGES, -1), y)
+    The positive class is that of the experiments: the second half of the ten classes.
+    """
+    from everypair.experiments.data.sources import load
+
+    data = load(name)
+    n = len(data.inputs)
+    chosen = np.sort(np.random.default_rng(0).choice(n, min(n, MAX_IMAGES), replace=False))
+    images = np.asarray(data.inputs[chosen], dtype=np.float32)
+    n, colours, side, _ = images.shape
+    block = side // SIDE
+    means = images.reshape(n, colours, SIDE, block, SIDE, block).mean((3, 5))
+    return Part(means.reshape(n, -1), data.positive[chosen].astype(np.int64))
