@@ -16,7 +16,7 @@ from benchmarks.rows import ROOT
 
 PAGE = ROOT / "docs" / "label-noise.md"
 BASE = "logistic"
-BY_DATA_SET = (0.0, 0.3)  # the noise levels for which results on each data set are shown
+BY_DATA_SET = (0.0, 0.3, 0.4)  # the noise levels for which results on each data set are shown
 COLOURS = {
     "logistic": "#555555",
     "weighted logistic": "#aaaaaa",
@@ -56,6 +56,9 @@ def summary(model: str, rows: pd.DataFrame) -> str:
         "Data sets on which `pair barrier` wins / ties / loses against the loss of the row:",
         against(rows, "pair barrier", reverse=True),
     ]
+    at_edge = (rows["rate"] == rows["rate"].max()).groupby(rows["loss"]).mean()[list(LOSSES)]
+    shares = ", ".join(f"`{loss}` {share:.0%}" for loss, share in at_edge.items())
+    parts.append(f"How often the largest of the five rates was chosen: {shares}.")
     for share in BY_DATA_SET:
         at = rows[rows["noise"] == share]
         parts += [
@@ -116,7 +119,7 @@ def table(cells: pd.DataFrame, heading: str = "loss") -> str:
 def draw(rows: pd.DataFrame, path: Path) -> None:
     """Draw the mean AUC against the noise, one panel for each data set."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(11, 5.6), layout="constrained")
+        figure = Figure(figsize=(12, 5.6), layout="constrained")
         grid = figure.subplots(2, -(-rows["data"].nunique() // 2), sharex=True, squeeze=False)
         for axes, (data, each) in zip(grid.flat, rows.groupby("data"), strict=False):
             lines = each.pivot_table(index="noise", columns="loss", values="test")
@@ -134,6 +137,8 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
             axes.set_title(data, fontsize=11)
             axes.grid(color="#e6e6e6", linewidth=0.8)
             axes.spines[["top", "right"]].set_visible(False)
+        for axes in grid.flat[rows["data"].nunique() :]:
+            axes.set_visible(False)
         for axes in grid[-1]:
             axes.set_xlabel("% flipped")
         for axes in grid[:, 0]:
