@@ -70,16 +70,20 @@ def verdict(rows: pd.DataFrame, method: str, column: str) -> int:
 
 
 def differs(gaps: pd.Series) -> float:
-    """Return the mean gap if the corrected resampled t-test finds it significant, else 0.
+    """Return the mean gap if the corrected resampled t-test finds it significant, else 0."""
+    mean = float(gaps.mean())
+    return mean if 0.0 < half_width(gaps) < abs(mean) else 0.0
+
+
+def half_width(gaps: pd.Series) -> float:
+    """Return half the width of the 95 % interval of the mean gap; NaN for fewer than two splits.
 
     Splits share rows, so their gaps vary less than those of independent samples (Nadeau and Bengio
     2003).
     """
-    n, variance = len(gaps), gaps.var(ddof=1)
-    if n < 2 or variance == 0.0:
-        return 0.0
-    t = gaps.mean() / np.sqrt((1.0 / n + TEST_SHARE) * variance)
-    return float(gaps.mean()) if 2.0 * stats.t.sf(abs(t), n - 1) < LEVEL else 0.0
+    n = len(gaps)
+    error = np.sqrt((1.0 / n + TEST_SHARE) * gaps.var(ddof=1))
+    return float(stats.t.isf(LEVEL / 2.0, n - 1) * error)
 
 
 def by_table(rows: pd.DataFrame, column: str) -> str:
