@@ -63,6 +63,24 @@ def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[n
     return order, offsets
 
 
+def group_numbers(
+    order: NDArray[np.intp] | None, offsets: NDArray[np.int64] | None
+) -> NDArray[np.int64] | None:
+    """Return the number of the group of each row, from what `group_runs` returns; None without.
+
+    Examples
+    --------
+    >>> group_numbers(np.array([1, 0, 2]), np.array([0, 1, 3])).tolist()
+    [1, 0, 1]
+    """
+    if offsets is None:
+        return None
+    numbers = np.repeat(np.arange(offsets.shape[0] - 1, dtype=np.int64), np.diff(offsets))
+    if order is not None:
+        numbers[order] = numbers.copy()
+    return numbers
+
+
 def _codes(values: NDArray[Any]) -> NDArray[np.int64]:
     """Replace each group by a number, in the order of their first rows."""
     seen: dict[Any, int] = {}
