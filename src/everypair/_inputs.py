@@ -18,13 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _conversion
-from everypair.targets import binary, ordered, survival
+from everypair.targets import binary, kinds, ordered, survival
 from everypair.targets.groups import group_numbers, group_runs, group_values
 from everypair.targets.ranked import RankedRows
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
-_PAIRS = ("binary", "ordered", "survival")
-_CENSORING = ("harrell", "uno")
 
 
 class Batch:
@@ -76,7 +74,7 @@ def batch_from(
         scores, batch.dtype, batch.shape = _scores(scores)
     target: Any = None
     if pairs != "binary" or censoring != "harrell":
-        check_pairs(pairs, censoring)
+        kinds.check_pairs(pairs, censoring)
     if pairs == "ordered":
         target = ordered.target_from(labels)
     elif pairs == "survival":
@@ -153,40 +151,6 @@ def check_reduction(reduction: str) -> bool:
         f"reduction must be 'mean' (divide by the total pair weight) or 'sum'; got {reduction!r}. "
         "There is no reduction per row: a loss belongs to pairs."
     )
-
-
-def check_rate(given: object, name: str, whole: float, *, closed: bool = True) -> float:
-    """Check a bound on a rate and return it; `whole` is the one that keeps the whole curve.
-
-    The other end is allowed for max_fpr if the bound is `closed`, and never for min_tpr.
-    """
-    try:
-        rate = float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        rate = math.nan
-    if 0.0 <= rate <= 1.0 and (rate != 1.0 - whole or (closed and whole == 1.0)):
-        return rate
-    least = "at least 0" if closed or not whole else "above 0"
-    rule = f"{least} and at most 1" if whole else f"{least} and below 1"
-    raise ValueError(
-        f"{name} must be a number {rule}; got {given!r}. {whole} keeps the whole curve."
-    )
-
-
-def check_pairs(pairs: str, censoring: str) -> None:
-    """Check which pairs count, and how censored ones are weighted."""
-    if pairs not in _PAIRS:
-        raise ValueError(
-            "pairs must be 'binary' (positives above negatives), 'ordered' (higher targets above "
-            f"lower ones) or 'survival' (earlier events above later times); got {pairs!r}."
-        )
-    if censoring not in _CENSORING:
-        raise ValueError(
-            "censoring must be 'harrell' (all pairs count the same) or 'uno' (inverse probability "
-            f"of censoring); got {censoring!r}."
-        )
-    if censoring != "harrell" and pairs != "survival":
-        raise ValueError(f"censoring must be left out if pairs is not 'survival'; got {pairs!r}.")
 
 
 def check_values(batch: Batch) -> None:

@@ -77,6 +77,9 @@ class Arrays:
     keep_bits: Any  # (a, dropped): floats with the lowest bits of the mantissa set to zero
     exponential: Any  # (a): the exponential of each entry
     floor: Any  # (a)
+    running_count: Any  # (a): how many entries are true up to each row, itself included
+    running_sum: Any  # (a): the sums up to each row, in one float
+    running_product: Any  # (a): the products up to each row
     tensordot: Any  # (a, b): the sum of products over the last two and the first two dimensions
     reverse: Any  # (a): reverse the first dimension
     constants: Any  # (a): a NumPy array of float64 as a Number

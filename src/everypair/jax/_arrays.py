@@ -49,6 +49,9 @@ class JaxArrays(Arrays):
 
     exponential = staticmethod(jnp.exp)
     floor = staticmethod(jnp.floor)
+    running_count = staticmethod(lambda a: jnp.cumsum(a, -1, dtype=jnp.int32))
+    running_sum = staticmethod(lambda a: jnp.cumsum(a, -1))
+    running_product = staticmethod(lambda a: jnp.cumprod(a, -1))
     # The default precision of products is lower on some accelerators.
     tensordot = staticmethod(lambda a, b: jnp.tensordot(a, b, 2, precision=lax.Precision.HIGHEST))
     reverse = staticmethod(lambda a: a[::-1])

@@ -7,6 +7,7 @@ import numpy as np
 from everypair import _inputs
 from everypair._inputs import Batch
 from everypair.metrics._tie_blocks import tie_blocks
+from everypair.targets import kinds
 
 
 def keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> None:
@@ -17,13 +18,10 @@ def keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> 
     part, and rows with equal scores are kept in the same share. Of negatives that are to have the
     share 0 the highest is kept: the limit of small shares, up to a factor.
     """
-    widest = 1.0 if max_fpr is None else _inputs.check_rate(max_fpr, "max_fpr", 1.0)
-    lowest = 0.0 if min_tpr is None else _inputs.check_rate(min_tpr, "min_tpr", 0.0)
+    widest = 1.0 if max_fpr is None else kinds.check_rate(max_fpr, "max_fpr", 1.0)
+    lowest = 0.0 if min_tpr is None else kinds.check_rate(min_tpr, "min_tpr", 0.0)
     if batch.ranked is not None:
-        raise ValueError(
-            "max_fpr and min_tpr must be left out if pairs is not 'binary', because only two "
-            "classes have a ROC curve."
-        )
+        kinds.raise_no_roc_curve()
     positive = _inputs.positives(batch)
     weights = np.ones(batch.scores.shape[0]) if batch.weights is None else batch.weights
     if not weights.any():

@@ -11,7 +11,7 @@ from everypair import _dispatch, _inputs
 from everypair._inputs import Batch
 from everypair.metrics._concordance import concordance_index
 from everypair.metrics._tie_blocks import Average, Floats, TieBlocks, check_average, tie_blocks
-from everypair.targets import binary
+from everypair.targets import binary, kinds
 
 
 class RocCurve(NamedTuple):
@@ -221,8 +221,8 @@ def partial_auc(
     >>> ep.partial_auc(scores, labels, max_fpr=0.5, min_tpr=0.5)
     0.0277...
     """
-    widest = _inputs.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
-    lowest = _inputs.check_rate(min_tpr, "min_tpr", 0.0)
+    widest = kinds.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
+    lowest = kinds.check_rate(min_tpr, "min_tpr", 0.0)
     check_average(average)
     batch = _inputs.batch_from(scores, labels, weights, groups)
     blocks = tie_blocks(batch, "partial_auc")
