@@ -90,6 +90,7 @@ class Arrays:
     # return the last state and all outputs. `columns` are nested tuples of arrays, whose first
     # dimension is stepped through; outputs are stacked along a new first dimension.
     steps: Any
+    repeat: Any  # (n, function, state): apply a function of 0, ..., n - 1 and the state n times
     # (a: Number, counts=): the sum over the rows, with a last dimension of length 1
     total: Callable[..., Number]
     # (a: Number, runs, counts=): sums from the first row of the group to each row

@@ -61,7 +61,7 @@ def evaluate(
     loser: Array,
     vector: Array,
     terms: Kinds,
-    bits: Array,
+    n_bits: Any,
     *,
     mean: Any,
     grad: bool,
@@ -77,8 +77,8 @@ def evaluate(
     winner, loser : (..., n) or None
         The weight of a row where it has the higher rank, and where it has the lower one. Either
         both are None or none.
-    bits : (n_levels,) whole numbers
-        The bits of the ranks, 0, 1, ..., that may differ.
+    n_bits : int or array
+        The number of bits of the highest rank, or more; at least 1.
     """
     order, ranks, is_head = rows
     x = xp.gather(scores, order)
@@ -97,7 +97,7 @@ def evaluate(
             xp.gather(w, order) / scale for w, scale in zip((winner, loser), scales, strict=True)
         ]
 
-    def add_level(sums: PairSums, bit: Array) -> tuple[PairSums, None]:
+    def add_level(bit: Any, sums: PairSums) -> PairSums:
         positive = ((ranks >> bit) & 1) == 1
         groups = xp.running_count(is_head | _changes(xp, ranks >> (bit + 1)))
         found = pair_sums.evaluate(
@@ -110,12 +110,12 @@ def evaluate(
             for total, part in zip(sums[2:], found[2:], strict=True)
         )
         value, pair_weight = sums.value + share * found.value, sums.pair_weight + share
-        return PairSums(value, pair_weight, *arrays), None
+        return PairSums(value, pair_weight, *arrays)
 
     zero, zeros = xp.zeros_like(x[..., 0]), xp.zeros_like(x)
     asked = (grad, hess, vector is not None)
     start = PairSums(zero, zero, *(zeros if wanted else None for wanted in asked))
-    total, _ = xp.steps(add_level, start, bits)
+    total = xp.repeat(n_bits, add_level, start)
     pair_weight = total.pair_weight
     averaged = (pair_weight > 0.0) & mean
     divisor = xp.where(averaged, pair_weight, 1.0)

@@ -58,6 +58,7 @@ class JaxArrays(Arrays):
     pick = staticmethod(lambda a, i: jnp.take(a, i, -1, mode="clip"))
     uncut = staticmethod(lambda a, n: jnp.moveaxis(a, 0, -1).reshape(*a.shape[1:-1], -1)[..., :n])
     steps = staticmethod(lax.scan)
+    repeat = staticmethod(lambda n, function, state: lax.fori_loop(0, n, function, state))
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(compensated=True)

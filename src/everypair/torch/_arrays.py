@@ -94,7 +94,7 @@ def evaluate_ranked(
     return levels.evaluate(
         xp, x, levels.ranks_of(xp, keys, groups), winner, w, z,
         terms.by_kind(pair_terms, wide=scores.dtype is torch.float64),
-        torch.arange(n_bits, device=x.device), mean=mean, grad=grad, hess=hess,
+        n_bits, mean=mean, grad=grad, hess=hess,
     )  # fmt: skip
 
 
