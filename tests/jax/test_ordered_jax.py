@@ -13,7 +13,11 @@ from everypair.jax import pair_loss
 from ..laws import ORDERED_LAWS, examples_over
 from .backends import JaxBackend
 
-globals().update(ORDERED_LAWS)
+# Every combination of options compiles a program, so only some of the laws are tested.
+NAMES = ("equals_the_double_sum", "order_of_rows", "partial_losses")
+globals().update(
+    {name: law for name, law in ORDERED_LAWS.items() if any(part in name for part in NAMES)}
+)
 
 
 @pytest.fixture(scope="module")

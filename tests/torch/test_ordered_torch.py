@@ -18,7 +18,7 @@ globals().update(ORDERED_LAWS)
 @pytest.fixture(scope="module", params=BACKENDS, ids=lambda backend: backend.name)
 def backend(request):
     # Torch operations take milliseconds for each level of a small batch.
-    with examples_over(1 if request.param.name == "torch" else 4):
+    with examples_over(3 if request.param.name == "torch" else 12):
         yield request.param
 
 

@@ -93,10 +93,6 @@ def pair_loss(
     [-1.0, 0.0, 0.25, 0.75]
     """
     chosen = surrogates.get(surrogate)
-    widest = None if max_fpr is None else kinds.check_rate(max_fpr, "max_fpr", 1.0)
-    lowest = None if min_tpr is None else kinds.check_rate(min_tpr, "min_tpr", 0.0)
-    if pairs != "binary" and not (widest is None and lowest is None):
-        kinds.raise_no_roc_curve()
-    which = Which(pairs, censoring, widest, lowest)
+    which = Which(pairs, censoring, *kinds.check_rates(max_fpr, min_tpr, pairs))
     x, data = validate(scores, labels, weights, groups, chosen, margin, reduction, which)
     return _derivatives.value(x, data)

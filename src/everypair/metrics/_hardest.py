@@ -18,10 +18,9 @@ def keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> 
     part, and rows with equal scores are kept in the same share. Of negatives that are to have the
     share 0 the highest is kept: the limit of small shares, up to a factor.
     """
-    widest = 1.0 if max_fpr is None else kinds.check_rate(max_fpr, "max_fpr", 1.0)
-    lowest = 0.0 if min_tpr is None else kinds.check_rate(min_tpr, "min_tpr", 0.0)
-    if batch.ranked is not None:
-        kinds.raise_no_roc_curve()
+    pairs = "binary" if batch.ranked is None else "ordered"
+    rates = kinds.check_rates(max_fpr, min_tpr, pairs)
+    widest, lowest = (whole if r is None else r for r, whole in zip(rates, (1.0, 0.0), strict=True))
     positive = _inputs.positives(batch)
     weights = np.ones(batch.scores.shape[0]) if batch.weights is None else batch.weights
     if not weights.any():

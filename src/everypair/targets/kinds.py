@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NoReturn
 
 _PAIRS = ("binary", "ordered", "survival")
 _CENSORING = ("harrell", "uno")
@@ -43,9 +42,13 @@ def check_pairs(pairs: str, censoring: str) -> None:
         raise ValueError(f"censoring must be left out if pairs is not 'survival'; got {pairs!r}.")
 
 
-def raise_no_roc_curve() -> NoReturn:
-    """Raise the error about a partial AUC of targets other than two classes."""
-    raise ValueError(
-        "max_fpr and min_tpr must be left out if pairs is not 'binary', because only two classes "
-        "have a ROC curve."
-    )
+def check_rates(max_fpr: object, min_tpr: object, pairs: str) -> tuple[float | None, float | None]:
+    """Check the bounds of a partial AUC and return them as floats, or None where they are None."""
+    widest = None if max_fpr is None else check_rate(max_fpr, "max_fpr", 1.0)
+    lowest = None if min_tpr is None else check_rate(min_tpr, "min_tpr", 0.0)
+    if pairs != "binary" and not (widest is None and lowest is None):
+        raise ValueError(
+            "max_fpr and min_tpr must be left out if pairs is not 'binary', because only two "
+            f"classes have a ROC curve; got pairs={pairs!r}."
+        )
+    return widest, lowest

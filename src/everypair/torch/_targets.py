@@ -31,11 +31,8 @@ def check_pair_options(
 ) -> PairOptions:
     """Check the options and return them."""
     kinds.check_pairs(pairs, censoring)
-    widest = None if max_fpr is None else kinds.check_rate(max_fpr, "max_fpr", 1.0)
-    lowest = None if min_tpr is None else kinds.check_rate(min_tpr, "min_tpr", 0.0)
-    if pairs != "binary" and not (widest is None and lowest is None):
-        kinds.raise_no_roc_curve()
-    return PairOptions("uno" if censoring == "uno" else pairs, widest, lowest)
+    rates = kinds.check_rates(max_fpr, min_tpr, pairs)
+    return PairOptions("uno" if censoring == "uno" else pairs, *rates)
 
 
 def survival_labels(scores: Any, labels: Any, check: bool | None) -> Any:
