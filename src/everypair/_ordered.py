@@ -68,11 +68,17 @@ def _evaluate_ranked(
     scores = batch.scores[ranked.order].astype(np.float64, copy=False)
     v = None if vector is None else vector[ranked.order]
     sums = [np.zeros_like(scores) if asked else None for asked in (grad, hess, v is not None)]
-    value, total = 0.0, sum(map(_pair_weight, ranked.levels()))
+    value = total = 0.0
+    n = float(scores.shape[0])
+    # A share of all pairs there could be is at most 1, so that no sum overflows before its end.
+    winners, losers = (n if w is None else float(w.sum()) for w in (ranked.winner, ranked.loser))
+    most = winners * losers
     for level in ranked.levels():
-        share = _pair_weight(level) / total if total > 0.0 else 0.0
-        if share == 0.0:
+        pair_weight = _pair_weight(level)
+        if pair_weight == 0.0:
             continue
+        total += pair_weight
+        share = pair_weight / most
         found = _dispatch.evaluate(
             level_batch(scores, level), terms, True, grad=grad, hess=hess, vector=v
         )
@@ -82,7 +88,9 @@ def _evaluate_ranked(
                 summed += share * of_level
     with np.errstate(over="ignore", under="ignore"):
         pair_weight = float(np.ldexp(total, ranked.exponent))
-        scale = 1.0 if mean or total == 0.0 else pair_weight
+        scale = most / total if total > 0.0 else 1.0
+        if not mean and total > 0.0:
+            scale *= pair_weight
         arrays = (
             None if s is None else _as_given(s * scale + 0.0, batch, ranked.order) for s in sums
         )
