@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import everypair as ep
-from everypair.torch import PairLoss, pair_derivatives, pair_loss
+from everypair import surrogates
+from everypair.torch import PairLoss, _arrays, pair_derivatives, pair_loss
 
 from ..laws import ORDERED_LAWS, examples_over
 from .backends import BACKENDS
@@ -123,3 +125,20 @@ def test_the_representation_names_the_pairs():
 def test_wrong_labels(labels, options, message):
     with pytest.raises(ValueError, match=message):
         pair_loss(torch.zeros(3), labels, **options)
+
+
+@pytest.mark.parametrize("pairs", ["ordered", "survival", "uno"])
+def test_no_value_is_read_back(pairs):
+    """A fake tensor has no values, so that reading one raises an error."""
+    terms = surrogates.get("squared_hinge").at_margin(1.0)
+    with FakeTensorMode():
+        scores, targets = torch.randn(50), torch.randn(50)
+        groups = torch.zeros(50, dtype=torch.int64)
+        for weights in (None, torch.rand(50)):
+            found = _arrays.evaluate_ranked(
+                scores, targets, weights, groups, scores, terms, pairs,
+                mean=True, grad=True, hess=True,
+            )  # fmt: skip
+            assert found.grad.shape == (50,)
+            kept = _arrays.hardest_weights(scores, targets > 0.0, weights, groups, 0.1, 0.2)
+            assert kept.shape == (50,)
