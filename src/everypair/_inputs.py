@@ -73,23 +73,23 @@ def batch_from(
     else:
         scores, batch.dtype, batch.shape = _scores(scores)
     target: Any = None
-    if pairs != "binary" or censoring != "harrell":
+    if pairs == "binary" and censoring == "harrell":
+        if not _is_ready(labels, binary.LABEL_DTYPES):
+            labels = binary.labels_from(labels)
+        n_labels = labels.shape[0]
+    else:
         kinds.check_pairs(pairs, censoring)
-    if pairs == "ordered":
-        target = ordered.target_from(labels)
-    elif pairs == "survival":
-        target = survival.survival_from(labels)
-    elif not _is_ready(labels, binary.LABEL_DTYPES):
-        labels = binary.labels_from(labels)
+        is_ordered = pairs == "ordered"
+        target = ordered.target_from(labels) if is_ordered else survival.survival_from(labels)
+        n_labels = len(target if is_ordered else target.times)
+        labels = np.empty(0, bool)
     n = scores.shape[0]
     if n == 0:
         raise_no_rows()
-    given: Any = labels if target is None else target[0] if pairs == "survival" else target
-    n_labels = given.shape[0]
     if n_labels != n:
         _raise_length("labels", n_labels, n)
     batch.scores = scores
-    batch.labels = np.empty(0, bool) if target is not None else labels  # type: ignore[assignment]
+    batch.labels = labels
     batch.weights = None if weights is None else _float64_column(weights, "weights", n)
     batch.order = batch.offsets = batch.ranked = None
     if groups is not None:

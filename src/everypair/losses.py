@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs, _ordered, surrogates
+from everypair import _dispatch, _inputs, _ordered, surrogates
 from everypair.metrics._hardest import keep_hardest
 from everypair.surrogates import Surrogate
 
@@ -279,4 +279,5 @@ def _evaluate(
     """Check the options and call the kernel for the derivatives that are asked for."""
     chosen = surrogates.get(surrogate)
     terms = chosen.at_margin(_inputs.check_margin(margin, chosen.default_margin))
-    return _ordered.evaluate(batch, terms, _inputs.check_reduction(reduction), **asked)
+    evaluate = _dispatch.evaluate if batch.ranked is None else _ordered.evaluate
+    return evaluate(batch, terms, _inputs.check_reduction(reduction), **asked)

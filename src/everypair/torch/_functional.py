@@ -14,6 +14,7 @@ from everypair.torch._autograd import loss_values
 from everypair.torch._dispatch import Counter, Options
 from everypair.torch._inputs import Data, check_data, check_reduction, in_columns, in_rows
 from everypair.torch._targets import (
+    BINARY,
     Labels,
     PairOptions,
     check_pair_options,
@@ -263,6 +264,9 @@ def _checked(
 ) -> Data:
     """Check the tensors; return labels in one tensor, weights and groups."""
     target: Tensor = labels  # type: ignore[assignment]
+    if which is BINARY:  # for speed
+        check_data(scores, target, weights, groups)
+        return target, weights, groups
     if which.kind in ("survival", "uno"):
         target = survival_labels(scores, labels, check)
     check_data(scores, target, weights, groups)

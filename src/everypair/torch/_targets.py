@@ -26,10 +26,16 @@ class PairOptions(NamedTuple):
     min_tpr: float | None
 
 
+BINARY = PairOptions("binary", None, None)
+"""All pairs of a positive and a negative row."""
+
+
 def check_pair_options(
     pairs: str, censoring: str, max_fpr: float | None, min_tpr: float | None
 ) -> PairOptions:
     """Check the options and return them."""
+    if pairs == "binary" and censoring == "harrell" and max_fpr is None and min_tpr is None:
+        return BINARY
     kinds.check_pairs(pairs, censoring)
     rates = kinds.check_rates(max_fpr, min_tpr, pairs)
     return PairOptions("uno" if censoring == "uno" else pairs, *rates)
