@@ -17,9 +17,16 @@ import everypair
 SOURCE = Path(everypair.__file__).parent
 
 # Each folder may import from those that stand before it in its own line, and from the core.
-CORE = ("surrogates", "arrays", "targets", "metrics", "")
+CORE = ("surrogates", "arrays", "targets", "metrics", "ranks", "")
 STACKS = (
-    ("torch/triton", "torch", "torch/training"),
+    (
+        "torch/triton/common",
+        "torch/triton/smooth",
+        "torch/triton",
+        "torch",
+        "torch/ranks",
+        "torch/training",
+    ),
     ("sklearn",),
     ("boosting",),
     ("jax",),

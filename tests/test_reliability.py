@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 import everypair as ep
+from everypair import surrogates
+from everypair.surrogates import Surrogate, Term
 
-from .extreme_cases import ALONE, LABELS, WEIGHTS, _scores, _weights, assert_exact
+from .exact import exact_double_sum
+from .extreme_cases import ALONE, CAPPED, LABELS, WEIGHTS, _scores, _weights, assert_exact
+from .strategies import BUMPY
 
 
 @pytest.mark.parametrize("case", WEIGHTS)
@@ -64,3 +68,116 @@ def test_constant_weights_do_not_drift(backend):
     weighted, weighted_grad = backend.loss_and_grad(scores, labels, weights=np.full(n, 0.1))
     assert weighted == pytest.approx(value, rel=1e-12)
     assert abs(weighted_grad - grad).max() <= 1e-12 * abs(grad).max()
+
+
+@pytest.mark.parametrize("surrogate", ["linear_hinge", "huber_hinge", "square", BUMPY])
+@pytest.mark.parametrize(("pos", "neg"), [(1e-300, 1e300), (1e60, 1e60), (1e300, 1e300)])
+def test_many_rows_of_extreme_weight_next_to_each_other(backend, surrogate, pos, neg):
+    # Rows between the same two knots share running sums.
+    scores = np.round(_scores(), 1)
+    assert_exact(backend, scores, LABELS, surrogate=surrogate, weights=_weights(pos=pos, neg=neg))
+
+
+def test_groups_whose_weights_differ_by_hundreds_of_decades(backend):
+    scores, labels = np.tile([0.3, 0.1, 0.2, 0.5], 3), np.tile([1, 0, 1, 0], 3)
+    groups = np.repeat([0, 1, 2], 4)
+    powers = np.repeat([-600, 100, 300], 4) + np.tile([0, 200, 1, 199], 3)
+    weights = np.ldexp(1.0, powers)
+    expected = exact_double_sum(scores, labels, weights=weights, groups=groups)
+    loss, grad = backend.loss_and_grad(scores, labels, weights=weights, groups=groups)
+    assert loss == pytest.approx(expected.value, rel=1e-12)
+    assert abs(grad - expected.grad).max() <= 1e-12 * abs(expected.grad).max()
+    assert backend.auc(scores, labels, weights=weights, groups=groups) == pytest.approx(
+        2 / 3, abs=1e-15
+    )
+
+
+def test_a_sum_of_denormal_weights_is_not_zero(backend):
+    weights = np.full(4, 5e-324)
+    scores = np.array([-1e250, -1e250, 1e250, 1e250])
+    loss = backend.loss(
+        scores, [1, 1, 0, 0], weights=weights, surrogate="linear_hinge", reduction="sum"
+    )
+    assert loss == 0.0  # 8e250 times 5e-324 twice
+    weights[:2] = 1.0
+    loss = backend.loss(
+        scores, [1, 1, 0, 0], weights=weights, surrogate="linear_hinge", reduction="sum"
+    )
+    assert loss == pytest.approx(8e250 * 5e-324, rel=1e-12)
+
+
+def test_a_distant_positive_of_little_weight(backend):
+    scores, labels = [-1e22, 0.5, 0.25, 0.75], [1, 1, 0, 0]
+    weights = np.array([1e-60, 1.0, 1.0, 2.0])
+    for surrogate in ("square", "squared_hinge"):
+        assert_exact(backend, scores, labels, surrogate=surrogate, weights=weights)
+
+
+@pytest.mark.parametrize("n", [160, 1040, 20_000])
+def test_weighted_auc_to_the_last_digits(backend, n):
+    rng = np.random.default_rng(n)
+    scores, labels = rng.integers(-12, 13, n) / 4, rng.random(n) < 0.95
+    unweighted = backend.auc(scores, labels)
+    assert backend.auc(scores, labels, weights=np.full(n, 0.1)) == pytest.approx(
+        unweighted, abs=1e-15
+    )
+
+
+# At these margins the terms share a knot, because margin - knot is rounded.
+HAT = Surrogate("hat", (Term(0, 0, 1, knot=0), Term(-2, 4, -2, knot=1), Term(4, -4, 1, knot=2)))
+
+
+@pytest.mark.parametrize("margin", [1e12, 1e17, 1e100, 1e150])
+@pytest.mark.parametrize("surrogate", [surrogates.HUBER_HINGE, CAPPED, HAT], ids=lambda s: s.name)
+def test_margins_far_larger_than_the_knots(backend, surrogate, margin):
+    value, grad = backend.loss_and_grad(_scores(), LABELS, surrogate=surrogate, margin=margin)
+    expected = exact_double_sum(_scores(), LABELS, surrogate=surrogate, margin=margin)
+    assert value == pytest.approx(expected.value, rel=1e-12)
+    assert abs(grad - expected.grad).max() <= 1e-12 * max(
+        abs(expected.grad).max(), 1 / LABELS.sum()
+    )
+
+
+def test_a_knot_that_the_margin_rounds(backend):
+    # 1e12 - 0.1 and 1e12 - 1.1 are rounded, but the slope beyond both knots is 1.
+    shallow = Surrogate(
+        "late Huber", (Term(0.005, -0.1, 0.5, knot=0.1), Term(-0.605, 1.1, -0.5, knot=1.1))
+    )
+    _, grad = backend.loss_and_grad([0.0, 0.5], [1, 0], surrogate=shallow, margin=1e12)
+    assert grad == pytest.approx([-1.0, 1.0], rel=1e-12)
+
+
+@pytest.mark.parametrize("surrogate", ["linear_hinge", "square"])
+def test_a_sum_that_overflows_is_an_error(backend, surrogate):
+    scores = np.random.default_rng(8).standard_cauchy(50)
+    with pytest.raises(OverflowError, match="range of float64"):
+        backend.loss(scores, np.arange(50) % 2, surrogate=surrogate, margin=1e308)
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.1, 0.7])
+@pytest.mark.parametrize("size", [1e6, 1e15, 1e22])
+def test_terms_that_cancel_to_zero_beyond_their_knots(backend, size, margin):
+    scores = np.array([-size, 0.1, 0.5, 0.2, -0.3])
+    expected = exact_double_sum(scores, [1, 1, 1, 0, 0], surrogate=HAT, margin=margin)
+    value, grad = backend.loss_and_grad(scores, [1, 1, 1, 0, 0], surrogate=HAT, margin=margin)
+    assert value == pytest.approx(expected.value, rel=1e-12)
+    assert abs(grad - expected.grad).max() <= 1e-12 * abs(expected.grad).max()
+
+
+def test_steps_over_scores_of_any_size(backend):
+    steps = Surrogate("steps", (Term(1, 0, 0, knot=0), Term(-2, 0, 0, knot=0.1)))
+    rng = np.random.default_rng(9)
+    scores = rng.choice([-1.0, 1.0], 60) * 10.0 ** rng.uniform(-300, 308, 60)
+    expected = exact_double_sum(scores, np.arange(60) % 2, surrogate=steps, reduction="sum")
+    found = backend.loss(scores, np.arange(60) % 2, surrogate=steps, reduction="sum")
+    assert found == expected.value
+
+
+def test_a_distant_row_of_a_group_without_pairs(backend):
+    terms = (Term(0.1, 3, 0.5), Term(0, 0.1, 1, knot=-1), Term(0, 0, 0.5, knot=0))
+    surrogate = Surrogate("growing", terms)
+    scores, labels, groups = [6e37, -0.2, 1.7, -0.8], [1, 1, 1, 0], [0, 1, 1, 1]
+    expected = exact_double_sum(scores, labels, surrogate=surrogate, groups=groups)
+    value, grad = backend.loss_and_grad(scores, labels, surrogate=surrogate, groups=groups)
+    assert value == pytest.approx(expected.value, rel=1e-12)
+    assert grad == pytest.approx(expected.grad, rel=1e-12)

@@ -77,8 +77,7 @@ def _hinge(term, t, order):
 @pytest.mark.parametrize("name", NAMES)
 def test_textbook_formulas(name):
     t = np.linspace(-30.0, 30.0, 121)
-    known = {**dict.fromkeys(FITTED), "exponential": None}
-    assert set(_formulas.SMOOTH) == set(known)
+    assert set(_formulas.SMOOTH) == set(NAMES)
     expected = (np.exp(t),) * 3 if name == "exponential" else formulas(name, t)
     for got, want in zip(_formulas.SMOOTH[name](t), expected, strict=True):
         np.testing.assert_allclose(got, np.asarray(want, np.float64), rtol=1e-14, atol=1e-16)
@@ -260,3 +259,19 @@ def test_fit_finds_kinks_and_short_series():
 def test_fit_says_why_it_does_not_converge(function, options, message):
     with pytest.raises(ValueError, match=message):
         surrogates.fit(function, **options)
+
+
+@pytest.mark.parametrize("n_groups", [1, 7])
+def test_sums_are_carried_over_many_blocks(n_groups):
+    rng = np.random.default_rng(4)
+    n = 40_000
+    scores, labels = 3.0 * rng.normal(size=n), rng.random(n) < 0.3
+    weights, groups = rng.random(n), rng.integers(0, n_groups, n)
+    data = {"weights": weights, "groups": groups}
+    _, grad = ep.pair_loss_and_grad(scores, labels, surrogate="logistic", reduction="sum", **data)
+    for i in [int(np.argmin(scores)), int(np.argmax(scores)), *range(20)]:
+        others = np.flatnonzero((labels != labels[i]) & (groups == groups[i]))
+        sign = -1.0 if labels[i] else 1.0
+        slopes = formulas("logistic", sign * (scores[i] - scores[others]))[1]
+        expected = float(sign * weights[i] * (weights[others] * slopes).sum())
+        assert grad[i] == pytest.approx(expected, rel=1e-12)

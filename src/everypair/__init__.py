@@ -29,6 +29,7 @@ from everypair.metrics import (
     partial_auc,
     roc_curve,
 )
+from everypair.ranks import pair_row_sums, soft_ranks
 from everypair.surrogates import Surrogate, Term
 
 __all__ = [
@@ -49,8 +50,10 @@ __all__ = [
     "pair_hvp",
     "pair_loss",
     "pair_loss_and_grad",
+    "pair_row_sums",
     "partial_auc",
     "roc_curve",
     "set_num_threads",
+    "soft_ranks",
     "surrogates",
 ]

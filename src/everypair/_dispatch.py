@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from everypair import _inputs, _threads
 from everypair._inputs import Batch
+from everypair._smooth_kernel import smooth_form
 from everypair.arrays import numpy as _numpy
 from everypair.surrogates import PairTerm, are_polynomials
 
@@ -80,20 +81,23 @@ def evaluate(
         scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
     arrays: tuple[NDArray[Any] | None, ...]
     reliable = False
-    if _uses_native() and are_polynomials(terms):
+    form = _native_form(terms, scores)
+    if form is not None:
         arrays = (
             np.empty_like(scores) if grad else None,
             np.empty_like(scores) if hess else None,
             np.empty_like(scores) if vector is not None else None,
         )
-        status, value, pair_weight = _native.evaluate(
+        status, value, pair_weight = form.function(
             scores, labels, weights, batch.offsets,
             None if vector is None else _without_offset(vector),
-            terms, mean, _threads.kernel_threads(), *arrays,
+            *form.surrogate, mean, _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
             _inputs.raise_bad_values(batch)
-        reliable = _is_reliable(value, pair_weight, weights, labels)
+        # If sums overflowed, or terms cancel too much, NumPy computes the batch. It needs no
+        # differences that overflow or terms that cancel.
+        reliable = math.isfinite(value)
         is_plain = order is None and scores.dtype is batch.dtype and len(batch.shape) == 1
         if reliable and is_plain:
             return Result(value, pair_weight, *arrays)
@@ -103,7 +107,7 @@ def evaluate(
             scores, positive if order is None else positive[order], weights, batch.offsets,
             vector, terms, mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
-        _check_overflow(value, *arrays)
+        _check_overflow(terms, value, *arrays)
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
 
@@ -121,15 +125,33 @@ def native_loss_and_grad(
     `Batch` without groups). Returns None if the NumPy backend is chosen, if the kernel rejects a
     value, or if its result is not reliable; `evaluate` then computes the loss or names that value.
     """
-    if not (_uses_native() and are_polynomials(terms)):
+    form = _native_form(terms, scores)
+    if form is None:
         return None
-    status, value, pair_weight = _native.evaluate(
+    status, value, pair_weight = form.function(
         scores, labels, weights, None, None,
-        terms, mean, _threads.kernel_threads(), grad, None, None,
+        *form.surrogate, mean, _threads.kernel_threads(), grad, None, None,
     )  # fmt: skip
-    if status or not _is_reliable(value, pair_weight, weights, labels):
+    if status or not math.isfinite(value):
         return None
     return value, pair_weight
+
+
+class _Form(NamedTuple):
+    """A function of the compiled kernel, and the arguments that describe the surrogate."""
+
+    function: Callable[..., tuple[int, float, float]]
+    surrogate: tuple[Any, ...]
+
+
+def _native_form(terms: tuple[PairTerm, ...], scores: NDArray[Any]) -> _Form | None:
+    """Return how the compiled kernel takes these terms; None if NumPy must compute them."""
+    if not _uses_native():
+        return None
+    if are_polynomials(terms):
+        return _Form(_native.evaluate, (terms,))
+    form = smooth_form(terms, scores.dtype.itemsize > 4)
+    return None if form is None else _Form(_native.evaluate_smooth, form)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
@@ -143,33 +165,16 @@ def concordance(batch: Batch) -> tuple[float, float]:
         )
         if status:
             _inputs.raise_bad_values(batch)
-        if _is_reliable(concordant, pair_weight, weights, labels):
-            return concordant, pair_weight
+        return concordant, pair_weight
     positive = _inputs.positives(batch)
     ordered = positive if order is None else positive[order]
     return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
-def _is_reliable(
-    value: float, pair_weight: float, weights: NDArray[np.float64] | None, labels: NDArray[Any]
-) -> bool:
-    """Return whether the compiled kernel neither overflowed nor lost products of small weights.
-
-    If not, NumPy computes the batch: it scales weights, and needs no differences that overflow or
-    terms that cancel.
-    """
-    if not math.isfinite(value):
-        return False
-    if weights is None or 1e-200 < pair_weight < 1e200:
-        return True
-    if pair_weight > 0.0:
-        return False
-    live = labels[weights > 0.0] > 0  # no pair at all is a reliable zero
-    return bool(live.all() or not live.any())
-
-
-def _check_overflow(*results: float | NDArray[Any] | None) -> None:
-    if any(result is not None and np.isnan(result).any() for result in results):
+def _check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] | None) -> None:
+    """Raise if sums of polynomials overflowed; exponentials are infinite only where they should."""
+    is_good = np.isfinite if are_polynomials(terms) else lambda result: ~np.isnan(result)
+    if not all(result is None or is_good(result).all() for result in results):
         raise OverflowError(
             "the loss of these scores exceeds the range of float64: differences of scores, or the "
             "margin, are too large. Scale the scores, or use a surrogate that grows linearly."

@@ -71,7 +71,7 @@ def batch_from(
     if _is_ready(scores, _SCORE_DTYPES):
         batch.dtype, batch.shape = scores.dtype, scores.shape
     else:
-        scores, batch.dtype, batch.shape = _scores(scores)
+        scores, batch.dtype, batch.shape = _scores(scores, "scores")
     target: Any = None
     if pairs == "binary" and censoring == "harrell":
         if not _is_ready(labels, binary.LABEL_DTYPES):
@@ -121,6 +121,25 @@ def vector_for(batch: Batch, vector: ArrayLike) -> NDArray[np.float64]:
     """Check and convert the vector of a Hessian-vector product, values included."""
     column = _float64_column(vector, "vector", batch.scores.shape[0])
     _raise_if_not_finite(column, "vector")
+    return column
+
+
+def scores_from(given: ArrayLike, name: str = "scores") -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Check scores without labels, values included; return (n,) float32 or float64, and the shape.
+
+    There may be no row at all.
+    """
+    scores, _, shape = _scores(given, name)
+    _raise_if_not_finite(scores, name)
+    return scores, shape
+
+
+def signed_weights_from(weights: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    """Check weights of any sign, values included; None stands for n ones."""
+    if weights is None:
+        return np.ones(n)
+    column = _float64_column(weights, "weights", n)
+    _raise_if_not_finite(column, "weights")
     return column
 
 
@@ -189,10 +208,10 @@ def _is_ready(given: ArrayLike, dtypes: frozenset[np.dtype[Any]]) -> TypeGuard[N
     return given.flags.c_contiguous and given.flags.aligned
 
 
-def _scores(given: ArrayLike) -> tuple[NDArray[Any], np.dtype[Any], tuple[int, ...]]:
+def _scores(given: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], tuple[int, ...]]:
     """Return scores as (n,) float32 or float64, and the dtype and shape of their gradient."""
-    array = _conversion.to_real(given, "scores")
-    column = _conversion.to_column(array, "scores")
+    array = _conversion.to_real(given, name)
+    column = _conversion.to_column(array, name)
     # Integer scores get a float64 gradient.
     dtype = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(np.float64)
     kernel_dtype = np.float32 if dtype.itemsize <= 4 else np.float64

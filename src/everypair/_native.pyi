@@ -22,6 +22,25 @@ def evaluate(
     hvp: NDArray[Any] | None,
 ) -> tuple[int, float, float]: ...
 
+# The same for a smooth surrogate: see `everypair._smooth_kernel.SmoothForm`.
+def evaluate_smooth(
+    scores: NDArray[Any],
+    labels: NDArray[Any],
+    weights: NDArray[Any] | None,
+    offsets: NDArray[Any] | None,
+    vector: NDArray[Any] | None,
+    term: tuple[float, float, float, float, float, bool],
+    value: NDArray[Any],
+    slope: NDArray[Any],
+    curvature: NDArray[Any],
+    inside: NDArray[Any] | None,
+    mean: bool,
+    threads: int,
+    grad: NDArray[Any] | None,
+    hess: NDArray[Any] | None,
+    hvp: NDArray[Any] | None,
+) -> tuple[int, float, float]: ...
+
 # Return status, weight of the correctly ordered pairs (ties half) and weight of all pairs.
 def auc(
     scores: NDArray[Any],

@@ -25,7 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from everypair import _inputs
 from everypair._naive_metrics import average_precision, delong, delong_test, partial_auc
 from everypair._naive_pairs import Pairs
-from everypair.surrogates import Surrogate
+from everypair.surrogates import Floats, Surrogate
+from everypair.targets.groups import group_codes
 
 __all__ = [
     "auc",
@@ -36,6 +37,7 @@ __all__ = [
     "pair_hvp",
     "pair_loss",
     "pair_loss_and_grad",
+    "pair_row_sums",
     "partial_auc",
 ]
 
@@ -171,6 +173,38 @@ def auc(
     rows = np.bincount(in_group, every.batch.weights, values.size)
     shares = rows[counts] if average == "rows" else np.ones(counts.sum())
     return float((shares * in_order[counts] / weight[counts]).sum() / shares.sum())
+
+
+def pair_row_sums(
+    scores: ArrayLike,
+    others: ArrayLike | None = None,
+    *,
+    surrogate: str | Surrogate = "sigmoid",
+    margin: float | None = None,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    other_groups: ArrayLike | None = None,
+) -> Floats:
+    """Sum a surrogate over all other rows, row by row, in float64; see `everypair.pair_row_sums`.
+
+    Examples
+    --------
+    >>> pair_row_sums([0.5, 2.0], [0.0, 1.0], surrogate="squared_hinge")
+    array([2.5, 0. ])
+    """
+    x = np.asarray(scores, np.float64).reshape(-1)
+    y = x if others is None else np.asarray(others, np.float64).reshape(-1)
+    w = np.ones(y.size) if weights is None else np.asarray(weights, np.float64)
+    labels = np.arange(x.size + y.size) < x.size
+    pairs = Pairs(np.concatenate([x, y]), labels, surrogate, margin)
+    sums = np.zeros(x.size)
+    for i in range(x.size):
+        values = w * pairs.evaluate(np.array([i]), x.size + np.arange(y.size))[0][0]
+        if groups is not None:
+            codes = group_codes(groups, groups if other_groups is None else other_groups)
+            values = np.where(codes[1] == codes[0][i], values, 0.0)
+        sums[i] = np.delete(values, i).sum() if others is None else values.sum()
+    return sums.reshape(np.shape(scores))
 
 
 def _derivatives(pairs: Pairs) -> tuple[float, NDArray[Any], NDArray[Any]]:

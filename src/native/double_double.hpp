@@ -59,4 +59,21 @@ struct Compensated {
     operator double() const { return sum + lost; }
 };
 
+// Several such sums side by side, so that the additions are vectorised.
+struct CompensatedLanes {
+    static constexpr int count = 8;
+    double sum[count] = {}, lost[count] = {};
+
+    void add(int k, double x) {
+        const double next = sum[k] + x, part = next - sum[k];
+        lost[k] += (sum[k] - (next - part)) + (x - part);
+        sum[k] = next;
+    }
+    Compensated total() const {
+        Compensated all;
+        for (int k = 0; k < count; ++k) all += sum[k], all += lost[k];
+        return all;
+    }
+};
+
 }  // namespace everypair::EVERYPAIR_ISA

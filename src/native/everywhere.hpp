@@ -64,7 +64,19 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
     const std::uint8_t* side = classes + begin;
     const auto sums = [&](auto&& quantity) { return class_sums(side, weights, n, question.threads, quantity); };
 
-    const double origin = found.min_pos;
+    // Scores are relative to a heavy positive. A distant one of little weight would cost the others their digits.
+    double origin = found.min_pos;
+    if (weights) {
+        double heaviest = 0;
+#pragma omp simd reduction(max : heaviest)
+        for (std::int64_t i = 0; i < n; ++i) {
+            const double w = side[i] == 1 ? weights[i] : 0;
+            heaviest = w > heaviest ? w : heaviest;
+        }
+        std::int64_t row = 0;
+        while (side[row] != 1 || weights[row] != heaviest) ++row;
+        origin = static_cast<double>(scores[row]);
+    }
     const Two first = sums([=](std::int64_t i) { return static_cast<double>(scores[i]) - origin; });
     const double mean[2] = {first.of[0] / found.w_neg, first.of[1] / found.w_pos};
     // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero over all pairs.

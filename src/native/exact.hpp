@@ -294,7 +294,7 @@ class Exact {
             }
             mass += here;
             moment += Acc(distance);
-            if (here > 0) value += here * values_[k] + pieces_[k].slope * distance;
+            if (here != 0) value += here * values_[k] + pieces_[k].slope * distance;
         };
         const auto switch_on = [&](std::int64_t source, const Term& term, Acc distance) {
             const Acc all(mass), slope(2 * term.b2);
@@ -372,7 +372,7 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
         for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores[rows[q]]);
 #pragma omp simd
         for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
-        double sum = 0;
+        Compensated sum;
         for (int q = 0; q < count; ++q) {
             const std::int64_t upto = ranks.upto(at[q], cells[q], ranks.first(cells[q]));
             const bool tied = upto > 0 && keys[upto - 1] == at[q];
@@ -381,7 +381,7 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
         }
         parts[t] = sum;
     });
-    double sum = 0;
+    Compensated sum;
     for (int t = 0; t < tasks; ++t) sum += parts[t];
     return sum;
 }

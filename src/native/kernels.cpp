@@ -8,6 +8,7 @@
 #include "everywhere.hpp"
 #include "exact.hpp"
 #include "gridded.hpp"
+#include "smooth.hpp"
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
@@ -24,10 +25,19 @@ constexpr std::int64_t certified_rows = 10000;
 // Several terms need more buckets, and tables for each term; the exact plan sorts the sources once for each term.
 constexpr std::int64_t several_rows = 270000;
 
+// The weights of a group are those of the caller, times a power of two for each class if they are very large or very small;
+// the weights of its pairs are over 2^exponent.
 struct Group {
     std::int64_t begin, n;
     Survey found;
+    int exponent = 0;
 };
+
+// The power of two by which weights with this sum are divided: 0 unless their sums could overflow or lose digits.
+inline int exponent_of(double sum) {
+    if (sum == 0 || (sum > 0x1p-100 && sum < 0x1p100)) return 0;
+    return sum <= std::numeric_limits<double>::max() ? std::ilogb(sum) : 1000;
+}
 
 template <class S>
 void clear(const Outputs& outputs, const Group& group) {
@@ -70,15 +80,23 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                     return value;
         }
     }
-    if (group.found.n_pos + group.found.n_neg < group.n) clear<S>(outputs, group);  // for the rows of weight 0
-    // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots. The
-    // rounding errors of the additions, one per row, do not cancel.
-    double range = 0, nearest = std::numeric_limits<double>::infinity();
+    // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots times the
+    // range, or of its square if they cancel to a constant. The rounding errors of the additions, one per row, do not cancel.
+    double range = 0, nearest = std::numeric_limits<double>::infinity(), slope = 0, slopes = 0;
     for (int j = 0; j < question.n_terms; ++j) {
+        const double lag = 2 * terms[j].b2 * (terms[j].shift - terms[0].shift);
+        slope += terms[j].b1 + lag;
+        slopes += std::abs(terms[j].b1) + std::abs(lag);
         range = std::max(range, group.found.max_neg - group.found.min_pos + std::abs(terms[j].shift));
-        for (int i = 0; i < j; ++i) nearest = std::min(nearest, std::abs(terms[j].shift - terms[i].shift));
+        for (int i = 0; i < j; ++i) {
+            // Terms of one shift, with a knot and without, cancel only if their signs differ.
+            const bool opposed = terms[i].b2 * terms[j].b2 < 0 || terms[i].b1 * terms[j].b1 < 0;
+            if (const double apart = std::abs(terms[j].shift - terms[i].shift); apart > 0 || opposed)
+                nearest = std::min(nearest, apart);
+        }
     }
-    const double cancelled = question.n_terms > 1 ? static_cast<double>(group.n) * range / nearest : 0;
+    double cancelled = question.n_terms > 1 ? static_cast<double>(group.n) * range / nearest : 0;
+    if (std::abs(slope) < 0x1p-40 * slopes) cancelled *= std::max(1.0, range / nearest);
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
     if (cancelled > room * 0x1p52) return std::numeric_limits<double>::quiet_NaN();  // the caller must use another way
     if (cancelled > room)
@@ -86,10 +104,12 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     return Exact<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
 }
 
-// Surveys all groups, calls `use` for each one with both classes, and adds up the returned values.
+// Surveys all groups, calls `use` for each one with both classes, and adds up the returned values. `use` gets the batch with
+// scaled weights, and the largest exponent of a group, to which `pair_weight` is relative. No exponent is below `least`.
 template <class S, class Use, class Skip>
-Answer over_groups(const Batch& batch, int threads, Use&& use, Skip&& skip) {
-    if (batch.n < threaded_rows()) threads = 1;
+Answer over_groups(const Batch& given, int least, int threads, Use&& use, Skip&& skip) {
+    if (given.n < threaded_rows()) threads = 1;
+    Batch batch = given;
     Scratch scratch;
     std::uint8_t* classes = scratch.take<std::uint8_t>(batch.n);
     const std::int64_t n_groups = batch.offsets ? batch.n_groups : 1;
@@ -109,25 +129,68 @@ Answer over_groups(const Batch& batch, int threads, Use&& use, Skip&& skip) {
         groups[g] = {begin, end - begin, survey<S>(batch, classes, begin, end, inner)};
     });
     Survey all;
-    double pair_weight = 0;
+    bool extreme = false;
     for (std::int64_t g = 0; g < n_groups; ++g) {
-        all.add(groups[g].found);
-        pair_weight += groups[g].found.w_pos * groups[g].found.w_neg;
+        const Survey& found = groups[g].found;
+        all.add(found);
+        extreme |= batch.weights && (exponent_of(found.w_pos) || exponent_of(found.w_neg));
     }
     if (all.saw_zero && all.saw_minus) all.status |= bad_labels;
     if (all.status) return {all.status, 0, 0};
+    if (extreme) {
+        double* scaled = scratch.take<double>(batch.n);
+        batch.weights = scaled;
+        each_group([&](std::int64_t g) {
+            Group& group = groups[g];
+            const int of_pos = std::max(exponent_of(group.found.w_pos), least);
+            const int powers[2] = {std::max(exponent_of(group.found.w_neg), least - std::min(of_pos, 0)), of_pos};
+            for (std::int64_t i = group.begin; i < group.begin + group.n; ++i)
+                scaled[i] = std::ldexp(given.weights[i], -powers[classes[i] & 1]);
+            group.found = survey<S>(batch, classes, group.begin, group.begin + group.n, inner);
+            group.exponent = powers[0] + powers[1];
+        });
+    }
+    const auto has_pairs = [](const Group& group) { return group.found.w_pos > 0 && group.found.w_neg > 0; };
+    int top = std::numeric_limits<int>::min();
+    for (std::int64_t g = 0; g < n_groups; ++g)
+        if (has_pairs(groups[g])) top = std::max(top, groups[g].exponent);
+    Compensated pair_weight, value;
+    for (std::int64_t g = 0; g < n_groups; ++g)
+        if (const Survey& found = groups[g].found; has_pairs(groups[g]))
+            pair_weight +=
+                std::max(std::ldexp(found.w_pos * found.w_neg, groups[g].exponent - top), std::numeric_limits<double>::min());
     each_group([&](std::int64_t g) {
-        const bool both = groups[g].found.w_pos * groups[g].found.w_neg > 0;
-        values[g] = both ? use(classes, groups[g], pair_weight, inner) : (skip(groups[g]), 0.0);
+        const bool both = has_pairs(groups[g]);
+        values[g] = both ? use(batch, classes, groups[g], top, pair_weight, inner) : (skip(groups[g]), 0.0);
     });
-    double value = 0;
     for (std::int64_t g = 0; g < n_groups; ++g) value += values[g];
-    return {0, value, pair_weight};
+    return {0, value, pair_weight, pair_weight > 0 ? top : 0};
+}
+
+// Calls `solve` for each group with both classes, with the factor of the reduction, and returns pair weights on the caller's
+// scale.
+template <class S, class Solve>
+Answer reduce(const Batch& batch, bool mean, int threads, const Outputs& outputs, Solve&& solve_group) {
+    const auto use = [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, int top, double pair_weight,
+                         int inner) {
+        if (group.found.n_pos + group.found.n_neg < group.n) clear<S>(outputs, group);  // for the rows of weight 0
+        const double scale = std::ldexp(mean ? 1 / pair_weight : 1, group.exponent - (mean ? top : 0));
+        return solve_group(scaled, classes, group, scale, inner);
+    };
+    // The factor of a sum must not vanish. If it is infinite, so is the value.
+    const int least = mean ? -4000 : -1000;
+    Answer answer = over_groups<S>(batch, least, threads, use, [&](const Group& group) { clear<S>(outputs, group); });
+    // On the scale of the caller, but neither infinite nor 0.
+    const double smallest = std::numeric_limits<double>::min(), largest = std::numeric_limits<double>::max();
+    if (answer.pair_weight > 0)
+        answer.pair_weight = std::clamp(std::ldexp(answer.pair_weight, answer.exponent), smallest, largest);
+    return answer;
 }
 
 template <class S>
 Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& outputs) {
-    const auto use = [&](const std::uint8_t* classes, const Group& group, double pair_weight, int threads) {
+    const auto solve_group = [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale,
+                                 int threads) {
         // Terms that no pair reaches, not even the lowest positive with the highest negative, are left out.
         Scratch scratch;
         Term* terms = scratch.take<Term>(question.n_terms);
@@ -139,17 +202,27 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
         const auto end = std::copy_if(question.terms, question.terms + question.n_terms, terms, counts);
         if (end == terms) return clear<S>(outputs, group), 0.0;
         const Question inner{terms, static_cast<int>(end - terms), question.mean, threads};
-        return solve<S>(batch, inner, outputs, classes, group, question.mean ? 1 / pair_weight : 1);
+        return solve<S>(scaled, inner, outputs, classes, group, scale);
     };
-    return over_groups<S>(batch, question.threads, use, [&](const Group& group) { clear<S>(outputs, group); });
+    return reduce<S>(batch, question.mean, question.threads, outputs, solve_group);
+}
+
+template <class S>
+Answer smooth_as(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
+    return reduce<S>(batch, mean, threads, outputs,
+                     [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale, int inner) {
+                         return smooth_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale,
+                                               inner);
+                     });
 }
 
 template <class S>
 Answer concordance_as(const Batch& batch, int threads) {
-    const auto use = [&](const std::uint8_t* classes, const Group& group, double, int inner) {
-        return concordant_weight<S>(batch, classes, group.begin, group.n, group.found, inner);
+    const auto use = [](const Batch& scaled, const std::uint8_t* classes, const Group& group, int top, double, int inner) {
+        return std::ldexp(concordant_weight<S>(scaled, classes, group.begin, group.n, group.found, inner),
+                          group.exponent - top);
     };
-    return over_groups<S>(batch, threads, use, [](const Group&) {});
+    return over_groups<S>(batch, -4000, threads, use, [](const Group&) {});
 }
 
 }  // namespace
@@ -157,6 +230,11 @@ Answer concordance_as(const Batch& batch, int threads) {
 Answer evaluate(const Batch& batch, const Question& question, const Outputs& outputs) {
     return batch.score_type == Dtype::f32 ? evaluate_as<float>(batch, question, outputs)
                                           : evaluate_as<double>(batch, question, outputs);
+}
+
+Answer evaluate_smooth(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
+    return batch.score_type == Dtype::f32 ? smooth_as<float>(batch, smooth, mean, threads, outputs)
+                                          : smooth_as<double>(batch, smooth, mean, threads, outputs);
 }
 
 Answer concordance(const Batch& batch, int threads) {

@@ -13,10 +13,11 @@ namespace nb = nanobind;
 
 namespace everypair {
 
-#define EVERYPAIR_DECLARE(isa)                                      \
-    namespace isa {                                                 \
-    Answer evaluate(const Batch&, const Question&, const Outputs&); \
-    Answer concordance(const Batch&, int threads);                  \
+#define EVERYPAIR_DECLARE(isa)                                                                   \
+    namespace isa {                                                                              \
+    Answer evaluate(const Batch&, const Question&, const Outputs&);                              \
+    Answer evaluate_smooth(const Batch&, const Smooth&, bool mean, int threads, const Outputs&); \
+    Answer concordance(const Batch&, int threads);                                               \
     }
 EVERYPAIR_DECLARE(baseline)
 #if defined(EVERYPAIR_X86_DISPATCH)
@@ -29,6 +30,7 @@ namespace {
 struct Kernels {
     const char* name;
     Evaluate evaluate;
+    EvaluateSmooth evaluate_smooth;
     Concordance concordance;
 };
 
@@ -40,14 +42,14 @@ constexpr const char* baseline_name = "baseline";
 #endif
 
 std::vector<Kernels> available() {
-    std::vector<Kernels> here{{baseline_name, baseline::evaluate, baseline::concordance}};
+    std::vector<Kernels> here{{baseline_name, baseline::evaluate, baseline::evaluate_smooth, baseline::concordance}};
 #if defined(EVERYPAIR_X86_DISPATCH)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-        here.push_back({"avx2", avx2::evaluate, avx2::concordance});
+        here.push_back({"avx2", avx2::evaluate, avx2::evaluate_smooth, avx2::concordance});
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
             __builtin_cpu_supports("avx512bw"))
-            here.push_back({"avx512", avx512::evaluate, avx512::concordance});
+            here.push_back({"avx512", avx512::evaluate, avx512::evaluate_smooth, avx512::concordance});
     }
 #endif
     return here;
@@ -147,6 +149,38 @@ nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb:
     return as_tuple(answer);
 }
 
+nb::tuple evaluate_smooth(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, nb::handle vector,
+                          nb::tuple term, nb::handle value, nb::handle slope, nb::handle curvature, nb::handle inside,
+                          bool mean, int threads, nb::handle grad, nb::handle hess, nb::handle hvp) {
+    const Array s(scores, false), y(labels, false), w(weights, false), o(offsets, false), v(vector, false);
+    const Array g(grad, true), h(hess, true), p(hvp, true);
+    const Array orders[3] = {{value, false}, {slope, false}, {curvature, false}}, cubics(inside, false);
+    const Batch batch = batch_of(s, y, w, v, o);
+    for (const Array* out : {&g, &h, &p}) out->require(batch.n, batch.score_type);
+    if (p.data() && !v.data()) throw std::invalid_argument("a Hessian-vector product needs a vector");
+    Smooth smooth{nb::cast<double>(term[0]),
+                  nb::cast<double>(term[1]),
+                  nb::cast<double>(term[2]),
+                  nb::cast<double>(term[3]),
+                  nb::cast<double>(term[4]),
+                  {},
+                  {},
+                  nb::cast<bool>(term[5]),
+                  static_cast<const double*>(cubics.require(12, Dtype::f64).data())};
+    for (int order = 0; order < 3; ++order) {
+        const std::int64_t size = orders[order].size();
+        if (size < 4 || size % 4 || size > 4 * most_powers) throw std::invalid_argument("wrong number of powers");
+        smooth.powers[order] = static_cast<const double*>(orders[order].require(size, Dtype::f64).data());
+        smooth.n_powers[order] = static_cast<int>(size / 4);
+    }
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.evaluate_smooth(batch, smooth, mean, threads, {g.data(), h.data(), p.data()});
+    }
+    return as_tuple(answer);
+}
+
 nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, int threads) {
     const Array s(scores, false), y(labels, false), w(weights, false), o(offsets, false), none(nb::none(), false);
     const Batch batch = batch_of(s, y, w, none, o);
@@ -165,6 +199,10 @@ NB_MODULE(_native, m) {
     using namespace everypair;
     m.def("evaluate", &evaluate, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
           nb::arg("vector").none(), nb::arg("terms"), nb::arg("mean"), nb::arg("threads"), nb::arg("grad").none(),
+          nb::arg("hess").none(), nb::arg("hvp").none());
+    m.def("evaluate_smooth", &evaluate_smooth, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(),
+          nb::arg("offsets").none(), nb::arg("vector").none(), nb::arg("term"), nb::arg("value"), nb::arg("slope"),
+          nb::arg("curvature"), nb::arg("inside").none(), nb::arg("mean"), nb::arg("threads"), nb::arg("grad").none(),
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc", &auc, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
           nb::arg("threads"));

@@ -53,9 +53,60 @@ template <class S>
 struct Keyed {
     S key;
     std::uint32_t row;
-
-    bool operator<(const Keyed& other) const { return key < other.key || (key == other.key && row < other.row); }
 };
+
+// Calls use(row, cell) for all rows.
+template <class Row, class Use>
+void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
+    constexpr int block = 256;
+    std::int32_t cells[block];
+    for (std::int64_t from = 0; from < n; from += block) {
+        const int count = static_cast<int>(std::min<std::int64_t>(block, n - from));
+#pragma omp simd
+        for (int k = 0; k < count; ++k) cells[k] = map(rows[from + k].key);
+        for (int k = 0; k < count; ++k) use(rows[from + k], static_cast<std::uint32_t>(cells[k]));
+    }
+}
+
+// Sorts rows of which few are out of order. If one is far from its place, as when many share a cell, all are sorted by
+// comparisons, so that no input takes more than O(n log n).
+template <class Row>
+void insert(Row* first, Row* last) {
+    constexpr int far = 64;
+    for (Row* i = first + 1; i < last; ++i) {
+        if (!(i->key < i[-1].key)) continue;
+        const Row moved = *i;
+        Row* j = i;
+        for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
+        *j = moved;
+        if (i - j > far) return std::stable_sort(first, last, [](const auto& a, const auto& b) { return a.key < b.key; });
+    }
+}
+
+// Sorts by key; rows with equal keys keep their order. A radix sort by cell: first by the low bits of its number, then by the
+// high bits. There are more cells than rows, so that few rows are out of order afterwards, and insertion puts them right.
+template <class Row>
+void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
+    Scratch scratch;
+    const int bits = std::clamp((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) + 5) / 2, 4, 11);
+    const CellMap cells(n, std::int64_t{1} << (2 * bits), [&](std::int64_t k) { return rows[k].key; });
+    const std::uint32_t bins = 1u << bits;
+    std::uint32_t *low = scratch.take<std::uint32_t>(bins), *high = scratch.take<std::uint32_t>(bins);
+    std::fill(low, low + bins, 0);
+    std::fill(high, high + bins, 0);
+    by_cells(rows, n, cells, [&](const Row&, std::uint32_t cell) {
+        ++low[cell & (bins - 1)];
+        ++high[cell >> bits];
+    });
+    for (std::uint32_t b = 0, lows = 0, highs = 0; b < bins; ++b) {
+        lows += std::exchange(low[b], lows);
+        highs += std::exchange(high[b], highs);
+    }
+    Row* half = scratch.take<Row>(n);
+    by_cells(rows, n, cells, [&](const Row& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
+    by_cells(half, n, cells, [&](const Row& row, std::uint32_t cell) { sorted[high[cell >> bits]++] = row; });
+    insert(sorted, sorted + n);
+}
 
 // The n_sources rows of class `side` in ascending order of their keys: scores, negated if sign is -1.
 template <class S>
@@ -87,26 +138,7 @@ class Sources {
             std::copy(mine, mine + k, gathered + firsts[t]);
         });
 
-        // A radix sort by cell: first by the low bits of its number, then by the high bits. There are more cells than sources,
-        // so that few sources are out of order afterwards, and insertion puts them right.
-        const int bits = std::clamp((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) + 5) / 2, 4, 11);
-        const CellMap cells(n, std::int64_t{1} << (2 * bits), [&](std::int64_t k) { return gathered[k].key; });
-        const std::uint32_t bins = 1u << bits;
-        std::uint32_t *low = scratch.take<std::uint32_t>(bins), *high = scratch.take<std::uint32_t>(bins);
-        std::fill(low, low + bins, 0);
-        std::fill(high, high + bins, 0);
-        by_cells(gathered, cells, [&](const Keyed<S>&, std::uint32_t cell) {
-            ++low[cell & (bins - 1)];
-            ++high[cell >> bits];
-        });
-        for (std::uint32_t b = 0, lows = 0, highs = 0; b < bins; ++b) {
-            lows += std::exchange(low[b], lows);
-            highs += std::exchange(high[b], highs);
-        }
-        Keyed<S>* half = scratch.take<Keyed<S>>(n);
-        by_cells(gathered, cells, [&](const Keyed<S>& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
-        by_cells(half, cells, [&](const Keyed<S>& row, std::uint32_t cell) { sorted_[high[cell >> bits]++] = row; });
-        insert(sorted_, sorted_ + n);
+        radix_sort(gathered, n, sorted_);
     }
 
     double key(std::int64_t k) const { return static_cast<double>(sorted_[k].key); }
@@ -115,33 +147,6 @@ class Sources {
     const std::int64_t n;
 
   private:
-    // Calls use(row, cell) for all rows.
-    template <class Use>
-    void by_cells(const Keyed<S>* rows, const CellMap& map, Use&& use) const {
-        constexpr int block = 256;
-        std::int32_t cells[block];
-        for (std::int64_t from = 0; from < n; from += block) {
-            const int count = static_cast<int>(std::min<std::int64_t>(block, n - from));
-#pragma omp simd
-            for (int k = 0; k < count; ++k) cells[k] = map(rows[from + k].key);
-            for (int k = 0; k < count; ++k) use(rows[from + k], static_cast<std::uint32_t>(cells[k]));
-        }
-    }
-
-    // Sorts rows of which few are out of order. If one is far from its place, as when many share a cell, all are sorted by
-    // comparisons, so that no input takes more than O(n log n).
-    static void insert(Keyed<S>* first, Keyed<S>* last) {
-        constexpr int far = 64;
-        for (Keyed<S>* i = first + 1; i < last; ++i) {
-            if (!(i->key < i[-1].key)) continue;
-            const Keyed<S> moved = *i;
-            Keyed<S>* j = i;
-            for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
-            *j = moved;
-            if (i - j > far) return std::sort(first, last);
-        }
-    }
-
     Keyed<S>* sorted_;
 };
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "double_double.hpp"
 #include "pool.hpp"
 #include "types.hpp"
 
@@ -32,7 +33,7 @@ struct Survey {
     int status = 0;
     bool saw_zero = false, saw_minus = false;
     std::int64_t n_pos = 0, n_neg = 0;  // without the rows of weight 0
-    double w_pos = 0, w_neg = 0;
+    Compensated w_pos, w_neg;
     // Only pairs with s_neg + shift > s_pos count, so positives above max_neg + shift, and negatives below min_pos - shift,
     // have no pairs.
     double min_pos = std::numeric_limits<double>::infinity();
@@ -67,6 +68,7 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     const S inf = std::numeric_limits<S>::infinity();
     S least = inf, most = -inf, zeros = 0;
     Flags odd = 0, zero = 0, minus = 0;
+    CompensatedLanes w_pos, w_neg;
     Survey found;
 
     for (std::int64_t begin = 0; begin < n; begin += block) {
@@ -83,17 +85,18 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
         for (int i = 0; i < count; ++i) c[i] = y[i] > L{0};
         if (weights) {
             const double* w = weights + begin;
-            double pos = 0, neg = 0;
             std::int64_t good = 1;
-#pragma omp simd reduction(+ : pos, neg) reduction(& : good)
-            for (int i = 0; i < count; ++i) {
-                good &= (w[i] >= 0) & (w[i] <= std::numeric_limits<double>::max());
-                pos += y[i] > L{0} ? w[i] : 0;
-                neg += y[i] > L{0} ? 0 : w[i];
-            }
+#pragma omp simd reduction(& : good)
+            for (int i = 0; i < count; ++i) good &= (w[i] >= 0) & (w[i] <= std::numeric_limits<double>::max());
+            int i = 0;
+            for (; i + CompensatedLanes::count <= count; i += CompensatedLanes::count)
+#pragma omp simd
+                for (int k = 0; k < CompensatedLanes::count; ++k) {
+                    w_pos.add(k, c[i + k] ? w[i + k] : 0);
+                    w_neg.add(k, c[i + k] ? 0 : w[i + k]);
+                }
+            for (; i < count; ++i) (c[i] ? w_pos : w_neg).add(0, w[i]);
             for (int i = 0; i < count; ++i) c[i] |= w[i] > 0 ? 0 : weightless;
-            found.w_pos += pos;
-            found.w_neg += neg;
             if (!good) found.status |= bad_weights;
         }
         std::int32_t positives = 0, negatives = 0;
@@ -118,10 +121,8 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     if (!(zeros == S{0})) found.status |= bad_scores;
     found.min_pos = least;
     found.max_neg = most;
-    if (!weights) {
-        found.w_pos = static_cast<double>(found.n_pos);
-        found.w_neg = static_cast<double>(found.n_neg);
-    }
+    found.w_pos += weights ? w_pos.total() : static_cast<double>(found.n_pos);
+    found.w_neg += weights ? w_neg.total() : static_cast<double>(found.n_neg);
     return found;
 }
 

@@ -38,7 +38,8 @@ enum Status : int { bad_scores = 1, bad_labels = 2, bad_weights = 4 };
 struct Answer {
     int status;
     double value;        // the loss, or the weight of concordant pairs
-    double pair_weight;  // sum over groups of W_pos W_neg
+    double pair_weight;  // sum over groups of W_pos W_neg; with the weight of concordant pairs, both are over 2^exponent
+    int exponent = 0;
 };
 
 struct Question {
@@ -48,6 +49,22 @@ struct Question {
     int threads;
 };
 
+constexpr int most_powers = 24;
+constexpr int smooth_buckets_per_temperature = 16;
+
+// A smooth term and the truncated polynomial with the same shift. With d = s_neg - s_pos + shift and x = exp(-rate |d|), value,
+// slope and curvature (orders 0, 1, 2) are each the sum over k of (a[side][k - 1][0] + a[side][k - 1][1] |d|) x^k, k = 1, 2,
+// ..., where side = d > 0; the value has b0 + b1 d + b2 d^2 as well where d > 0.
+struct Smooth {
+    double shift, rate, b0, b1, b2;
+    const double* powers[3];  // by order
+    int n_powers[3];
+    bool linear;  // some a[..][1] are not zero
+    const double*
+        inside;  // by order: the cubic polynomial in 16 rate d that replaces the function for |d| < 1 / (16 rate); or null
+};
+
+using EvaluateSmooth = Answer (*)(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);
 using Evaluate = Answer (*)(const Batch&, const Question&, const Outputs&);
 using Concordance = Answer (*)(const Batch&, int threads);
 

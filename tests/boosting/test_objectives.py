@@ -19,7 +19,7 @@ from everypair.boosting import (
 )
 from everypair.boosting._scaled_loss import ScaledLoss
 
-WITH_CURVATURE = [SOFT_HINGE, "squared_hinge", "square", ("huber_hinge", 0.5)]
+WITH_CURVATURE = [SOFT_HINGE, "squared_hinge", "square", ("huber_hinge", 0.5), ("logistic", 0.0)]
 OBJECTIVES = {"lightgbm": lightgbm_objective, "xgboost": xgboost_objective}
 
 

@@ -9,11 +9,11 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import everypair as ep
 from everypair import surrogates
-from everypair.torch import PairLoss, pair_derivatives, pair_loss
+from everypair.torch import PairLoss, _arrays, pair_derivatives, pair_loss
 from everypair.torch._dispatch import flat_options, forced, options_from_flat
 
 from ..strategies import MIXED
-from ..test_smooth import NAMES, hostile_batches
+from ..test_smooth import FITTED, NAMES, hostile_batches
 
 ALL = [*map(surrogates.get, NAMES), MIXED]
 for_every_surrogate = pytest.mark.parametrize("surrogate", ALL, ids=lambda s: s.name)
@@ -96,3 +96,35 @@ def test_a_third_derivative_raises():
     (hvp,) = torch.autograd.grad(grad, scores, torch.ones_like(grad), create_graph=True)
     with pytest.raises(RuntimeError, match="differentiated three times"):
         torch.autograd.grad(hvp.sum(), scores)
+
+
+@pytest.mark.filterwarnings("error:.*lru_cache")
+def test_the_loss_compiles_to_one_graph():
+    torch._dynamo.reset()
+    scores, labels, _ = batch()
+    criterion = PairLoss(surrogate=MIXED)
+    compiled = torch.compile(
+        lambda x: criterion(2 * x, labels), backend="aot_eager", fullgraph=True
+    )
+    (got,) = torch.autograd.grad(compiled(scores), scores)
+    (expected,) = torch.autograd.grad(criterion(2 * scores, labels), scores)
+    torch.testing.assert_close(got, expected, rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_float32_arithmetic_is_enough(name, monkeypatch):
+    # As on devices without float64.
+    monkeypatch.setattr(_arrays, "_work_dtype", lambda _: torch.float32)
+    for scores, labels, _, groups in hostile_batches(np.float32):
+        with forced("operations"):
+            found = pair_derivatives(
+                torch.tensor(scores),
+                torch.tensor(labels),
+                surrogate=name,
+                groups=torch.tensor(groups),
+            )
+        wide = scores.astype(float)
+        value, grad = ep.naive.pair_loss_and_grad(wide, labels, surrogate=name, groups=groups)
+        seen = np.abs(grad) > 1e-35
+        assert np.abs(found.grad.numpy()[seen] / grad[seen] - 1.0).max(initial=0.0) <= 1e-6
+        assert found.value.item() == pytest.approx(value, rel=1e-6)

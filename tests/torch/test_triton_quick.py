@@ -16,7 +16,8 @@ pytest.importorskip("triton")
 from everypair import surrogates
 from everypair.torch import pair_loss
 from everypair.torch._dispatch import forced
-from everypair.torch.triton import cached_launch, launch, plans
+from everypair.torch.triton import cached_launch, plans
+from everypair.torch.triton.common import launch
 
 TERMS = surrogates.SQUARED_HINGE.at_knots(1.0)
 C_TYPES = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}

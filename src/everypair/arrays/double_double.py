@@ -55,6 +55,7 @@ class Arrays:
         Whether numbers keep their low part. Without it all arithmetic is that of one float.
     """
 
+    reads_values = False  # whether Python may look at values: no device to wait for, no tracing
     mantissa_bits = 52  # stored bits of a float: 52 for float64, 23 for float32
     float_range = (2.0**-1022, (2.0 - 2.0**-52) * 2.0**1023)  # smallest normal and largest float
 
@@ -86,6 +87,11 @@ class Arrays:
     pick: Any  # (a, index): a[..., index] for an index (m,), which is moved into the range of rows
     cut: Any  # (a, length): blocks (length, ..., blocks) of rows; the last row fills up the end
     uncut: Any  # (a, n): undo `cut` for n rows
+    insertion: Any  # (knots, points, right): the number of sorted knots below (right: up to) points
+    segment_sums: Any  # (a, index, n): the sums of the entries (m,) of each index 0, ..., n - 1
+    segment_max: Any  # (a, index, n): their maxima, -inf where there is no entry
+    next_below: Any  # (a): the next smaller floats
+    slices: Any  # (n, n_segments): slices of n rows that stay in cache
     # (function, state, columns): apply a function from state and column to state and output, and
     # return the last state and all outputs. `columns` are nested tuples of arrays, whose first
     # dimension is stepped through; outputs are stacked along a new first dimension.
@@ -194,10 +200,10 @@ class Arrays:
         return each(lambda part: self.uncut(part, n), a)
 
     def exp(self, a: Number) -> Number:
-        """Return the exponential; with low parts, the relative error in float32 is below 1e-9.
+        """Return the exponential; with low parts, the relative error in float32 is below 1e-8.
 
-        With a = n log(2) + r, it is 2^n exp(r / 16)^16. Squaring p = exp(r) - 1 means to
-        replace it by p (2 + p).
+        With a = n log(2) + r, it is 2^n exp(r / 16)^16. In terms of p = exp(r / 16) - 1, to square
+        the exponential is to replace p by 2 p + p^2.
         """
         if not self.compensated:
             return Number(self.exponential(a.high))

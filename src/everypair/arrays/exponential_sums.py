@@ -90,6 +90,17 @@ class ExponentialSums:
         Broadcasts against positions.
     c, e : Number of shape (outputs, weights, powers); `e` is None if all its entries are 0
         The coefficients; powers are k = 1, 2, ...
+
+    Examples
+    --------
+    The sum of exp(-distance) over each row and the rows before it:
+
+    >>> from everypair.arrays.numpy import NumpyArrays
+    >>> one = Number(np.ones((1, 1, 1)))
+    >>> sums = ExponentialSums(NumpyArrays(compensated=False), Number(np.ones(1)), one, None)
+    >>> line = Line(Number(np.log([1.0, 2.0, 4.0])), np.arange(3))
+    >>> sums(line, Number(np.ones((1, 3)))).high.round(6)
+    array([[1.  , 1.5 , 1.75]])
     """
 
     def __init__(self, xp: Arrays, rate: Number, c: Number, e: Number | None) -> None:
@@ -115,13 +126,17 @@ class ExponentialSums:
         if n <= length:
             return out
         ends_at = xp.row_numbers(ends.a.high) * length + (length - 1)
-        carried = self._carried(line.at(xp, ends_at), ends)
+        carried = self.carried(line.at(xp, ends_at), ends)
         before = carried.mapped(lambda part: _delayed(xp, part))
         distance = self._distance(line, rows // length * length - 1)
         return xp.plus(out, self._share(before, xp.blocks(distance, length), n))
 
-    def _carried(self, line: Line, sums: State) -> State:
-        """Return the running sums at the end of each block from the sums of the blocks alone."""
+    def carried(self, line: Line, sums: State) -> State:
+        """Return the running sums at the points of a line, given what each point adds to them.
+
+        For points that end a block these are the sums of the block alone. Shapes are those of
+        `State`.
+        """
         xp, n = self.xp, line.row.shape[-1]
         length = _length(n)
         rows = xp.row_numbers(line.row)
@@ -139,7 +154,7 @@ class ExponentialSums:
         if n <= length:
             return inside
         ends_at = xp.row_numbers(ends.a.high) * length + (length - 1)
-        carried = self._carried(line.at(xp, ends_at), ends)
+        carried = self.carried(line.at(xp, ends_at), ends)
         before = carried.mapped(lambda part: xp.pick(_delayed(xp, part), rows // length))
         distance = self._distance(line, rows // length * length - 1)
         return self._added(inside, self._moved(before, distance))

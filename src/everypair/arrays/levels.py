@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everypair.arrays import pair_sums
 from everypair.arrays.double_double import Number
-from everypair.arrays.results import PairSums
-from everypair.arrays.rows import Runs
+from everypair.arrays.rows import PairSums, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

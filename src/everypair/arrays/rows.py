@@ -1,4 +1,4 @@
-"""Rows of a batch, group after group, and sums along them that restart at every group."""
+"""Rows of a batch, group after group, sums along them that restart at every group, and results."""
 
 from __future__ import annotations
 
@@ -117,10 +117,12 @@ def prepare(
     ones = Number(xp.zeros_like(x) + 1.0 if w is None else w)
     masses = runs.class_totals(ones, positive, counts=w is None)
     pairs = masses[0].high * masses[1].high
+    # Rows that are in no pair must not leave rounding errors in sums that others share.
     if w is not None:
-        # Rows that are in no pair must not leave rounding errors in sums that others share.
         w = xp.where(pairs > 0.0, w, 0.0)
         x = xp.where(w > 0.0, x, 0.0)
+    elif groups is not None:
+        x = xp.where(pairs > 0.0, x, 0.0)
     of_vector = None
     if z is not None:
         # The Hessian maps constants to zero. Without the common part less is left to cancel.
@@ -129,3 +131,17 @@ def prepare(
         of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, lowest), -lowest)
     pair_weight = runs.sum_of_groups(Number(pairs)).high
     return Rows(x, positive, w, of_vector, groups, runs, masses, pair_weight, scale, order)
+
+
+class PairSums(NamedTuple):
+    """Results for a batch, in the fields of `everypair._dispatch.Result`; None if not asked for.
+
+    `value` and `pair_weight` have the shape of the batch without its rows, the others that of the
+    batch.
+    """
+
+    value: Any
+    pair_weight: Any
+    grad: Any
+    hess: Any
+    hvp: Any

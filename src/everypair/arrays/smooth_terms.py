@@ -30,7 +30,7 @@ import numpy as np
 
 from everypair.arrays.double_double import Number, each, two_sum
 from everypair.arrays.exponential_sums import ExponentialSums, Line
-from everypair.arrays.results import PairSums
+from everypair.arrays.rows import PairSums
 from everypair.arrays.sorted_moments import positions
 
 if TYPE_CHECKING:
@@ -44,90 +44,102 @@ if TYPE_CHECKING:
 def smooth_sums(xp: Arrays, rows: Rows, term: Smooth, asked: PairSums) -> PairSums:
     """Return the sums of a smooth term over all pairs, in the order of the rows."""
     wide, xp = xp, xp.for_smooth_terms()
-    one_way = not (asked.grad or asked.hess or asked.hvp)
-    position, rank = positions(xp, rows, xp.column(term.shift))
-    groups = () if rows.groups is None else (xp.broadcast(rows.groups, rank.shape),)
-    order = xp.order([rank, position.high, *groups])
-
-    def in_order(a: Array) -> Array:
-        return xp.gather(xp.broadcast(a, order.shape), order)
-
-    def directions(up: Number, down: Number) -> Number:
-        """Return what sums upwards take and, where they are needed, what sums downwards do."""
-        up = each(lambda part: part[None], up)
-        return up if one_way else xp.joined(up, each(lambda part: xp.flip(part)[None], down))
-
-    position, is_neg = each(in_order, position), in_order(~rows.positive)
-    w = Number(xp.zeros_like(position.high) + 1.0 if rows.w is None else in_order(rows.w))
-    z = None if rows.z is None else each(in_order, rows.z)
-    line = Line(
-        directions(position, each(lambda part: -part, position)),
-        rows.runs.rows,
-        None if groups == () else directions(*_starts(xp, rows, order)).high,
-    )
-    # Of each weight, first that of the rows that form pairs with d > 0, then that of the others.
-    sources = []
-    for weight in [w] if z is None else [w, xp.times(w, z)]:
-        of_pos = each(lambda part: xp.where(is_neg, 0.0, part), weight)
-        of_neg = each(lambda part: xp.where(is_neg, part, 0.0), weight)
-        sources += [directions(of_pos, of_neg), directions(of_neg, of_pos)]
-    stacked = reduce(xp.joined, (each(lambda part: part[None], source) for source in sources))
-    outputs = [(order_, 0) for order_, wanted in enumerate(asked_orders(asked)) if wanted]
+    in_order = _SortedRows(xp, rows, term, one_way=not (asked.grad or asked.hess or asked.hvp))
+    w, z, is_neg = in_order.w, in_order.z, in_order.is_neg
+    # Value, slope and curvature by the weights; the curvature by the weights times the vector.
+    needed = (asked.value, asked.grad, asked.hess or asked.hvp)
+    outputs = [(derivative, 0) for derivative in range(3) if needed[derivative]]
+    weights = [w]
     if z is not None:
-        outputs += [(2, 0), (2, 1)] if (2, 0) not in outputs else [(2, 1)]
-    c, e = term.powers.coefficients(tuple(outputs), len(sources))
-    scan = ExponentialSums(
-        xp,
-        xp.constants(np.array([term.powers.rate])),
-        xp.constants(c),
-        None if e is None else xp.constants(e),
-    )
-    out = scan(line, stacked)
-    reads_first = directions(Number(is_neg), Number(~is_neg)).high
-
-    def row_sums(output: tuple[int, int]) -> Number:
-        i = 2 * outputs.index(output)
-        return each(lambda part: xp.where(reads_first, part[i], part[i + 1]), out)
-
-    def per_row(sums: Number) -> Number:
-        """Return both directions together."""
-        up, down = (each(itemgetter(i), sums) for i in (0, 1))
-        return xp.plus(up, each(xp.flip, down))
+        outputs.append((2, 1))
+        weights.append(xp.times(w, z))
+    sums = dict(zip(outputs, in_order.sums(term, outputs, weights), strict=True))
 
     def in_batch(a: Number) -> Number:
-        return xp.sum_of_terms(each(lambda part: xp.scatter(part, order), xp.times(w, a)))
+        return xp.sum_of_terms(in_order.rows(xp.times(w, a)))
 
     value = grad = hess = hvp = None
-    if asked.value:  # every pair is found once by the sums upwards
-        up = each(lambda part: part[0], row_sums((0, 0)))
+    if asked.value:  # the sums upwards have each pair once
+        up = each(itemgetter(0), sums[0, 0])
         value = wide.sum_of_terms(wide.total(wide.times(w, up)))
     if asked.grad:
-        slope = per_row(row_sums((1, 0)))
+        slope = in_order.both_ways(sums[1, 0])
         grad = in_batch(each(lambda part: xp.where(is_neg, part, -part), slope))
-    if asked.hess or z is not None:
-        curvature = per_row(row_sums((2, 0)))
-        hess = in_batch(curvature) if asked.hess else None
-        if z is not None:
-            others = per_row(row_sums((2, 1)))
-            hvp = in_batch(xp.minus(xp.times(z, curvature), others))
+    if asked.hess:
+        hess = in_batch(in_order.both_ways(sums[2, 0]))
+    if z is not None:
+        own, others = (in_order.both_ways(sums[2, weight]) for weight in (0, 1))
+        hvp = in_batch(xp.minus(xp.times(z, own), others))
     return PairSums(value, None, grad, hess, hvp)
 
 
-def asked_orders(asked: PairSums) -> tuple[bool, bool, bool]:
-    """Return whether the value, the slope and the curvature of pairs are needed."""
-    return bool(asked.value), bool(asked.grad), bool(asked.hess)
+class _SortedRows:
+    """The rows in the order in which they stand on either side of d = 0, and sums along them.
 
+    Arrays of results have the directions, upwards and downwards, in their first dimension. With
+    `one_way` there are no sums downwards.
+    """
 
-def _starts(xp: Arrays, rows: Rows, order: Array) -> tuple[Number, Number]:
-    """Return the first row of the group of each row, in both directions."""
-    runs = rows.runs
-    last = runs.rows.shape[-1] - 1
-    shape = order.shape
-    # `directions` reverses the second one.
-    return (
-        Number(xp.broadcast(runs.start, shape)),
-        Number(xp.broadcast(last - runs.stop, shape)),
-    )
+    def __init__(self, xp: Arrays, rows: Rows, term: Smooth, *, one_way: bool) -> None:
+        self.xp, self._one_way = xp, one_way
+        position, rank = positions(xp, rows, xp.column(term.shift))
+        groups = () if rows.groups is None else (xp.broadcast(rows.groups, rank.shape),)
+        self._order = xp.order([rank, position.high, *groups])
+        self.is_neg = self._sorted(~rows.positive)
+        self.z = None if rows.z is None else each(self._sorted, rows.z)
+        ones = xp.zeros_like(position.high) + 1.0
+        self.w = Number(ones if rows.w is None else self._sorted(rows.w))
+        position = each(self._sorted, position)
+        start = None
+        if rows.groups is not None:
+            last = rows.runs.rows.shape[-1] - 1
+            starts = (rows.runs.start, last - rows.runs.stop)
+            start = self._directions(*(Number(xp.broadcast(s, rank.shape)) for s in starts)).high
+        negative = each(lambda part: -part, position)
+        self._line = Line(self._directions(position, negative), rows.runs.rows, start)
+
+    def sums(
+        self, term: Smooth, outputs: list[tuple[int, int]], weights: list[Number]
+    ) -> list[Number]:
+        """Return the sums over the pairs of each row, for pairs of a derivative and a weight."""
+        xp, is_neg = self.xp, self.is_neg
+        sources = []
+        for weight in weights:
+            # First the rows that form pairs with d > 0 with later rows, then those with d <= 0.
+            pos = each(lambda part: xp.where(is_neg, 0.0, part), weight)
+            neg = each(lambda part: xp.where(is_neg, part, 0.0), weight)
+            sources += [self._directions(pos, neg), self._directions(neg, pos)]
+        c, e = term.powers.coefficients(tuple(outputs), len(sources))
+        scan = ExponentialSums(
+            xp,
+            xp.constants(np.array([term.powers.rate])),
+            xp.constants(c),
+            None if e is None else xp.constants(e),
+        )
+        stacked = reduce(xp.joined, (each(lambda part: part[None], source) for source in sources))
+        out = scan(self._line, stacked)
+        is_above = self._directions(Number(is_neg), Number(~is_neg)).high
+        sides = [[each(itemgetter(2 * i + k), out) for k in (0, 1)] for i in range(len(outputs))]
+        return [xp.choose(is_above, above, below) for above, below in sides]
+
+    def both_ways(self, a: Number) -> Number:
+        """Return the sum of both directions."""
+        up, down = (each(itemgetter(i), a) for i in (0, 1))
+        return self.xp.plus(up, each(self.xp.flip, down))
+
+    def rows(self, a: Number) -> Number:
+        """Return sorted rows in the order of the batch."""
+        return each(lambda part: self.xp.scatter(part, self._order), a)
+
+    def _sorted(self, a: Array) -> Array:
+        return self.xp.gather(self.xp.broadcast(a, self._order.shape), self._order)
+
+    def _directions(self, up: Number, down: Number) -> Number:
+        """Return what sums upwards take, and what sums downwards do, which is reversed here."""
+        xp, first = self.xp, each(lambda part: part[None], up)
+        if self._one_way:
+            return first
+        return xp.joined(first, each(lambda part: xp.flip(part)[None], down))
 
 
 def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums) -> PairSums:

@@ -94,7 +94,7 @@ class SortedMoments:
 
     def beyond(self) -> Number | None:
         """Return what the compressed gaps leave out of the value."""
-        if self._excess is None:
+        if self._excess is None or self._terms.far is None:
             return None
         xp = self.xp
         before, above = (each(lambda part: part[:1], a) for a in (self._before, self._above))

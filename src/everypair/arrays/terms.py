@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,7 @@ class Terms(NamedTuple):
 
     `reach` and `far` are None unless the squares of several truncated terms cancel beyond all
     knots, as those of the Huber hinge do. There the sum of the terms is linear with the slope
-    `far`, and all knots lie within `reach` of each other.
+    `far` (None if it is 0), and all knots lie within `reach` of each other.
     """
 
     shift: Any
@@ -56,9 +57,22 @@ def split(terms: Sequence[KnotTerm]) -> tuple[Terms | None, Terms | None]:
     reach = far = None
     if len(hinged) > 1 and math.fsum(coefficients[2]) == 0.0:
         reach = (2.0 * (shift[0] - shift[-1]),)
-        lags = [2.0 * b * (s - shift[0]) for s, b in zip(shift, coefficients[2], strict=True)]
-        far = (math.fsum([*coefficients[1], *lags]),)
+        slope = _slope_beyond(hinged)
+        far = (slope,) if slope else None
     return Terms(shift, b0, b1, b2, reach, far), everywhere
+
+
+def _slope_beyond(terms: Sequence[KnotTerm]) -> float:
+    """Return the slope where all terms count and their squares cancel, rounded once."""
+    try:
+        first = Fraction(terms[0][0])
+        slopes = (
+            Fraction(b1) + 2 * Fraction(b2) * (Fraction(shift) - first)
+            for shift, _, b1, b2, _ in terms
+        )
+        return float(sum(slopes))
+    except OverflowError:  # a number of a term, or the slope, is infinite
+        return math.nan
 
 
 @dataclass(frozen=True)
@@ -101,6 +115,11 @@ class Kinds(NamedTuple):
     everywhere: Terms | None
     smooth: tuple[Smooth, ...]
     exponential: tuple[Exponential, ...]
+
+
+def n_polynomials(terms: Sequence[PairTerm]) -> int:
+    """Return the number of terms that are polynomials."""
+    return sum(not isinstance(term, ShiftedTerm) for term in terms)
 
 
 def by_kind(terms: Sequence[PairTerm], *, wide: bool) -> Kinds:

@@ -4,6 +4,11 @@ This package does not import those libraries. An objective is a callable that re
 the library's native interface and of its scikit-learn interface.
 """
 
+from everypair.boosting._average_precision import (
+    catboost_average_precision_objective,
+    lightgbm_average_precision_objective,
+    xgboost_average_precision_objective,
+)
 from everypair.boosting._catboost import catboost_objective
 from everypair.boosting._lightgbm import lightgbm_metric, lightgbm_objective
 from everypair.boosting._scaled_loss import SOFT_HINGE
@@ -11,9 +16,12 @@ from everypair.boosting._xgboost import xgboost_metric, xgboost_objective
 
 __all__ = [
     "SOFT_HINGE",
+    "catboost_average_precision_objective",
     "catboost_objective",
+    "lightgbm_average_precision_objective",
     "lightgbm_metric",
     "lightgbm_objective",
+    "xgboost_average_precision_objective",
     "xgboost_metric",
     "xgboost_objective",
 ]

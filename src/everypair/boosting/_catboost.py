@@ -89,10 +89,15 @@ def catboost_objective(
     return CatboostObjective(labels, weights, *options)
 
 
-class CatboostObjective(ScaledLoss):
-    """The objective that `catboost_objective` returns."""
+class CatboostTables:
+    """What makes a loss with `derivatives` an objective of CatBoost: they are looked up by score.
 
-    function = "catboost_objective"
+    The parameters after the first two are those of the loss.
+    """
+
+    derivatives: Any
+    pairs: Any = "binary"
+    censoring: Any = "harrell"
 
     def __init__(self, labels: ArrayLike, weights: ArrayLike | None, *options: Any) -> None:
         super().__init__(*options)
@@ -106,7 +111,7 @@ class CatboostObjective(ScaledLoss):
         self._initial_table = self._table
 
     # CatBoost copies its parameters, but the objective and its metric must stay the same objects.
-    def __deepcopy__(self, memo: dict[int, Any]) -> CatboostObjective:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CatboostTables:
         return self
 
     @property
@@ -172,6 +177,12 @@ class CatboostObjective(ScaledLoss):
         return out * weights[:, None]
 
 
+class CatboostObjective(CatboostTables, ScaledLoss):
+    """The objective that `catboost_objective` returns."""
+
+    function = "catboost_objective"
+
+
 class _Table:
     """Derivatives by label and score: rows sorted by the number of their label, then by score."""
 
@@ -213,7 +224,7 @@ def _raise_unknown_scores() -> NoReturn:
 class CatboostMetric:
     """The exact AUC or concordance; it also passes the training scores to the objective."""
 
-    def __init__(self, objective: CatboostObjective) -> None:
+    def __init__(self, objective: CatboostTables) -> None:
         self.objective = objective
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CatboostMetric:

@@ -143,17 +143,24 @@ def lightgbm_metric(
     return LightgbmMetric(metric, surrogate, margin, pairs, censoring, average)
 
 
-class LightgbmObjective(ScaledLoss):
-    """The objective that `lightgbm_objective` returns."""
+class LightgbmCall:
+    """What makes a loss with `derivatives` an objective of LightGBM."""
 
-    function = "lightgbm_objective"
+    derivatives: Any
 
     # LightGBM's estimators count the parameters to decide whether to pass weights and groups.
     def __call__(
         self, first: Any, second: Any, weight: Any = None, group: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian, from (scores, dataset) or (labels, scores, ...)."""
-        return self.derivatives(_data_from(first, second, weight, group))
+        grad, hess = self.derivatives(_data_from(first, second, weight, group))
+        return grad, hess
+
+
+class LightgbmObjective(LightgbmCall, ScaledLoss):
+    """The objective that `lightgbm_objective` returns."""
+
+    function = "lightgbm_objective"
 
 
 class LightgbmMetric(Metric):

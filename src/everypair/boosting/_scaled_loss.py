@@ -111,12 +111,7 @@ class ScaledLoss:
     def derivatives(self, data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the (n,) gradient and the (n,) Hessian that the library uses."""
         scores, labels, weights, groups = data
-        if np.ndim(scores) != 1:
-            raise ValueError(
-                "labels must hold two classes; the booster has scores of shape "
-                f"{np.shape(scores)}, one column for each of several classes. Train each class "
-                "against the rest, as sklearn.multiclass.OneVsRestClassifier does."
-            )
+        check_one_column(scores)
         # Boosting libraries store float32. The loss depends on differences of scores only, so
         # subtracting the first score in float64 keeps the digits of scores with a large offset.
         centred = np.empty(np.shape(scores), dtype=np.float32)
@@ -180,6 +175,16 @@ class Metric:
             scores, data.labels, weights=data.weights, groups=data.groups, average=self.average,
             pairs=self.loss.pairs, censoring=self.loss.censoring,
         )  # fmt: skip
+
+
+def check_one_column(scores: NDArray[Any]) -> None:
+    """Raise an error about the scores of several classes."""
+    if np.ndim(scores) != 1:
+        raise ValueError(
+            "labels must hold two classes; the booster has scores of shape "
+            f"{np.shape(scores)}, one column for each of several classes. Train each class "
+            "against the rest, as sklearn.multiclass.OneVsRestClassifier does."
+        )
 
 
 def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLike | None) -> Data:

@@ -111,17 +111,24 @@ def xgboost_metric(
     return XgboostMetric(metric, surrogate, margin, pairs, censoring, average)
 
 
-class XgboostObjective(ScaledLoss):
-    """The objective that `xgboost_objective` returns."""
+class XgboostCall:
+    """What makes a loss with `derivatives` an objective of XGBoost."""
 
-    function = "xgboost_objective"
+    derivatives: Any
 
     # XGBoost's estimators look for a parameter called sample_weight.
     def __call__(
         self, first: Any, second: Any, sample_weight: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return gradient and Hessian, from (scores, matrix) or (labels, scores, weights)."""
-        return self.derivatives(_data_from(first, second, sample_weight))
+        grad, hess = self.derivatives(_data_from(first, second, sample_weight))
+        return grad, hess
+
+
+class XgboostObjective(XgboostCall, ScaledLoss):
+    """The objective that `xgboost_objective` returns."""
+
+    function = "xgboost_objective"
 
 
 class XgboostMetric(Metric):

@@ -21,7 +21,7 @@ from everypair.jax._arrays import JaxArrays
 if TYPE_CHECKING:
     from jax import Array
 
-    from everypair.arrays.results import PairSums
+    from everypair.arrays.rows import PairSums
     from everypair.jax._inputs import Data
 
 

@@ -72,8 +72,9 @@ def pair_loss(
 
     Notes
     -----
-    Can be differentiated twice, in reverse and in forward mode; works under `jax.jit` and
-    `jax.vmap`. At the knot of a surrogate with a kink, the slope is that from below.
+    Can be differentiated twice, in reverse and in forward mode (a third derivative of a smooth
+    surrogate raises an error); works under `jax.jit` and `jax.vmap`. At the knot of a surrogate
+    with a kink, the slope is that from below.
 
     Sums are kept in pairs of floats, so single precision is enough: the loss, the gradient and the
     Hessian agree with the double sum to the last digits of the scores' type at any offset.

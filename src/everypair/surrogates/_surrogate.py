@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,7 @@ from everypair.surrogates._terms import (
 Formula: TypeAlias = Callable[[Floats], tuple[Floats | float, Floats | float, Floats | float]]
 
 # Number of margins for which a surrogate caches its expansion. Margins change rarely.
+_NEGLIGIBLE = 2.0**-44  # relative rounding error of a knot, far below the promised errors
 _CACHED_MARGINS = 64
 
 
@@ -132,7 +134,9 @@ class Surrogate:
         if expansion is None:
             if len(self._expansions) >= _CACHED_MARGINS:
                 self._expansions.clear()
-            knot_terms = [_at_knot(term, margin) for term in self.terms if isinstance(term, Term)]
+            polynomials = [term for term in self.terms if isinstance(term, Term)]
+            is_flat = _is_flat(polynomials)
+            knot_terms = _merged([_at_knot(term, margin, is_flat) for term in polynomials])
             others = [_shifted(term, margin) for term in self.terms if not isinstance(term, Term)]
             expansion = (*knot_terms, *others)
             self._expansions[margin] = expansion
@@ -144,7 +148,8 @@ class Surrogate:
         Returns
         -------
         tuple of KnotTerm
-            ``(shift, b0, b1, b2, truncated)`` in the order of `terms`.
+            ``(shift, b0, b1, b2, truncated)`` in the order of `terms`. Terms with the same shift
+            are added up.
 
         Examples
         --------
@@ -210,14 +215,55 @@ def pieces(surrogate: Surrogate) -> list[tuple[float | None, Formula]]:
     return found
 
 
-def _at_knot(term: Term, margin: float) -> KnotTerm:
+def _at_knot(term: Term, margin: float, is_flat: bool) -> KnotTerm:
     if term.knot is None:
         return KnotTerm(margin, term.c0, term.c1, term.c2, False)
-    # t = d + knot
-    linear, square = term.c1 * term.knot, term.c2 * term.knot * term.knot
-    b0 = _unless_rounding(term.c0 + (linear + square), term.c0, linear, square)
-    b1 = _unless_rounding(term.c1 + 2.0 * term.c2 * term.knot, term.c1, 2.0 * term.c2 * term.knot)
-    return KnotTerm(margin - term.knot, b0, b1, term.c2, True)
+    shift = margin - term.knot
+    # t = d + knot, but for the rounding of the shift. It matters where terms cancel: margins of
+    # 1e16 and 1e16 - 1 are the same float, and then the Huber hinge would be 0.
+    rounded = Fraction(margin) - Fraction(shift) if math.isfinite(shift) else Fraction(term.knot)
+    knot = Fraction(term.knot)
+    if is_flat or abs(rounded - knot) > _NEGLIGIBLE * abs(term.knot):
+        knot = rounded
+    linear, square = Fraction(term.c1) * knot, Fraction(term.c2) * knot * knot
+    slope = 2 * Fraction(term.c2) * knot
+    b0 = _float(Fraction(term.c0) + linear + square)
+    b1 = _float(Fraction(term.c1) + slope)
+    if not is_flat:
+        b0 = _unless_rounding(b0, term.c0, _float(linear), _float(square))
+        b1 = _unless_rounding(b1, term.c1, _float(slope))
+    return KnotTerm(shift, b0, b1, term.c2, True)
+
+
+def _is_flat(terms: list[Term]) -> bool:
+    """Return whether parabolas cancel to a constant beyond all knots.
+
+    Then a slope that is left by rounding would grow with the scores. Other surrogates grow as well.
+    """
+    truncated = [term for term in terms if term.knot is not None]
+    sums = [math.fsum(term.c1 for term in truncated), math.fsum(term.c2 for term in truncated)]
+    return any(term.c2 for term in truncated) and not any(sums)
+
+
+def _float(number: Fraction) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _merged(terms: list[KnotTerm]) -> list[KnotTerm]:
+    """Add up terms with the same shift, so that no kernel sees large terms that cancel."""
+    same: dict[tuple[float, bool], list[KnotTerm]] = {}
+    for term in terms:
+        same.setdefault((term.shift, term.truncated), []).append(term)
+    if len(same) == len(terms):
+        return terms
+    merged = []
+    for (shift, truncated), found in same.items():
+        b0, b1, b2 = (math.fsum(term[k] for term in found) for k in (1, 2, 3))
+        merged.append(KnotTerm(shift, b0, b1, b2, truncated))
+    return merged
 
 
 def _shifted(term: SmoothTerm | ExponentialTerm, margin: float) -> ShiftedTerm:

@@ -73,8 +73,26 @@ def group_numbers(
     >>> group_numbers(np.array([1, 0, 2]), np.array([0, 1, 3])).tolist()
     [1, 0, 1]
     """
-    if offsets is None:
-        return None
+    return None if offsets is None else _numbers(order, offsets)
+
+
+def group_codes(*groups: ArrayLike) -> list[NDArray[np.int64]]:
+    """Return numbers from 0 for the groups of several sets of rows, equal for equal groups.
+
+    Examples
+    --------
+    >>> group_codes(["b", "a"], ["a", "c", "a"])
+    [array([1, 0]), array([0, 2, 0])]
+    """
+    values = [group_values(of_set) for of_set in groups]
+    if len({of_set.dtype.kind for of_set in values}) > 1:
+        values = [of_set.astype(object) for of_set in values]
+    order, offsets = group_runs(np.concatenate(values))
+    bounds = np.cumsum([of_set.shape[0] for of_set in values[:-1]])
+    return np.split(_numbers(order, offsets), bounds)
+
+
+def _numbers(order: NDArray[np.intp] | None, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     numbers = np.repeat(np.arange(offsets.shape[0] - 1, dtype=np.int64), np.diff(offsets))
     if order is not None:
         numbers[order] = numbers.copy()

@@ -1,8 +1,9 @@
 """everypair for PyTorch: the loss over all pairs, and tools to train with it.
 
 Import only the names in ``__all__``. The modules of this folder validate tensors, choose a backend
-and differentiate the loss; `training` holds samplers, optimisers and monitors; `triton` holds the
-kernels for NVIDIA GPUs.
+and differentiate the loss; `ranks` holds sums over all other rows for each row, and losses made of
+them; `training` holds samplers, optimisers and monitors; `triton` holds the kernels for NVIDIA
+GPUs.
 
 >>> import torch
 >>> from everypair.torch import PairLoss
@@ -20,6 +21,9 @@ except ImportError as error:
 from everypair.torch._functional import PairDerivatives, pair_derivatives, pair_loss
 from everypair.torch._module import PairLoss
 from everypair.torch._threads import share_threads
+from everypair.torch.ranks.average_precision import AveragePrecisionLoss
+from everypair.torch.ranks.row_sums import pair_row_sums
+from everypair.torch.ranks.soft_ranks import soft_ranks, spearman_loss
 from everypair.torch.training.aucm import AUCMLoss
 from everypair.torch.training.divergence import DivergenceError, DivergenceWarning
 from everypair.torch.training.large_batch import large_batch_backward
@@ -35,6 +39,7 @@ __all__ = [
     "PESG",
     "SAG",
     "AUCMLoss",
+    "AveragePrecisionLoss",
     "DivergenceError",
     "DivergenceWarning",
     "EpochMonitor",
@@ -45,4 +50,7 @@ __all__ = [
     "lightning_callback",
     "pair_derivatives",
     "pair_loss",
+    "pair_row_sums",
+    "soft_ranks",
+    "spearman_loss",
 ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from everypair.arrays.results import PairSums
+    from everypair.arrays.rows import PairSums
     from everypair.surrogates import PairTerm
 
 __all__ = ["evaluate", "evaluate_ranked", "hardest_weights"]
@@ -50,7 +50,7 @@ def evaluate(
     dtype = _work_dtype(scores.device)
     compensated = dtype is torch.float32 or pair_sums.needs_low_parts(
         wide=scores.dtype is torch.float64,
-        n_terms=len(pair_terms),
+        n_terms=terms.n_polynomials(pair_terms),
         weighted=weights is not None,
         grouped=groups is not None,
     )
@@ -161,6 +161,15 @@ class TorchArrays(SlicedSums):
     reverse = staticmethod(lambda a: a.flip(0))
     pick = staticmethod(lambda a, i: a.index_select(-1, i.clamp(0, a.shape[-1] - 1)))
     uncut = staticmethod(lambda a, n: a.movedim(0, -1).flatten(-2)[..., :n])
+    insertion = staticmethod(
+        lambda knots, points, right: torch.searchsorted(knots, points, right=right)
+    )
+    segment_sums = staticmethod(lambda a, index, n: a.new_zeros(n).index_add_(0, index, a))
+    segment_max = staticmethod(
+        lambda a, index, n: a.new_full((n,), -torch.inf).scatter_reduce_(0, index, a, "amax")
+    )
+    next_below = staticmethod(lambda a: a.nextafter(torch.full_like(a, -torch.inf)))
+    slices = staticmethod(lambda n, n_segments: [slice(0, n)])
 
     def __init__(self, scores: Any, *, compensated: bool) -> None:
         super().__init__(compensated=compensated)

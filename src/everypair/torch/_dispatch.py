@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from everypair.surrogates import PairTerm, are_polynomials
+from everypair.surrogates import PairTerm
 from everypair.torch import _arrays, _compat, _cpu, _inputs
 from everypair.torch._flat_terms import flatten, unflatten
 
@@ -90,7 +90,8 @@ def choose_backend(
 ) -> Backend:
     """Return the backend that computes a batch, by its device and, for Triton, by its size.
 
-    Triton takes truncated polynomials and binary pairs only.
+    Triton takes binary pairs, and of those truncated polynomials, and smooth terms as
+    `triton.smooth.terms` describes.
     """
     if _forced is None and scores.is_cpu:  # for speed: reading the device's type takes 1 us
         return "cpu"
@@ -100,7 +101,7 @@ def choose_backend(
         or pairs != "binary"
         or scores.dim() > 2
         or _is_too_large(scores)
-        or not (terms == () or are_polynomials(terms))
+        or not (terms == () or _triton("plans").can_take(terms))
     ):
         return "operations"
     return backend

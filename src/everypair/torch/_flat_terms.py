@@ -23,13 +23,13 @@ from everypair.surrogates import (
 _EXPONENTIAL, _SMOOTH = 2.0, 3.0
 
 
-@lru_cache(maxsize=64)
+# Not cached, because `torch.compile` warns about caches in the code that it traces.
 def flatten(terms: tuple[PairTerm, ...]) -> tuple[float, ...]:
     """Return the terms as floats."""
     flat: list[float] = []
     for term in terms:
         if type(term) is not ShiftedTerm:
-            flat += map(float, term)  # type: ignore[arg-type]
+            flat += [float(number) for number in term]  # type: ignore[arg-type]
         elif isinstance(term.term, ExponentialTerm):
             flat += (term.shift, term.term.rate, term.term.scale, 0.0, _EXPONENTIAL)
         else:
@@ -37,7 +37,7 @@ def flatten(terms: tuple[PairTerm, ...]) -> tuple[float, ...]:
             flat += (term.shift, smooth.rate, smooth.scale, smooth.centre, _SMOOTH)
             for fit in (*smooth.low, *smooth.high):
                 flat += (fit.bound, float(len(fit.below)), float(len(fit.above)))
-                flat += (number for pair in (*fit.below, *fit.above) for number in pair)
+                flat += [number for pair in (*fit.below, *fit.above) for number in pair]
     return tuple(flat)
 
 

@@ -112,12 +112,12 @@ def pair_loss(
 
     Notes
     -----
-    Can be differentiated twice, in reverse and in forward mode; works with `torch.compile`,
-    `torch.export`, `torch.func` and `torch.vmap`. At the knot of a surrogate with a kink, the slope
-    is that from below. The gradient of finite scores is finite: entries beyond the range of the
-    scores' type are clamped to it. On a GPU this does not hold for float32 and float64, where such
-    entries are infinite, for example in a sum over scores of 1e36. The loss is infinite if it is
-    too large for its type.
+    Can be differentiated twice, in reverse and in forward mode (a third derivative of a smooth
+    surrogate raises an error); works with `torch.compile`, `torch.export`, `torch.func` and
+    `torch.vmap`. At the knot of a surrogate with a kink, the slope is that from below. The gradient
+    of finite scores is finite: entries beyond the range of the scores' type are clamped to it. On a
+    GPU this does not hold for float32 and float64, where such entries are infinite, for example in
+    a sum over scores of 1e36. The loss is infinite if it is too large for its type.
 
     Examples
     --------

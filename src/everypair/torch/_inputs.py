@@ -43,10 +43,7 @@ def check_data(
     scores: Tensor, labels: Tensor, weights: Tensor | None = None, groups: Tensor | None = None
 ) -> None:
     """Check types, shapes and devices of the arguments of `everypair.torch.pair_loss`."""
-    if not isinstance(scores, Tensor):
-        _raise_not_a_tensor("scores", scores)
-    if scores.dtype not in _FLOATS:
-        _inputs.raise_not_floats(scores.dtype, "scores.float()")
+    _check_floats(scores, "scores")
     shape = scores.shape
     if not 1 <= len(shape) <= 2:
         raise ValueError(
@@ -59,7 +56,7 @@ def check_data(
             "Check the filter before it."
         )
     device, n_tasks = scores.device, 1 if len(shape) == 1 else shape[1]
-    _check_rows(labels, "labels", shape, n_tasks, device)
+    check_rows(labels, "labels", shape, n_tasks, device)
     if labels.dtype not in LABEL_DTYPES:
         raise ValueError(
             f"labels must be whole numbers, bools or floats; got {labels.dtype}. "
@@ -77,13 +74,25 @@ def check_data(
                 "weights must not require a gradient, because the loss is differentiated in the "
                 "scores only; got weights that do. Pass weights.detach()."
             )
-        _check_rows(weights, "weights", shape, n_tasks, device)
+        check_rows(weights, "weights", shape, n_tasks, device)
         if weights.is_complex():
             _inputs.raise_not_real("weights", weights.dtype)
     if groups is not None:
-        _check_rows(groups, "groups", shape, 1, device)
+        check_rows(groups, "groups", shape, 1, device)
         if groups.is_floating_point() or groups.is_complex():
             _inputs.raise_group_dtype(groups.dtype, "torch")
+
+
+def check_scores(scores: Tensor, name: str, device: torch.device | None = None) -> None:
+    """Check type, shape and device of scores without labels: (n,) or (n, 1), n may be 0."""
+    _check_floats(scores, name)
+    if scores.dim() != 1 and scores.shape[1:] != (1,):
+        raise ValueError(
+            f"{name} must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. For several "
+            "tasks, call once per column."
+        )
+    if device is not None and scores.device != device:
+        _raise_device(name, scores.device, device)
 
 
 def in_rows(
@@ -225,17 +234,14 @@ def _as_rows(tensor: Tensor) -> Tensor:
     return tensor.squeeze(1) if tensor.shape[1] == 1 else tensor.t()
 
 
-def _check_rows(
+def check_rows(
     tensor: Tensor, name: str, scores_shape: torch.Size, n_tasks: int, device: torch.device
 ) -> None:
     """Check type, device and shape of labels, weights or groups."""
     if not isinstance(tensor, Tensor):
         _raise_not_a_tensor(name, tensor)
     if tensor.device != device:
-        raise ValueError(
-            f"{name} must be on the device of the scores; got {name} on {tensor.device} and scores "
-            f"on {device}. Pass {name}.to(scores.device)."
-        )
+        _raise_device(name, tensor.device, device)
     n = scores_shape[0]
     shape = tensor.shape
     if len(shape) == 1 and shape[0] == n:
@@ -248,6 +254,20 @@ def _check_rows(
         f"{name} must have the shape {' or '.join(allowed)} for scores of shape "
         f"{tuple(scores_shape)}; got {tuple(shape)}. "
         "Check that both come from the same rows and tasks."
+    )
+
+
+def _check_floats(scores: Tensor, name: str) -> None:
+    if not isinstance(scores, Tensor):
+        _raise_not_a_tensor(name, scores)
+    if scores.dtype not in _FLOATS:
+        _inputs.raise_not_floats(scores.dtype, f"{name}.float()")
+
+
+def _raise_device(name: str, got: torch.device, device: torch.device) -> NoReturn:
+    raise ValueError(
+        f"{name} must be on the device of the scores; got {name} on {got} and scores on {device}. "
+        f"Pass {name}.to(scores.device)."
     )
 
 

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 import pytest
 
 from everypair.torch.triton import moments, plans, sorted_rows
+from everypair.torch.triton.smooth import plan as smooth_plan
 
 FULL_SIZES = {
     module: {name: getattr(module, name) for name in names}
     for module, names in (
         (sorted_rows, ("CHUNK", "CHUNKS", "STEP", "PROGRAMS", "ROWS", "DD_ROWS")),
         (moments, ("BLOCK", "STEP")),
+        (smooth_plan, ("CHUNK", "CHUNKS", "STEP")),
     )
 }
 SMALL_SIZES = {
@@ -22,7 +24,7 @@ SMALL_SIZES = {
 
 @contextmanager
 def small_blocks(**sizes):
-    """Use small blocks in `by_sort` and `by_moments` inside the with statement."""
+    """Use small blocks in `by_sort`, `by_moments` and `by_powers` inside the with statement."""
     with pytest.MonkeyPatch.context() as patch:
         for module, names in FULL_SIZES.items():
             for name in names:

@@ -13,9 +13,9 @@ from everypair.torch import pair_loss
 from everypair.torch._dispatch import evaluate, forced
 from everypair.torch.triton import buckets, plans, sorted_rows
 from everypair.torch.triton.cells import ONE
-from everypair.torch.triton.launch import INTERPRETED
+from everypair.torch.triton.common.launch import INTERPRETED
+from everypair.torch.triton.common.workspace import CELLS
 from everypair.torch.triton.scan import GRAD_TOLERANCE, LOSS_TOLERANCE
-from everypair.torch.triton.workspace import CELLS
 
 from ...strategies import SURROGATES, batches, double_sum
 from ...tolerances import assert_close

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from everypair import surrogates
 from everypair.surrogates import Surrogate, Term
-from everypair.torch.triton.launch import INTERPRETED, Job
+from everypair.torch.triton.common.launch import INTERPRETED, Job
 from everypair.torch.triton.moments import by_moments
 from everypair.torch.triton.sorted_rows import by_sort
 

@@ -33,11 +33,11 @@ from torch import Tensor
 
 from everypair.surrogates import KnotTerm
 from everypair.torch.triton.cells import axis, count, finish, look_up, survey
-from everypair.torch.triton.launch import (
+from everypair.torch.triton.common.launch import (
     INTERPRETED, Job, Launched, Trace, buffers, launch, n_multiprocessors, power_of_2,
 )  # fmt: skip
 from everypair.torch.triton.scan import scan
-from everypair.torch.triton.workspace import (
+from everypair.torch.triton.common.workspace import (
     BUCKET_WORDS, CELLS, END_COUNTER, LEVEL_COUNTER, LEVELS, MOST_CHUNKS, N_COUNTERS, N_LEVELS,
     N_PARTS, SCAN_COUNTER, STEP_COUNTER, SURVEY_WORDS, arrive, as_int64, bucket_words, wait,
 )  # fmt: skip

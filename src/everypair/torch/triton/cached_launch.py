@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from everypair.surrogates import KnotTerm
+from everypair.surrogates import PairTerm
 from everypair.torch._compat import current_raw_stream as current_stream
-from everypair.torch.triton.launch import PLACEHOLDERS, Trace, is_capturing
+from everypair.torch.triton.common.launch import PLACEHOLDERS, Trace, is_capturing
 from everypair.torch.triton.plans import prepared
 
 _Launch = tuple[Any, Callable[[tuple[int, ...]], tuple[int, ...]], tuple[float, ...]]
@@ -57,7 +57,7 @@ _scratch: dict[tuple[int, int, int], _Scratch] = {}
 
 
 def loss_and_grad(
-    scores: Tensor, labels: Tensor, terms: tuple[KnotTerm, ...],
+    scores: Tensor, labels: Tensor, terms: tuple[PairTerm, ...],
     mean: bool, missing: bool, one_class: Tensor | None,
 ) -> tuple[Tensor, None, Tensor] | None:  # fmt: skip
     """Return value, None for the pair weight, and gradient; or None if `plans` has to do it.

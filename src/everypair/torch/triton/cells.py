@@ -15,7 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from everypair.torch.triton.workspace import (
+from everypair.torch.triton.common.workspace import (
     CELLS, CHILD, CHUNK_LOSS, LINES, N_LEVELS, PARTS, SURVEY_WORDS, WIDTH, as_int64, column, pack,
     unpack,
 )  # fmt: skip

@@ -10,11 +10,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from everypair.torch.triton.double_double import (
+from everypair.torch.triton.common.double_double import (
     add, cumulative_sum, distance, from_double, load_moments, load_number, merge, mul_double,
     no_moments, store_moments, store_number,
 )  # fmt: skip
-from everypair.torch.triton.workspace import MOMENTS, MOMENTS_DD
+from everypair.torch.triton.common.workspace import MOMENTS, MOMENTS_DD
 
 
 @triton.jit

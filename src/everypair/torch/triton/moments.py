@@ -20,12 +20,16 @@ import torch
 import triton
 import triton.language as tl
 
-from everypair.torch.triton.double_double import (
+from everypair.torch.triton.common.double_double import (
     add, distance, from_double, load_moments, load_number, moments_at, mul, mul_double,
     store_moments, store_number, sub, sum_all, to_double, two_sum,
 )  # fmt: skip
-from everypair.torch.triton.launch import Job, Trace, buffers, coefficients, launch, on_device
-from everypair.torch.triton.workspace import CLASS_COLUMNS, MOMENTS_DD, load_term, moment_words
+from everypair.torch.triton.common.launch import (
+    Job, Trace, buffers, coefficients, launch, on_device,
+)  # fmt: skip
+from everypair.torch.triton.common.workspace import (
+    CLASS_COLUMNS, MOMENTS_DD, load_term, moment_words,
+)  # fmt: skip
 
 BLOCK = 2048
 """Rows that a program reads."""

@@ -4,6 +4,12 @@ A program takes a few rows and compares them with all others. Let d be the score
 minus that of the positive, plus the shift of the first term. The coefficients of all terms that are
 active in a pair are added up before the polynomial in d is evaluated, so terms that cancel do so
 exactly.
+
+A pair is active in a term if s_neg + shift > s_pos for the real numbers that the floats are. Let
+the rounded sum of s_neg and shift be the float64 t, and e its exact rounding error. Rounding does
+not change the order of a sum and a float64, so the pair is active where t > s_pos, and where
+t = s_pos and e > 0. Where value, slope and curvature of all terms vanish at d = 0 or are not asked
+for, the rounded d decides.
 """
 
 from __future__ import annotations
@@ -11,10 +17,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from everypair.torch.triton.launch import (
+from everypair.torch.triton.common.double_double import two_sum
+from everypair.torch.triton.common.launch import (
     Job, Trace, buffers, coefficients, launch, n_multiprocessors, on_device, power_of_2,
 )  # fmt: skip
-from everypair.torch.triton.workspace import load_term
+from everypair.torch.triton.common.workspace import load_term
 
 
 def by_pairs(job: Job) -> Trace:
@@ -25,7 +32,9 @@ def by_pairs(job: Job) -> Trace:
     padded = max(power_of_2(blocks), 512)  # batches of different sizes share a compiled kernel
     terms = on_device(coefficients(job.terms), device)
     tensors = buffers(job, tasks * padded, tasks, terms=terms)
-    constants = {**job.constants, "ROWS": rows, "STEP": 64, "BLOCKS": padded}
+    curved = job.hess is not None or job.vector is not None
+    exact = any(truncated and (curved or b0 or b1) for _, b0, b1, _, truncated in job.terms)
+    constants = {**job.constants, "ROWS": rows, "STEP": 64, "BLOCKS": padded, "EXACT": exact}
     launched = launch(
         all_pairs, (blocks, tasks), tensors, {"n": n}, constants,
         num_warps=4, enable_fp_fusion=True,
@@ -34,12 +43,19 @@ def by_pairs(job: Job) -> Trace:
 
 
 @triton.jit
+def _is_below(s_pos, s_neg, shift):
+    """Return whether s_pos < s_neg + shift, exactly."""
+    t, error = two_sum(s_neg, shift)
+    return (s_pos < t) | ((s_pos == t) & (error > 0.0))
+
+
+@triton.jit
 def all_pairs(
     scores, labels, weights, vector, terms, grad, hess, hvp, value, pair_weight, one_class,
     workspace, counters, n, N_TERMS: tl.constexpr, MEAN: tl.constexpr, COUNTED: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr, WANT_GRAD: tl.constexpr, HAS_VECTOR: tl.constexpr,
     WANT_HESS: tl.constexpr, MISSING: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
-    BLOCKS: tl.constexpr,
+    BLOCKS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Compute the loss of each task and its derivatives as asked.
 
@@ -49,6 +65,7 @@ def all_pairs(
     workspace   (tasks, BLOCKS) float64, written and read: the loss of each program
     ROWS, STEP  rows of a program; rows that these are compared with at once
     BLOCKS      a power of 2, at least the number of programs of a task
+    EXACT       decide exactly which pairs are active
     """
     # 1. Load the rows of this program.
     task = tl.program_id(1).to(tl.int64)
@@ -91,7 +108,14 @@ def all_pairs(
         a2 = tl.zeros((ROWS, STEP), tl.float64)
         for k in tl.static_range(N_TERMS):
             _, b0, b1, b2, knot = load_term(terms, k)
-            active = gap + knot > 0.0
+            if EXACT:
+                active = tl.where(
+                    positive[:, None],
+                    _is_below(s_i[:, None], s_j[None, :], knot),
+                    _is_below(s_j[None, :], s_i[:, None], knot),
+                )
+            else:
+                active = gap + knot > 0.0
             a0 += tl.where(active, b0, 0.0)
             a1 += tl.where(active, b1, 0.0)
             a2 += tl.where(active, b2, 0.0)

@@ -8,10 +8,11 @@ plan            taken when
                 Hessian; rows and tasks within the limits of `buckets_fit`
 `by_moments`    otherwise, no term is truncated
 `by_sort`       otherwise
+`by_powers`     terms that are no polynomials, if `takes` accepts them; any n
 ==============  ===================================================================================
 
-Batches with groups, more than MOST_TASKS tasks or more than MOST_ROWS rows are not computed here:
-`everypair.torch._dispatch` leaves them to torch operations.
+Batches with groups, more than MOST_TASKS tasks, more than MOST_ROWS rows or other terms are not
+computed here: `everypair.torch._dispatch` leaves them to torch operations.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from everypair.surrogates import KnotTerm
+from everypair.surrogates import PairTerm, are_polynomials
 from everypair.torch.triton.buckets import buckets_fit, by_buckets
-from everypair.torch.triton.launch import Job, Trace
+from everypair.torch.triton.common.launch import Job, Trace
 from everypair.torch.triton.moments import by_moments
 from everypair.torch.triton.pairs import by_pairs
+from everypair.torch.triton.smooth.plan import by_powers
+from everypair.torch.triton.smooth.terms import takes
 from everypair.torch.triton.sorted_rows import by_sort
 
 Plan = Callable[[Job], Trace | None]
@@ -37,7 +40,12 @@ MOST_TASKS = 65_535
 MOST_ROWS = 1 << 29
 """Offsets of more rows do not fit in 32 bits."""
 PAIRS_UP_TO: dict[Plan, int] = {by_moments: 1_500, by_buckets: 5_000, by_sort: 6_500}
-"""Up to how many rows `by_pairs` is faster than a plan."""
+"""Up to how many rows `by_pairs` is faster than a plan, of those that take polynomials."""
+
+
+def can_take(terms: tuple[PairTerm, ...]) -> bool:
+    """Return whether a plan computes these terms."""
+    return are_polynomials(terms) or takes(terms)
 
 
 def evaluate(*batch: Any, **options: Any) -> Results:
@@ -49,7 +57,7 @@ def evaluate(*batch: Any, **options: Any) -> Results:
 
 def prepared(
     scores: Tensor, labels: Tensor, weights: Tensor | None, vector: Tensor | None,
-    terms: tuple[KnotTerm, ...], *, mean: bool, grad: bool, hess: bool = False,
+    terms: tuple[PairTerm, ...], *, mean: bool, grad: bool, hess: bool = False,
     missing: bool = False, one_class: Tensor | None = None,
 ) -> tuple[Plan, Job]:  # fmt: skip
     """Return the plan that fits and its job, with tensors for the results.
@@ -66,11 +74,13 @@ def prepared(
     n = scores.shape[-1]
     tasks = scores.numel() // n
     plan: Plan = by_sort
-    if weights is None and vector is None and not hess and buckets_fit(scores, tasks, terms):
+    if not are_polynomials(terms):
+        plan = by_powers
+    elif weights is None and vector is None and not hess and buckets_fit(scores, tasks, terms):
         plan = by_buckets
     elif not any(term[-1] for term in terms):
         plan = by_moments
-    if n <= PAIRS_UP_TO[plan]:
+    if n <= PAIRS_UP_TO.get(plan, 0):
         plan = by_pairs
     if labels.dtype is torch.bool:
         labels = labels.view(torch.uint8)

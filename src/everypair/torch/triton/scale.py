@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from everypair.torch._compat import current_raw_stream as current_stream
-from everypair.torch.triton.launch import Launched, launch, n_multiprocessors
+from everypair.torch.triton.common.launch import Launched, launch, n_multiprocessors
 
 _BLOCK = 4096
 _launched: dict[tuple[object, ...], Launched] = {}

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.cells import ONE, merged, store_lines
-from everypair.torch.triton.workspace import (
+from everypair.torch.triton.common.workspace import (
     ABOVE, ABOVE_M, BELOW, BELOW_M, BELOW_S, CELLS, CHILD, CHUNK_ERRORS, CHUNK_HEAVY, CHUNK_LOSS,
     CHUNK_TOTALS, HEAVIES, LEVELS, LIMIT_DOUBT, LIMIT_NEG, LIMIT_NEG_1, LIMIT_POS, LIMIT_POS_1, N0,
     N1, N_HEAVY, N_LEVELS, N_PARTS, PARTS, U0, U1, V1, WIDTH, as_int64, barrier, before_cell,

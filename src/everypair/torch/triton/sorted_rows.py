@@ -27,12 +27,12 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.chunks import block_moments, chunk_moments, columns_of, rows_below
-from everypair.torch.triton.double_double import (
+from everypair.torch.triton.common.double_double import (
     add, distance, from_double, load_moments, load_number, moments_at, mul, mul_double,
     store_number, sub, sum_all, to_double, two_sum,
 )  # fmt: skip
-from everypair.torch.triton.launch import Job, buffers, launch, on_device
-from everypair.torch.triton.workspace import MOMENTS, MOMENTS_DD, load_term, sorted_words
+from everypair.torch.triton.common.launch import Job, buffers, launch, on_device
+from everypair.torch.triton.common.workspace import MOMENTS, MOMENTS_DD, load_term, sorted_words
 
 CHUNK = 8
 """Rows of a chunk; a look-up adds up fewer than these one by one."""

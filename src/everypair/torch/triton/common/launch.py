@@ -8,6 +8,7 @@ with the record that `launch` returns, this is all that `cached_launch` needs fo
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import lru_cache, reduce
 from operator import or_
 from threading import get_ident
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from everypair.surrogates import KnotTerm
+from everypair.surrogates import KnotTerm, PairTerm
 from everypair.torch._compat import current_raw_stream as current_stream
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
@@ -38,7 +39,7 @@ class Job(NamedTuple):
     labels: Tensor
     weights: Tensor | None
     vector: Tensor | None
-    terms: tuple[KnotTerm, ...]
+    terms: tuple[PairTerm, ...]
     mean: bool
     missing: bool  # rows whose label is NaN are left out
     one_class: Tensor | None  # counts batches of one class, int64
@@ -123,7 +124,7 @@ _MOST_COMPILED = 4096
 
 def launch(
     kernel: Any, grid: tuple[int, int], tensors: dict[str, Tensor],
-    scalars: dict[str, float], constants: dict[str, int], **options: Any,
+    scalars: Mapping[str, float], constants: Mapping[str, Any], **options: Any,
 ) -> Launched | None:  # fmt: skip
     """Launch a kernel; from the second time on, without Triton's choice of the compiled variant.
 

@@ -1,0 +1,220 @@
+"""Call the public functions on every backend, and compare their results with exact arithmetic."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import everypair as ep
+from benchmarks.fuzz.batches import ZERO_ONE, Batch
+from benchmarks.fuzz.oracle import Answer, exact
+from benchmarks.fuzz.scales import TOLERANCE, Scales, scales_of
+from everypair import _dispatch, surrogates
+from everypair.arrays import uneven_groups
+
+with contextlib.suppress(ImportError):
+    import torch
+
+    import everypair.torch as ept
+    from everypair.torch._dispatch import forced
+
+AUC_TOLERANCE = 1e-15
+# With as many rows the compiled kernel may use several threads.
+THREADED_ROWS = 1 << 15
+
+
+class Checked(NamedTuple):
+    """One result of one backend: its error as a share of the allowed one; a failure if above 1."""
+
+    quantity: str
+    error: float
+    note: str = ""
+
+
+Result = tuple[str, str, Any]  # name of the function, field of Answer, and what it returned
+
+
+def native(isa: str) -> Callable[[Batch], Iterator[Callable[[], list[Result]]]]:
+    def calls(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
+        _dispatch._native.use_isa(isa)  # type: ignore[attr-defined]
+        with _dispatch.backend("native"):
+            yield from array_calls(batch)
+
+    return calls
+
+
+def on_numpy(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
+    with _dispatch.backend("numpy"):
+        yield from array_calls(batch)
+
+
+def array_calls(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
+    data, options = (batch.scores, batch.labels), batch.options
+
+    def loss_and_grad(**changed: Any) -> list[Result]:
+        value, grad = ep.pair_loss_and_grad(*data, **{**options, **changed})
+        return [("pair_loss_and_grad", "value", value), ("pair_loss_and_grad", "grad", grad)]
+
+    def derivatives() -> list[Result]:
+        found = ep.pair_derivatives(*data, **options)
+        return [("pair_derivatives", name, getattr(found, name)) for name in found._fields]
+
+    def auc() -> list[Result]:
+        try:
+            found = ep.auc(*data, weights=batch.weights, groups=batch.groups)
+        except ValueError:  # no pair
+            found = None
+        return [("auc", "auc", found)]
+
+    yield lambda: [("pair_loss", "value", ep.pair_loss(*data, **options))]
+    yield loss_and_grad
+    yield derivatives
+    yield lambda: [("pair_hvp", "hvp", ep.pair_hvp(*data, batch.vector, **options))]
+    yield auc
+    if batch.weights is not None and batch.reduction == "mean" and batch.weights.any():
+        # A common power of two changes no mean.
+        live = np.log2(batch.weights[batch.weights > 0])
+        low, high = -1000 - live.min(), 1000 - live.max()
+        for power in (math.ceil(low), math.floor(high)):
+            if low <= power <= high:
+                scaled = np.ldexp(batch.weights, power)
+                yield lambda scaled=scaled: loss_and_grad(weights=scaled)
+
+
+def on_torch(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
+    yield from tensor_calls(batch, "PairLoss")
+
+
+def on_torch_operations(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
+    with forced("operations"):
+        yield from tensor_calls(batch, "operations")
+
+
+def tensor_calls(batch: Batch, name: str) -> Iterator[Callable[[], list[Result]]]:
+    labels = torch.from_numpy(batch.labels)
+    data = {
+        key: None if array is None else torch.from_numpy(np.asarray(array))
+        for key, array in (("weights", batch.weights), ("groups", batch.groups))
+    }
+    options = {key: batch.options[key] for key in ("surrogate", "margin", "reduction")}
+
+    def module() -> list[Result]:
+        scores = torch.from_numpy(batch.scores).requires_grad_()
+        loss = ept.PairLoss(**options)(scores, labels, **data)
+        loss.backward()
+        return [(name, "value", loss.item()), (name, "grad", scores.grad.numpy())]
+
+    def derivatives() -> list[Result]:
+        found = ept.pair_derivatives(torch.from_numpy(batch.scores), labels, **options, **data)
+        return [(f"{name} derivatives", key, getattr(found, key).numpy()) for key in found._fields]
+
+    yield module
+    yield derivatives
+
+
+def check(batch: Batch, backends: dict[str, Callable]) -> Iterator[tuple[str, Checked]]:
+    """Yield the name of each backend with each of its results, compared with the exact one."""
+    expected = exact(batch)
+    scales = scales_of(batch, expected)
+    for backend, calls in backends.items():
+        if backend == "operations" and (scales.overflows or has_uneven_groups(batch)):
+            continue  # documented: infinite without an error, and the digits of light groups
+        for call in calls(batch):
+            for checked in compared(call, batch, expected, scales):
+                yield backend, checked
+        if batch.scores.size >= THREADED_ROWS - 2 and backend not in ("numpy", "operations"):
+            yield backend, threads_agree(batch, calls)
+
+
+def has_uneven_groups(batch: Batch) -> bool:
+    if batch.groups is None or batch.weights is None:
+        return False
+    order = np.argsort(batch.groups, kind="stable")
+    starts = np.flatnonzero(np.diff(batch.groups[order])) + 1
+    offsets = np.array([0, *starts, order.size])
+    return uneven_groups.are_uneven(batch.positive[order], batch.weights[order], offsets)
+
+
+def compared(
+    call: Callable[[], list[Result]], batch: Batch, expected: Answer, scales: Scales
+) -> Iterator[Checked]:
+    try:
+        results = call()
+    except OverflowError as error:
+        fine = scales.overflows and "float64" in str(error)
+        yield Checked("overflow", 0.0 if fine else math.inf, f"OverflowError: {error}")
+        return
+    except Exception as error:
+        yield Checked("exception", math.inf, f"{type(error).__name__}: {error}")
+        return
+    for function, field, got in results:
+        yield compare(f"{function} {field}", field, got, batch, expected, scales)
+
+
+def compare(
+    name: str, field: str, got: Any, batch: Batch, expected: Answer, scales: Scales
+) -> Checked:
+    want = getattr(expected, field)
+    if got is None or want is None:
+        return Checked(name, 0.0 if got is want else math.inf, f"got {got}, expected {want}")
+    if field == "auc":
+        return Checked(name, abs(got - want) / AUC_TOLERANCE, f"got {got!r}, expected {want!r}")
+    dtype = batch.scores.dtype
+    got = np.atleast_1d(np.asarray(got, np.float64))
+    want = np.atleast_1d(want)
+    scale = getattr(scales, field)
+    if field != "value":
+        scale = np.where(batch.positive, scale[1], scale[0])
+    instead = math.inf if scales.unbounded else np.abs(want).max()
+    scale = np.where(np.isfinite(scale), scale, instead)
+    narrow = np.float64 if field == "value" and name.startswith("pair") else dtype
+    top, tiny = float(np.finfo(narrow).max), float(np.finfo(narrow).smallest_subnormal)
+    with np.errstate(all="ignore"):
+        error = np.abs(got - want)
+        # Results beyond the range of their type are infinite, or the largest number.
+        beyond = (np.abs(want) > 0.999 * top) & (np.abs(got) >= 0.999 * top) & (got * want > 0)
+        error[(got == want) | beyond] = 0.0
+        # Results next to the smallest number of their type have few digits.
+        allowed = TOLERANCE[dtype] * scale + 4 * tiny + 1e-320
+        share = np.where(np.isnan(error), np.inf, np.where(error == 0.0, 0.0, error / allowed))
+        share[(allowed > top) & ~np.isnan(got)] = 0.0
+        if counts_pairs(batch, field):
+            share = np.where(want.astype(narrow) == got, 0.0, np.inf)
+    worst = int(np.argmax(share))
+    note = f"row {worst}: got {got[worst]!r}, expected {want[worst]!r}"
+    return Checked(name, float(share[worst]), note)
+
+
+def counts_pairs(batch: Batch, field: str) -> bool:
+    """Return whether the result is a sum of whole numbers over the pairs that count.
+
+    Then it must be exact: a single pair on the wrong side of its knot is an error.
+    """
+    if batch.reduction != "sum":
+        return False
+    if batch.weights is not None and (batch.weights != np.clip(batch.weights.round(), 0, 9)).any():
+        return False
+    return (batch.surrogate, field) in (
+        (ZERO_ONE, "value"),
+        (surrogates.LINEAR_HINGE, "grad"),
+        (surrogates.SQUARED_HINGE, "hess"),
+    )
+
+
+def threads_agree(batch: Batch, calls: Callable) -> Checked:
+    """Compare the bits of all results with one, two and three threads."""
+    found = []
+    for threads in (1, 2, 3):
+        ep.set_num_threads(threads)
+        answers = []
+        for call in calls(batch):
+            with contextlib.suppress(OverflowError):
+                answers += [np.asarray(got).tobytes() for *_, got in call()]
+        found.append(answers)
+    ep.set_num_threads(None)
+    same = found[0] == found[1] == found[2]
+    return Checked("threads", 0.0 if same else math.inf, "1, 2 and 3 threads")

@@ -1,0 +1,141 @@
+"""What the errors of a batch are relative to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.fuzz.batches import Batch
+from benchmarks.fuzz.oracle import Answer
+
+TOLERANCE = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
+
+
+class Scales(NamedTuple):
+    """Sums over pairs of absolute values; those of derivatives are the largest of each class.
+
+    If no pair cancels another, as for the hinges, they are the loss and the largest derivatives
+    themselves.
+    """
+
+    value: float
+    grad: np.ndarray
+    hess: np.ndarray
+    hvp: np.ndarray
+    overflows: bool  # whether an OverflowError is right
+    unbounded: bool  # whether weights of pairs overflow, so that any result but NaN is right
+
+
+def scales_of(batch: Batch, expected: Answer) -> Scales:
+    """Estimate the scales of a batch in float64, large classes by a sample of their rows.
+
+    Three errors that no kernel can avoid are added, as scales whose share `TOLERANCE` they are:
+    terms that cancel leave rounding errors of the size that they have next to their knots;
+    coefficients of terms are rounded themselves; and so are differences of scores.
+    """
+    most = 600  # rows of a class; larger classes are sampled
+    pos, neg = (sample(batch, np.flatnonzero(of), most) for of in (batch.positive, ~batch.positive))
+    s, v, top = batch.scores.astype(np.float64), batch.vector, np.finfo(np.float64).max
+    w = np.ones(s.size) if batch.weights is None else batch.weights
+    with np.errstate(all="ignore"):
+        # Weights relative to the largest of their class; `unit` is the product of the largest ones.
+        largest = [w[of].max(initial=0.0) or 1.0 for of in (batch.positive, ~batch.positive)]
+        u = w / np.where(batch.positive, *largest)
+        together = np.outer(u[pos], u[neg])
+        if batch.groups is not None:
+            together = together * (batch.groups[pos][:, None] == batch.groups[neg])
+        grow = np.count_nonzero(batch.positive) / max(pos.size, 1)
+        grow_neg = np.count_nonzero(~batch.positive) / max(neg.size, 1)
+        unit = largest[0] * largest[1]
+        if batch.reduction == "mean":
+            unit = 1.0 / (pair_weight(batch, u) or 1.0)
+        t = np.clip((s[neg] - s[pos][:, None]) + batch.margin, -top, top)
+        far = float(np.abs(t).max(initial=0.0))
+        sizes, rounding = sizes_of(batch, float(t.max(initial=-top)))
+        if any(term.knot is None for term in batch.surrogate.terms):
+            # Such terms are evaluated at t itself, which is a rounded difference.
+            blur = np.finfo(np.float64).eps * (np.abs(s[neg] - s[pos][:, None]) + batch.margin)
+            blur = np.minimum(4 * blur / TOLERANCE[batch.scores.dtype], 1e150)
+        else:
+            blur = np.zeros_like(t)
+        of_t = [np.abs(f(t)) + size for f, size in zip(functions(batch), sizes, strict=True)]
+        second = blur * blur * TOLERANCE[batch.scores.dtype]
+        pairs = [
+            together * (of_t[0] + of_t[1] * blur + of_t[2] * second),
+            together * (of_t[1] + of_t[2] * blur),
+            together * of_t[2],
+        ]
+        spread = np.abs(v[pos][:, None] - v[neg])
+        pairs.append(together * (of_t[2] * spread + sizes[2] * (v.max() - v.min())))
+        by_class = [
+            np.array([p.sum(0).max(initial=0.0) * grow, p.sum(1).max(initial=0.0) * grow_neg])
+            for p in pairs
+        ]
+        share = np.array([together.sum(0).max(initial=0.0), together.sum(1).max(initial=0.0)])
+        of_pair = max(
+            abs(term.c0) + abs(term.c1) * (far + batch.margin) + abs(term.c2) * far * far
+            for term in batch.surrogate.terms
+        )
+        extra = rounding / TOLERANCE[batch.scores.dtype]
+        arrays = [
+            np.maximum(
+                unit * (scale + share * added),
+                [np.abs(exact[of]).max(initial=0.0) for of in (~batch.positive, batch.positive)],
+            )
+            for scale, exact, added in zip(
+                by_class[1:], expected[1:4], (extra[1], extra[2], extra[2]), strict=True
+            )
+        ]
+        total = (pairs[0].sum() + together.sum() * extra[0]) * grow * grow_neg * unit
+        value = max(float(total), abs(expected.value))
+        overflows = not (of_pair * s.size**2 * max(unit, 1.0) < 1e290)
+    return Scales(value, *arrays, overflows, not math.isfinite(unit))
+
+
+def sample(batch: Batch, rows: np.ndarray, most: int) -> np.ndarray:
+    """Return every k-th row of a class in the order of its scores, the two ends included."""
+    if rows.size <= most:
+        return rows
+    order = rows[np.argsort(batch.scores[rows], kind="stable")]
+    return order[np.linspace(0, rows.size - 1, most).astype(int)]
+
+
+def pair_weight(batch: Batch, u: np.ndarray) -> float:
+    groups = np.zeros(u.size, int) if batch.groups is None else batch.groups.astype(int)
+    of_pos, of_neg = (
+        np.bincount(groups, np.where(of, u, 0.0)) for of in (batch.positive, ~batch.positive)
+    )
+    return float(of_pos @ of_neg)
+
+
+def functions(batch: Batch) -> tuple[Callable, Callable, Callable]:
+    return batch.surrogate.value, batch.surrogate.slope, batch.surrogate.curvature
+
+
+def sizes_of(batch: Batch, most: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the size of value, slope and curvature next to the knots, and rounding errors there.
+
+    Terms whose knots no pair reaches are left out, and so are those of surrogates of one term.
+    """
+    sizes, rounding = np.zeros(3), np.zeros(3)
+    terms = [t for t in batch.surrogate.terms if t.knot is not None]
+    for term in terms:
+        k = term.knot
+        if len(batch.surrogate.terms) > 1 and k <= most:
+            for t in (k, np.nextafter(k, np.inf)):
+                at = (
+                    batch.surrogate.value(t),
+                    batch.surrogate.slope(t),
+                    batch.surrogate.curvature(t),
+                )
+                sizes = np.maximum(sizes, np.abs(at))
+        if k:
+            parts = abs(term.c0) + abs(term.c1 * k) + abs(term.c2 * k * k)
+            rounding += [parts, abs(term.c1) + 2 * abs(term.c2 * k), 0.0]
+    # Weighted distances may be denormal numbers.
+    return sizes, 8 * np.finfo(np.float64).eps * rounding + 16 * np.finfo(
+        np.float64
+    ).smallest_subnormal

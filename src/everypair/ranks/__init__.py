@@ -1,0 +1,11 @@
+"""Sums over all other rows for each row, and smooth ranks made of them.
+
+`_sweep` holds the algorithm, written over the operations of `everypair.arrays`; `_plan` chooses
+what computes the sums. Import the functions from `everypair`.
+"""
+
+from everypair.ranks._average_precision import smooth_precision_loss
+from everypair.ranks._row_sums import pair_row_sums
+from everypair.ranks._soft_ranks import soft_ranks
+
+__all__ = ["pair_row_sums", "smooth_precision_loss", "soft_ranks"]

@@ -1,0 +1,83 @@
+"""Choose what computes the sums over all pairs of a row and another row.
+
+All array functions of this folder, and those of `everypair.torch` on the CPU, compute such sums by
+what `plan` returns. Today that is NumPy. A compiled kernel would be chosen here: `plan` may return
+any object that has the method `RowSums.sums`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everypair.arrays.numpy import NumpyArrays
+from everypair.ranks._pieces import pieces_of
+from everypair.ranks._sweep import RowSums
+from everypair.surrogates import Floats, PairTerm
+
+Groups = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class Plan(Protocol):
+    """Sums over the pairs of rows (n,) and other rows (m,); see `RowSums`."""
+
+    def sums(self, weights: Any, orders: Sequence[int], *, per_other: bool = False) -> list[Any]:
+        """Return (n,) sums over the other rows, or (m,) sums over the rows with `per_other`."""
+
+
+def plan(
+    rows: NDArray[Any],
+    others: NDArray[Any],
+    terms: tuple[PairTerm, ...],
+    groups: Groups | None,
+    *,
+    wide: bool,
+) -> Plan:
+    """Prepare the sums over all pairs of a row and another row.
+
+    Parameters
+    ----------
+    rows, others : (n,) and (m,) float32 or float64
+        Finite scores.
+    terms : tuple of KnotTerm and ShiftedTerm
+        A surrogate at a margin (`Surrogate.at_margin`).
+    groups : tuple of (n,) and (m,) integers, or None
+        Numbers of groups, from 0. Only pairs inside a group count.
+    wide : bool
+        Whether results need the accuracy of float64.
+    """
+    x, y = (a.astype(np.float64, copy=False) for a in (rows, others))
+    # Groups share one running sum, in which heavy groups would round away light ones.
+    xp = NumpyArrays(compensated=wide or groups is not None)
+    with np.errstate(all="ignore"):
+        return _Quiet(RowSums(xp, x, y, groups, pieces_of(terms, wide=wide)))
+
+
+@lru_cache(maxsize=64)
+def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
+    """Return value, slope and curvature of the pair of a row with itself.
+
+    They are computed as all others, so that subtracting them leaves nothing of a row without
+    others.
+    """
+    zero = np.zeros(1)
+    sums = plan(zero, zero, terms, None, wide=wide).sums(np.ones(1), (0, 1, 2))
+    return [float(of_order[0]) for of_order in sums]
+
+
+class _Quiet:
+    """Sums without NumPy's warnings: sums of huge scores may overflow, to infinity."""
+
+    def __init__(self, sums: RowSums) -> None:
+        self._sums = sums
+
+    def sums(
+        self, weights: Floats, orders: Sequence[int], *, per_other: bool = False
+    ) -> list[Floats]:
+        """See `Plan`."""
+        with np.errstate(all="ignore"):
+            return self._sums.sums(weights, orders, per_other=per_other)

@@ -1,0 +1,188 @@
+"""The public module `AveragePrecisionLoss`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from everypair import surrogates
+from everypair.surrogates import Surrogate
+from everypair.torch._inputs import (
+    check_data,
+    check_integer,
+    check_scores,
+    check_values,
+    value_dtype,
+)
+from everypair.torch.ranks.row_sums import all_pairs, group_codes, row_sums
+
+
+class AveragePrecisionLoss(nn.Module):
+    r"""One minus a smooth average precision of all rows (Smooth-AP, Brown et al. 2020).
+
+    .. math::
+
+        L = 1 - \frac{1}{n_+} \sum_{i \in P}
+            \frac{1 + \sum_{k \in P, k \ne i} \sigma((s_k - s_i) / T)}
+                 {1 + \sum_{k \ne i} \sigma((s_k - s_i) / T)},
+        \qquad \sigma(z) = \frac{1}{1 + e^{-z}}
+
+    The fraction is the rank of positive i among the positives over its rank among all rows; for a
+    small temperature T it is the precision at that rank, and L is one minus
+    `everypair.average_precision`. Value and gradient are those of the formula, to 1e-6, but take
+    O(n log n) time and O(n) memory instead of O(n_pos n).
+
+    Parameters
+    ----------
+    temperature : float
+        T, the difference of scores over which two rows change places; above 0. A larger one has a
+        smoother loss, a smaller one is closer to average precision.
+    bank : int
+        The number of past rows that are ranked together with a batch; 0 for none. With rare
+        positives a batch alone has few of them, and its average precision differs from that of the
+        data set. In training mode the module keeps scores, labels and weights of the last `bank`
+        rows. P then contains the positives of the batch and of the bank, and gradients are exact
+        with the scores of the bank as constants. They are those of earlier models, so the bank
+        should not be much longer than the number of rows over which the scores change little.
+
+    Notes
+    -----
+    The bank is not used in evaluation mode, and it moves with the module to other devices. It is
+    not in the `state_dict`: checkpoints can be exchanged with models that were trained with another
+    loss, and training that is resumed from one starts with an empty bank.
+
+    The loss can be differentiated twice. On an accelerator it waits for the device once, to count
+    the positives.
+
+    References
+    ----------
+    A. Brown, W. Xie, V. Kalogeiton, A. Zisserman (2020). Smooth-AP: Smoothing the path towards
+    large-scale image retrieval. ECCV.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from everypair.torch import AveragePrecisionLoss
+    >>> scores = torch.tensor([0.9, 0.8, 0.7, 0.6], requires_grad=True)
+    >>> labels = torch.tensor([1, 0, 1, 0])
+    >>> loss = AveragePrecisionLoss(temperature=0.001)(scores, labels)
+    >>> round(loss.item(), 4)  # average precision is (1 + 2 / 3) / 2
+    0.1667
+    """
+
+    bank_scores: Tensor
+    bank_labels: Tensor
+    bank_weights: Tensor
+
+    def __init__(self, *, temperature: float = 0.1, bank: int = 0) -> None:
+        super().__init__()
+        self._surrogate = surrogates.sigmoid(temperature)
+        self.temperature = float(temperature)
+        self.bank = check_integer("bank", bank, at_least=0)
+        self.register_buffer("bank_scores", torch.empty(0), persistent=False)
+        self.register_buffer("bank_labels", torch.empty(0, dtype=torch.bool), persistent=False)
+        self.register_buffer("bank_weights", torch.empty(0), persistent=False)
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss.
+
+        Parameters
+        ----------
+        scores : (n,) or (n, 1) floating tensor
+            Logits are fine.
+        labels : (n,) or (n, 1) tensor
+            Coded {0, 1}, {-1, +1} or bool.
+        weights : (n,) tensor, optional
+            Finite and at least 0. A weight of 2 counts as two equal rows would, except that the
+            smooth rank of a row does not contain half of its own copy.
+        groups : (n,) tensor of whole numbers, optional
+            Rank rows inside each group (a query). The loss is the mean over the groups that have a
+            positive. Not with a bank.
+
+        Returns
+        -------
+        () tensor
+            Between 0 and 1; float64 for float64 scores, else float32. Zero, with a gradient of
+            zero, without a positive or without a negative.
+        """
+        check_scores(scores, "scores")
+        check_data(scores, labels, weights, groups)
+        if groups is not None and self.bank:
+            raise ValueError(
+                "groups must not be given together with a bank, whose rows have none; got both. "
+                "Use AveragePrecisionLoss(bank=0)."
+            )
+        scores, labels = scores.reshape(-1), labels.reshape(-1)
+        weights = None if weights is None else weights.reshape(-1)
+        if scores.is_cpu:
+            check_values(scores.detach(), labels, weights)
+        positive = labels > 0
+        if not (self.bank and self.training):
+            return _loss(self._surrogate, scores, positive, weights, groups)
+        w = torch.ones_like(scores) if weights is None else weights.to(scores.dtype)
+        own = scores, positive, w
+        past = self.bank_scores, self.bank_labels, self.bank_weights
+        rows = [torch.cat((a, b.to(a))) for a, b in zip(own, past, strict=True)]
+        loss = _loss(self._surrogate, *rows)
+        kept = (
+            torch.cat((b.to(a), a.detach()))[-self.bank :] for a, b in zip(own, past, strict=True)
+        )
+        self.bank_scores, self.bank_labels, self.bank_weights = kept
+        return loss
+
+    def reset_bank(self) -> None:
+        """Forget all past rows."""
+        for name in ("bank_scores", "bank_labels", "bank_weights"):
+            setattr(self, name, getattr(self, name)[:0])
+
+    def extra_repr(self) -> str:
+        """Return the options, for the module's representation."""
+        return f"temperature={self.temperature}, bank={self.bank}"
+
+
+def _loss(
+    surrogate: Surrogate,
+    scores: Tensor,
+    positive: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None = None,
+) -> Tensor:
+    """Return the loss of (n,) tensors. Rows of weight 0 take no part."""
+    masks = [positive, ~positive]
+    if weights is not None:
+        masks = [mask & (weights > 0) for mask in masks]
+    rows = [mask.nonzero().squeeze(1) for mask in masks]
+    if not rows[0].numel() or not rows[1].numel():
+        return 0.0 * scores.to(value_dtype(scores)).sum()
+    # Sums in float64, because the shares of a row in many pairs cancel in its gradient.
+    pos, neg = (scores.index_select(0, index).double() for index in rows)
+    w_pos, w_neg = (
+        torch.ones_like(part) if weights is None else weights[index].double()
+        for part, index in zip((pos, neg), rows, strict=True)
+    )
+    codes: list[Tensor] | None = None
+    if groups is not None:
+        codes = group_codes(*(groups.reshape(-1)[index] for index in rows))
+    wide = scores.dtype is torch.float64
+
+    def sums(others: Tensor, w: Tensor, side: int) -> Tensor:
+        pair_groups = None if codes is None else (codes[0], codes[side])
+        pairs = all_pairs(pos, others, surrogate, 0.0, pair_groups, wide=wide)
+        return row_sums(pos, others, w, pairs, 0, False, torch.float64)
+
+    # The smooth rank of each positive among the positives, and how many negatives are above it.
+    rank = w_pos + sums(pos, w_pos, 0)
+    above = sums(neg, w_neg, 1)
+    losses = w_pos * (above / (rank + above))
+    if codes is None:
+        loss = losses.sum() / w_pos.sum()
+    else:
+        totals = w_pos.new_zeros(int(codes[0].max()) + 1).index_add(0, codes[0], w_pos)
+        loss = (losses / totals[codes[0]]).sum() / (totals > 0.0).sum()
+    return loss.to(value_dtype(scores))

@@ -1,0 +1,4 @@
+"""What all Triton plans share: launches, the layout of the work space, double-double numbers.
+
+Plans import it; it imports no plan.
+"""

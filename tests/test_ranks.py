@@ -1,0 +1,213 @@
+"""Sums over all other rows for each row, against the double sum; soft ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata
+
+import everypair as ep
+from everypair import naive, surrogates
+from everypair.ranks._knots import Knots
+from everypair.surrogates import Surrogate
+
+from .strategies import SMOOTH, SURROGATES, batches
+from .tolerances import RELATIVE, assert_close
+
+surrogate_of = st.sampled_from((*SURROGATES, *SMOOTH, surrogates.sigmoid(0.25)))
+
+
+def parts(batch, surrogate):
+    """Split a batch into rows, others and the options of `pair_row_sums`."""
+    pos, weights, groups = batch.positive, batch.knobs["weights"], batch.knobs["groups"]
+    options = {"surrogate": surrogate, "margin": batch.knobs["margin"]}
+    if weights is not None:
+        options["weights"] = weights[~pos]
+    if groups is not None:
+        options |= {"groups": groups[pos], "other_groups": groups[~pos]}
+    return batch.scores[pos], batch.scores[~pos], options
+
+
+def absolute(scores, others, surrogate, **options):
+    """Return the sums of the absolute values of all terms, which errors are relative to."""
+    terms = surrogate.terms
+    options["weights"] = np.abs(options["weights"]) if "weights" in options else None
+    sums = []
+    for term in terms:
+        alone = Surrogate("alone", (term,), surrogate.default_margin)
+        margin = options["margin"]
+        t = margin - (scores[:, None].astype(float) - others.astype(float))
+        w = np.ones(len(others)) if options["weights"] is None else options["weights"]
+        if options.get("groups") is not None:
+            w = w * (options["groups"][:, None] == options["other_groups"])
+        sums.append((np.abs(alone.value(t)) * w).sum(axis=1))
+    return np.sum(sums, axis=0)
+
+
+def assert_every_entry(got, expected, scale, dtype):
+    assert got.shape == expected.shape
+    assert (np.abs(got - expected) <= RELATIVE[np.dtype(dtype)] * scale + 1e-300).all()
+
+
+@given(batch=batches(), surrogate=surrogate_of)
+def test_every_entry_equals_the_double_sum(batch, surrogate):
+    rows, others, options = parts(batch, surrogate)
+    got = ep.pair_row_sums(rows, others, **options)
+    assert got.dtype == batch.dtype
+    if rows.size and others.size:
+        expected = naive.pair_row_sums(rows, others, **options)
+        assert_every_entry(got, expected, absolute(rows, others, **options), batch.dtype)
+    else:
+        assert not got.any()
+
+
+@given(batch=batches(), surrogate=surrogate_of)
+def test_without_others_rows_are_compared_with_each_other(batch, surrogate):
+    weights = -batch.vector  # of both signs
+    options = {"surrogate": surrogate, "margin": batch.knobs["margin"], "weights": weights}
+    groups = batch.knobs["groups"]
+    got = ep.pair_row_sums(batch.scores, groups=groups, **options)
+    expected = naive.pair_row_sums(batch.scores, groups=groups, **options)
+    all_groups = {} if groups is None else {"groups": groups, "other_groups": groups}
+    scale = absolute(batch.scores, batch.scores, **options, **all_groups)
+    assert_every_entry(got, expected, scale, batch.dtype)
+
+
+@given(batch=batches(), surrogate=surrogate_of)
+def test_the_sum_over_positives_is_the_pair_loss(batch, surrogate):
+    rows, others, options = parts(batch, surrogate)
+    weights = batch.knobs["weights"]
+    w = 1.0 if weights is None else weights[batch.positive]
+    total = (w * ep.pair_row_sums(rows.astype(float), others, **options)).sum()
+    knobs = {**batch.knobs, "reduction": "sum"}
+    loss = ep.pair_loss(batch.scores.astype(float), batch.labels, surrogate=surrogate, **knobs)
+    assert_close(total, loss, batch.dtype)
+
+
+@given(batch=batches(weights=True, groups=False))
+def test_integer_weights_repeat_rows_and_shards_add_up(batch):
+    rows, others, _ = parts(batch, None)
+    whole = np.arange(len(others)) % 3
+    got = ep.pair_row_sums(rows, others, weights=whole)
+    assert_close(got, ep.pair_row_sums(rows, np.repeat(others, whole)), batch.dtype)
+    halves = [ep.pair_row_sums(rows, part) for part in np.array_split(others, 2)]
+    assert_close(sum(halves), ep.pair_row_sums(rows, others), batch.dtype)
+
+
+@given(batch=batches(groups=False), offset=st.sampled_from([-1024.0, 0.5, 4096.0]))
+def test_order_and_offset_of_the_rows_do_not_matter(batch, offset):
+    scores = batch.scores.astype(np.float64)
+    order = np.random.default_rng(0).permutation(scores.size)
+    got = ep.pair_row_sums(scores)
+    assert_close(ep.pair_row_sums(scores[order]), got[order], np.float64)
+    assert_close(ep.pair_row_sums(scores + offset), got, np.float64, scale=1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sizes", [(3000, 40), (40, 3000), (1500, 1500)])
+def test_large_offsets_and_spreads(sizes, dtype):
+    rng = np.random.default_rng(0)
+    for name in ("sigmoid", "logistic", "squared_softplus", "squared_hinge", "linear_hinge"):
+        for scale, offset in ((1.0, 1e6), (1e-6, 0.0), (1e6, 0.0), (30.0, -5.0)):
+            rows, others = ((rng.normal(size=n) * scale + offset).astype(dtype) for n in sizes)
+            rows[::3] = others[rng.integers(0, len(others), len(rows[::3]))]
+            got = ep.pair_row_sums(rows, others, surrogate=name)
+            expected = naive.pair_row_sums(rows, others, surrogate=name)
+            assert_every_entry(got, expected, np.maximum(expected, 1e-30), dtype)
+
+
+def test_windows_and_blocks_give_the_same_sums(monkeypatch):
+    rng = np.random.default_rng(1)
+    rows, others = rng.normal(size=700), rng.normal(size=500)
+    options = {"surrogate": "squared_softplus", "weights": rng.normal(size=500)}
+    by_windows = ep.pair_row_sums(rows, others, **options)
+    monkeypatch.setattr(Knots, "_windows", lambda *_: None)
+    np.testing.assert_allclose(ep.pair_row_sums(rows, others, **options), by_windows, rtol=1e-11)
+
+
+def test_clusters_of_ties_are_found_too():
+    """Many knots in one cell of the search, and points on the knots themselves."""
+    rng = np.random.default_rng(2)
+    others = np.concatenate([np.repeat(0.25, 300), rng.normal(size=50), [1e9]])
+    rows = np.concatenate([rng.normal(size=6000), np.repeat(0.25, 50)])
+    jump = Surrogate("jump", (surrogates.Term(1.0, 0.0, 0.0, knot=0.0),), default_margin=0.0)
+    got = ep.pair_row_sums(rows, others, surrogate=jump)
+    np.testing.assert_array_equal(got, (others > rows[:, None]).sum(axis=1))
+
+
+def test_pairs_on_a_knot_are_decided_exactly():
+    # 0.1 + 0.2 > 0.3 as real numbers that these floats are, and the rounded sum is larger yet.
+    options = {"surrogate": "linear_hinge", "margin": 0.2}
+    got = ep.pair_row_sums([0.3, 0.1 + 0.2], [0.1], **options)
+    np.testing.assert_allclose(got, naive.pair_row_sums([0.3, 0.1 + 0.2], [0.1], **options))
+    assert got[0] > 0.0 == got[1]
+
+
+@pytest.mark.parametrize("name", surrogates.names())
+def test_finite_scores_never_give_nan(name):
+    scores = [1e300, -1e300, 0.0, 1.0, 1e306]
+    if name in ("square", "squared_hinge", "huber_hinge", "squared_softplus"):
+        with pytest.raises(OverflowError, match="exceed the range of float64"):
+            ep.pair_row_sums([*scores, -1e308, 1e308], surrogate=name)
+    else:
+        assert not np.isnan(ep.pair_row_sums(scores, surrogate=name)).any()
+
+
+def test_shapes_and_types():
+    column = np.array([[1.0], [2.0]], np.float16)
+    assert ep.pair_row_sums(column).shape == (2, 1)
+    assert ep.pair_row_sums(column).dtype == np.float32
+    assert ep.pair_row_sums([1, 2]).dtype == np.float64
+    assert ep.pair_row_sums(np.float32([1]), np.float64([1])).dtype == np.float64
+    assert ep.pair_row_sums([], [1.0]).shape == (0,)
+    np.testing.assert_array_equal(ep.pair_row_sums([1.0, 2.0], []), [0.0, 0.0])
+    np.testing.assert_array_equal(ep.pair_row_sums([3.0]), [0.0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([np.nan],), "scores must be finite"),
+        (([0.0], [np.inf]), "others must be finite"),
+        (([0.0], [0.0], {"weights": [1.0, 2.0]}), "weights must have one entry"),
+        (([0.0], [0.0], {"weights": [np.nan]}), "weights must be finite"),
+        (([0.0], [0.0], {"groups": [0]}), "given together"),
+        (([0.0], {"other_groups": [0]}), "given together"),
+        (([0.0], {"groups": [0, 1]}), "groups must have one entry per row; got 2 for 1"),
+        (([0.0], {"margin": -1.0}), "margin must be"),
+        (([0.0], {"surrogate": "steep"}), "surrogate must be one of"),
+    ],
+)
+def test_errors(arguments, message):
+    options = arguments[-1] if isinstance(arguments[-1], dict) else {}
+    arrays = arguments[: -1 if options else None]
+    with pytest.raises(ValueError, match=message):
+        ep.pair_row_sums(*arrays, **options)
+
+
+def test_groups_of_any_kind():
+    got = ep.pair_row_sums([0.0, 0.0, 0.0], groups=["a", "b", "a"])
+    np.testing.assert_allclose(got, [0.5, 0.0, 0.5], rtol=1e-12)
+    got = ep.pair_row_sums([0.0, 0.0], [0.0, 0.0], groups=["1", "2"], other_groups=[1, 2])
+    np.testing.assert_array_equal(got, [0.0, 0.0])
+
+
+@given(batch=batches(groups=False))
+def test_cold_soft_ranks_are_ranks(batch):
+    gap = np.diff(np.unique(batch.scores.astype(float)), append=np.inf).min()
+    temperature = min(gap / 50.0, 1.0)
+    got = ep.soft_ranks(batch.scores, temperature)
+    assert_close(got, rankdata(batch.scores), batch.dtype)
+
+
+@given(batch=batches(groups=True), temperature=st.sampled_from([0.01, 1.0, 100.0]))
+def test_soft_ranks_of_a_group_add_up(batch, temperature):
+    groups = batch.knobs["groups"]
+    got = ep.soft_ranks(batch.scores, temperature, groups=groups)
+    for group in np.unique(groups):
+        n = (groups == group).sum()
+        assert got[groups == group].sum() == pytest.approx(n * (n + 1) / 2, rel=1e-6)
+        alone = ep.soft_ranks(batch.scores[groups == group], temperature)
+        assert_close(got[groups == group], alone, batch.dtype)
