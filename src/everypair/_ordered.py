@@ -91,10 +91,10 @@ def _evaluate_ranked(
         scale = most / total if total > 0.0 else 1.0
         if not mean and total > 0.0:
             scale *= pair_weight
-        arrays = (
-            None if s is None else _as_given(s * scale + 0.0, batch, ranked.order) for s in sums
-        )
-        return Result(value * scale, pair_weight, *arrays)
+        arrays = [None if s is None else s * scale + 0.0 for s in sums]
+        _dispatch.check_overflow(terms, value * scale, *arrays)
+        of_rows = (None if a is None else _as_given(a, batch, ranked.order) for a in arrays)
+        return Result(value * scale, pair_weight, *of_rows)
 
 
 def level_batch(scores: NDArray[Any], level: Level) -> Batch:

@@ -107,9 +107,10 @@ def _metrics(
     metrics = {"auc": concordant / pair_weight}
     for surrogate in surrogates:
         terms = surrogate.at_margin(surrogate.default_margin if margin is None else margin)
-        loss = _ordered.evaluate(batch, terms, True).value
-        # A loss of NaN from finite scores comes from an overflow of float64.
-        metrics[surrogate.name] = math.inf if math.isnan(loss) else loss
+        try:
+            metrics[surrogate.name] = _ordered.evaluate(batch, terms, True).value
+        except OverflowError:
+            metrics[surrogate.name] = math.inf
     if confidence is not None:
         low, high = _interval(batch, confidence)
         metrics |= {"auc_low": low, "auc_high": high}
