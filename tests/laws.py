@@ -10,12 +10,17 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import settings
 
-from . import test_laws
+from . import test_laws, test_ordered_laws
 
 LAWS = {
     name: law
     for name, law in vars(test_laws).items()
     if name.startswith("test_") and "auc" not in name and "generators" not in name
+}
+ORDERED_LAWS = {
+    name: law
+    for name, law in vars(test_ordered_laws).items()
+    if name.startswith("test_") and "index" not in name
 }
 
 
@@ -26,7 +31,7 @@ def examples_over(divisor):
     Two examples are left at least: the first one is always the simplest batch there is.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for law in LAWS.values():
+        for law in (*LAWS.values(), *ORDERED_LAWS.values()):
             usual = law._hypothesis_internal_use_settings
             fewer = settings(usual, max_examples=max(2, usual.max_examples // divisor))
             patch.setattr(law, "_hypothesis_internal_use_settings", fewer)

@@ -107,7 +107,7 @@ def evaluate(
             scores, positive if order is None else positive[order], weights, batch.offsets,
             vector, terms, mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
-        _check_overflow(terms, value, *arrays)
+        check_overflow(terms, value, *arrays)
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
 
@@ -171,7 +171,7 @@ def concordance(batch: Batch) -> tuple[float, float]:
     return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
-def _check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] | None) -> None:
+def check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] | None) -> None:
     """Raise if sums of polynomials overflowed; exponentials are infinite only where they should."""
     is_good = np.isfinite if are_polynomials(terms) else lambda result: ~np.isnan(result)
     if not all(result is None or is_good(result).all() for result in results):

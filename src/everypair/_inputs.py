@@ -2,7 +2,8 @@
 
 `batch_from` checks types, shapes and lengths. Checking values (finite scores, two classes, weights
 of at least 0) costs a pass over the data: the compiled kernel does it in its own first pass and
-calls `raise_bad_values` only to report a bad value; all other code calls `positives`.
+calls `raise_bad_values` only to report a bad value; all other code calls `positives`. Batches of
+ordered or survival targets are checked at once, because they are sorted anyway.
 
 Each error message names the argument, the rule, the value and its index, and what to do about it.
 """
@@ -17,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _conversion
-from everypair.targets import binary
-from everypair.targets.groups import group_runs, group_values
+from everypair.targets import binary, kinds, ordered, survival
+from everypair.targets.groups import group_numbers, group_runs, group_values
+from everypair.targets.ranked import RankedRows
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 
@@ -31,23 +33,27 @@ class Batch:
     scores : (n,) float32 or float64
         Contiguous, aligned, native byte order.
     labels : (n,) of one of `binary.LABEL_DTYPES`
-        Positive where larger than zero; valid only once the values have been checked.
+        Positive where larger than zero; valid only once the values have been checked. Empty if
+        the targets are ranked.
     weights : (n,) float64 or None
     order : (n,) intp or None
         An order of the rows in which each group is contiguous; None if the rows have it already.
     offsets : (n_groups + 1,) int64 or None
         First ordered row of each group, then n; None without groups.
+    ranked : RankedRows or None
+        The rows sorted by their targets if those are ordered or survival times; else None.
     dtype, shape
         Those of the caller's scores, and of the derivatives that are returned.
     """
 
-    __slots__ = ("dtype", "labels", "offsets", "order", "scores", "shape", "weights")
+    __slots__ = ("dtype", "labels", "offsets", "order", "ranked", "scores", "shape", "weights")
 
     scores: NDArray[Any]
     labels: NDArray[Any]
     weights: NDArray[np.float64] | None
     order: NDArray[np.intp] | None
     offsets: NDArray[np.int64] | None
+    ranked: RankedRows | None
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
@@ -57,6 +63,8 @@ def batch_from(
     labels: ArrayLike,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
+    pairs: str = "binary",
+    censoring: str = "harrell",
 ) -> Batch:
     """Check types, shapes and lengths; copy only arrays that kernels cannot read as they are."""
     batch = Batch()
@@ -64,23 +72,49 @@ def batch_from(
         batch.dtype, batch.shape = scores.dtype, scores.shape
     else:
         scores, batch.dtype, batch.shape = _scores(scores, "scores")
-    if not _is_ready(labels, binary.LABEL_DTYPES):
-        labels = binary.labels_from(labels)
+    target: Any = None
+    if pairs == "binary" and censoring == "harrell":
+        if not _is_ready(labels, binary.LABEL_DTYPES):
+            labels = binary.labels_from(labels)
+        n_labels = labels.shape[0]
+    else:
+        kinds.check_pairs(pairs, censoring)
+        is_ordered = pairs == "ordered"
+        target = ordered.target_from(labels) if is_ordered else survival.survival_from(labels)
+        n_labels = len(target if is_ordered else target.times)
+        labels = np.empty(0, bool)
     n = scores.shape[0]
     if n == 0:
         raise_no_rows()
-    if labels.shape[0] != n:
-        _raise_length("labels", labels.shape[0], n)
+    if n_labels != n:
+        _raise_length("labels", n_labels, n)
     batch.scores = scores
     batch.labels = labels
     batch.weights = None if weights is None else _float64_column(weights, "weights", n)
-    batch.order = batch.offsets = None
+    batch.order = batch.offsets = batch.ranked = None
     if groups is not None:
         values = group_values(groups)
         if values.shape[0] != n:
             _raise_length("groups", values.shape[0], n)
         batch.order, batch.offsets = group_runs(values)
+    if target is not None:
+        rank(batch, target, censoring)
     return batch
+
+
+def rank(batch: Batch, target: NDArray[Any] | survival.Survival, censoring: str) -> None:
+    """Check the values of a batch and sort its rows by their targets, which are checked."""
+    check_values(batch)
+    weights = winner = batch.weights
+    if isinstance(target, survival.Survival):
+        winner = target.events.astype(np.float64)
+        if censoring == "uno":
+            winner = survival.censoring_weights(target, weights)
+        if weights is not None:
+            winner = winner * weights
+        target = target.targets()
+    numbers = group_numbers(batch.order, batch.offsets)
+    batch.ranked = RankedRows(target, numbers, winner, weights)
 
 
 def vector_for(batch: Batch, vector: ArrayLike) -> NDArray[np.float64]:
@@ -138,10 +172,9 @@ def check_reduction(reduction: str) -> bool:
     )
 
 
-def positives(batch: Batch) -> NDArray[np.bool_]:
-    """Check the values of a batch and return which rows are positive."""
+def check_values(batch: Batch) -> None:
+    """Raise the error about the first score or weight that is not allowed."""
     _raise_if_not_finite(batch.scores, "scores")
-    positive = binary.positive_rows(batch.labels)
     weights = batch.weights
     if weights is not None:
         valid = (weights >= 0.0) & (weights < math.inf)
@@ -151,7 +184,12 @@ def positives(batch: Batch) -> NDArray[np.bool_]:
                 f"weights must be finite and at least 0; got {weights[i].item()!r} (first at index "
                 f"{i}). A weight of 0 leaves a row out."
             )
-    return positive
+
+
+def positives(batch: Batch) -> NDArray[np.bool_]:
+    """Check the values of a batch and return which rows are positive."""
+    check_values(batch)
+    return binary.positive_rows(batch.labels)
 
 
 def raise_bad_values(batch: Batch) -> NoReturn:

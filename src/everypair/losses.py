@@ -9,10 +9,14 @@ from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _dispatch, _inputs, surrogates
+from everypair import _dispatch, _inputs, _ordered, surrogates
+from everypair.metrics._hardest import keep_hardest
 from everypair.surrogates import Surrogate
 
 __all__ = ["PairDerivatives", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
+
+Pairs = Literal["binary", "ordered", "survival"]
+Censoring = Literal["harrell", "uno"]
 
 
 class PairDerivatives(NamedTuple):
@@ -42,8 +46,12 @@ def pair_loss(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> float:
-    r"""Average a surrogate loss over all (positive, negative) pairs.
+    r"""Average a surrogate loss over all pairs that should be in order.
 
     .. math::
 
@@ -52,14 +60,18 @@ def pair_loss(
 
     where P and N are the positive and the negative rows, :math:`\phi` is the surrogate and m the
     margin. Takes O(n log n) time for surrogates with a knot, O(n) without, and O(n) memory (paper,
-    Algorithm 2).
+    Algorithm 2). With ``pairs="ordered"`` the sums are over all pairs of rows with
+    :math:`y_i > y_j`, with ``pairs="survival"`` over all pairs in which row i has an event before
+    the time of row j; these take O(log k) times as long for k distinct targets.
 
     Parameters
     ----------
     scores : (n,) or (n, 1) real
         Finite model outputs; larger means more positive. Any order, any scale.
     labels : (n,) or (n, 1)
-        Coded {0, 1}, {-1, +1} or bool.
+        Coded {0, 1}, {-1, +1} or bool. Grades or real numbers with ``pairs="ordered"``. With
+        ``pairs="survival"``: columns (time, event) of shape (n, 2), scikit-survival's structured
+        array, a tuple (times, events), or times that are negative where they are censored.
     surrogate : str or Surrogate
         A name from `everypair.surrogates.names`, or one of your own.
     margin : float, optional
@@ -71,6 +83,17 @@ def pair_loss(
         Only pairs inside a group count (a query, a patient, a day).
     reduction : {"mean", "sum"}
         "mean" divides by the total weight of all pairs, as in the formula; "sum" does not.
+    pairs : {"binary", "ordered", "survival"}
+        Which row of a pair should score higher: the positive one; that of the higher label; or that
+        with the earlier time, which must be an event. Scores are risks in the last case. Pairs of
+        equal labels do not count; at equal times an event comes before a censored row.
+    censoring : {"harrell", "uno"}
+        With "uno" survival pairs weigh :math:`1 / G(t_i)^2`, where G is the Kaplan-Meier estimate
+        of the censoring distribution from these rows.
+    max_fpr, min_tpr : float, optional
+        Only the highest negatives, a share of `max_fpr` of them in each group, and the lowest
+        positives, a share of ``1 - min_tpr``, count: the loss of the partial AUC. They are
+        selected by the scores given. 0 for `max_fpr` keeps the highest negative only.
 
     Returns
     -------
@@ -98,8 +121,12 @@ def pair_loss(
     2.0
     >>> ep.pair_loss([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], groups=["a", "b", "a", "b"])
     0.125
+    >>> ep.pair_loss([0.5, 2.0, 0.0], [2.5, 3.0, 1.0], pairs="ordered")  # shortfalls -.5, -1 and .5
+    0.0833...
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    if max_fpr is not None or min_tpr is not None:
+        keep_hardest(batch, max_fpr, min_tpr)
     return _evaluate(batch, surrogate, margin, reduction)[0]
 
 
@@ -112,6 +139,10 @@ def pair_loss_and_grad(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> tuple[float, NDArray[Any]]:
     r"""Average a surrogate loss over all pairs, and compute its gradient.
 
@@ -141,7 +172,9 @@ def pair_loss_and_grad(
     >>> grad
     array([-1.  ,  0.  ,  0.25,  0.75])
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    if max_fpr is not None or min_tpr is not None:
+        keep_hardest(batch, max_fpr, min_tpr)
     value, _, grad, _, _ = _evaluate(batch, surrogate, margin, reduction, grad=True)
     return value, grad
 
@@ -155,6 +188,10 @@ def pair_derivatives(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> PairDerivatives:
     r"""Average a surrogate loss over all pairs; compute its gradient and diagonal Hessian.
 
@@ -179,7 +216,9 @@ def pair_derivatives(
     >>> ep.pair_derivatives([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]).hess
     array([1. , 0. , 0.5, 0.5])
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    if max_fpr is not None or min_tpr is not None:
+        keep_hardest(batch, max_fpr, min_tpr)
     value, _, grad, hess, _ = _evaluate(batch, surrogate, margin, reduction, grad=True, hess=True)
     return PairDerivatives(value, grad, hess)
 
@@ -194,6 +233,10 @@ def pair_hvp(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> NDArray[Any]:
     r"""Multiply the Hessian of the loss by a vector, without forming the matrix.
 
@@ -204,7 +247,7 @@ def pair_hvp(
 
     Parameters
     ----------
-    scores, labels, surrogate, margin, weights, groups, reduction
+    scores, labels and all options
         Those of `pair_loss`.
     vector : (n,) or (n, 1) real
         The vector v; finite.
@@ -220,7 +263,9 @@ def pair_hvp(
     >>> ep.pair_hvp([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], [1.0, 0.0, 0.0, 0.0])
     array([ 1. ,  0. , -0.5, -0.5])
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    if max_fpr is not None or min_tpr is not None:
+        keep_hardest(batch, max_fpr, min_tpr)
     v = _inputs.vector_for(batch, vector)
     hvp: NDArray[Any] = _evaluate(batch, surrogate, margin, reduction, vector=v)[-1]
     return hvp
@@ -236,4 +281,5 @@ def _evaluate(
     """Check the options and call the kernel for the derivatives that are asked for."""
     chosen = surrogates.get(surrogate)
     terms = chosen.at_margin(_inputs.check_margin(margin, chosen.default_margin))
-    return _dispatch.evaluate(batch, terms, _inputs.check_reduction(reduction), **asked)
+    evaluate = _dispatch.evaluate if batch.ranked is None else _ordered.evaluate
+    return evaluate(batch, terms, _inputs.check_reduction(reduction), **asked)

@@ -17,15 +17,14 @@ Pairs are visited in blocks, so 20,000 rows fit in memory.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _formulas, _inputs, surrogates
+from everypair import _inputs
 from everypair._naive_metrics import average_precision, delong, delong_test, partial_auc
+from everypair._naive_pairs import Pairs
 from everypair.surrogates import Floats, Surrogate
 from everypair.targets.groups import group_codes
 
@@ -42,9 +41,6 @@ __all__ = [
     "partial_auc",
 ]
 
-_PAIRS_PER_BLOCK = 1 << 16
-_LARGE = 1e150  # sums of larger shortfalls, or of their squares, may overflow
-
 
 def pair_loss(
     scores: ArrayLike,
@@ -55,9 +51,17 @@ def pair_loss(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> float:
     """Average a surrogate over every pair; see `everypair.pair_loss`."""
-    return _derivatives(_Pairs(scores, labels, surrogate, margin, weights, groups, reduction))[0]
+    every = Pairs(
+        scores, labels, surrogate, margin, weights, groups, reduction,
+        pairs, censoring, max_fpr, min_tpr,
+    )  # fmt: skip
+    return _derivatives(every)[0]
 
 
 def pair_loss_and_grad(
@@ -69,6 +73,10 @@ def pair_loss_and_grad(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> tuple[float, NDArray[Any]]:
     """Average a surrogate over every pair, with gradient; see `everypair.pair_loss_and_grad`.
 
@@ -77,7 +85,11 @@ def pair_loss_and_grad(
     >>> pair_loss_and_grad([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0])
     (0.625, array([-1.  ,  0.  ,  0.25,  0.75]))
     """
-    return _derivatives(_Pairs(scores, labels, surrogate, margin, weights, groups, reduction))[:2]
+    every = Pairs(
+        scores, labels, surrogate, margin, weights, groups, reduction,
+        pairs, censoring, max_fpr, min_tpr,
+    )  # fmt: skip
+    return _derivatives(every)[:2]
 
 
 def pair_derivatives(
@@ -89,9 +101,17 @@ def pair_derivatives(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
     """Compute value, gradient and diagonal Hessian; see `everypair.pair_derivatives`."""
-    return _derivatives(_Pairs(scores, labels, surrogate, margin, weights, groups, reduction))
+    every = Pairs(
+        scores, labels, surrogate, margin, weights, groups, reduction,
+        pairs, censoring, max_fpr, min_tpr,
+    )  # fmt: skip
+    return _derivatives(every)
 
 
 def pair_hvp(
@@ -104,17 +124,24 @@ def pair_hvp(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> NDArray[Any]:
     """Multiply the Hessian by a vector; see `everypair.pair_hvp`."""
-    pairs = _Pairs(scores, labels, surrogate, margin, weights, groups, reduction)
-    v = _inputs.vector_for(pairs.batch, vector)
-    hvp = np.zeros(pairs.scores.size)
+    every = Pairs(
+        scores, labels, surrogate, margin, weights, groups, reduction,
+        pairs, censoring, max_fpr, min_tpr,
+    )  # fmt: skip
+    v = _inputs.vector_for(every.batch, vector)
+    hvp = np.zeros(every.scores.size)
     with np.errstate(over="ignore", invalid="ignore"):
-        for pos, neg, w in pairs.blocks():
-            products = w * pairs.evaluate(pos, neg)[2] * (v[pos][:, None] - v[neg])
+        for pos, neg, w in every.blocks():
+            products = w * every.evaluate(pos, neg)[2] * (v[pos][:, None] - v[neg])
             hvp[pos] += products.sum(axis=1)
             hvp[neg] -= products.sum(axis=0)
-        return pairs.per_row(hvp)
+        return every.per_row(hvp)
 
 
 def auc(
@@ -124,18 +151,28 @@ def auc(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     average: Literal["pairs", "groups", "rows"] = "pairs",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
 ) -> float:
     """Compute the share of pairs in the right order, ties counting half; see `everypair.auc`."""
-    if average != "pairs":
+    if average != "pairs" and pairs == "binary":
         return partial_auc(scores, labels, weights=weights, groups=groups, average=average)
-    pairs = _Pairs(scores, labels, weights=weights, groups=groups)
-    if pairs.weight == 0.0:
+    every = Pairs(scores, labels, weights=weights, groups=groups, pairs=pairs, censoring=censoring)
+    if every.weight == 0.0:
         raise ValueError("auc must have both classes in at least one group; got no pair.")
-    total = 0.0
-    for pos, neg, w in pairs.blocks():
-        s_pos, s_neg = pairs.scores[pos][:, None], pairs.scores[neg]
-        total += (w * ((s_pos > s_neg) + 0.5 * (s_pos == s_neg))).sum()
-    return float(pairs.reduced(total))
+    group = np.zeros(every.scores.size, np.intp) if groups is None else np.asarray(groups)
+    values, in_group = np.unique(group, return_inverse=True)
+    in_order, weight = np.zeros((2, values.size))
+    for pos, neg, w in every.blocks():
+        s_pos, s_neg = every.scores[pos][:, None], every.scores[neg]
+        in_order[in_group[pos[0]]] += (w * ((s_pos > s_neg) + 0.5 * (s_pos == s_neg))).sum()
+        weight[in_group[pos[0]]] += w.sum()
+    if average == "pairs":
+        return float(in_order.sum() / weight.sum())
+    counts = weight > 0.0
+    rows = np.bincount(in_group, every.batch.weights, values.size)
+    shares = rows[counts] if average == "rows" else np.ones(counts.sum())
+    return float((shares * in_order[counts] / weight[counts]).sum() / shares.sum())
 
 
 def pair_row_sums(
@@ -159,7 +196,7 @@ def pair_row_sums(
     y = x if others is None else np.asarray(others, np.float64).reshape(-1)
     w = np.ones(y.size) if weights is None else np.asarray(weights, np.float64)
     labels = np.arange(x.size + y.size) < x.size
-    pairs = _Pairs(np.concatenate([x, y]), labels, surrogate, margin)
+    pairs = Pairs(np.concatenate([x, y]), labels, surrogate, margin)
     sums = np.zeros(x.size)
     for i in range(x.size):
         values = w * pairs.evaluate(np.array([i]), x.size + np.arange(y.size))[0][0]
@@ -170,7 +207,7 @@ def pair_row_sums(
     return sums.reshape(np.shape(scores))
 
 
-def _derivatives(pairs: _Pairs) -> tuple[float, NDArray[Any], NDArray[Any]]:
+def _derivatives(pairs: Pairs) -> tuple[float, NDArray[Any], NDArray[Any]]:
     """Return value, gradient and diagonal Hessian."""
     total, grad, hess = 0.0, *np.zeros((2, pairs.scores.size))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -182,104 +219,3 @@ def _derivatives(pairs: _Pairs) -> tuple[float, NDArray[Any], NDArray[Any]]:
             hess[pos] += (w * curvature).sum(axis=1)
             hess[neg] += (w * curvature).sum(axis=0)
         return float(pairs.reduced(total)), pairs.per_row(grad), pairs.per_row(hess)
-
-
-class _Pairs:
-    """All pairs of a batch, with their weights divided by ``2**exponent``.
-
-    The exponent is chosen so that neither the largest weight nor a mean over all pairs overflows or
-    underflows.
-    """
-
-    def __init__(
-        self,
-        scores: ArrayLike,
-        labels: ArrayLike,
-        surrogate: str | Surrogate = "squared_hinge",
-        margin: float | None = None,
-        weights: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        self.batch = batch = _inputs.batch_from(scores, labels, weights, groups)
-        known = surrogates.get(surrogate)
-        self._pieces = _formulas.pieces_of(known)
-        self._margin = _inputs.check_margin(margin, known.default_margin)
-        self._mean = _inputs.check_reduction(reduction)
-        positive = _inputs.positives(batch)
-        self.scores = batch.scores.astype(np.float64)
-        n = self.scores.size
-        w = np.ones(n) if batch.weights is None else batch.weights
-        rows = np.arange(n) if batch.order is None else batch.order
-        self._groups = []
-        for group in [rows] if batch.offsets is None else np.split(rows, batch.offsets[1:-1]):
-            pos, neg = (group[(w[group] > 0.0) & (positive[group] == c)] for c in (True, False))
-            if pos.size and neg.size:
-                self._groups.append((pos, neg, *_scaled(w[pos]), *_scaled(w[neg])))
-        self._exponent = max((e_pos + e_neg for *_, e_pos, _, e_neg in self._groups), default=0)
-        if max(np.abs(self.scores).max(), self._margin) > _LARGE:
-            self._exponent += 2 * n.bit_length()
-        self.weight = sum(float(w.sum()) for _, _, w in self.blocks())
-
-    def blocks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Floats]]:
-        """Yield rows of positives, rows of negatives and the scaled weights of their pairs."""
-        for pos, neg, w_pos, e_pos, w_neg, e_neg in self._groups:
-            w_pos = np.ldexp(w_pos, e_pos + e_neg - self._exponent)[:, None]
-            height = max(1, _PAIRS_PER_BLOCK // neg.size)
-            for i in range(0, pos.size, height):
-                yield pos[i : i + height], neg, w_pos[i : i + height] * w_neg
-
-    def evaluate(self, pos: NDArray[np.intp], neg: NDArray[np.intp]) -> tuple[Floats, ...]:
-        """Return value, slope and curvature of the surrogate, each of shape (n_pos, n_neg)."""
-        t = self._shortfall_minus(0.0, pos, neg)
-        found: tuple[Floats, ...] = (np.zeros_like(t),) * 3
-        for knot, formula in self._pieces:
-            above = knot is None or (self._shortfall_minus(knot, pos, neg) if knot else t) > 0.0
-            found = tuple(np.where(above, a, b) for a, b in zip(formula(t), found, strict=True))
-        return found
-
-    def _shortfall_minus(self, knot: float, pos: NDArray[np.intp], neg: NDArray[np.intp]) -> Floats:
-        """Return ``margin - (s_pos - s_neg) - knot`` with the sign that it has without rounding."""
-        s_pos, s_neg = self.scores[pos], self.scores[neg]
-        difference = self._margin - (s_pos[:, None] - s_neg) - knot
-        # Rounding changes the sign of small results only. They are added up again exactly.
-        sizes = np.abs(s_pos).max(), np.abs(s_neg).max(), self._margin, abs(knot)
-        rounding = sum(4 * sys.float_info.epsilon * size for size in sizes)
-        i, j = np.nonzero(np.abs(difference) <= rounding)
-        difference[i, j] = _exact_sum(s_neg[j], -s_pos[i], self._margin, -knot)
-        return difference
-
-    def reduced(self, total: Any) -> Any:
-        """Divide a sum over all pairs by their weight, or undo the scaling of the weights."""
-        if self._mean:
-            return total / self.weight if self.weight > 0.0 else total
-        return np.ldexp(total, self._exponent)
-
-    def per_row(self, total: Floats) -> NDArray[Any]:
-        """Reduce an array with one entry per row; dtype and shape are those of the scores."""
-        array: NDArray[Any] = self.reduced(total)
-        return array.astype(self.batch.dtype).reshape(self.batch.shape)
-
-
-def _scaled(weights: Floats) -> tuple[Floats, int]:
-    """Return ``weights / 2**exponent``, the largest in [1, 2), and the exponent."""
-    exponent = int(np.frexp(weights.max())[1]) - 1
-    return np.ldexp(weights, -exponent), exponent
-
-
-def _exact_sum(*parts: Floats | float) -> Any:
-    """Add real numbers without rounding before the end, so that the sign is exact.
-
-    The sum is a list of floats that do not overlap, in increasing order (Shewchuk 1997, "Adaptive
-    precision floating-point arithmetic", algorithm Grow-Expansion).
-    """
-    expansion: list[Any] = []
-    for part in parts:
-        rounded: Any = part
-        for i, small in enumerate(expansion):
-            larger = rounded + small
-            from_small = larger - rounded
-            error = (rounded - (larger - from_small)) + (small - from_small)
-            rounded, expansion[i] = larger, error
-        expansion.append(rounded)
-    return sum(expansion)

@@ -85,6 +85,9 @@ def filled(scores, labels, knobs):
     knobs["weights"] = weights
     if knobs.get("groups") is not None:
         knobs["groups"] = np.resize(np.asarray(knobs["groups"], np.int32), ROWS)
-    positive = np.zeros(ROWS, bool)
-    positive[:n] = np.asarray(labels) == 1
-    return scores.dtype == np.float64, np.resize(scores, ROWS), positive, knobs
+    if knobs.get("pairs", "binary") == "binary":
+        target = np.zeros(ROWS, bool)
+        target[:n] = np.asarray(labels) == 1
+    else:
+        target = np.resize(labels, (ROWS, *labels.shape[1:]))
+    return scores.dtype == np.float64, np.resize(scores, ROWS), target, knobs

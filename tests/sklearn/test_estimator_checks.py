@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from everypair.sklearn import PairLinearClassifier, PairLinearClassifierCV
+from everypair.sklearn import (
+    PairLinearClassifier,
+    PairLinearClassifierCV,
+    PairLinearRanker,
+    PairLinearSurvival,
+)
 
 ESTIMATORS = [
     PairLinearClassifier(),
@@ -12,6 +17,8 @@ ESTIMATORS = [
     PairLinearClassifier(solver="lbfgs", tol=1e-8),
     PairLinearClassifier(surrogate="linear_hinge", threshold="prevalence", tol=1e-8),
     PairLinearClassifierCV(alphas=3, cv=3),
+    PairLinearRanker(solver="newton-cg", tol=2e-9),
+    PairLinearSurvival(tol=1e-8),
 ]
 
 

@@ -44,7 +44,7 @@ def data(kind):
 @pytest.mark.parametrize("kind", ["plain", "half", "everything"])
 def test_the_operators_pass_opcheck(kind):
     inputs = data(kind)
-    options = (TERMS, True, True, kind == "everything")
+    options = (TERMS, True, True, kind == "everything", "binary")
     vector = torch.randn_like(inputs[0], dtype=torch.float64).requires_grad_()
     opcheck(_operators.pair_values_op, (*inputs, *options))
     opcheck(_operators.pair_hvp_op, (*inputs, vector.float(), *options))
@@ -98,7 +98,7 @@ def test_vmap_inside_a_compiled_function():
 
 def test_vmap_over_an_operator():
     scores, labels, weights, groups = data("everything")
-    options = (TERMS, True, True, True)
+    options = (TERMS, True, True, True, "binary")
     vectors = torch.randn(4, 3, 20)
 
     def hvp(vector):

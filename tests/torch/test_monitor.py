@@ -466,3 +466,21 @@ def test_bad_calls_raise():
     one_epoch(monitor, torch.arange(4.0))
     with pytest.raises(ValueError, match=r"among.*subtrain/linear_hinge.*got 'subtrain/auk'"):
         monitor.values("subtrain", "auk")
+
+
+@pytest.mark.parametrize("pairs", ["ordered", "survival"])
+def test_other_targets_have_losses_and_concordance(pairs):
+    generator = torch.Generator().manual_seed(0)
+    scores, times = torch.randn(60, generator=generator), torch.rand(60, generator=generator)
+    events = torch.rand(60, generator=generator) < 0.7
+    labels = times if pairs == "ordered" else torch.stack([times, events.float()], 1)
+    monitor = EpochMonitor(pairs=pairs, confidence=0.95)
+    for part in (slice(0, 25), slice(25, None)):
+        monitor.update("validation", scores[part], labels[part])
+    record = monitor.end_epoch()
+    expected = ep.auc(scores.double(), labels.double(), pairs=pairs)
+    assert record["validation/auc"] == pytest.approx(expected)
+    expected = ep.pair_loss(scores.double(), labels.double(), pairs=pairs)
+    assert record["validation/squared_hinge"] == pytest.approx(expected)
+    assert math.isnan(record["validation/auc_low"])
+    assert not monitor.findings

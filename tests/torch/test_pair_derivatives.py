@@ -100,7 +100,7 @@ def test_a_score_that_is_not_finite_affects_its_own_task_only(column):
 
 def test_only_the_requested_derivatives_are_computed():
     scores, labels = sample()
-    options = ((1.0, 0.0, 0.0, 1.0, True),), True, False, False
+    options = ((1.0, 0.0, 0.0, 1.0, True),), True, False, False, "binary"
     result = evaluate(scores, labels, None, None, options, hess=True)
     assert result.grad is None
     assert result.hvp is None

@@ -237,3 +237,42 @@ def test_all_codings_of_labels(labels):
 def test_bad_arguments_raise(labels, batch_size, options, says):
     with pytest.raises(ValueError, match=says):
         StratifiedBatchSampler(labels, batch_size, **options)
+
+
+def test_every_batch_of_graded_targets_has_a_pair():
+    rng = np.random.default_rng(0)
+    grades = np.where(rng.random(1000) < 0.97, 0, rng.integers(1, 5, 1000))
+    sampler = StratifiedBatchSampler(grades, batch_size=50, pairs="ordered", min_per_class=2)
+    for batch in sampler:
+        assert (grades[batch] == 0).any()
+        assert (grades[batch] > 0).sum() >= 2
+
+
+def test_real_targets_are_cut_in_the_middle():
+    target = torch.linspace(0.0, 1.0, 100)
+    sampler = StratifiedBatchSampler(target, batch_size=10, pairs="ordered")
+    assert (sampler.n_pos, sampler.n_neg) == (50, 50)
+    assert sorted(row for batch in sampler for row in batch) == list(range(100))
+
+
+def test_every_batch_of_survival_times_has_an_event():
+    times = np.arange(1.0, 201.0)
+    events = np.arange(200) % 40 == 0
+    for labels in ((torch.tensor(times), torch.tensor(events)), np.where(events, times, -times)):
+        sampler = StratifiedBatchSampler(labels, batch_size=10, pairs="survival")
+        assert all(events[batch].any() for batch in sampler)
+    uncensored = StratifiedBatchSampler(times, batch_size=10, pairs="survival")
+    assert (uncensored.n_pos, uncensored.n_neg) == (100, 100)
+
+
+@pytest.mark.parametrize(
+    ("labels", "pairs", "message"),
+    [
+        ([1.0, 1.0, 1.0], "ordered", "at least two different targets"),
+        ([-1.0, -2.0, -3.0], "survival", "at least one event"),
+        ([0, 1, 1], "all", "pairs must be"),
+    ],
+)
+def test_targets_without_pairs(labels, pairs, message):
+    with pytest.raises(ValueError, match=message):
+        StratifiedBatchSampler(labels, batch_size=2, pairs=pairs)

@@ -60,7 +60,7 @@ def test_torch_operations_are_right_in_every_entry(name, dtype):
 
 @for_every_surrogate
 def test_operators_take_terms_as_floats(surrogate):
-    options = (surrogate.at_margin(0.25), True, False, False)
+    options = (surrogate.at_margin(0.25), True, False, False, "ordered")
     flat = flat_options(options)
     assert all(type(number) is float for number in flat[0])
     assert options_from_flat(*flat) == options

@@ -78,6 +78,9 @@ class Arrays:
     keep_bits: Any  # (a, dropped): floats with the lowest bits of the mantissa set to zero
     exponential: Any  # (a): the exponential of each entry
     floor: Any  # (a)
+    running_count: Any  # (a): how many entries are true up to each row, itself included
+    running_sum: Any  # (a): the sums up to each row, in one float
+    running_product: Any  # (a): the products up to each row
     tensordot: Any  # (a, b): the sum of products over the last two and the first two dimensions
     reverse: Any  # (a): reverse the first dimension
     constants: Any  # (a): a NumPy array of float64 as a Number
@@ -93,6 +96,7 @@ class Arrays:
     # return the last state and all outputs. `columns` are nested tuples of arrays, whose first
     # dimension is stepped through; outputs are stacked along a new first dimension.
     steps: Any
+    repeat: Any  # (n, function, state): apply a function of 0, ..., n - 1 and the state n times
     # (a: Number, counts=): the sum over the rows, with a last dimension of length 1
     total: Callable[..., Number]
     # (a: Number, runs, counts=): sums from the first row of the group to each row

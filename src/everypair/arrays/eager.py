@@ -57,6 +57,12 @@ class SlicedSums(Arrays):
             outputs.append(output)
         return state, _stacked(self, outputs)
 
+    def repeat(self, n: int, function: Callable[[int, Any], Any], state: Any) -> Any:
+        """See `Arrays`."""
+        for i in range(n):
+            state = function(i, state)
+        return state
+
 
 def _mapped(function: Callable[[Array], Array], tree: Any) -> Any:
     """Apply a function to all arrays of nested tuples; None stays None."""

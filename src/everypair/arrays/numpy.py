@@ -182,6 +182,9 @@ class NumpyArrays(SlicedSums):
 
     exponential = staticmethod(np.exp)
     floor = staticmethod(np.floor)
+    running_count = staticmethod(lambda a: a.cumsum(-1))
+    running_sum = staticmethod(lambda a: a.cumsum(-1))
+    running_product = staticmethod(lambda a: a.cumprod(-1))
     tensordot = staticmethod(lambda a, b: np.tensordot(a, b, 2))
     reverse = staticmethod(lambda a: a[::-1])
     constants = staticmethod(lambda a: Number(a))

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.class_moments import ClassMoments
 from everypair.arrays.double_double import Number, each, twice
-from everypair.arrays.results import PairSums
-from everypair.arrays.rows import Rows, prepare
+from everypair.arrays.rows import PairSums, Rows, prepare
 from everypair.arrays.smooth_terms import exponential_sums, smooth_sums
 from everypair.arrays.sorted_moments import SortedMoments
 

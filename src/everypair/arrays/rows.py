@@ -1,4 +1,4 @@
-"""Rows of a batch, group after group, and sums along them that restart at every group."""
+"""Rows of a batch, group after group, sums along them that restart at every group, and results."""
 
 from __future__ import annotations
 
@@ -131,3 +131,17 @@ def prepare(
         of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, lowest), -lowest)
     pair_weight = runs.sum_of_groups(Number(pairs)).high
     return Rows(x, positive, w, of_vector, groups, runs, masses, pair_weight, scale, order)
+
+
+class PairSums(NamedTuple):
+    """Results for a batch, in the fields of `everypair._dispatch.Result`; None if not asked for.
+
+    `value` and `pair_weight` have the shape of the batch without its rows, the others that of the
+    batch.
+    """
+
+    value: Any
+    pair_weight: Any
+    grad: Any
+    hess: Any
+    hvp: Any

@@ -30,7 +30,7 @@ import numpy as np
 
 from everypair.arrays.double_double import Number, each, two_sum
 from everypair.arrays.exponential_sums import ExponentialSums, Line
-from everypair.arrays.results import PairSums
+from everypair.arrays.rows import PairSums
 from everypair.arrays.sorted_moments import positions
 
 if TYPE_CHECKING:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import metrics
-from everypair.boosting._scaled_loss import SOFT_HINGE, Data, Hessian, ScaledLoss, data_from
+from everypair.boosting._scaled_loss import (
+    SOFT_HINGE,
+    Censoring,
+    Data,
+    Hessian,
+    Pairs,
+    ScaledLoss,
+    data_from,
+)
 from everypair.surrogates import Surrogate
+from everypair.targets import ordered
+
+Floats = NDArray[np.float64]
 
 
 def catboost_objective(
@@ -19,6 +31,10 @@ def catboost_objective(
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float | None = None,
     hessian: Hessian = "pairs",
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> CatboostObjective:
     r"""Make an objective for CatBoost from the loss over all pairs of one training set.
 
@@ -31,21 +47,22 @@ def catboost_objective(
     derivatives of about a thousand rows at a time, but the two rows of a pair may be in different
     blocks; only a metric receives all scores. So the two work together: after each round the metric
     passes the scores to the objective, which computes the derivatives of all rows and stores them
-    by score and class. For each block the objective looks them up.
+    by label and score. For each block the objective looks them up.
 
     Parameters
     ----------
     labels : (n,)
-        The labels of the training set, coded {0, 1}, in its order.
+        The labels of the training set, in its order: coded {0, 1}; grades or real numbers with
+        ``pairs="ordered"``; times, negative where they are censored, with ``pairs="survival"``.
     weights : (n,) real, optional
         Its sample weights, if it has any.
-    surrogate, margin, hessian
+    surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
         Those of `xgboost_objective`.
 
     Returns
     -------
     object
-        Pass it as ``loss_function=`` and its attribute `metric`, the exact AUC, as
+        Pass it as ``loss_function=`` and its attribute `metric`, the exact AUC or concordance, as
         ``eval_metric=``. It can be used for one training at a time, on exactly these rows; so not
         with ``catboost.cv``, which trains on subsets.
 
@@ -68,7 +85,8 @@ def catboost_objective(
     >>> objective.calc_ders_range(np.zeros(2), np.array([1.0, 0.0]), None).round(4).tolist()
     [[0.75, -0.375], [-0.25, -0.125]]
     """
-    return CatboostObjective(labels, weights, surrogate, margin, hessian)
+    options = surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
+    return CatboostObjective(labels, weights, *options)
 
 
 class CatboostTables:
@@ -78,14 +96,19 @@ class CatboostTables:
     """
 
     derivatives: Any
+    pairs: Any = "binary"
+    censoring: Any = "harrell"
 
     def __init__(self, labels: ArrayLike, weights: ArrayLike | None, *options: Any) -> None:
         super().__init__(*options)
-        _, self.labels, self.weights, _ = data_from([], np.array(labels), weights, None)
+        given = np.array(labels)
+        if self.pairs != "binary":  # CatBoost stores labels in float32
+            given = ordered.target_from(given).astype(np.float32)
+        _, self.labels, self.weights, _ = data_from([], given, weights, None)
         self._row_weights = np.ones(len(self.labels)) if self.weights is None else self.weights
         self.metric = CatboostMetric(self)
         self.update(np.zeros(self.labels.shape[0]))
-        self._initial_tables = self._tables
+        self._initial_table = self._table
 
     # CatBoost copies its parameters, but the objective and its metric must stay the same objects.
     def __deepcopy__(self, memo: dict[int, Any]) -> CatboostTables:
@@ -108,11 +131,27 @@ class CatboostTables:
         derivatives = self.derivatives(Data(scores, self.labels, self.weights, None))
         w, weighted = self._row_weights, self._row_weights > 0.0
         grad, hess = (np.divide(d, w, out=np.zeros_like(d), where=weighted) for d in derivatives)
-        self._tables = []
-        for side in (self.labels <= 0, self.labels > 0):
-            kept = side & weighted
-            distinct, first = np.unique(scores[kept], return_index=True)
-            self._tables.append((distinct, grad[kept][first], hess[kept][first]))
+        self._table = _Table(self._codes(self.labels[weighted]), len(self._values),
+            *(a[weighted] for a in (scores, grad, hess)))  # fmt: skip
+
+    @cached_property
+    def _values(self) -> NDArray[Any]:
+        """The different labels of the training set, sorted."""
+        return np.unique(self._keys(self.labels))
+
+    def _keys(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Return values that are equal for rows whose derivatives depend on the score alone."""
+        keys: NDArray[Any] = labels > 0 if self.pairs == "binary" else labels.astype(np.float32)
+        return keys
+
+    def _codes(self, labels: NDArray[Any]) -> NDArray[np.intp]:
+        """Return the number of each label among those of the training set."""
+        found = np.searchsorted(self._values, self._keys(labels))
+        return found.clip(max=len(self._values) - 1)
+
+    def has_labels(self, labels: NDArray[Any]) -> bool:
+        """Return whether these are the labels of the training set."""
+        return np.array_equal(self._keys(labels), self._keys(self.labels))
 
     def check_weights(self, weights: NDArray[np.float64] | None) -> None:
         """Raise an error if the weights of `fit` are not those of the objective."""
@@ -131,14 +170,10 @@ class CatboostTables:
         weights = np.ones_like(scores) if weights is None else np.asarray(weights)
         out = np.zeros((scores.shape[0], 2))
         # All scores are 0 at the start of a training, which may not be the first one.
-        tables = self._tables if scores.any() else self._initial_tables
-        for positive, (distinct, grad, hess) in enumerate(tables):
-            # The tables hold no rows of weight 0; their derivatives are 0.
-            side = ((targets > 0) == bool(positive)) & (weights > 0.0)
-            if not side.any():
-                continue
-            index = _nearest(distinct, scores[side])
-            out[side] = -np.column_stack((grad[index], hess[index]))
+        table = self._table if scores.any() else self._initial_table
+        weighted = weights > 0.0  # the table holds no rows of weight 0; their derivatives are 0
+        if weighted.any():
+            out[weighted] = -table.derivatives(self._codes(targets[weighted]), scores[weighted])
         return out * weights[:, None]
 
 
@@ -148,13 +183,37 @@ class CatboostObjective(CatboostTables, ScaledLoss):
     function = "catboost_objective"
 
 
-def _nearest(distinct: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the index of each score among the stored ones, which it equals up to rounding."""
-    right = np.searchsorted(distinct, scores).clip(max=distinct.shape[0] - 1)
-    left = (right - 1).clip(min=0)
-    nearest = np.where(scores - distinct[left] < distinct[right] - scores, left, right)
-    if distinct.size and np.allclose(scores, distinct[nearest], rtol=1e-6, atol=1e-6):
-        return nearest
+class _Table:
+    """Derivatives by label and score: rows sorted by the number of their label, then by score."""
+
+    def __init__(
+        self, codes: NDArray[np.intp], n_codes: int, scores: Floats, grad: Floats, hess: Floats
+    ) -> None:
+        order = np.lexsort((scores, codes))
+        self._scores = scores[order]
+        self._derivatives = np.column_stack((grad, hess))[order]
+        self._bounds = np.searchsorted(codes[order], np.arange(n_codes + 1))
+
+    def derivatives(self, codes: NDArray[np.intp], scores: Floats) -> Floats:
+        """Return gradient and Hessian of rows, whose scores equal stored ones up to rounding."""
+        start, stop = self._bounds[codes], self._bounds[codes + 1]
+        if (start == stop).any():
+            _raise_unknown_scores()
+        low, high = start, stop
+        while (low < high).any():  # bisection, inside the rows of each label
+            middle = (low + high) // 2
+            smaller = (low < high) & (self._scores[middle.clip(max=len(self._scores) - 1)] < scores)
+            low, high = np.where(smaller, middle + 1, low), np.where(smaller, high, middle)
+        right, left = np.minimum(low, stop - 1), np.maximum(low - 1, start)
+        stored = self._scores
+        nearest = np.where(scores - stored[left] < stored[right] - scores, left, right)
+        if not np.allclose(scores, stored[nearest], rtol=1e-6, atol=1e-6):
+            _raise_unknown_scores()
+        found: Floats = self._derivatives[nearest]
+        return found
+
+
+def _raise_unknown_scores() -> NoReturn:
     raise RuntimeError(
         "CatBoost passed scores that the metric has not seen. Train with the parameters of this "
         "objective, CatBoost({**objective.params, ...}), on the labels and weights that it was "
@@ -163,7 +222,7 @@ def _nearest(distinct: NDArray[np.float64], scores: NDArray[np.float64]) -> NDAr
 
 
 class CatboostMetric:
-    """The exact AUC; it also passes the scores of the training set to the objective."""
+    """The exact AUC or concordance; it also passes the training scores to the objective."""
 
     def __init__(self, objective: CatboostTables) -> None:
         self.objective = objective
@@ -185,7 +244,10 @@ class CatboostMetric:
         """Return the AUC of a data set, and a weight of 1."""
         scores, labels, weights, _ = data_from(approxes[0], target, weight, None)
         scores = scores.astype(np.float64)
-        if np.array_equal(labels > 0, self.objective.labels > 0):
-            self.objective.check_weights(weights)
-            self.objective.update(scores)
-        return metrics.auc(scores, labels.astype(np.float32), weights=weights), 1.0
+        objective = self.objective
+        labels = labels.astype(np.float32)
+        if objective.has_labels(labels):
+            objective.check_weights(weights)
+            objective.update(scores)
+        options: dict[str, Any] = {"pairs": objective.pairs, "censoring": objective.censoring}
+        return metrics.auc(scores, labels, weights=weights, **options), 1.0

@@ -6,7 +6,17 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from everypair.boosting._scaled_loss import SOFT_HINGE, Data, Hessian, Metric, ScaledLoss, data_from
+from everypair.boosting._scaled_loss import (
+    SOFT_HINGE,
+    Censoring,
+    Data,
+    Hessian,
+    Metric,
+    Pairs,
+    ScaledLoss,
+    data_from,
+)
+from everypair.metrics._tie_blocks import Average
 from everypair.surrogates import Surrogate
 
 
@@ -14,9 +24,13 @@ def lightgbm_objective(
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float | None = None,
-    hessian: Hessian = "logistic",
+    hessian: Hessian | None = None,
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> LightgbmObjective:
-    r"""Make an objective for LightGBM from the loss over all (positive, negative) pairs.
+    r"""Make an objective for LightGBM from the loss over all pairs that should be in order.
 
     .. math::
 
@@ -36,12 +50,23 @@ def lightgbm_objective(
     margin : float, optional
         In the units of the surrogate; at least 0. The default is that of the surrogate: 1 for the
         square and the hinges, 0 for the smooth ones.
-    hessian : {"logistic", "pairs"}
-        The Hessian of a row that LightGBM uses. ``"logistic"``: that of the logistic loss at the
+    hessian : {"logistic", "pairs"}, optional
+        The Hessian of a row that LightGBM uses; by default "logistic" for binary pairs and "pairs"
+        for others. ``"logistic"``: that of the logistic loss at the
         same scores, with the intercept that makes the sum of the probabilities equal the number of
         positives. ``"pairs"``: the exact diagonal Hessian of the pair loss; it takes longer. The
         positives have half of its sum, however few they are: with LightGBM's defaults trees then
         overfit, but with ``lambda_l2=1`` and ``min_sum_hessian_in_leaf=1`` it is the better choice.
+    pairs : {"binary", "ordered", "survival"}
+        Which pairs count. "ordered": all pairs of rows with different labels (grades or real
+        numbers), inside their group if there are groups, of any size. "survival": labels are times,
+        negative where they are censored, and scores are risks. The sums are then divided by
+        :math:`\sum_q W_q^2 / \sum_q W_q` for groups q of weight W, which is W without groups.
+    censoring : {"harrell", "uno"}
+        Weights of survival pairs, as in `everypair.pair_loss`.
+    max_fpr, min_tpr : float, optional
+        Count only the highest negatives and the lowest positives, for a large partial AUC; as in
+        `everypair.pair_loss`, by the scores of each round. Binary pairs only.
 
     Returns
     -------
@@ -74,7 +99,8 @@ def lightgbm_objective(
     >>> lightgbm_objective(hessian="pairs")(labels, np.zeros(4))[1].round(4).tolist()
     [0.375, 0.125, 0.125, 0.125]
     """
-    return LightgbmObjective(surrogate, margin, hessian)
+    options = surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
+    return LightgbmObjective(*options)
 
 
 def lightgbm_metric(
@@ -82,6 +108,9 @@ def lightgbm_metric(
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float | None = None,
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    average: Average = "pairs",
 ) -> LightgbmMetric:
     r"""Make an evaluation metric for LightGBM.
 
@@ -93,6 +122,10 @@ def lightgbm_metric(
         `lightgbm_objective`. Both use weights and groups.
     surrogate, margin
         Those of the objective; used by the loss only.
+    pairs, censoring
+        Those of the objective. For ordered and survival pairs the AUC is the concordance index.
+    average : {"pairs", "groups", "rows"}
+        How the AUC is averaged over groups, as in `everypair.auc`.
 
     Returns
     -------
@@ -107,7 +140,7 @@ def lightgbm_metric(
     >>> lightgbm_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     ('auc_pairs', 0.5, True)
     """
-    return LightgbmMetric(metric, surrogate, margin)
+    return LightgbmMetric(metric, surrogate, margin, pairs, censoring, average)
 
 
 class LightgbmCall:

@@ -13,7 +13,9 @@ margin m is therefore replaced by
 so that a pair with equal scores has slope 1 and second derivative 1/2, and the mean over pairs is
 multiplied by :math:`W_+ W_- / (W_+ + W_-)`, where W are the total weights of the classes. At equal
 scores the gradient of each row, and the sum of all Hessians, are then those of the logistic loss
-with the best intercept.
+with the best intercept. The sum over ordered or survival pairs is divided by
+:math:`\sum_q W_q^2 / \sum_q W_q`, with the weight W of each group q: the weight of all rows without
+groups, as for two classes.
 """
 
 from __future__ import annotations
@@ -25,9 +27,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs, losses, metrics, surrogates
 from everypair.boosting._logistic_hess import logistic_hess
+from everypair.metrics._tie_blocks import Average, check_average
 from everypair.surrogates import Surrogate, Term
+from everypair.targets import kinds
 
 Hessian = Literal["logistic", "pairs"]
+Pairs = Literal["binary", "ordered", "survival"]
+Censoring = Literal["harrell", "uno"]
 
 
 class Data(NamedTuple):
@@ -64,8 +70,18 @@ class ScaledLoss:
     function = "ScaledLoss"  # the call that makes an object of this class, for its repr
 
     def __init__(
-        self, surrogate: str | Surrogate, margin: float | None, hessian: Hessian = "logistic"
+        self,
+        surrogate: str | Surrogate,
+        margin: float | None,
+        hessian: Hessian | None = None,
+        pairs: Pairs = "binary",
+        censoring: Censoring = "harrell",
+        max_fpr: float | None = None,
+        min_tpr: float | None = None,
     ) -> None:
+        kinds.check_pairs(pairs, censoring)
+        kinds.check_rates(max_fpr, min_tpr, pairs)
+        self.pairs, self.censoring, self.max_fpr, self.min_tpr = pairs, censoring, max_fpr, min_tpr
         original = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
         margin = _inputs.check_margin(margin, original.default_margin)
         slope, curvature = float(original.slope(margin)), float(original.curvature(margin))
@@ -75,6 +91,13 @@ class ScaledLoss:
                 f"the value of a leaf is their ratio; {original.name!r} with margin={margin:g} "
                 f"has slope {slope:g} and curvature {curvature:g} there. The default, and "
                 "surrogate='squared_hinge', have both with margin=1."
+            )
+        if hessian is None:
+            hessian = "logistic" if pairs == "binary" else "pairs"
+        if hessian == "logistic" and pairs != "binary":
+            raise ValueError(
+                f"hessian must be 'pairs' if pairs is {pairs!r}, because the logistic loss has two "
+                "classes; got 'logistic'."
             )
         if hessian not in ("logistic", "pairs"):
             raise ValueError(
@@ -93,6 +116,12 @@ class ScaledLoss:
         # subtracting the first score in float64 keeps the digits of scores with a large offset.
         centred = np.empty(np.shape(scores), dtype=np.float32)
         np.subtract(scores, scores[0], out=centred, casting="same_kind")
+        if self.pairs != "binary":
+            _, grad, hess = losses.pair_derivatives(
+                centred, labels, reduction="sum", **self.options(data)
+            )
+            scale = np.float32(1.0 / _mean_group_weight(data))
+            return grad * scale, hess * scale
         if self.hessian == "pairs":
             _, grad, hess = losses.pair_derivatives(centred, labels, **self.options(data))
             scale = np.float32(_scale(labels > 0, weights))
@@ -103,22 +132,38 @@ class ScaledLoss:
 
     def options(self, data: Data) -> dict[str, Any]:
         """Return the keyword arguments of `pair_loss`."""
-        options = {"surrogate": self.surrogate, "margin": self.scaled_margin}
+        options: dict[str, Any] = {"surrogate": self.surrogate, "margin": self.scaled_margin}
+        options |= {"pairs": self.pairs, "censoring": self.censoring}
+        options |= {"max_fpr": self.max_fpr, "min_tpr": self.min_tpr}
         return {**options, "weights": data.weights, "groups": data.groups}
 
     def __repr__(self) -> str:
         options = f"margin={self.margin:g}, hessian={self.hessian!r}"
+        if self.pairs != "binary":
+            options += f", pairs={self.pairs!r}, censoring={self.censoring!r}"
+        for name in ("max_fpr", "min_tpr"):
+            rate = getattr(self, name)
+            options += "" if rate is None else f", {name}={rate:g}"
         return f"{self.function}(surrogate={self.original.name!r}, {options})"
 
 
 class Metric:
-    """Base class of the metrics: the exact AUC, or the mean scaled pair loss."""
+    """Base class of the metrics: the exact AUC or concordance, or the mean scaled pair loss."""
 
-    def __init__(self, metric: str, surrogate: str | Surrogate, margin: float | None) -> None:
+    def __init__(
+        self,
+        metric: str,
+        surrogate: str | Surrogate,
+        margin: float | None,
+        pairs: Pairs = "binary",
+        censoring: Censoring = "harrell",
+        average: Average = "pairs",
+    ) -> None:
         if metric not in ("auc", "loss"):
             raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
-        self.metric = metric
-        self.loss = ScaledLoss(surrogate, margin)
+        check_average(average)
+        self.metric, self.average = metric, average
+        self.loss = ScaledLoss(surrogate, margin, None, pairs, censoring)
         self.__name__ = f"{metric}_pairs"
 
     def value(self, data: Data) -> float:
@@ -126,7 +171,10 @@ class Metric:
         scores = np.asarray(data.scores, dtype=np.float64)
         if self.metric == "loss":
             return losses.pair_loss(scores, data.labels, **self.loss.options(data))
-        return metrics.auc(scores, data.labels, weights=data.weights, groups=data.groups)
+        return metrics.auc(
+            scores, data.labels, weights=data.weights, groups=data.groups, average=self.average,
+            pairs=self.loss.pairs, censoring=self.loss.censoring,
+        )  # fmt: skip
 
 
 def check_one_column(scores: NDArray[Any]) -> None:
@@ -163,6 +211,14 @@ def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLi
         if weights is not None and weights.shape[0] == sizes.shape[0]:
             weights = weights[groups]
     return Data(scores, labels, weights, groups)
+
+
+def _mean_group_weight(data: Data) -> float:
+    """Return the sum of the squared weights of the groups over the sum of their weights, or 1."""
+    n = data.labels.shape[0]
+    codes = np.zeros(n, np.int64) if data.groups is None else data.groups
+    w = np.bincount(codes, data.weights)
+    return float((w @ w) / w.sum()) if w.any() else 1.0
 
 
 def _scale(positive: NDArray[np.bool_], weights: NDArray[np.float64] | None) -> float:

@@ -7,7 +7,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.boosting._scaled_loss import SOFT_HINGE, Data, Hessian, Metric, ScaledLoss, data_from
+from everypair.boosting._scaled_loss import (
+    SOFT_HINGE,
+    Censoring,
+    Data,
+    Hessian,
+    Metric,
+    Pairs,
+    ScaledLoss,
+    data_from,
+)
+from everypair.metrics._tie_blocks import Average
 from everypair.surrogates import Surrogate
 
 
@@ -16,8 +26,12 @@ def xgboost_objective(
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float | None = None,
     hessian: Hessian = "pairs",
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> XgboostObjective:
-    r"""Make an objective for XGBoost from the loss over all (positive, negative) pairs.
+    r"""Make an objective for XGBoost from the loss over all pairs that should be in order.
 
     .. math::
 
@@ -35,6 +49,9 @@ def xgboost_objective(
         Those of `lightgbm_objective`, but the default Hessian is the exact one of the pairs, which
         is the better choice with XGBoost's default regularisation. ``min_child_weight``,
         ``reg_lambda`` and ``learning_rate`` act as they do on the logistic loss.
+    pairs, censoring, max_fpr, min_tpr
+        Those of `lightgbm_objective`. Survival labels are coded as for XGBoost's ``survival:cox``:
+        negative times are censored.
 
     Returns
     -------
@@ -58,7 +75,8 @@ def xgboost_objective(
     >>> grad.round(4).tolist()
     [-0.75, 0.25, 0.25, 0.25]
     """
-    return XgboostObjective(surrogate, margin, hessian)
+    options = surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
+    return XgboostObjective(*options)
 
 
 def xgboost_metric(
@@ -66,12 +84,15 @@ def xgboost_metric(
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float | None = None,
+    pairs: Pairs = "binary",
+    censoring: Censoring = "harrell",
+    average: Average = "pairs",
 ) -> XgboostMetric:
     """Make an evaluation metric for XGBoost.
 
     Parameters
     ----------
-    metric, surrogate, margin
+    metric, surrogate, margin, pairs, censoring, average
         Those of `lightgbm_metric`.
 
     Returns
@@ -87,7 +108,7 @@ def xgboost_metric(
     >>> xgboost_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     0.5
     """
-    return XgboostMetric(metric, surrogate, margin)
+    return XgboostMetric(metric, surrogate, margin, pairs, censoring, average)
 
 
 class XgboostCall:

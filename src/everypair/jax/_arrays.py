@@ -49,12 +49,16 @@ class JaxArrays(Arrays):
 
     exponential = staticmethod(jnp.exp)
     floor = staticmethod(jnp.floor)
+    running_count = staticmethod(lambda a: jnp.cumsum(a, -1, dtype=jnp.int32))
+    running_sum = staticmethod(lambda a: jnp.cumsum(a, -1))
+    running_product = staticmethod(lambda a: jnp.cumprod(a, -1))
     # The default precision of products is lower on some accelerators.
     tensordot = staticmethod(lambda a, b: jnp.tensordot(a, b, 2, precision=lax.Precision.HIGHEST))
     reverse = staticmethod(lambda a: a[::-1])
     pick = staticmethod(lambda a, i: jnp.take(a, i, -1, mode="clip"))
     uncut = staticmethod(lambda a, n: jnp.moveaxis(a, 0, -1).reshape(*a.shape[1:-1], -1)[..., :n])
     steps = staticmethod(lax.scan)
+    repeat = staticmethod(lambda n, function, state: lax.fori_loop(0, n, function, state))
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(compensated=True)

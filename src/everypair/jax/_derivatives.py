@@ -15,17 +15,23 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from everypair.arrays import pair_sums
+from everypair.arrays import levels, pair_sums
 from everypair.jax._arrays import JaxArrays
 
 if TYPE_CHECKING:
     from jax import Array
 
-    from everypair.arrays.results import PairSums
+    from everypair.arrays.rows import PairSums
     from everypair.jax._inputs import Data
 
 
 def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> PairSums:
+    if data.ranked is not None:
+        ranks, losers, n_bits = data.ranked
+        return levels.evaluate(
+            JaxArrays(x.dtype), x, ranks, data.weights, losers, z, data.terms, n_bits,
+            mean=data.mean, grad=grad, hess=False,
+        )  # fmt: skip
     return pair_sums.evaluate(
         JaxArrays(x.dtype), x, data.positive, data.weights, data.groups, z, data.terms,
         mean=data.mean, grad=grad, hess=False,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from everypair import surrogates
 from everypair.jax import _derivatives
-from everypair.jax._inputs import validate
+from everypair.jax._inputs import Which, validate
+from everypair.targets import kinds
 
 if TYPE_CHECKING:
     from jax import Array
@@ -24,8 +25,12 @@ def pair_loss(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     reduction: Literal["mean", "sum"] = "mean",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> Array:
-    """Average a surrogate over every (positive, negative) pair; differentiable in the scores.
+    """Average a surrogate over all pairs that should be in order; differentiable in the scores.
 
     Takes the time of a sort, or O(n) with a surrogate without knots and no groups, and O(n) memory;
     on any device, with shapes that depend on no value.
@@ -35,7 +40,8 @@ def pair_loss(
     scores : (n,) or (n, 1) floating
         Larger means more positive; logits are fine. For several tasks use `jax.vmap`.
     labels : (n,) or (n, 1)
-        Coded {0, 1}, {-1, +1} or bool.
+        Coded {0, 1}, {-1, +1} or bool; grades or real numbers with ``pairs="ordered"``; any form of
+        survival labels that `everypair.pair_loss` takes with ``pairs="survival"``.
     surrogate : str or Surrogate
         A name from `everypair.surrogates.names`, or one of your own. Static under `jax.jit`.
     margin : float or scalar array, optional
@@ -48,6 +54,9 @@ def pair_loss(
         Only pairs inside a group count: queries, patients, days.
     reduction : {"mean", "sum"}
         The mean divides by the total weight of all pairs. Static under `jax.jit`.
+    pairs, censoring, max_fpr, min_tpr
+        Those of `everypair.pair_loss`: which pairs count. Static under `jax.jit`. Ordered pairs
+        take as many sums as the number of different labels has bits.
 
     Returns
     -------
@@ -85,5 +94,6 @@ def pair_loss(
     [-1.0, 0.0, 0.25, 0.75]
     """
     chosen = surrogates.get(surrogate)
-    x, data = validate(scores, labels, weights, groups, chosen, margin, reduction)
+    which = Which(pairs, censoring, *kinds.check_rates(max_fpr, min_tpr, pairs))
+    x, data = validate(scores, labels, weights, groups, chosen, margin, reduction, which)
     return _derivatives.value(x, data)

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from everypair import _inputs
+from everypair.arrays import hardest, levels
 from everypair.arrays.double_double import Number
+from everypair.arrays.levels import Ranks
 from everypair.arrays.terms import Exponential, Kinds, Powers, Smooth, Terms, by_kind
 from everypair.jax._arrays import JaxArrays
 from everypair.surrogates import ExponentialTerm
+from everypair.targets import kinds, survival
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
@@ -28,18 +31,38 @@ for _static in (Powers, ExponentialTerm):
     jax.tree_util.register_static(_static)
 
 
+class Which(NamedTuple):
+    """Which pairs count: the options of `everypair.jax.pair_loss`."""
+
+    pairs: str
+    censoring: str
+    max_fpr: float | None
+    min_tpr: float | None
+
+
 class Data(NamedTuple):
     """The arguments of a loss besides the scores; its structure decides on the compiled program.
 
-    `terms` is the result of `everypair.arrays.terms.by_kind`, with arrays for factors: a new margin
-    does not compile a new program. The coefficients of smooth terms are constants of the program.
+    Binary pairs have `positive`, `weights` and `groups`. All others have `ranked`, and `weights`
+    are those of winners. `terms` is the result of `everypair.arrays.terms.by_kind`, with arrays for
+    factors: a new margin does not compile a new program. The coefficients of smooth terms are
+    constants of the program.
     """
 
-    positive: Array
+    positive: Array | None
     weights: Array | None
     groups: Array | None
     terms: Kinds
     mean: Array
+    ranked: Ranked | None
+
+
+class Ranked(NamedTuple):
+    """Ordered or survival targets: ranks, the weights of losers, and the number of bits."""
+
+    ranks: Ranks
+    losers: Array | None
+    n_bits: Array
 
 
 def validate(
@@ -50,8 +73,10 @@ def validate(
     surrogate: Surrogate,
     margin: ArrayLike | None,
     reduction: str,
+    which: Which,
 ) -> tuple[Array, Data]:
     """Return the scores in the type that the loss is computed in, and the other arguments."""
+    kinds.check_pairs(which.pairs, which.censoring)
     x = _array(scores, "scores")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         _inputs.raise_not_floats(x.dtype, "scores.astype(float)")
@@ -64,17 +89,72 @@ def validate(
     if x.size == 0:
         _inputs.raise_no_rows()
     work = jnp.promote_types(x.dtype, jnp.float32)
+    if which.pairs == "survival":
+        labels = _signed_times(labels, n)
     y = _row_of(labels, "labels", n)
     w = None if weights is None else _row_of(weights, "weights", n)
-    _check_values(x, y, w)
-    data = Data(
-        y > 0 if y.dtype != bool else y,
-        None if w is None else w.astype(work),
-        None if groups is None else _groups(groups, n),
-        _terms(surrogate, margin, work),
-        jnp.asarray(_inputs.check_reduction(reduction)),
-    )
-    return x.reshape(n).astype(work), data
+    _check_values(x, y, w, which)
+    w = None if w is None else w.astype(work)
+    g = None if groups is None else _groups(groups, n)
+    x = x.reshape(n).astype(work)
+    positive, ranked = None, None
+    if which.pairs == "binary":
+        positive = y > 0 if y.dtype != bool else y
+        if which.max_fpr is not None or which.min_tpr is not None:
+            w = _hardest(x, positive, w, g, which)
+    else:
+        w, ranked = _ranked(y, w, g, which, work)
+        g = None
+    mean = jnp.asarray(_inputs.check_reduction(reduction))
+    return x, Data(positive, w, g, _terms(surrogate, margin, work), mean, ranked)
+
+
+def _signed_times(labels: Any, n: int) -> Any:
+    """Return times that are negative where censored, from any form of survival labels."""
+    if isinstance(labels, tuple) and len(labels) == 2:
+        times, events = (_row_of(part, "labels", n) for part in labels)
+    elif isinstance(labels, Array) and labels.shape == (n, 2) and n != 1:
+        times, events = labels[:, 0], labels[:, 1]
+    elif isinstance(labels, Array) and labels.shape in ((n,), (n, 1)):
+        return labels
+    else:
+        found = survival.survival_from(labels)
+        times, events = jnp.asarray(found.times), jnp.asarray(found.events)
+    times = times.astype(jnp.promote_types(times.dtype, jnp.float32))
+    signed = jnp.where(events == 1, times, jnp.where(events == 0, -times, jnp.nan))
+    return jnp.where(times >= 0.0, signed, jnp.nan)
+
+
+def _ranked(
+    y: Array, w: Array | None, groups: Array | None, which: Which, work: Any
+) -> tuple[Array | None, Ranked]:
+    """Return the weights of winners, and the ranks of ordered or survival targets."""
+    xp, keys, winner = JaxArrays(work), [y], w
+    if which.pairs == "survival":
+        times, events = jnp.abs(y), ~jnp.signbit(y)
+        keys = [xp.as_uint8(events), -times]
+        w = jnp.ones(y.shape, work) if w is None else w
+        factor: Any = events
+        if which.censoring == "uno":
+            # Known times are read in float64, whose products lose no digit of float32.
+            factor = levels.censoring_weights(xp, times.astype(work), events, w)
+            if not (isinstance(y, jax.core.Tracer) or isinstance(w, jax.core.Tracer)):
+                known = survival.Survival(np.asarray(times, np.float64), np.asarray(events))
+                exact = survival.censoring_weights(known, np.asarray(w, np.float64))
+                factor = jnp.asarray(exact.astype(work))
+        winner = w * factor
+    ranks = levels.ranks_of(xp, keys, groups)
+    n_bits = 32 - lax.clz(ranks.ranks.max())
+    return winner, Ranked(ranks, w, jnp.maximum(n_bits, 1))
+
+
+def _hardest(x: Array, positive: Array, w: Array | None, groups: Array | None, which: Which) -> Any:
+    """Return the weights of the rows that a partial AUC keeps."""
+    return hardest.hardest_weights(
+        JaxArrays(x.dtype), lax.stop_gradient(x), positive,
+        jnp.ones_like(x) if w is None else w, groups,
+        1.0 if which.max_fpr is None else which.max_fpr, which.min_tpr or 0.0,
+    )  # fmt: skip
 
 
 def _array(given: ArrayLike, name: str) -> Array:
@@ -114,7 +194,7 @@ def _groups(given: Any, n: int) -> Array:
     return groups
 
 
-def _check_values(x: Array, y: Array, w: Array | None) -> None:
+def _check_values(x: Array, y: Array, w: Array | None, which: Which) -> None:
     """Raise for invalid values of arrays that are not traced."""
 
     def known(array: Array | None) -> Any:
@@ -124,13 +204,14 @@ def _check_values(x: Array, y: Array, w: Array | None) -> None:
         return np.asarray(array.astype(jnp.float32) if narrow else array).reshape(-1)
 
     scores, labels = known(x), known(y)
-    _inputs.positives(
-        _inputs.batch_from(
-            np.zeros(x.shape[0]) if scores is None else scores,
-            np.zeros(x.shape[0]) if labels is None else labels,
-            known(w),
-        )
+    batch = _inputs.batch_from(
+        np.zeros(x.shape[0]) if scores is None else scores,
+        np.zeros(x.shape[0]) if labels is None else labels,
+        known(w),
+        pairs=which.pairs,
     )
+    if which.pairs == "binary":
+        _inputs.positives(batch)
 
 
 def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:

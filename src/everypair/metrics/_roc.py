@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _dispatch, _inputs
 from everypair._inputs import Batch
+from everypair.metrics._concordance import concordance_index
 from everypair.metrics._tie_blocks import Average, Floats, TieBlocks, check_average, tie_blocks
-from everypair.targets import binary
+from everypair.targets import binary, kinds
 
 
 class RocCurve(NamedTuple):
@@ -38,8 +38,10 @@ def auc(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     average: Average = "pairs",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
 ) -> float:
-    r"""Compute the exact area under the ROC curve.
+    r"""Compute the exact area under the ROC curve, or the concordance index of other targets.
 
     It is the share of (positive, negative) pairs in which the positive scores higher; ties count
     one half:
@@ -50,15 +52,17 @@ def auc(
             \left([s_i > s_j] + \tfrac12 [s_i = s_j]\right)}
             {\sum_{i \in P} \sum_{j \in N} w_i w_j}
 
-    Takes O(n log n) time and O(n) memory.
+    Takes O(n log n) time and O(n) memory. With ``pairs="ordered"`` this is the share of the pairs
+    with different labels that are in order (Kendall's tau is twice it minus 1 if nothing is tied).
+    With ``pairs="survival"`` it is Harrell's or Uno's concordance index, equal to those of
+    scikit-survival and lifelines.
 
     Parameters
     ----------
-    scores, labels, weights
-        Those of `pair_loss`: finite (n,) or (n, 1) scores, binary labels, (n,) row weights.
+    scores, labels, weights, pairs, censoring
+        Those of `pair_loss`: finite (n,) or (n, 1) scores, labels, (n,) row weights.
     groups : (n,) of any hashable values, optional
-        Only pairs inside a group count. The result is a mean over the groups that have both
-        classes.
+        Only pairs inside a group count. The result is a mean over the groups that have pairs.
     average : {"pairs", "groups", "rows"}
         The weight of a group in that mean: the weight of its pairs, so that all pairs count the
         same; 1, so that all groups count the same; or the weight of its rows (the *GAUC* of
@@ -84,9 +88,14 @@ def auc(
     >>> users = ["a", "a", "a", "b", "b"]
     >>> ep.auc([0.9, 0.2, 0.6, 0.1, 0.3], [1, 0, 1, 1, 0], groups=users, average="groups")
     0.5
+    >>> times, events = [5.0, 3.0, 9.0], [True, False, True]
+    >>> ep.auc([0.5, 0.1, 0.9], (times, events), pairs="survival")  # one pair: 5 before 9
+    0.0
     """
     check_average(average)
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    if batch.ranked is not None:
+        return concordance_index(batch, batch.ranked, average)
     if average != "pairs":
         blocks = tie_blocks(batch, "auc")
         return _mean_area(
@@ -212,7 +221,8 @@ def partial_auc(
     >>> ep.partial_auc(scores, labels, max_fpr=0.5, min_tpr=0.5)
     0.0277...
     """
-    widest, lowest = _rate(max_fpr, "max_fpr", 1.0), _rate(min_tpr, "min_tpr", 0.0)
+    widest = kinds.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
+    lowest = kinds.check_rate(min_tpr, "min_tpr", 0.0)
     check_average(average)
     batch = _inputs.batch_from(scores, labels, weights, groups)
     blocks = tie_blocks(batch, "partial_auc")
@@ -242,17 +252,3 @@ def _mean_area(blocks: TieBlocks, areas: Floats, batch: Batch, name: str, averag
         binary.raise_no_pairs(_inputs.positives(batch), batch.weights, name)
     pair_weights = np.where(has_pairs, blocks.total.prod(axis=0), 1.0)
     return blocks.mean(blocks.per_group(areas) / pair_weights, has_pairs, average)
-
-
-def _rate(given: object, name: str, full: float) -> float:
-    """Check a bound on a rate, of which `full` leaves the curve whole, and return it."""
-    try:
-        rate = float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        rate = math.nan
-    if 0.0 <= rate <= 1.0 and rate != 1.0 - full:
-        return rate
-    rule = "above 0 and at most 1" if full else "at least 0 and below 1"
-    raise ValueError(
-        f"{name} must be a number {rule}; got {given!r}. {full} keeps the whole curve."
-    )

@@ -18,6 +18,7 @@ from everypair.arrays.double_double import Number
 from everypair.arrays.numpy import NumpyArrays
 from everypair.arrays.rows import Runs
 from everypair.targets import binary
+from everypair.targets.groups import group_numbers
 
 Average = Literal["pairs", "groups", "rows"]
 Floats = NDArray[np.float64]
@@ -99,7 +100,7 @@ def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlo
     `within_groups`, the groups of the batch are ignored.
     """
     positive, weights, x = _inputs.positives(batch), batch.weights, batch.scores
-    groups = group_of_rows(batch) if within_groups else None
+    groups = group_numbers(batch.order, batch.offsets) if within_groups else None
     rows = np.arange(x.shape[0])
     if weights is not None and not weights.all():
         rows = np.flatnonzero(weights)
@@ -139,14 +140,3 @@ def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlo
     total = up_to[:, np.append(first[1:], heads.shape[0]) - 1]
     own = up_to - above if weights is None else np.add.reduceat(parts, heads, axis=1)
     return TieBlocks(rows, heads, first, own, above, up_to, total, exponents)
-
-
-def group_of_rows(batch: Batch) -> NDArray[np.int64] | None:
-    """Return the number of the group of each row; None without groups."""
-    if batch.offsets is None:
-        return None
-    numbers = np.arange(batch.offsets.shape[0] - 1, dtype=np.int64)
-    groups = np.repeat(numbers, np.diff(batch.offsets))
-    if batch.order is not None:
-        groups[batch.order] = groups.copy()
-    return groups

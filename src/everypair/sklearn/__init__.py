@@ -1,4 +1,4 @@
-"""Linear classifiers for scikit-learn that are trained on all pairs.
+"""Linear models for scikit-learn that are trained on all pairs.
 
 >>> import numpy as np
 >>> from everypair.sklearn import PairLinearClassifier
@@ -16,5 +16,11 @@ except ImportError as error:
 
 from everypair.sklearn._classifier import PairLinearClassifier
 from everypair.sklearn._cross_validation import PairLinearClassifierCV
+from everypair.sklearn._ranker import PairLinearRanker, PairLinearSurvival
 
-__all__ = ["PairLinearClassifier", "PairLinearClassifierCV"]
+__all__ = [
+    "PairLinearClassifier",
+    "PairLinearClassifierCV",
+    "PairLinearRanker",
+    "PairLinearSurvival",
+]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
-from everypair.sklearn._estimator import PairLinearBase, check_alpha
+from everypair.sklearn._estimator import PairLinearBase
+from everypair.sklearn._scorer import check_alpha
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

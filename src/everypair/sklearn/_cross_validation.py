@@ -12,9 +12,10 @@ from sklearn import model_selection  # type: ignore[import-untyped]
 from sklearn.utils.parallel import Parallel, delayed  # type: ignore[import-untyped]
 
 from everypair.metrics import auc
-from everypair.sklearn._estimator import PairLinearBase, check_alpha
+from everypair.sklearn._estimator import PairLinearBase
 from everypair.sklearn._fit import FitOptions, Trainer
 from everypair.sklearn._objective import TrainingData, Vector
+from everypair.sklearn._scorer import check_alpha
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -107,11 +108,11 @@ class PairLinearClassifierCV(PairLinearBase):
         if data.groups is not None and isinstance(self.cv, int):
             splitter = model_selection.StratifiedGroupKFold(self.cv)
         else:
-            splitter = model_selection.check_cv(self.cv, data.positive, classifier=True)
+            splitter = model_selection.check_cv(self.cv, data.target, classifier=True)
         with warnings.catch_warnings():
             # Some splitters warn that they ignore the groups. The loss still uses them.
             warnings.filterwarnings("ignore", message="The groups parameter is ignored")
-            return list(splitter.split(data.X, data.positive, data.groups))
+            return list(splitter.split(data.X, data.target, data.groups))
 
 
 def _check_alphas(alphas: Any) -> Vector:
@@ -137,5 +138,5 @@ def _validation_aucs(
     for alpha in alphas:
         coef = trainer.fit(float(alpha), coef).coef
         scores = validation.X @ coef
-        aucs.append(auc(scores, validation.positive, weights=weights, groups=groups))
+        aucs.append(auc(scores, validation.target, weights=weights, groups=groups))
     return aucs

@@ -68,7 +68,7 @@ class Trainer:
         return solution._replace(n_iter=n_iter)
 
     def _compute_scatter_at_zero(self) -> Vector:
-        zero = np.zeros(len(self._data.positive))
+        zero = np.zeros(len(self._data.target))
         for surrogate in (self._stages[0], SQUARE):
             objective = PairObjective(self._data, surrogate, self._options.margin, 0.0)
             hess = objective.score_hess(zero)
@@ -79,7 +79,7 @@ class Trainer:
     def _fit_stage(self, surrogate: Surrogate, alpha: float, start: Vector | None) -> Solution:
         objective = PairObjective(self._data, surrogate, self._options.margin, alpha)
         zero = np.zeros(self._data.X.shape[1])
-        scores = np.zeros(len(self._data.positive))
+        scores = np.zeros(len(self._data.target))
         value, score_grad = objective.value_and_score_grad(zero, scores)
         grad = objective.grad(zero, score_grad)
         preconditioner = Preconditioner(self._scatter_at_zero, alpha)

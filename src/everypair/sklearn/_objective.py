@@ -7,7 +7,7 @@ not change if a constant is added to a column of X, so there is no intercept to 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp  # type: ignore[import-untyped]
@@ -26,29 +26,43 @@ _ROWS_PER_BLOCK = 2048
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Checked training data: X is dense or CSR, the other arrays have shape (n,)."""
+    """Checked training data: X is dense or CSR, the other arrays have shape (n,).
+
+    The target is bool for binary pairs, real numbers for ordered ones, and columns (time, event) or
+    signed times for survival.
+    """
 
     X: Any  # (n, d) float64
-    positive: NDArray[np.bool_]
+    target: NDArray[Any]
     weights: Vector | None
     groups: NDArray[np.int64] | None  # numbers of the groups, from 0
+    pairs: Literal["binary", "ordered", "survival"] = "binary"
+    censoring: Literal["harrell", "uno"] = "harrell"
 
     def subset(self, index: NDArray[np.intp]) -> TrainingData:
         """Return the rows at these indices."""
         weights = None if self.weights is None else self.weights[index]
         groups = None if self.groups is None else self.groups[index]
-        return TrainingData(self.X[index], self.positive[index], weights, groups)
+        return replace(
+            self, X=self.X[index], target=self.target[index], weights=weights, groups=groups
+        )
 
     def has_pairs(self) -> bool:
-        """Return whether some group has rows of both classes with positive weight."""
-        weights = np.ones(len(self.positive)) if self.weights is None else self.weights
-        w_pos = np.bincount(self.group_codes(), weights * self.positive)
-        w_neg = np.bincount(self.group_codes(), weights * ~self.positive)
+        """Return whether some pair of rows in one group has positive weight."""
+        n = len(self.target)
+        if self.pairs != "binary":
+            options: dict[str, Any] = {"pairs": self.pairs, "censoring": self.censoring}
+            options |= {"weights": self.weights, "groups": self.groups, "margin": 1.0}
+            # Every pair of equal scores has a loss of 1.
+            return losses.pair_loss(np.zeros(n), self.target, surrogate="square", **options) > 0.0
+        weights = np.ones(n) if self.weights is None else self.weights
+        w_pos = np.bincount(self.group_codes(), weights * self.target)
+        w_neg = np.bincount(self.group_codes(), weights * ~self.target)
         return bool((w_pos * w_neg).any())
 
     def group_codes(self) -> NDArray[np.int64]:
         """Return the number of each row's group; 0 for all rows without groups."""
-        return np.zeros(len(self.positive), np.int64) if self.groups is None else self.groups
+        return np.zeros(len(self.target), np.int64) if self.groups is None else self.groups
 
     def centred(self) -> TrainingData:
         """Subtract the means from the columns of dense X if some mean is large.
@@ -78,6 +92,7 @@ class PairObjective:
         self._transposed = data.X.T
         self._options: dict[str, Any] = {"surrogate": surrogate, "margin": margin}
         self._options |= {"weights": data.weights, "groups": data.groups}
+        self._options |= {"pairs": data.pairs, "censoring": data.censoring}
 
     def scores(self, coef: Vector) -> Vector:
         """Return ``X @ coef``, of shape (n,)."""
@@ -85,7 +100,7 @@ class PairObjective:
 
     def value_and_score_grad(self, coef: Vector, scores: Vector) -> tuple[float, Vector]:
         """Return the objective and the (n,) gradient of the pair loss in the scores."""
-        loss, score_grad = losses.pair_loss_and_grad(scores, self.data.positive, **self._options)
+        loss, score_grad = losses.pair_loss_and_grad(scores, self.data.target, **self._options)
         return loss + 0.5 * self.alpha * float(coef @ coef), score_grad
 
     def grad(self, coef: Vector, score_grad: Vector) -> Vector:
@@ -94,11 +109,11 @@ class PairObjective:
 
     def score_hess(self, scores: Vector) -> Vector:
         """Return the (n,) diagonal of the Hessian of the pair loss in the scores."""
-        return losses.pair_derivatives(scores, self.data.positive, **self._options).hess
+        return losses.pair_derivatives(scores, self.data.target, **self._options).hess
 
     def hvp(self, scores: Vector, vector: Vector, vector_scores: Vector) -> Vector:
         """Multiply the Hessian in the coefficients by a (d,) vector with scores ``X @ vector``."""
-        score_hvp = losses.pair_hvp(scores, self.data.positive, vector_scores, **self._options)
+        score_hvp = losses.pair_hvp(scores, self.data.target, vector_scores, **self._options)
         return np.asarray(self._transposed @ score_hvp + self.alpha * vector)
 
 
@@ -112,11 +127,16 @@ def pair_scatter(data: TrainingData, hess: Vector, *, diagonal: bool) -> Vector:
 
         sum_i h_i x_i x_i^T  -  sum_groups (A + A^T) / H,    A = s_pos s_neg^T
 
-    where s is the sum of ``h_i x_i`` over a class of a group. Takes O(n d^2) time; with `diagonal`
-    only the (d,) diagonal is computed, in O(n d).
+    where s is the sum of ``h_i x_i`` over a class of a group. For ordered and survival pairs a row
+    may be compared with all others of its group: H is the sum over the group, and ``A + A^T``
+    becomes ``s s^T`` with the sum s over the group. Takes O(n d^2) time; with `diagonal` only the
+    (d,) diagonal is computed, in O(n d).
     """
     codes = data.group_codes()
-    pos, neg = (np.where(data.positive == side, hess, 0.0) for side in (True, False))
+    if data.pairs == "binary":
+        pos, neg = (np.where(data.target == side, hess, 0.0) for side in (True, False))
+    else:
+        pos, neg = hess, 0.5 * hess
     totals = np.bincount(codes, pos)
     s_pos, s_neg = (_sums_by_group(data.X, side, codes, len(totals)) for side in (pos, neg))
     s_pos /= np.where(totals > 0.0, totals, 1.0)[:, None]

@@ -1,7 +1,7 @@
 """Targets: which pairs of rows count.
 
-Each kind of target has a module that checks it and says which rows are ranked above which: today
-`binary` labels, a positive above a negative. `groups` restricts the pairs to rows of one group.
-Ordered grades and survival times are to become modules here; every backend computes groups of
-positive and negative rows, to which they reduce.
+Each kind of target has a module that checks it: `binary` labels, `ordered` grades and real numbers,
+and `survival` times. `ranked` turns the last two into groups of positive and negative rows, one set
+of groups for each bit of the rank, which every backend computes. `groups` restricts the pairs to
+rows of one group.
 """

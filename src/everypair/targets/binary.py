@@ -79,7 +79,8 @@ def _raise_label(value: object, i: int) -> NoReturn:
     hint = (
         f"Pass labels == {value!r} to make that value the positive class."
         if isinstance(value, str)
-        else "For several classes, call once per class with labels == that class."
+        else "For grades or real targets, pass pairs='ordered'; for several classes, call once per "
+        "class with labels == that class."
     )
     raise ValueError(
         f"labels must hold two classes coded {{0, 1}} or {{-1, +1}}; got {value!r} (first at index "

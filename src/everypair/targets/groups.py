@@ -63,6 +63,19 @@ def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[n
     return order, offsets
 
 
+def group_numbers(
+    order: NDArray[np.intp] | None, offsets: NDArray[np.int64] | None
+) -> NDArray[np.int64] | None:
+    """Return the number of the group of each row, from what `group_runs` returns; None without.
+
+    Examples
+    --------
+    >>> group_numbers(np.array([1, 0, 2]), np.array([0, 1, 3])).tolist()
+    [1, 0, 1]
+    """
+    return None if offsets is None else _numbers(order, offsets)
+
+
 def group_codes(*groups: ArrayLike) -> list[NDArray[np.int64]]:
     """Return numbers from 0 for the groups of several sets of rows, equal for equal groups.
 
@@ -75,10 +88,15 @@ def group_codes(*groups: ArrayLike) -> list[NDArray[np.int64]]:
     if len({of_set.dtype.kind for of_set in values}) > 1:
         values = [of_set.astype(object) for of_set in values]
     order, offsets = group_runs(np.concatenate(values))
-    codes = np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
+    bounds = np.cumsum([of_set.shape[0] for of_set in values[:-1]])
+    return np.split(_numbers(order, offsets), bounds)
+
+
+def _numbers(order: NDArray[np.intp] | None, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    numbers = np.repeat(np.arange(offsets.shape[0] - 1, dtype=np.int64), np.diff(offsets))
     if order is not None:
-        codes[order] = codes.copy()
-    return np.split(codes, np.cumsum([of_set.shape[0] for of_set in values[:-1]]))
+        numbers[order] = numbers.copy()
+    return numbers
 
 
 def _codes(values: NDArray[Any]) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from everypair.arrays import pair_sums, terms
+from everypair.arrays import hardest, levels, pair_sums, terms
 from everypair.arrays.double_double import Number
 from everypair.arrays.eager import SlicedSums
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from everypair.arrays.results import PairSums
+    from everypair.arrays.rows import PairSums
     from everypair.surrogates import PairTerm
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "evaluate_ranked", "hardest_weights"]
+
+_BYTES = (torch.bool, torch.int8, torch.uint8)  # at most 256 different targets
 
 
 def evaluate(
@@ -58,6 +60,62 @@ def evaluate(
         terms.by_kind(pair_terms, wide=scores.dtype is torch.float64),
         mean=mean, grad=grad, hess=hess,
     )  # fmt: skip
+
+
+def evaluate_ranked(
+    scores: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    vector: Tensor | None,
+    pair_terms: tuple[PairTerm, ...],
+    pairs: str,
+    *,
+    mean: bool,
+    grad: bool,
+    hess: bool,
+) -> PairSums:
+    """Do the same for all pairs with different targets.
+
+    `pairs` is "ordered"; or "survival" or "uno", and targets are times, negative where censored.
+    """
+    x = scores.to(_work_dtype(scores.device))
+    w, z = (None if a is None else a.to(x.dtype) for a in (weights, vector))
+    xp = TorchArrays(x, compensated=True)
+    keys, winner = [targets], w
+    if pairs != "ordered":
+        times, events = targets.abs(), ~targets.signbit()
+        w = torch.ones_like(x) if w is None else w
+        factor = levels.censoring_weights(xp, times, events, w) if pairs == "uno" else events
+        winner, keys = w * factor, [xp.as_uint8(events), -times]
+    n_bits = max(1, (x.shape[-1] - 1).bit_length())
+    if targets.dtype in _BYTES:
+        n_bits = min(n_bits, 8)
+    return levels.evaluate(
+        xp, x, levels.ranks_of(xp, keys, groups), winner, w, z,
+        terms.by_kind(pair_terms, wide=scores.dtype is torch.float64),
+        n_bits, mean=mean, grad=grad, hess=hess,
+    )  # fmt: skip
+
+
+def hardest_weights(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    max_fpr: float,
+    min_tpr: float,
+) -> Tensor:
+    """Return the weights of the rows that a partial AUC keeps, of the shape of scores (..., n)."""
+    x, shape = scores.detach().to(_work_dtype(scores.device)), scores.shape
+    w = torch.ones_like(x) if weights is None else weights.to(x.dtype).expand(shape)
+    if labels.is_floating_point():
+        w = w.masked_fill(labels.isnan().expand(shape), 0.0)
+    found: Tensor = hardest.hardest_weights(
+        TorchArrays(x, compensated=False), x, (labels > 0).expand(shape), w,
+        None if groups is None else groups.expand(shape), max_fpr, min_tpr,
+    )  # fmt: skip
+    return found
 
 
 def _work_dtype(device: torch.device) -> torch.dtype:
@@ -97,6 +155,8 @@ class TorchArrays(SlicedSums):
     scatter = staticmethod(lambda a, index: torch.empty_like(a).scatter(-1, index, a))
     exponential = staticmethod(torch.exp)
     floor = staticmethod(torch.floor)
+    running_count = staticmethod(lambda a: a.cumsum(-1))
+    running_product = staticmethod(lambda a: a.cumprod(-1))
     tensordot = staticmethod(lambda a, b: torch.tensordot(a, b, 2))
     reverse = staticmethod(lambda a: a.flip(0))
     pick = staticmethod(lambda a, i: a.index_select(-1, i.clamp(0, a.shape[-1] - 1)))
@@ -162,6 +222,10 @@ class TorchArrays(SlicedSums):
         groups = groups.contiguous()
         stop = torch.searchsorted(groups, groups, right=True) - 1
         return torch.searchsorted(groups, groups), stop
+
+    def running_sum(self, a: Tensor) -> Tensor:
+        """See `Arrays`."""
+        return self.cumsum(a)
 
     @staticmethod
     def cumsum(a: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everypair import _dispatch
+from everypair import _dispatch, _ordered
 from everypair.surrogates import PairTerm
 from everypair.targets.groups import group_runs
 from everypair.torch import _inputs
@@ -57,7 +57,7 @@ def loss_and_grad(
 
 def evaluate(
     scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None,
-    vector: Tensor | None, terms: tuple[PairTerm, ...], **asked: bool,
+    vector: Tensor | None, terms: tuple[PairTerm, ...], pairs: str, **asked: bool,
 ) -> Tensors:  # fmt: skip
     """Return value, pair weight, gradient, diagonal Hessian and Hessian times `vector`.
 
@@ -68,10 +68,10 @@ def evaluate(
     if groups is not None and groups.dim() == 1:  # the same groups in every row
         order, groups = group_runs(_inputs.array_from(groups)), None
     if scores.dim() == 1:
-        return _evaluate_row(scores, labels, weights, order, vector, terms, **asked)
+        return _evaluate_row(scores, labels, weights, order, vector, terms, pairs, **asked)
     shape = scores.shape
-    has_groups = groups is not None or order[1] is not None
-    only_grad = asked["grad"] and not (asked["hess"] or has_groups or vector is not None)
+    is_plain = groups is None and order[1] is None and pairs == "binary"
+    only_grad = asked["grad"] and is_plain and not asked["hess"] and vector is None
     rows = [_inputs.each_row(t, shape) for t in (scores, labels, weights, groups, vector)]
     results: list[Tensors] = []
     for k, (x, y, w, g, v) in enumerate(zip(*rows, strict=True)):
@@ -81,7 +81,7 @@ def evaluate(
             continue
         own_order = order if g is None else group_runs(_inputs.array_from(g))
         try:
-            results.append(_evaluate_row(x, y, w, own_order, v, terms, **asked))
+            results.append(_evaluate_row(x, y, w, own_order, v, terms, pairs, **asked))
         except ValueError as error:
             raise ValueError(f"in column {k}, {error}") from None
     value, pair_weights, *derivatives = (
@@ -97,14 +97,14 @@ def evaluate(
 
 def _evaluate_row(
     scores: Tensor, labels: Tensor, weights: Tensor | None, order: Order, vector: Tensor | None,
-    terms: tuple[PairTerm, ...], *, mean: bool, grad: bool, hess: bool, check: bool,
+    terms: tuple[PairTerm, ...], pairs: str, *, mean: bool, grad: bool, hess: bool, check: bool,
 ) -> Tensors:  # fmt: skip
     """Do the same for scores of shape (n,); `order` holds the groups as in `Batch`."""
     dtype = _inputs.value_dtype(scores)
     try:
-        batch = _inputs.batch_from(scores, labels, weights, order)
+        batch = _inputs.batch_from(scores, labels, weights, order, pairs)
         v = None if vector is None else _inputs.array_from(vector, torch.float64)
-        result = _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)
+        result = _ordered.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)
         value, pair_weight, *arrays = result
     except ValueError:
         if check or bool(scores.isfinite().all()):
@@ -115,7 +115,7 @@ def _evaluate_row(
     if dtype is torch.float32 and not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
         # float32 may overflow inside the kernel although the derivatives fit into it.
         wide_value, mass, *wide = _evaluate_row(
-            scores.double(), labels, weights, order, vector, terms,
+            scores.double(), labels, weights, order, vector, terms, pairs,
             mean=mean, grad=grad, hess=hess, check=check,
         )  # fmt: skip
         return wide_value.to(dtype), mass, *_inputs.clamped(wide, scores)

@@ -31,12 +31,13 @@ _MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits
 _forced: Backend | None = None  # for all threads, because backward may run in another one
 
 
-Options = tuple[tuple[PairTerm, ...], bool, bool, bool]
-"""How a batch is evaluated: terms, mean, check and missing.
+Options = tuple[tuple[PairTerm, ...], bool, bool, bool, str]
+"""How a batch is evaluated: terms, mean, check, missing and pairs.
 
 `terms` are those of the surrogate, `mean` divides by the total pair weight, `check` raises if a
-value is not allowed, and `missing` leaves out the rows whose labels are NaN. A plain tuple, because
-a class would add as much time to a small batch as the checks of its tensors.
+value is not allowed, and `missing` leaves out the rows whose labels are NaN. `pairs` says what
+labels are: "binary", "ordered", or times that are negative where censored, "survival" or "uno". A
+plain tuple, because a class would add as much time to a small batch as the checks of its tensors.
 """
 
 
@@ -59,15 +60,15 @@ class Result(NamedTuple):
     hvp: Tensor | None
 
 
-def flat_options(options: Options) -> tuple[list[float], bool, bool, bool]:
+def flat_options(options: Options) -> tuple[list[float], bool, bool, bool, str]:
     """Return the options as registered operators take them, with terms as floats."""
-    terms, mean, check, missing = options
-    return list(flatten(terms)), mean, check, missing
+    terms, mean, check, missing, pairs = options
+    return list(flatten(terms)), mean, check, missing, pairs
 
 
-def options_from_flat(terms: Sequence[float], mean: bool, check: bool, missing: bool) -> Options:
+def options_from_flat(terms: Sequence[float], *others: Any) -> Options:
     """Undo `flat_options`."""
-    return unflatten(tuple(terms)), mean, check, missing
+    return unflatten(tuple(terms)), *others
 
 
 @contextmanager
@@ -82,17 +83,22 @@ def forced(backend: Backend) -> Iterator[None]:
 
 
 def choose_backend(
-    scores: Tensor, groups: Tensor | None = None, terms: tuple[PairTerm, ...] = ()
+    scores: Tensor,
+    groups: Tensor | None = None,
+    terms: tuple[PairTerm, ...] = (),
+    pairs: str = "binary",
 ) -> Backend:
     """Return the backend that computes a batch, by its device and, for Triton, by its size.
 
-    Triton takes truncated polynomials, and smooth terms as `triton.smooth.terms` describes.
+    Triton takes binary pairs, and of those truncated polynomials, and smooth terms as
+    `triton.smooth.terms` describes.
     """
     if _forced is None and scores.is_cpu:  # for speed: reading the device's type takes 1 us
         return "cpu"
     backend = _forced or _backend_on("cuda" if scores.is_cuda else scores.device.type)
     if backend == "triton" and (
         groups is not None
+        or pairs != "binary"
         or scores.dim() > 2
         or _is_too_large(scores)
         or not (terms == () or _triton("plans").can_take(terms))
@@ -112,7 +118,7 @@ def loss_and_grad(
     one task is counted by `counter` if it has no pair.
     """
     labels, weights, groups = data
-    if groups is None and scores.is_cpu and _forced is None:
+    if groups is None and scores.is_cpu and _forced is None and options[4] == "binary":
         found = _cpu.loss_and_grad(scores, labels, weights, options[0], options[1])
         if found is not None:
             value, total_weight, grad = found
@@ -132,10 +138,11 @@ def _replayed(
     options: Options, counter: Counter | None,
 ) -> tuple[Tensor, None, Tensor] | None:  # fmt: skip
     """Return value, no pair weight, and gradient by the launches of an earlier batch on a GPU."""
-    terms, mean, check, missing = options
+    terms, mean, check, missing, pairs = options
     if not (
         weights is None
         and groups is None
+        and pairs == "binary"
         and _forced is None
         and scores.dim() == 1
         and scores.dtype in _inputs.WIDE_DTYPES
@@ -169,19 +176,20 @@ def evaluate(
     returns the tensor on a device to which a single batch adds 1 if it has no pair. Only Triton
     uses it, and returns no pair weight then.
     """
-    terms, mean, check, missing = options
-    backend = choose_backend(scores, groups, terms)
+    terms, mean, check, missing, pairs = options
+    backend = choose_backend(scores, groups, terms, pairs)
     if backend == "cpu":
         if missing and bool(labels.isnan().any()):
             labels, weights = _inputs.without_missing(labels, weights)
         return Result(
             *_cpu.evaluate(
-                scores, labels, weights, groups, vector, terms,
+                scores, labels, weights, groups, vector, terms, pairs,
                 mean=mean, grad=grad, hess=hess, check=check,
             )
         )  # fmt: skip
     if check:
-        _inputs.check_values(scores, labels.nan_to_num(nan=1.0) if missing else labels, weights)
+        known = labels.nan_to_num(nan=1.0) if missing else labels
+        _inputs.check_values(scores, known, weights, pairs)
     if missing and backend != "triton":
         labels, weights = _inputs.without_missing(labels, weights)
     shape = scores.shape
@@ -198,11 +206,17 @@ def evaluate(
         if scores.dtype in _inputs.WIDE_DTYPES:
             return Result(value, pair_weight, grad_out, hess_out, hvp_out)
     else:
-        value, pair_weight, grad_out, hess_out, hvp_out = _arrays.evaluate(
-            scores, (labels > 0).expand(shape), weights,
-            None if groups is None else groups.long().expand(shape), vector, terms,
-            mean=mean, grad=grad, hess=hess,
-        )  # fmt: skip
+        groups = None if groups is None else groups.long().expand(shape)
+        asked = {"mean": mean, "grad": grad, "hess": hess}
+        if pairs == "binary":
+            positive = (labels > 0).expand(shape)
+            found = _arrays.evaluate(scores, positive, weights, groups, vector, terms, **asked)
+        else:
+            targets = labels.to(_inputs.LABEL_DTYPES[labels.dtype]).expand(shape)
+            found = _arrays.evaluate_ranked(
+                scores, targets, weights, groups, vector, terms, pairs, **asked
+            )
+        value, pair_weight, grad_out, hess_out, hvp_out = found
     derivatives = _inputs.clamped((grad_out, hess_out, hvp_out), scores)
     return Result(value.to(_inputs.value_dtype(scores)), pair_weight, *derivatives)
 

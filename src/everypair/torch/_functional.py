@@ -12,7 +12,15 @@ from everypair.surrogates import PairTerm, Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._autograd import loss_values
 from everypair.torch._dispatch import Counter, Options
-from everypair.torch._inputs import check_data, check_reduction, in_columns, in_rows
+from everypair.torch._inputs import Data, check_data, check_reduction, in_columns, in_rows
+from everypair.torch._targets import (
+    BINARY,
+    Labels,
+    PairOptions,
+    check_pair_options,
+    partial_weights,
+    survival_labels,
+)
 
 
 class PairDerivatives(NamedTuple):
@@ -33,7 +41,7 @@ class PairDerivatives(NamedTuple):
 
 def pair_loss(
     scores: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     surrogate: str | Surrogate = "squared_hinge",
     margin: float | None = None,
@@ -41,8 +49,12 @@ def pair_loss(
     groups: Tensor | None = None,
     reduction: Literal["mean", "sum", "none"] = "mean",
     check: bool | None = None,
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> Tensor:
-    r"""Average a surrogate over all (positive, negative) pairs; differentiable in the scores.
+    r"""Average a surrogate over all pairs that should be in order; differentiable in the scores.
 
     .. math:: \frac{1}{n_+ n_-} \sum_{i \in P} \sum_{j \in N} \phi(m - (s_i - s_j))
 
@@ -55,7 +67,9 @@ def pair_loss(
         Model outputs; larger means more positive. Logits are fine. Tasks have no pairs in common.
     labels : tensor of the shape of the scores
         Coded {0, 1}, {-1, +1} or bool, of any type. With two-dimensional scores, a label that is
-        NaN is missing: its row is left out of that task.
+        NaN is missing: its row is left out of that task. With ``pairs="ordered"``, grades or real
+        numbers. With ``pairs="survival"``, a tuple (times, events) of such tensors, times that are
+        negative where they are censored, or for one task columns (time, event) of shape (n, 2).
     surrogate : str or Surrogate
         A name from `everypair.surrogates.names`, or a `Surrogate`.
     margin : float, optional
@@ -74,6 +88,11 @@ def pair_loss(
         it would wait for the device. Without the check, a score that is not finite gives a loss of
         NaN, a label is positive if it is larger than zero, and a label that is NaN may count as
         negative or be left out. On the CPU, labels and weights are always checked.
+    pairs, censoring, max_fpr, min_tpr
+        Those of `everypair.pair_loss`: which pairs count. The rows of a partial AUC are selected by
+        the scores of this call, and the selection is not differentiated. On an accelerator, ordered
+        pairs take as many sums as n has bits, because counting the targets would wait for the
+        device; 8 if labels are bytes.
 
     Returns
     -------
@@ -120,14 +139,15 @@ def pair_loss(
     """
     chosen = surrogates.get(surrogate)
     terms = chosen.at_margin(check_margin(margin, chosen.default_margin))
+    options = check_pair_options(pairs, censoring, max_fpr, min_tpr)
     return loss_and_pair_weight(
-        scores, labels, weights, groups, terms, check_reduction(reduction), check
+        scores, labels, weights, groups, terms, check_reduction(reduction), check, options
     )[0]
 
 
 def pair_derivatives(
     scores: Tensor,
-    labels: Tensor,
+    labels: Labels,
     *,
     surrogate: str | Surrogate = "squared_hinge",
     margin: float | None = None,
@@ -135,6 +155,10 @@ def pair_derivatives(
     groups: Tensor | None = None,
     reduction: Literal["mean", "sum"] = "mean",
     check: bool | None = None,
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> PairDerivatives:
     """Return the mean over all pairs with its gradient and diagonal Hessian in the scores.
 
@@ -143,7 +167,7 @@ def pair_derivatives(
 
     Parameters
     ----------
-    scores, labels, surrogate, margin, weights, groups, check
+    scores, labels, surrogate, margin, weights, groups, check, pairs, censoring, max_fpr, min_tpr
         Those of `pair_loss`.
     reduction : {"mean", "sum"}
         The mean divides by the total weight of all pairs, for each task.
@@ -187,9 +211,10 @@ def pair_derivatives(
     chosen = surrogates.get(surrogate)
     terms = chosen.at_margin(check_margin(margin, chosen.default_margin))
     mean = _inputs.check_reduction(reduction)
-    check_data(scores, labels, weights, groups)
-    options = _options(scores, labels, terms, mean, check)
-    rows = in_rows(scores.detach(), labels, weights, groups)
+    which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
+    data = _checked(scores, labels, weights, groups, check, which)
+    options = _options(scores, data[0], terms, mean, check, which)
+    rows = in_rows(scores.detach(), *data)
     result = _dispatch.evaluate(*rows, options, grad=True, hess=True)
     grad, hess = (
         in_columns(cast("Tensor", derivative), scores).to(scores.dtype)
@@ -200,12 +225,13 @@ def pair_derivatives(
 
 def loss_and_pair_weight(
     scores: Tensor,
-    labels: Tensor,
+    labels: Labels,
     weights: Tensor | None,
     groups: Tensor | None,
     terms: tuple[PairTerm, ...],
     reduction: str,
     check: bool | None,
+    which: PairOptions,
     counter: Counter | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the reduced loss, and the pair weight of each task.
@@ -213,9 +239,8 @@ def loss_and_pair_weight(
     The pair weight is None if there is one task and nothing is left to count: its backend has added
     1 to the tensor that `counter` returns if there was no pair.
     """
-    check_data(scores, labels, weights, groups)
-    data = labels, weights, groups
-    options = _options(scores, labels, terms, reduction != "sum", check)
+    data = _checked(scores, labels, weights, groups, check, which)
+    options = _options(scores, data[0], terms, reduction != "sum", check, which)
     if scores.dim() == 1:
         return loss_values(scores, data, options, counter)
     n_tasks = scores.shape[1]
@@ -229,8 +254,32 @@ def loss_and_pair_weight(
     return value, pair_weight
 
 
+def _checked(
+    scores: Tensor,
+    labels: Labels,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    check: bool | None,
+    which: PairOptions,
+) -> Data:
+    """Check the tensors; return labels in one tensor, weights and groups."""
+    target: Tensor = labels  # type: ignore[assignment]
+    if which is BINARY:  # for speed
+        check_data(scores, target, weights, groups)
+        return target, weights, groups
+    if which.kind in ("survival", "uno"):
+        target = survival_labels(scores, labels, check)
+    check_data(scores, target, weights, groups)
+    return target, partial_weights(scores, target, weights, groups, which), groups
+
+
 def _options(
-    scores: Tensor, labels: Tensor, terms: tuple[PairTerm, ...], mean: bool, check: bool | None
+    scores: Tensor,
+    labels: Tensor,
+    terms: tuple[PairTerm, ...],
+    mean: bool,
+    check: bool | None,
+    which: PairOptions,
 ) -> Options:
     missing = scores.dim() == 2 and labels.is_floating_point()
-    return terms, mean, scores.is_cpu if check is None else check, missing
+    return terms, mean, scores.is_cpu if check is None else check, missing, which.kind

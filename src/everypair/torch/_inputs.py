@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everypair import _inputs
+from everypair.targets import ordered, survival
 
 Data = tuple[Tensor, Tensor | None, Tensor | None]
 Derivatives = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -132,11 +133,16 @@ def check_integer(name: str, given: Any, *, at_least: int) -> int:
     raise ValueError(f"{name} must be a whole number of at least {at_least}; got {given!r}.")
 
 
-def check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> None:
+def check_values(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, pairs: str = "binary"
+) -> None:
     """Raise if a value is not allowed, for scores (..., n) on any device; waits for the device."""
-    valid = scores.isfinite().all() & (
-        ((labels == 0) | (labels == 1)).all() | ((labels == -1) | (labels == 1)).all()
-    )
+    valid = scores.isfinite().all()
+    if pairs == "binary":
+        two = ((labels == 0) | (labels == 1)).all() | ((labels == -1) | (labels == 1)).all()
+        valid = valid & two
+    else:
+        valid = valid & labels.isfinite().all()
     if weights is not None:
         valid = valid & ((weights >= 0.0) & weights.isfinite()).all()
     if bool(valid):
@@ -145,7 +151,10 @@ def check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> None
     tensors = (None if t is None else t.cpu() for t in (scores, labels, weights))
     for k, row in enumerate(zip(*(each_row(t, shape) for t in tensors), strict=True)):
         try:
-            _inputs.positives(batch_from(*row))
+            x, y, w = row
+            batch = batch_from(x, y, w, pairs=pairs)
+            if pairs == "binary":
+                _inputs.positives(batch)
         except ValueError as error:
             if len(shape) == 1:
                 raise
@@ -179,7 +188,11 @@ def clamped(derivatives: Sequence[Tensor | None], scores: Tensor) -> Derivatives
 
 
 def batch_from(
-    scores: Tensor, labels: Tensor, weights: Tensor | None, order: Order = (None, None)
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    order: Order = (None, None),
+    pairs: str = "binary",
 ) -> _inputs.Batch:
     """Return checked (n,) tensors on the CPU as the `Batch` of everypair's NumPy layer."""
     batch = _inputs.Batch()
@@ -188,6 +201,12 @@ def batch_from(
     batch.labels = array_from(labels, LABEL_DTYPES[labels.dtype])
     batch.weights = None if weights is None else array_from(weights, torch.float64)
     batch.order, batch.offsets = order
+    batch.ranked = None
+    if pairs == "ordered":
+        _inputs.rank(batch, ordered.target_from(batch.labels), "harrell")
+    elif pairs != "binary":
+        censoring = "uno" if pairs == "uno" else "harrell"
+        _inputs.rank(batch, survival.survival_from(batch.labels), censoring)
     return batch
 
 

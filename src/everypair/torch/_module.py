@@ -15,16 +15,17 @@ from everypair.surrogates import Surrogate
 from everypair.torch._compat import is_transformed
 from everypair.torch._functional import loss_and_pair_weight
 from everypair.torch._inputs import check_reduction
+from everypair.torch._targets import Labels, check_pair_options
 
 
 class PairLoss(nn.Module):
-    r"""Average a surrogate over all (positive, negative) pairs of a batch.
+    r"""Average a surrogate over all pairs of a batch that should be in order.
 
     .. math:: \frac{1}{n_+ n_-} \sum_{i \in P} \sum_{j \in N} \phi(m - (s_i - s_j))
 
     Parameters
     ----------
-    surrogate, margin, reduction, check
+    surrogate, margin, reduction, check, pairs, censoring, max_fpr, min_tpr
         Those of `pair_loss`.
 
     Attributes
@@ -60,26 +61,33 @@ class PairLoss(nn.Module):
         margin: float | None = None,
         reduction: Literal["mean", "sum", "none"] = "mean",
         check: bool | None = None,
+        pairs: Literal["binary", "ordered", "survival"] = "binary",
+        censoring: Literal["harrell", "uno"] = "harrell",
+        max_fpr: float | None = None,
+        min_tpr: float | None = None,
     ) -> None:
         super().__init__()
         self.surrogate = surrogates.get(surrogate)
         self.margin = check_margin(margin, self.surrogate.default_margin)
         self.reduction = check_reduction(reduction)
         self.check = check
+        self.pairs, self.censoring = pairs, censoring
+        self._which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
         self.register_buffer("n_one_class", torch.zeros((), dtype=torch.int64))
 
     def forward(
         self,
         scores: Tensor,
-        labels: Tensor,
+        labels: Labels,
         weights: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> Tensor:
         """Return the loss; see `pair_loss` for shapes and types."""
         terms = self.surrogate.at_margin(self.margin)
         loss, pair_weight = loss_and_pair_weight(
-            scores, labels, weights, groups, terms, self.reduction, self.check, self._counter_on
-        )
+            scores, labels, weights, groups, terms, self.reduction, self.check, self._which,
+            self._counter_on,
+        )  # fmt: skip
         if pair_weight is not None:
             self._count(pair_weight)
         return loss
@@ -87,6 +95,13 @@ class PairLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return the options, for the module's representation."""
         options = f"margin={self.margin}, reduction={self.reduction!r}"
+        if self.pairs != "binary":
+            options += f", pairs={self.pairs!r}"
+        if self.censoring != "harrell":
+            options += f", censoring={self.censoring!r}"
+        for name in ("max_fpr", "min_tpr"):
+            rate = getattr(self._which, name)
+            options += "" if rate is None else f", {name}={rate}"
         return f"surrogate={self.surrogate.name!r}, {options}"
 
     def _counter_on(self, device: torch.device) -> Tensor:

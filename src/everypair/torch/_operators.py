@@ -31,7 +31,7 @@ from everypair.torch._inputs import value_dtype
 
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _DATA = "Tensor scores, Tensor labels, Tensor? weights, Tensor? groups"
-_OPTIONS = "float[] terms, bool mean, bool check, bool missing"  # see `flat_options`
+_OPTIONS = "float[] terms, bool mean, bool check, bool missing, str pairs"  # see `flat_options`
 
 
 def needs_operator(tensor: Tensor) -> bool:
@@ -109,7 +109,7 @@ class _PairValues(Function):
         if vector is not None:
             hvp = _pair_hvp(*inputs, vector, *ctx.options).to(dtype)
             found = hvp if found is None else found + hvp
-        return found, *[None] * 7
+        return found, *[None] * 8
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> tuple[Tensor, None, Tensor]:
@@ -149,7 +149,7 @@ class _PairHvp(Function):
                 "surrogate of polynomials, whose third derivative is zero between knots."
             )
         hvp = _pair_hvp(*ctx.saved_tensors, vector, *ctx.options)
-        return None, None, None, None, hvp, *[None] * 4
+        return None, None, None, None, hvp, *[None] * 5
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:

@@ -211,7 +211,7 @@ def test_scores_that_are_not_finite_give_nan(bad):
 def test_batches_of_one_class_are_counted():
     counter = torch.zeros((), dtype=torch.int64, device=DEVICE)
     terms = ep.surrogates.SQUARED_HINGE.at_knots(1.0)
-    options = terms, True, False, False
+    options = terms, True, False, False, "binary"
     scores = torch.randn(30, device=DEVICE)
     for labels in (torch.ones(30), torch.arange(30) % 2, torch.zeros(30)):
         result = evaluate(

@@ -54,17 +54,22 @@ class Finding:
 
 
 def check_scores(
-    epoch: int, split: str, scores: Tensor, labels: Tensor, known: Tensor, sizes: Sequence[int]
+    epoch: int,
+    split: str,
+    scores: Tensor,
+    labels: Tensor | None,
+    known: Tensor,
+    sizes: Sequence[int],
 ) -> Finding | None:
     """Return the problem of the scores of an epoch, if there is one.
 
-    Scores, labels and `known` have the shape (n,) or (tasks, n). `known` is False where a label is
-    missing; `sizes` holds the number of rows of each batch.
+    Scores, binary labels and `known` have the shape (n,) or (tasks, n). Labels are None if they are
+    not binary. `known` is False where a label is missing; `sizes` holds the number of rows of each
+    batch.
     """
     finding = partial(Finding, epoch, split)
     bad = known & ~scores.isfinite()
     labelled = scores[known]
-    n_pos, n_neg = int((labels[known] > 0).sum()), int((labels[known] <= 0).sum())
     if bad.any():
         row = bad.reshape(-1, bad.shape[-1]).any(0).int().argmax()
         batch = int(torch.searchsorted(torch.tensor(sizes).cumsum(0), row, right=True))
@@ -74,7 +79,9 @@ def check_scores(
             f"{batch}.",
             f"The model's weights cannot be used: go back to an earlier checkpoint. {_LOWER_RATE}",
         )
-    if not n_pos or not n_neg:
+    positive = None if labels is None else labels[known] > 0
+    if positive is not None and not (positive.any() and not positive.all()):
+        n_pos, n_neg = int(positive.sum()), int((~positive).sum())
         return finding(
             "one class",
             f"there are {n_pos} positives and {n_neg} negatives, so no pair to rank.",

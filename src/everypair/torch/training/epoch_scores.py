@@ -9,25 +9,33 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from everypair import _dispatch, _inputs
+from everypair import _inputs, _ordered
 from everypair.metrics import delong
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_data, each_row, in_rows
+from everypair.torch._targets import Labels, survival_labels
 from everypair.torch.training.divergence import Finding, check_scores
 
 
 class EpochScores:
-    """Batches of scores (n,) or (n, tasks) of one split, with labels, weights and groups."""
+    """Batches of scores (n,) or (n, tasks) of one split, with labels, weights and groups.
 
-    def __init__(self) -> None:
+    `pairs` and `censoring` are those of `pair_loss`.
+    """
+
+    def __init__(self, pairs: str = "binary", censoring: str = "harrell") -> None:
+        self._pairs, self._censoring = pairs, censoring
         self._batches: list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]] = []
 
     def add(
-        self, scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None
+        self, scores: Tensor, labels: Labels, weights: Tensor | None, groups: Tensor | None
     ) -> None:
         """Keep a batch, on its device."""
-        check_data(scores, labels, weights, groups)
-        rows, labels, weights, groups = in_rows(scores.detach(), labels, weights, groups)
+        target: Tensor = labels  # type: ignore[assignment]
+        if self._pairs == "survival":
+            target = survival_labels(scores, labels, None)
+        check_data(scores, target, weights, groups)
+        rows, target, weights, groups = in_rows(scores.detach(), target, weights, groups)
         shape = rows.shape
         before = self._batches[0][0].shape[:-1] if self._batches else shape[:-1]
         if shape[:-1] != before:
@@ -37,7 +45,7 @@ class EpochScores:
             )
         weights = None if weights is None else weights.expand(shape)
         # A copy, because compiled models write the next batch's scores to the same memory.
-        self._batches.append((rows.clone(), labels.detach().expand(shape), weights, groups))
+        self._batches.append((rows.clone(), target.detach().expand(shape), weights, groups))
 
     @property
     def largest_loss(self) -> float:
@@ -64,14 +72,16 @@ class EpochScores:
         # With one task, a label that is NaN is an error and not a missing label.
         known = ~labels.isnan() if scores.ndim == 2 else torch.ones_like(labels, dtype=torch.bool)
         sizes = [rows.shape[-1] for rows, *_ in self._batches]
-        finding = check_scores(epoch, split, scores, labels, known, sizes)
+        binary = labels if self._pairs == "binary" else None
+        finding = check_scores(epoch, split, scores, binary, known, sizes)
         by_task = []
         if finding is None or finding.kind != "not finite":
             tensors = (known, scores, labels, weights, groups)
             for rows, *data in zip(*(each_row(t, known.shape) for t in tensors), strict=True):
                 if rows.any():
                     arrays: list[Any] = [None if t is None else t[rows].numpy() for t in data]
-                    batch = _inputs.batch_from(*arrays)
+                    options = {"pairs": self._pairs, "censoring": self._censoring}
+                    batch = _inputs.batch_from(*arrays, **options)
                     by_task.append(_metrics(batch, surrogates, margin, confidence))
         with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
         names = [*(surrogate.name for surrogate in surrogates), "auc"]
@@ -91,14 +101,14 @@ def _metrics(
     confidence: float | None,
 ) -> dict[str, float]:
     """Return losses, AUC and its bounds of one task, or an AUC of NaN alone if it has no pair."""
-    concordant, pair_weight = _dispatch.concordance(batch)
+    concordant, pair_weight = _ordered.concordance(batch)
     if pair_weight == 0.0:
         return {"auc": math.nan}
     metrics = {"auc": concordant / pair_weight}
     for surrogate in surrogates:
         terms = surrogate.at_margin(surrogate.default_margin if margin is None else margin)
         try:
-            metrics[surrogate.name] = _dispatch.evaluate(batch, terms, True).value
+            metrics[surrogate.name] = _ordered.evaluate(batch, terms, True).value
         except OverflowError:
             metrics[surrogate.name] = math.inf
     if confidence is not None:
@@ -108,7 +118,9 @@ def _metrics(
 
 
 def _interval(batch: _inputs.Batch, confidence: float) -> tuple[float, float]:
-    """Return DeLong's interval; NaN with groups, and for a class with fewer than two rows."""
+    """Return DeLong's interval; NaN with groups, for other targets, or for less than two rows."""
+    if batch.ranked is not None:
+        return math.nan, math.nan
     kept = batch.labels if batch.weights is None else batch.labels[batch.weights > 0.0]
     if batch.offsets is not None or min((kept > 0).sum(), (kept <= 0).sum()) < 2:
         return math.nan, math.nan

@@ -21,7 +21,9 @@ from everypair import _inputs
 from everypair import surrogates as _surrogates
 from everypair.metrics._delong import normal_quantile
 from everypair.surrogates import Surrogate
+from everypair.targets import kinds
 from everypair.torch._inputs import check_integer
+from everypair.torch._targets import Labels
 from everypair.torch.training import divergence
 from everypair.torch.training.divergence import Finding
 from everypair.torch.training.epoch_scores import EpochScores
@@ -50,6 +52,8 @@ class EpochMonitor:
         What to do when a training diverges. In each case `findings` records it.
     writer : object with add_scalar, optional
         Records every number under the tag ``split/name``, like TensorBoard's SummaryWriter.
+    pairs, censoring
+        What labels are, as in `pair_loss`. The AUC is the concordance index of other targets.
 
     Attributes
     ----------
@@ -89,7 +93,11 @@ class EpochMonitor:
         confidence: float | None = None,
         on_divergence: Literal["warn", "raise", "ignore"] = "warn",
         writer: Any = None,
+        pairs: Literal["binary", "ordered", "survival"] = "binary",
+        censoring: Literal["harrell", "uno"] = "harrell",
     ) -> None:
+        kinds.check_pairs(pairs, censoring)
+        self.pairs, self.censoring = pairs, censoring
         given = (surrogates,) if isinstance(surrogates, str) else surrogates
         self.surrogates = tuple(_surrogates.get(surrogate) for surrogate in given)
         if not self.surrogates:
@@ -124,7 +132,7 @@ class EpochMonitor:
         self,
         split: str,
         scores: Tensor,
-        labels: Tensor,
+        labels: Labels,
         weights: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> None:
@@ -138,11 +146,13 @@ class EpochMonitor:
             May require gradients. Call this before the loss, so that scores that make the loss
             raise are recorded too.
         labels : of the shape of the scores
-            Coded {0, 1}, {-1, +1} or bool; NaN where the label of a task is missing.
+            Coded {0, 1}, {-1, +1} or bool; NaN where the label of a task is missing. Other labels
+            according to `pairs`, as in the loss.
         weights, groups : (n,), optional
             As in the loss.
         """
-        self._running.setdefault(split, EpochScores()).add(scores, labels, weights, groups)
+        scores_of = self._running.setdefault(split, EpochScores(self.pairs, self.censoring))
+        scores_of.add(scores, labels, weights, groups)
         if self.train_split is None:
             self.train_split = split
 

@@ -12,15 +12,15 @@ communication and a run can resume from two integers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
-from everypair import _inputs
 from everypair.torch._inputs import check_integer
+from everypair.torch.training.sampler_classes import rows_of_both_classes
 from everypair.torch.training.sampler_plan import plan_epoch
 
 
@@ -38,6 +38,10 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         The labels of all rows of the dataset, coded {0, 1}, {-1, +1} or bool.
     batch_size : int
         The largest number of rows in a batch, on one rank.
+    pairs : {"binary", "ordered", "survival"}
+        What labels are, as in `pair_loss`. The two classes of ordered targets are those above and
+        below the cut between two targets that is nearest to the middle of the rows: with many
+        zeros, zero and all others. Those of survival labels are events and censored rows.
     min_per_class : int
         The smallest number of rows of each class in a batch.
     positives : float or int, optional
@@ -84,9 +88,10 @@ class StratifiedBatchSampler(Sampler[list[int]]):
 
     def __init__(
         self,
-        labels: ArrayLike | torch.Tensor,
+        labels: ArrayLike | torch.Tensor | tuple[Any, Any],
         batch_size: int,
         *,
+        pairs: Literal["binary", "ordered", "survival"] = "binary",
         min_per_class: int = 1,
         positives: float | None = None,
         shuffle: bool = True,
@@ -113,7 +118,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
                 f"{batch_size} and min_per_class {min_per_class}. Use a batch_size of at least "
                 f"{2 * self.min_per_class}."
             )
-        pos, neg = _rows_of_both_classes(labels)
+        pos, neg = rows_of_both_classes(labels, pairs)
         self.n_pos, self.n_neg = len(pos), len(neg)
         quota = None if positives is None else self._quota(positives)
         # The larger class is the one that needs more batches in order to be used once.
@@ -249,19 +254,3 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         batch[is_small], batch[~is_small] = rows_small, rows_large
         rows: list[int] = batch.tolist()
         return rows
-
-
-def _rows_of_both_classes(
-    labels: ArrayLike | torch.Tensor,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Check the labels; return the rows of positives and of negatives."""
-    given: Any = labels.detach().cpu() if isinstance(labels, torch.Tensor) else labels
-    n = len(given) if hasattr(given, "__len__") else 0
-    positive = _inputs.positives(_inputs.batch_from(np.zeros(n, dtype=np.float32), given))
-    pos, neg = np.flatnonzero(positive), np.flatnonzero(~positive)
-    if not len(pos) or not len(neg):
-        raise ValueError(
-            f"labels must hold both classes; got {len(pos)} positives and {len(neg)} negatives. "
-            "A batch of one class has no pair to train on."
-        )
-    return pos, neg

@@ -1,0 +1,123 @@
+"""Evaluate batches of any target: binary ones at once, ranked ones level by level.
+
+The targets of a ranked batch are ordered or survival times. Its pairs are grouped binary pairs, one
+level for each bit of the rank (see `everypair.targets.ranked`), and this module adds up the levels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everypair import _dispatch
+from everypair._dispatch import Result
+from everypair._inputs import Batch
+from everypair.surrogates import PairTerm
+from everypair.targets.ranked import Level, RankedRows
+
+Floats = NDArray[np.float64]
+
+
+def evaluate(
+    batch: Batch,
+    terms: tuple[PairTerm, ...],
+    mean: bool,
+    *,
+    grad: bool = False,
+    hess: bool = False,
+    vector: Floats | None = None,
+) -> Result:
+    """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector."""
+    if batch.ranked is None:
+        return _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=vector)
+    return _evaluate_ranked(batch, batch.ranked, terms, mean, grad, hess, vector)
+
+
+def concordance(batch: Batch) -> tuple[float, float]:
+    """Return the weight of the correctly ordered pairs, ties half, and that of all pairs.
+
+    Both are over the same power of two.
+    """
+    if batch.ranked is None:
+        return _dispatch.concordance(batch)
+    scores = batch.scores[batch.ranked.order]
+    concordant = total = 0.0
+    for level in batch.ranked.levels():
+        pair_weight = _pair_weight(level)
+        if pair_weight > 0.0:
+            of_level, of_all = _dispatch.concordance(level_batch(scores, level))
+            concordant += of_level / of_all * pair_weight
+            total += pair_weight
+    return concordant, total
+
+
+def _evaluate_ranked(
+    batch: Batch,
+    ranked: RankedRows,
+    terms: tuple[PairTerm, ...],
+    mean: bool,
+    grad: bool,
+    hess: bool,
+    vector: Floats | None,
+) -> Result:
+    """Add up the levels: the mean of each one, weighted by its share of the pairs."""
+    # A row wins at some levels and loses at others, so its derivatives may cancel: float64 keeps
+    # the digits that float32 scores have.
+    scores = batch.scores[ranked.order].astype(np.float64, copy=False)
+    v = None if vector is None else vector[ranked.order]
+    sums = [np.zeros_like(scores) if asked else None for asked in (grad, hess, v is not None)]
+    value = total = 0.0
+    n = float(scores.shape[0])
+    # A share of all pairs there could be is at most 1, so that no sum overflows before its end.
+    winners, losers = (n if w is None else float(w.sum()) for w in (ranked.winner, ranked.loser))
+    most = winners * losers
+    for level in ranked.levels():
+        pair_weight = _pair_weight(level)
+        if pair_weight == 0.0:
+            continue
+        total += pair_weight
+        share = pair_weight / most
+        found = _dispatch.evaluate(
+            level_batch(scores, level), terms, True, grad=grad, hess=hess, vector=v
+        )
+        value += share * found.value
+        for summed, of_level in zip(sums, found[2:], strict=True):
+            if summed is not None and of_level is not None:
+                summed += share * of_level
+    with np.errstate(over="ignore", under="ignore"):
+        pair_weight = float(np.ldexp(total, ranked.exponent))
+        scale = most / total if total > 0.0 else 1.0
+        if not mean and total > 0.0:
+            scale *= pair_weight
+        arrays = [None if s is None else s * scale + 0.0 for s in sums]
+        _dispatch.check_overflow(terms, value * scale, *arrays)
+        of_rows = (None if a is None else _as_given(a, batch, ranked.order) for a in arrays)
+        return Result(value * scale, pair_weight, *of_rows)
+
+
+def level_batch(scores: NDArray[Any], level: Level) -> Batch:
+    """Return a level of a ranked batch, with its (n,) sorted scores, as a binary batch."""
+    batch = Batch()
+    batch.scores, batch.labels, batch.weights = scores, level.positive, level.weights
+    batch.order, batch.offsets, batch.ranked = None, level.offsets, None
+    batch.dtype, batch.shape = scores.dtype, scores.shape
+    return batch
+
+
+def _pair_weight(level: Level) -> float:
+    """Return the weight of all pairs of a level."""
+    starts = level.offsets[:-1]
+    w = np.ones(level.positive.shape[0]) if level.weights is None else level.weights
+    winners, losers = (
+        np.add.reduceat(np.where(level.positive == side, w, 0.0), starts) for side in (True, False)
+    )
+    return float(winners @ losers)
+
+
+def _as_given(array: Floats, batch: Batch, order: NDArray[np.intp]) -> NDArray[Any]:
+    """Return a derivative in the caller's order of rows, dtype and shape."""
+    scattered = np.empty(array.shape, batch.dtype)
+    scattered[order] = array
+    return scattered.reshape(batch.shape)

@@ -1,0 +1,51 @@
+"""The hardest rows of each class by array operations, for losses of a partial AUC."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from everypair.arrays.double_double import Arrays
+
+    Array = Any
+
+
+def hardest_weights(
+    xp: Arrays,
+    scores: Array,
+    positive: Array,
+    weights: Array,
+    groups: Array,
+    max_fpr: float,
+    min_tpr: float,
+) -> Array:
+    """Return the weights of the highest negatives and the lowest positives; of others 0.
+
+    See `everypair.metrics._hardest.keep_hardest`. All arrays have the shape (..., n); `groups` may
+    be None.
+    """
+    hardness = xp.where(positive, -scores, scores)
+    keys = [-hardness, xp.as_uint8(positive), *([] if groups is None else [groups])]
+    order = xp.order(keys)
+    ahead, is_positive, *group = (xp.gather(key, order) for key in keys)
+    w = xp.gather(weights, order)
+    is_first = xp.broadcast(xp.row_numbers(scores) == 0, order.shape)
+    is_class = is_first | (is_positive != xp.roll(is_positive, 1))
+    for numbers in group:
+        is_class = is_class | (numbers != xp.roll(numbers, 1))
+    is_block = is_class | (ahead != xp.roll(ahead, 1))
+    start, stop = xp.bounds(xp.running_count(is_class))
+    head, tail = xp.bounds(xp.running_count(is_block))
+    up_to = xp.running_sum(w)
+    before = xp.where(xp.row_numbers(scores) == 0, 0.0, xp.roll(up_to, 1))
+    at_start = xp.gather(before, start)
+    total = xp.gather(up_to, stop) - at_start
+    harder = xp.gather(before, head) - at_start
+    own = xp.gather(up_to, tail) - xp.gather(before, head)
+    is_positive = is_positive == 1
+    room = xp.where(is_positive, (1.0 - min_tpr) * total, max_fpr * total) - harder
+    if max_fpr == 0.0:
+        room = xp.where(is_positive, room, xp.where(harder == 0.0, own, 0.0))
+    share = room / xp.where(own > 0.0, own, 1.0)
+    share = xp.where(share > 1.0, 1.0, xp.where(share > 0.0, share, 0.0))
+    return xp.scatter(w * share, order)

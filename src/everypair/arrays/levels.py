@@ -1,0 +1,166 @@
+"""Ordered pairs by array operations: grouped binary pairs, one level for each bit of the rank.
+
+The mathematics is that of `everypair.targets.ranked`. The number of levels is the caller's, because
+no value is read back here; levels without pairs add nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everypair.arrays import pair_sums
+from everypair.arrays.double_double import Number
+from everypair.arrays.rows import PairSums, Runs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from everypair.arrays.double_double import Arrays
+    from everypair.arrays.terms import Kinds
+
+    Array = Any
+
+
+class Ranks(NamedTuple):
+    """The rows in the order of their groups and targets; the other arrays are in that order.
+
+    Attributes
+    ----------
+    order, ranks : (..., n) whole numbers
+        Ranks are dense inside each group, from 0.
+    is_head : (..., n) bool
+        Whether a row is the first of its group.
+    """
+
+    order: Array
+    ranks: Array
+    is_head: Array
+
+
+def ranks_of(xp: Arrays, keys: Sequence[Array], groups: Array) -> Ranks:
+    """Sort rows by group and by keys, of which the last counts most; a higher rank is to win."""
+    order = xp.order([*keys] if groups is None else [*keys, groups])
+    rows = xp.row_numbers(keys[0])
+    is_head = xp.broadcast(rows == 0, order.shape)
+    if groups is not None:
+        is_head = is_head | _changes(xp, xp.gather(groups, order))
+    is_new = is_head
+    for key in keys:
+        is_new = is_new | _changes(xp, xp.gather(key, order))
+    numbers = xp.running_count(is_new)
+    start, _ = xp.bounds(xp.running_count(is_head))
+    return Ranks(order, numbers - xp.gather(numbers, start), is_head)
+
+
+def evaluate(
+    xp: Arrays,
+    scores: Array,
+    rows: Ranks,
+    winner: Array,
+    loser: Array,
+    vector: Array,
+    terms: Kinds,
+    n_bits: Any,
+    *,
+    mean: Any,
+    grad: bool,
+    hess: bool,
+) -> PairSums:
+    """Return the sum of the terms over all pairs of different ranks, and its derivatives.
+
+    Parameters
+    ----------
+    xp, scores, vector, terms, mean, grad, hess
+        Those of `pair_sums.evaluate`.
+    rows : Ranks
+    winner, loser : (..., n) or None
+        The weight of a row where it has the higher rank, and where it has the lower one. Either
+        both are None or none.
+    n_bits : int or array
+        The number of bits of the highest rank, or more; at least 1.
+    """
+    order, ranks, is_head = rows
+    x = xp.gather(scores, order)
+    z = None if vector is None else xp.gather(vector, order)
+    # Powers of two change no digit: the largest weights become 1, and all pairs together at most 1.
+    unit = xp.zeros_like(x[..., :1]) + 1.0
+    size = 2.0 ** x.shape[-1].bit_length()
+    weighted = winner is not None
+    weights, scales = [], [unit, unit]
+    if weighted:
+        largest = [xp.max(w) for w in (winner, loser)]
+        scales = [
+            xp.keep_bits(xp.where(top > 0.0, top, 1.0) * unit, xp.mantissa_bits) for top in largest
+        ]
+        weights = [
+            xp.gather(w, order) / scale for w, scale in zip((winner, loser), scales, strict=True)
+        ]
+
+    def add_level(bit: Any, sums: PairSums) -> PairSums:
+        positive = ((ranks >> bit) & 1) == 1
+        groups = xp.running_count(is_head | _changes(xp, ranks >> (bit + 1)))
+        found = pair_sums.evaluate(
+            xp, x, positive, xp.where(positive, *weights) if weighted else None, groups, z, terms,
+            mean=True, grad=grad, hess=hess,
+        )  # fmt: skip
+        share = found.pair_weight / size / size
+        arrays = (
+            None if total is None else total + share[..., None] * part
+            for total, part in zip(sums[2:], found[2:], strict=True)
+        )
+        value, pair_weight = sums.value + share * found.value, sums.pair_weight + share
+        return PairSums(value, pair_weight, *arrays)
+
+    zero, zeros = xp.zeros_like(x[..., 0]), xp.zeros_like(x)
+    asked = (grad, hess, vector is not None)
+    start = PairSums(zero, zero, *(zeros if wanted else None for wanted in asked))
+    total = xp.repeat(n_bits, add_level, start)
+    pair_weight = total.pair_weight
+    averaged = (pair_weight > 0.0) & mean
+    divisor = xp.where(averaged, pair_weight, 1.0)
+    factors = [xp.where(averaged, 1.0, scale[..., 0] * size) for scale in scales]
+
+    def finished(part: Array) -> Array:
+        if part.ndim == divisor.ndim:
+            return part / divisor * factors[0] * factors[1]
+        out = part / divisor[..., None] * factors[0][..., None] * factors[1][..., None]
+        return xp.scatter(xp.where(out == 0.0, 0.0, out), order)
+
+    smallest, largest_float = xp.float_range
+    true = pair_weight * size * scales[0][..., 0] * size * scales[1][..., 0]
+    true = xp.where(true > largest_float, largest_float, xp.where(true < smallest, smallest, true))
+    return PairSums(
+        finished(total.value),
+        xp.where(pair_weight > 0.0, true, pair_weight),
+        *(None if part is None else finished(part) for part in total[2:]),
+    )
+
+
+def censoring_weights(xp: Arrays, times: Array, events: Array, weights: Array) -> Array:
+    """Return event / G(time)^2 of each row; see `everypair.targets.survival.censoring_weights`.
+
+    All arrays have the shape (..., n); `weights` are floats.
+    """
+    order = xp.order([times])
+    sorted_times, event, w = (xp.gather(a, order) for a in (times, events, weights))
+    is_head = (xp.row_numbers(times) == 0) | _changes(xp, sorted_times)
+    start, stop = xp.bounds(xp.running_count(is_head))
+    runs = Runs(xp, xp.row_numbers(times))
+    up_to = xp.prefix(Number(xp.flip(w)), runs).high  # of each row and all later ones
+    here_and_later = xp.gather(xp.flip(up_to), start)
+    of_time = Runs(xp, runs.rows, start, stop)
+    censored = of_time.totals(Number(xp.where(event, 0.0, w))).high
+    every = of_time.totals(Number(w)).high
+    later = xp.where(stop == stop[..., -1:], 0.0, here_and_later - every)
+    at_risk = later + censored
+    share = later / xp.where(at_risk > 0.0, at_risk, 1.0)
+    share = xp.where((censored > 0.0) & is_head, share, 1.0)
+    survives = xp.gather(xp.running_product(share), stop)
+    counts = event & (survives > 0.0)
+    factors = xp.where(counts, 1.0 / xp.where(counts, survives, 1.0) ** 2, 0.0)
+    return xp.scatter(factors, order)
+
+
+def _changes(xp: Arrays, a: Array) -> Array:
+    """Return whether each entry differs from the one before; of the first it is not defined."""
+    return a != xp.roll(a, 1)

@@ -1,0 +1,54 @@
+"""The options that say which pairs count."""
+
+from __future__ import annotations
+
+import math
+
+_PAIRS = ("binary", "ordered", "survival")
+_CENSORING = ("harrell", "uno")
+
+
+def check_rate(given: object, name: str, whole: float, *, closed: bool = True) -> float:
+    """Check a bound on a rate and return it; `whole` is the one that keeps the whole curve.
+
+    The other end is allowed for max_fpr if the bound is `closed`, and never for min_tpr.
+    """
+    try:
+        rate = float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        rate = math.nan
+    if 0.0 <= rate <= 1.0 and (rate != 1.0 - whole or (closed and whole == 1.0)):
+        return rate
+    least = "at least 0" if closed or not whole else "above 0"
+    rule = f"{least} and at most 1" if whole else f"{least} and below 1"
+    raise ValueError(
+        f"{name} must be a number {rule}; got {given!r}. {whole} keeps the whole curve."
+    )
+
+
+def check_pairs(pairs: str, censoring: str) -> None:
+    """Check which pairs count, and how censored ones are weighted."""
+    if pairs not in _PAIRS:
+        raise ValueError(
+            "pairs must be 'binary' (positives above negatives), 'ordered' (higher targets above "
+            f"lower ones) or 'survival' (earlier events above later times); got {pairs!r}."
+        )
+    if censoring not in _CENSORING:
+        raise ValueError(
+            "censoring must be 'harrell' (all pairs count the same) or 'uno' (inverse probability "
+            f"of censoring); got {censoring!r}."
+        )
+    if censoring != "harrell" and pairs != "survival":
+        raise ValueError(f"censoring must be left out if pairs is not 'survival'; got {pairs!r}.")
+
+
+def check_rates(max_fpr: object, min_tpr: object, pairs: str) -> tuple[float | None, float | None]:
+    """Check the bounds of a partial AUC and return them as floats, or None where they are None."""
+    widest = None if max_fpr is None else check_rate(max_fpr, "max_fpr", 1.0)
+    lowest = None if min_tpr is None else check_rate(min_tpr, "min_tpr", 0.0)
+    if pairs != "binary" and not (widest is None and lowest is None):
+        raise ValueError(
+            "max_fpr and min_tpr must be left out if pairs is not 'binary', because only two "
+            f"classes have a ROC curve; got pairs={pairs!r}."
+        )
+    return widest, lowest

@@ -1,0 +1,131 @@
+"""Survival times: a row with an event is to score higher than every row that lasted longer.
+
+Scores are risks: the earlier the event, the higher the score. A pair counts if the earlier time is
+an event. At equal times an event comes before a censored row, because that row was still at risk;
+two events at one time, and two censored rows, are no pair. lifelines and scikit-survival compare
+the same pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everypair import _conversion
+from everypair.targets.ordered import target_from
+
+Floats = NDArray[np.float64]
+
+_FORMS = (
+    "Pass (time, event) columns of shape (n, 2), scikit-survival's structured array, a tuple "
+    "(times, events), or times that are negative where they are censored."
+)
+
+
+class Survival(NamedTuple):
+    """Checked times and whether each is that of an event; both of shape (n,)."""
+
+    times: Floats
+    events: NDArray[np.bool_]
+
+    def targets(self) -> NDArray[np.int64]:
+        """Return targets that are higher for rows that are to score higher.
+
+        They are minus twice the rank of the time, plus 1 for events, which precede censored rows.
+        """
+        rank = np.unique(self.times, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        return self.events - 2 * rank
+
+
+def survival_from(given: Any) -> Survival:
+    """Read times and events from any of the forms that `everypair.pair_loss` accepts.
+
+    Examples
+    --------
+    >>> survival_from([[5.0, 1], [3.0, 0]])
+    Survival(times=array([5., 3.]), events=array([ True, False]))
+    >>> survival_from([5.0, -3.0]).events.tolist()
+    [True, False]
+    """
+    if isinstance(given, tuple) and len(given) == 2:
+        times, events = given
+        return _checked(times, _conversion.to_array(events, "labels"))
+    array = _conversion.to_array(given, "labels")
+    if array.dtype.names is not None:
+        return _from_fields(array)
+    if array.ndim == 2 and array.shape[1] == 2:
+        return _checked(array[:, 0], array[:, 1])
+    if array.ndim == 1 or array.shape[1:] == (1,):
+        # A censored time of zero is coded as -0.0.
+        signed = target_from(array).astype(np.float64)
+        return Survival(np.abs(signed), ~np.signbit(signed))
+    raise ValueError(f"labels must hold times and events; got the shape {array.shape}. {_FORMS}")
+
+
+def _from_fields(array: NDArray[Any]) -> Survival:
+    names = array.dtype.names or ()
+    kinds = [array.dtype[name].kind for name in names]
+    if array.ndim != 1 or sorted(kind == "b" for kind in kinds) != [False, True]:
+        raise ValueError(
+            "labels must have one field of bools (the event) and one of numbers (the time); got "
+            f"the fields {array.dtype}. {_FORMS}"
+        )
+    event = kinds.index("b")
+    return _checked(array[names[1 - event]], array[names[event]])
+
+
+def _checked(times: Any, events: NDArray[Any]) -> Survival:
+    column = target_from(times, "times of labels").astype(np.float64)
+    events = _conversion.to_column(events, "events of labels")
+    if events.shape != column.shape:
+        raise ValueError(
+            f"labels must have one event per time; got {events.shape[0]} events for "
+            f"{column.shape[0]} times. {_FORMS}"
+        )
+    known = (events == 0) | (events == 1)
+    if not np.all(known):
+        i = int(np.argmin(known))
+        raise ValueError(
+            f"events of labels must be 1 (an event) or 0 (censored); got {events[i].item()!r} "
+            f"(first at index {i}). {_FORMS}"
+        )
+    below = column < 0.0
+    if below.any():
+        i = int(np.argmax(below))
+        raise ValueError(
+            f"times of labels must be at least 0; got {column[i].item()!r} (first at index {i}). "
+            "Only times without a column of events are negative where they are censored."
+        )
+    return Survival(column, events.astype(bool))
+
+
+def censoring_weights(survival: Survival, weights: Floats | None) -> Floats:
+    r"""Return the (n,) factors of winners for Uno's concordance: event / G(time)^2.
+
+    G is the Kaplan-Meier estimate of the censoring distribution, from all (weighted) rows:
+
+    .. math:: G(t) = \prod_{u \le t} \left(1 - \frac{c_u}{r_u - e_u}\right)
+
+    where e and c are the weights of the events and the censored rows at time u, and r that of all
+    rows from time u on. An event at a time where G is zero gets the weight zero.
+
+    Examples
+    --------
+    >>> censoring_weights(survival_from(([1.0, 2.0, 3.0], [1, 0, 1])), None)
+    array([1., 0., 4.])
+    """
+    w = np.ones(survival.times.shape[0]) if weights is None else weights
+    distinct, at = np.unique(survival.times, return_inverse=True)
+    at, k = at.reshape(-1), distinct.shape[0]
+    every = np.bincount(at, w, k)
+    censored = np.bincount(at, np.where(survival.events, 0.0, w), k)
+    # Those at risk of being censored: all later rows and the censored ones of this time.
+    later = np.append(np.cumsum(every[:0:-1])[::-1], 0.0)
+    at_risk = later + censored
+    share = np.divide(later, at_risk, out=np.ones(k), where=censored > 0.0)
+    survives = np.cumprod(share)[at]
+    counts = survival.events & (survives > 0.0)
+    factors: Floats = np.divide(1.0, survives**2, out=np.zeros_like(survives), where=counts)
+    return factors

@@ -1,0 +1,174 @@
+"""Ordered targets, survival times and partial AUC: forms of input, errors, other libraries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+import everypair as ep
+from everypair import _dispatch, naive
+from everypair.targets.ranked import RankedRows
+
+RNG = np.random.default_rng(0)
+TIMES, EVENTS = np.array([5.0, 3.0, 9.0, 3.0]), np.array([True, False, True, True])
+RISKS = np.array([0.5, 0.1, 0.9, 0.2])
+
+
+def survival_tables():
+    """Yield scores, times and events with ties in all of them, and without."""
+    for n, grid in [(30, 4), (200, 10), (300, 100_000)]:
+        for rate in (0.2, 0.7, 1.0):
+            scores = RNG.integers(0, grid, n) / 8.0
+            yield scores, 1.0 + RNG.integers(0, grid, n), RNG.random(n) < rate
+
+
+def structured(event, time, names=("event", "time")):
+    out = np.empty(len(time), [(names[0], bool), (names[1], float)])
+    out[names[0]], out[names[1]] = event, time
+    return out
+
+
+def test_kendalls_tau_of_distinct_targets():
+    x, y = RNG.normal(size=(2, 500))
+    assert 2 * ep.auc(x, y, pairs="ordered") - 1 == pytest.approx(kendalltau(x, y).statistic)
+
+
+@pytest.mark.parametrize("backend_name", ["numpy", "auto"])
+def test_harrells_index_equals_lifelines(backend_name):
+    utils = pytest.importorskip("lifelines.utils")
+    for scores, times, events in survival_tables():
+        expected = utils.concordance_index(times, -scores, events)
+        with _dispatch.backend(backend_name):
+            got = ep.auc(scores, (times, events), pairs="survival")
+        assert got == pytest.approx(expected, rel=1e-12)
+
+
+def test_both_indices_equal_scikit_survival():
+    metrics = pytest.importorskip("sksurv.metrics")
+    for scores, times, events in survival_tables():
+        y = structured(events, times)
+        expected = metrics.concordance_index_censored(events, times, scores)[0]
+        assert ep.auc(scores, y, pairs="survival") == pytest.approx(expected, rel=1e-12)
+        try:
+            expected = metrics.concordance_index_ipcw(y, y, scores)[0]
+        except ValueError:  # it refuses an event at a time from which on all rows are censored
+            continue
+        got = ep.auc(scores, y, pairs="survival", censoring="uno")
+        assert got == pytest.approx(expected, rel=1e-12)
+
+
+FORMS = {
+    "columns": np.column_stack([TIMES, EVENTS]),
+    "list of rows": [list(row) for row in zip(TIMES.tolist(), EVENTS.tolist(), strict=True)],
+    "tuple": (TIMES, EVENTS),
+    "tuple of lists": (TIMES.tolist(), EVENTS.astype(int).tolist()),
+    "event first": structured(EVENTS, TIMES),
+    "time first": structured(EVENTS, TIMES)[["time", "event"]],
+    "other names": structured(EVENTS, TIMES, ("Status", "Survival_in_days")),
+    "signed": np.where(EVENTS, TIMES, -TIMES),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_forms_of_survival_labels(form):
+    expected = ep.pair_loss(RISKS, FORMS["columns"], pairs="survival")
+    assert ep.pair_loss(RISKS, form, pairs="survival") == expected
+    assert naive.pair_loss(RISKS, form, pairs="survival") == pytest.approx(expected)
+
+
+def test_pairs_of_survival_times_by_hand():
+    # The event at 3 comes before all other rows; the event at 5 before 9.
+    pairs = [(3, 1), (3, 0), (3, 2), (0, 2)]
+    t = np.array([1.0 - (RISKS[i] - RISKS[j]) for i, j in pairs])
+    expected = float((np.maximum(t, 0.0) ** 2).mean())
+    assert ep.pair_loss(RISKS, (TIMES, EVENTS), pairs="survival") == pytest.approx(expected)
+
+
+def test_a_censored_time_of_zero_has_a_sign():
+    assert ep.auc([1.0, 0.0], [0.0, -0.0], pairs="survival") == 1.0
+
+
+BAD = {
+    "three values": ({"labels": [0, 1, 2]}, "pairs='ordered'"),
+    "pairs": ({"labels": [0, 1, 2], "pairs": "all"}, "pairs must be 'binary'"),
+    "censoring": ({"pairs": "survival", "censoring": "none"}, "censoring must be 'harrell'"),
+    "censoring of grades": ({"pairs": "ordered", "censoring": "uno"}, "censoring must be left out"),
+    "missing": ({"labels": [0, np.nan, 2], "pairs": "ordered"}, "nan .first at index 1"),
+    "strings": ({"labels": ["a", "b", "c"], "pairs": "ordered"}, "real numbers"),
+    "length": ({"labels": [0, 1], "pairs": "ordered"}, "got 2 for 3 scores"),
+    "events": ({"labels": ([1, 2, 3], [1, 2, 0]), "pairs": "survival"}, "events of labels"),
+    "times": ({"labels": ([1, -2, 3], [1, 1, 0]), "pairs": "survival"}, "at least 0; got -2.0"),
+    "lengths": ({"labels": ([1, 2, 3], [1, 0]), "pairs": "survival"}, "one event per time"),
+    "three columns": ({"labels": np.ones((3, 3)), "pairs": "survival"}, "times and events"),
+    "fields": (
+        {"labels": np.zeros(3, [("a", float), ("b", float)]), "pairs": "survival"},
+        "one field of bools",
+    ),
+    "weights": ({"pairs": "ordered", "weights": [1, -1, 1]}, "weights must be finite"),
+    "scores": ({"scores": [0, np.inf, 1], "pairs": "ordered"}, "inf .first at index 1"),
+    "partial": ({"pairs": "ordered", "max_fpr": 0.5}, "max_fpr and min_tpr must be left out"),
+    "max_fpr": ({"labels": [0, 1, 1], "max_fpr": 1.5}, "max_fpr must be a number at least 0"),
+    "min_tpr": ({"labels": [0, 1, 1], "min_tpr": 1.0}, "min_tpr must be a number at least 0"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_wrong_arguments(arguments, message):
+    given = {"scores": [0.5, 0.1, 0.3], "labels": [1.0, 2.0, 3.0], **arguments}
+    with pytest.raises(ValueError, match=message):
+        ep.pair_loss(given.pop("scores"), given.pop("labels"), **given)
+
+
+def test_weights_of_any_magnitude_give_the_same_mean():
+    x, y = RNG.normal(size=(2, 40))
+    w = RNG.random(40)
+    expected = ep.pair_loss(x, y, weights=w, pairs="ordered")
+    for power in (-900, 900):
+        scaled = np.ldexp(w, power)
+        assert ep.pair_loss(x, y, weights=scaled, pairs="ordered") == pytest.approx(expected)
+
+
+def test_levels_without_pairs_are_skipped():
+    # The ranks 0, 2 and 4 would need three levels; dense ranks 0, 1 and 2 need two.
+    rows = RankedRows(np.array([0, 0, 20, 40]), None, None, None)
+    assert [level.positive.tolist() for level in rows.levels()] == [
+        [False, False, False, True],
+        [False, False, True, False],
+    ]
+    assert not list(RankedRows(np.zeros(5), None, None, None).levels())
+    many = RankedRows(np.arange(6), np.arange(6), None, None)
+    assert not list(many.levels())
+
+
+def test_one_query_of_many_rows_beside_many_of_two():
+    groups = np.concatenate([np.zeros(100, int), np.repeat(np.arange(1, 300), 2)])
+    x, y = RNG.normal(size=(2, groups.size))
+    got = ep.pair_loss_and_grad(x, y, groups=groups, pairs="ordered")
+    expected = naive.pair_loss_and_grad(x, y, groups=groups, pairs="ordered")
+    assert got[0] == pytest.approx(expected[0], rel=1e-12)
+    np.testing.assert_allclose(got[1], expected[1], atol=1e-12 * np.abs(expected[1]).max())
+
+
+def test_the_highest_negative_is_the_limit_of_small_rates():
+    x, y = RNG.normal(size=50), RNG.random(50) < 0.3
+    top = ep.pair_loss_and_grad(x, y, max_fpr=0.0)
+    small = ep.pair_loss_and_grad(x, y, max_fpr=1e-9)
+    assert top[0] == pytest.approx(small[0])
+    np.testing.assert_allclose(top[1], small[1], atol=1e-12)
+    shortfalls = 1.0 - (x[y] - x[~y].max())
+    assert top[0] == pytest.approx((np.maximum(shortfalls, 0.0) ** 2).mean())
+
+
+def test_the_partial_loss_of_a_linear_model_is_convex():
+    X, y = RNG.normal(size=(60, 3)), RNG.random(60) < 0.4
+    for _ in range(200):
+        a, b = RNG.normal(size=(2, 3))
+        middle, *ends = (ep.pair_loss(X @ w, y, max_fpr=0.13) for w in ((a + b) / 2, a, b))
+        assert middle <= sum(ends) / 2 + 1e-12
+
+
+def test_a_rate_of_one_keeps_all_pairs():
+    x, y = RNG.normal(size=50), RNG.random(50) < 0.3
+    got = ep.pair_loss(x, y, max_fpr=1.0, min_tpr=0.0)
+    assert got == pytest.approx(ep.pair_loss(x, y), rel=1e-14)
