@@ -15,7 +15,6 @@ from zlib import crc32
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from everypair import surrogates
 from everypair._inputs import check_margin
@@ -228,8 +227,11 @@ class _Recorded(Function):
         return value
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None, None]:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError(
+                "the loss over all ranks must not be differentiated twice; got create_graph=True."
+            )
         return (ctx.saved_tensors[0] * factor).to(ctx.dtype), None, None
 
 
@@ -259,7 +261,9 @@ def _checked(
     x, y = _in_tasks(scores.detach()), _in_tasks(target)
     w = None if weights is None else _in_tasks(weights)
     if check:
-        _inputs.check_values(x, y.nan_to_num(nan=1.0) if missing else y, w, which.kind)
+        known = target.nan_to_num(nan=1.0) if missing else target
+        rows = _inputs.in_rows(scores.detach(), known, weights, None)
+        _inputs.check_values(*rows[:3], which.kind)
     y = y.to(_inputs.LABEL_DTYPES[y.dtype]).expand(x.shape)
     w = None if w is None else w.double().expand(x.shape)
     g = None if groups is None else groups.reshape(-1).long()

@@ -58,6 +58,12 @@ class StratifiedBatchSampler(Sampler[list[int]]):
     rank, world_size : int
         The number of this process and the number of processes in distributed training. Each rank
         has its own batches, and all ranks have the same number of them.
+    stratify : {"rank", "global"}
+        What has both classes: the batch of each rank, or the global batch, which is divided among
+        the ranks. "global" is for losses over the pairs of all ranks, such as
+        ``PairLoss(process_group="world")``: `min_per_class` and `positives` then refer to the
+        global batch of up to ``batch_size * world_size`` rows, so that rare rows need not be
+        repeated for each rank.
 
     Raises
     ------
@@ -99,6 +105,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        stratify: Literal["rank", "global"] = "rank",
     ) -> None:
         self.batch_size = check_integer("batch_size", batch_size, at_least=2)
         self.min_per_class = check_integer("min_per_class", min_per_class, at_least=1)
