@@ -383,25 +383,25 @@ def test_a_module_checks_its_group_and_can_be_copied():
 
 
 def _bytes_sent(rows, options):
-    """Return the bytes that this rank sends, if collectives pass data around in a ring."""
+    """Return the bytes that this rank sends to the other ranks."""
     sent = 0
-    gather, reduce = dist.all_gather, dist.all_reduce
+    gather, exchange = dist.all_gather, dist.all_to_all_single
 
     def counted_gather(tensors, tensor, **others):
         nonlocal sent
         sent += (len(tensors) - 1) * tensor.nbytes
         return gather(tensors, tensor, **others)
 
-    def counted_reduce(tensor, **others):
+    def counted_exchange(received, tensor, *splits, **others):
         nonlocal sent
-        sent += 2 * (N_RANKS - 1) * -(-tensor.nbytes // N_RANKS)
-        return reduce(tensor, **others)
+        sent += tensor.nbytes
+        return exchange(received, tensor, *splits, **others)
 
-    dist.all_gather, dist.all_reduce = counted_gather, counted_reduce
+    dist.all_gather, dist.all_to_all_single = counted_gather, counted_exchange
     try:
         loss_and_grad(rows, options)
     finally:
-        dist.all_gather, dist.all_reduce = gather, reduce
+        dist.all_gather, dist.all_to_all_single = gather, exchange
     return sent
 
 
@@ -427,14 +427,13 @@ def test_bytes_depend_on_the_rows_of_the_smaller_class_only(pool):
 
     assert sent(8, 80) == sent(8, 8000) == sent(8000, 8)
     assert sent(4, 4, pairs="ordered") < sent(4, 80, pairs="ordered")
-    # An agreement, and for each row of the smaller class a score and a share of a gradient.
+    # Of no pair: an agreement of 8 numbers. Else 2 more, and for each row a score and a gradient.
     assert sent(0, 40) == [3 * 64] * N_RANKS
-    assert sent(800, 8000)[0] <= 3 * 64 + 3 * 200 * 4 + 6 * (802 * 8 // 4)
+    assert sent(800, 8000) == [3 * (64 + 16 + 200 * 4) + 600 * 4] * N_RANKS
 
 
 def test_skewed_ranks_send_no_more_than_the_smaller_class(pool):
     rows = {"scores": torch.randn(4000), "labels": torch.arange(4000) < 40}
-    for sent in pool.run(
-        _bytes_sent, divided(rows, torch.where(rows["labels"], 1, 2)), [{}] * N_RANKS
-    ):
-        assert sent <= 3 * 64 + 3 * 40 * 4 + 6 * (42 * 8 // 4)
+    rank_of_row = torch.where(rows["labels"], 1, 2)
+    for sent in pool.run(_bytes_sent, divided(rows, rank_of_row), [{}] * N_RANKS):
+        assert sent <= 3 * (64 + 16 + 40 * 4) + 40 * 4

@@ -142,11 +142,12 @@ def check_values(
     scores: Tensor, labels: Tensor, weights: Tensor | None, pairs: str = "binary"
 ) -> None:
     """Raise if a value is not allowed, for scores (..., n) on any device; waits for the device."""
-    valid = scores.isfinite().all()
-    if pairs == "binary":
+    # One pass: a sum that is not finite has such a score, or is too large and is looked at below.
+    valid = scores.sum(dtype=value_dtype(scores)).isfinite()
+    if pairs == "binary" and labels.dtype is not torch.bool:
         two = ((labels == 0) | (labels == 1)).all() | ((labels == -1) | (labels == 1)).all()
         valid = valid & two
-    else:
+    elif pairs != "binary":
         valid = valid & labels.isfinite().all()
     if weights is not None:
         valid = valid & ((weights >= 0.0) & weights.isfinite()).all()

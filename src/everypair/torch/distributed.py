@@ -137,10 +137,10 @@ class _Batch(NamedTuple):
     which: PairOptions
 
     def classes(self) -> ClassRows:
-        """Return the rows of both classes; a label that is missing is of neither."""
-        pos = self.labels > 0
-        neg = ~(pos | self.labels.isnan()) if self.options[3] else ~pos
-        return ClassRows(self.scores, pos, neg, self.weights, self.groups)
+        """Return the rows with their classes."""
+        pos = self.labels if self.labels.dtype is torch.bool else self.labels > 0
+        known = ~self.labels.isnan() if self.options[3] else None
+        return ClassRows(self.scores, pos, known, self.weights, self.groups)
 
 
 @skip_compiler
@@ -205,7 +205,7 @@ def _loss_of_all_rows(ranks: Ranks, batch: _Batch, n_rows: list[int], grad: bool
     weights = None if batch.weights is None else batch.weights.t()
     columns = (batch.scores.t(), batch.labels.t(), weights, batch.groups)
     received = iter(gather_rows(ranks, [t for t in columns if t is not None], n_rows))
-    x, y, w, g = (None if t is None else next(received) for t in columns)
+    x, y, w, g = (None if t is None else torch.cat(next(received)) for t in columns)
     x, y = cast("Tensor", x), cast("Tensor", y)
     w = partial_weights(x, y, w, g, batch.which)
     found = _dispatch.evaluate(*_inputs.in_rows(x, y, w, g), batch.options, grad=grad)

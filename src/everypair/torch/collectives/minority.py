@@ -1,14 +1,15 @@
 """Binary pairs of the rows of all ranks, of which only those of the smaller class are exchanged.
 
-Each rank evaluates its own rows of the larger class against all rows of the smaller class. The
-pairs of different ranks are disjoint, so values and gradients of the smaller class add up, and the
-gradient of the larger class is complete.
+Each rank evaluates its own rows together with the rows of the smaller class of all other ranks.
+Every pair is then evaluated once: on the rank that has its row of the larger class. There, the
+gradient of the larger class is complete. The gradient of the smaller class is the sum of what all
+ranks computed for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -26,19 +27,22 @@ The arguments are scores, whether rows are positive, weights and groups; all hav
 
 
 class ClassRows(NamedTuple):
-    """Rows of one rank; a row without a label in a task is of neither class there.
+    """Rows of one rank.
 
     Attributes
     ----------
     scores : (tasks, n) floating
-    pos, neg : (tasks, n) bool
+    pos : (tasks, n) bool
+        Whether a row is positive.
+    known : (tasks, n) bool or None
+        Whether a row has a label; None if all have.
     weights : (tasks, n) float64 or None
     groups : (n,) int64 or None
     """
 
     scores: Tensor
     pos: Tensor
-    neg: Tensor
+    known: Tensor | None
     weights: Tensor | None
     groups: Tensor | None
 
@@ -47,13 +51,19 @@ class ClassRows(NamedTuple):
         n_tasks, n = self.scores.shape
         if n == 0:
             return torch.zeros(n_tasks, 4, dtype=torch.float64, device="cpu")
-        classes = (self.pos, self.neg)
-        counts = [of_class.sum(1).double() for of_class in classes]
-        if self.weights is None:
-            largest = [torch.ones_like(count) for count in counts]
-        else:
+        pos = self.of_class(True)
+        n_pos = pos.count_nonzero(1).double()
+        n_known = n if self.known is None else self.known.count_nonzero(1).double()
+        largest = [torch.ones_like(n_pos)] * 2
+        if self.weights is not None:
+            classes = (pos, self.of_class(False))
             largest = [self.weights.where(of_class, 0.0).amax(1) for of_class in classes]
-        return torch.stack([*counts, *largest], 1).cpu()
+        return torch.stack([n_pos, n_known - n_pos, *largest], 1).cpu()
+
+    def of_class(self, positive: bool | Tensor) -> Tensor:
+        """Return which rows are of this class, (tasks, n)."""
+        mask = self.pos if positive is True else self.pos == positive
+        return mask if self.known is None else mask & self.known
 
 
 class GlobalLoss(NamedTuple):
@@ -94,76 +104,123 @@ def minority_loss(
     device, (n_tasks, n) = rows.scores.device, rows.scores.shape
     totals, heaviest = summaries[..., :2].sum(0), summaries[..., 2:].amax(0)
     pos_is_small = totals[:, 0] <= totals[:, 1]
-    # The rows of the smaller class of each rank and task, (ranks, tasks).
+    # The numbers of rows of the smaller and of the larger class, (ranks, tasks).
     n_small = summaries[..., 0].where(pos_is_small, summaries[..., 1]).long()
-    value, pair_weight = (rows.scores.new_zeros(n_tasks, dtype=torch.float64) for _ in range(2))
+    n_large = summaries[..., 1].where(pos_is_small, summaries[..., 0]).long()
     found_grad = rows.scores.new_zeros((n_tasks, n), dtype=torch.float64)
     if not n_small.any():
-        return GlobalLoss(value, pair_weight, found_grad)
+        zeros = rows.scores.new_zeros(n_tasks, dtype=torch.float64)
+        return GlobalLoss(zeros, zeros, found_grad)
 
-    # Relative weights: products of weights beyond the range of floats are common factors.
-    heaviest = heaviest.where(heaviest > 0.0, 1.0)
-    weights = rows.weights
-    if weights is not None:
-        of_pos, of_neg = heaviest.to(device).unbind(1)
-        weights = weights / torch.where(rows.pos, of_pos[:, None], of_neg[:, None])
-    groups = None if rows.groups is None else rows.groups.expand(n_tasks, n)
-    is_small = torch.where(pos_is_small.to(device)[:, None], rows.pos, rows.neg)
-    own = is_small.reshape(-1).nonzero().squeeze(1)
-    sent = [t.reshape(-1)[own] for t in (rows.scores, weights, groups) if t is not None]
-    columns = gather_rows(ranks, sent, n_small.sum(1).tolist())
-    by_task = _order_by_task(n_small).to(device)
-    received = iter(column[by_task].split(n_small.sum(0).tolist()) for column in columns)
-    small_scores = next(received)
-    small_weights = [None] * n_tasks if weights is None else next(received)
-    small_groups = [None] * n_tasks if groups is None else next(received)
-
-    n_pairs = totals.prod(1).tolist()
-    task_grads = []
+    rows = _with_relative_weights(rows, heaviest.where(heaviest > 0.0, 1.0).to(device))
+    own = rows.of_class(pos_is_small.to(device)[:, None]).reshape(-1).nonzero().squeeze(1)
+    others = _gather_small(ranks, rows, own, n_small)
+    # For each task: pair weight relative to that of all pairs with the largest weights, and mean.
+    local = rows.scores.new_zeros((n_tasks, 2), dtype=torch.float64)
+    local_grads: list[Tensor | None] = [None] * n_tasks
     for k in range(n_tasks):
-        large = (rows.neg if pos_is_small[k] else rows.pos)[k].nonzero().squeeze(1)
-        small_grad = torch.zeros_like(small_scores[k], dtype=torch.float64)
-        if len(large) and len(small_grad):
-            positive = torch.arange(len(large) + len(small_grad), device=device) >= len(large)
-            local_value, local_weight, local_grad = evaluate(
-                torch.cat((rows.scores[k, large], small_scores[k])),
-                positive == bool(pos_is_small[k]),
-                _joined(weights, k, large, small_weights[k]),
-                _joined(groups, k, large, small_groups[k]),
-            )
-            # At most 1, so that no product overflows that a single process would not have.
-            share = local_weight.double() / n_pairs[k]
-            value[k], pair_weight[k] = local_value.double() * share, share
-            if local_grad is not None:
-                found_grad[k, large], small_grad = (local_grad.double() * share).split(
-                    [len(large), len(small_grad)]
-                )
-        task_grads.append(small_grad)
-
-    parts = [value, pair_weight]
-    if grad:
-        small_grads = torch.empty_like(by_task, dtype=torch.float64)
-        small_grads[by_task] = torch.cat(task_grads)
-        parts.append(small_grads)
-    total = ranks.sum(torch.cat(parts))
-    value, pair_weight = total[:n_tasks], total[n_tasks : 2 * n_tasks]
-    if grad:
-        before = 2 * n_tasks + int(n_small[: ranks.rank].sum())
-        found_grad.view(-1)[own] = total[before : before + len(own)]
+        if n_large[ranks.rank, k] and totals[k].all():
+            x, pos, w, g = _batch(rows, others, k, bool(pos_is_small[k]))
+            value, pair_weight, local_grads[k] = evaluate(x, pos, w, g)
+            local[k, 0], local[k, 1] = pair_weight / totals[k].prod().item(), value
+    shares, values = ranks.gather(local).unbind(2)
+    pair_weight = shares.sum(0)
     if mean:
         factor = 1.0 / pair_weight.where(pair_weight > 0.0, 1.0)
     else:
         factor = (totals.prod(1) * heaviest.prod(1)).to(device)
-    return GlobalLoss(value * factor, pair_weight, found_grad * factor[:, None])
+    shares = shares * factor  # at most 1 for the mean, so that no product overflows
+    value = (shares * values).sum(0)
+    if not grad:
+        return GlobalLoss(value, pair_weight, found_grad)
+
+    for k, local_grad in enumerate(local_grads):
+        if local_grad is not None:
+            found_grad[k] = local_grad[:n].double() * shares[ranks.rank, k]
+    received = _exchange_grads(ranks, local_grads, n_small, rows.scores)
+    of_others = shares[[rank for rank in range(ranks.size) if rank != ranks.rank]]
+    of_rows = of_others.repeat_interleave(n_small[ranks.rank].to(device), 1)
+    found_grad.view(-1)[own] += (received.double() * of_rows).sum(0)
+    return GlobalLoss(value, pair_weight, found_grad)
 
 
-def _order_by_task(counts: Tensor) -> Tensor:
-    """Return the order that sorts rows by task if they are sorted by rank and then by task."""
-    n_ranks, n_tasks = counts.shape
-    task = torch.arange(n_tasks, device="cpu").repeat(n_ranks).repeat_interleave(counts.reshape(-1))
-    return task.argsort(stable=True)
+def _with_relative_weights(rows: ClassRows, heaviest: Tensor) -> ClassRows:
+    """Divide weights by the largest of their class, whose products may be out of range."""
+    if rows.weights is None:
+        return rows
+    of_pos, of_neg = heaviest.unbind(1)
+    return rows._replace(
+        weights=rows.weights / torch.where(rows.pos, of_pos[:, None], of_neg[:, None])
+    )
 
 
-def _joined(own: Tensor | None, task: int, rows: Tensor, gathered: Tensor | None) -> Tensor | None:
-    """Return these rows of this rank, followed by the gathered rows."""
-    return None if own is None or gathered is None else torch.cat((own[task, rows], gathered))
+def _gather_small(
+    ranks: Ranks, rows: ClassRows, own: Tensor, n_small: Tensor
+) -> list[list[Tensor] | None]:
+    """Return scores, weights and groups of the smaller class of all other ranks, for each task.
+
+    `own` are the indices of the rows of this rank in (tasks, n), which it sends.
+    """
+    groups = None if rows.groups is None else rows.groups.expand(rows.scores.shape)
+    given = [rows.scores, rows.weights, groups]
+    sent = [tensor.reshape(-1)[own] for tensor in given if tensor is not None]
+    columns = iter(gather_rows(ranks, sent, n_small.sum(1).tolist()))
+    counts = _without_own(ranks, n_small).tolist()
+    found: list[list[Tensor] | None] = []
+    for tensor in given:
+        if tensor is None:
+            found.append(None)
+            continue
+        of_ranks = [
+            part[: sum(count)].split(count)
+            for part, count in zip(next(columns), counts, strict=True)
+        ]
+        found.append([torch.cat(of_task) for of_task in zip(*of_ranks, strict=True)])
+    return found
+
+
+def _without_own(ranks: Ranks, n_small: Tensor) -> Tensor:
+    """Return the numbers of rows (ranks, tasks) with 0 for this rank."""
+    is_own = torch.arange(ranks.size, device="cpu")[:, None] == ranks.rank
+    return n_small.masked_fill(is_own, 0)
+
+
+def _batch(
+    rows: ClassRows, others: list[list[Tensor] | None], task: int, pos_is_small: bool
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return scores, classes, weights and groups of this rank's rows, then of the gathered ones."""
+    own_groups = None if rows.groups is None else rows.groups.expand(rows.scores.shape)
+    scores, weights, groups = (
+        None if own is None or gathered is None else torch.cat((own[task], gathered[task]))
+        for own, gathered in zip((rows.scores, rows.weights, own_groups), others, strict=True)
+    )
+    x = cast("Tensor", scores)
+    n_others = len(x) - rows.scores.shape[1]
+    pos = torch.cat((rows.pos[task], rows.pos.new_full((n_others,), pos_is_small)))
+    if rows.known is not None:  # a row without a label has no weight
+        known = torch.cat((rows.known[task], rows.known.new_ones(n_others)))
+        weights = known.double() if weights is None else weights.where(known, 0.0)
+    return x, pos, weights, groups
+
+
+def _exchange_grads(
+    ranks: Ranks, local_grads: list[Tensor | None], n_small: Tensor, scores: Tensor
+) -> Tensor:
+    """Send every other rank the gradient of its rows; return those of the rows of this rank.
+
+    The result has the shape (other ranks, rows of the smaller class on this rank).
+    """
+    dtype = torch.float64 if scores.dtype is torch.float64 else torch.float32
+    counts = _without_own(ranks, n_small)
+    by_task = []
+    for k, local_grad in enumerate(local_grads):
+        if local_grad is None:
+            of_others = scores.new_zeros(int(counts[:, k].sum()), dtype=dtype)
+        else:
+            of_others = local_grad[scores.shape[1] :]
+        by_task.append(of_others.split(counts[:, k].tolist()))
+    sent = torch.cat([part for parts in zip(*by_task, strict=True) for part in parts])
+    n_own = int(n_small[ranks.rank].sum())
+    receives = [0 if rank == ranks.rank else n_own for rank in range(ranks.size)]
+    received = ranks.exchange(sent, counts.sum(1).tolist(), receives)
+    return received.reshape(ranks.size - 1, n_own)

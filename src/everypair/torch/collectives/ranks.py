@@ -1,4 +1,4 @@
-"""A process group, and the two collectives that everypair uses: gather and sum."""
+"""A process group, and the two collectives that everypair uses."""
 
 from __future__ import annotations
 
@@ -40,11 +40,15 @@ class Ranks(NamedTuple):
         dist.all_gather(list(received.unbind()), sent, group=self.group)
         return received.to(tensor.device)
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        """Return the sum of the tensors of all ranks; the result has the same bits on all ranks."""
-        total = tensor.to(self._exchange_device(tensor.device), copy=True)
-        dist.all_reduce(total, group=self.group)
-        return total.to(tensor.device)
+    def exchange(self, tensor: Tensor, sends: list[int], receives: list[int]) -> Tensor:
+        """Send each rank its part of a tensor (sum(sends),); return the received parts, joined.
+
+        ``sends[r]`` numbers go to rank r, and ``receives[r]`` numbers come from it.
+        """
+        sent = tensor.to(self._exchange_device(tensor.device)).contiguous()
+        received = sent.new_empty(sum(receives))
+        dist.all_to_all_single(received, sent, receives, sends, group=self.group)
+        return received.to(tensor.device)
 
     def _exchange_device(self, device: torch.device) -> torch.device:
         """Return where tensors of a device must be for an exchange.

@@ -12,8 +12,10 @@ from everypair.torch.collectives.ranks import Ranks
 _ALIGNMENT = 8  # bytes; that of the widest type
 
 
-def gather_rows(ranks: Ranks, columns: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
-    """Return each column with the rows of all ranks, in the order of the ranks.
+def gather_rows(
+    ranks: Ranks, columns: Sequence[Tensor], counts: Sequence[int]
+) -> list[list[Tensor]]:
+    """Return each column as a list with the rows of each rank.
 
     Parameters
     ----------
@@ -38,11 +40,11 @@ def gather_rows(ranks: Ranks, columns: Sequence[Tensor], counts: Sequence[int]) 
         message[starts[i] : starts[i] + len(own)] = own
     received = ranks.gather(message)
     return [
-        torch.cat(
-            [
-                given[starts[i] : starts[i] + count * widths[i]].view(column.dtype)
-                for given, count in zip(received, counts, strict=True)
-            ]
-        ).reshape(-1, *column.shape[1:])
+        [
+            given[starts[i] : starts[i] + count * widths[i]]
+            .view(column.dtype)
+            .reshape(-1, *column.shape[1:])
+            for given, count in zip(received, counts, strict=True)
+        ]
         for i, column in enumerate(columns)
     ]
