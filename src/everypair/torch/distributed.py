@@ -187,8 +187,7 @@ def global_loss_and_pair_weight(
 
         mean = batch.options[1]
         found = minority_loss(ranks, classes, summaries, evaluate, mean=mean, grad=grad)
-    factor = ranks.size if gradients == "average" else 1
-    value = _recorded(scores, found.value, found.grad * factor)
+    value = _recorded(scores, found, ranks.size if gradients == "average" else 1)
     if scores.dim() == 2 and options["reduction"] != "none":
         value = value.sum()
         if options["reduction"] == "mean":
@@ -201,7 +200,7 @@ def _loss_of_all_rows(ranks: Ranks, batch: _Batch, n_rows: list[int], grad: bool
     n_tasks, n = batch.scores.shape
     if not any(n_rows):
         zeros = batch.scores.new_zeros(n_tasks, dtype=torch.float64)
-        return GlobalLoss(zeros, zeros, batch.scores.new_zeros(n_tasks, n, dtype=torch.float64))
+        return GlobalLoss(zeros, zeros, None)
     weights = None if batch.weights is None else batch.weights.t()
     columns = (batch.scores.t(), batch.labels.t(), weights, batch.groups)
     received = iter(gather_rows(ranks, [t for t in columns if t is not None], n_rows))
@@ -210,9 +209,9 @@ def _loss_of_all_rows(ranks: Ranks, batch: _Batch, n_rows: list[int], grad: bool
     w = partial_weights(x, y, w, g, batch.which)
     found = _dispatch.evaluate(*_inputs.in_rows(x, y, w, g), batch.options, grad=grad)
     begin = sum(n_rows[: ranks.rank])
-    own_grad = torch.zeros_like(batch.scores, dtype=torch.float64)
+    own_grad = None
     if found.grad is not None:
-        own_grad += found.grad.reshape(n_tasks, -1)[:, begin : begin + n]
+        own_grad = found.grad.reshape(n_tasks, -1)[:, begin : begin + n]
     pair_weight = cast("Tensor", found.pair_weight)
     return GlobalLoss(found.value.double().reshape(-1), pair_weight.reshape(-1), own_grad)
 
@@ -223,7 +222,6 @@ class _Recorded(Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, value: Tensor, grad: Tensor) -> Tensor:
         ctx.save_for_backward(grad)
-        ctx.dtype = scores.dtype
         return value
 
     @staticmethod
@@ -232,16 +230,17 @@ class _Recorded(Function):
             raise RuntimeError(
                 "the loss over all ranks must not be differentiated twice; got create_graph=True."
             )
-        return (ctx.saved_tensors[0] * factor).to(ctx.dtype), None, None
+        return ctx.saved_tensors[0] * factor, None, None  # the engine rounds to the scores' type
 
 
-def _recorded(scores: Tensor, value: Tensor, grad: Tensor) -> Tensor:
-    """Return the loss of each task, () or (tasks,), from values (tasks,) and a grad (tasks, n)."""
-    value = value.to(_inputs.value_dtype(scores), copy=True).reshape(scores.shape[1:])
-    grad = grad[0] if scores.dim() == 1 else grad.t()
-    return cast(
-        "Tensor", _Recorded.apply(scores, value, _inputs.clamped((grad, None, None), scores)[0])
-    )
+def _recorded(scores: Tensor, found: GlobalLoss, factor: int) -> Tensor:
+    """Return the loss of each task, () or (tasks,), with its gradient times a factor."""
+    value = found.value.to(_inputs.value_dtype(scores), copy=True).reshape(scores.shape[1:])
+    grad = torch.zeros_like(scores)
+    if found.grad is not None:
+        whole = _inputs.clamped((found.grad * factor, None, None), scores)[0]
+        grad = cast("Tensor", whole).t().reshape(scores.shape)
+    return cast("Tensor", _Recorded.apply(scores, value, grad))
 
 
 def _checked(

@@ -67,21 +67,21 @@ class ClassRows(NamedTuple):
 
 
 class GlobalLoss(NamedTuple):
-    """The loss of all ranks; all fields are float64.
+    """The loss of all ranks.
 
     Attributes
     ----------
-    value : (tasks,)
-    pair_weight : (tasks,)
+    value : (tasks,) float64
+    pair_weight : (tasks,) float64
         The total pair weight relative to that of rows that all have the largest weight of their
         class; 0 if a task has no pair.
-    grad : (tasks, n)
-        The gradient in the scores of this rank; zero if not asked for.
+    grad : (tasks, n) or None
+        The gradient in the scores of this rank; None if it is zero or not asked for.
     """
 
     value: Tensor
     pair_weight: Tensor
-    grad: Tensor
+    grad: Tensor | None
 
 
 def minority_loss(
@@ -101,16 +101,15 @@ def minority_loss(
     mean, grad : bool
         Whether to divide by the total pair weight, and whether a rank needs the gradient.
     """
-    device, (n_tasks, n) = rows.scores.device, rows.scores.shape
+    device, n_tasks = rows.scores.device, len(rows.scores)
     totals, heaviest = summaries[..., :2].sum(0), summaries[..., 2:].amax(0)
     pos_is_small = totals[:, 0] <= totals[:, 1]
     # The numbers of rows of the smaller and of the larger class, (ranks, tasks).
     n_small = summaries[..., 0].where(pos_is_small, summaries[..., 1]).long()
     n_large = summaries[..., 1].where(pos_is_small, summaries[..., 0]).long()
-    found_grad = rows.scores.new_zeros((n_tasks, n), dtype=torch.float64)
     if not n_small.any():
         zeros = rows.scores.new_zeros(n_tasks, dtype=torch.float64)
-        return GlobalLoss(zeros, zeros, found_grad)
+        return GlobalLoss(zeros, zeros, None)
 
     rows = _with_relative_weights(rows, heaviest.where(heaviest > 0.0, 1.0).to(device))
     own = rows.of_class(pos_is_small.to(device)[:, None]).reshape(-1).nonzero().squeeze(1)
@@ -132,16 +131,31 @@ def minority_loss(
     shares = shares * factor  # at most 1 for the mean, so that no product overflows
     value = (shares * values).sum(0)
     if not grad:
-        return GlobalLoss(value, pair_weight, found_grad)
-
-    for k, local_grad in enumerate(local_grads):
-        if local_grad is not None:
-            found_grad[k] = local_grad[:n].double() * shares[ranks.rank, k]
+        return GlobalLoss(value, pair_weight, None)
     received = _exchange_grads(ranks, local_grads, n_small, rows.scores)
+    own_grad = _scaled(local_grads, shares[ranks.rank], rows.scores, wide=not mean)
     of_others = shares[[rank for rank in range(ranks.size) if rank != ranks.rank]]
     of_rows = of_others.repeat_interleave(n_small[ranks.rank].to(device), 1)
-    found_grad.view(-1)[own] += (received.double() * of_rows).sum(0)
-    return GlobalLoss(value, pair_weight, found_grad)
+    own_grad.view(-1)[own] += (received.double() * of_rows).sum(0).to(own_grad.dtype)
+    return GlobalLoss(value, pair_weight, own_grad)
+
+
+def _scaled(grads: list[Tensor | None], factors: Tensor, scores: Tensor, wide: bool) -> Tensor:
+    """Return gradients of this rank's rows times the factor of each task, (tasks, n).
+
+    In float64 if `wide`, because factors of sums may be beyond the range of float32.
+    """
+    dtype = torch.float64 if wide else _grad_dtype(scores)
+    n = scores.shape[1]
+    parts = [
+        scores.new_zeros(n, dtype=dtype) if grad is None else grad[:n].to(dtype) * factor.to(dtype)
+        for grad, factor in zip(grads, factors, strict=True)
+    ]
+    return parts[0][None] if len(parts) == 1 else torch.stack(parts)
+
+
+def _grad_dtype(scores: Tensor) -> torch.dtype:
+    return torch.float64 if scores.dtype is torch.float64 else torch.float32
 
 
 def _with_relative_weights(rows: ClassRows, heaviest: Tensor) -> ClassRows:
@@ -210,7 +224,7 @@ def _exchange_grads(
 
     The result has the shape (other ranks, rows of the smaller class on this rank).
     """
-    dtype = torch.float64 if scores.dtype is torch.float64 else torch.float32
+    dtype = _grad_dtype(scores)
     counts = _without_own(ranks, n_small)
     by_task = []
     for k, local_grad in enumerate(local_grads):
