@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -343,6 +346,24 @@ def test_training_equals_that_of_a_single_process(pool, how):
         assert_close(values, expected, "float32")
         for weight, whole in zip(weights, model.parameters(), strict=True):
             torch.testing.assert_close(weight, whole.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_example_trains_as_a_single_process_does():
+    """Run examples/distributed_training.py, which fails if its weights are different."""
+    example = Path(__file__).parents[2] / "examples" / "distributed_training.py"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    ran = subprocess.run(
+        [*command, str(example), "--check"], capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("weights differ by") == 2
 
 
 # The module and its group
