@@ -48,20 +48,9 @@ def new_model() -> nn.Module:
     return nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1))
 
 
-def main() -> None:
-    """Train on this rank."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare with a single process")
-    check = parser.parse_args().check
-
-    local_rank = int(os.environ["LOCAL_RANK"])
-    has_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
-    device = torch.device("cuda", local_rank) if has_gpu else torch.device("cpu")
-    if has_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if has_gpu else "gloo")
+def run(device: torch.device, check: bool) -> None:
+    """Train on this rank; with `check`, train again in a single process and compare the weights."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-
     X, y = rare_events()
     data = TensorDataset(X, y)
     # Global batches of 1000 rows. Each has positives; the share of a rank need not.
@@ -70,18 +59,31 @@ def main() -> None:
     )
     model = DistributedDataParallel(new_model().to(device))
     train(model, PairLoss(process_group="world"), DataLoader(data, batch_sampler=sampler), device)
+    if not check:
+        return
+    whole = StratifiedBatchSampler(y, sampler.batch_size * world_size)
+    alone = new_model().to(device)
+    train(alone, PairLoss(), DataLoader(data, batch_sampler=whole), device)
+    difference = max(
+        (a - b).abs().max().item()
+        for a, b in zip(model.parameters(), alone.parameters(), strict=True)
+    )
+    print(f"rank {rank}: weights differ by {difference:.1g} at most", flush=True)
+    if difference > 1e-4:
+        raise SystemExit("the weights are not those of a single process")
 
-    if check:
-        whole = StratifiedBatchSampler(y, sampler.batch_size * world_size)
-        alone = new_model().to(device)
-        train(alone, PairLoss(), DataLoader(data, batch_sampler=whole), device)
-        difference = max(
-            (a - b).abs().max().item()
-            for a, b in zip(model.parameters(), alone.parameters(), strict=True)
-        )
-        print(f"rank {rank}: weights differ by {difference:.1g} at most", flush=True)
-        if difference > 1e-4:
-            raise SystemExit("the weights are not those of a single process")
+
+def main() -> None:
+    """Set up the process group and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with a single process")
+    check = parser.parse_args().check
+    has_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if has_gpu else torch.device("cpu")
+    if has_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if has_gpu else "gloo")
+    run(device, check)  # releases the model before the group is destroyed
     dist.destroy_process_group()
 
 

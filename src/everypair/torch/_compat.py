@@ -18,7 +18,7 @@ n_dispatch_modes = torch._C._len_torch_dispatch_stack
 is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 # Decorates a function that `torch.compile` must call as it is. The public `torch.compiler.disable`
 # loads the compiler when a module is imported; this one does so when the function is called.
-skip_compiler = torch._disable_dynamo
+skip_compiler = torch._compile._disable_dynamo
 
 
 def is_transformed() -> bool:

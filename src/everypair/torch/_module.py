@@ -34,6 +34,7 @@ class PairLoss(nn.Module):
     process_group : ProcessGroup or "world", optional
         Compute the loss over the pairs of all ranks of this group, or of all processes. The default
         is the loss over the pairs of this process. Every rank must call the module equally often.
+        With a group, values are checked unless `check` is False.
     gradients : {"average", "sum"}
         How gradients are combined over the ranks of `process_group`; see
         `everypair.torch.distributed.global_pair_loss`. DDP and FSDP average them.

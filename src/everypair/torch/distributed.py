@@ -8,6 +8,7 @@ too. The backward pass does not communicate, so it cannot interfere with DDP or 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from zlib import crc32
@@ -240,7 +241,7 @@ def _recorded(scores: Tensor, found: GlobalLoss, factor: int) -> Tensor:
     if found.grad is not None:
         whole = _inputs.clamped((found.grad * factor, None, None), scores)[0]
         grad = cast("Tensor", whole).t().reshape(scores.shape)
-    return cast("Tensor", _Recorded.apply(scores, value, grad))
+    return cast("Callable[..., Tensor]", _Recorded.apply)(scores, value, grad)
 
 
 def _checked(

@@ -186,7 +186,7 @@ def _gather_small(
             found.append(None)
             continue
         of_ranks = [
-            part[: sum(count)].split(count)
+            torch.split(part[: sum(count)], count)
             for part, count in zip(next(columns), counts, strict=True)
         ]
         found.append([torch.cat(of_task) for of_task in zip(*of_ranks, strict=True)])
@@ -232,7 +232,7 @@ def _exchange_grads(
             of_others = scores.new_zeros(int(counts[:, k].sum()), dtype=dtype)
         else:
             of_others = local_grad[scores.shape[1] :]
-        by_task.append(of_others.split(counts[:, k].tolist()))
+        by_task.append(torch.split(of_others, counts[:, k].tolist()))
     sent = torch.cat([part for parts in zip(*by_task, strict=True) for part in parts])
     n_own = int(n_small[ranks.rank].sum())
     receives = [0 if rank == ranks.rank else n_own for rank in range(ranks.size)]
