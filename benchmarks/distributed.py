@@ -49,16 +49,20 @@ def bytes_of_all_scores(n: int, ranks: int) -> float:
     return (ranks - 1) * n / ranks * 4
 
 
-def _seconds(step: Callable[[], object], repeats: int) -> list[float]:
-    """Return the times of a step that all ranks take together; the first two are left out."""
-    times = []
+def _times(step: Callable[[], object], repeats: int) -> tuple[list[float], list[float]]:
+    """Return wall and CPU seconds of this rank for a step that all ranks take together.
+
+    The CPU time includes that of Gloo's threads. The first two steps are left out.
+    """
+    wall, cpu = [], []
     for _ in range(repeats + 2):
         dist.barrier()
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), time.process_time()
         step()
+        cpu.append(time.process_time() - begin_cpu)
         dist.barrier()
-        times.append(time.perf_counter() - begin)
-    return times[2:]
+        wall.append(time.perf_counter() - begin)
+    return wall[2:], cpu[2:]
 
 
 def _measure(rank: int, store: str, repeats: int) -> None:
@@ -90,12 +94,13 @@ def _measure(rank: int, store: str, repeats: int) -> None:
                 sent.clear()
                 step()
                 moved = sum(sent)
-                times = _seconds(step, repeats)
-                low, _, _, high = statistics.quantiles(times, n=5)
+                wall, cpu = _times(step, repeats)
+                low, _, _, high = statistics.quantiles(wall, n=5)
                 found.append(
                     {
                         "exchange": name, "ranks": RANKS, "n": n, "positives": share,
-                        "bytes_sent": moved, "median": f"{statistics.median(times):.6f}",
+                        "bytes_sent": moved, "cpu": f"{statistics.median(cpu):.6f}",
+                        "median": f"{statistics.median(wall):.6f}",
                         "p20": f"{low:.6f}", "p80": f"{high:.6f}", "repeats": repeats,
                         **environment(),
                     }
@@ -145,7 +150,7 @@ def table() -> None:
             # Rows that do not divide evenly, and messages of whole words of 8 bytes.
             assert abs(moved - bytes_sent(round(n * share), RANKS)) <= 16 * (RANKS - 1)
             kilobytes, part = moved / 1e3, moved / bytes_of_all_scores(n, RANKS)
-            times = " | ".join(f"{1e3 * float(row['median']):.1f}" for row in (ours, whole, own))
+            times = " | ".join(f"{1e3 * float(row['cpu']):.1f}" for row in (ours, whole, own))
             print(f"| {n:,} | {share:.1%} | {kilobytes:,.1f} | {part:.2%} | {times} |")
 
 
