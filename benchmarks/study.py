@@ -148,6 +148,7 @@ def _run_grid(
     say: Callable[[str], None],
 ) -> None:
     store.prepare(grid, settings)
+    n_failed = 0
     while claims := _claim_group(store, work, _room(store, grid, work, deadline)):
         begin = time.monotonic()
         by_trial = {claim.trial: claim for claim in claims}
@@ -164,6 +165,9 @@ def _run_grid(
             for claim in list(by_trial.values()):
                 store.finish(claim, Record(claim.trial, "failed", {}, reason=str(error)[:500]))
                 del by_trial[claim.trial]
+            n_failed += 1
+            if n_failed == 2:  # the device or the compiler is at fault, not these trials
+                raise
         finally:
             for claim in by_trial.values():
                 store.release(claim)

@@ -106,7 +106,7 @@ class Measuring:
         if not values.is_cuda:
             return Measured(epoch, whole, values, None)
         pinned = torch.empty(values.shape, pin_memory=True).copy_(values, non_blocking=True)
-        arrived = torch.cuda.Event()
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrived.record(torch.cuda.current_stream(values.device))
         return Measured(epoch, whole, pinned, arrived)
 
