@@ -78,6 +78,21 @@ def row_sums(
     threads: int,
 ) -> RowSums: ...
 
+# Return the loss of `everypair.ranks.smooth_precision_loss` without groups, and fill its gradient.
+# Scores are float32 or float64, positive is bool and has both values, and shares are those of the
+# positives. The surrogate is one piece without a shift, with the coefficients of `row_sums`.
+def smooth_precision(
+    scores: NDArray[Any],
+    positive: NDArray[Any],
+    weights: NDArray[Any] | None,
+    shares: NDArray[Any],
+    rate: float,
+    powers: NDArray[Any],
+    polynomials: NDArray[Any],
+    threads: int,
+    grad: NDArray[Any],
+) -> float: ...
+
 # Return the name of the instruction set in use: baseline, avx2 or avx512; neon on aarch64.
 def isa() -> str: ...
 

@@ -246,4 +246,9 @@ RowSums* row_sums(const RowSet& rows, const RowSet& others, const Piece& piece, 
     return make_row_sums(rows, others, piece, n_groups, threads);
 }
 
+double smooth_precision(const PrecisionBatch& batch, const Piece& piece, int threads) {
+    return batch.score_type == Dtype::f32 ? smooth_precision<float>(batch, piece, threads)
+                                          : smooth_precision<double>(batch, piece, threads);
+}
+
 }  // namespace everypair::EVERYPAIR_ISA

@@ -131,71 +131,87 @@ class PieceSums final : public RowSums {
         });
     }
 
-    // The position of a row, on the axis on which other rows are moved by the shift. Numbers that are not finite have no
-    // meaning here; the caller has to look for them.
-    static DoubleDouble position(double score, bool is_row, double shift) {
-        if (!std::isfinite(score)) return 0.0;
-        if (is_row) return score;
-        const DoubleDouble moved = DoubleDouble::sum(score, shift);
-        constexpr double most = std::numeric_limits<double>::max();
-        return std::isfinite(moved.high) ? moved : DoubleDouble(moved.high > 0 ? most : -most);
-    }
+    // Positions on the axis on which other rows are moved by the shift. `low` has the rounding errors of `high`.
+    struct Positions {
+        double *high, *low;
 
-    // d > 0 if and only if the row is not larger than this number.
-    static double bound(DoubleDouble other) { return other.low > 0 ? other.high : -next_above(-other.high); }
+        // Numbers that are not finite have no meaning here; the caller has to look for them.
+        Positions(Scratch& scratch, const double* scores, std::int64_t n, double shift)
+            : high(scratch.take<double>(n)), low(scratch.take<double>(n)) {
+#pragma omp simd
+            for (std::int64_t i = 0; i < n; ++i) {
+                const double s = std::abs(scores[i]) <= largest ? scores[i] : 0;
+                const DoubleDouble moved = DoubleDouble::sum(s, shift);
+                const bool fits = std::abs(moved.high) <= largest;
+                high[i] = fits ? moved.high : std::copysign(largest, shift);
+                low[i] = fits ? moved.low : 0;
+            }
+        }
+    };
+    static constexpr double largest = std::numeric_limits<double>::max();
 
-    static double distance(DoubleDouble high, DoubleDouble low) {
-        const double d = (high.high - low.high) + (high.low - low.low);
-        return std::clamp(d, 0.0, std::numeric_limits<double>::max());
+    // For another row at a position: d > 0 if and only if the row is not larger than this number.
+    static double bound(double high, double low) { return low > 0 ? high : -next_above(-high); }
+
+    static double clamped(double distance) {
+        const double d = distance > 0 ? distance : 0;
+        return d < largest ? d : largest;
     }
 
     // Sorts the knots of a group, and arranges its points by interval.
     void arrange(const Group& group, const double* knot_scores, const double* point_scores, double shift) {
         Scratch scratch;
         const std::int64_t n = group.knot_end - group.knot, m = group.point_end - group.point;
+        const Positions knots(scratch, knot_scores + group.knot, n, rows_are_knots_ ? 0 : shift);
+        const Positions points(scratch, point_scores + group.point, m, rows_are_knots_ ? shift : 0);
         std::int64_t* firsts = firsts_.get() + group.knot + group.number;
-        std::uint32_t* order = points_.rows.get() + group.point;
-        const auto point_at = [&](std::int64_t row) { return position(point_scores[row], !rows_are_knots_, shift); };
         DoubleDouble* at = scratch.take<DoubleDouble>(n);
         if (n > 0) {
             Keyed<double>*keyed = scratch.take<Keyed<double>>(n), *sorted = scratch.take<Keyed<double>>(n);
-            for (std::int64_t i = 0; i < n; ++i) {
-                const std::int64_t row = group.knot + i;
-                const DoubleDouble here = position(knot_scores[row], rows_are_knots_, shift);
-                keyed[i] = {rows_are_knots_ ? here.high : bound(here), static_cast<std::uint32_t>(row)};
-            }
+            for (std::int64_t i = 0; i < n; ++i)
+                keyed[i] = {rows_are_knots_ ? knots.high[i] : bound(knots.high[i], knots.low[i]),
+                            static_cast<std::uint32_t>(i)};
             radix_sort(keyed, n, sorted);
             double* keys = scratch.take<double>(n + Ranks::few);
             for (std::int64_t i = 0; i < n; ++i) {
+                const std::uint32_t row = sorted[i].row;
                 keys[i] = sorted[i].key;
-                knots_.rows[group.knot + i] = sorted[i].row;
-                at[i] = position(knot_scores[sorted[i].row], rows_are_knots_, shift);
-                gaps_[group.knot + i] = i ? distance(at[i], at[i - 1]) : 0;
+                knots_.rows[group.knot + i] = static_cast<std::uint32_t>(group.knot) + row;
+                at[i] = DoubleDouble::sum(knots.high[row], knots.low[row]);
+                gaps_[group.knot + i] = i ? clamped((at[i].high - at[i - 1].high) + (at[i].low - at[i - 1].low)) : 0;
             }
             place_runs(group);
-            find_intervals(group, Ranks(scratch, keys, n), point_at, firsts, order);
+            find_intervals(group, Ranks(scratch, keys, n), points, firsts);
         } else {
             firsts[0] = group.point;
-            for (std::int64_t j = 0; j < m; ++j) order[j] = static_cast<std::uint32_t>(group.point + j);
+            for (std::int64_t j = group.point; j < group.point_end; ++j) points_.rows[j] = static_cast<std::uint32_t>(j);
         }
-        double* from[2];  // the distances from the knot below and from the knot above
-        for (int above = 0; above < 2; ++above) from[above] = distances_[above] ? distances_[above].get() : x_[above].get();
         for (std::int64_t i = 0; i <= n; ++i) {
+            const DoubleDouble none, below = i > 0 ? at[i - 1] : none, above = i < n ? at[i] : none;
+            const double on[2] = {i > 0 ? 1.0 : 0.0, i < n ? 1.0 : 0.0};
+            const std::uint32_t* rows = points_.rows.get();
+            const double *high = points.high - group.point, *low = points.low - group.point;
+            double *from_below = distances(0), *from_above = distances(1);
             const std::int64_t end = i < n ? firsts[i + 1] : group.point_end;
+#pragma omp simd
             for (std::int64_t j = firsts[i]; j < end; ++j) {
-                const DoubleDouble here = point_at(points_.rows[j]);
-                from[0][j] = i > 0 ? distance(here, at[i - 1]) : 0;
-                from[1][j] = i < n ? distance(at[i], here) : 0;
+                const double h = high[rows[j]], l = low[rows[j]];
+                from_below[j] = on[0] * clamped((h - below.high) + (l - below.low));
+                from_above[j] = on[1] * clamped((above.high - h) + (above.low - l));
             }
         }
         if constexpr (K > 0)
             for (int above = 0; above < 2; ++above) {
-                const double *distances = from[above] + group.point, rate = rate_;
+                const double *distance = distances(above) + group.point, rate = rate_;
                 double* x = x_[above].get() + group.point;
 #pragma omp simd
-                for (std::int64_t j = 0; j < m; ++j) x[j] = exp_negative(-rate * distances[j]);
+                for (std::int64_t j = 0; j < m; ++j) x[j] = exp_negative(-rate * distance[j]);
             }
     }
+
+    // The distances of the points from the knot below (0) or above (1). If only their exponentials are needed, those replace
+    // them.
+    double* distances(int above) const { return (distances_[above] ? distances_ : x_)[above].get(); }
 
     // Fills the factors by which the running sums move on.
     void place_runs(const Group& group) {
@@ -219,9 +235,7 @@ class PieceSums final : public RowSums {
     }
 
     // Fills the first place of the points of each interval, and the rows of the points by place.
-    template <class Position>
-    void find_intervals(const Group& group, const Ranks& ranks, Position&& point_at, std::int64_t* firsts,
-                        std::uint32_t* order) const {
+    void find_intervals(const Group& group, const Ranks& ranks, const Positions& points, std::int64_t* firsts) const {
         constexpr int block = 256;
         Scratch scratch;
         const std::int64_t n = group.knot_end - group.knot, m = group.point_end - group.point;
@@ -232,13 +246,12 @@ class PieceSums final : public RowSums {
             const int count = static_cast<int>(std::min<std::int64_t>(block, m - j));
             double keys[block];
             std::int32_t cells[block];
-            for (int k = 0; k < count; ++k) {
-                const DoubleDouble here = point_at(group.point + j + k);
-                // The knots below a point are rows up to its bound, or others whose bound is below it.
-                keys[k] = rows_are_knots_ ? bound(here) : -next_above(-here.high);
-            }
+            // The knots below a point are rows up to its bound, or others whose bound is below it.
 #pragma omp simd
-            for (int k = 0; k < count; ++k) cells[k] = ranks.cells(keys[k]);
+            for (int k = 0; k < count; ++k) {
+                keys[k] = bound(points.high[j + k], points.low[j + k]);
+                cells[k] = ranks.cells(keys[k]);
+            }
             for (int k = 0; k < count; ++k) {
                 const std::uint32_t interval = ranks.upto(keys[k], cells[k], ranks.first(cells[k]));
                 intervals[j + k] = interval;
@@ -247,7 +260,8 @@ class PieceSums final : public RowSums {
         }
         for (std::int64_t i = 0; i <= n; ++i) next[i + 1] += next[i];
         for (std::int64_t i = 0; i <= n; ++i) firsts[i] = group.point + next[i];
-        for (std::int64_t j = 0; j < m; ++j) order[next[intervals[j]]++] = static_cast<std::uint32_t>(group.point + j);
+        std::uint32_t* rows = points_.rows.get() + group.point;
+        for (std::int64_t j = 0; j < m; ++j) rows[next[intervals[j]]++] = static_cast<std::uint32_t>(group.point + j);
     }
 
     // The running sums at one knot.
@@ -322,14 +336,25 @@ class PieceSums final : public RowSums {
         }
     }
 
-    // At most `lanes` numbers, and zeros.
-    static Vec load(const double* from, std::int64_t count) {
-        Vec found{};
-        if (count >= lanes)
-            std::memcpy(&found, from, sizeof found);
-        else
-            for (std::int64_t k = 0; k < count; ++k) found[k] = from[k];
+    static Vec load(const double* from) {
+        Vec found;
+        std::memcpy(&found, from, sizeof found);
         return found;
+    }
+
+    // Calls use(place, count, of_points) for the points first .. last - 1, up to `lanes` at a time; of_points(array) returns
+    // their numbers, and zeros after the last one.
+    template <class Use>
+    static void by_vectors(std::int64_t first, std::int64_t last, Use&& use) {
+        std::int64_t j = first;
+        for (; j + lanes <= last; j += lanes) use(j, lanes, [&](const double* array) { return load(array + j); });
+        if (j == last) return;
+        const int count = static_cast<int>(last - j);
+        use(j, count, [&](const double* array) {
+            Vec some{};
+            for (int k = 0; k < count; ++k) some[k] = array[j + k];
+            return some;
+        });
     }
 
     // Adds the powers of the points first .. last - 1 to the sums of the knot above them, or of the knot below them.
@@ -345,24 +370,24 @@ class PieceSums final : public RowSums {
                 }
             } else {
                 Vec totals[K] = {};
-                for (std::int64_t j = first; j < last; j += lanes) {
-                    const Vec at = load(x + j, last - j);
-                    Vec power = load(w + j, last - j);
+                by_vectors(first, last, [&](std::int64_t, int, auto&& of_points) {
+                    const Vec at = of_points(x);
+                    Vec power = of_points(w);
                     for (int k = 0; k < K; ++k) totals[k] += power *= at;
-                }
+                });
                 for (int k = 0; k < K; ++k) state.run[k / lanes][k % lanes] += sum_of(totals[k]);
             }
         }
         if (moments == 0) return;
         Vec totals[3] = {};
-        for (std::int64_t j = first; j < last; j += lanes) {
-            Vec power = load(w + j, last - j);
+        by_vectors(first, last, [&](std::int64_t, int, auto&& of_points) {
+            Vec power = of_points(w);
             totals[0] += power;
-            if (moments == 1) continue;
-            const Vec d = load(distances_[above].get() + j, last - j);
+            if (moments == 1) return;
+            const Vec d = of_points(distances_[above].get());
             totals[1] += power *= d;
             totals[2] += power *= d;
-        }
+        });
         for (int r = 0; r < moments; ++r) state.moments[r] += sum_of(totals[r]);
     }
 
@@ -381,21 +406,24 @@ class PieceSums final : public RowSums {
             if (r > 1) p[2] += m[0];
         }
         const bool far = f.moments > 1;
-        for (std::int64_t j = first; j < last; j += lanes) {
+        by_vectors(first, last, [&](std::int64_t j, int count, auto&& of_points) {
             Vec total{};
             if constexpr (K > 0) {
-                const Vec x = load(x_[above].get() + j, last - j);
+                const Vec x = of_points(x_[above].get());
                 total += powers[K - 1];
                 for (int k = K - 2; k >= 0; --k) total = total * x + powers[k];
                 total *= x;
             }
             total += p[0];
             if (far) {
-                const Vec d = load(distances_[above].get() + j, last - j);
+                const Vec d = of_points(distances_[above].get());
                 total += d * (p[1] + d * p[2]);
             }
-            std::memcpy(out + j, &total, sizeof(double) * std::min<std::int64_t>(lanes, last - j));
-        }
+            if (count == lanes)
+                std::memcpy(out + j, &total, sizeof total);
+            else
+                for (int k = 0; k < count; ++k) out[j + k] = total[k];
+        });
     }
 
     const bool rows_are_knots_;
@@ -416,7 +444,65 @@ inline RowSums* make_row_sums(const RowSet& rows, const RowSet& others, const Pi
                               int threads) {
     const auto with = [&]<int K>() -> RowSums* { return new PieceSums<K>(rows, others, piece, n_groups, threads); };
     if (piece.n_powers == 0) return with.template operator()<0>();
-    return piece.n_powers <= 12 ? with.template operator()<12>() : with.template operator()<most_powers>();
+    if (piece.n_powers <= 12) return with.template operator()<12>();
+    return piece.n_powers <= 16 ? with.template operator()<16>() : with.template operator()<most_powers>();
+}
+
+// One minus the smooth precision of each positive i, times its share: the sum of shares_i b_i / (a_i + b_i), where a_i is the
+// smooth rank of i among the positives and b_i the smooth number of negatives above it (everypair/ranks/_average_precision.py).
+// Fills the gradient.
+template <class S>
+double smooth_precision(const PrecisionBatch& batch, const Piece& piece, int threads) {
+    Scratch scratch;
+    const S* scores = static_cast<const S*>(batch.scores);
+    std::uint32_t* rows[2];
+    double *of_class[2], *w[2], *sums[2][2];
+    std::int64_t sizes[2] = {0, 0};
+    for (int c = 0; c < 2; ++c) {
+        rows[c] = scratch.take<std::uint32_t>(batch.n + 1);
+        for (std::int64_t i = 0; i < batch.n; ++i) {
+            rows[c][sizes[c]] = static_cast<std::uint32_t>(i);
+            sizes[c] += (batch.positive[i] != 0) == (c == 0);
+        }
+        of_class[c] = scratch.take<double>(sizes[c]);
+        w[c] = scratch.take<double>(sizes[c]);
+        for (std::int64_t k = 0; k < sizes[c]; ++k) {
+            of_class[c][k] = static_cast<double>(scores[rows[c][k]]);
+            w[c][k] = batch.weights ? batch.weights[rows[c][k]] : 1;
+        }
+    }
+    const std::int64_t n_pos = sizes[0];
+    std::unique_ptr<RowSums> pairs[2];
+    const int value_and_slope[2] = {0, 1}, slope[1] = {1};
+    for (int c = 0; c < 2; ++c) {
+        const RowSet pos{of_class[0], n_pos, nullptr}, others{of_class[c], sizes[c], nullptr};
+        pairs[c].reset(make_row_sums(pos, others, piece, 1, threads));
+        for (double*& of_order : sums[c]) of_order = scratch.take<double>(n_pos);
+        pairs[c]->sums(w[c], false, 2, value_and_slope, sums[c], threads);
+    }
+    // The pair of a positive with itself, which does not count: d = 0.
+    double own[2] = {0, 0};
+    for (int order = 0; order < 2; ++order)
+        for (int k = 0; k < piece.n_powers; ++k) own[order] += piece.powers[order * 2 * piece.n_powers + k];
+    double *factors[2] = {scratch.take<double>(n_pos), scratch.take<double>(n_pos)}, loss = 0;
+    for (std::int64_t i = 0; i < n_pos; ++i) {
+        const double rank = sums[0][0][i] + w[0][i] * (1 - own[0]), above = sums[1][0][i], total = rank + above;
+        loss += batch.shares[i] * above / total;
+        // Derivatives of the loss in `rank` and in `above`.
+        factors[0][i] = -batch.shares[i] * above / (total * total);
+        factors[1][i] = batch.shares[i] * rank / (total * total);
+    }
+    for (int c = 0; c < 2; ++c) {
+        double* found[1] = {scratch.take<double>(sizes[c])};
+        pairs[c]->sums(factors[c], true, 1, slope, found, threads);
+        for (std::int64_t k = 0; k < sizes[c]; ++k) {
+            double sum = w[c][k] * found[0][k];
+            // As a row, a positive has the negative slopes. Those of the pair with itself cancel.
+            if (c == 0) sum -= factors[0][k] * sums[0][1][k] + factors[1][k] * sums[1][1][k];
+            batch.grad[rows[c][k]] = sum;
+        }
+    }
+    return loss;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

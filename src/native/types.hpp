@@ -90,6 +90,17 @@ class RowSums {
                       int threads) const = 0;
 };
 
+// Rows of both classes; `shares` has one number for each positive.
+struct PrecisionBatch {
+    const void* scores;
+    Dtype score_type;
+    const std::uint8_t* positive;
+    const double *weights, *shares;
+    std::int64_t n;
+    double* grad;
+};
+
+using SmoothPrecision = double (*)(const PrecisionBatch&, const Piece&, int threads);
 using MakeRowSums = RowSums* (*)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads);
 using EvaluateSmooth = Answer (*)(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);
 using Evaluate = Answer (*)(const Batch&, const Question&, const Outputs&);
