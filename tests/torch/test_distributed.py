@@ -219,7 +219,7 @@ def test_an_error_on_one_rank_is_raised_on_all(pool, name, value, message):
     ("change", "message"),
     [
         ({"scores": torch.zeros(3).double()}, "torch.float64"),
-        ({"scores": torch.zeros(3, 1)}, "shape ('n', 1)"),
+        ({"scores": torch.zeros(3, 1)}, "shape (n, 1)"),
         ({"weights": torch.ones(3)}, "weights"),
         ({"groups": torch.ones(3).long()}, "groups"),
         ({"surrogate": "square"}, "surrogate"),

@@ -1,9 +1,8 @@
 r"""The loss over the pairs of all ranks, for data-parallel training.
 
-The mean over all pairs is not the average of the means over the pairs of each rank. Ranks agree
-that all have valid input (`collectives/agreement.py`), then exchange the rows of the smaller class
-(`collectives/minority.py`). All of this happens in the forward pass, which computes the gradient
-too. The backward pass does not communicate, so it cannot interfere with DDP or FSDP.
+Ranks agree that all have valid input (`collectives/agreement.py`), then exchange the rows of the
+smaller class (`collectives/minority.py`). All of this happens in the forward pass, which computes
+the gradient too. The backward pass does not communicate, so it cannot interfere with DDP or FSDP.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from everypair.torch._targets import (
     survival_labels,
 )
 from everypair.torch.collectives.agreement import agree
-from everypair.torch.collectives.minority import ClassRows, GlobalLoss, minority_loss
+from everypair.torch.collectives.minority import ClassRows, GlobalLoss, minority_loss, no_loss
 from everypair.torch.collectives.ranks import Ranks, ranks_of
 from everypair.torch.collectives.rows import gather_rows
 
@@ -141,6 +140,8 @@ class _Batch(NamedTuple):
         """Return the rows with their classes."""
         pos = self.labels if self.labels.dtype is torch.bool else self.labels > 0
         known = ~self.labels.isnan() if self.options[3] else None
+        if known is not None and bool(known.all()):
+            known = None
         return ClassRows(self.scores, pos, known, self.weights, self.groups)
 
 
@@ -182,11 +183,12 @@ def global_loss_and_pair_weight(
         summaries = torch.tensor([given[2:] for given in facts], dtype=torch.float64, device="cpu")
         summaries = summaries[:, None] if len(summary) == 1 else ranks.gather(summary)
 
-        def evaluate(x: Tensor, pos: Tensor, w: Tensor | None, g: Tensor | None) -> Any:
-            options = (batch.options[0], True, False, False, "binary")
-            return _dispatch.evaluate(x, pos, w, g, options, grad=grad)[:3]
+        terms, mean = batch.options[:2]
 
-        mean = batch.options[1]
+        def evaluate(x: Tensor, pos: Tensor, w: Tensor | None, g: Tensor | None) -> Any:
+            of_means = (terms, True, False, False, "binary")
+            return _dispatch.evaluate(x, pos, w, g, of_means, grad=grad)[:3]
+
         found = minority_loss(ranks, classes, summaries, evaluate, mean=mean, grad=grad)
     value = _recorded(scores, found, ranks.size if gradients == "average" else 1)
     if scores.dim() == 2 and options["reduction"] != "none":
@@ -200,8 +202,7 @@ def _loss_of_all_rows(ranks: Ranks, batch: _Batch, n_rows: list[int], grad: bool
     """Gather all rows and return the loss over all pairs, for pairs that are not binary."""
     n_tasks, n = batch.scores.shape
     if not any(n_rows):
-        zeros = batch.scores.new_zeros(n_tasks, dtype=torch.float64)
-        return GlobalLoss(zeros, zeros, None)
+        return no_loss(batch.scores)
     weights = None if batch.weights is None else batch.weights.t()
     columns = (batch.scores.t(), batch.labels.t(), weights, batch.groups)
     received = iter(gather_rows(ranks, [t for t in columns if t is not None], n_rows))
@@ -210,11 +211,9 @@ def _loss_of_all_rows(ranks: Ranks, batch: _Batch, n_rows: list[int], grad: bool
     w = partial_weights(x, y, w, g, batch.which)
     found = _dispatch.evaluate(*_inputs.in_rows(x, y, w, g), batch.options, grad=grad)
     begin = sum(n_rows[: ranks.rank])
-    own_grad = None
-    if found.grad is not None:
-        own_grad = found.grad.reshape(n_tasks, -1)[:, begin : begin + n]
+    own = None if found.grad is None else found.grad.reshape(n_tasks, -1)[:, begin : begin + n]
     pair_weight = cast("Tensor", found.pair_weight)
-    return GlobalLoss(found.value.double().reshape(-1), pair_weight.reshape(-1), own_grad)
+    return GlobalLoss(found.value.double().reshape(-1), pair_weight.reshape(-1), own)
 
 
 class _Recorded(Function):
@@ -284,12 +283,13 @@ def _in_tasks(tensor: Tensor) -> Tensor:
 
 def _description(scores: Tensor, batch: _Batch, options: dict[str, Any]) -> str:
     """Return what must be the same on all ranks."""
-    given = [name for name in ("weights", "groups") if getattr(batch, name) is not None]
+    tensors = [name for name in ("weights", "groups") if getattr(batch, name) is not None]
+    labels = "" if batch.which is BINARY else f"labels of type {batch.labels.dtype}, "
+    shape = ", ".join(["n", *map(str, scores.shape[1:])])
     shown = {**options, "surrogate": _checksum(batch.options[0])}
     return (
-        f"scores of type {scores.dtype} and shape {('n', *scores.shape[1:])}, "
-        + ("" if batch.which is BINARY else f"labels of type {batch.labels.dtype}, ")
-        + f"{' and '.join(given) or 'no weights'}, "
+        f"scores of type {scores.dtype} and shape ({shape}), {labels}"
+        f"{' and '.join(tensors) or 'no weights or groups'}, "
         + ", ".join(f"{name}={value!r}" for name, value in shown.items())
     )
 

@@ -84,6 +84,12 @@ class GlobalLoss(NamedTuple):
     grad: Tensor | None
 
 
+def no_loss(scores: Tensor) -> GlobalLoss:
+    """Return the loss of tasks without a pair, for scores (tasks, n)."""
+    zeros = scores.new_zeros(len(scores), dtype=torch.float64)
+    return GlobalLoss(zeros, zeros, None)
+
+
 def minority_loss(
     ranks: Ranks, rows: ClassRows, summaries: Tensor, evaluate: Evaluate, *, mean: bool, grad: bool
 ) -> GlobalLoss:
@@ -108,8 +114,7 @@ def minority_loss(
     n_small = summaries[..., 0].where(pos_is_small, summaries[..., 1]).long()
     n_large = summaries[..., 1].where(pos_is_small, summaries[..., 0]).long()
     if not n_small.any():
-        zeros = rows.scores.new_zeros(n_tasks, dtype=torch.float64)
-        return GlobalLoss(zeros, zeros, None)
+        return no_loss(rows.scores)
 
     rows = _with_relative_weights(rows, heaviest.where(heaviest > 0.0, 1.0).to(device))
     own = rows.of_class(pos_is_small.to(device)[:, None]).reshape(-1).nonzero().squeeze(1)
