@@ -3,7 +3,7 @@
 Import only the names in ``__all__``. The modules of this folder validate tensors, choose a backend
 and differentiate the loss; `ranks` holds sums over all other rows for each row, and losses made of
 them; `training` holds samplers, optimisers and monitors; `triton` holds the kernels for NVIDIA
-GPUs.
+GPUs; `distributed` is the loss over the pairs of all processes, and `collectives` its exchanges.
 
 >>> import torch
 >>> from everypair.torch import PairLoss
