@@ -1,6 +1,6 @@
 """Compare objectives over all ordered pairs with those of other libraries, on held-out rows.
 
-    python -m benchmarks.order_evidence ranking     XGBoost by a real target, about 15 minutes
+    python -m benchmarks.order_evidence ranking     XGBoost by a real target, about 30 minutes
     python -m benchmarks.order_evidence survival    linear and XGBoost, beside Cox, about 8 minutes
     python -m benchmarks.order_evidence report      write the tables of the docs from the rows
 

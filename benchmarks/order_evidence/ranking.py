@@ -1,8 +1,9 @@
 """Rank by a real target: XGBoost with all pairs, sampled pairs and least squares.
 
 One query of 4,000 rows with 50 normal features; the target is a linear function plus noise. Every
-objective tries the same learning rates and numbers of rounds. Spearman's correlation on validation
-rows chooses; that on test rows counts.
+objective tries the same learning rates, shares of rows per tree and numbers of rounds. Spearman's
+correlation on validation rows chooses; that on test rows counts. These settings were found on the
+data set of seed 100, which is not among those that are reported.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from everypair.boosting import xgboost_objective
 FEATURES, TRAIN, VALID, TEST = 50, 4000, 2000, 4000
 NOISE = ("normal", "Student t")
 RATES = (0.01, 0.03, 0.1, 0.3)
+SHARES = (0.5, 1.0)  # of the rows for each tree
 ROUNDS = (25, 50, 100, 200)
-PLAIN = 0.1  # the learning rate of the results without a choice, after all rounds
+PLAIN = (0.1, 1.0, 200)  # rate, share and rounds of the results without a choice
 SEEDS = 5
 SAMPLED = "`rank:pairwise`, {} sampled per row"
 METHODS = (
@@ -48,6 +50,7 @@ class Result:
     seed: int
     method: str
     rate: float
+    share: float
     rounds: int
     valid: float
     test: float
@@ -76,11 +79,12 @@ def make(noise: str, seed: int) -> tuple[Rows, Rows, Rows]:
     return train, valid, test
 
 
-def fit(method: str, train: Rows, rate: float) -> Any:
+def fit(method: str, train: Rows, rate: float, share: float) -> Any:
     """Train XGBoost for the largest number of rounds."""
     import xgboost as xgb
 
-    params: dict[str, Any] = {"max_depth": 4, "eta": rate, "tree_method": "hist", "nthread": 1}
+    params: dict[str, Any] = {"max_depth": 4, "eta": rate, "subsample": share}
+    params |= {"tree_method": "hist", "nthread": 1}
     ranks = rankdata(train.y)
     target, objective, query = train.y, None, None
     if method == OURS:
@@ -105,15 +109,15 @@ def measure(noise: str, seed: int, method: str) -> Result:
     train, valid, test = make(noise, seed)
     valid_matrix, test_matrix = xgb.DMatrix(valid.X), xgb.DMatrix(test.X)
     found = []
-    for rate in RATES:
-        booster = fit(method, train, rate)
+    for rate, share in product(RATES, SHARES):
+        booster = fit(method, train, rate, share)
         for rounds in ROUNDS:
             until = {"iteration_range": (0, rounds), "output_margin": True}
             chosen_by = correlation(booster.predict(valid_matrix, **until), valid.y)
             scores = booster.predict(test_matrix, **until)
             tests = (correlation(scores, test.y), correlation(scores, test.signal))
-            found.append(Result(noise, seed, method, rate, rounds, chosen_by, *tests))
-    plain = next(r.test for r in found if (r.rate, r.rounds) == (PLAIN, ROUNDS[-1]))
+            found.append(Result(noise, seed, method, rate, share, rounds, chosen_by, *tests))
+    plain = next(r.test for r in found if (r.rate, r.share, r.rounds) == PLAIN)
     return replace(max(found, key=lambda result: result.valid), plain=plain)
 
 
