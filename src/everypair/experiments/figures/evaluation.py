@@ -142,8 +142,10 @@ def evaluate(predictions: Predictions, *, margin: float | None = None) -> Evalua
     auc, groups, means = ep.auc(p.scores, p.labels, **options), None, None
     if p.groups is not None:
         groups = len(np.unique(p.groups))
-        averages: tuple[Literal["groups", "rows"], ...] = ("groups", "rows")
-        means = {a: ep.auc(p.scores, p.labels, average=a, **options) for a in averages}
+        means = {
+            "groups": ep.auc(p.scores, p.labels, average="groups", **options),
+            "rows": ep.auc(p.scores, p.labels, average="rows", **options),
+        }
     return Evaluation(
         rows=n, positives=n_pos, negatives=None if n_pos is None else n - n_pos, groups=groups,
         auc=auc, auc_interval=_interval(p), margin=margin, losses=losses,

@@ -30,12 +30,14 @@ class Rows(NamedTuple):
     weights: Tensor | None
     groups: Tensor | None
 
-    def tasks(self) -> Iterator[list[Any]]:
+    def tasks(self) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Yield scores, labels, weights and groups of each task that has labels, as arrays."""
         shape = self.known.shape
         for known, *data in zip(*(each_row(t, shape) for t in self), strict=True):
             if known.any():
-                yield [None if t is None else t[known].numpy() for t in data]
+                arrays = (None if t is None else t[known].numpy() for t in data)
+                scores, labels, weights, groups = arrays
+                yield scores, labels, weights, groups
 
 
 class EpochScores:
@@ -112,7 +114,7 @@ class EpochScores:
         by_task = []
         if finding is None or finding.kind != "not finite":
             for arrays in rows.tasks():
-                batch = _inputs.batch_from(*arrays, pairs=self._pairs, censoring=self._censoring)
+                batch = _inputs.batch_from(*arrays, self._pairs, self._censoring)
                 by_task.append(_metrics(batch, surrogates, margin, confidence))
         with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
         names = [*(surrogate.name for surrogate in surrogates), "auc"]
