@@ -20,7 +20,6 @@ from everypair.sklearn._scorer import (
     check_weights,
     group_codes,
 )
-from everypair.targets import survival
 
 Model = TypeVar("Model", bound="_OrderedScorer")
 
@@ -232,7 +231,8 @@ class PairLinearSurvival(_OrderedScorer):
 def _survival_target(y: Any) -> NDArray[Any]:
     """Return columns (time, event) from a tuple or a structured array; others as they are."""
     if isinstance(y, tuple) and len(y) == 2:
-        return np.column_stack(survival.survival_from(y))
+        validation.check_consistent_length(*y)
+        return np.column_stack(y)
     array = np.asarray(y)
     names = array.dtype.names
     if names is None or len(names) != 2:
