@@ -98,6 +98,8 @@ $(STAMPS)/demo: $(STAMPS)/native-$(NATIVE) $(SOURCES)
 $(STAMPS)/dev: $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	$(INSTALL) --editable '.[dev]' tqdm
 	$(PIP) install --quiet --constraint constraints.txt --no-deps libauc
+	@$(PIP) install --quiet --constraint constraints.txt scikit-survival \
+	    || echo "scikit-survival could not be installed: its data and the comparison with it are skipped."
 	@touch $@
 
 $(STAMPS)/docs: $(STAMPS)/native-$(NATIVE) $(SOURCES)

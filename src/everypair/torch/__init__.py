@@ -28,6 +28,7 @@ from everypair.torch.training.aucm import AUCMLoss
 from everypair.torch.training.divergence import DivergenceError, DivergenceWarning
 from everypair.torch.training.large_batch import large_batch_backward
 from everypair.torch.training.lightning import lightning_callback
+from everypair.torch.training.metric import AUCMetric
 from everypair.torch.training.monitor import EpochMonitor
 from everypair.torch.training.pesg import PESG
 from everypair.torch.training.sag import SAG
@@ -39,6 +40,7 @@ __all__ = [
     "PESG",
     "SAG",
     "AUCMLoss",
+    "AUCMetric",
     "AveragePrecisionLoss",
     "DivergenceError",
     "DivergenceWarning",
