@@ -51,6 +51,14 @@ template <class S>
 double solve(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
              const Group& group, double scale) {
     const Term* terms = question.terms;
+    // Sums of numbers next to the largest double overflow, and those of denormal numbers lose digits, even where the result
+    // is an ordinary number: then NaN tells the caller to use another way.
+    double reach = 0, largest = std::max(std::abs(group.found.min_pos), std::abs(group.found.max_neg));
+    for (int j = 0; j < question.n_terms; ++j) {
+        reach = std::max(reach, terms[j].truncated ? group.found.max_neg - group.found.min_pos + terms[j].shift : 1);
+        largest = std::max(largest, std::abs(terms[j].shift));
+    }
+    if (!(largest < 0x1p1000 && reach > 0x1p-960)) return std::numeric_limits<double>::quiet_NaN();
     const auto truncated = [](const Term& term) { return term.truncated; };
     if (std::none_of(terms, terms + question.n_terms, truncated))
         return everywhere<S>(batch, question, outputs, classes, group.begin, group.n, group.found, scale);
