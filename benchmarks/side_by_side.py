@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS) if IS_NEW else ["before"])
     parser.add_argument("--losses", nargs="+", default=["squared_hinge"])
     parser.add_argument("--together", nargs="+", type=int, default=[8])
-    parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/gpu/side_by_side.csv"))
+    parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/gpu/throughput.csv"))
     given = parser.parse_args()
     data = noise(*IMAGES)
     split = splits.split(data, imratio=0.1, seed=0, protocol="corrected").to("cuda")

@@ -264,18 +264,21 @@ def read_rows(path: Path) -> tuple[Settings, list[Record]]:
 
 
 def counted(part: Part, records: Sequence[Record]) -> list[Record]:
-    """Return the records of the finalists, of the blocks whose screening is complete."""
-    found = {record.trial: record for record in records}
+    """Return the records that count: those of the finalists of every complete loss.
+
+    In a block (one imratio, one batch size) a loss is complete when all its rates are trained on
+    the first seed and its finalists on all seeds.
+    """
+    found = {record.trial: record for record in records if record.state != "failed"}
     kept: list[Record] = []
     for block in part.blocks():
-        losses = tuple(
-            loss
-            for loss in block.losses
-            if all(t in found for t in replace(block, losses=(loss,), seeds=SEEDS[:1]).trials())
-        )
-        block = replace(block, losses=losses)
-        finals = replace(block, rates=finalists(block, records))
-        kept += [found[trial] for trial in finals.trials() if trial in found]
+        for loss in block.losses:
+            own = replace(block, losses=(loss,))
+            if not all(trial in found for trial in replace(own, seeds=SEEDS[:1]).trials()):
+                continue
+            finals = replace(own, rates=finalists(own, records)).trials()
+            if all(trial in found for trial in finals):
+                kept += [found[trial] for trial in finals]
     return kept
 
 

@@ -1,7 +1,8 @@
 """Tables and figures of the study of images, from the rows in results/.
 
 For each part and batch size, `write` makes the files of ``everypair report`` (table 2, figure 3,
-paired differences) in results/PART, and one page with all test AUCs beside those of the paper.
+paired differences) in results/PART, and one page with all test AUCs beside those of the paper. Only
+losses whose trials are all there are shown; the page names the others.
 """
 
 from __future__ import annotations
@@ -10,26 +11,30 @@ import csv
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 
-from benchmarks.study import PARTS, SEEDS, counted, read_rows
+from benchmarks.study import PARTS, RESULTS, counted, read_rows
 from everypair.experiments import report
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import Record, Settings
-from everypair.experiments.report.selection import Summary, difference, gathered, t_interval
+from everypair.experiments.report.selection import difference, gathered, t_interval
 from everypair.experiments.report.study import Study
 
-PAPER = Path(__file__).parent / "rows" / "paper_figure3.csv"
+PAPER = RESULTS / "paper_figure3.csv"
 """Test AUC, mean and sd of five seeds, read off the figures that the authors published."""
 
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
+SHARES_OF_EPOCHS = (0.25, 0.5, 0.75, 1.0)
 
 
 def write(folder: Path) -> list[Path]:
     """Draw everything from the rows of a folder; return the files."""
     files, pages = [], ["# The study of images\n\nMade by `make results`; do not edit.\n"]
+    missing = []
     for name, part in PARTS.items():
         path = folder / f"{name}.jsonl"
         if not path.is_file():
+            missing.append(f"- {name}: not run")
             continue
         settings, records = read_rows(path)
         kept = counted(part, records)
@@ -40,6 +45,13 @@ def write(folder: Path) -> list[Path]:
             written = report.write(study, settings, target, formats=("csv", "svg"))
             files += written.files
             pages.append(page(called, batch, study, settings, records))
+        n_losses = len(part.losses) * len(part.blocks())
+        n_complete = len({(r.trial.cell.imratio, r.trial.batch, r.trial.cell.loss) for r in kept})
+        if n_complete < n_losses:
+            done = f"{len(records)} trials, {n_complete} of {n_losses} losses complete"
+            missing.append(f"- {name}: {done} (a loss counts once for each imratio and batch size)")
+    if missing:
+        pages.append("\n".join(["## Not complete, and not shown above", "", *missing, ""]))
     index = folder / "README.md"
     index.write_text("\n".join(pages))
     return [*files, index]
@@ -61,6 +73,13 @@ def page(name: str, batch: int, study: Study, settings: Settings, records: Seque
         "|---" * (HEAD.count("|") + 1) + "|",
         *_table(data, study),
         "",
+        "Intervals are Student's over the seeds; differences are paired by seed. The paper's "
+        "values are means ± standard deviations, read off its figure 3.",
+        "",
+        "Mean over seeds of the greatest validation AUC, had training ended earlier:",
+        "",
+        *_epochs(study, settings.epochs),
+        "",
         f"![test AUC by seed]({name}/figure3.svg)",
         "",
     ]
@@ -81,7 +100,7 @@ def _table(data: str, study: Study) -> Iterator[str]:
                 f"{imratio:g}",
                 display_name(loss),
                 f"{one.mean:.3f} {_interval(t_interval([r.test_auc for r in one.chosen]))}",
-                _seeds(one),
+                f"{one.n}",
                 f"{one.rate:g}",
                 gap,
                 paper.get((data, imratio, loss), ""),
@@ -89,13 +108,34 @@ def _table(data: str, study: Study) -> Iterator[str]:
             yield f"| {' | '.join(cells)} |"
 
 
+def _epochs(study: Study, epochs: int) -> Iterator[str]:
+    ends = [round(share * epochs) for share in SHARES_OF_EPOCHS]
+    heads = [*(f"{end} epochs" for end in ends), f"minus logistic after {ends[0]} epochs"]
+    yield f"| imratio | loss | {' | '.join(heads)} |"
+    yield "|---" * (2 + len(heads)) + "|"
+    for rivals in study.by_comparison.values():
+        early = {
+            one.contender.loss: {c.cell.seed: _best_until(ends[0], c.records) for c in one.cells}
+            for one in rivals
+        }
+        for one in rivals:
+            imratio, loss = one.comparison.imratio, one.contender.loss
+            means = [fmean(_best_until(end, cell.records) for cell in one.cells) for end in ends]
+            gap = ""
+            if loss != "logistic" and (reference := early.get("logistic")):
+                gaps = [auc - reference[seed] for seed, auc in early[loss].items()]
+                gap = f"{fmean(gaps):+.3f} {_interval(t_interval(gaps))}"
+            values = " | ".join([*(f"{mean:.3f}" for mean in means), gap])
+            yield f"| {imratio:g} | {display_name(loss)} | {values} |"
+
+
+def _best_until(end: int, records: Sequence[Record]) -> float:
+    aucs = [auc for r in records for auc in r.history.get("validation_auc", ())[: end + 1]]
+    return max(aucs, default=math.nan)
+
+
 def _interval(found: tuple[float, float] | None) -> str:
     return "" if found is None else f"({found[0]:.3f} to {found[1]:.3f})"
-
-
-def _seeds(one: Summary) -> str:
-    note = "" if one.n == len(SEEDS) else " (not complete)"
-    return f"{one.n}{note}"
 
 
 def paper_values() -> dict[tuple[str, float, str], str]:

@@ -65,6 +65,15 @@ def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small):
     assert {file.name for file in files} >= {"README.md", "table2.csv", "figure3.svg"}
     assert study_report.write(tmp_path) == files
     assert {file: file.read_bytes() for file in files} == first
+    assert "Not complete" not in (tmp_path / "README.md").read_text()
+
+    lines = (tmp_path / "tiny.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "tiny.jsonl").write_text("".join(lines[:-1]))  # a finalist of logistic is missing
+    assert {r.trial.cell.loss for r in study.counted(TINY, records[:-1])} == {"squared_hinge"}
+    study_report.write(tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert "| logistic |" not in page
+    assert "tiny: 25 trials, 1 of 2 losses complete" in page
 
 
 def test_a_run_stops_at_its_deadline_and_continues(tmp_path, small):
