@@ -66,7 +66,8 @@ class AveragePrecisionLoss(nn.Module):
     not in the `state_dict`: checkpoints can be exchanged with models that were trained with another
     loss, and training that is resumed from one starts with an empty bank.
 
-    The loss can be differentiated twice. On an accelerator it waits for the device once, to count
+    The loss can be differentiated twice. On the CPU the gradient is computed together with the
+    loss, and `torch.compile` breaks the graph at this module. On an accelerator it waits for the device once, to count
     the positives.
 
     References
@@ -149,12 +150,12 @@ class AveragePrecisionLoss(nn.Module):
         self.bank_scores, self.bank_labels, self.bank_weights = kept
         return loss
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _loss(self, rows: Rows) -> Tensor:
-        scores, _, weights, _ = rows
-        if not scores.is_cpu or (weights is not None and weights.requires_grad):
+        if not rows.scores.is_cpu:
             return _differentiable(self._surrogate, rows)
         loss, grad = _loss_and_grad(self.temperature, rows)
-        return cast("Tensor", _Eager.apply(scores, loss, grad, (self._surrogate, rows)))
+        return cast("Tensor", _Eager.apply(rows.scores, loss, grad, (self._surrogate, rows)))
 
     def reset_bank(self) -> None:
         """Forget all past rows."""
