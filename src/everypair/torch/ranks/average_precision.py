@@ -67,8 +67,8 @@ class AveragePrecisionLoss(nn.Module):
     loss, and training that is resumed from one starts with an empty bank.
 
     The loss can be differentiated twice. On the CPU the gradient is computed together with the
-    loss, and `torch.compile` breaks the graph at this module. On an accelerator it waits for the device once, to count
-    the positives.
+    loss, and `torch.compile` breaks the graph at this module. On an accelerator it waits for the
+    device once, to count the positives.
 
     References
     ----------
