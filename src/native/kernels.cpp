@@ -27,7 +27,7 @@ constexpr std::int64_t certified_rows = 10000;
 constexpr std::int64_t several_rows = 270000;
 
 // In float64, row sums take less time than sweeps over all rows if the rarer class has at most one row in so many.
-constexpr std::int64_t rare_rows = 4;
+constexpr std::int64_t rare_rows = 25;
 
 // The weights of a group are those of the caller, times a power of two for each class if they are very large or very small;
 // the weights of its pairs are over 2^exponent.

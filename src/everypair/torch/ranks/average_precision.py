@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch.autograd import Function
 
 from everypair import _inputs, surrogates
 from everypair.ranks import smooth_precision_loss
-from everypair.surrogates import Surrogate
 from everypair.torch._inputs import (
     array_from,
     batch_from,
@@ -92,7 +92,7 @@ class AveragePrecisionLoss(nn.Module):
 
     def __init__(self, *, temperature: float = 0.1, bank: int = 0) -> None:
         super().__init__()
-        self._surrogate = surrogates.sigmoid(temperature)
+        surrogates.sigmoid(temperature)  # checks it
         self.temperature = float(temperature)
         self.bank = check_integer("bank", bank, at_least=0)
         self.register_buffer("bank_scores", torch.empty(0), persistent=False)
@@ -138,24 +138,17 @@ class AveragePrecisionLoss(nn.Module):
         weights = None if weights is None else weights.reshape(-1)
         positive = _positive(scores.detach(), labels, weights) if scores.is_cpu else labels > 0
         if not (self.bank and self.training):
-            return self._loss(Rows(scores, positive, weights, groups))
+            return _loss(self.temperature, Rows(scores, positive, weights, groups))
         w = torch.ones_like(scores) if weights is None else weights.to(scores.dtype)
         own = scores, positive, w
         past = self.bank_scores, self.bank_labels, self.bank_weights
         rows = (torch.cat((a, b.to(a))) for a, b in zip(own, past, strict=True))
-        loss = self._loss(Rows(*rows))
+        loss = _loss(self.temperature, Rows(*rows))
         kept = (
             torch.cat((b.to(a), a.detach()))[-self.bank :] for a, b in zip(own, past, strict=True)
         )
         self.bank_scores, self.bank_labels, self.bank_weights = kept
         return loss
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _loss(self, rows: Rows) -> Tensor:
-        if not rows.scores.is_cpu:
-            return _differentiable(self._surrogate, rows)
-        loss, grad = _loss_and_grad(self.temperature, rows)
-        return cast("Tensor", _Eager.apply(rows.scores, loss, grad, (self._surrogate, rows)))
 
     def reset_bank(self) -> None:
         """Forget all past rows."""
@@ -165,6 +158,17 @@ class AveragePrecisionLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return the options, for the module's representation."""
         return f"temperature={self.temperature}, bank={self.bank}"
+
+
+def _eager_or_not(temperature: float, rows: Rows) -> Tensor:
+    """Return the loss, on the CPU together with its gradient."""
+    if not rows.scores.is_cpu:
+        return _differentiable(temperature, rows)
+    loss, grad = _loss_and_grad(temperature, rows)
+    return _eager(rows.scores, loss, grad, (temperature, rows))
+
+
+_loss = cast("Callable[[float, Rows], Tensor]", torch.compiler.disable(_eager_or_not))
 
 
 def _positive(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
@@ -185,10 +189,13 @@ class _Eager(Function):
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
         scores, grad = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-            surrogate, rows = ctx.again
-            loss = _differentiable(surrogate, rows._replace(scores=scores))
+            temperature, rows = ctx.again
+            loss = _differentiable(temperature, rows._replace(scores=scores))
             (grad,) = torch.autograd.grad(loss, scores, create_graph=True)
         return grad * factor, None, None, None
+
+
+_eager = cast("Callable[..., Tensor]", _Eager.apply)
 
 
 def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -198,8 +205,9 @@ def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
     x, is_pos = array_from(scores, dtype), array_from(positive)
     w = None if weights is None else array_from(weights, torch.float64)
     codes = None if groups is None else array_from(group_codes(groups.reshape(-1))[0])
-    kept = None if w is None else w > 0.0
-    if kept is not None:
+    kept = None
+    if w is not None:
+        kept = w > 0.0
         x, is_pos, w = x[kept], is_pos[kept], w[kept]
         codes = None if codes is None else codes[kept]
     shares = np.ones(int(is_pos.sum())) if w is None else w[is_pos]
@@ -216,9 +224,10 @@ def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
     return torch.tensor(loss, dtype=dtype), torch.from_numpy(grad).to(scores.dtype)
 
 
-def _differentiable(surrogate: Surrogate, rows: Rows) -> Tensor:
+def _differentiable(temperature: float, rows: Rows) -> Tensor:
     """Return the loss as a function of tensors that can be differentiated twice."""
     scores, positive, weights, groups = rows
+    surrogate = surrogates.sigmoid(temperature)
     masks = [positive, ~positive]
     if weights is not None:
         masks = [mask & (weights > 0) for mask in masks]
