@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,6 +22,8 @@ from everypair.torch._inputs import (
     value_dtype,
 )
 from everypair.torch.ranks.row_sums import all_pairs, group_codes, row_sums
+
+_sigmoid = lru_cache(maxsize=64)(surrogates.sigmoid)
 
 
 class Rows(NamedTuple):
@@ -92,7 +95,7 @@ class AveragePrecisionLoss(nn.Module):
 
     def __init__(self, *, temperature: float = 0.1, bank: int = 0) -> None:
         super().__init__()
-        surrogates.sigmoid(temperature)  # checks it
+        _sigmoid(temperature)  # checks it
         self.temperature = float(temperature)
         self.bank = check_integer("bank", bank, at_least=0)
         self.register_buffer("bank_scores", torch.empty(0), persistent=False)
@@ -168,7 +171,10 @@ def _eager_or_not(temperature: float, rows: Rows) -> Tensor:
     return _eager(rows.scores, loss, grad, (temperature, rows))
 
 
-_loss = cast("Callable[[float, Rows], Tensor]", torch.compiler.disable(_eager_or_not))
+_loss = cast(
+    "Callable[[float, Rows], Tensor]",
+    torch.compiler.disable(_eager_or_not),  # type: ignore[no-untyped-call]
+)
 
 
 def _positive(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
@@ -227,7 +233,7 @@ def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
 def _differentiable(temperature: float, rows: Rows) -> Tensor:
     """Return the loss as a function of tensors that can be differentiated twice."""
     scores, positive, weights, groups = rows
-    surrogate = surrogates.sigmoid(temperature)
+    surrogate = _sigmoid(temperature)
     masks = [positive, ~positive]
     if weights is not None:
         masks = [mask & (weights > 0) for mask in masks]
