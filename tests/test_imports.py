@@ -17,7 +17,7 @@ import everypair
 SOURCE = Path(everypair.__file__).parent
 
 # Each folder may import from those that stand before it in its own line, and from the core.
-CORE = ("surrogates", "arrays", "targets", "metrics", "ranks", "")
+CORE = ("surrogates", "arrays", "targets", "metrics", "ranks", "streaming", "")
 STACKS = (
     (
         "torch/triton/common",
