@@ -58,7 +58,7 @@ def result_by_group(rows: SortedRows, keys: list[Any], wanted: Options) -> dict[
         )
     ]
     for i, key in enumerate(keys):
-        slices = [slice(*of_class[:, i]) for of_class in bounds]
+        slices = [slice(*of_class[:, i].tolist()) for of_class in bounds]
         scores = np.concatenate([rows.scores[part] for part in slices])
         weights = _take(rows.weights, slices)
         n_pos = slices[0].stop - slices[0].start
