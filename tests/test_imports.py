@@ -30,6 +30,7 @@ STACKS = (
     ("sklearn",),
     ("boosting",),
     ("jax",),
+    ("dask",),
     (
         "experiments",
         "experiments/data",
@@ -55,6 +56,7 @@ EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "sklearn": ("scikit-learn", "sklearn"),
     "jax": ("JAX", "jax"),
+    "dask": ("Dask", "dask"),
 }
 
 

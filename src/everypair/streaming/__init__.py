@@ -8,12 +8,13 @@ from `everypair` or from here.
 from everypair.streaming._accumulator import PairAccumulator
 from everypair.streaming._collective import evaluate_across
 from everypair.streaming._result import StreamResult
-from everypair.streaming._two_passes import MajorityCounts, evaluate_twice
+from everypair.streaming._two_passes import MajorityCounts, Totals, evaluate_twice
 
 __all__ = [
     "MajorityCounts",
     "PairAccumulator",
     "StreamResult",
+    "Totals",
     "evaluate_across",
     "evaluate_twice",
 ]

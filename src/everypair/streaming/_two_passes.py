@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,28 @@ from everypair.targets import binary
 Chunks = Iterable[tuple[ArrayLike, ArrayLike]]
 
 _LEAST_ROWS = 1 << 20  # of the larger class that are compared at once, if memory allows
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over rows of the larger class; they can be added.
+
+    Attributes
+    ----------
+    n_rows : int
+    counts : (2, k) int64
+        Rows below each distinct score of the smaller class, and rows up to it.
+    loss_sums : list of lists of float
+        For each surrogate, sums over parts of the pairs.
+    """
+
+    n_rows: int
+    counts: NDArray[np.int64]
+    loss_sums: list[list[float]]
+
+    def __add__(self, other: Totals) -> Totals:
+        sums = [a + b for a, b in zip(self.loss_sums, other.loss_sums, strict=True)]
+        return Totals(self.n_rows + other.n_rows, self.counts + other.counts, sums)
 
 
 class MajorityCounts:
@@ -59,7 +82,7 @@ class MajorityCounts:
         self.options = options(surrogates, margin)
         self.minority = np.sort(minority)
         self.values, self.own = distinct(self.minority)
-        # Rows below each value, rows up to each value, and rows in all.
+        # Rows below each value, and rows up to each value.
         self.counts = np.zeros((2, self.values.shape[0]), np.int64)
         self.n_rows = 0
         self.loss_sums: list[list[float]] = [[] for _ in self.options.surrogates]
@@ -79,12 +102,17 @@ class MajorityCounts:
                 "other must have been made with the same smaller class; it was not. Collect the "
                 "smaller class from all parts first."
             )
-        other.flush()
+        self.add_totals(other.totals())
+
+    def totals(self) -> Totals:
+        """Return what another machine needs of this object, which has the same smaller class."""
         self.flush()
-        self.counts += other.counts
-        self.n_rows += other.n_rows
-        for mine, theirs in zip(self.loss_sums, other.loss_sums, strict=True):
-            mine.extend(theirs)
+        return Totals(self.n_rows, self.counts, self.loss_sums)
+
+    def add_totals(self, other: Totals) -> None:
+        """Add the totals of another part of the larger class."""
+        mine = self.totals() + other
+        self.n_rows, self.counts, self.loss_sums = mine.n_rows, mine.counts, mine.loss_sums
 
     def flush(self) -> None:
         """Compare the rows that wait with the smaller class."""
