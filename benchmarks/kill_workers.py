@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,61 +56,60 @@ def expected() -> ep.PairAccumulator:
     return rows
 
 
-def killed_dask_workers(moments: int, random: np.random.Generator) -> list[dict]:
+def killed_dask_workers(moments: int, random: np.random.Generator) -> Iterator[dict]:
     """Kill one of three workers during each evaluation."""
     import dask
-    import dask.array as da
     from distributed import Client, LocalCluster
+
+    whole, table = expected(), ep.PairAccumulator(mode="bounded")
+    table.add(*whole.rows()[:2])
+    true = {"exact": whole.result(), "merged": whole.result(), "bounded": table.result()}
+    # A task may be on a worker that is killed, several times over.
+    dask.config.set({"distributed.scheduler.allowed-failures": 20})
+    for start in range(0, moments, 5):  # a new cluster for every five moments
+        with (
+            LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster,
+            Client(cluster),
+        ):
+            _evaluated("exact")  # imports
+            began = time.perf_counter()
+            _evaluated("exact")
+            usual = time.perf_counter() - began
+            for i in range(start, min(start + 5, moments)):
+                mode = ("exact", "merged", "bounded")[i % 3]
+                wait = float(random.uniform(0.0, usual))
+                pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
+                command = f"sleep {wait}; kill -9 {int(random.choice(pids))}"
+                killer = subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
+                result = _evaluated(mode)
+                killed = killer.wait() == 0
+                same = (result.auc, result.variance, result.n_rows) == (
+                    true[mode].auc, true[mode].variance, true[mode].n_rows
+                )  # fmt: skip
+                loss, known = (r.losses["squared_hinge"] for r in (result, true[mode]))
+                good = bool(same and abs(loss - known) <= 1e-12 * known)
+                times = {"after_s": round(wait, 3), "of_s": round(usual, 3)}
+                yield {"part": f"dask {mode}", **times, "killed": killed, "same": good}
+
+
+def _evaluated(mode: str) -> ep.StreamResult:
+    """Evaluate all chunks on the cluster, by new tasks: no result is taken from a cache."""
+    import dask
+    import dask.array as da
 
     from everypair.dask import accumulate, evaluate
 
-    whole = expected()
-    true = {"exact": whole.result(), "merged": whole.result()}
-    table = ep.PairAccumulator(mode="bounded")
-    table.add(*whole.rows()[:2])
-    true["bounded"] = table.result()
-    # A task may be on a worker that is killed, several times over.
-    dask.config.set({"distributed.scheduler.allowed-failures": 20})
-    found = []
-    with (
-        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        load = dask.delayed(chunk, pure=False)
-
-        def run(mode):
-            # New tasks each time: results of an earlier evaluation must not be used.
-            shape = (ROWS, 2)
-            parts = [da.from_delayed(load(i), shape, dtype=float) for i in range(CHUNKS)]
-            rows = da.concatenate(parts)
-            if mode == "merged":
-                return accumulate(rows[:, 0], rows[:, 1]).compute().result()
-            return evaluate(rows[:, 0], rows[:, 1], mode=mode)
-
-        run("exact")  # imports
-        start = time.perf_counter()
-        run("exact")
-        usual = time.perf_counter() - start
-        for i in range(moments):
-            mode = ("exact", "merged", "bounded")[i % 3]
-            client.wait_for_workers(3, timeout=60)
-            wait = float(random.uniform(0.0, usual))
-            pid = int(random.choice([nanny.pid for nanny in cluster.workers.values() if nanny.pid]))
-            killer = subprocess.Popen(["sh", "-c", f"sleep {wait}; kill -9 {pid}"])
-            result = run(mode)
-            killer.wait()
-            same = (result.auc, result.variance, result.n_rows) == (
-                true[mode].auc, true[mode].variance, true[mode].n_rows
-            )  # fmt: skip
-            loss, known = (r.losses["squared_hinge"] for r in (result, true[mode]))
-            good = bool(same and abs(loss - known) <= 1e-12 * known)
-            found.append({"part": f"dask {mode}", "after_s": round(wait, 3), "same": good})
-    return found
+    load = dask.delayed(chunk, pure=False)
+    parts = [da.from_delayed(load(i), (ROWS, 2), dtype=float) for i in range(CHUNKS)]
+    rows = da.concatenate(parts)
+    if mode == "merged":
+        return accumulate(rows[:, 0], rows[:, 1]).compute().result()
+    return evaluate(rows[:, 0], rows[:, 1], mode=mode)
 
 
-def killed_streams(moments: int, random: np.random.Generator) -> list[dict]:
+def killed_streams(moments: int, random: np.random.Generator) -> Iterator[dict]:
     """Kill a process that saves checkpoints, and continue until the stream ends."""
-    true, found = expected().result(), []
+    true = expected().result()
     for _ in range(moments):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "rows.npz"
@@ -126,8 +126,7 @@ def killed_streams(moments: int, random: np.random.Generator) -> list[dict]:
                     kills += 1
                     waited.append(round(wait or 0.0, 3))
             good = process.returncode == 0 and ep.PairAccumulator.load(path).result() == true
-            found.append({"part": "checkpoint", "after_s": waited, "same": good})
-    return found
+            yield {"part": "checkpoint", "after_s": waited, "killed": kills > 0, "same": good}
 
 
 def main() -> int:
@@ -136,9 +135,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     random = np.random.default_rng(options.seed)
-    rows = killed_streams(options.moments, random) + killed_dask_workers(options.moments, random)
-    for row in rows:
-        print(json.dumps(row), flush=True)
+    rows = []
+    for part in (killed_streams, killed_dask_workers):
+        for row in part(options.moments, random):
+            print(json.dumps(row), flush=True)
+            rows.append(row)
     wrong = sum(not row["same"] for row in rows)
     print(json.dumps({"moments": len(rows), "wrong": wrong}))
     return int(wrong > 0)

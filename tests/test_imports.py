@@ -26,6 +26,7 @@ STACKS = (
         "torch",
         "torch/ranks",
         "torch/training",
+        "torch/metrics",
     ),
     ("sklearn",),
     ("boosting",),
