@@ -50,6 +50,14 @@ def auc(
     threads: int,
 ) -> tuple[int, float, float]: ...
 
+# Copy the scores of each class to the first entries of pos and neg; return status and positives.
+def split(
+    scores: NDArray[Any], labels: NDArray[Any], pos: NDArray[Any], neg: NDArray[Any]
+) -> tuple[int, int]: ...
+
+# Add float32 scores to a table of 2**bits buckets: see `everypair.streaming._buckets`.
+def count(scores: NDArray[Any], bits: int, table: NDArray[Any]) -> None: ...
+
 # Return the name of the instruction set in use: baseline, avx2 or avx512; neon on aarch64.
 def isa() -> str: ...
 

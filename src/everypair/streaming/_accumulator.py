@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs
+from everypair import _dispatch, _inputs
 from everypair.streaming import _checkpoint, _exact
 from everypair.streaming._buckets import Buckets
 from everypair.streaming._result import StreamResult, Surrogates, options
@@ -94,20 +94,27 @@ class PairAccumulator:
         if np.size(scores) == 0 and np.size(labels) == 0:
             return
         batch = _inputs.batch_from(scores, labels, weights)
+        is_plain = weights is None and groups is None
+        if self._buckets is not None and not is_plain:
+            raise ValueError("weights and groups must be left out for mode='bounded'.")
+        if not is_plain:
+            self._add_columns(batch, groups)
+            return
+        held = self._rows_with(False, False) if self._buckets is None else self._buckets
+        for is_positive, chosen in zip((True, False), _dispatch.split_classes(batch), strict=True):
+            held.add(is_positive, scores=chosen)
+
+    def _add_columns(self, batch: _inputs.Batch, groups: ArrayLike | None) -> None:
+        """Add rows with weights, groups or both."""
         positive = _inputs.positives(batch)
-        columns = {"scores": batch.scores}
-        if self._buckets is not None:
-            if weights is not None or groups is not None:
-                raise ValueError("weights and groups must be left out for mode='bounded'.")
-            target: Rows | Buckets = self._buckets
-        else:
-            rows = target = self._rows_with(weights is not None, groups is not None)
-            if batch.weights is not None:
-                columns["weights"] = batch.weights
-            if groups is not None:
-                columns["groups"] = _group_numbers(groups, batch.scores.shape[0], rows)
+        rows = self._rows_with(batch.weights is not None, groups is not None)
+        columns: dict[str, NDArray[Any]] = {"scores": batch.scores}
+        if batch.weights is not None:
+            columns["weights"] = batch.weights
+        if groups is not None:
+            columns["groups"] = _group_numbers(groups, batch.scores.shape[0], rows)
         for is_positive, chosen in ((True, positive), (False, ~positive)):
-            target.add(is_positive, **{name: column[chosen] for name, column in columns.items()})
+            rows.add(is_positive, **{name: column[chosen] for name, column in columns.items()})
 
     def merge(self, other: PairAccumulator) -> None:
         """Add all rows of another accumulator, which stays as it is."""
@@ -202,9 +209,9 @@ class PairAccumulator:
         plain: dict[str, Any] = {"mode": self.mode}
         if self._buckets is not None:
             table = self._buckets.table
-            used = np.flatnonzero(table[:, 0].any(axis=0))
+            used = np.flatnonzero(table[..., 0].any(axis=0))
             plain |= {"bits": self._buckets.bits, "is_rounded": bool(self._buckets.is_rounded)}
-            return plain, {"used": used, "table": table[..., used]}
+            return plain, {"used": used, "table": table[:, used]}
         rows = self._rows
         if rows is None:
             return plain, {}
@@ -222,7 +229,7 @@ class PairAccumulator:
         if plain["mode"] == "bounded":
             found = cls(mode="bounded", bits=plain["bits"])
             assert found._buckets is not None
-            found._buckets.table[..., arrays["used"]] = arrays["table"]
+            found._buckets.table[:, arrays["used"]] = arrays["table"]
             found._buckets.is_rounded = plain["is_rounded"]
             return found
         found = cls()

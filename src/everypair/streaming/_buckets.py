@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair import _dispatch
 from everypair.losses import pair_loss
 from everypair.streaming._rank_sums import RankSums
 from everypair.streaming._result import Options, StreamResult, from_ranks
@@ -32,19 +33,19 @@ _SLACK = 1e-12
 
 
 class Buckets:
-    """A table of integers (2 classes, 3 moments, 2**bits buckets); negatives are class 0."""
+    """A table of integers (2 classes, 2**bits buckets, 3 moments); negatives are class 0."""
 
     def __init__(self, bits: int) -> None:
         if bits not in range(16, 23):
             raise ValueError(f"bits must be between 16 and 22; got {bits!r}. 18 is usual.")
         self.bits = bits
-        self.table = np.zeros((2, 3, 1 << bits), np.int64)
+        self.table = np.zeros((2, 1 << bits, 3), np.int64)
         self.is_rounded = False  # whether a score was rounded to float32
 
     @property
     def sizes(self) -> tuple[int, int]:
         """The numbers of positives and negatives."""
-        negatives, positives = self.table[:, 0].sum(axis=1).tolist()
+        negatives, positives = self.table[..., 0].sum(axis=1).tolist()
         return positives, negatives
 
     def add(self, positive: bool, *, scores: NDArray[Any]) -> None:
@@ -57,13 +58,15 @@ class Buckets:
                 f"{scores[np.argmin(np.isfinite(narrow))].item()!r}. Use mode='exact'."
             )
         self.is_rounded |= scores.dtype != np.float32 and bool((narrow != scores).any())
+        if _dispatch.count_natively(narrow, self.bits, self.table[int(positive)]):
+            return
         pattern = narrow.view(np.uint32)
         ordered = np.where(pattern & _SIGN, ~pattern, pattern | _SIGN)
         shift = np.uint32(32 - self.bits)
         bucket = (ordered >> shift).astype(np.intp)
         k = (ordered & ((np.uint32(1) << shift) - np.uint32(1))).astype(np.int64)
-        for table, values in zip(self.table[int(positive)], (None, k, k * k), strict=True):
-            _add(table, bucket, values)
+        for moment, values in enumerate((None, k, k * k)):
+            _add(self.table[int(positive), :, moment], bucket, values)
 
     def merge(self, other: Buckets) -> None:
         """Add the counts of another table of the same size."""
@@ -78,14 +81,14 @@ class Buckets:
         if min(n_pos, n_neg) == 0:
             binary.raise_no_pairs(np.arange(n_pos + n_neg) < n_pos, None, "result")
         most = 1 << (63 - 2 * (32 - self.bits))
-        if self.table[:, 0].max() > most:
+        if self.table[..., 0].max() > most:
             raise OverflowError(
                 f"a bucket must hold at most {most} rows of a class; one holds "
-                f"{self.table[:, 0].max()}. Use more bits."
+                f"{self.table[..., 0].max()}. Use more bits."
             )
         sums = RankSums(n_pos, n_neg, wanted.max_fpr, wanted.min_tpr)
-        used = np.flatnonzero(self.table[:, 0].any(axis=0))[::-1]
-        sums.add(self.table[1, 0, used], self.table[0, 0, used])
+        used = np.flatnonzero(self.table[..., 0].any(axis=0))[::-1]
+        sums.add(self.table[1, used, 0], self.table[0, used, 0])
         losses, bounds = {}, {}
         for surrogate in wanted.surrogates:
             name = surrogate.name
@@ -135,8 +138,8 @@ class Buckets:
         shift = 32 - self.bits
         points, counts, variances = [], [], []
         for table in self.table:
-            used = np.flatnonzero(table[0])
-            count, first, second = table[:, used].astype(np.float64)
+            used = np.flatnonzero(table[:, 0])
+            count, first, second = table[used].T.astype(np.float64)
             start = used.astype(np.uint32) << np.uint32(shift)
             base, following = _score(start).astype(np.float64), _score(start + np.uint32(1))
             step = following.astype(np.float64) - base

@@ -107,8 +107,8 @@ def _sum_of_tables(
     """Return an accumulator with the buckets of all workers."""
     plain, arrays = rows.state()
     bits = plain["bits"]
-    table = np.zeros((2, 3, 1 << bits), np.int64)
-    table[..., arrays["used"]] = arrays["table"]
+    table = np.zeros((2, 1 << bits, 3), np.int64)
+    table[:, arrays["used"]] = arrays["table"]
     is_rounded = allreduce(np.array([plain["is_rounded"]], np.int64))
     state = {"mode": "bounded", "bits": bits, "is_rounded": bool(is_rounded[0])}
     return PairAccumulator.from_state(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -73,12 +75,7 @@ def chunks(path: Path, columns: Sequence[str]) -> Iterator[Chunk]:
 def _frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFrame, float]]:
     first = _tables.first_bytes(path)
     if first == b"PAR1":
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(path) as file:
-            yield from _converted(
-                file.iter_batches(_ROWS, columns=columns), file.metadata.num_rows, columns
-            )
+        yield from _parquet_frames(path, columns)
     elif _is_arrow(first):
         with _arrow_reader(path) as reader:
             # The number of rows is not known before all are read: count batches where possible.
@@ -90,13 +87,43 @@ def _frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFrame, floa
         yield from _csv_frames(path, columns)
 
 
-def _converted(
-    batches: Iterator[Any], total: int, columns: list[str]
-) -> Iterator[tuple[pd.DataFrame, float]]:
-    done = 0
-    for batch in batches:
-        done += batch.num_rows
-        yield batch.to_pandas(split_blocks=True)[columns], done / total
+def _parquet_frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFrame, float]]:
+    """Read row groups, or parts of large ones, two at a time."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        total, done = file.metadata.num_rows, 0
+        largest = max(
+            (file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)), default=0
+        )
+        if largest > 4 * _ROWS:
+            batches = file.iter_batches(_ROWS, columns=columns)
+        else:
+            read = partial(_row_group, path, columns)
+            batches = _mapped(read, range(file.num_row_groups))
+        for batch in batches:
+            done += batch.num_rows
+            if batch.num_rows:
+                yield batch.to_pandas(split_blocks=True)[columns], done / total
+
+
+def _row_group(path: Path, columns: list[str], i: int) -> Any:
+    import pyarrow.parquet as pq
+
+    # A reader of its own for each thread.
+    with pq.ParquetFile(path) as file:
+        return file.read_row_group(i, columns=columns, use_threads=False)
+
+
+def _mapped(function: Callable[[int], _T], items: Sequence[int]) -> Iterator[_T]:
+    """Apply a function in two threads, in order, at most three results ahead of the caller."""
+    with ThreadPoolExecutor(2) as pool:
+        waiting = deque(pool.submit(function, i) for i in items[:3])
+        for i in range(len(items)):
+            result = waiting.popleft().result()
+            if i + 3 < len(items):
+                waiting.append(pool.submit(function, items[i + 3]))
+            yield result
 
 
 def _csv_frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFrame, float]]:

@@ -73,7 +73,7 @@ class PairMetric(Metric):
             self.add_state("negatives", default=[], dist_reduce_fx="cat")
             self.add_state("positives", default=[], dist_reduce_fx="cat")
         else:
-            table = torch.zeros(2, 3, 1 << bits, dtype=torch.int64)
+            table = torch.zeros(2, 1 << bits, 3, dtype=torch.int64)
             self.add_state("table", default=table, dist_reduce_fx="sum")
             self.add_state("n_rounded", default=torch.zeros((), dtype=torch.int64),
                            dist_reduce_fx="sum")  # fmt: skip
@@ -85,7 +85,7 @@ class PairMetric(Metric):
         if self.mode == "bounded":
             plain, arrays = rows.state()
             used = torch.from_numpy(arrays["used"]).to(self.table.device)
-            self.table[..., used] += torch.from_numpy(arrays["table"]).to(self.table.device)
+            self.table[:, used] += torch.from_numpy(arrays["table"]).to(self.table.device)
             self.n_rounded += plain["is_rounded"]
         elif rows.n_rows:
             scores, labels, _ = rows.rows()
@@ -114,7 +114,7 @@ class PairMetric(Metric):
             plain = {"mode": "bounded", "bits": self.bits, "is_rounded": bool(self.n_rounded)}
             table = self.table.cpu().numpy()
             return PairAccumulator.from_state(
-                plain, {"used": np.arange(table.shape[-1]), "table": table}
+                plain, {"used": np.arange(table.shape[1]), "table": table}
             )
         rows = PairAccumulator()
         for state, label in ((self.positives, True), (self.negatives, False)):
