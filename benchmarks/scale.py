@@ -32,6 +32,7 @@ FOLDER = Path(__file__).parent / "rows" / "scale"
 WORKERS = 64
 GIGABIT = 1e9 / 8.0  # bytes a second
 BITS = 18
+SURROGATES = ("squared_hinge",)
 
 
 def rows_of(n: int, share: float, seed: int = 0) -> tuple[Any, Any]:
@@ -63,20 +64,31 @@ def counted(n: int, share: float, mode: str, workers: int = WORKERS) -> float:
     """Evaluate on simulated workers, and return the bytes that each of them sends in rings."""
     scores, labels = rows_of(n, share)
     parts = np.array_split(np.arange(n), workers)
-    barrier, slots, sent = threading.Barrier(workers), [None] * workers, [0.0] * workers
+    slots: list[Any] = [None] * workers
+    sent, total = [0.0] * workers, [np.zeros(0)]
+
+    def add_up() -> None:
+        total[0] = slots[0].copy()
+        for array in slots[1:]:
+            total[0] += array
+
+    # The last worker to arrive adds up the arrays, and all of them share the sum.
+    arrived, left = threading.Barrier(workers, add_up), threading.Barrier(workers)
 
     def run(rank: int) -> ep.StreamResult:
-        def allreduce(array):
+        def allreduce(array: Any) -> Any:
             slots[rank] = array
             sent[rank] += ring(array.nbytes, workers)
-            barrier.wait()
-            total = np.sum(slots, axis=0)
-            barrier.wait()
-            return total
+            arrived.wait()
+            found = total[0]
+            left.wait()
+            return found
 
         mine = ep.PairAccumulator(mode=mode, bits=BITS)
         mine.add(scores[parts[rank]], labels[parts[rank]])
-        return evaluate_across(mine, allreduce, rank=rank, world_size=workers)
+        return evaluate_across(
+            mine, allreduce, rank=rank, world_size=workers, surrogates=SURROGATES
+        )
 
     with ThreadPoolExecutor(workers) as pool:
         found = list(pool.map(run, range(workers)))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everypair as ep
+from everypair import _dispatch
 from everypair.streaming import MajorityCounts, evaluate_across
 
 CLOSE = {"rel": 1e-12, "abs": 1e-14}
@@ -368,3 +369,36 @@ def test_wrong_arguments_are_explained(call, text):
 def _mixed():
     found = filled([np.arange(2)], *rows(0, 2))
     found.add([1.0], [1], weights=[1.0])
+
+
+@pytest.mark.parametrize("mode", ["exact", "bounded"])
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i4", "i8", "f4", "f8"])
+def test_the_compiled_kernel_and_numpy_keep_the_same_rows(mode, dtype):
+    scores, labels = rows(7, 3000, ties=False)
+    scores[:50] = np.repeat([0.0, -0.0, 1e-42, -1e-42, 3e38], 10)
+    states = []
+    for backend in ("auto", "numpy"):
+        with _dispatch.backend(backend):
+            states.append(
+                filled(parts_of(3000, 7), scores, labels.astype(dtype), mode=mode).state()
+            )
+    assert states[0][0] == states[1][0]
+    for name, array in states[0][1].items():
+        np.testing.assert_array_equal(array, states[1][1][name])
+
+
+@pytest.mark.parametrize("backend", ["auto", "numpy"])
+@pytest.mark.parametrize(
+    ("scores", "labels", "text"),
+    [
+        ([0.0, np.inf], [0, 1], "scores must be finite"),
+        ([0.0, 1.0], [0, 2], "labels must hold two classes"),
+        ([0.0, 1.0], [0, -1], "not a mix"),
+        ([0.0, 1.0], [0.0, np.nan], "labels must hold two classes"),
+    ],
+)
+def test_bad_values_of_a_part_are_refused_and_leave_no_rows(backend, scores, labels, text):
+    found = ep.PairAccumulator()
+    with _dispatch.backend(backend), pytest.raises(ValueError, match=text):
+        found.add(scores, labels)
+    assert found.n_rows == 0
