@@ -66,7 +66,7 @@ def killed_dask_workers(moments: int, random: np.random.Generator) -> Iterator[d
     true = {"exact": whole.result(), "merged": whole.result(), "bounded": table.result()}
     # A task may be on a worker that is killed, several times over.
     dask.config.set({"distributed.scheduler.allowed-failures": 20})
-    for start in range(0, moments, 5):  # a new cluster for every five moments
+    for i in range(moments):
         with (
             LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster,
             Client(cluster),
@@ -75,21 +75,20 @@ def killed_dask_workers(moments: int, random: np.random.Generator) -> Iterator[d
             began = time.perf_counter()
             _evaluated("exact")
             usual = time.perf_counter() - began
-            for i in range(start, min(start + 5, moments)):
-                mode = ("exact", "merged", "bounded")[i % 3]
-                wait = float(random.uniform(0.0, usual))
-                pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
-                command = f"sleep {wait}; kill -9 {int(random.choice(pids))}"
-                killer = subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
-                result = _evaluated(mode)
-                killed = killer.wait() == 0
-                same = (result.auc, result.variance, result.n_rows) == (
-                    true[mode].auc, true[mode].variance, true[mode].n_rows
-                )  # fmt: skip
-                loss, known = (r.losses["squared_hinge"] for r in (result, true[mode]))
-                good = bool(same and abs(loss - known) <= 1e-12 * known)
-                times = {"after_s": round(wait, 3), "of_s": round(usual, 3)}
-                yield {"part": f"dask {mode}", **times, "killed": killed, "same": good}
+            mode = ("exact", "merged", "bounded")[i % 3]
+            wait = float(random.uniform(0.0, usual))
+            pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
+            command = f"sleep {wait}; kill -9 {int(random.choice(pids))}"
+            killer = subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
+            result = _evaluated(mode)
+            killed = killer.wait() == 0
+            same = (result.auc, result.variance, result.n_rows) == (
+                true[mode].auc, true[mode].variance, true[mode].n_rows
+            )  # fmt: skip
+            loss, known = (r.losses["squared_hinge"] for r in (result, true[mode]))
+            good = bool(same and abs(loss - known) <= 1e-12 * known)
+            times = {"after_s": round(wait, 3), "of_s": round(usual, 3)}
+            yield {"part": f"dask {mode}", **times, "killed": killed, "same": good}
 
 
 def _evaluated(mode: str) -> ep.StreamResult:

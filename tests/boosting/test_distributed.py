@@ -79,3 +79,40 @@ def test_one_process():
         xgboost_distributed_metric("rmse")
     with pytest.raises(ValueError, match="max_fpr must be given"):
         xgboost_distributed_metric("partial_auc")
+
+
+_LIGHTGBM = """
+import json
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster
+import lightgbm
+from everypair.dask import evaluate
+
+if __name__ == "__main__":
+    random = np.random.default_rng(0)
+    table = random.normal(size=(400, 2))
+    labels = (table[:, 0] + random.normal(size=400) > 1.0).astype(int)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        X, y = da.from_array(table, chunks=(200, 2)), da.from_array(labels, chunks=200)
+        model = lightgbm.DaskLGBMClassifier(client=client, n_estimators=4, num_leaves=4, verbose=-1)
+        scores = model.fit(X, y).predict(X, raw_score=True)
+        found = evaluate(scores, y)
+        scores = scores.compute().ravel().tolist()
+        print(json.dumps([found.auc, found.n_rows, scores, labels.tolist()]))
+"""
+
+
+def test_predictions_of_distributed_lightgbm_are_evaluated_after_training(tmp_path):
+    for needed in ("lightgbm", "distributed", "pandas"):
+        pytest.importorskip(needed)
+    script = tmp_path / "train.py"  # a file, which the processes of the cluster can import
+    script.write_text(_LIGHTGBM)
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    auc, n_rows, scores, labels = json.loads(ran.stdout.splitlines()[-1])
+    assert n_rows == 400
+    assert auc == ep.auc(scores, labels)

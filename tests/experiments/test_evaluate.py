@@ -207,6 +207,20 @@ def test_results_by_group(file, frame, capsys):
     assert "needs --group" in capsys.readouterr().err
 
 
+def test_bounded_results_show_their_errors(file, frame, capsys):
+    assert cli.main(["evaluate", str(file), "--bounded", "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    assert abs(output["auc"] - ep.auc(frame.score, frame.label)) <= output["auc_bound"]
+    assert list(output["loss_bounds"]) == ["square", "squared_hinge", "linear_hinge", "huber_hinge"]
+    assert cli.main(["evaluate", str(file), "--bounded"]) == 0
+    assert "error at most" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(file)]) == 0
+    assert "error at most" not in capsys.readouterr().out
+    for options in (["--weights", "heavy"], ["--group", "patient"], ["--out", "roc"]):
+        assert cli.main(["evaluate", str(file), "--bounded", *options]) == 2
+        assert "--bounded must be used without" in capsys.readouterr().err
+
+
 def test_a_pattern_without_files_is_refused(tmp_path, capsys):
     assert cli.main(["evaluate", str(tmp_path / "*.parquet")]) == 2
     assert "no file matches" in capsys.readouterr().err

@@ -22,7 +22,8 @@ def write(path: str | Path, plain: dict[str, Any], arrays: dict[str, NDArray[Any
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "wb") as file:
-            np.savez(file, state=np.frombuffer(text, np.uint8), **arrays)
+            everything: dict[str, Any] = {"state": np.frombuffer(text, np.uint8), **arrays}
+            np.savez(file, **everything)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

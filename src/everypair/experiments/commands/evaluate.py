@@ -52,6 +52,10 @@ def command(
     by_group: Annotated[
         bool, typer.Option("--by-group", help="Show each group as well; needs --group.")
     ] = False,
+    bounded: Annotated[
+        bool,
+        typer.Option("--bounded", help="Use constant memory; show bounds of the errors."),
+    ] = False,
     out: Annotated[
         Path | None,
         option("ROC curve: writes OUT.csv, .png and .svg, or only the file OUT.", default="none"),
@@ -65,13 +69,15 @@ def command(
 
     if by_group and group is None:
         raise UserError("--by-group needs --group, which names the column of the groups.")
+    if bounded and out is not None:
+        raise UserError("--bounded must be used without --out, because it keeps no rows.")
     targets = {} if out is None else output.targets(out, "roc", ("csv", "png", "svg"))
     paths = _chunks.files_of(files)
     total = sum(path.stat().st_size for path in paths if path.is_file())
     with progress(f"Reading {_shown(paths)}", total, in_bytes=True) as advance:
         predictions = evaluation.read(
             paths, scores=scores, labels=labels, weights=weights, group=group, positive=positive,
-            advance=advance,
+            bounded=bounded, advance=advance,
         )  # fmt: skip
     try:
         found = evaluation.evaluate(predictions, margin=margin, losses=loss, by_group=by_group)
@@ -88,7 +94,7 @@ def command(
         typer.echo(json.dumps(plain, indent=2))
         return
     _show(found, predictions.columns)
-    if loss is None and found.rows > evaluation.ALL_LOSSES_UP_TO:
+    if not bounded and loss is None and found.rows > evaluation.ALL_LOSSES_UP_TO:
         typer.echo("Other losses of this many rows take long: --loss NAME computes one.")
     if written:
         typer.echo(written)
@@ -117,13 +123,17 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(f"over every pair{inside}")
     table.add_column("value", justify="right")
-    table.add_row("AUC", f"{found.auc:.6f}", style="bold")
+    bounds = {"AUC": found.auc_bound, **found.loss_bounds}
+    shown = {name: (f"{bound:.1e}",) for name, bound in bounds.items() if any(bounds.values())}
+    if shown:
+        table.add_column("error at most", justify="right")
+    table.add_row("AUC", f"{found.auc:.6f}", *shown.get("AUC", ()), style="bold")
     if found.auc_interval is not None:
         low, high = found.auc_interval
         table.add_row("  95 % interval (DeLong)", f"{low:.4f} to {high:.4f}")
     for name, loss in found.losses.items():
         margin = surrogates.get(name).default_margin if found.margin is None else found.margin
-        table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}")
+        table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}", *shown.get(name, ()))
     console.print(table)
     if found.by_group is not None:
         _show_groups(found.by_group)

@@ -162,4 +162,4 @@ def _ahead(items: Iterator[_T]) -> Iterator[_T]:
         waiting = pool.submit(next, items, end)
         while (item := waiting.result()) is not end:
             waiting = pool.submit(next, items, end)
-            yield item  # type: ignore[misc]
+            yield item

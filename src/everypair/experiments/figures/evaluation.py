@@ -20,11 +20,15 @@ import everypair as ep
 from everypair.experiments.data import _chunks, _tables
 from everypair.experiments.errors import UserError
 from everypair.experiments.figures.output import styled
+from everypair.experiments.figures.prediction_columns import (
+    Classes,
+    group_values,
+    numbers,
+    recognised,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
 # Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
@@ -48,7 +52,8 @@ class Evaluation:
     """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate.
 
     `auc_interval` is DeLong's 95 % confidence interval; None with groups, or if a class has fewer
-    than two rows of positive weight. `by_group` holds the measures of each group that has pairs, if
+    than two rows of positive weight. `auc_bound` and `loss_bounds` are the largest errors, 0 if the
+    results are exact. `by_group` holds the measures of each group that has pairs, if
     they were asked for.
     """
 
@@ -60,6 +65,8 @@ class Evaluation:
     auc_interval: tuple[float, float] | None
     margin: float | None  # None: that of each surrogate
     losses: dict[str, float]
+    auc_bound: float = 0.0
+    loss_bounds: dict[str, float] = field(default_factory=dict)
     by_group: dict[int | str, Evaluation] | None = None
 
 
@@ -71,6 +78,7 @@ def read(
     weights: str | None = None,
     group: str | None = None,
     positive: str | None = None,
+    bounded: bool = False,
     advance: Callable[[float], None] = lambda amount: None,
 ) -> Predictions:
     """Read predictions from CSV, Parquet or Arrow files, chunk by chunk.
@@ -87,33 +95,39 @@ def read(
         Columns. By default all rows have the same weight, and all pairs count.
     positive : str, optional
         The positive label. The default is 1, true or yes, or else the rarer label.
+    bounded : bool
+        Whether to count scores in buckets instead of keeping them: constant memory, and results
+        with bounds of their errors. Not with weights or groups.
     advance : callable
         Called with the number of bytes of each chunk.
     """
+    if bounded and (weights is not None or group is not None):
+        raise UserError("--bounded must be used without --weights and --group.")
     files = _chunks.files_of([paths] if isinstance(paths, str | Path) else paths)
     present = _chunks.column_names(files[0])
-    scores = scores or _recognised(present, SCORES, "scores", files[0])
-    labels = labels or _recognised(present, LABELS, "labels", files[0])
+    scores = scores or recognised(present, SCORES, "scores", files[0])
+    labels = labels or recognised(present, LABELS, "labels", files[0])
     named = {"scores": scores, "labels": labels, "weights": weights, "group": group}
     columns = {role: name for role, name in named.items() if name is not None}
     for path in files:
         names = present if path is files[0] else _chunks.column_names(path)
         _tables.require_columns(names, list(columns.values()), path)
-    rows, classes, groups = ep.PairAccumulator(), _Classes(labels), set[Any]()
+    rows = ep.PairAccumulator(mode="bounded" if bounded else "exact")
+    classes, groups = Classes(labels), set[Any]()
     for path in files:
         done, size = 0.0, path.stat().st_size
         for chunk in _chunks.chunks(path, list(columns.values())):
             frame, where = chunk.frame, chunk.start
             given = {
-                "weights": None if weights is None else _numbers(frame[weights], "weights", chunk),
-                "groups": None if group is None else _groups(frame[group], chunk),
+                "weights": None if weights is None else numbers(frame[weights], "weights", chunk),
+                "groups": None if group is None else group_values(frame[group], chunk),
             }
-            numbers = _numbers(frame[scores], "scores", chunk)
+            found = numbers(frame[scores], "scores", chunk)
             is_second = classes.numbers(frame[labels], chunk)
             if given["groups"] is not None:
                 groups.update(np.unique(given["groups"]).tolist())
             try:
-                rows.add(numbers, is_second, **given)
+                rows.add(found, is_second, **given)
             except ValueError as error:  # infinite scores, negative weights
                 raise UserError(f"{path}, rows from {where + 1}: {error}") from error
             advance((chunk.share - done) * size)
@@ -140,15 +154,18 @@ def evaluate(
     margin : float, optional
         The default is that of each surrogate.
     losses : sequence of str, optional
-        The surrogates. By default all of them, or the squared hinge alone for more than
-        `ALL_LOSSES_UP_TO` rows.
+        The surrogates. By default all of them (of buckets: those made of polynomials), or the
+        squared hinge alone for more than `ALL_LOSSES_UP_TO` rows.
     by_group : bool
         Whether to evaluate each group as well.
     """
     rows = predictions.rows
     if losses is None:
-        is_large = rows.n_rows > ALL_LOSSES_UP_TO
-        losses = ("squared_hinge",) if is_large else ep.surrogates.names()
+        losses = ep.surrogates.names()
+        if rows.mode == "bounded":
+            losses = tuple(name for name in losses if ep.surrogates.get(name).is_polynomial)
+        elif rows.n_rows > ALL_LOSSES_UP_TO:
+            losses = ("squared_hinge",)
     found = _evaluation(rows.result(losses, margin=margin), predictions.groups, margin)
     if not by_group:
         return found
@@ -169,8 +186,9 @@ def _evaluation(result: ep.StreamResult, groups: int | None, margin: float | Non
         interval = (result.low, result.high)
     n_pos, n_neg = result.n_pos, result.n_neg
     return Evaluation(
-        n_pos + n_neg, n_pos, n_neg, groups, result.auc, interval, margin, result.losses
-    )
+        n_pos + n_neg, n_pos, n_neg, groups, result.auc, interval, margin, result.losses,
+        result.auc_bound, result.loss_bounds,
+    )  # fmt: skip
 
 
 def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
@@ -204,93 +222,3 @@ def curve_rows(curve: ep.RocCurve) -> bytes:
     columns = np.column_stack([np.asarray(column, np.float64) for column in curve])
     np.savetxt(text, columns, fmt="%.17g", delimiter=",", header=header, comments="")
     return text.getvalue()
-
-
-class _Classes:
-    """The two values of a label column, found as the chunks arrive."""
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-        self.values: list[str] = []
-
-    def numbers(self, labels: pd.Series[Any], chunk: _chunks.Chunk) -> NDArray[np.bool_]:
-        """Return whether each row has the second of the values found so far."""
-        where = f"{chunk.path}: label column {self.column!r}"
-        if labels.isna().any():
-            first = chunk.start + int(labels.isna().argmax()) + 1
-            raise UserError(f"{where} is empty in row {first}; remove such rows, or fill them in")
-        array = labels.to_numpy()
-        if array.dtype.kind not in "biuf":
-            array = labels.astype(str).to_numpy()
-        rest, is_second = np.ones(array.shape[0], bool), np.zeros(array.shape[0], bool)
-        while rest.any():
-            value = array[rest.argmax()]
-            same = array == value
-            is_second[same] = self._number(str(value), where, chunk.start + int(rest.argmax()) + 1)
-            rest &= ~same
-        return is_second
-
-    def _number(self, value: str, where: str, row: int) -> int:
-        for i, known in enumerate(self.values):
-            if known == value or _tables.same_number(known, value):
-                return i
-        if len(self.values) == 2:
-            first, second = self.values
-            raise UserError(
-                f"{where} must hold exactly two values; it holds {first!r}, {second!r} and, in row "
-                f"{row}, {value!r}. Make it two classes, or choose another column"
-            )
-        self.values.append(value)
-        return len(self.values) - 1
-
-    def positive(
-        self, wanted: str | None, rows: ep.PairAccumulator, path: Path
-    ) -> tuple[str, bool]:
-        """Return the positive value, and whether it is the first of the two."""
-        where = f"{path}: label column {self.column!r}"
-        if len(self.values) < 2:
-            raise UserError(
-                f"{where} must hold exactly two values; it holds 1: {self.values[0]!r} "
-                f"({rows.n_rows}). Make it two classes, or choose another column"
-            )
-        counts = dict(zip(self.values, (rows.n_neg, rows.n_pos), strict=True))
-        value = _tables.positive_value(counts, wanted, where)
-        return value, value == self.values[0]
-
-
-def _recognised(present: list[str], names: tuple[str, ...], role: str, path: Path) -> str:
-    lower = {column.lower(): column for column in present}
-    found = [lower[name] for name in names if name in lower]
-    if len(found) == 1:
-        return found[0]
-    columns = ", ".join(map(repr, found or present[:12]))
-    reason = "several columns have a usual name" if found else "no column has a usual name"
-    raise UserError(f"{path}: --{role} must name a column, because {reason}: {columns}.")
-
-
-def _groups(column: pd.Series[Any], chunk: _chunks.Chunk) -> NDArray[Any]:
-    """Return the groups as integers or strings; raise UserError if a row has none."""
-    if column.isna().any():
-        raise UserError(
-            f"{chunk.path}: group column {column.name!r} must hold a value in every row; got "
-            f"nothing in row {chunk.start + int(column.isna().argmax()) + 1}"
-        )
-    array = column.to_numpy()
-    return array if array.dtype.kind in "iu" else np.asarray(column.astype(str), dtype=np.str_)
-
-
-def _numbers(column: pd.Series[Any], role: str, chunk: _chunks.Chunk) -> NDArray[Any]:
-    """Convert a column to floating-point numbers; raise UserError if a row holds none."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(column, errors="coerce")
-    if numbers.isna().any():
-        i = int(numbers.isna().argmax())
-        got = column.iloc[i]
-        what = "nothing" if pd.isna(got) else repr(str(got))
-        raise UserError(
-            f"{chunk.path}: {role} column {column.name!r} must hold a number in every row; got "
-            f"{what} in row {chunk.start + i + 1}. Remove such rows, or choose another column."
-        )
-    array: NDArray[Any] = numbers.to_numpy()
-    return array if array.dtype.kind == "f" else array.astype(np.float64)
