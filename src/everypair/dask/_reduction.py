@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-import dask
 import numpy as np
+from dask.base import compute
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from everypair import _inputs
@@ -49,7 +50,7 @@ def accumulate(
     dask.delayed.Delayed
         Its ``compute()`` returns the accumulator.
     """
-    add = dask.delayed(_accumulated, pure=False)
+    add = delayed(_accumulated, pure=False)
     parts = [add(part, mode, bits) for part in _partitions(scores, labels, weights, groups)]
     return _tree(parts, _merged, split_every)
 
@@ -110,15 +111,15 @@ def evaluate(
         )
     is_positive = rare == "positive"
     parts = _partitions(scores, labels)
-    of_class = dask.delayed(_scores_of, pure=False)
+    of_class = delayed(_scores_of, pure=False)
     minority = _tree([of_class(part, is_positive) for part in parts], _joined, split_every)
-    count = dask.delayed(_counted, pure=False)
+    count = delayed(_counted, pure=False)
     totals = _tree(
         [count(part, minority, is_positive, surrogates, margin) for part in parts],
         _added,
         split_every,
     )
-    smaller, total = dask.compute(minority, totals)
+    smaller, total = compute(minority, totals)  # type: ignore[no-untyped-call]
     if smaller.shape[0] == 0:
         binary.raise_no_pairs(np.full(total.n_rows, not is_positive), None, "evaluate")
     counts = MajorityCounts(smaller, positive=is_positive, surrogates=surrogates, margin=margin)
@@ -213,7 +214,7 @@ def _tree(parts: Sequence[Any], combine: Callable[[list[_T]], _T], split_every: 
     """Combine delayed values, at most `split_every` at a time."""
     if split_every < 2:
         raise ValueError(f"split_every must be at least 2; got {split_every!r}. 8 is usual.")
-    task = dask.delayed(combine, pure=False)
+    task = delayed(combine, pure=False)
     parts = list(parts)
     while len(parts) > 1:
         parts = [task(parts[i : i + split_every]) for i in range(0, len(parts), split_every)]

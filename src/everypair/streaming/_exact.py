@@ -20,10 +20,8 @@ def result(rows: SortedRows, wanted: Options) -> StreamResult:
     n_pos, n_neg = rows.n_pos, rows.scores.shape[0] - rows.n_pos
     if min(n_pos, n_neg) == 0:
         binary.raise_no_pairs(rows.labels, rows.weights, "result")
+    labels = rows.labels
     given: dict[str, Any] = {"weights": rows.weights, "groups": rows.groups}
-    labels = (
-        rows.labels if wanted.surrogates or given != {"weights": None, "groups": None} else None
-    )
     losses = {
         surrogate.name: pair_loss(
             rows.scores, labels, surrogate=surrogate, margin=wanted.margin, **given
@@ -37,10 +35,12 @@ def result(rows: SortedRows, wanted: Options) -> StreamResult:
         return from_ranks(sums, wanted, losses)
     part = None
     if wanted.is_partial:
-        rates = {"max_fpr": wanted.max_fpr or 1.0, "min_tpr": wanted.min_tpr or 0.0}
-        part = partial_auc(rows.scores, labels, **rates, **given)
+        rates = {"max_fpr": wanted.max_fpr, "min_tpr": wanted.min_tpr}
+        given_rates: dict[str, Any] = {k: v for k, v in rates.items() if v is not None}
+        part = partial_auc(rows.scores, labels, **given_rates, **given)
+    variance, low, high = _interval(rows, wanted)
     return StreamResult(
-        n_pos, n_neg, auc(rows.scores, labels, **given), 0.0, *_interval(rows, wanted),
+        n_pos, n_neg, auc(rows.scores, labels, **given), 0.0, variance, low, high,
         part, None if part is None else 0.0, losses, dict.fromkeys(losses, 0.0),
     )  # fmt: skip
 
@@ -72,9 +72,7 @@ def _take(column: NDArray[Any] | None, slices: list[slice]) -> NDArray[Any] | No
     return None if column is None else np.concatenate([column[part] for part in slices])
 
 
-def _interval(
-    rows: SortedRows, wanted: Options
-) -> tuple[float, float, float] | tuple[None, None, None]:
+def _interval(rows: SortedRows, wanted: Options) -> tuple[float | None, float | None, float | None]:
     labels = rows.labels
     kept = slice(None) if rows.weights is None else rows.weights > 0.0
     if rows.groups is not None or min(labels[kept].sum(), (~labels[kept]).sum()) < 2:

@@ -78,7 +78,9 @@ class SortedRows:
     @property
     def labels(self) -> NDArray[np.bool_]:
         """Which rows are positive."""
-        return np.arange(self.scores.shape[0]) < self.n_pos
+        labels = np.zeros(self.scores.shape[0], bool)
+        labels[: self.n_pos] = True
+        return labels
 
 
 class Rows:

@@ -129,7 +129,8 @@ class MajorityCounts:
             return
         # In float64, because sums over different parts are to agree to 1e-12.
         scores = np.concatenate([self.minority, rows]).astype(np.float64)
-        labels = (np.arange(scores.shape[0]) < self.minority.shape[0]) == self.positive
+        labels = np.full(scores.shape[0], not self.positive)
+        labels[: self.minority.shape[0]] = self.positive
         for surrogate, sums in zip(self.options.surrogates, self.loss_sums, strict=True):
             sums.append(
                 pair_loss(

@@ -53,6 +53,12 @@ class PairMetric(Metric):
     higher_is_better = None
     full_state_update = False
 
+    # The states. Those of a list become one tensor when ranks are synchronised.
+    negatives: Any
+    positives: Any
+    table: Tensor
+    n_rounded: Tensor
+
     def __init__(
         self,
         *,
@@ -99,7 +105,7 @@ class PairMetric(Metric):
             wanted.surrogates, margin=wanted.margin, max_fpr=wanted.max_fpr,
             min_tpr=wanted.min_tpr, confidence=wanted.confidence,
         )  # fmt: skip
-        values = {"auc": found.auc, "auc_bound": found.auc_bound}
+        values: dict[str, float | None] = {"auc": found.auc, "auc_bound": found.auc_bound}
         values |= {"auc_low": found.low, "auc_high": found.high}
         if wanted.is_partial:
             values["partial_auc"] = found.partial_auc
@@ -118,7 +124,6 @@ class PairMetric(Metric):
             )
         rows = PairAccumulator()
         for state, label in ((self.positives, True), (self.negatives, False)):
-            # A list of tensors before ranks are synchronised, and one tensor after.
             if isinstance(state, Tensor) or len(state):
                 scores = dim_zero_cat(state).cpu().numpy()
                 rows.add(scores, np.full(scores.shape[0], label))
