@@ -148,7 +148,7 @@ def _is_arrow(first: bytes) -> bool:
 
 
 def _arrow_reader(path: Path) -> Any:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     source = pa.memory_map(str(path))
     is_file = _tables.first_bytes(path) == b"ARRO"
@@ -162,4 +162,4 @@ def _ahead(items: Iterator[_T]) -> Iterator[_T]:
         waiting = pool.submit(next, items, end)
         while (item := waiting.result()) is not end:
             waiting = pool.submit(next, items, end)
-            yield item
+            yield item  # type: ignore[misc]
