@@ -62,7 +62,7 @@ def killed_dask_workers(moments: int, random: np.random.Generator) -> Iterator[d
     from distributed import Client, LocalCluster
 
     whole, table = expected(), ep.PairAccumulator(mode="bounded")
-    table.add(*whole.rows()[:2])
+    table.add(whole.rows().scores, whole.rows().labels)
     true = {"exact": whole.result(), "merged": whole.result(), "bounded": table.result()}
     # A task may be on a worker that is killed, several times over.
     dask.config.set({"distributed.scheduler.allowed-failures": 20})

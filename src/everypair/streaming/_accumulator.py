@@ -179,13 +179,13 @@ class PairAccumulator:
         wanted = options(surrogates, margin, max_fpr, min_tpr, confidence)
         return _exact.result_by_group(rows, list(self._rows.group_keys), wanted)
 
-    def rows(self) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.float64] | None]:
-        """Return the scores, labels and weights of all rows, the positives first, each sorted.
+    def rows(self) -> SortedRows:
+        """Return all rows: `scores`, `labels`, `weights` and the numbers of `groups`.
 
-        They are not copied: do not change them. Only in the mode "exact".
+        The positives come first, each class sorted. Do not change the arrays, which are not copied.
+        Only in the mode "exact".
         """
-        rows = self._sorted()
-        return rows.scores, rows.labels, rows.weights
+        return self._sorted()
 
     def swap_classes(self) -> None:
         """Make the positive rows negative, and the negative rows positive."""

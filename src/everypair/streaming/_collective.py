@@ -78,7 +78,7 @@ def evaluate_across(
         )  # fmt: skip
     scores, labels = np.empty(0, np.float32), np.empty(0, bool)
     if rows.n_rows:
-        scores, labels, _ = rows.rows()
+        scores, labels = rows.rows().scores, rows.rows().labels
     n_pos, n_neg = lines[:, :2].sum(axis=0).tolist()
     positive = n_pos <= n_neg
     sizes = lines[:, 0 if positive else 1]

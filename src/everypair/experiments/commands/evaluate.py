@@ -1,9 +1,10 @@
-"""``everypair evaluate``: exact AUC and pair losses of a file of predictions."""
+"""``everypair evaluate``: exact AUC or concordance and pair losses of files of predictions."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,14 @@ _GROUPS_SHOWN = 20
 
 if TYPE_CHECKING:
     from everypair.experiments.figures.evaluation import Evaluation
+
+
+class PairsOption(str, Enum):
+    """The values of ``--pairs``."""
+
+    binary = "binary"
+    ordered = "ordered"
+    survival = "survival"
 
 
 def command(
@@ -31,7 +40,18 @@ def command(
         str | None, option("Name of the score column.", default="score, prediction, ...")
     ] = None,
     labels: Annotated[
-        str | None, option("Name of the label column.", default="label, target, y_true, ...")
+        str | None,
+        option("Name of the label column.", default="label, target, y_true, time, ..."),
+    ] = None,
+    pairs: Annotated[
+        PairsOption, option("What labels are: two classes, real targets, or survival times.")
+    ] = PairsOption.binary,
+    events: Annotated[
+        str | None,
+        option(
+            "Column of events (1) and censored times (0).",
+            default="event, died, ...; else negative times are censored",
+        ),
     ] = None,
     weights: Annotated[str | None, option("Name of a weight column.", default="none")] = None,
     group: Annotated[
@@ -62,13 +82,18 @@ def command(
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Evaluate files of predictions: exact AUC with interval, pairwise losses, ROC curve."""
+    """Evaluate files of predictions: exact AUC with interval, pairwise losses, ROC curve.
+
+    With --pairs ordered or survival, the concordance index instead of the AUC.
+    """
     from everypair.experiments._progress import progress
     from everypair.experiments.data import _chunks
     from everypair.experiments.figures import evaluation, output
 
     if by_group and group is None:
         raise UserError("--by-group needs --group, which names the column of the groups.")
+    if out is not None and pairs != PairsOption.binary:
+        raise UserError(f"--out must be left out, because --pairs {pairs.value} has no ROC curve.")
     if bounded and out is not None:
         raise UserError("--bounded must be used without --out, because it keeps no rows.")
     targets = {} if out is None else output.targets(out, "roc", ("csv", "png", "svg"))
@@ -77,7 +102,7 @@ def command(
     with progress(f"Reading {_shown(paths)}", total, in_bytes=True) as advance:
         predictions = evaluation.read(
             paths, scores=scores, labels=labels, weights=weights, group=group, positive=positive,
-            bounded=bounded, advance=advance,
+            pairs=pairs.value, events=events, bounded=bounded, advance=advance,
         )  # fmt: skip
     try:
         found = evaluation.evaluate(predictions, margin=margin, losses=loss, by_group=by_group)
@@ -94,7 +119,12 @@ def command(
         typer.echo(json.dumps(plain, indent=2))
         return
     _show(found, predictions.columns)
-    if not bounded and loss is None and found.rows > evaluation.ALL_LOSSES_UP_TO:
+    if (
+        found.pairs == "binary"
+        and not bounded
+        and loss is None
+        and found.rows > evaluation.ALL_LOSSES_UP_TO
+    ):
         typer.echo("Other losses of this many rows take long: --loss NAME computes one.")
     if written:
         typer.echo(written)
@@ -113,12 +143,16 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
 
     groups = "" if found.groups is None else f", {found.groups:,} groups"
     console = Console(highlight=False)
-    console.print(
-        f"{found.rows:,} rows: {found.positives:,} positive ({columns['positive']}), "
-        f"{found.negatives:,} negative{groups}. "
-        f"Scores from column {columns['scores']}.",
-        markup=False,
-    )
+    rows, origin = f"{found.rows:,} rows", f"Scores from column {columns['scores']}"
+    if found.pairs == "binary":
+        rows += f": {found.positives:,} positive ({columns['positive']}), "
+        rows += f"{found.negatives:,} negative"
+    else:
+        origin += (
+            f", {'times' if found.pairs == 'survival' else 'targets'} from {columns['labels']}"
+        )
+        origin += f", events from {columns['events']}" if "events" in columns else ""
+    console.print(f"{rows}{groups}. {origin}.", markup=False)
     inside = "" if groups == "" else ", inside groups"
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(f"over every pair{inside}")
@@ -127,7 +161,11 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
     shown = {name: (f"{bound:.1e}",) for name, bound in bounds.items() if any(bounds.values())}
     if shown:
         table.add_column("error at most", justify="right")
-    table.add_row("AUC", f"{found.auc:.6f}", *shown.get("AUC", ()), style="bold")
+    name = "AUC" if found.pairs == "binary" else "concordance index"
+    table.add_row(name, f"{found.auc:.6f}", *shown.get("AUC", ()), style="bold")
+    for average, value in (found.group_aucs or {}).items():
+        weighted = "each group once" if average == "groups" else "groups by their rows"
+        table.add_row(f"  mean, {weighted}", f"{value:.6f}")
     if found.auc_interval is not None:
         low, high = found.auc_interval
         table.add_row("  95 % interval (DeLong)", f"{low:.4f} to {high:.4f}")

@@ -1,4 +1,4 @@
-"""Evaluate files of predictions of any size: exact AUC, pairwise losses and ROC curve.
+"""Evaluate files of predictions: exact AUC or concordance, pairwise losses and ROC curve.
 
 >>> rows = ep.PairAccumulator()
 >>> rows.add([0.9, 0.2, 0.6, 0.6], [1, 0, 0, 1])
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 # Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
 LABELS = ("label", "labels", "target", "y_true", "y", "class")
+TIMES = ("time", "times", "duration", "survival_time", "label", "labels", "target", "y_true", "y")
+EVENTS = ("event", "events", "observed", "died", "death", "status")
+Pairs = Literal["binary", "ordered", "survival"]
 # The losses of more rows than this take minutes, so that only one is computed if none is named.
 ALL_LOSSES_UP_TO = 10_000_000
 _POINTS_DRAWN = 2000  # at most, of an ROC curve
@@ -40,26 +43,36 @@ _POINTS_DRAWN = 2000  # at most, of an ROC curve
 
 @dataclass(frozen=True)
 class Predictions:
-    """All rows of the files, and the names of their columns."""
+    """All rows of the files, and the names of their columns.
+
+    Binary rows are in `rows`. With other pairs, `arrays` holds them as arguments of `pair_loss`:
+    labels are real targets if `pairs` is "ordered"; columns (time, event), or times that are
+    negative where they are censored, if it is "survival".
+    """
 
     rows: ep.PairAccumulator
     columns: dict[str, str] = field(default_factory=dict)
     groups: int | None = None  # how many
+    pairs: Pairs = "binary"
+    arrays: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate.
 
-    `auc_interval` is DeLong's 95 % confidence interval; None with groups, or if a class has fewer
-    than two rows of positive weight. `auc_bound` and `loss_bounds` are the largest errors, 0 if the
+    `auc` is the concordance index if `pairs` is not "binary"; then the numbers of positives and
+    negatives are None. `auc_interval` is DeLong's 95 % confidence interval; None with groups,
+    without two classes, or if a class has fewer than two rows of positive weight. With groups,
+    `group_aucs` has the means of the AUCs of the groups: "groups", and "rows" weighted by rows.
+    `auc_bound` and `loss_bounds` are the largest errors, 0 if the
     results are exact. `by_group` holds the measures of each group that has pairs, if
     they were asked for.
     """
 
     rows: int
-    positives: int
-    negatives: int
+    positives: int | None
+    negatives: int | None
     groups: int | None
     auc: float
     auc_interval: tuple[float, float] | None
@@ -67,6 +80,8 @@ class Evaluation:
     losses: dict[str, float]
     auc_bound: float = 0.0
     loss_bounds: dict[str, float] = field(default_factory=dict)
+    pairs: Pairs = "binary"
+    group_aucs: dict[str, float] | None = None
     by_group: dict[int | str, Evaluation] | None = None
 
 
@@ -78,65 +93,89 @@ def read(
     weights: str | None = None,
     group: str | None = None,
     positive: str | None = None,
+    pairs: Pairs = "binary",
+    events: str | None = None,
     bounded: bool = False,
     advance: Callable[[float], None] = lambda amount: None,
 ) -> Predictions:
     """Read predictions from CSV, Parquet or Arrow files, chunk by chunk.
 
-    Memory is that of the rows (4 bytes each for float32 scores, 8 for float64) and of two chunks.
+    Memory is that of the rows (4 bytes each for float32 scores of two classes, 8 for float64) and
+    of two chunks.
 
     Parameters
     ----------
     paths : path, or several
         Files, or patterns such as ``"part-*.parquet"``. All must have the same columns.
     scores, labels : str, optional
-        Columns. The default is a column with a usual name: see `SCORES` and `LABELS`.
+        Columns. The default is a column with a usual name: see `SCORES`, `LABELS` and `TIMES`.
     weights, group : str, optional
         Columns. By default all rows have the same weight, and all pairs count.
     positive : str, optional
         The positive label. The default is 1, true or yes, or else the rarer label.
+    pairs : {"binary", "ordered", "survival"}
+        What the labels are: two classes, real targets, or times.
+    events : str, optional
+        Column with 1 for an event and 0 for a censored time. The default is the column with a usual
+        name, see `EVENTS`; without one, negative times are censored.
     bounded : bool
         Whether to count scores in buckets instead of keeping them: constant memory, and results
-        with bounds of their errors. Not with weights or groups.
+        with bounds of their errors. Only for two classes without weights and groups.
     advance : callable
         Called with the number of bytes of each chunk.
     """
-    if bounded and (weights is not None or group is not None):
-        raise UserError("--bounded must be used without --weights and --group.")
+    if bounded and (weights is not None or group is not None or pairs != "binary"):
+        raise UserError("--bounded must be used without --weights, --group and --pairs.")
+    if events is not None and pairs != "survival":
+        raise UserError(f"--events must come with --pairs survival; got --pairs {pairs}.")
     files = _chunks.files_of([paths] if isinstance(paths, str | Path) else paths)
     present = _chunks.column_names(files[0])
     scores = scores or recognised(present, SCORES, "scores", files[0])
-    labels = labels or recognised(present, LABELS, "labels", files[0])
-    named = {"scores": scores, "labels": labels, "weights": weights, "group": group}
+    usual = TIMES if pairs == "survival" else LABELS
+    labels = labels or recognised(present, usual, "labels", files[0])
+    if pairs == "survival" and events is None and any(name.lower() in EVENTS for name in present):
+        events = recognised(present, EVENTS, "events", files[0])
+    named = {"scores": scores, "labels": labels, "events": events}
+    named |= {"weights": weights, "group": group}
     columns = {role: name for role, name in named.items() if name is not None}
     for path in files:
         names = present if path is files[0] else _chunks.column_names(path)
         _tables.require_columns(names, list(columns.values()), path)
     rows = ep.PairAccumulator(mode="bounded" if bounded else "exact")
-    classes, groups = Classes(labels), set[Any]()
+    classes, groups, kept = Classes(labels), set[Any](), list[dict[str, Any]]()
     for path in files:
         done, size = 0.0, path.stat().st_size
         for chunk in _chunks.chunks(path, list(columns.values())):
-            frame, where = chunk.frame, chunk.start
-            given = {
-                "weights": None if weights is None else numbers(frame[weights], "weights", chunk),
-                "groups": None if group is None else group_values(frame[group], chunk),
-            }
-            found = numbers(frame[scores], "scores", chunk)
-            is_second = classes.numbers(frame[labels], chunk)
-            if given["groups"] is not None:
-                groups.update(np.unique(given["groups"]).tolist())
-            try:
-                rows.add(found, is_second, **given)
-            except ValueError as error:  # infinite scores, negative weights
-                raise UserError(f"{path}, rows from {where + 1}: {error}") from error
+            frame = chunk.frame
+            part = {"scores": numbers(frame[scores], "scores", chunk)}
+            if weights is not None:
+                part["weights"] = numbers(frame[weights], "weights", chunk)
+            if group is not None:
+                part["groups"] = group_values(frame[group], chunk)
+                groups.update(np.unique(part["groups"]).tolist())
+            if pairs == "binary":
+                part["labels"] = classes.numbers(frame[labels], chunk)
+                try:
+                    rows.add(**part)
+                except ValueError as error:  # infinite scores, negative weights
+                    raise UserError(f"{path}, rows from {chunk.start + 1}: {error}") from error
+            else:
+                part["labels"] = numbers(frame[labels], "labels", chunk)
+                if events is not None:
+                    happened = numbers(frame[events], "events", chunk)
+                    part["labels"] = np.column_stack([part["labels"], happened])
+                kept.append(part)
             advance((chunk.share - done) * size)
             done = chunk.share
+    n_groups = None if group is None else len(groups)
+    if pairs != "binary":
+        arrays = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+        return Predictions(rows, columns, n_groups, pairs, arrays)
     name, swap = classes.positive(positive, rows, files[0])
     if swap:
         rows.swap_classes()
     columns["positive"] = f"{labels} = {name}"
-    return Predictions(rows, columns, None if group is None else len(groups))
+    return Predictions(rows, columns, n_groups)
 
 
 def evaluate(
@@ -159,36 +198,64 @@ def evaluate(
     by_group : bool
         Whether to evaluate each group as well.
     """
-    rows = predictions.rows
+    p, rows = predictions, predictions.rows
     if losses is None:
         losses = ep.surrogates.names()
         if rows.mode == "bounded":
             losses = tuple(name for name in losses if ep.surrogates.get(name).is_polynomial)
         elif rows.n_rows > ALL_LOSSES_UP_TO:
             losses = ("squared_hinge",)
-    found = _evaluation(rows.result(losses, margin=margin), predictions.groups, margin)
-    if not by_group:
-        return found
-    each = rows.result_by_group(losses, margin=margin)
-    parts = {key: _evaluation(result, None, margin) for key, result in each.items()}
-    return Evaluation(**{**vars(found), "by_group": parts})
+    if p.pairs != "binary":
+        return _evaluated_arrays(p, margin, losses, by_group)
+    found = _evaluation(rows.result(losses, margin=margin), margin)
+    more: dict[str, Any] = {}
+    if p.groups is not None:
+        held = rows.rows()
+        given = {"weights": held.weights, "groups": held.groups}
+        more = {"groups": p.groups, "group_aucs": _means(held.scores, held.labels, **given)}
+    if by_group:
+        each = rows.result_by_group(losses, margin=margin)
+        more["by_group"] = {key: _evaluation(result, margin) for key, result in each.items()}
+    return replace(found, **more)
 
 
 def curve(predictions: Predictions) -> ep.RocCurve:
     """Return the ROC curve of all rows, across groups."""
-    scores, positive, weights = predictions.rows.rows()
-    return ep.roc_curve(scores, positive, weights=weights)
+    rows = predictions.rows.rows()
+    return ep.roc_curve(rows.scores, rows.labels, weights=rows.weights)
 
 
-def _evaluation(result: ep.StreamResult, groups: int | None, margin: float | None) -> Evaluation:
+def _evaluation(result: ep.StreamResult, margin: float | None) -> Evaluation:
     interval = None
     if result.low is not None and result.high is not None:
         interval = (result.low, result.high)
-    n_pos, n_neg = result.n_pos, result.n_neg
     return Evaluation(
-        n_pos + n_neg, n_pos, n_neg, groups, result.auc, interval, margin, result.losses,
-        result.auc_bound, result.loss_bounds,
+        result.n_rows, result.n_pos, result.n_neg, None, result.auc, interval, margin,
+        result.losses, result.auc_bound, result.loss_bounds,
     )  # fmt: skip
+
+
+def _evaluated_arrays(
+    p: Predictions, margin: float | None, losses: Sequence[str], by_group: bool
+) -> Evaluation:
+    """Evaluate real targets or survival times."""
+    if by_group:
+        raise ValueError(f"--by-group must be left out, because --pairs {p.pairs} has none.")
+    given: dict[str, Any] = {**p.arrays, "pairs": p.pairs}
+    values = {name: ep.pair_loss(**given, surrogate=name, margin=margin) for name in losses}
+    n, auc = len(p.arrays["scores"]), ep.auc(**given)
+    means = None if p.groups is None else _means(**given)
+    return Evaluation(
+        n, None, None, p.groups, auc, None, margin, values, pairs=p.pairs, group_aucs=means
+    )
+
+
+def _means(scores: Any, labels: Any, **given: Any) -> dict[str, float]:
+    """Return the mean AUC of the groups: each group once, and groups by their rows."""
+    return {
+        "groups": ep.auc(scores, labels, average="groups", **given),
+        "rows": ep.auc(scores, labels, average="rows", **given),
+    }
 
 
 def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:

@@ -94,7 +94,7 @@ class PairMetric(Metric):
             self.table[:, used] += torch.from_numpy(arrays["table"]).to(self.table.device)
             self.n_rounded += plain["is_rounded"]
         elif rows.n_rows:
-            scores, labels, _ = rows.rows()
+            scores, labels = rows.rows().scores, rows.rows().labels
             for state, chosen in ((self.positives, labels), (self.negatives, ~labels)):
                 state.append(torch.from_numpy(scores[chosen]).to(preds.device))
 
