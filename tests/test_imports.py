@@ -17,7 +17,7 @@ import everypair
 SOURCE = Path(everypair.__file__).parent
 
 # Each folder may import from those that stand before it in its own line, and from the core.
-CORE = ("surrogates", "arrays", "targets", "metrics", "ranks", "")
+CORE = ("surrogates", "arrays", "targets", "metrics", "ranks", "streaming", "")
 STACKS = (
     (
         "torch/triton/common",
@@ -27,10 +27,12 @@ STACKS = (
         "torch",
         "torch/ranks",
         "torch/training",
+        "torch/metrics",
     ),
     ("sklearn",),
     ("boosting",),
     ("jax",),
+    ("dask",),
     (
         "experiments",
         "experiments/data",
@@ -56,6 +58,7 @@ EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "sklearn": ("scikit-learn", "sklearn"),
     "jax": ("JAX", "jax"),
+    "dask": ("Dask", "dask"),
 }
 
 

@@ -171,6 +171,26 @@ def concordance(batch: Batch) -> tuple[float, float]:
     return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
+def split_classes(batch: Batch) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Check the values of a batch; return the scores of the positives and of the negatives."""
+    if not _uses_native():
+        positive = _inputs.positives(batch)
+        return batch.scores[positive], batch.scores[~positive]
+    pos, neg = np.empty_like(batch.scores), np.empty_like(batch.scores)
+    status, n_pos = _native.split(batch.scores, batch.labels, pos, neg)
+    if status:
+        _inputs.raise_bad_values(batch)
+    return pos[:n_pos], neg[: batch.scores.shape[0] - n_pos]
+
+
+def count_natively(scores: NDArray[np.float32], bits: int, table: NDArray[np.int64]) -> bool:
+    """Add scores to a table of buckets by the compiled kernel; return whether it is in use."""
+    if not _uses_native():
+        return False
+    _native.count(scores, bits, table)
+    return True
+
+
 def row_sums_kernel() -> Callable[..., Any] | None:
     """Return the compiled kernel of row sums; None if NumPy must compute them."""
     return _native.row_sums if _uses_native() else None

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pool.hpp"
+#include "stream.hpp"
 #include "types.hpp"
 
 namespace nb = nanobind;
@@ -201,6 +202,46 @@ nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::hand
     return as_tuple(answer);
 }
 
+template <class S>
+stream::Split split_labels(const Array& scores, const Array& labels, void* pos, void* neg) {
+    const auto with = [&](auto type) {
+        using L = decltype(type);
+        return stream::split(static_cast<const S*>(scores.data()), static_cast<const L*>(labels.data()), scores.size(),
+                             static_cast<S*>(pos), static_cast<S*>(neg));
+    };
+    switch (labels.dtype()) {
+        case Dtype::u8: return with(std::uint8_t{});
+        case Dtype::i8: return with(std::int8_t{});
+        case Dtype::i32: return with(std::int32_t{});
+        case Dtype::i64: return with(std::int64_t{});
+        case Dtype::f32: return with(float{});
+        default: return with(double{});
+    }
+}
+
+nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle neg) {
+    const Array s(scores, false), y(labels, false), p(pos, true), n(neg, true);
+    y.require(s.size(), y.dtype());
+    for (const Array* out : {&p, &n}) out->require(s.size(), s.dtype());
+    const bool is_float = s.dtype() == Dtype::f32;
+    if (!is_float && s.dtype() != Dtype::f64) throw std::invalid_argument("scores must be float32 or float64");
+    stream::Split answer;
+    {
+        nb::gil_scoped_release released;
+        answer = is_float ? split_labels<float>(s, y, p.data(), n.data()) : split_labels<double>(s, y, p.data(), n.data());
+    }
+    return nb::make_tuple(answer.status, answer.n_pos);
+}
+
+void count(nb::handle scores, int bits, nb::handle table) {
+    const Array s(scores, false), t(table, true);
+    if (bits < 16 || bits > 22) throw std::invalid_argument("bits must be between 16 and 22");
+    s.require(s.size(), Dtype::f32);
+    t.require(std::int64_t{3} << bits, Dtype::i64);
+    nb::gil_scoped_release released;
+    stream::count(static_cast<const float*>(s.data()), s.size(), bits, static_cast<std::int64_t*>(t.data()));
+}
+
 RowSet row_set_of(const Array& scores, const Array& offsets) {
     const std::int64_t n = scores.size(), *bounds = static_cast<const std::int64_t*>(offsets.data());
     if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("scores must have between 1 and 2^32 - 1 rows");
@@ -292,6 +333,8 @@ NB_MODULE(_native, m) {
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc", &auc, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
           nb::arg("threads"));
+    m.def("split", &split, nb::arg("scores"), nb::arg("labels"), nb::arg("pos"), nb::arg("neg"));
+    m.def("count", &count, nb::arg("scores"), nb::arg("bits"), nb::arg("table"));
     nb::class_<PreparedRowSums>(m, "RowSums")
         .def("fill", &fill_row_sums, nb::arg("weights"), nb::arg("orders"), nb::arg("per_other"), nb::arg("threads"),
              nb::arg("outputs"));

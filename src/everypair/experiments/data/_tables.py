@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -55,24 +56,25 @@ def load(table: TableFile) -> dict[str, Any]:
 
 def read(path: str | Path) -> pd.DataFrame:
     """Read a CSV or Parquet file; the first bytes, not the name, tell which of the two it is."""
+    path = Path(path)
+    with explained_errors(path):
+        frame = _read_parquet(path) if first_bytes(path) == b"PAR1" else _read_csv(path)
+    if not frame.columns.is_unique:
+        refuse_duplicate(path, frame.columns[frame.columns.duplicated()][0])
+    if len(frame) == 0:
+        refuse_empty(path)
+    return frame
+
+
+@contextmanager
+def explained_errors(path: Path) -> Iterator[None]:
+    """Raise UserError instead of the errors of reading a table."""
     import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    path = Path(path)
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; name a CSV or Parquet file in it")
-    if not path.is_file():
-        neighbours = [p.name for p in path.parent.glob("*")]  # empty if there is no such folder
-        near = difflib.get_close_matches(path.name, neighbours, 1)
-        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
-        raise UserError(f"{path}: no such file.{hint}")
     malformed = (pd.errors.EmptyDataError, pd.errors.ParserError, pd.errors.ParserWarning)
     try:
-        with path.open("rb") as file:
-            first = file.read(4)
-        if not first:
-            raise UserError(f"{path} is empty: it has 0 bytes")
-        frame = _read_parquet(path) if first == b"PAR1" else _read_csv(path)
+        yield
     except (*malformed, pa.ArrowException) as error:
         raise UserError(f"{path} is not a CSV or Parquet table: {_first_line(error)}") from None
     except UnicodeError as error:
@@ -82,16 +84,29 @@ def read(path: str | Path) -> pd.DataFrame:
         ) from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {_first_line(error)}") from None
-    if not frame.columns.is_unique:
-        _refuse_duplicate(path, frame.columns[frame.columns.duplicated()][0])
-    if len(frame) == 0:
-        raise UserError(f"{path} is empty: it has no row below its header")
-    return frame
 
 
-def require_columns(frame: pd.DataFrame, names: Sequence[str], path: str | Path) -> None:
+def first_bytes(path: Path) -> bytes:
+    """Return the first four bytes of a file; raise UserError if there is none."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a CSV or Parquet file in it")
+    if not path.is_file():
+        neighbours = [p.name for p in path.parent.glob("*")]  # empty if there is no such folder
+        near = difflib.get_close_matches(path.name, neighbours, 1)
+        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+        raise UserError(f"{path}: no such file.{hint}")
+    with path.open("rb") as file:
+        first = file.read(4)
+    if not first:
+        raise UserError(f"{path} is empty: it has 0 bytes")
+    return first
+
+
+def require_columns(
+    columns: pd.DataFrame | Sequence[str], names: Sequence[str], path: str | Path
+) -> None:
     """Raise UserError, with similar names, if one of these columns is missing."""
-    present = [str(column) for column in frame.columns]
+    present = [str(column) for column in getattr(columns, "columns", columns)]
     if not (missing := [name for name in names if name not in present]):
         return
     near = dict.fromkeys(n for name in missing for n in difflib.get_close_matches(name, present, 2))
@@ -119,14 +134,14 @@ def two_classes(labels: pd.Series[Any], table: TableFile) -> tuple[NDArray[np.bo
             f"{where} must hold exactly two values; it holds {len(counts)}: {shown}{more}. "
             "Make it two classes, or choose another column"
         )
-    positive = _positive_value(counts, table.positive, where)
+    positive = positive_value(counts, table.positive, where)
     return (labels == positive).to_numpy(bool), f"{table.label} = {positive}"
 
 
-def _positive_value(counts: dict[str, int], wanted: str | None, where: str) -> str:
+def positive_value(counts: dict[str, int], wanted: str | None, where: str) -> str:
     """Choose the positive one of two values: `wanted`, else 1, true or yes, else the rarer."""
     if wanted is not None:
-        same = [value for value in counts if value == wanted or _same_number(value, wanted)]
+        same = [value for value in counts if value == wanted or same_number(value, wanted)]
         if not same:
             raise UserError(f"{where} has no value {wanted!r}; it has {' and '.join(counts)}")
         return same[0]
@@ -136,7 +151,7 @@ def _positive_value(counts: dict[str, int], wanted: str | None, where: str) -> s
     return min(sorted(counts, reverse=True), key=lambda value: counts[value])
 
 
-def _same_number(one: str, other: str) -> bool:
+def same_number(one: str, other: str) -> bool:
     try:
         return float(one) == float(other)
     except ValueError:
@@ -166,15 +181,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 def _read_csv(path: Path) -> pd.DataFrame:
     import pandas as pd
 
-    options: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False}
-    widths = {s: pd.read_csv(path, sep=s, nrows=0, **options).shape[1] for s in _SEPARATORS}
-    separator = max(_SEPARATORS, key=lambda s: widths[s])
-    names = pd.read_csv(path, sep=separator, nrows=1, header=None, dtype=str, **options).iloc[0]
-    # Checked here, because pandas would rename the second of two equal columns.
-    if (duplicates := names[names.duplicated() & names.notna()]).size:
-        _refuse_duplicate(path, duplicates.iloc[0])
-    # If semicolons separate the columns, commas may be decimal commas.
-    options.update(sep=separator, decimal="," if separator == ";" else ".")
+    options, _ = csv_options(path)
     with warnings.catch_warnings():
         # pandas only warns when it cuts off rows that are longer than the header.
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -182,7 +189,29 @@ def _read_csv(path: Path) -> pd.DataFrame:
         return pd.read_csv(path, low_memory=False, **options)
 
 
-def _refuse_duplicate(path: Path, name: object) -> NoReturn:
+def csv_options(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return how pandas is to read a CSV file, and the names of its columns."""
+    import pandas as pd
+
+    options: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False}
+    widths = {s: pd.read_csv(path, sep=s, nrows=0, **options).shape[1] for s in _SEPARATORS}
+    separator = max(_SEPARATORS, key=lambda s: widths[s])
+    names = pd.read_csv(path, sep=separator, nrows=1, header=None, dtype=str, **options).iloc[0]
+    # Checked here, because pandas would rename the second of two equal columns.
+    if (duplicates := names[names.duplicated() & names.notna()]).size:
+        refuse_duplicate(path, duplicates.iloc[0])
+    # If semicolons separate the columns, commas may be decimal commas.
+    options.update(sep=separator, decimal="," if separator == ";" else ".")
+    return options, list(pd.read_csv(path, nrows=0, **options).columns)
+
+
+def refuse_empty(path: Path) -> NoReturn:
+    """Raise the error about a table without rows."""
+    raise UserError(f"{path} is empty: it has no row below its header")
+
+
+def refuse_duplicate(path: Path, name: object) -> NoReturn:
+    """Raise the error about two columns of one name."""
     raise UserError(f"{path} has more than one column {name!r}; rename or remove one")
 
 
