@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "everywhere.hpp"
 #include "exact.hpp"
@@ -236,32 +237,34 @@ Answer concordance_as(const Batch& batch, int threads) {
 
 template <class S>
 Answer ordered_as(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
-    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    const double total = ordered_weight(rows), scale = question.mean ? 1 / total : unit;
+    constexpr Answer unreliable{0, std::numeric_limits<double>::quiet_NaN(), 0};
+    if (!(total > 0x1p-900)) return unreliable;
     Scratch scratch;
     void* const arrays[] = {outputs.grad, outputs.hess, outputs.hvp};
     Sums sums;
-    for (int k = 0; k < 3; ++k) sums[k] = arrays[k] ? scratch.take<double>(rows.n) : nullptr;
-    std::vector<Term> truncated, others;
-    for (int j = 0; j < question.n_terms; ++j) {
-        (question.terms[j].truncated ? truncated : others).push_back(question.terms[j]);
-        const double range = ordered_range<S>(rows) + std::abs(question.terms[j].shift);
-        const double room = std::is_same_v<S, float> ? 0x1p26 : 0x1p9;
-        if (!(range < 0x1p500) || cancellation(question.terms, question.n_terms, range) > room) return {0, nan, nan};
+    for (int k = 0; k < 3; ++k) {
+        sums[k] = arrays[k] ? scratch.take<double>(rows.n) : nullptr;
+        std::fill_n(sums[k], arrays[k] ? rows.n : 0, 0.0);
     }
-    const double total = ordered_weight(rows), scale = question.mean ? 1 / total : unit;
-    if (!(total > 0x1p-900)) return {0, nan, nan};
+    double value = 0, shift = 0;
+    std::vector<Term> truncated, everywhere;
+    for (int j = 0; j < question.n_terms; ++j) {
+        (question.terms[j].truncated ? truncated : everywhere).push_back(question.terms[j]);
+        shift = std::max(shift, std::abs(question.terms[j].shift));
+    }
     const int threads = rows.n < threaded_rows() ? 1 : question.threads;
     const Question inner{truncated.data(), static_cast<int>(truncated.size()), question.mean, threads};
-    const bool plain = inner.n_terms == 1 && !rows.winner && !rows.loser && sums[0] && !sums[1] && !sums[2];
-    double value = 0;
-    if (plain)
-        value = OrderedPairs<Asked::one_term>(rows, inner, 1, false, sums).template run<S>();
+    const auto evaluate = [&](auto&& pairs) {
+        const double range = pairs.template sort<S>() + shift, room = std::is_same_v<S, float> ? 0x1p26 : 0x1p9;
+        const bool reliable = range < 0x1p500 && cancellation(question.terms, question.n_terms, range) < room;
+        value = reliable ? pairs.run() : unreliable.value;
+    };
+    if (inner.n_terms == 1 && !rows.winner && !rows.loser && sums[0] && !sums[1] && !sums[2])
+        evaluate(OrderedPairs<Asked::one_term>(rows, inner, false, sums));
     else if (inner.n_terms > 0)
-        value = OrderedPairs<Asked::any>(rows, inner, 1, false, sums).template run<S>();
-    else
-        for (double* sum : sums)
-            if (sum) std::fill_n(sum, rows.n, 0.0);
-    if (!others.empty()) value += ordered_everywhere<S>(rows, others, sums);
+        evaluate(OrderedPairs<Asked::any>(rows, inner, false, sums));
+    if (!everywhere.empty()) value += ordered_everywhere<S>(rows, everywhere, sums);
     for (int k = 0; k < 3; ++k)
         for (std::int64_t i = 0; arrays[k] && i < rows.n; ++i)
             static_cast<S*>(arrays[k])[rows.order[i]] = static_cast<S>(scale * sums[k][i] + 0.0);
@@ -280,13 +283,12 @@ Answer concordance_ordered(const Ranked& rows, int threads) {
     const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
     const Question question{half, 2, false, rows.n < threaded_rows() ? 1 : threads};
     const auto concordant = [&](auto&& pairs) {
-        return rows.score_type == Dtype::f32 ? pairs.template run<float>() : pairs.template run<double>();
+        rows.score_type == Dtype::f32 ? pairs.template sort<float>() : pairs.template sort<double>();
+        return pairs.run();
     };
-    const bool weighted = rows.winner || rows.loser;
-    return {0,
-            weighted ? concordant(OrderedPairs<Asked::any>(rows, question, -1, true, {}))
-                     : concordant(OrderedPairs<Asked::counts>(rows, question, -1, true, {})),
-            ordered_weight(rows)};
+    const double value = rows.winner || rows.loser ? concordant(OrderedPairs<Asked::any>(rows, question, true, {}))
+                                                   : concordant(OrderedPairs<Asked::counts>(rows, question, true, {}));
+    return {0, value, ordered_weight(rows)};
 }
 
 Answer evaluate(const Batch& batch, const Question& question, const Outputs& outputs) {
