@@ -278,7 +278,6 @@ Answer evaluate_ordered(const Ranked& rows, const Question& question, double uni
                                          : ordered_as<double>(rows, question, unit, outputs);
 }
 
-// With negated scores, a pair in the right order counts in both terms, and a tie in the second one.
 Answer concordance_ordered(const Ranked& rows, int threads) {
     const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
     const Question question{half, 2, false, rows.n < threaded_rows() ? 1 : threads};
@@ -286,8 +285,13 @@ Answer concordance_ordered(const Ranked& rows, int threads) {
         rows.score_type == Dtype::f32 ? pairs.template sort<float>() : pairs.template sort<double>();
         return pairs.run();
     };
-    const double value = rows.winner || rows.loser ? concordant(OrderedPairs<Asked::any>(rows, question, true, {}))
-                                                   : concordant(OrderedPairs<Asked::counts>(rows, question, true, {}));
+    // Pairs are counted if all weights are equal, or 0 for winners (censored rows).
+    double w = rows.winner ? 0 : 1;
+    for (std::int64_t i = 0; rows.winner && i < rows.n; ++i) w = std::max(w, rows.winner[i]);
+    bool equal = !rows.loser;
+    for (std::int64_t i = 0; equal && rows.winner && i < rows.n; ++i) equal = rows.winner[i] == 0 || rows.winner[i] == w;
+    const double value = equal ? w * concordant(OrderedPairs<Asked::concordance>(rows, question, true, {}))
+                               : concordant(OrderedPairs<Asked::any>(rows, question, true, {}));
     return {0, value, ordered_weight(rows)};
 }
 

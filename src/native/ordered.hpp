@@ -15,7 +15,8 @@
 //
 // Cost of the gradient of one term: a level reads and writes 28 bytes per row (score, gradient, position, two numbers) and a
 // table of 32 bytes, with about 60 instructions. At 10^5 rows there are 12 levels above the nodes of few rows: 100 ns per row
-// at 3 instructions per cycle and 3 GHz were expected, and 110 ns were measured, of 155 ns in total with the sort.
+// at 3 instructions per cycle and 2.4 GHz were expected, and 105 ns were measured (AVX2), besides 40 ns for the sort of the
+// scores.
 #pragma once
 
 #include <algorithm>
@@ -35,23 +36,25 @@ namespace everypair::EVERYPAIR_ISA {
 // Gradient, diagonal Hessian and Hessian times vector in the order of ranks; null if not wanted.
 using Sums = double* [3];
 
-// What a call asks for: the number of pairs that count, without weights; value and gradient of one term, without weights; or
-// anything.
-enum class Asked { counts, one_term, any };
+// What a call asks for: the number of pairs in the right order, ties half, whose winner has a weight; value and gradient of one
+// term, without weights; or anything.
+enum class Asked { concordance, one_term, any };
 
 template <Asked asked>
 class OrderedPairs {
   public:
-    // All terms are truncated. With `concordance`, scores are negated, and the second term counts on its knot as well.
+    // All terms are truncated. With `concordance` there are two terms of shift 0, and the second one counts on its knot as
+    // well.
     OrderedPairs(const Ranked& rows, const Question& question, bool concordance, const Sums& sums)
         : rows_(rows), question_(question), concordance_(concordance), sums_{sums[0], sums[1], sums[2]} {
+        constexpr bool any = asked == Asked::any;
         const bool wanted[] = {
-            asked != Asked::counts, rows.winner != nullptr, rows.loser != nullptr, has(2), has(0), has(1), has(2)};
+            asked != Asked::concordance, any && rows.winner, any && rows.loser, has(2), has(0), has(1), has(2)};
         for (Columns& buffer : buffers_) {
             for (int c = 0; c < n_columns; ++c) buffer.real[c] = wanted[c] ? scratch_.take<double>(rows.n) : nullptr;
             buffer.position = scratch_.take<std::uint32_t>(rows.n);
-            buffer.above = scratch_.take<std::uint32_t>(rows.n * n_terms());
-            buffer.below = scratch_.take<std::uint32_t>(has_derivatives() ? rows.n * n_terms() : 0);
+            buffer.above = scratch_.take<std::uint32_t>(needs_above() ? rows.n * n_terms() : 0);
+            buffer.below = scratch_.take<std::uint32_t>(needs_below() ? rows.n * n_terms() : 0);
         }
     }
 
@@ -61,6 +64,12 @@ class OrderedPairs {
         std::vector<double> ranges(rows_.n_groups);
         parallel(question_.threads, static_cast<int>(rows_.n_groups),
                  [&](int g) { ranges[g] = sort_group<S>(rows_.offsets[g], rows_.offsets[g + 1]); });
+        if (asked == Asked::concordance) {
+            const std::uint32_t *upto = buffers_[0].below, *below = upto + rows_.n;
+            bool ties = false;
+            for (std::int64_t i = 0; i < rows_.n; ++i) ties |= upto[i] > below[i] + 1;
+            counted_ = ties ? 2 : 1;
+        }
         return *std::max_element(ranges.begin(), ranges.end());
     }
 
@@ -68,6 +77,12 @@ class OrderedPairs {
     double run() {
         std::vector<Node> nodes;
         for (std::int64_t g = 0; g < rows_.n_groups; ++g) nodes.push_back({rows_.offsets[g], rows_.offsets[g + 1], 0});
+        // A node has one more entry of `before` than rows, and two more moments.
+        const auto room = static_cast<std::size_t>(rows_.n + 2 * (rows_.n_groups + 2 * rows_.n / large + 2));
+        const Workspace work{scratch_.take<std::uint32_t>(room), scratch_.take<std::uint32_t>(room),
+                             scratch_.take<std::uint32_t>(room * n_terms()),
+                             scratch_.take<Moments>(asked != Asked::concordance ? room : 0),
+                             scratch_.take<double>(has(2) ? room : 0)};
         std::vector<double> values;
         Compensated total;
         // The large nodes of a level run in parallel, each on one thread, as do the smaller ones with all nodes below them.
@@ -76,14 +91,13 @@ class OrderedPairs {
             std::vector<Node> parts(2 * nodes.size());
             parallel(question_.threads, static_cast<int>(nodes.size()), [&](int k) {
                 const auto [begin, end, buffer] = nodes[k];
-                Scratch scratch;
-                const Workspace work(scratch, end - begin, n_terms(), has(2));
+                const Workspace own = work.from(begin + 2 * k, n_terms());
                 if (end - begin <= large || is_one_rank(begin, end)) {
-                    values[k] = evaluate(begin, end, buffer, work);
+                    values[k] = evaluate(begin, end, buffer, own);
                     return;
                 }
                 const std::int64_t middle = boundary(begin, end);
-                values[k] = divide(begin, middle, end, buffer, work);
+                values[k] = divide(begin, middle, end, buffer, own);
                 parts[2 * k] = {begin, middle, !buffer};
                 parts[2 * k + 1] = {middle, end, !buffer};
             });
@@ -113,20 +127,20 @@ class OrderedPairs {
         double mass, first, second, at;
     };
     struct Workspace {
-        Workspace(Scratch& scratch, std::int64_t n, int n_terms, bool with_vector)
-            : before(scratch.take<std::uint32_t>(n + 1)),
-              target(scratch.take<std::uint32_t>(n)),
-              counts(scratch.take<std::uint32_t>(n * n_terms)),
-              moments(scratch.take<Moments>(n + 2)),
-              vectors(scratch.take<double>(with_vector ? n + 2 : 0)) {}
-        std::uint32_t *before, *target, *counts;
+        std::uint32_t *before, *target, *counts;  // `counts` by term and row
         Moments* moments;
         double* vectors;
+
+        Workspace from(std::int64_t i, int n_terms) const {
+            return {before + i, target + i, counts + i * n_terms, moments + i, vectors + i};
+        }
     };
     // One term without weights has integer masses, and numbers that do not cancel.
     using RunningSum = std::conditional_t<asked == Asked::one_term, double, Compensated>;
 
-    int n_terms() const { return asked == Asked::one_term ? 1 : question_.n_terms; }
+    int n_terms() const { return asked == Asked::any ? question_.n_terms : asked == Asked::one_term ? 1 : counted_; }
+    bool needs_above() const { return asked != Asked::concordance; }
+    bool needs_below() const { return asked == Asked::concordance || has_derivatives(); }
     bool has_derivatives() const { return has(0) || has(1) || has(2); }
     // Whether gradient (0), diagonal Hessian (1) or Hessian times vector (2) is wanted.
     bool has(int order) const { return asked == Asked::any ? sums_[order] != nullptr : asked == Asked::one_term && order == 0; }
@@ -147,7 +161,7 @@ class OrderedPairs {
     template <class S>
     double sort_group(std::int64_t begin, std::int64_t end) {
         const std::int64_t n = end - begin;
-        const S sign = concordance_ ? S{-1} : S{1};
+        const S sign = concordance_ && asked == Asked::any ? S{-1} : S{1};  // so that pairs in the right order count
         Scratch scratch;
         Keyed<S>*given = scratch.take<Keyed<S>>(n), *sorted = scratch.take<Keyed<S>>(n);
         for (std::int64_t i = 0; i < n; ++i)
@@ -176,14 +190,16 @@ class OrderedPairs {
             const bool closed = concordance_ && t == 1;
             for (std::int64_t i = 0; i < n; ++i) thresholds[i] = threshold(s[i], question_.terms[t].shift, closed);
             std::uint32_t *above = to.above + t * rows_.n + begin, *below = to.below + t * rows_.n + begin;
-            for (std::int64_t i = 0, k = 0; i < n; ++i) {
+            for (std::int64_t i = 0, k = 0; needs_above() && i < n; ++i) {
                 while (k < n && s[k] < thresholds[i]) ++k;
                 above[i] = static_cast<std::uint32_t>(k);
             }
-            for (std::int64_t i = 0, k = 0; has_derivatives() && i < n; ++i) {
+            for (std::int64_t i = 0, k = 0; needs_below() && i < n; ++i) {
                 while (k < n && thresholds[k] <= s[i]) ++k;
                 below[i] = static_cast<std::uint32_t>(k);
             }
+            for (std::int64_t i = 0; asked == Asked::concordance && rows_.winner && i < n; ++i)
+                below[i] *= rows_.winner[sorted[i].row] > 0;
         }
         return s[n - 1] - s[0];
     }
@@ -222,33 +238,28 @@ class OrderedPairs {
         move(position, to.position + begin, target, n);
         for (int c = 0; c < n_columns; ++c)
             if (from.real[c]) move(from.real[c] + begin, to.real[c] + begin, target, n);
-        double value = 0;
+        std::uint64_t pairs = 0;
         for (int t = 0; t < n_terms(); ++t) {
             const std::int64_t first = t * rows_.n + begin;
             const std::uint32_t *above = from.above + first, *below = from.below + first;
             std::uint32_t *new_above = to.above + first, *new_below = to.below + first, *counts = work.counts + t * n;
-            std::uint64_t pairs = 0;
             for (std::int64_t i = 0; i < n; ++i) {
-                const std::uint32_t all = above[i], a = before[all], place = target[i];
                 const std::uint32_t is_upper = -static_cast<std::uint32_t>(position[i] >= first_upper);  // all bits or none
-                new_above[place] = select(is_upper, a, all - a);
-                if (asked == Asked::counts) {
-                    pairs += a & ~is_upper;
-                } else if (has_derivatives()) {
-                    const std::uint32_t none = below[i], b = before[none];
-                    new_below[place] = select(is_upper, b, none - b);
+                const std::uint32_t all = needs_above() ? above[i] : 0, none = needs_below() ? below[i] : 0;
+                const std::uint32_t a = before[all], b = before[none], place = target[i];
+                if (needs_above()) new_above[place] = select(is_upper, a, all - a);
+                if (needs_below()) new_below[place] = select(is_upper, b, none - b);
+                if (asked == Asked::concordance)
+                    pairs += (none - b) & is_upper;
+                else
                     counts[place] = select(is_upper, none - b, a);
-                } else {
-                    counts[place] = a;
-                }
             }
-            value += question_.terms[t].b0 * static_cast<double>(pairs);
         }
-        if (asked == Asked::counts) return value;
+        if (asked == Asked::concordance) return static_cast<double>(pairs) / counted_;
         Moments* of_lower = work.moments + n_high + 1;
         double* v_lower = work.vectors + n_high + 1;
         sum<true>(to, middle, end, work.moments, work.vectors);
-        value = add<false>(to, begin, middle, work.counts, n, work.moments, work.vectors);
+        const double value = add<false>(to, begin, middle, work.counts, n, work.moments, work.vectors);
         if (has_derivatives()) {
             sum<false>(to, begin, middle, of_lower, v_lower);
             add<true>(to, middle, end, work.counts + n_low, n, of_lower, v_lower);
@@ -320,13 +331,17 @@ class OrderedPairs {
         Lanes& from(int i) { return *reinterpret_cast<Lanes*>(of + i); }  // elements i .. i + lanes - 1
     };
 
+    static typename Few::Lanes pair_weights(const typename Few::Lanes& own, double other) {
+        return asked == Asked::any ? own * other : typename Few::Lanes{} + 1;
+    }
+
     // Visits all pairs of a node of at most `few` rows and writes their derivatives. Arrays are in the order of ranks.
     double visit_pairs(std::int64_t begin, std::int64_t end, int buffer) {
         using Lanes = typename Few::Lanes;
         const Columns& from = buffers_[buffer];
         const std::uint32_t* position = from.position + begin;
         const int n = static_cast<int>(end - begin);
-        Few place, above, rank, s, high, low, v, values, sums[3], weights[2];  // by role: 0 loser, 1 winner
+        Few place, bound, rank, s, high, low, v, values, sums[3], weights[2];  // by role: 0 loser, 1 winner
         const auto fill = [&](Few& to, auto&& number) {
             for (int i = 0; i < n; ++i) to[position[i] - begin] = number(begin + i);
         };
@@ -336,25 +351,25 @@ class OrderedPairs {
         };
         fill(place, [&](std::int64_t i) { return static_cast<double>(i - begin); });
         for (int i = 0; i < few; ++i) rank[i] = i < n ? static_cast<double>(rows_.ranks[begin + i]) : -1;
-        fill_column(weights[0], loser, 1), fill_column(weights[1], winner, 1);
-        if (asked != Asked::counts) fill_column(s, score, 0);
+        if (asked == Asked::any) fill_column(weights[0], loser, 1), fill_column(weights[1], winner, 1);
+        if (asked != Asked::concordance) fill_column(s, score, 0);
         if (has(2)) fill_column(v, vector, 0);
         for (int k = 0; k < 3; ++k)
             if (has(k)) fill_column(sums[k], grad + k, 0);
 
         for (int t = 0; t < n_terms(); ++t) {
             const Term& term = question_.terms[t];
-            const double b0 = term.b0, b1 = term.b1, b2 = term.b2, b22 = 2 * b2;
-            fill(above, [&](std::int64_t i) { return static_cast<double>(from.above[t * rows_.n + i]); });
-            for (int i = 0; i < n; ++i) {
+            [[maybe_unused]] const double b0 = term.b0, b1 = term.b1, b2 = term.b2, b22 = 2 * b2;
+            const std::uint32_t* bounds = (needs_above() ? from.above : from.below) + t * rows_.n;
+            fill(bound, [&](std::int64_t i) { return static_cast<double>(bounds[i]); });
+            for (int i = 0; needs_above() && i < n; ++i) {
                 const DoubleDouble reach = DoubleDouble::sum(s[i], term.shift);
                 high[i] = reach.high, low[i] = reach.low;
             }
             // The rows from i on, against row `other` of another rank.
             const auto lose = [&](int i, int other) {
-                const auto counts = (above.from(i) > place[other]) & (rank.from(i) < rank[other]);
-                const Lanes w = counts ? weights[0].from(i) * weights[1][other] : Lanes{};
-                if (asked == Asked::counts) return void(values.from(i) += w * b0);
+                const auto counts = (bound.from(i) > place[other]) & (rank.from(i) < rank[other]);
+                const Lanes w = counts ? pair_weights(weights[0].from(i), weights[1][other]) : Lanes{};
                 const Lanes d = (high.from(i) - s[other]) + low.from(i);
                 values.from(i) += w * (b0 + d * (b1 + b2 * d));
                 if (has(0)) sums[0].from(i) += w * (b1 + b22 * d);
@@ -362,15 +377,19 @@ class OrderedPairs {
                 if (has(2)) sums[2].from(i) += w * b22 * (v.from(i) - v[other]);
             };
             const auto win = [&](int i, int other) {
-                const auto counts = (place.from(i) < above[other]) & (rank.from(i) > rank[other]);
-                const Lanes w = counts ? weights[1].from(i) * weights[0][other] : Lanes{};
+                if (asked == Asked::concordance) {
+                    const auto counts = (bound.from(i) > place[other]) & (rank.from(i) > rank[other]);
+                    return void(values.from(i) += counts ? Lanes{} + 1.0 / counted_ : Lanes{});
+                }
+                const auto counts = (place.from(i) < bound[other]) & (rank.from(i) > rank[other]);
+                const Lanes w = counts ? pair_weights(weights[1].from(i), weights[0][other]) : Lanes{};
                 if (has(0)) sums[0].from(i) -= w * (b1 + b22 * ((high[other] - s.from(i)) + low[other]));
                 if (has(1)) sums[1].from(i) += w * b22;
                 if (has(2)) sums[2].from(i) += w * b22 * (v.from(i) - v[other]);
             };
-            for (int other = 1; other < n; ++other)
+            for (int other = 1; needs_above() && other < n; ++other)
                 for (int i = 0; i < other; i += lanes) lose(i, other);
-            for (int other = 0; has_derivatives() && other + 1 < n; ++other)
+            for (int other = 0; needs_below() && other + 1 < n; ++other)
                 for (int i = (other + 1) / lanes * lanes; i < n; i += lanes) win(i, other);
         }
         for (int k = 0; k < 3; ++k)
@@ -383,6 +402,7 @@ class OrderedPairs {
     const Ranked& rows_;
     const Question& question_;
     const bool concordance_;
+    int counted_ = 2;  // 1 if no scores are equal, so that both terms of the concordance are the same
     double* const sums_[3];
     Scratch scratch_;
     Columns buffers_[2];

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.targets.groups import stable_order
+
 Floats = NDArray[np.float64]
 
 _OTHER_GROUP = 1 << 62  # larger than every difference of ranks
@@ -119,9 +121,8 @@ class RankedRows:
 
 
 def _order(target: NDArray[Any], groups: NDArray[np.int64] | None) -> NDArray[np.intp]:
-    if groups is None:
-        return np.argsort(target)
-    return np.lexsort((target, groups))
+    order = np.argsort(target)
+    return order if groups is None else order[stable_order(groups[order])]
 
 
 def _scaled(weights: Floats | None, order: NDArray[np.intp]) -> tuple[Floats | None, int]:
