@@ -354,10 +354,8 @@ class OrderedPairs {
         if (asked == Asked::any) fill_column(weights[0], loser, 1), fill_column(weights[1], winner, 1);
         if (asked != Asked::concordance) fill_column(s, score, 0);
         if (has(2)) fill_column(v, vector, 0);
-        for (int k = 0; k < 3; ++k)
-            if (has(k)) fill_column(sums[k], grad + k, 0);
-
         for (int t = 0; t < n_terms(); ++t) {
+            Few of_term[3];  // added up apart, so that terms that cancel for all pairs leave exactly 0
             const Term& term = question_.terms[t];
             [[maybe_unused]] const double b0 = term.b0, b1 = term.b1, b2 = term.b2, b22 = 2 * b2;
             const std::uint32_t* bounds = (needs_above() ? from.above : from.below) + t * rows_.n;
@@ -372,9 +370,9 @@ class OrderedPairs {
                 const Lanes w = counts ? pair_weights(weights[0].from(i), weights[1][other]) : Lanes{};
                 const Lanes d = (high.from(i) - s[other]) + low.from(i);
                 values.from(i) += w * (b0 + d * (b1 + b2 * d));
-                if (has(0)) sums[0].from(i) += w * (b1 + b22 * d);
-                if (has(1)) sums[1].from(i) += w * b22;
-                if (has(2)) sums[2].from(i) += w * b22 * (v.from(i) - v[other]);
+                if (has(0)) of_term[0].from(i) += w * (b1 + b22 * d);
+                if (has(1)) of_term[1].from(i) += w * b22;
+                if (has(2)) of_term[2].from(i) += w * b22 * (v.from(i) - v[other]);
             };
             const auto win = [&](int i, int other) {
                 if (asked == Asked::concordance) {
@@ -383,17 +381,22 @@ class OrderedPairs {
                 }
                 const auto counts = (place.from(i) < bound[other]) & (rank.from(i) > rank[other]);
                 const Lanes w = counts ? pair_weights(weights[1].from(i), weights[0][other]) : Lanes{};
-                if (has(0)) sums[0].from(i) -= w * (b1 + b22 * ((high[other] - s.from(i)) + low[other]));
-                if (has(1)) sums[1].from(i) += w * b22;
-                if (has(2)) sums[2].from(i) += w * b22 * (v.from(i) - v[other]);
+                if (has(0)) of_term[0].from(i) -= w * (b1 + b22 * ((high[other] - s.from(i)) + low[other]));
+                if (has(1)) of_term[1].from(i) += w * b22;
+                if (has(2)) of_term[2].from(i) += w * b22 * (v.from(i) - v[other]);
             };
             for (int other = 1; needs_above() && other < n; ++other)
                 for (int i = 0; i < other; i += lanes) lose(i, other);
             for (int other = 0; needs_below() && other + 1 < n; ++other)
                 for (int i = (other + 1) / lanes * lanes; i < n; i += lanes) win(i, other);
+            for (int k = 0; k < 3; ++k)
+                for (int i = 0; has(k) && i < n; i += lanes) sums[k].from(i) += of_term[k].from(i);
         }
         for (int k = 0; k < 3; ++k)
-            for (int i = 0; has(k) && i < n; ++i) sums_[k][begin + i] = sums[k][i];
+            for (int i = 0; has(k) && i < n; ++i) {
+                const std::int64_t at = position[i];
+                sums_[k][at] = from.real[grad + k][begin + i] + sums[k][at - begin];
+            }
         double total = 0;
         for (int i = 0; i < n; ++i) total += values[i];
         return total;

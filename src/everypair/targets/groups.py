@@ -78,7 +78,8 @@ def stable_order(values: NDArray[Any]) -> NDArray[np.intp]:
             keys = (values.astype(np.int64) - low) << bits
             keys += np.arange(values.shape[0])
             keys.sort()
-            return keys & ((1 << bits) - 1)
+            order: NDArray[np.intp] = keys & ((1 << bits) - 1)
+            return order
     return np.argsort(values, kind="stable")
 
 
