@@ -171,7 +171,7 @@ def measure(isa: str) -> Iterator[dict[str, object]]:
                 for name, call in calls(n, dtype).items()
                 if name not in SLOW or (isa == "avx2" and n <= 100_000)
             }
-            interleave(list(timed.values()), 15, seconds=0.5, fewest=1)
+            interleave(list(timed.values()), 11, seconds=0.3, fewest=1)
             for name, each in timed.items():
                 cell = {"question": name, "n": n, "dtype": dtype, "threads": 1}
                 yield {**cell, **quantiles(each.samples), **environment(), "isa": isa}
