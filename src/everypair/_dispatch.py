@@ -45,6 +45,11 @@ class Result(NamedTuple):
     hvp: NDArray[Any] | None
 
 
+def kernel() -> Any:
+    """Return the module of the compiled kernel, or None if NumPy is chosen."""
+    return _native if _uses_native() else None
+
+
 def native_is_here() -> bool:
     """Return whether the compiled kernel is installed."""
     return _native is not None
@@ -90,7 +95,7 @@ def evaluate(
         )
         status, value, pair_weight = form.function(
             scores, labels, weights, batch.offsets,
-            None if vector is None else _without_offset(vector),
+            None if vector is None else without_offset(vector),
             *form.surrogate, mean, _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
@@ -211,7 +216,7 @@ def check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] |
         )
 
 
-def _without_offset(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+def without_offset(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     """Subtract a common offset, which the Hessian maps to zero but which costs digits."""
     low = vector.min()
     return vector - low if vector.max() - low < abs(low) else vector
