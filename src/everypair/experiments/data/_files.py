@@ -30,6 +30,7 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _HEAD = 1 << 16  # bytes that are read to detect the kind of a file
 _CHUNK = 1 << 22
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_DECIMAL_COMMA = re.compile(r'^(?:.*;)?"?[+-]?\d+,\d+"?(?:;|$)', re.MULTILINE)
 _LEADING_ZERO = re.compile(rb"(?:^|[\n,;|\t\"])[ ]*0[0-9]")
 _SIMILAR = 0.65  # names that are less similar are not suggested
 
@@ -40,13 +41,13 @@ class CsvFormat:
 
     separator: str
     encoding: str
+    decimal: str  # a comma only if semicolons separate the columns
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of `pandas.read_csv`."""
-        # If semicolons separate the columns, commas may be decimal commas.
         return {
             "sep": self.separator,
-            "decimal": "," if self.separator == ";" else ".",
+            "decimal": self.decimal,
             "encoding": self.encoding,
             "index_col": False,
         }
@@ -107,7 +108,11 @@ def csv_format(path: Path) -> CsvFormat:
     """Detect the encoding of a CSV file, and the separator that gives the most columns."""
     options: dict[str, Any] = {"encoding": _encoding(path), "index_col": False, "nrows": 0}
     widths = {s: _csv(path, sep=s, **options).shape[1] for s in SEPARATORS}
-    return CsvFormat(max(widths, key=lambda s: widths[s]), options["encoding"])
+    separator = max(widths, key=lambda s: widths[s])
+    with unpacked(path) as file:
+        text = file.read(_HEAD).decode(options["encoding"], "ignore")
+    comma = separator == ";" and _DECIMAL_COMMA.search(text)
+    return CsvFormat(separator, options["encoding"], "," if comma else ".")
 
 
 def unpacked(path: Path) -> IO[bytes]:
