@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 import everypair as ep
 from everypair.experiments._atomic import replacing
-from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.data._values import READ, as_text, kind_of
-from everypair.experiments.data.sources import Dataset
-from everypair.experiments.data.splits import SplitRows
-from everypair.experiments.plan import TableFile
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # so that reports do not load torch
     import pandas as pd  # type: ignore[import-untyped]
+
+    from everypair.experiments.data._encoder import TableEncoder
+    from everypair.experiments.data.sources import Dataset
+    from everypair.experiments.data.splits import SplitRows
+    from everypair.experiments.plan import TableFile
 
 FILE_NAME = "data.json"
 
