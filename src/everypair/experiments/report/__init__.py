@@ -154,14 +154,21 @@ def _contents(study: Study, formats: Collection[str]) -> Iterator[tuple[str, byt
     """Yield names and contents of the files, the fastest first."""
     from everypair.experiments.report import figures, page, tables
 
-    if "csv" in formats:
+    facts = study.facts
+    if "csv" in formats and facts.summary:
+        for file, rows in tables.of_table(facts).items():
+            yield f"{file}.csv", tables.as_csv(rows).encode()
+    elif "csv" in formats:
         found = tables.everything(study)
         for file, name in tables.CSV.items():
             yield f"{file}.csv", tables.as_csv(found[name], name).encode()
     if "html" in formats:
         yield "report.html", page.page(study).encode()
     kinds = [kind for kind in ("png", "svg") if kind in formats]
-    for file, draw in figures.FIGURES.items() if kinds else ():
+    drawings = figures.FIGURES
+    if facts.summary:
+        drawings = {"winner": figures.file_winner} if facts.scores else {}
+    for file, draw in drawings.items() if kinds else ():
         drawn = draw(study)
         for kind in kinds:
             yield f"{file}.{kind}", figures.saved(drawn, kind)
