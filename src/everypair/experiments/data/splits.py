@@ -149,13 +149,14 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
     parts = {"subtrain": (own, subtrain), "validation": (own, validation), "test": (tester, test)}
     if lacking := [name for name, (chooser, rows) in parts.items() if not chooser.has_pair(rows)]:
         counts = ", ".join(
-            f"{name} {chooser.positive[rows].sum()} positives of {len(rows)}"
+            f"{'training' if name == 'subtrain' else name} "
+            f"{chooser.positive[rows].sum()} positives of {len(rows)}"
             for name, (chooser, rows) in parts.items()
         )
         grouped = dataset.groups is not None
         raise UserError(
-            f"{dataset.name}, imratio {imratio:g}, seed {seed}, protocol {protocol}: "
-            f"{' and '.join(lacking)} would have no (positive, negative) pair"
+            f"{dataset.name}{f', imratio {imratio:g}' * bool(imratio)}, seed {seed}: "
+            f"{' and '.join(lacking).replace('subtrain', 'training')} would have no (positive, negative) pair"
             f"{' inside a group' * grouped} ({counts}); "
             f"try {_advice(imratio, protocol, grouped, dataset.time is not None)}"
         )

@@ -45,9 +45,9 @@ def share(imratio: float) -> str:
 
 
 def comparison(what: Comparison, settings: Settings) -> str:
-    """Return data and share of positives."""
-    positives = f"{share(what.imratio)} positives" if what.imratio else "positives unchanged"
-    return f"{data(what.data, settings)}, {positives}"
+    """Return data and share of positives, if that was changed."""
+    name = data(what.data, settings)
+    return f"{name}, {share(what.imratio)} positives" if what.imratio else name
 
 
 def number(value: float, pattern: str) -> str:
