@@ -142,9 +142,7 @@ def test_without_typer_the_error_names_the_extra():
         "import sys; sys.modules['typer'] = None; from everypair.cli import main; sys.exit(main())"
     )
     assert ran.returncode == 2
-    assert ran.stderr == (
-        "everypair: needs typer. Install it with: pip install 'everypair[experiments]'\n"
-    )
+    assert ran.stderr == ("everypair: needs typer. In a checkout: pip install '.[experiments]'\n")
 
 
 def test_a_package_missing_in_a_command_names_the_extra(monkeypatch, capsys):

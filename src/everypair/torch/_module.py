@@ -32,7 +32,8 @@ class PairLoss(nn.Module):
     ----------
     n_one_class : () int64 tensor
         The number of batches without a pair, which have no gradient; each task counts as a batch.
-        It is a buffer, so it is in the `state_dict`. Reading it on an accelerator waits for the
+        It is a buffer that moves with the module but is not in its `state_dict`, so a checkpoint
+        of a model with another loss can be loaded. Reading it on an accelerator waits for the
         device.
 
     See Also
@@ -73,7 +74,8 @@ class PairLoss(nn.Module):
         self.check = check
         self.pairs, self.censoring = pairs, censoring
         self._which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
-        self.register_buffer("n_one_class", torch.zeros((), dtype=torch.int64))
+        counter = torch.zeros((), dtype=torch.int64)
+        self.register_buffer("n_one_class", counter, persistent=False)
 
     def forward(
         self,

@@ -156,8 +156,8 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
         grouped = dataset.groups is not None
         raise UserError(
             f"{dataset.name}{f', imratio {imratio:g}' * bool(imratio)}, seed {seed}: "
-            f"{' and '.join(lacking).replace('subtrain', 'training')} would have no (positive, negative) pair"
-            f"{' inside a group' * grouped} ({counts}); "
+            f"{' and '.join(lacking).replace('subtrain', 'training')} would have no "
+            f"(positive, negative) pair{' inside a group' * grouped} ({counts}); "
             f"try {_advice(imratio, protocol, grouped, dataset.time is not None)}"
         )
     return SplitRows(subtrain, validation, test)

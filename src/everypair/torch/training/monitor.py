@@ -169,18 +169,9 @@ class EpochMonitor:
         DivergenceError
             If the training diverged and `on_divergence` is "raise". The record is kept.
         """
-        if not self._running:
-            raise ValueError("an epoch must have at least one batch; call update() first.")
         epoch, running = len(self.history), self._running
-        record: dict[str, float] = {"epoch": epoch}
-        findings = []
-        for split, scores in running.items():
-            metrics, finding = scores.evaluate(
-                epoch, split, self.surrogates, self.margin, self.confidence
-            )
-            record |= {f"{split}/{name}": value for name, value in metrics.items()}
-            findings.append(finding)
-        self._running = {}
+        values, findings = self._measured()
+        record: dict[str, float] = {"epoch": epoch, **values}
         self.history.append(record)
         if self.writer is not None:
             for tag, value in record.items():
@@ -193,6 +184,31 @@ class EpochMonitor:
             if finding is not None:
                 self._report(finding)
         return record
+
+    def evaluate(self) -> dict[str, float]:
+        """Evaluate the batches since the last call, without recording them as an epoch.
+
+        Returns
+        -------
+        dict
+            The entries of a record without ``epoch``.
+        """
+        return self._measured()[0]
+
+    def _measured(self) -> tuple[dict[str, float], list[Finding | None]]:
+        """Return the metrics of all splits and what was found, and forget the batches."""
+        if not self._running:
+            raise ValueError("an epoch must have at least one batch; call update() first.")
+        found: dict[str, float] = {}
+        findings = []
+        for split, scores in self._running.items():
+            metrics, finding = scores.evaluate(
+                len(self.history), split, self.surrogates, self.margin, self.confidence
+            )
+            found |= {f"{split}/{name}": value for name, value in metrics.items()}
+            findings.append(finding)
+        self._running = {}
+        return found, findings
 
     def values(self, split: str, name: str) -> list[float]:
         """Return one quantity per epoch, for example ``values("validation", "auc")``."""
