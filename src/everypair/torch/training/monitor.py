@@ -186,13 +186,7 @@ class EpochMonitor:
         return record
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the batches since the last call, without recording them as an epoch.
-
-        Returns
-        -------
-        dict
-            The entries of a record without ``epoch``.
-        """
+        """Return the metrics of the batches since the last call, without recording an epoch."""
         return self._measured()[0]
 
     def _measured(self) -> tuple[dict[str, float], list[Finding | None]]:
@@ -201,10 +195,9 @@ class EpochMonitor:
             raise ValueError("an epoch must have at least one batch; call update() first.")
         found: dict[str, float] = {}
         findings = []
+        options = self.surrogates, self.margin, self.confidence
         for split, scores in self._running.items():
-            metrics, finding = scores.evaluate(
-                len(self.history), split, self.surrogates, self.margin, self.confidence
-            )
+            metrics, finding = scores.evaluate(len(self.history), split, *options)
             found |= {f"{split}/{name}": value for name, value in metrics.items()}
             findings.append(finding)
         self._running = {}
@@ -230,9 +223,8 @@ class EpochMonitor:
     def plot(self) -> Figure:
         """Plot one panel per quantity and one line per split, with a dashed line at each finding.
 
-        The confidence interval of the AUC is a band.
-
-        The figure belongs to no window; save it, or show it in a notebook. Needs matplotlib.
+        The confidence interval of the AUC is a band. The figure belongs to no window; save it, or
+        show it in a notebook. Needs matplotlib.
         """
         try:
             from matplotlib.figure import Figure
