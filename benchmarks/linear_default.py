@@ -1,12 +1,12 @@
 """Compare surrogates as the default of PairLinearClassifier, on tables with and without outliers.
 
     EVERYPAIR_DATA=folder python -m benchmarks.linear_default run [--splits 5] [--rows 5000]
-    python -m benchmarks.linear_default run --file loans.csv --label default    one more table
+    python -m benchmarks.linear_default run --file my.csv --label y --out rows.csv    your table
     python -m benchmarks.linear_default report     write the summary into docs/sklearn.md
 
 Each split is stratified: 70 % training, 30 % test. Columns are standardised and not clipped. Every
-surrogate is fitted with the default alpha, and with the alpha that PairLinearClassifierCV chooses.
-The made-up tables have the same linear signal and tails of different weight.
+surrogate is fitted with three fixed alphas, and with the one that PairLinearClassifierCV chooses.
+The made-up tables have the same signal and tails of different weight.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from everypair.sklearn import PairLinearClassifier, PairLinearClassifierCV
 PATH = ROWS / "sklearn" / "default_surrogate.csv"
 PAGE = ROOT / "docs" / "sklearn.md"
 SURROGATES = ("squared_hinge", "huber_hinge", "linear_hinge", "logistic")
-FIXED = (1e-4, 1e-3, 1e-2)
+FIXED = (1e-4, 1e-3, 1e-2, 1e-1)
 ALPHAS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 REFERENCE = "LogisticRegression(balanced)"
+DEFAULT = "0.01"
 NAMES = {"shared": "tables", "tails": "made-up tables"}
 Table = tuple[str, np.ndarray, np.ndarray]  # name, columns, whether a row is positive
 
@@ -48,7 +49,7 @@ class Result:
     """The test AUC of one surrogate on one split."""
 
     table: str
-    kind: str  # "shared" or "tails"
+    kind: str  # "shared", "tails" or "file"
     split: int
     method: str
     alpha: str  # a number, or "chosen" by cross-validation
@@ -59,7 +60,8 @@ def shared(rows: int) -> Iterator[Table]:
     """Yield the shared tables, with at most this many rows."""
     for path in sorted(Path(os.environ["EVERYPAIR_DATA"], "tabular").glob("*.parquet")):
         frame = pd.read_parquet(path).sample(frac=1.0, random_state=0)[:rows]
-        yield path.stem, frame.drop(columns="label").to_numpy(float), (frame["label"] > 0).to_numpy()
+        y = (frame.pop("label") > 0).to_numpy()
+        yield path.stem, frame.to_numpy(float), y
     cancer = load_breast_cancer()
     yield "breast_cancer", cancer.data, cancer.target == 0
 
@@ -78,6 +80,14 @@ def made_up(n: int = 10_000, columns: int = 10) -> Iterator[Table]:
         yield f"Student's t, {freedom:g} degrees", stats.t.ppf(stats.norm.cdf(Z), freedom), y
     yield "lognormal amounts", np.exp(1.5 * Z), y
     yield "1 % typing errors", np.where(rng.random(Z.shape) < 0.01, 1000.0 * Z, Z), y
+    counts = rng.poisson(np.exp(0.8 * Z)).astype(float)
+    for share, coded in ((0.002, 3), (0.005, 5)):
+        unknown = rng.random(n) < share
+        yield (
+            f"counts, 98 for unknown: {share:.1%} of the rows, {coded} columns",
+            np.where(unknown[:, None] & (np.arange(columns) < coded), 98.0, counts),
+            y,
+        )
 
 
 def file_table(path: Path, label: str, rows: int) -> Table:
@@ -125,24 +135,24 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def summary(rows: pd.DataFrame) -> str:
-    """Return the mean test AUCs by table and method, for the default alpha and the chosen one."""
-    parts = []
-    for alpha, title in (("default", "default `alpha`"), ("chosen", "`alpha` chosen by `CV`")):
-        methods = [m for m in (*SURROGATES, REFERENCE) if alpha == "default" or m != REFERENCE]
-        some = rows[rows["alpha"] == alpha]
-        means = some.pivot_table(index=["kind", "table"], columns="method", values="test", sort=False)
-        lines = [
-            f"| {title} | " + " | ".join(f"`{m}`" for m in methods) + " |",
-            "|---" * (len(methods) + 1) + "|",
-        ]
-        for (kind, table), found in means.iterrows():
-            if alpha == "default" and kind != "shared":
-                lines.append(_line(table, found[methods]))
-        for kind in dict.fromkeys(some["kind"]):
-            n = sum(means.index.get_level_values("kind") == kind)
-            lines.append(_line(f"mean of {n} {NAMES[kind]}", means.loc[kind][methods].mean()))
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+    """Return the mean test AUC over the tables of a kind by alpha, and then that of each table."""
+    names = {m: f"`{m}`" for m in (*SURROGATES, REFERENCE)}
+    lines = ["| tables | alpha | " + " | ".join(names.values()) + " |"]
+    lines.append("|---" * (len(names) + 2) + "|")
+    for kind, title in NAMES.items():
+        some = rows[rows["kind"] == kind]
+        n = some["table"].nunique()
+        reference = some.loc[some["method"] == REFERENCE, "test"].mean()
+        means = some.pivot_table(index="method", columns="alpha", values="test")
+        for alpha in (*(f"{alpha:g}" for alpha in FIXED), "chosen"):
+            found = pd.Series({m: means.loc[m, alpha] for m in SURROGATES} | {REFERENCE: reference})
+            lines.append(_line(f"{n} {title} | {alpha}", found))
+    lines += ["", f"| table, alpha {DEFAULT} | " + " | ".join(names.values()) + " |"]
+    lines.append("|---" * (len(names) + 1) + "|")
+    used = rows[(rows["alpha"] == DEFAULT) | (rows["method"] == REFERENCE)]
+    for table, found in used.groupby("table", sort=False):
+        lines.append(_line(str(table), found.groupby("method")["test"].mean()[list(names)]))
+    return "\n".join(lines) + "\n"
 
 
 def _line(name: str, found: pd.Series) -> str:
@@ -152,7 +162,7 @@ def _line(name: str, found: pd.Series) -> str:
 
 
 def report() -> None:
-    text = summary(pd.read_csv(PATH))
+    text = summary(pd.read_csv(PATH, dtype={"alpha": str}))
     pattern = re.compile(r"(<!-- surrogates -->\n).*?(<!-- /surrogates -->)", re.DOTALL)
     PAGE.write_text(pattern.sub(lambda m: f"{m[1]}\n{text}\n{m[2]}", PAGE.read_text()))
     print(text)
@@ -168,7 +178,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    run(arguments) if arguments.command == "run" else report()
+    if arguments.command == "run":
+        run(arguments)
+    else:
+        report()
 
 
 if __name__ == "__main__":
