@@ -36,7 +36,7 @@ from everypair.sklearn import PairLinearClassifier, PairLinearClassifierCV
 PATH = ROWS / "sklearn" / "default_surrogate.csv"
 PAGE = ROOT / "docs" / "sklearn.md"
 SURROGATES = ("squared_hinge", "huber_hinge", "linear_hinge", "logistic")
-FIXED = (1e-4, 1e-3, 1e-2, 1e-1)
+FIXED = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1)
 ALPHAS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 REFERENCE = "LogisticRegression(balanced)"
 DEFAULT = "0.01"

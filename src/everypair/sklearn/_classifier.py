@@ -28,7 +28,7 @@ class PairLinearClassifier(PairLinearBase):
         Strength of the penalty; the default suits standardised columns. The loss is a mean, so
         alpha does not depend on the number of rows; ``alpha = 1 / (C n)`` corresponds to
         ``LogisticRegression(C=C)`` on n rows.
-    surrogate : str or Surrogate, default="logistic"
+    surrogate : str or Surrogate, default="huber_hinge"
         A name from `everypair.surrogates.names`, or one of your own. Losses that grow with the
         square of the shortfall, such as the paper's "squared_hinge", let outliers decide. A jump
         of the slope, as that of the linear hinge, is smoothed over a thousandth of the margin.

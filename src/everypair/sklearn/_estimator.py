@@ -23,7 +23,7 @@ class PairLinearBase(ClassifierMixin, PairLinearScorer):  # type: ignore[misc]
     """A linear scorer of two classes with a threshold; subclasses define `fit`."""
 
     # Squares would let a few outliers decide: see benchmarks/linear_default.py.
-    surrogate: str | Surrogate = "logistic"
+    surrogate: str | Surrogate = "huber_hinge"
     threshold: str | float = "balanced"
 
     def decision_function(self, X: ArrayLike) -> Vector:
