@@ -155,7 +155,7 @@ def test_the_lead_says_what_the_intervals_show():
         summary = {"winner": winner, "contenders": [winner, *rivals]}
         return wording.winner(table_facts.TableFacts(None, summary))
 
-    assert text() == "a won, with a test AUC of 0.900."
+    assert text() == "A won, with a test AUC of 0.900."
     assert text((-0.1, 0.1)).endswith("do not show that it is better than the others.")
     assert text((-0.1, -0.05)).endswith("It is ahead of all others on the test rows.")
 
