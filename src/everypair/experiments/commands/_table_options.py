@@ -53,8 +53,8 @@ def describe_table(grid: Grid, settings: Settings, dataset: Dataset, folder: Pat
     from everypair.experiments.data import profile, splits
 
     assert settings.table is not None
-    options = {"imratio": grid.imratios[0], "seed": grid.seeds[0], "protocol": settings.protocol}
-    rows = splits.split_rows(dataset, **options)
+    imratio, seed = grid.imratios[0], grid.seeds[0]
+    rows = splits.split_rows(dataset, imratio=imratio, seed=seed, protocol=settings.protocol)
     encoder = splits.fit_encoder(dataset, rows)
     assert encoder is not None
     families = settings.model == "families"

@@ -31,7 +31,7 @@ _HEAD = 1 << 16  # bytes that are read to detect the kind of a file
 _CHUNK = 1 << 22
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 _DECIMAL_COMMA = re.compile(r'^(?:.*;)?"?[+-]?\d+,\d+"?(?:;|$)', re.MULTILINE)
-_LEADING_ZERO = re.compile(rb"(?:^|[\n,;|\t\"])[ ]*0[0-9]")
+_LEADING_ZERO = re.compile(rb'[\n,;|\t" ]0[0-9]')
 _SIMILAR = 0.65  # names that are less similar are not suggested
 
 
@@ -214,13 +214,19 @@ def _read_csv(path: Path) -> pd.DataFrame:
         warnings.simplefilter("error", pd.errors.ParserWarning)
         # low_memory=False: otherwise the type of a column could depend on how it is cut in chunks.
         frame = _csv(path, low_memory=False, **options)
-        numeric = [name for name in frame.columns if frame[name].dtype.kind in "iuf"]
+        # Codes with missing values among them are read as floats.
+        numeric = [name for name in frame.columns if _is_whole(frame[name])]
         if numeric and _may_have_leading_zeros(path, options["encoding"]):
             text = _csv(path, usecols=numeric, dtype=str, **options)
             for name in numeric:
                 if text[name].str.fullmatch(r" *0\d+ *").any():
                     frame[name] = text[name]  # codes such as 0638 stay text
     return frame
+
+
+def _is_whole(values: pd.Series[Any]) -> bool:
+    kind = values.dtype.kind
+    return kind in "iu" or (kind == "f" and bool((values.dropna() % 1 == 0).all()))
 
 
 def _csv(path: Path, **options: Any) -> pd.DataFrame:

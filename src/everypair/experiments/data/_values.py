@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NUMERIC_SHARE = 0.95
 """A text column of which at least this share can be read as numbers is a numeric column."""
 
+_SAMPLE = 500  # texts of a column by which the decimal separator is chosen
 _HUGE = 1e300  # numbers are clipped to this, so that differences of two do not overflow
 
 # Signs and codes of currencies, and per cent, before or after an amount.
@@ -70,13 +71,15 @@ def kind_of(values: pd.Series[Any]) -> tuple[str, str]:
     distinct = known.map(str).unique()
     if any(_LEADING_ZERO.fullmatch(text.strip()) for text in distinct):
         return "nominal", ""
-    decimal = _decimal_separator(distinct)
-    if np.isfinite(as_numbers(known, decimal)).mean() >= NUMERIC_SHARE:
+    some = distinct[:: max(1, len(distinct) // _SAMPLE)]
+    decimal, share = _decimal_separator(some)
+    # The whole column is read only if the sample does not exclude that it is numeric.
+    if share > 0.5 and np.isfinite(as_numbers(known, decimal)).mean() >= NUMERIC_SHARE:
         return "number", decimal
     for style in _DATE_FORMATS:
         # One value that does not match is enough to go on to the next format.
-        some = as_dates(known.iloc[:20], style)
-        if np.isfinite(some).all() and np.isfinite(as_dates(known, style)).all():
+        first = np.isfinite(as_dates(known.iloc[:20], style)).all()
+        if first and np.isfinite(as_dates(known, style)).all():
             return "date", style
     return "nominal", ""
 
@@ -150,16 +153,18 @@ def _number(value: object, decimal: str) -> float:
     return float(digits.replace(",", ".")) * (-1.0 if minus else 1.0)
 
 
-def _decimal_separator(distinct: Any) -> str:
-    """Return the decimal separator with which more of the distinct texts are numbers."""
+def _decimal_separator(distinct: Any) -> tuple[str, float]:
+    """Return the decimal separator with which more texts are numbers, and the share of those."""
     found = {d: [text for text in distinct if not np.isnan(_number(text, d))] for d in _AMOUNT}
     if len(found[","]) != len(found["."]):
-        return max(found, key=lambda d: len(found[d]))
+        best = max(found, key=lambda d: len(found[d]))
+        return best, len(found[best]) / len(distinct)
     # Amounts such as 1.234 € and 999 €: the dots separate thousands if there is a currency.
     plain = all(re.fullmatch(rf"{_SIGN}[\d.,]+", text.strip()) for text in found[","])
     dots = any("." in text for text in found[","])
     grouped = all(_THOUSANDS_BY_DOT.fullmatch(text) for text in found[","])
-    return "," if dots and grouped and not plain else "."
+    decimal = "," if dots and grouped and not plain else "."
+    return decimal, len(found[decimal]) / len(distinct)
 
 
 def _by_distinct(values: pd.Series[Any], read: Callable[[object], float]) -> NDArray[np.float64]:

@@ -69,8 +69,9 @@ def study_of(
         planned = source.planned if planned is None else planned
         where = where or source.folder
         same = (settings, planned, where) == (source.settings, source.planned, source.folder)
-        changed = {"settings": settings, "planned": planned, "folder": where}
-        return source if same else replace(source, **changed)
+        if same:
+            return source
+        return replace(source, settings=settings, planned=planned, folder=where)
     records = tuple(source if isinstance(source, Iterable) else source.records())
     if planned is None:
         planned = len(records) if isinstance(source, Iterable) else sum(source.counts())

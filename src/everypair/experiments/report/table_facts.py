@@ -110,7 +110,8 @@ class HeldOutScores:
     def thresholds(self) -> list[Threshold]:
         """Return how many positives are caught by a given number of alerts."""
         cuts, alerts, caught = _cumulative(self.scores, self.labels)
-        n, n_pos, rows = len(self.labels), int(self.labels.sum()), []
+        n, n_pos = len(self.labels), int(self.labels.sum())
+        rows: list[Threshold] = []
         for wanted in ALERTS:
             if wanted * n < 1000:
                 continue  # less than one row
