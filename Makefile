@@ -17,7 +17,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test kernel-test check bench docs wheel clean
+.PHONY: help demo test kernel-test check bench results docs wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/  make \1\t/' | expand -t 20
@@ -68,6 +68,9 @@ bench: $(STAMPS)/dev  ## time every instruction set against BCE and others, writ
 	$(BIN)/python -m benchmarks report
 	$(BIN)/python -m benchmarks check
 
+results: $(STAMPS)/dev  ## draw the tables and figures in results/ from the committed rows of the study
+	$(BIN)/python -m benchmarks.study report
+
 docs: $(STAMPS)/docs  ## build the documentation into site/
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
 
@@ -95,6 +98,8 @@ $(STAMPS)/demo: $(STAMPS)/native-$(NATIVE) $(SOURCES)
 $(STAMPS)/dev: $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	$(INSTALL) --editable '.[dev]' tqdm
 	$(PIP) install --quiet --constraint constraints.txt --no-deps libauc
+	@$(PIP) install --quiet --constraint constraints.txt scikit-survival \
+	    || echo "scikit-survival could not be installed: its data and the comparison with it are skipped."
 	@touch $@
 
 $(STAMPS)/docs: $(STAMPS)/native-$(NATIVE) $(SOURCES)

@@ -1,17 +1,26 @@
-"""Time of a trial on a GPU, when trials run one after the other and when several run together.
+"""Throughput of trials that are trained side by side on a GPU.
 
-python -m benchmarks.side_by_side [--rows FILE]
+python -m benchmarks.side_by_side [--variants NAME ...] [--together 8 16] [--rows FILE]
 
-The trials train ResNet20 on 32 x 32 colour images of noise (the time does not depend on the
-images), with batches of 50, the squared hinge and the logistic loss. The time includes the steps
-and the computation of loss and AUC of all parts after every epoch.
+ResNet20 is trained on colour images of noise, 32 x 32 like those of CIFAR10 (the time does not
+depend on the images), at imratio 0.1 with batches of 100, and half as many rows as in CIFAR10.
+Times are those of additional epochs. A trial of 40 epochs also has its share of the time before the
+steady state: data, warm-up, capture and compilation.
+
+Variants: float32 (all rows of subtrain are measured), bf16 (a sample of 1,400), compiled (bf16 and
+torch.compile). "before" is float32 on a version without these settings: run this file with that
+version's src folder on PYTHONPATH.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,74 +29,131 @@ from benchmarks.rows import write_csv
 from everypair.experiments.data import splits
 from everypair.experiments.data.sources import Dataset
 from everypair.experiments.plan import Cell, Settings, Trial
+from everypair.experiments.training import measuring
 from everypair.experiments.training.side_by_side import train_together
-from everypair.experiments.training.trial import train
 
-TOGETHER = (4, 8, 16, 32)
-BATCH = 50
-SETTINGS = Settings(model="resnet20", epochs=3)
-N_IMAGES = 12_000
+BATCH, EPOCHS = 100, 40
+SHORT, LONG = 3, 6  # epochs of the two runs whose difference is timed
+IMAGES = (25_000, 5_000)  # for training and test, before positives are removed
+SAMPLE = 1_400  # at least one chunk, so that one size is compiled for measuring
+IS_NEW = "precision" in {field.name for field in fields(Settings)}
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "float32": ({}, {}),
+    "bf16": ({"precision": "bf16", "subtrain_sample": SAMPLE}, {}),
+    "compiled": ({"precision": "bf16", "subtrain_sample": SAMPLE}, {"compiled": True}),
+}
+"""By name: settings, and options of `train_together`."""
 
 
-def noise(n: int = N_IMAGES) -> Dataset:
+def noise(n_train: int, n_test: int) -> Dataset:
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, size=(n, 3, 32, 32), dtype=np.uint8)
-    positive = rng.random(n) < 0.5
+    images = rng.integers(0, 256, size=(n_train + n_test, 3, 32, 32), dtype=np.uint8)
+    positive = np.arange(n_train + n_test) % 2 == 0
     return Dataset(
         name="noise",
-        inputs=images[: n // 2],
-        positive=positive[: n // 2],
-        test_inputs=images[n // 2 :],
-        test_positive=positive[n // 2 :],
+        inputs=images[:n_train],
+        positive=positive[:n_train],
+        test_inputs=images[n_train:],
+        test_positive=positive[n_train:],
         photographs=True,
     )
 
 
 def trials(loss: str, n: int) -> list[Trial]:
-    rates = np.geomspace(1e-3, 1e-2, 8)
-    return [
-        Trial(Cell("noise", 0.1, loss, "sgd", i // 8), BATCH, float(rates[i % 8])) for i in range(n)
-    ]
+    rates = np.geomspace(1e-3, 1e-2, n)
+    return [Trial(Cell("noise", 0.1, loss, "sgd", 0), BATCH, float(rate)) for rate in rates]
 
 
-def seconds_a_trial(loss: str, together: int, split: splits.Split) -> float:
-    chosen = trials(loss, max(together, 2))
+@contextmanager
+def timed_measuring() -> Iterator[list[float]]:
+    """Collect the seconds of measuring: while it is timed, it waits for the device."""
+    spent: list[float] = []
+    name = "scores" if IS_NEW else "__call__"
+    original = getattr(measuring.Measuring, name)
+
+    def timed(*given: Any, **options: Any) -> Any:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        found = original(*given, **options)
+        torch.cuda.synchronize()
+        spent.append(time.perf_counter() - start)
+        return found
+
+    setattr(measuring.Measuring, name, timed)
+    try:
+        yield spent
+    finally:
+        setattr(measuring.Measuring, name, original)
+
+
+def seconds(epochs: int, loss: str, together: int, split: splits.Split, variant: str) -> float:
+    """Return the time in which all trials are trained."""
+    given, options = VARIANTS[variant if IS_NEW else "float32"]
+    settings = Settings(model="resnet20", epochs=epochs, **given)
     torch.cuda.synchronize()
     start = time.perf_counter()
-    if together == 1:
-        for trial in chosen:
-            train(trial, SETTINGS, split, device="cuda")
-    else:
-        train_together(chosen, SETTINGS, [split] * together, device="cuda")
+    train_together(trials(loss, together), settings, [split] * together, device="cuda", **options)
     torch.cuda.synchronize()
-    return (time.perf_counter() - start) / len(chosen)
+    return time.perf_counter() - start
+
+
+def measured_row(variant: str, loss: str, together: int, split: splits.Split) -> dict[str, Any]:
+    """Time a variant."""
+    steps = -(-len(split.subtrain) // BATCH)
+    first = seconds(SHORT, loss, together, split, variant)
+    short = seconds(SHORT, loss, together, split, variant)
+    epoch = (seconds(LONG, loss, together, split, variant) - short) / (LONG - SHORT)
+    if IS_NEW:
+        # Epochs in which hardly anything is measured; the steps are the same.
+        few = replace(split, validation=_first(split.validation), test=_first(split.test))
+        given, options = VARIANTS[variant]
+        VARIANTS["few"] = ({**given, "subtrain_sample": 64}, options)
+        begin = seconds(SHORT, loss, together, few, "few")
+        without = (seconds(LONG, loss, together, few, "few") - begin) / (LONG - SHORT)
+        share = 1 - without / epoch
+    else:
+        with timed_measuring() as spent:
+            seconds(SHORT, loss, together, split, variant)
+        share = sum(spent) / (SHORT + 1) / epoch
+    whole = 2 * epoch * (EPOCHS - SHORT) + first  # CIFAR10 has twice the rows
+    return {
+        "variant": variant,
+        "loss": loss,
+        "together": together,
+        "milliseconds_a_step": round(1e3 * epoch / steps / together, 4),
+        "steps_a_second": round(steps * together / epoch, 1),
+        "measuring_share": round(share, 3),
+        "seconds_before_steady": round(first - SHORT * epoch, 2),
+        "trials_an_hour": round(3600 * together / whole, 1),
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }
+
+
+def _first(part: splits.Part, n: int = 64) -> splits.Part:
+    return splits.Part(part.inputs[:n], part.labels[:n])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.side_by_side")
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS) if IS_NEW else ["before"])
+    parser.add_argument("--losses", nargs="+", default=["squared_hinge"])
+    parser.add_argument("--together", nargs="+", type=int, default=[8])
     parser.add_argument("--rows", type=Path, default=Path("benchmarks/rows/gpu/side_by_side.csv"))
-    rows_file = parser.parse_args().rows
-    split = splits.split(noise(), imratio=0.1, seed=0, protocol="corrected").to("cuda")
-    steps = -(-len(split.subtrain.labels) // BATCH) * SETTINGS.epochs
+    given = parser.parse_args()
+    data = noise(*IMAGES)
+    split = splits.split(data, imratio=0.1, seed=0, protocol="corrected").to("cuda")
     rows = []
-    for loss in ("squared_hinge", "logistic"):
-        seconds_a_trial(loss, 1, split)  # warm-up
-        alone = seconds_a_trial(loss, 1, split)
-        for together in (1, *TOGETHER):
-            seconds = alone if together == 1 else seconds_a_trial(loss, together, split)
-            rows.append(
-                {
-                    "loss": loss,
-                    "together": together,
-                    "seconds_a_trial": round(seconds, 4),
-                    "milliseconds_a_step": round(1e3 * seconds / steps, 4),
-                    "trials_an_hour_ratio": round(alone / seconds, 2),
-                    "gpu": torch.cuda.get_device_name(),
-                    "torch": torch.__version__,
-                }
-            )
-            print(rows[-1], flush=True)
-    write_csv(rows, rows_file)
+    for loss in given.losses:
+        for variant in given.variants:
+            for together in given.together:
+                try:
+                    rows.append(measured_row(variant, loss, together, split))
+                except Exception as error:  # a compiler may be missing; the others still count
+                    print(f"{variant}: {type(error).__name__}: {error}"[:2000], flush=True)
+                    continue
+                print(rows[-1], flush=True)
+                write_csv(rows, given.rows)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A block is fenced with ```python. A ```text block right after it is its expected output, with ...
 for whatever may differ between machines. A block that begins with ``# needs: package`` is skipped
-if that package is missing.
+if that package is missing, and so is a whole page that begins with ``<!-- needs: package -->``.
 
     python docs/run_page.py docs/torch/tutorial.md --to docs/torch    # draws its figures again
 
@@ -28,7 +28,7 @@ __all__ = ["blocks", "run"]
 _FENCED = re.compile(
     r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
-_NEEDS = re.compile(r"# needs: (\w+)")
+_NEEDS = re.compile(r"(?:#|<!--) needs: (\w+)")
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -43,11 +43,13 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     """Return the Python blocks of a page that can run here."""
     text = page.read_text(encoding="utf-8")
+    if not _can_run(text):
+        return []
     found = (
         Block(match[1], match[2], text.count("\n", 0, match.start(1)))
         for match in _FENCED.finditer(text)
     )
-    return [block for block in found if _can_run(block)]
+    return [block for block in found if _can_run(block.code)]
 
 
 def run(page: Path, to: Path) -> None:
@@ -70,8 +72,9 @@ def run(page: Path, to: Path) -> None:
                 )
 
 
-def _can_run(block: Block) -> bool:
-    needed = _NEEDS.match(block.code)
+def _can_run(text: str) -> bool:
+    """Return whether the package that a page or a block needs is installed."""
+    needed = _NEEDS.match(text)
     return needed is None or find_spec(needed[1]) is not None
 
 

@@ -23,6 +23,7 @@ STACKS = (
         "torch/triton/common",
         "torch/triton/smooth",
         "torch/triton",
+        "torch/collectives",
         "torch",
         "torch/ranks",
         "torch/training",

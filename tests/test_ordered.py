@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, somersd
 
 import everypair as ep
 from everypair import _dispatch, naive
@@ -34,6 +34,12 @@ def test_kendalls_tau_of_distinct_targets():
     assert 2 * ep.auc(x, y, pairs="ordered") - 1 == pytest.approx(kendalltau(x, y).statistic)
 
 
+def test_somers_d_of_tied_targets_and_scores():
+    x, y = RNG.integers(0, 6, (2, 300))
+    got = 2 * ep.auc(x, y, pairs="ordered") - 1
+    assert got == pytest.approx(somersd(y, x).statistic, rel=1e-12)
+
+
 @pytest.mark.parametrize("backend_name", ["numpy", "auto"])
 def test_harrells_index_equals_lifelines(backend_name):
     utils = pytest.importorskip("lifelines.utils")
@@ -56,6 +62,24 @@ def test_both_indices_equal_scikit_survival():
             continue
         got = ep.auc(scores, y, pairs="survival", censoring="uno")
         assert got == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gbsg2", "veterans_lung_cancer", "whas500"])
+def test_indices_of_real_data(name):
+    datasets = pytest.importorskip("sksurv.datasets")
+    metrics = pytest.importorskip("sksurv.metrics")
+    table, y = getattr(datasets, f"load_{name}")()
+    event, time = (np.ascontiguousarray(y[field]) for field in y.dtype.names)
+    scores = table.select_dtypes("number").to_numpy(float)[:, 0]
+    expected = metrics.concordance_index_censored(event, time, scores)[0]
+    assert ep.auc(scores, y, pairs="survival") == pytest.approx(expected, rel=1e-12)
+    assert naive.auc(scores, y, pairs="survival") == pytest.approx(expected, rel=1e-12)
+    expected = metrics.concordance_index_ipcw(y, y, scores)[0]
+    got = ep.auc(scores, y, pairs="survival", censoring="uno")
+    assert got == pytest.approx(expected, rel=1e-12)
+    lifelines = pytest.importorskip("lifelines.utils")
+    expected = lifelines.concordance_index(time, -scores, event)
+    assert ep.auc(scores, (time, event), pairs="survival") == pytest.approx(expected, rel=1e-12)
 
 
 FORMS = {
@@ -91,6 +115,7 @@ def test_a_censored_time_of_zero_has_a_sign():
 
 BAD = {
     "three values": ({"labels": [0, 1, 2]}, "pairs='ordered'"),
+    "times with events": ({"labels": structured(EVENTS[:3], TIMES[:3])}, "pairs='survival'"),
     "pairs": ({"labels": [0, 1, 2], "pairs": "all"}, "pairs must be 'binary'"),
     "censoring": ({"pairs": "survival", "censoring": "none"}, "censoring must be 'harrell'"),
     "censoring of grades": ({"pairs": "ordered", "censoring": "uno"}, "censoring must be left out"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 import everypair as ep
-from everypair import naive, surrogates
+from everypair import _dispatch, naive, surrogates
 from everypair.ranks._knots import Knots
 from everypair.surrogates import Surrogate
 
@@ -17,6 +17,16 @@ from .strategies import SMOOTH, SURROGATES, batches
 from .tolerances import RELATIVE, assert_close
 
 surrogate_of = st.sampled_from((*SURROGATES, *SMOOTH, surrogates.sigmoid(0.25)))
+native = _dispatch._native
+
+
+@pytest.fixture(scope="module", params=["numpy", "native"], autouse=True)
+def kernel(request):
+    """Run every test of this module with each kernel."""
+    if request.param == "native" and native is None:
+        pytest.skip("the compiled kernel is not built here")
+    with _dispatch.backend(request.param):
+        yield request.param
 
 
 def parts(batch, surrogate):
@@ -116,6 +126,54 @@ def test_large_offsets_and_spreads(sizes, dtype):
             got = ep.pair_row_sums(rows, others, surrogate=name)
             expected = naive.pair_row_sums(rows, others, surrogate=name)
             assert_every_entry(got, expected, np.maximum(expected, 1e-30), dtype)
+
+
+@pytest.mark.parametrize("sizes", [(200, 5000), (5000, 200), (700, 700)])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_every_instruction_set_equals_the_double_sum(sizes, grouped, kernel):
+    """More knots than one run has, intervals with many points, and ties between both."""
+    if kernel == "numpy":
+        pytest.skip("NumPy has no instruction sets")
+    rng = np.random.default_rng(4)
+    rows, others = (rng.normal(size=n) for n in sizes)
+    rows[::3] = others[rng.integers(0, len(others), len(rows[::3]))]
+    options = {"margin": 0.3, "weights": rng.random(len(others))}
+    if grouped:
+        codes = (rng.integers(0, 7, n) for n in sizes)
+        options |= dict(zip(("groups", "other_groups"), codes, strict=True))
+    try:
+        for isa in native.isas():
+            native.use_isa(isa)
+            for name in ("sigmoid", "logistic", "squared_hinge"):
+                expected = naive.pair_row_sums(rows, others, surrogate=name, **options)
+                got = ep.pair_row_sums(rows, others, surrogate=name, **options)
+                np.testing.assert_allclose(got, expected, rtol=1e-12, err_msg=isa)
+    finally:
+        native.use_isa(native.isas()[-1])
+
+
+@pytest.mark.parametrize("n_groups", [1, 3000])
+def test_sums_do_not_depend_on_the_number_of_threads(n_groups):
+    rng = np.random.default_rng(5)
+    scores, groups = rng.normal(size=300_000), rng.integers(0, n_groups, 300_000)
+    found = []
+    try:
+        for threads in (1, 3):
+            ep.set_num_threads(threads)
+            found.append(ep.pair_row_sums(scores, groups=groups))
+    finally:
+        ep.set_num_threads(None)
+    np.testing.assert_array_equal(*found)
+
+
+def test_equally_spaced_rows_keep_their_digits():
+    """The same rounding error at each of 20,000 steps would add up to 1e-12 and more."""
+    scores = np.arange(20_000) * 0.0123
+    got = ep.pair_row_sums(scores, surrogate=surrogates.sigmoid(temperature=3.0))
+    some = slice(None, None, 500)
+    differences = (scores - scores[some, None]) / 3.0
+    expected = (1.0 / (1.0 + np.exp(-differences))).sum(axis=1) - 0.5
+    np.testing.assert_allclose(got[some], expected, rtol=1e-12)
 
 
 def test_windows_and_blocks_give_the_same_sums(monkeypatch):

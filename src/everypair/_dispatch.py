@@ -171,6 +171,16 @@ def concordance(batch: Batch) -> tuple[float, float]:
     return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
+def row_sums_kernel() -> Callable[..., Any] | None:
+    """Return the compiled kernel of row sums; None if NumPy must compute them."""
+    return _native.row_sums if _uses_native() else None
+
+
+def smooth_precision_kernel() -> Callable[..., float] | None:
+    """Return the compiled kernel of smooth average precision; None if NumPy must compute it."""
+    return _native.smooth_precision if _uses_native() else None
+
+
 def check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] | None) -> None:
     """Raise if sums of polynomials overflowed; exponentials are infinite only where they should."""
     is_good = np.isfinite if are_polynomials(terms) else lambda result: ~np.isnan(result)

@@ -50,8 +50,57 @@ def auc(
     threads: int,
 ) -> tuple[int, float, float]: ...
 
+# Sums of one piece of a surrogate over all pairs of a row (n,) and another row (m,), both float64.
+class RowSums:
+    # Fill one array for each order (0, 1, 2): (n,) sums over the others with weights (m,), or with
+    # per_other (m,) sums over the rows with weights (n,). All float64.
+    def fill(
+        self,
+        weights: NDArray[Any],
+        orders: tuple[int, ...],
+        per_other: bool,
+        threads: int,
+        outputs: tuple[NDArray[Any], ...],
+    ) -> None: ...
+
+# Prepare them. Group g has the rows row_offsets[g] .. row_offsets[g + 1] - 1, and likewise others.
+# The coefficients of `everypair.ranks._pieces.Piece` are by order and side: powers (3, 2, K) and
+# polynomials (3, 2, 3). A score that is not finite gives results without meaning.
+def row_sums(
+    rows: NDArray[Any],
+    others: NDArray[Any],
+    row_offsets: NDArray[Any] | None,
+    other_offsets: NDArray[Any] | None,
+    shift: float,
+    rate: float,
+    powers: NDArray[Any],
+    polynomials: NDArray[Any],
+    threads: int,
+) -> RowSums: ...
+
+# Return the loss of `everypair.ranks.smooth_precision_loss` without groups, and fill its gradient.
+# Scores are float32 or float64, positive is bool and has both values, and shares are those of the
+# positives. The surrogate is one piece without a shift, with the coefficients of `row_sums`.
+def smooth_precision(
+    scores: NDArray[Any],
+    positive: NDArray[Any],
+    weights: NDArray[Any] | None,
+    shares: NDArray[Any],
+    rate: float,
+    powers: NDArray[Any],
+    polynomials: NDArray[Any],
+    threads: int,
+    grad: NDArray[Any],
+) -> float: ...
+
 # Return the name of the instruction set in use: baseline, avx2 or avx512; neon on aarch64.
 def isa() -> str: ...
+
+# Return the names of all instruction sets that this machine can run. For tests and benchmarks.
+def isas() -> list[str]: ...
+
+# Use one of them for all further calls of this process.
+def use_isa(name: str) -> None: ...
 
 # Run on the threads that the function at this address starts, called as GOMP_parallel.
 def borrow_team(fork: int) -> None: ...

@@ -89,8 +89,11 @@ class Exact {
 
   private:
     static constexpr int block = 256;
-    // There are as many additions as rows: without what rounding takes off, sums of constant weights would drift.
-    using RunningSum = std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>;
+    // There are as many additions as rows: without what rounding takes off, sums of constant weights would drift. For float32
+    // scores, a double has digits enough for that.
+    static constexpr bool keeps_errors = std::is_same_v<S, double>;
+    using RunningSum =
+        std::conditional_t<keeps_errors, std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>, Acc>;
 
     // `at` is the least double beyond the switch, `past` its distance from the switch.
     struct Switch {
@@ -98,19 +101,26 @@ class Exact {
         std::uint32_t source, term;
     };
 
-    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries, with what
-    // rounding took off these sums.
-    struct Piece {
-        double slope, curvature, mass, distance;
-        float lost_mass, lost_distance;
-    };
+    // A sum that many queries may share. Its rounding error is kept as a float.
+    struct LongSum {
+        double sum = 0;
+        float lost = 0;
 
-    // Adds x and keeps the rounding error, which matters if many queries share a piece.
-    static void add(double& sum, float& lost, double x) {
-        const DoubleDouble next = DoubleDouble::sum(sum, x);
-        lost += static_cast<float>(next.low);
-        sum = next.high;
-    }
+        LongSum& operator+=(double x) {
+            const DoubleDouble next = DoubleDouble::sum(sum, x);
+            lost += static_cast<float>(next.low);
+            sum = next.high;
+            return *this;
+        }
+        operator double() const { return sum + lost; }
+    };
+    using Sum = std::conditional_t<keeps_errors, LongSum, double>;
+
+    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries.
+    struct Piece {
+        double slope, curvature;
+        Sum mass, distance;
+    };
 
     double weight(std::int64_t row) const { return weights_ ? weights_[row] : 1; }
 
@@ -185,7 +195,7 @@ class Exact {
                 curvature += Acc(2 * term.b2) * mass;
                 if (hvp_) vector_curvature += Acc(2 * term.b2) * Acc(vectors[j]);
             }
-            pieces_[piece] = {static_cast<double>(slope + tilt), static_cast<double>(curvature), 0, 0, 0, 0};
+            pieces_[piece] = {static_cast<double>(slope + tilt), static_cast<double>(curvature), {}, {}};
             values_[piece] = static_cast<double>(value + level);
             if (hvp_) curvatures_[piece] = static_cast<double>(vector_curvature);
         };
@@ -243,11 +253,8 @@ class Exact {
         for (int q = 0; q < count; ++q) {
             Piece& piece = pieces[found[q]];
             const double distance = at[q] - starts_[found[q]];
-            if constexpr (weighted)
-                add(piece.mass, piece.lost_mass, w[q]);
-            else
-                piece.mass += 1;
-            add(piece.distance, piece.lost_distance, weighted ? w[q] * distance : distance);
+            piece.mass += weighted ? w[q] : 1;
+            piece.distance += weighted ? w[q] * distance : distance;
             slopes[q] = piece.slope;
             curvatures[q] = piece.curvature;
             distances[q] = piece.curvature != 0 ? distance : 0;
@@ -288,8 +295,8 @@ class Exact {
             double here = 0, distance = 0;
             for (int lane = 0; lane < lanes; ++lane) {
                 const Piece& piece = pieces_[lane * stride_ + k];
-                here += piece.mass + piece.lost_mass;
-                distance += piece.distance + piece.lost_distance;
+                here += piece.mass;
+                distance += piece.distance;
                 if (hvp_) vector += vectors_[lane * stride_ + k];
             }
             mass += here;

@@ -8,6 +8,7 @@
 #include "everywhere.hpp"
 #include "exact.hpp"
 #include "gridded.hpp"
+#include "row_sums.hpp"
 #include "smooth.hpp"
 #include "survey.hpp"
 
@@ -239,6 +240,15 @@ Answer evaluate_smooth(const Batch& batch, const Smooth& smooth, bool mean, int 
 
 Answer concordance(const Batch& batch, int threads) {
     return batch.score_type == Dtype::f32 ? concordance_as<float>(batch, threads) : concordance_as<double>(batch, threads);
+}
+
+RowSums* row_sums(const RowSet& rows, const RowSet& others, const Piece& piece, std::int64_t n_groups, int threads) {
+    return make_row_sums(rows, others, piece, n_groups, threads);
+}
+
+double smooth_precision(const PrecisionBatch& batch, const Piece& piece, int threads) {
+    return batch.score_type == Dtype::f32 ? smooth_precision<float>(batch, piece, threads)
+                                          : smooth_precision<double>(batch, piece, threads);
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

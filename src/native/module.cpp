@@ -1,7 +1,9 @@
 // The Python module: reads buffers, releases the GIL, calls the kernel and returns status, value and pair weight.
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,11 +15,13 @@ namespace nb = nanobind;
 
 namespace everypair {
 
-#define EVERYPAIR_DECLARE(isa)                                                                   \
-    namespace isa {                                                                              \
-    Answer evaluate(const Batch&, const Question&, const Outputs&);                              \
-    Answer evaluate_smooth(const Batch&, const Smooth&, bool mean, int threads, const Outputs&); \
-    Answer concordance(const Batch&, int threads);                                               \
+#define EVERYPAIR_DECLARE(isa)                                                                                     \
+    namespace isa {                                                                                                \
+    Answer evaluate(const Batch&, const Question&, const Outputs&);                                                \
+    Answer evaluate_smooth(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);                   \
+    Answer concordance(const Batch&, int threads);                                                                 \
+    RowSums* row_sums(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads); \
+    double smooth_precision(const PrecisionBatch&, const Piece&, int threads);                                     \
     }
 EVERYPAIR_DECLARE(baseline)
 #if defined(EVERYPAIR_X86_DISPATCH)
@@ -32,6 +36,8 @@ struct Kernels {
     Evaluate evaluate;
     EvaluateSmooth evaluate_smooth;
     Concordance concordance;
+    MakeRowSums row_sums;
+    SmoothPrecision smooth_precision;
 };
 
 // The name of the instruction set that every processor of this architecture has.
@@ -42,14 +48,17 @@ constexpr const char* baseline_name = "baseline";
 #endif
 
 std::vector<Kernels> available() {
-    std::vector<Kernels> here{{baseline_name, baseline::evaluate, baseline::evaluate_smooth, baseline::concordance}};
+    std::vector<Kernels> here{{baseline_name, baseline::evaluate, baseline::evaluate_smooth, baseline::concordance,
+                               baseline::row_sums, baseline::smooth_precision}};
 #if defined(EVERYPAIR_X86_DISPATCH)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-        here.push_back({"avx2", avx2::evaluate, avx2::evaluate_smooth, avx2::concordance});
+        here.push_back(
+            {"avx2", avx2::evaluate, avx2::evaluate_smooth, avx2::concordance, avx2::row_sums, avx2::smooth_precision});
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
             __builtin_cpu_supports("avx512bw"))
-            here.push_back({"avx512", avx512::evaluate, avx512::evaluate_smooth, avx512::concordance});
+            here.push_back({"avx512", avx512::evaluate, avx512::evaluate_smooth, avx512::concordance, avx512::row_sums,
+                            avx512::smooth_precision});
     }
 #endif
     return here;
@@ -192,6 +201,83 @@ nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::hand
     return as_tuple(answer);
 }
 
+RowSet row_set_of(const Array& scores, const Array& offsets) {
+    const std::int64_t n = scores.size(), *bounds = static_cast<const std::int64_t*>(offsets.data());
+    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("scores must have between 1 and 2^32 - 1 rows");
+    bool good = !bounds || (offsets.size() > 1 && bounds[0] == 0 && bounds[offsets.size() - 1] == n);
+    for (std::int64_t g = 1; bounds && good && g < offsets.size(); ++g) good = bounds[g - 1] <= bounds[g];
+    if (!good) throw std::invalid_argument("offsets must not fall from 0 to the number of rows");
+    return {static_cast<const double*>(scores.require(n, Dtype::f64).data()), n, bounds};
+}
+
+Piece piece_of(const Array& powers, const Array& polynomials, double shift, double rate) {
+    const std::int64_t n_powers = powers.size() / 6;
+    if (n_powers > most_powers) throw std::invalid_argument("too many powers");
+    return {shift, rate, static_cast<const double*>(powers.require(6 * n_powers, Dtype::f64).data()),
+            static_cast<const double*>(polynomials.require(18, Dtype::f64).data()), static_cast<int>(n_powers)};
+}
+
+// A prepared sum, with the sizes of the arrays that it reads and writes.
+struct PreparedRowSums {
+    std::unique_ptr<RowSums> kernel;
+    std::int64_t n_rows, n_others;
+};
+
+PreparedRowSums* row_sums(nb::handle rows, nb::handle others, nb::handle row_offsets, nb::handle other_offsets, double shift,
+                          double rate, nb::handle powers, nb::handle polynomials, int threads) {
+    const Array x(rows, false), y(others, false), c(powers, false), p(polynomials, false);
+    const Array of_rows(row_offsets, false), of_others(other_offsets, false);
+    for (const Array* offsets : {&of_rows, &of_others}) offsets->require(of_rows.size(), Dtype::i64);
+    const RowSet row_set = row_set_of(x, of_rows), other_set = row_set_of(y, of_others);
+    const Piece piece = piece_of(c, p, shift, rate);
+    nb::gil_scoped_release released;
+    const std::int64_t n_groups = row_set.offsets ? of_rows.size() - 1 : 1;
+    std::unique_ptr<RowSums> kernel(chosen.row_sums(row_set, other_set, piece, n_groups, threads));
+    return new PreparedRowSums{std::move(kernel), row_set.n, other_set.n};
+}
+
+void fill_row_sums(const PreparedRowSums& prepared, nb::handle weights, nb::tuple orders, bool per_other, int threads,
+                   nb::tuple outputs) {
+    const std::int64_t n_sources = per_other ? prepared.n_rows : prepared.n_others;
+    const std::int64_t n_targets = per_other ? prepared.n_others : prepared.n_rows;
+    const Array w(weights, false);
+    const int n_orders = static_cast<int>(orders.size());
+    if (n_orders > 3 || outputs.size() != orders.size()) throw std::invalid_argument("orders and outputs do not agree");
+    int wanted[3];
+    double* out[3];
+    for (int k = 0; k < n_orders; ++k) {
+        wanted[k] = nb::cast<int>(orders[k]);
+        if (wanted[k] < 0 || wanted[k] > 2) throw std::invalid_argument("an order must be 0, 1 or 2");
+        // The caller's tuple keeps the array, so the pointer outlives this buffer.
+        const Array array(outputs[k], true);
+        out[k] = static_cast<double*>(array.require(n_targets, Dtype::f64).data());
+    }
+    const double* given = static_cast<const double*>(w.require(n_sources, Dtype::f64).data());
+    nb::gil_scoped_release released;
+    prepared.kernel->sums(given, per_other, n_orders, wanted, out, threads);
+}
+
+double smooth_precision(nb::handle scores, nb::handle positive, nb::handle weights, nb::handle shares, double rate,
+                        nb::handle powers, nb::handle polynomials, int threads, nb::handle grad) {
+    const Array s(scores, false), y(positive, false), w(weights, false), shared(shares, false), g(grad, true);
+    const Array c(powers, false), p(polynomials, false);
+    const std::int64_t n = s.size();
+    if (n >= std::int64_t{1} << 32) throw std::invalid_argument("scores must have at most 2^32 - 1 rows");
+    const PrecisionBatch batch{s.data(),
+                               s.dtype(),
+                               static_cast<const std::uint8_t*>(y.require(n, Dtype::u8).data()),
+                               static_cast<const double*>(w.require(n, Dtype::f64).data()),
+                               static_cast<const double*>(shared.require(shared.size(), Dtype::f64).data()),
+                               n,
+                               static_cast<double*>(g.require(n, Dtype::f64).data())};
+    const std::int64_t n_pos = n - std::count(batch.positive, batch.positive + n, 0);
+    if (n_pos == 0 || n_pos == n || shared.size() != n_pos)
+        throw std::invalid_argument("shares must be those of the positives");
+    const Piece piece = piece_of(c, p, 0, rate);
+    nb::gil_scoped_release released;
+    return chosen.smooth_precision(batch, piece, threads);
+}
+
 }  // namespace
 }  // namespace everypair
 
@@ -206,6 +292,14 @@ NB_MODULE(_native, m) {
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc", &auc, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
           nb::arg("threads"));
+    nb::class_<PreparedRowSums>(m, "RowSums")
+        .def("fill", &fill_row_sums, nb::arg("weights"), nb::arg("orders"), nb::arg("per_other"), nb::arg("threads"),
+             nb::arg("outputs"));
+    m.def("row_sums", &row_sums, nb::rv_policy::take_ownership, nb::arg("rows"), nb::arg("others"),
+          nb::arg("row_offsets").none(), nb::arg("other_offsets").none(), nb::arg("shift"), nb::arg("rate"), nb::arg("powers"),
+          nb::arg("polynomials"), nb::arg("threads"));
+    m.def("smooth_precision", &smooth_precision, nb::arg("scores"), nb::arg("positive"), nb::arg("weights").none(),
+          nb::arg("shares"), nb::arg("rate"), nb::arg("powers"), nb::arg("polynomials"), nb::arg("threads"), nb::arg("grad"));
     m.def("borrow_team", [](std::uintptr_t fork) { borrow_team(reinterpret_cast<Fork*>(fork)); }, nb::arg("fork"));
     m.def("isa", [] { return std::string_view(chosen.name).data(); });
     // For tests and benchmarks: all instruction sets that this machine can run.

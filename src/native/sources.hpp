@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -121,23 +122,36 @@ class Sources {
         const int parts = task_count(n_all);
         std::int64_t* firsts = scratch.take<std::int64_t>(parts + 1);
         parallel(threads, parts, [&](int t) {
-            int count = 0;
+            const std::int64_t end = task_end(n_all, t * task_rows);
+            firsts[t + 1] = 0;
+            for (std::int64_t from = t * task_rows; from < end; from += 128) {  // so few that a byte can count them
+                std::uint8_t count = 0;
 #pragma omp simd reduction(+ : count)
-            for (std::int64_t i = t * task_rows; i < task_end(n_all, t * task_rows); ++i) count += classes[i] == side;
-            firsts[t + 1] = count;
+                for (std::int64_t i = from; i < std::min(end, from + 128); ++i) count += classes[i] == side;
+                firsts[t + 1] += count;
+            }
         });
         firsts[0] = 0;
         for (int t = 0; t < parts; ++t) firsts[t + 1] += firsts[t];
         parallel(threads, parts, [&](int t) {
+            const std::int64_t begin = t * task_rows, end = task_end(n_all, begin);
+            const auto keyed = [&](std::int64_t i) { return Keyed<S>{direction * scores[i], static_cast<std::uint32_t>(i)}; };
+            if (16 * (firsts[t + 1] - firsts[t]) < end - begin) {  // few: search for the next one
+                std::int64_t i = begin - 1;
+                for (std::int64_t k = firsts[t]; k < firsts[t + 1]; ++k) {
+                    i = static_cast<const std::uint8_t*>(std::memchr(classes + i + 1, side, end - i - 1)) - classes;
+                    gathered[k] = keyed(i);
+                }
+                return;
+            }
             Keyed<S> mine[task_rows + 1];
             std::int64_t k = 0;
-            for (std::int64_t i = t * task_rows; i < task_end(n_all, t * task_rows); ++i) {
-                mine[k] = {direction * scores[i], static_cast<std::uint32_t>(i)};
+            for (std::int64_t i = begin; i < end; ++i) {
+                mine[k] = keyed(i);
                 k += classes[i] == side;
             }
             std::copy(mine, mine + k, gathered + firsts[t]);
         });
-
         radix_sort(gathered, n, sorted_);
     }
 

@@ -64,6 +64,44 @@ struct Smooth {
         inside;  // by order: the cubic polynomial in 16 rate d that replaces the function for |d| < 1 / (16 rate); or null
 };
 
+// The scores of rows, or of other rows; group g holds offsets[g] .. offsets[g + 1] - 1. Without offsets, all are one group.
+struct RowSet {
+    const double* scores;
+    std::int64_t n;
+    const std::int64_t* offsets;
+
+    std::int64_t begin(std::int64_t group) const { return offsets ? offsets[group] : group * n; }
+};
+
+// A function of d = y + shift - x, with its first two derivatives: for each order and side (0: d <= 0, 1: d > 0) the
+// coefficients of exp(-k rate |d|), k = 1, 2, ..., n_powers, and of |d|^r, r = 0, 1, 2.
+struct Piece {
+    double shift, rate;
+    const double *powers, *polynomials;
+    int n_powers;
+};
+
+// Sums of such a function over all pairs of a row and another row (row_sums.hpp). Copies what it needs of the scores.
+class RowSums {
+  public:
+    virtual ~RowSums() = default;
+    // Fills one array for each order: the sums over the others for each row, or with `per_other` the reverse.
+    virtual void sums(const double* weights, bool per_other, int n_orders, const int* orders, double* const* out,
+                      int threads) const = 0;
+};
+
+// Rows of both classes; `shares` has one number for each positive.
+struct PrecisionBatch {
+    const void* scores;
+    Dtype score_type;
+    const std::uint8_t* positive;
+    const double *weights, *shares;
+    std::int64_t n;
+    double* grad;
+};
+
+using SmoothPrecision = double (*)(const PrecisionBatch&, const Piece&, int threads);
+using MakeRowSums = RowSums* (*)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads);
 using EvaluateSmooth = Answer (*)(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);
 using Evaluate = Answer (*)(const Batch&, const Question&, const Outputs&);
 using Concordance = Answer (*)(const Batch&, int threads);

@@ -152,3 +152,19 @@ def test_a_partial_objective_moves_only_the_hardest_negatives(table):
     assert "max_fpr=0.1" in repr(xgboost_objective(max_fpr=0.1))
     with pytest.raises(ValueError, match="left out"):
         lightgbm_objective(pairs="ordered", max_fpr=0.1)
+
+
+def test_metrics_of_a_part_of_the_curve(table):
+    labels, scores = (table[1] > 1.0).astype(float), table[0][:, 0]
+    for rates in ({"max_fpr": 0.2}, {"min_tpr": 0.5}, {"max_fpr": 0.2, "min_tpr": 0.5}):
+        expected = ep.partial_auc(scores, labels, **rates, standardise=True)
+        assert xgboost_metric(**rates)(labels, scores) == expected
+        assert lightgbm_metric(**rates)(labels, scores) == ("auc_pairs", expected, True)
+        metric = xgboost_metric("loss", **rates)
+        options = {"surrogate": metric.loss.surrogate, "margin": metric.loss.scaled_margin}
+        assert metric(labels, scores) == ep.pair_loss(scores, labels, **options, **rates)
+    with pytest.raises(ValueError, match="max_fpr must be a number above 0"):
+        lightgbm_metric(max_fpr=0.0)
+    assert lightgbm_metric("loss", max_fpr=0.0)(labels, scores)[1] > 0
+    with pytest.raises(ValueError, match="must be left out if pairs is not 'binary'"):
+        xgboost_metric(pairs="ordered", max_fpr=0.2)

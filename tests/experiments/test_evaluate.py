@@ -96,6 +96,44 @@ def test_the_output_mentions_groups(file, capsys):
     assert "inside groups" in text
 
 
+def test_means_over_groups(file, frame, capsys):
+    assert cli.main(["evaluate", str(file), "--group", "patient", "--json"]) == 0
+    means = json.loads(capsys.readouterr().out)["group_aucs"]
+    for average in ("groups", "rows"):
+        expected = ep.auc(frame.score, frame.label, groups=frame.patient, average=average)
+        assert means[average] == expected
+    assert cli.main(["evaluate", str(file), "--group", "patient"]) == 0
+    assert f"{means['rows']:.6f}" in capsys.readouterr().out
+
+
+def test_real_targets_and_survival_times(frame, tmp_path, capsys):
+    path = tmp_path / "times.csv"
+    table = frame.drop(columns="label").assign(time=frame.index % 40 + 1, died=frame.label)
+    table.to_csv(path, index=False)
+    line = ["evaluate", str(path), "--pairs", "survival"]
+    assert cli.main([*line, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    labels = (table.time, table.died)
+    assert found["auc"] == ep.auc(table.score, labels, pairs="survival")
+    expected = ep.pair_loss(table.score, labels, pairs="survival", surrogate="logistic")
+    assert found["losses"]["logistic"] == expected
+    assert (found["positives"], found["auc_interval"]) == (None, None)
+    assert cli.main(line) == 0
+    text = capsys.readouterr().out
+    assert "times from time, events from died" in text
+    assert "concordance index" in text
+    assert cli.main(["evaluate", str(path), "--pairs", "ordered", "--labels", "time"]) == 0
+    concordance = ep.auc(table.score, table.time, pairs="ordered")
+    assert f"{concordance:.6f}" in capsys.readouterr().out
+
+
+def test_negative_times_are_censored_without_events(frame, tmp_path):
+    times = np.where(frame.label == 1, 1.0, -1.0) * (frame.index + 1)
+    pd.DataFrame({"score": frame.score, "time": times}).to_csv(tmp_path / "p.csv")
+    found = evaluation.evaluate(evaluation.read(tmp_path / "p.csv", pairs="survival"))
+    assert found.auc == ep.auc(frame.score, times, pairs="survival")
+
+
 def test_writes_the_roc_curve(file, frame, tmp_path, capsys):
     assert cli.main(["evaluate", str(file), "--out", str(tmp_path / "curve")]) == 0
     assert "curve.csv" in capsys.readouterr().out.replace("\n", "")
@@ -111,7 +149,7 @@ def test_a_long_curve_is_drawn_with_few_points():
     random = np.random.default_rng(0)
     scored = evaluation.Predictions(random.normal(size=20_000), random.random(20_000) < 0.5)
     found = evaluation.evaluate(scored)
-    curve = ep.roc_curve(scored.scores, scored.positive)
+    curve = ep.roc_curve(scored.scores, scored.labels)
     (axes,) = evaluation.draw(curve, found).axes
     fpr, tpr = axes.lines[1].get_data()
     assert len(fpr) <= evaluation._POINTS_DRAWN
@@ -185,6 +223,9 @@ def test_columns_without_a_usual_name_must_be_given(frame, tmp_path):
         ({"heavy": range(300)}, ["--group", "heavy"], "both classes in at least one group"),
         ({}, ["--margin", "inf"], "margin must be"),
         ({}, ["--out", "roc.pdf"], "--out must end in"),
+        ({}, ["--out", "roc", "--pairs", "ordered"], "has no ROC curve"),
+        ({}, ["--events", "label"], "--events must come with --pairs survival"),
+        ({"time": 1, "event": 2}, ["--pairs", "survival", "--labels", "time"], "1 (an event) or 0"),
     ],
 )
 def test_wrong_arguments_give_one_line(frame, tmp_path, capsys, change, options, text):

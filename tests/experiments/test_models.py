@@ -71,3 +71,16 @@ def test_resnet20_refuses_inputs_that_are_not_images():
 def test_an_unknown_model_is_refused():
     with pytest.raises(UserError, match="model must be one of linear, mlp, resnet20; got 'resnet'"):
         build("resnet", (3, 32, 32), sigmoid=False, seed=0)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("mlp", (30,)), ("resnet20", (3, 8, 8))])
+def test_bfloat16_scores_are_float32_without_ties(name, shape):
+    inputs = torch.randn(300, *shape)
+    model, exact = (
+        build(name, shape, sigmoid=False, seed=0, bf16=bf16).eval() for bf16 in (True, False)
+    )
+    with torch.no_grad():
+        scores = model(inputs)
+        torch.testing.assert_close(scores, exact(inputs), rtol=0.05, atol=0.05)
+    assert scores.dtype == torch.float32
+    assert len(scores.unique()) > 290

@@ -13,7 +13,13 @@ from everypair.experiments.training.objectives import OBJECTIVES, ends_in_sigmoi
 from everypair.experiments.training.optimisers import OPTIMISERS
 from everypair.torch import AUCMLoss
 
-PAIR_LOSSES = ("squared_hinge", "square", "linear_hinge")
+PAIR_LOSSES = {  # the surrogate of each
+    "squared_hinge": "squared_hinge",
+    "square": "square",
+    "linear_hinge": "linear_hinge",
+    "pairwise_logistic": "logistic",
+    "pairwise_sigmoid": "sigmoid",
+}
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def test_pair_losses_equal_the_double_sum(loss, grouped, batch):
     expected, grad = ep.naive.pair_loss_and_grad(
         scores.detach().double().numpy(),
         labels.numpy(),
-        surrogate=loss,
+        surrogate=PAIR_LOSSES[loss],
         margin=0.7,
         groups=None if groups is None else groups.numpy(),
     )
@@ -101,6 +107,8 @@ def test_optimisers_of_a_loss_exist_and_the_default_is_first(loss):
         ("squared_hinge", "sigmoid", "corrected", True),
         ("logistic", "sigmoid", "corrected", False),
         ("weighted_logistic", "sigmoid", "corrected", False),
+        ("pairwise_logistic", "sigmoid", "corrected", False),
+        ("pairwise_sigmoid", "sigmoid", "corrected", False),
         ("aucm", "raw", "corrected", True),
         ("logistic", "sigmoid", "paper", True),
         ("squared_hinge", "raw", "paper", True),

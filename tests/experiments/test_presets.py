@@ -20,6 +20,8 @@ LIBRARY_LOSSES = {
     "logistic",
     "weighted_logistic",
     "aucm",
+    "pairwise_logistic",
+    "pairwise_sigmoid",
 }
 
 

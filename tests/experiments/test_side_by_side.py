@@ -76,3 +76,62 @@ def test_a_diverged_trial_does_not_change_the_others(digits):
 def test_optimisers_that_cannot_share_a_graph():
     able = {name: can_share_a_graph(trials(optimiser=name)[0]) for name in ("sgd", "lbfgs", "sag")}
     assert able == {"sgd": True, "lbfgs": False, "sag": False}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_sample_of_subtrain_is_measured_until_the_last_epoch(digits, device):
+    together = trials("logistic")
+    split = [digits[trial.cell.seed].to(device) for trial in together]
+    whole, sampled = (
+        train_together(together, Settings(epochs=3, subtrain_sample=n), split, device=device)
+        for n in (0, 200)
+    )
+    for (one, _), (other, _) in zip(whole, sampled, strict=True):
+        same = TOLERANCE[device]
+        for name in ("validation_auc", "validation_loss", "test_auc"):
+            assert other.history[name] == pytest.approx(one.history[name], abs=same)
+        for name in ("subtrain_auc", "subtrain_loss"):
+            *before, last = zip(one.history[name], other.history[name], strict=True)
+            assert last[0] == pytest.approx(last[1], abs=same)
+            assert all(a != b and abs(a - b) < 0.1 for a, b in before)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_of_several_sizes(digits, device):
+    settings = Settings(model="mlp", epochs=3, sampler="stratified")
+    together = trials("squared_hinge", batch=60)
+    split = [digits[trial.cell.seed].to(device) for trial in together]
+    for trial, own, (record, _) in zip(
+        together, split, train_together(together, settings, split, device=device), strict=True
+    ):
+        alone, _ = train(trial, settings, own, device=device)
+        column = alone.history["validation_loss"]
+        assert record.history["validation_loss"] == pytest.approx(column, abs=TOLERANCE[device])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_bfloat16_changes_the_results_little(digits, device):
+    together = trials("logistic", rates=(0.03,))
+    split = [digits[trial.cell.seed].to(device) for trial in together]
+    exact, rounded = (
+        train_together(together, Settings(epochs=3, precision=precision), split, device=device)
+        for precision in ("float32", "bf16")
+    )
+    for (one, _), (other, state) in zip(exact, rounded, strict=True):
+        assert {w.dtype for w in state.values()} == {torch.float32}
+        assert one.history["validation_loss"] != other.history["validation_loss"]
+        for name, column in one.history.items():
+            assert other.history[name] == pytest.approx(column, abs=0.02), name
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="compilation takes minutes on a CPU")
+def test_compiled_networks_train_alike_on_cuda(digits):
+    together = trials("squared_hinge", rates=(0.03,))
+    split = [digits[trial.cell.seed].to("cuda") for trial in together]
+    plain, compiled = (
+        train_together(together, Settings(epochs=3), split, device="cuda", compiled=compiled)
+        for compiled in (False, True)
+    )
+    for (one, _), (other, _) in zip(plain, compiled, strict=True):
+        for name, column in one.history.items():
+            assert other.history[name] == pytest.approx(column, abs=2e-3), name

@@ -80,7 +80,7 @@ def test_forms_of_survival_targets(table):
     expected = PairLinearSurvival().fit(X, y).coef_
     columns = np.column_stack([y["time"], y["event"]])
     signed = np.where(y["event"], y["time"], -y["time"])
-    for form in (columns, signed, y[["time", "event"]]):
+    for form in (columns, signed, y[["time", "event"]], (y["time"], y["event"])):
         np.testing.assert_array_equal(PairLinearSurvival().fit(X, form).coef_, expected)
 
 

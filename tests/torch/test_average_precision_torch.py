@@ -9,6 +9,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import everypair as ep
+from everypair import _dispatch
 from everypair.torch import AveragePrecisionLoss
 
 
@@ -62,6 +63,37 @@ def test_derivatives_are_those_of_finite_differences(grouped, torch_backend):
 
     assert gradcheck(loss, scores)
     assert gradgradcheck(loss, scores)
+
+
+@pytest.mark.parametrize("kernel", ["numpy", "native"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_both_kernels_equal_the_matrix_for_thousands_of_rows(kernel, dtype, weighted):
+    if kernel == "native" and not _dispatch.native_is_here():
+        pytest.skip("the compiled kernel is not built here")
+    scores, labels, weights = batch(10_000, dtype=dtype, share=0.01)
+    weights = weights if weighted else None
+    with _dispatch.backend(kernel):
+        loss = AveragePrecisionLoss()(scores, labels, weights)
+    expected = matrix_loss(scores, labels, 0.1, weights)
+    tolerance = 1e-12 if dtype is torch.float64 else 1e-6
+    assert loss.item() == pytest.approx(expected.item(), rel=tolerance)
+    (got,) = torch.autograd.grad(loss, scores)
+    (want,) = torch.autograd.grad(expected, scores)
+    assert (got - want).abs().max() <= tolerance * want.abs().max()
+
+
+def test_gradients_of_weights_and_repeated_backward():
+    scores, labels, weights = batch(60)
+    loss = AveragePrecisionLoss()(scores, labels, weights.requires_grad_())
+    expected = matrix_loss(scores, labels, 0.1, weights)
+    got, want = (torch.autograd.grad(value, weights)[0] for value in (loss, expected))
+    torch.testing.assert_close(got, want)
+    loss = AveragePrecisionLoss()(scores, labels)
+    first = torch.autograd.grad(loss, scores, retain_graph=True)[0].clone()
+    assert torch.equal(torch.autograd.grad(3.0 * loss, scores)[0], 3.0 * first)
+    with torch.no_grad():
+        assert not AveragePrecisionLoss()(scores, labels).requires_grad
 
 
 def test_a_cold_loss_is_one_minus_average_precision():

@@ -44,3 +44,5 @@ def test_a_page_with_wrong_output_fails(tmp_path):
     assert caught.traceback[-1].lineno == 3
     page.write_text("```python\n# needs: nothing_of_the_kind\nimport nothing_of_the_kind\n```\n")
     assert run_page_module().blocks(page) == []
+    page.write_text("<!-- needs: nothing_of_the_kind -->\n\n```python\n1 / 0\n```\n")
+    assert run_page_module().blocks(page) == []

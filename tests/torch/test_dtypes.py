@@ -105,6 +105,16 @@ def test_a_loss_too_large_for_its_type_is_infinite(torch_backend):
     torch.testing.assert_close(scores.grad, torch.tensor([-4e30, 4e30]))
 
 
+def test_a_loss_beyond_float64_raises_on_the_cpu_and_is_infinite_elsewhere(torch_backend):
+    scores, labels = torch.tensor([-1e200, 1e200], dtype=torch.float64), torch.tensor([1, 0])
+    if torch_backend == "cpu":
+        with pytest.raises(OverflowError, match="range of float64"):
+            pair_loss(scores, labels)
+    else:
+        assert pair_loss(scores, labels).isinf()
+    assert pair_loss(scores, labels, surrogate="exponential").isinf()
+
+
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_autocast(dtype):
     model = torch.nn.Linear(5, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -230,6 +231,8 @@ def test_all_codings_of_labels(labels):
         ([0, 1], 4, {"positives": 1.5}, "positives must be a share between 0 and 1.*got 1.5"),
         ([0, 1], 4, {"positives": 4}, "a whole number from 1 to 3.*got 4"),
         ([0, 1], 4, {"rank": 2, "world_size": 2}, "rank 2 of 2"),
+        ([0, 1], 4, {"stratify": "batch"}, "stratify must be 'rank' or 'global'; got 'batch'"),
+        ([0, 1], 4, {"stratify": "global", "world_size": 3}, "a batch of 2 rows for 3 ranks"),
         ([0, 1], 4, {"seed": -1}, "seed"),
         ([0, 1], 4, {"drop_last": True}, "Use a smaller batch_size"),
     ],
@@ -237,6 +240,42 @@ def test_all_codings_of_labels(labels):
 def test_bad_arguments_raise(labels, batch_size, options, says):
     with pytest.raises(ValueError, match=says):
         StratifiedBatchSampler(labels, batch_size, **options)
+
+
+@given(settings_of_samplers(), st.booleans())
+def test_global_batches_are_those_of_one_process_divided_among_ranks(drawn, drop_last):
+    labels, batch_size, options = drawn
+    world_size = options.pop("world_size")
+    whole_size, options["drop_last"] = batch_size * world_size, drop_last
+    try:
+        whole = list(StratifiedBatchSampler(labels, whole_size, **options))
+    except ValueError:
+        return  # too few rows for a full batch
+    if min(map(len, whole)) < world_size:
+        with pytest.raises(ValueError, match=f"for {world_size} ranks"):
+            all_ranks(labels, batch_size, world_size, stratify="global", **options)
+        return
+    by_rank = all_ranks(labels, batch_size, world_size, stratify="global", **options)
+    assert [[*chain(*shares)] for shares in zip(*by_rank, strict=True)] == whole
+    for shares in zip(*by_rank, strict=True):
+        sizes = [len(share) for share in shares]
+        assert 1 <= min(sizes) <= max(sizes) <= min(batch_size, min(sizes) + 1)
+
+
+def test_global_batches_repeat_no_rare_row_that_is_enough_for_all_ranks():
+    labels = labels_of(10, 790)
+    repeated, once = (
+        Counter(
+            row
+            for batches in all_ranks(labels, 20, world_size=4, stratify=stratify)
+            for batch in batches
+            for row in batch
+            if labels[row]
+        ).values()
+        for stratify in ("rank", "global")
+    )
+    assert max(repeated) > 1
+    assert set(once) == {1}
 
 
 def test_every_batch_of_graded_targets_has_a_pair():

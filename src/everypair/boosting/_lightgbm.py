@@ -111,6 +111,8 @@ def lightgbm_metric(
     pairs: Pairs = "binary",
     censoring: Censoring = "harrell",
     average: Average = "pairs",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> LightgbmMetric:
     r"""Make an evaluation metric for LightGBM.
 
@@ -126,6 +128,9 @@ def lightgbm_metric(
         Those of the objective. For ordered and survival pairs the AUC is the concordance index.
     average : {"pairs", "groups", "rows"}
         How the AUC is averaged over groups, as in `everypair.auc`.
+    max_fpr, min_tpr : float, optional
+        Those of the objective. The AUC is then `everypair.partial_auc`, standardised as in
+        scikit-learn; `max_fpr` must be above 0 for it.
 
     Returns
     -------
@@ -140,7 +145,7 @@ def lightgbm_metric(
     >>> lightgbm_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     ('auc_pairs', 0.5, True)
     """
-    return LightgbmMetric(metric, surrogate, margin, pairs, censoring, average)
+    return LightgbmMetric(metric, surrogate, margin, pairs, censoring, average, max_fpr, min_tpr)
 
 
 class LightgbmCall:

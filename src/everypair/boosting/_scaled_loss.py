@@ -148,7 +148,10 @@ class ScaledLoss:
 
 
 class Metric:
-    """Base class of the metrics: the exact AUC or concordance, or the mean scaled pair loss."""
+    """Base class of the metrics: the exact (partial) AUC or concordance, or the mean scaled loss.
+
+    The parameters are those of `lightgbm_metric`.
+    """
 
     def __init__(
         self,
@@ -158,12 +161,16 @@ class Metric:
         pairs: Pairs = "binary",
         censoring: Censoring = "harrell",
         average: Average = "pairs",
+        max_fpr: float | None = None,
+        min_tpr: float | None = None,
     ) -> None:
         if metric not in ("auc", "loss"):
             raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
         check_average(average)
         self.metric, self.average = metric, average
-        self.loss = ScaledLoss(surrogate, margin, None, pairs, censoring)
+        self.loss = ScaledLoss(surrogate, margin, None, pairs, censoring, max_fpr, min_tpr)
+        if metric == "auc" and max_fpr is not None:
+            kinds.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
         self.__name__ = f"{metric}_pairs"
 
     def value(self, data: Data) -> float:
@@ -171,10 +178,14 @@ class Metric:
         scores = np.asarray(data.scores, dtype=np.float64)
         if self.metric == "loss":
             return losses.pair_loss(scores, data.labels, **self.loss.options(data))
-        return metrics.auc(
-            scores, data.labels, weights=data.weights, groups=data.groups, average=self.average,
-            pairs=self.loss.pairs, censoring=self.loss.censoring,
-        )  # fmt: skip
+        options: dict[str, Any] = {"weights": data.weights, "groups": data.groups}
+        options["average"] = self.average
+        max_fpr, min_tpr = self.loss.max_fpr, self.loss.min_tpr
+        if max_fpr is None and min_tpr is None:
+            options |= {"pairs": self.loss.pairs, "censoring": self.loss.censoring}
+            return metrics.auc(scores, data.labels, **options)
+        options |= {"max_fpr": 1.0 if max_fpr is None else max_fpr, "min_tpr": min_tpr or 0.0}
+        return metrics.partial_auc(scores, data.labels, standardise=True, **options)
 
 
 def check_one_column(scores: NDArray[Any]) -> None:

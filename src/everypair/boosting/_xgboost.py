@@ -87,12 +87,14 @@ def xgboost_metric(
     pairs: Pairs = "binary",
     censoring: Censoring = "harrell",
     average: Average = "pairs",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> XgboostMetric:
     """Make an evaluation metric for XGBoost.
 
     Parameters
     ----------
-    metric, surrogate, margin, pairs, censoring, average
+    metric, surrogate, margin, pairs, censoring, average, max_fpr, min_tpr
         Those of `lightgbm_metric`.
 
     Returns
@@ -108,7 +110,7 @@ def xgboost_metric(
     >>> xgboost_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     0.5
     """
-    return XgboostMetric(metric, surrogate, margin, pairs, censoring, average)
+    return XgboostMetric(metric, surrogate, margin, pairs, censoring, average, max_fpr, min_tpr)
 
 
 class XgboostCall:

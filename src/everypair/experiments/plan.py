@@ -71,6 +71,9 @@ class Settings:
     protocol: Literal["corrected", "paper"] = "corrected"
     sampler: Literal["shuffle", "stratified"] = "shuffle"
     margin: float | None = None  # None: that of each surrogate
+    precision: Literal["float32", "bf16"] = "float32"  # of the network; losses are in float32
+    # Rows of subtrain that are measured after every epoch but the last; 0: all rows.
+    subtrain_sample: int = 0
     table: TableFile | None = None
     fingerprint: str = ""  # of the data, so that a store is not continued on other rows
 

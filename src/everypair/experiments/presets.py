@@ -45,9 +45,11 @@ def _half_decades(first: float, last: float) -> tuple[float, ...]:
 
 
 def _rates(small: tuple[float, ...], large: tuple[float, ...]) -> Rates:
-    """Return rates for every loss: large ones for logistic and AUCM, small ones for the others."""
-    others = ("squared_hinge", "square", "linear_hinge", "weighted_logistic")
-    return dict.fromkeys(others, small) | dict.fromkeys(("logistic", "aucm"), large)
+    """Return rates for every loss: large ones for losses with small gradients, small ones else."""
+    others = ("squared_hinge", "square", "linear_hinge", "weighted_logistic", "pairwise_logistic")
+    return dict.fromkeys(others, small) | dict.fromkeys(
+        ("logistic", "aucm", "pairwise_sigmoid"), large
+    )
 
 
 # The middle rate comes first. Of equal validation AUCs the first trial wins, and with few

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import surrogates
+from everypair import _dispatch, _threads, surrogates
+from everypair.ranks._pieces import pieces_of
 from everypair.ranks._plan import own_pair, plan
-from everypair.surrogates import Floats
+from everypair.surrogates import Floats, PairTerm
 
 
 def smooth_precision_loss(
@@ -48,29 +50,61 @@ def smooth_precision_loss(
     loss : float
     grad : (n,) float64
     """
-    grad = np.zeros(scores.shape[0])
-    masks = positive, ~positive
-    if not (positive.any() and masks[1].any()):
-        return 0.0, grad
-    terms = surrogates.sigmoid(temperature).at_margin(0.0)
+    if not 0 < np.count_nonzero(positive) < positive.size:
+        return 0.0, np.zeros(scores.shape[0])
+    kernel = _dispatch.smooth_precision_kernel()
+    if kernel is None or codes is not None:
+        return _by_row_sums(scores, positive, shares, _terms(temperature), weights, codes)
+    grad = np.empty(scores.shape[0])
+    terms = _kernel_terms(temperature, scores.dtype == np.float64)
+    loss = kernel(
+        scores, positive, weights, shares, *terms, _threads.kernel_threads(), grad,
+    )  # fmt: skip
+    return loss, grad
+
+
+def _by_row_sums(
+    scores: NDArray[Any],
+    positive: NDArray[np.bool_],
+    shares: Floats,
+    terms: tuple[PairTerm, ...],
+    weights: Floats | None,
+    codes: NDArray[np.int64] | None,
+) -> tuple[float, Floats]:
+    """Return loss and gradient by the sums of `plan`."""
+    grad = np.empty(scores.shape[0])
+    rows = np.flatnonzero(positive), np.flatnonzero(~positive)
     wide = scores.dtype == np.float64
-    w = np.ones_like(grad) if weights is None else weights
-    pos, own = scores[positive], own_pair(terms, wide=wide)
+    pos, own = scores[rows[0]], own_pair(terms, wide=wide)
+    w = [np.ones(of_class.size) if weights is None else weights[of_class] for of_class in rows]
     plans, sums = [], []
-    for k, mask in enumerate(masks):
-        groups = None if codes is None else (codes[positive], codes[mask])
-        plans.append(plan(pos, scores[mask], terms, groups, wide=wide))
-        sums.append(plans[k].sums(w[mask], (0, 1)))
-    w_pos = w[positive]
-    rank, above = sums[0][0] + w_pos * (1.0 - own[0]), sums[1][0]
+    for k, of_class in enumerate(rows):
+        groups = None if codes is None else (codes[rows[0]], codes[of_class])
+        plans.append(plan(pos, scores[of_class], terms, groups, wide=wide))
+        sums.append(plans[k].sums(w[k], (0, 1)))
+    rank, above = sums[0][0] + w[0] * (1.0 - own[0]), sums[1][0]
     total = rank + above
     # Derivatives of the loss in `rank` and in `above`.
     factors = -shares * above / total**2, shares * rank / total**2
-    slopes = sums[0][1] - w_pos * own[1], sums[1][1]
-    grad[positive] = -(factors[0] * slopes[0] + factors[1] * slopes[1])
-    for k, mask in enumerate(masks):
+    slopes = sums[0][1] - w[0] * own[1], sums[1][1]
+    for k, of_class in enumerate(rows):
         (per_other,) = plans[k].sums(factors[k], (1,), per_other=True)
         if k == 0:
             per_other = per_other - factors[0] * own[1]
-        grad[mask] += w[mask] * per_other
+        grad[of_class] = w[k] * per_other
+    grad[rows[0]] -= factors[0] * slopes[0] + factors[1] * slopes[1]
     return float((shares * above / total).sum()), grad
+
+
+@lru_cache(maxsize=64)
+def _terms(temperature: float) -> tuple[PairTerm, ...]:
+    return surrogates.sigmoid(temperature).at_margin(0.0)
+
+
+@lru_cache(maxsize=64)
+def _kernel_terms(temperature: float, wide: bool) -> tuple[float, Floats, Floats]:
+    """Return rate, powers and polynomials for the kernel, without the unused curvature."""
+    ((piece,), _) = pieces_of(_terms(temperature), wide=wide)
+    powers, polynomials = piece.coefficients
+    n_powers = np.flatnonzero(powers[:2].any((0, 1)))[-1] + 1
+    return piece.rate, np.ascontiguousarray(powers[..., :n_powers]), polynomials

@@ -36,12 +36,14 @@ class Piece(NamedTuple):
 
     With ``d = y + shift - x``, ``sides[order][0]`` holds for d <= 0 and ``sides[order][1]`` for
     d > 0. The orders are the value (0), the slope (1) and the curvature (2), the derivatives with
-    respect to d.
+    respect to d. `coefficients` holds c and p of all orders and sides, of shape (3, 2, K) and
+    (3, 2, 3).
     """
 
     shift: float
     rate: float
     sides: tuple[tuple[Side, Side], ...]
+    coefficients: tuple[Floats, Floats]
 
 
 Exponential = tuple[float, ExponentialTerm]  # with its shift
@@ -64,10 +66,10 @@ def pieces_of(
         # The first smooth term takes the truncated ones of its shift with it.
         own = [knot_term for knot_term in truncated if knot_term.shift == shift]
         truncated = [knot_term for knot_term in truncated if knot_term.shift != shift]
-        found.append(Piece(shift, term.rate, _sides(own, *_powers(term, wide))))
+        found.append(_piece(shift, term.rate, own, *_powers(term, wide)))
     for shift in sorted({term.shift for term in truncated}):
         own = [term for term in truncated if term.shift == shift]
-        found.append(Piece(shift, 1.0, _sides(own, *np.zeros((2, 3, 2, 0)))))
+        found.append(_piece(shift, 1.0, own, *np.zeros((2, 3, 2, 0))))
     return tuple(found), tuple(exponential)
 
 
@@ -83,7 +85,7 @@ def _powers(term: SmoothTerm, wide: bool) -> Floats:
     return found
 
 
-def _sides(terms: list[KnotTerm], c: Floats, e: Floats) -> tuple[tuple[Side, Side], ...]:
+def _piece(shift: float, rate: float, terms: list[KnotTerm], c: Floats, e: Floats) -> Piece:
     p = np.zeros((3, 2, 3))
     for _, b0, b1, b2, truncated in terms:
         of_orders = np.array([[b0, b1, b2], [b1, 2.0 * b2, 0.0], [2.0 * b2, 0.0, 0.0]])
@@ -93,7 +95,8 @@ def _sides(terms: list[KnotTerm], c: Floats, e: Floats) -> tuple[tuple[Side, Sid
     below, above = (
         [_side(*arrays) for arrays in zip(p[:, i], c[:, i], e[:, i], strict=True)] for i in (0, 1)
     )
-    return tuple(zip(below, above, strict=True))
+    sides = tuple(zip(below, above, strict=True))
+    return Piece(shift, rate, sides, (np.ascontiguousarray(c), p))
 
 
 def _side(p: Floats, c: Floats, e: Floats) -> Side:

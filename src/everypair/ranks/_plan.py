@@ -1,8 +1,8 @@
 """Choose what computes the sums over all pairs of a row and another row.
 
 All array functions of this folder, and those of `everypair.torch` on the CPU, compute such sums by
-what `plan` returns. Today that is NumPy. A compiled kernel would be chosen here: `plan` may return
-any object that has the method `RowSums.sums`.
+what `plan` returns. The compiled kernel computes the pieces of a surrogate that it takes, if it is
+installed, and NumPy all others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair import _dispatch
 from everypair.arrays.numpy import NumpyArrays
-from everypair.ranks._pieces import pieces_of
-from everypair.ranks._sweep import RowSums
+from everypair.ranks._compiled import CompiledSweep, can_take
+from everypair.ranks._pieces import Piece, pieces_of
+from everypair.ranks._sweep import Part, RowSums, Sweep
 from everypair.surrogates import Floats, PairTerm
 
 Groups = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -54,16 +56,27 @@ def plan(
     # Groups share one running sum, in which heavy groups would round away light ones.
     xp = NumpyArrays(compensated=wide or groups is not None)
     with np.errstate(all="ignore"):
-        return _Quiet(RowSums(xp, x, y, groups, pieces_of(terms, wide=wide)))
+        return _Quiet(RowSums(xp, x, y, groups, pieces_of(terms, wide=wide), _sweep))
 
 
-@lru_cache(maxsize=64)
+def _sweep(xp: NumpyArrays, x: Floats, y: Floats, groups: Groups | None, piece: Piece) -> Part:
+    kernel = _dispatch.row_sums_kernel()
+    if kernel is None or not can_take(piece):
+        return Sweep(xp, x, y, groups, piece)
+    return CompiledSweep(kernel, x, y, groups, piece)
+
+
 def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
     """Return value, slope and curvature of the pair of a row with itself.
 
     They are computed as all others, so that subtracting them leaves nothing of a row without
     others.
     """
+    return _own_pair(terms, wide, _dispatch.row_sums_kernel())
+
+
+@lru_cache(maxsize=64)
+def _own_pair(terms: tuple[PairTerm, ...], wide: bool, kernel: object) -> list[float]:
     zero = np.zeros(1)
     sums = plan(zero, zero, terms, None, wide=wide).sums(np.ones(1), (0, 1, 2))
     return [float(of_order[0]) for of_order in sums]

@@ -33,7 +33,7 @@ from __future__ import annotations
 from functools import reduce
 from math import comb
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from everypair.arrays.double_double import Number, each, two_sum
 from everypair.arrays.rows import Runs
@@ -41,13 +41,20 @@ from everypair.ranks._knots import Knots
 from everypair.ranks._product import ProductSums
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from everypair.arrays.eager import SlicedSums
     from everypair.ranks._pieces import Exponential, Piece, Side
 
     Array = Any
     Groups = tuple[Array, Array] | None
+
+
+class Part(Protocol):
+    """The sums of some terms of a surrogate."""
+
+    def sums(self, weights: Array, orders: Sequence[int], per_other: bool) -> list[Array]:
+        """See `RowSums`."""
 
 
 class RowSums:
@@ -62,6 +69,8 @@ class RowSums:
         Numbers of groups, from 0. Only pairs inside a group count.
     terms
         What `pieces_of` returns.
+    sweep : callable
+        Makes the sums of a piece of the surrogate, from the arguments of `Sweep`.
     """
 
     def __init__(
@@ -71,9 +80,10 @@ class RowSums:
         y: Array,
         groups: Groups,
         terms: tuple[tuple[Piece, ...], tuple[Exponential, ...]],
+        sweep: Callable[..., Part] | None = None,
     ) -> None:
         pieces, exponential = terms
-        self._parts: list[_Sweep | ProductSums] = [_Sweep(xp, x, y, groups, p) for p in pieces]
+        self._parts: list[Part] = [(sweep or Sweep)(xp, x, y, groups, p) for p in pieces]
         self._parts += [ProductSums(xp, x, y, groups, term) for term in exponential]
 
     def sums(
@@ -116,7 +126,7 @@ class _Neighbours(NamedTuple):
     distance: Array
 
 
-class _Sweep:
+class Sweep:
     """The sums of one piece of a surrogate."""
 
     def __init__(self, xp: SlicedSums, x: Array, y: Array, groups: Groups, piece: Piece) -> None:

@@ -198,9 +198,10 @@ class PairLinearSurvival(_OrderedScorer):
         Parameters
         ----------
         X : (n, d) dense or sparse
-        y : structured (n,), (n, 2) or (n,)
+        y : structured (n,), (n, 2), tuple or (n,)
             scikit-survival's array with a field of bools (the event) and one of times; columns
-            (time, event); or times that are negative where they are censored.
+            (time, event); a tuple (times, events); or times that are negative where they are
+            censored.
         sample_weight, groups : (n,), optional
             Those of `PairLinearRanker.fit`.
 
@@ -230,7 +231,10 @@ class PairLinearSurvival(_OrderedScorer):
 
 
 def _survival_target(y: Any) -> NDArray[Any]:
-    """Return columns (time, event) from a structured array; other arrays as they are."""
+    """Return columns (time, event) from a tuple or a structured array; others as they are."""
+    if isinstance(y, tuple) and len(y) == 2:
+        validation.check_consistent_length(*y)
+        return np.column_stack(y)
     array = np.asarray(y)
     names = array.dtype.names
     if names is None or len(names) != 2:

@@ -76,12 +76,15 @@ def raise_no_pairs(
 
 
 def _raise_label(value: object, i: int) -> NoReturn:
-    hint = (
-        f"Pass labels == {value!r} to make that value the positive class."
-        if isinstance(value, str)
-        else "For grades or real targets, pass pairs='ordered'; for several classes, call once per "
-        "class with labels == that class."
-    )
+    if isinstance(value, str):
+        hint = f"Pass labels == {value!r} to make that value the positive class."
+    elif isinstance(value, tuple):
+        hint = "For times with events, pass pairs='survival'."
+    else:
+        hint = (
+            "For grades or real targets, pass pairs='ordered'; for several classes, call once per "
+            "class with labels == that class."
+        )
     raise ValueError(
         f"labels must hold two classes coded {{0, 1}} or {{-1, +1}}; got {value!r} (first at index "
         f"{i}). {hint}"

@@ -3,7 +3,7 @@
 Import only the names in ``__all__``. The modules of this folder validate tensors, choose a backend
 and differentiate the loss; `ranks` holds sums over all other rows for each row, and losses made of
 them; `training` holds samplers, optimisers and monitors; `triton` holds the kernels for NVIDIA
-GPUs.
+GPUs; `distributed` is the loss over the pairs of all processes, and `collectives` its exchanges.
 
 >>> import torch
 >>> from everypair.torch import PairLoss
@@ -28,6 +28,7 @@ from everypair.torch.training.aucm import AUCMLoss
 from everypair.torch.training.divergence import DivergenceError, DivergenceWarning
 from everypair.torch.training.large_batch import large_batch_backward
 from everypair.torch.training.lightning import lightning_callback
+from everypair.torch.training.metric import AUCMetric
 from everypair.torch.training.monitor import EpochMonitor
 from everypair.torch.training.pesg import PESG
 from everypair.torch.training.sag import SAG
@@ -39,6 +40,7 @@ __all__ = [
     "PESG",
     "SAG",
     "AUCMLoss",
+    "AUCMetric",
     "AveragePrecisionLoss",
     "DivergenceError",
     "DivergenceWarning",

@@ -16,6 +16,9 @@ n_dispatch_modes = torch._C._len_torch_dispatch_stack
 # True for a batch of vectors in `torch.autograd.grad(..., is_grads_batched=True)`, which has a kind
 # of tensor of its own that only registered operators can read.
 is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
+# Decorates a function that `torch.compile` must call as it is. The public `torch.compiler.disable`
+# loads the compiler when a module is imported; this one does so when the function is called.
+skip_compiler = torch._compile._disable_dynamo
 
 
 def is_transformed() -> bool:

@@ -104,6 +104,9 @@ def pair_loss(
     ------
     ValueError
         If an argument is not as described; the message names it, the value and what to do.
+    OverflowError
+        On the CPU, if the loss of a surrogate of polynomials, or its gradient, exceeds the range of
+        float64. Otherwise a loss that is too large for its type is infinite.
 
     See Also
     --------
@@ -115,9 +118,9 @@ def pair_loss(
     Can be differentiated twice, in reverse and in forward mode (a third derivative of a smooth
     surrogate raises an error); works with `torch.compile`, `torch.export`, `torch.func` and
     `torch.vmap`. At the knot of a surrogate with a kink, the slope is that from below. The gradient
-    of finite scores is finite: entries beyond the range of the scores' type are clamped to it. On a
-    GPU this does not hold for float32 and float64, where such entries are infinite, for example in
-    a sum over scores of 1e36. The loss is infinite if it is too large for its type.
+    of finite scores is finite: entries beyond the range of the scores' type are clamped to it. This
+    does not hold for float32 and float64 on a GPU, nor for ``surrogate="exponential"`` in float64:
+    there such entries are infinite, for example in a sum over scores of 1e36.
 
     Examples
     --------

@@ -40,7 +40,12 @@ _REDUCTIONS = frozenset(("mean", "sum", "none"))
 
 
 def check_data(
-    scores: Tensor, labels: Tensor, weights: Tensor | None = None, groups: Tensor | None = None
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
+    *,
+    may_be_empty: bool = False,
 ) -> None:
     """Check types, shapes and devices of the arguments of `everypair.torch.pair_loss`."""
     _check_floats(scores, "scores")
@@ -50,7 +55,7 @@ def check_data(
             f"scores must have the shape (n,) or (n, tasks); got {tuple(shape)}. "
             "Pass scores.flatten(1) if all other dimensions are tasks."
         )
-    if 0 in shape:
+    if 0 in (shape[1:] if may_be_empty else shape):
         raise ValueError(
             f"scores must hold at least one row and one task; got the shape {tuple(shape)}. "
             "Check the filter before it."
@@ -137,11 +142,12 @@ def check_values(
     scores: Tensor, labels: Tensor, weights: Tensor | None, pairs: str = "binary"
 ) -> None:
     """Raise if a value is not allowed, for scores (..., n) on any device; waits for the device."""
-    valid = scores.isfinite().all()
-    if pairs == "binary":
+    # One pass: a sum that is not finite has such a score, or is too large and is looked at below.
+    valid = scores.sum(dtype=value_dtype(scores)).isfinite()
+    if pairs == "binary" and labels.dtype is not torch.bool:
         two = ((labels == 0) | (labels == 1)).all() | ((labels == -1) | (labels == 1)).all()
         valid = valid & two
-    else:
+    elif pairs != "binary":
         valid = valid & labels.isfinite().all()
     if weights is not None:
         valid = valid & ((weights >= 0.0) & weights.isfinite()).all()

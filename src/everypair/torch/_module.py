@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,10 @@ from everypair.torch._compat import is_transformed
 from everypair.torch._functional import loss_and_pair_weight
 from everypair.torch._inputs import check_reduction
 from everypair.torch._targets import Labels, check_pair_options
+from everypair.torch.distributed import Gradients, check_gradients, global_loss_and_pair_weight
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class PairLoss(nn.Module):
@@ -27,6 +31,13 @@ class PairLoss(nn.Module):
     ----------
     surrogate, margin, reduction, check, pairs, censoring, max_fpr, min_tpr
         Those of `pair_loss`.
+    process_group : ProcessGroup or "world", optional
+        Compute the loss over the pairs of all ranks of this group, or of all processes. The default
+        is the loss over the pairs of this process. Every rank must call the module equally often.
+        With a group, values are checked unless `check` is False.
+    gradients : {"average", "sum"}
+        How gradients are combined over the ranks of `process_group`; see
+        `everypair.torch.distributed.global_pair_loss`. DDP and FSDP average them.
 
     Attributes
     ----------
@@ -39,6 +50,7 @@ class PairLoss(nn.Module):
     See Also
     --------
     pair_loss : The same as a function, which describes all parameters.
+    everypair.torch.distributed.global_pair_loss : The same over the pairs of all ranks.
 
     Examples
     --------
@@ -66,6 +78,8 @@ class PairLoss(nn.Module):
         censoring: Literal["harrell", "uno"] = "harrell",
         max_fpr: float | None = None,
         min_tpr: float | None = None,
+        process_group: ProcessGroup | Literal["world"] | None = None,
+        gradients: Gradients = "average",
     ) -> None:
         super().__init__()
         self.surrogate = surrogates.get(surrogate)
@@ -74,6 +88,12 @@ class PairLoss(nn.Module):
         self.check = check
         self.pairs, self.censoring = pairs, censoring
         self._which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
+        if isinstance(process_group, str) and process_group != "world":
+            raise ValueError(
+                f"process_group must be a ProcessGroup, 'world' or None; got {process_group!r}. "
+                "Pass 'world' for all processes."
+            )
+        self.process_group, self.gradients = process_group, check_gradients(gradients)
         counter = torch.zeros((), dtype=torch.int64)
         self.register_buffer("n_one_class", counter, persistent=False)
 
@@ -85,6 +105,8 @@ class PairLoss(nn.Module):
         groups: Tensor | None = None,
     ) -> Tensor:
         """Return the loss; see `pair_loss` for shapes and types."""
+        if self.process_group is not None:
+            return self._global_loss(scores, labels, weights, groups)
         terms = self.surrogate.at_margin(self.margin)
         loss, pair_weight = loss_and_pair_weight(
             scores, labels, weights, groups, terms, self.reduction, self.check, self._which,
@@ -92,6 +114,20 @@ class PairLoss(nn.Module):
         )  # fmt: skip
         if pair_weight is not None:
             self._count(pair_weight)
+        return loss
+
+    def _global_loss(
+        self, scores: Tensor, labels: Labels, weights: Tensor | None, groups: Tensor | None
+    ) -> Tensor:
+        """Return the loss over the pairs of all ranks; it is the same on all of them."""
+        loss, pair_weight = global_loss_and_pair_weight(
+            scores, labels, weights, groups,
+            None if self.process_group == "world" else cast("ProcessGroup", self.process_group),
+            check=self.check is not False, gradients=self.gradients, surrogate=self.surrogate,
+            margin=self.margin, reduction=self.reduction, pairs=self.pairs,
+            censoring=self.censoring, max_fpr=self._which.max_fpr, min_tpr=self._which.min_tpr,
+        )  # fmt: skip
+        self._count(pair_weight)
         return loss
 
     def extra_repr(self) -> str:
@@ -104,6 +140,9 @@ class PairLoss(nn.Module):
         for name in ("max_fpr", "min_tpr"):
             rate = getattr(self._which, name)
             options += "" if rate is None else f", {name}={rate}"
+        if self.process_group is not None:
+            group = "'world'" if self.process_group == "world" else "..."
+            options += f", process_group={group}"
         return f"surrogate={self.surrogate.name!r}, {options}"
 
     def _counter_on(self, device: torch.device) -> Tensor:

@@ -30,7 +30,7 @@ def planned(**given: Any) -> tuple[Grid, Settings]:
     options = defaultdict(lambda: None, given)
     name = options["preset"] or ("digits" if options["data"] is None else "table")
     preset = presets.PRESETS.find(name)
-    names = ("model", "scores", "epochs", "protocol", "margin")
+    names = ("model", "scores", "epochs", "protocol", "margin", "precision", "subtrain_sample")
     own = {setting: options[setting] for setting in names} | {"sampler": options["batches"]}
     own = {setting: value for setting, value in own.items() if value is not None}
     settings = replace(preset.settings, **own, table=_table(name, options))

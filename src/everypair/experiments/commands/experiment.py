@@ -98,6 +98,21 @@ def command(
         Literal["corrected", "paper"] | None,
         TRAIN("Follow the paper's text, or its authors' code.", default="the preset's: corrected"),
     ] = None,
+    precision: Annotated[
+        Literal["float32", "bf16"] | None,
+        TRAIN(
+            "Arithmetic of the network; bf16 is faster on a GPU. Losses and scores are float32.",
+            default="the preset's: float32",
+        ),
+    ] = None,
+    subtrain_sample: Annotated[
+        int | None,
+        TRAIN(
+            "Rows of subtrain to measure after each epoch but the last; 0: all.",
+            default="the preset's: 0",
+            min=0,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         RUN("Folder for the results.", default="runs/PRESET, or runs/ and the name of the file"),

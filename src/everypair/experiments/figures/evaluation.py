@@ -1,4 +1,4 @@
-"""Evaluate a file of predictions: exact AUC, pairwise losses and ROC curve.
+"""Evaluate a file of predictions: exact AUC or concordance, pairwise losses and ROC curve.
 
 >>> scored = Predictions(np.array([0.9, 0.2, 0.6, 0.6]), np.array([True, False, False, True]))
 >>> evaluate(scored).auc
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,36 +28,48 @@ if TYPE_CHECKING:
 # Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
 LABELS = ("label", "labels", "target", "y_true", "y", "class")
+TIMES = ("time", "times", "duration", "survival_time", "label", "labels", "target", "y_true", "y")
+EVENTS = ("event", "events", "observed", "died", "death", "status")
+Pairs = Literal["binary", "ordered", "survival"]
 _POINTS_DRAWN = 2000  # at most, of an ROC curve
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Scores and classes of the rows, and the names of their columns in the file."""
+    """Scores and labels of the rows, and the names of their columns in the file.
+
+    Labels are bools, True for positive rows; real targets if `pairs` is "ordered"; columns (time,
+    event), or times that are negative where they are censored, if it is "survival".
+    """
 
     scores: NDArray[Any]
-    positive: NDArray[np.bool_]
+    labels: NDArray[Any]
     weights: NDArray[Any] | None = None
     groups: NDArray[np.int64] | None = None
     columns: dict[str, str] | None = None
+    pairs: Pairs = "binary"
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate.
 
-    `auc_interval` is DeLong's 95 % confidence interval; None with groups, or if a class has fewer
-    than two rows of positive weight.
+    `auc` is the concordance index if `pairs` is not "binary"; then the numbers of positives and
+    negatives are None. `auc_interval` is DeLong's 95 % confidence interval; None with groups,
+    without two classes, or if a class has fewer than two rows of positive weight. With groups,
+    `group_aucs` has the means of the AUCs of the groups: "groups", and "rows" weighted by rows.
     """
 
     rows: int
-    positives: int
-    negatives: int
+    positives: int | None
+    negatives: int | None
     groups: int | None
     auc: float
     auc_interval: tuple[float, float] | None
     margin: float | None  # None: that of each surrogate
     losses: dict[str, float]
+    pairs: Pairs = "binary"
+    group_aucs: dict[str, float] | None = None
 
 
 def read(
@@ -68,6 +80,8 @@ def read(
     weights: str | None = None,
     group: str | None = None,
     positive: str | None = None,
+    pairs: Pairs = "binary",
+    events: str | None = None,
 ) -> Predictions:
     """Read predictions from a CSV or Parquet file.
 
@@ -75,41 +89,68 @@ def read(
     ----------
     path : path
     scores, labels : str, optional
-        Columns. The default is a column with a usual name: see `SCORES` and `LABELS`.
+        Columns. The default is a column with a usual name: see `SCORES`, `LABELS` and `TIMES`.
     weights, group : str, optional
         Columns. By default all rows have the same weight, and all pairs count.
     positive : str, optional
         The positive label. The default is 1, true or yes, or else the rarer label.
+    pairs : {"binary", "ordered", "survival"}
+        What the labels are: two classes, real targets, or times.
+    events : str, optional
+        Column with 1 for an event and 0 for a censored time. The default is the column with a usual
+        name, see `EVENTS`; without one, negative times are censored.
     """
     frame = _tables.read(path)
+    survival = pairs == "survival"
     scores = scores or _recognised(frame, SCORES, "scores", path)
-    labels = labels or _recognised(frame, LABELS, "labels", path)
-    named = {"scores": scores, "labels": labels, "weights": weights, "group": group}
+    labels = labels or _recognised(frame, TIMES if survival else LABELS, "labels", path)
+    if events is not None and not survival:
+        raise UserError(f"--events must come with --pairs survival; got --pairs {pairs}.")
+    if survival and events is None and any(str(name).lower() in EVENTS for name in frame):
+        events = _recognised(frame, EVENTS, "events", path)
+    named = {"scores": scores, "labels": labels, "events": events}
+    named |= {"weights": weights, "group": group}
     columns = {role: name for role, name in named.items() if name is not None}
     _tables.require_columns(frame, list(columns.values()), path)
-    table = TableFile(str(path), labels, positive=positive)
-    is_positive, positive_name = _tables.two_classes(frame[labels], table)
+    target: NDArray[Any]
+    if pairs == "binary":
+        table = TableFile(str(path), labels, positive=positive)
+        target, columns["positive"] = _tables.two_classes(frame[labels], table)
+    else:
+        target = _numbers(frame[labels], f"{path}: labels column")
+    if events is not None:
+        target = np.column_stack([target, _numbers(frame[events], f"{path}: events column")])
     return Predictions(
         scores=_numbers(frame[scores], f"{path}: scores column"),
-        positive=is_positive,
+        labels=target,
         weights=None if weights is None else _numbers(frame[weights], f"{path}: weights column"),
         groups=None if group is None else _tables.group_codes(frame[group], path),
-        columns={**columns, "positive": positive_name},
+        columns=columns,
+        pairs=pairs,
     )
 
 
 def evaluate(predictions: Predictions, *, margin: float | None = None) -> Evaluation:
     """Return the exact AUC and the mean of every surrogate over all pairs."""
     p = predictions
-    options: dict[str, Any] = {"weights": p.weights, "groups": p.groups}
-    n, n_pos = p.positive.size, int(p.positive.sum())
-    groups = None if p.groups is None else len(np.unique(p.groups))
+    options: dict[str, Any] = {"weights": p.weights, "groups": p.groups, "pairs": p.pairs}
     losses = {
-        name: ep.pair_loss(p.scores, p.positive, surrogate=name, margin=margin, **options)
+        name: ep.pair_loss(p.scores, p.labels, surrogate=name, margin=margin, **options)
         for name in ep.surrogates.names()
     }
-    auc = ep.auc(p.scores, p.positive, **options)
-    return Evaluation(n, n_pos, n - n_pos, groups, auc, _interval(p), margin, losses)
+    n, n_pos = len(p.labels), int(p.labels.sum()) if p.pairs == "binary" else None
+    auc, groups, means = ep.auc(p.scores, p.labels, **options), None, None
+    if p.groups is not None:
+        groups = len(np.unique(p.groups))
+        means = {
+            "groups": ep.auc(p.scores, p.labels, average="groups", **options),
+            "rows": ep.auc(p.scores, p.labels, average="rows", **options),
+        }
+    return Evaluation(
+        rows=n, positives=n_pos, negatives=None if n_pos is None else n - n_pos, groups=groups,
+        auc=auc, auc_interval=_interval(p), margin=margin, losses=losses,
+        pairs=p.pairs, group_aucs=means,
+    )  # fmt: skip
 
 
 def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
@@ -146,11 +187,13 @@ def curve_rows(curve: ep.RocCurve) -> bytes:
 
 
 def _interval(p: Predictions) -> tuple[float, float] | None:
-    kept = slice(None) if p.weights is None else p.weights > 0
-    n_pos, n_neg = p.positive[kept].sum(), (~p.positive[kept]).sum()
-    if p.groups is not None or min(n_pos, n_neg) < 2:
+    if p.pairs != "binary" or p.groups is not None:
         return None
-    found = ep.delong(p.scores, p.positive, weights=p.weights)
+    kept = slice(None) if p.weights is None else p.weights > 0
+    n_pos, n_neg = p.labels[kept].sum(), (~p.labels[kept]).sum()
+    if min(n_pos, n_neg) < 2:
+        return None
+    found = ep.delong(p.scores, p.labels, weights=p.weights)
     return found.low, found.high
 
 

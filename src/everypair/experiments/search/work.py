@@ -85,6 +85,7 @@ class SideBySide(Training):
     """Train trials at once that differ in seed and rate only, as branches of one CUDA graph."""
 
     width: int = GRAPH_TRIALS
+    compiled: bool = False  # whether torch.compile fuses the kernels of the networks
 
     def group_key(self, trial: Trial) -> object:
         """Return what the trials of one graph have in common."""
@@ -109,6 +110,7 @@ class SideBySide(Training):
             splits,
             device=self.device,
             on_epoch=lambda trial, row: on_epoch(row),
+            compiled=self.compiled,
         )
         for (record, state), split in zip(found, splits, strict=True):
             self.keep(record, state, split)

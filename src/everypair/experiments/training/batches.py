@@ -33,6 +33,31 @@ class MiniBatch(NamedTuple):
     numbers: Tensor | None  # (3, b) random numbers for the augmentation
 
 
+class EpochPlan(NamedTuple):
+    """All batches of an epoch, on the CPU; batch k is ``order[ends[k] - sizes[k] : ends[k]]``.
+
+    Random numbers belong to places in `order`, so a row that is drawn twice gets two crops.
+    """
+
+    order: Integers
+    sizes: Integers
+    ends: Integers
+    visits: Integers  # the batches in the order of the steps
+    numbers: Tensor | None  # (3, len(order)) random numbers for the augmentation
+
+    def stacked(self, size: int) -> tuple[Integers, Tensor | None]:
+        """Return rows (steps, size) and random numbers (steps, 3, size), one entry for each step.
+
+        A batch with fewer rows than `size` is filled up with rows of other batches.
+        """
+        starts = (self.ends - self.sizes)[self.visits]
+        places = np.minimum(starts[:, None] + np.arange(size), len(self.order) - 1)
+        numbers = self.numbers
+        if numbers is not None:
+            numbers = numbers[:, torch.from_numpy(places)].transpose(0, 1).contiguous()
+        return self.order[places], numbers
+
+
 class Batches:
     """The batches of a training.
 
@@ -104,27 +129,34 @@ class Batches:
 
     def epoch(self, epoch: int) -> Iterator[MiniBatch]:
         """Yield the batches of an epoch; epochs count from 1."""
-        order, sizes = self._plan(1 if self._fixed else epoch)
-        batch_of = np.repeat(np.arange(len(sizes)), sizes)
-        n_pos = np.bincount(batch_of[self._positive[order]], minlength=len(sizes))
-        with_pair = self._with_pair(order, sizes, batch_of, n_pos)
-        self.n_one_class += len(sizes) - int(with_pair.sum())
-        rows = torch.from_numpy(order).to(self._labels.device)
-        numbers = self._numbers(len(rows), epoch) if self._augmented else None
-        cut = sizes.tolist()
+        plan = self.plan(epoch)
+        device = self._labels.device
+        rows = torch.from_numpy(plan.order).to(device)
+        numbers = None if plan.numbers is None else plan.numbers.to(device)
+        cut = plan.sizes.tolist()
         rows_of, labels_of = torch.split(rows, cut), torch.split(self._labels[rows], cut)
         absent = (None,) * len(cut)
         groups_of = absent if self._groups is None else torch.split(self._groups[rows], cut)
         numbers_of = absent if numbers is None else torch.split(numbers, cut, dim=1)
+        for i in plan.visits.tolist():
+            yield MiniBatch(i, rows_of[i], labels_of[i], groups_of[i], numbers_of[i])
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Choose the rows and the random numbers of an epoch, and count batches of one class."""
+        order, sizes = self._order(1 if self._fixed else epoch)
+        batch_of = np.repeat(np.arange(len(sizes)), sizes)
+        n_pos = np.bincount(batch_of[self._positive[order]], minlength=len(sizes))
+        with_pair = self._with_pair(order, sizes, batch_of, n_pos)
+        self.n_one_class += len(sizes) - int(with_pair.sum())
         visits = np.arange(len(sizes))
         if self._fixed:
             visits = self._generator("visits", epoch).permutation(visits)
         if self._skip_without_positive:
             visits = visits[n_pos[visits] > 0]
-        for i in visits.tolist():
-            yield MiniBatch(i, rows_of[i], labels_of[i], groups_of[i], numbers_of[i])
+        numbers = self._numbers(len(order), epoch) if self._augmented else None
+        return EpochPlan(order, sizes, np.cumsum(sizes), visits, numbers)
 
-    def _plan(self, epoch: int) -> tuple[Integers, Integers]:
+    def _order(self, epoch: int) -> tuple[Integers, Integers]:
         """Return all rows in the order of the epoch, and the sizes of the batches."""
         n = len(self._positive)
         if self._sampler is None:
@@ -147,9 +179,8 @@ class Batches:
         return np.bincount(shared // n_groups, minlength=len(sizes)) > 0
 
     def _numbers(self, n: int, epoch: int) -> Tensor:
-        # Numbers belong to places in the order, so a row that is drawn twice gets two crops.
         generator = torch.Generator().manual_seed(derived(self._seed, "crops", epoch))
-        return augment.draw(n, generator, self._labels.device)
+        return augment.draw(n, generator)
 
     def _generator(self, purpose: str, epoch: int) -> np.random.Generator:
         return np.random.default_rng(derived(self._seed, purpose, epoch))

@@ -1,6 +1,13 @@
-"""Exact loss and AUC of the three parts of a split, after every epoch."""
+"""Exact loss and AUC of the three parts of a split, after every epoch.
+
+The device computes scores and losses (`Measuring.scores`, `Measuring.start`), the CPU computes AUCs
+(`Measuring.finish`). On a GPU the CPU does that while the device trains the next epoch.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,7 +16,7 @@ from torch import Tensor, nn
 
 import everypair as ep
 from everypair.experiments.data import augment
-from everypair.experiments.data.splits import Split
+from everypair.experiments.data.splits import Part, Split
 from everypair.experiments.seeds import derived
 
 CHUNK_VALUES = {"cpu": 2**17, "cuda": 2**22}
@@ -20,66 +27,145 @@ ROC_POINTS = 200
 """The largest number of points of an ROC curve in a record; a figure shows no more."""
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Scores and losses of an epoch, which may still be on their way from the device."""
+
+    epoch: int
+    whole: bool
+    values: Tensor  # on the CPU: the scores of all parts, then the losses
+    arrived: torch.cuda.Event | None
+
+
 class Measuring:
     """Measures a model on the parts of a split, which is on the device of the training.
 
-    `seed` is that of the crops, if the parts are measured on augmented images.
+    The methods take `whole`: whether all rows of subtrain are measured, or only the sample.
+
+    Parameters
+    ----------
+    split : Split
+    seed : int
+        Of the crops, if the parts are measured on augmented images, and of the sample.
+    sample : int
+        Number of rows of subtrain in the sample; 0 means all. Both classes are in proportion, and
+        the rows are the same in every epoch. If there are groups, the sample is all rows.
     """
 
-    def __init__(self, split: Split, *, seed: int) -> None:
-        self._parts, self._augmented = split.parts(), split.augmentation.evaluation
-        self._seed = seed
-        self.positive = {name: part.labels.cpu().numpy() > 0 for name, part in self._parts.items()}
-        self._groups = {
-            name: None if part.groups is None else part.groups.cpu().numpy()
-            for name, part in self._parts.items()
+    def __init__(self, split: Split, *, seed: int, sample: int = 0) -> None:
+        whole, subtrain = split.parts(), split.subtrain
+        self._seed, self._augmented = seed, split.augmentation.evaluation
+        if 0 < sample < len(subtrain) and subtrain.groups is None:
+            rows = sampled_rows(subtrain.labels.cpu().numpy() > 0, sample, seed)
+            chosen = torch.from_numpy(rows).to(subtrain.labels.device)
+            subtrain = Part(subtrain.inputs[chosen], subtrain.labels[chosen])
+        self._parts = {True: whole, False: {**whole, "subtrain": subtrain}}
+        self._truth = {
+            whole: {name: _truth(part) for name, part in parts.items()}
+            for whole, parts in self._parts.items()
         }
 
-    def __call__(
-        self, epoch: int, model: nn.Module, objective: nn.Module
-    ) -> tuple[dict[str, float], NDArray[np.float32]] | None:
+    @property
+    def test_positive(self) -> NDArray[np.bool_]:
+        """Return which rows of the test part are positive."""
+        return self._truth[True]["test"][0]
+
+    def numbers(self, epoch: int, *, whole: bool) -> dict[str, Tensor | None]:
+        """Draw the random numbers of the crops of each part; None if there are no crops."""
+        drawn: dict[str, Tensor | None] = {}
+        for name, part in self._parts[whole].items():
+            own = derived(self._seed, f"crops of {name}", epoch)
+            generator = torch.Generator().manual_seed(own)
+            drawn[name] = augment.draw(len(part), generator) if self._augmented else None
+        return drawn
+
+    def scores(
+        self, model: nn.Module, numbers: Mapping[str, Tensor | None], *, whole: bool
+    ) -> dict[str, Tensor]:
+        """Score all parts in evaluation mode. Random numbers are on the device."""
+        model.eval()
+        with torch.no_grad():
+            found = {
+                name: scores_of(model, part.inputs, numbers[name])
+                for name, part in self._parts[whole].items()
+            }
+        model.train()
+        return found
+
+    def start(
+        self, epoch: int, scores: Mapping[str, Tensor], objective: nn.Module, *, whole: bool
+    ) -> Measured:
+        """Compute the losses and send them with the scores to the CPU, without waiting."""
+        parts = self._parts[whole]
+        with torch.no_grad():
+            losses = [
+                objective(scores[name], parts[name].labels, parts[name].groups)
+                for name in ("subtrain", "validation")
+            ]
+            values = torch.cat([*(scores[name] for name in parts), torch.stack(losses).float()])
+        if not values.is_cuda:
+            return Measured(epoch, whole, values, None)
+        pinned = torch.empty(values.shape, pin_memory=True).copy_(values, non_blocking=True)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record(torch.cuda.current_stream(values.device))
+        return Measured(epoch, whole, pinned, arrived)
+
+    def finish(self, measured: Measured) -> tuple[dict[str, float], NDArray[np.float32]] | None:
         """Return an epoch's row of the history and the scores of the test part.
 
         None if a score or a loss is not finite.
         """
-        scores, losses = [], []
-        model.eval()
-        with torch.no_grad():
-            for name, part in self._parts.items():
-                scores.append(scores_of(model, part.inputs, self._numbers(name, epoch)))
-                losses.append(objective(scores[-1], part.labels, part.groups))
-        model.train()
-        # A single transfer, so that the device is waited for only once.
-        values = torch.cat([*scores, torch.stack(losses).to(scores[0].dtype)]).cpu().numpy()
+        if measured.arrived is not None:
+            measured.arrived.synchronize()
+        values = measured.values.numpy()
         if not np.isfinite(values).all():
             return None
-        ends = np.cumsum([len(part) for part in self._parts.values()])
-        by_part = dict(zip(self._parts, np.split(values, ends), strict=False))
-        row = {"epoch": float(epoch)}
-        for (name, own), loss in zip(by_part.items(), values[ends[-1] :].tolist(), strict=True):
-            row[f"{name}_loss"] = loss
-            row[f"{name}_auc"] = ep.auc(own, self.positive[name], groups=self._groups[name])
-        del row["test_loss"]
-        return row, by_part["test"]
+        parts, truth = self._parts[measured.whole], self._truth[measured.whole]
+        *scores, losses = np.split(values, np.cumsum([len(part) for part in parts.values()]))
+        row = {"epoch": float(measured.epoch)}
+        for name, own in zip(parts, scores, strict=True):
+            if name != "test":
+                row[f"{name}_loss"] = float(losses[list(parts).index(name)])
+            positive, groups = truth[name]
+            row[f"{name}_auc"] = ep.auc(own, positive, groups=groups)
+        return row, scores[-1]
 
-    def _numbers(self, name: str, epoch: int) -> Tensor | None:
-        if not self._augmented:
-            return None
-        inputs = self._parts[name].inputs
-        generator = torch.Generator().manual_seed(derived(self._seed, f"crops of {name}", epoch))
-        return augment.draw(len(inputs), generator, inputs.device)
+
+def _truth(part: Part) -> tuple[NDArray[np.bool_], NDArray[np.int64] | None]:
+    """Return which rows are positive, and the groups, as arrays on the CPU."""
+    groups = None if part.groups is None else part.groups.cpu().numpy()
+    return part.labels.cpu().numpy() > 0, groups
+
+
+def sampled_rows(positive: NDArray[np.bool_], n: int, seed: int) -> NDArray[np.int64]:
+    """Choose about `n` rows at random, of each class the same share, rounded up; sorted.
+
+    >>> rows = sampled_rows(np.arange(1000) < 10, 100, seed=0)
+    >>> len(rows), int((rows < 10).sum())
+    (100, 1)
+    """
+    generator = np.random.default_rng(derived(seed, "measured rows"))
+    chosen = []
+    for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
+        share = -(-len(rows) * n // len(positive))
+        chosen.append(generator.permutation(rows)[:share])
+    return np.sort(np.concatenate(chosen))
 
 
 def scores_of(model: nn.Module, inputs: Tensor, numbers: Tensor | None = None) -> Tensor:
     """Score all rows, in chunks. Whether the model is in training mode is left as it is.
 
-    Shapes: see `augment.prepare`.
+    All chunks have the same size, so the last one may repeat rows of the one before it. Shapes: see
+    `augment.prepare`.
     """
     values = CHUNK_VALUES.get(inputs.device.type, CHUNK_VALUES["cpu"])
-    size = max(1, values // max(1, inputs.shape[1:].numel()))
-    chunks = torch.split(inputs, size)
-    crops = [None] * len(chunks) if numbers is None else torch.split(numbers, size, dim=1)
-    return torch.cat([model(augment.prepare(*both)) for both in zip(chunks, crops, strict=True)])
+    n, size = len(inputs), max(1, values // max(1, inputs.shape[1:].numel()))
+    chunks = []
+    for begin in range(0, n, size):
+        at = slice(max(0, min(begin, n - size)), begin + size)
+        crops = None if numbers is None else numbers[:, at]
+        chunks.append(model(augment.prepare(inputs[at], crops))[begin - at.start :])
+    return torch.cat(chunks) if chunks else model(augment.prepare(inputs, numbers))
 
 
 def thinned_roc(

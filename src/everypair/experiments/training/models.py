@@ -29,16 +29,19 @@ HIDDEN = 64
 class Scorer(nn.Module):
     """A network with one output per row and an optional sigmoid; scores have the shape (n,).
 
-    The sigmoid has no weights, so a saved state fits a model with or without it.
+    The sigmoid has no weights, so a saved state fits a model with or without it. With `bf16`, the
+    network runs under bfloat16 autocast. Weights, the last layer and the scores stay float32.
     """
 
-    def __init__(self, body: nn.Module, *, sigmoid: bool) -> None:
+    def __init__(self, body: nn.Module, *, sigmoid: bool, bf16: bool = False) -> None:
         super().__init__()
-        self.body, self.sigmoid = body, sigmoid
+        self.body, self.sigmoid, self.bf16 = body, sigmoid, bf16
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return one score per row; larger means more positive."""
-        scores = cast("Tensor", self.body(inputs)).flatten()
+        # No cache: every weight is used once, and a captured graph must cast it in each replay.
+        with torch.autocast(inputs.device.type, torch.bfloat16, self.bf16, cache_enabled=False):
+            scores = cast("Tensor", self.body(inputs)).flatten()
         return scores.sigmoid() if self.sigmoid else scores
 
     def extra_repr(self) -> str:
@@ -46,9 +49,18 @@ class Scorer(nn.Module):
         return f"sigmoid={self.sigmoid}"
 
 
+class LastLayer(nn.Linear):
+    """A linear layer that computes in float32 under autocast: bfloat16 scores would have ties."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the scores, (n, 1) float32."""
+        with torch.autocast(x.device.type, enabled=False):
+            return super().forward(x.float())
+
+
 def linear(shape: Shape) -> nn.Module:
     """Return a linear model: one weight for each input, and an intercept."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), 1))
+    return nn.Sequential(nn.Flatten(), LastLayer(math.prod(shape), 1))
 
 
 def mlp(shape: Shape) -> nn.Module:
@@ -59,7 +71,7 @@ def mlp(shape: Shape) -> nn.Module:
         nn.ReLU(),
         nn.Linear(HIDDEN, HIDDEN),
         nn.ReLU(),
-        nn.Linear(HIDDEN, 1),
+        LastLayer(HIDDEN, 1),
     )
 
 
@@ -96,7 +108,7 @@ class ResNet20(nn.Module):
         self.conv = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(widths[0])
         self.blocks = nn.Sequential(*(Block(n, m, 1 if n == m else 2) for n, m in pairwise(widths)))
-        self.last = nn.Linear(widths[-1], 1)
+        self.last = LastLayer(widths[-1], 1)
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(layer.weight)
@@ -125,7 +137,7 @@ MODELS: Registry[Callable[[Shape], nn.Module]] = Registry(
 """By name: a function that takes the shape of one input and returns the network of a `Scorer`."""
 
 
-def build(name: str, input_shape: Shape, *, sigmoid: bool, seed: int) -> Scorer:
+def build(name: str, input_shape: Shape, *, sigmoid: bool, seed: int, bf16: bool = False) -> Scorer:
     """Build a model of `MODELS` whose weights follow from the seed; global generators stay.
 
     `input_shape` is the shape of one row: (columns,), or (channels, height, width). UserError is
@@ -133,4 +145,4 @@ def build(name: str, input_shape: Shape, *, sigmoid: bool, seed: int) -> Scorer:
     """
     make = MODELS.find(name)
     with isolated(seed, torch.device("cpu")):
-        return Scorer(make(tuple(input_shape)), sigmoid=sigmoid)
+        return Scorer(make(tuple(input_shape)), sigmoid=sigmoid, bf16=bf16)

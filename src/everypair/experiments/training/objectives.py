@@ -1,7 +1,7 @@
 """The table of losses that experiments compare.
 
->>> sorted(OBJECTIVES)
-['aucm', 'linear_hinge', 'logistic', 'square', 'squared_hinge', 'weighted_logistic']
+>>> [loss for loss in OBJECTIVES if "logistic" in loss]
+['logistic', 'weighted_logistic', 'pairwise_logistic']
 >>> import torch
 >>> make = OBJECTIVES.find("squared_hinge").make
 >>> criterion = make(Settings(margin=0.5), torch.tensor([1.0, 0.0]))
@@ -89,6 +89,8 @@ OBJECTIVES: Registry[Objective] = Registry(
         "linear_hinge": Objective(pairs("linear_hinge")),
         "logistic": Objective(lambda *_: _Loss(nn.BCEWithLogitsLoss()), scores="raw"),
         "weighted_logistic": Objective(_weighted_logistic, scores="raw"),
+        "pairwise_logistic": Objective(pairs("logistic"), scores="raw"),
+        "pairwise_sigmoid": Objective(pairs("sigmoid"), scores="raw"),
         # The margin of AUCM is a difference of probabilities.
         "aucm": Objective(_aucm, scores="sigmoid", optimisers=("pesg",)),
     },
@@ -100,8 +102,9 @@ def ends_in_sigmoid(loss: str, settings: Settings) -> bool:
     """Return whether the model of a loss ends in a sigmoid.
 
     Under protocol "paper" every model does, as in the authors' code, so that the logistic losses
-    apply a second sigmoid. Under "corrected" the logistic losses always take raw scores, AUCM
-    always takes probabilities, and the other losses follow `Settings.scores`.
+    apply a second sigmoid. Under "corrected" the logistic losses and the pairwise sigmoid loss
+    always take raw scores, AUCM always takes probabilities, and the other losses follow
+    `Settings.scores`.
 
     >>> ends_in_sigmoid("logistic", Settings(scores="sigmoid"))
     False

@@ -14,11 +14,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
+from functools import partial
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from everypair.experiments.data.splits import Split
 from everypair.experiments.plan import Record, Settings, Trial
@@ -43,6 +43,7 @@ def train_together(
     *,
     device: torch.device | str = "cuda",
     on_epoch: Callable[[Trial, dict[str, float]], None] | None = None,
+    compiled: bool = False,
 ) -> list[tuple[Record, State]]:
     """Train several models at once; return the results of `trial.train` for each.
 
@@ -59,117 +60,191 @@ def train_together(
         On devices other than CUDA the same steps run one after the other, for tests.
     on_epoch : callable, optional
         Called with a trial and its row of the history after every epoch.
+    compiled : bool
+        Whether the networks are compiled by ``torch.compile``, which fuses their short kernels. The
+        first trials of a process then take about a minute longer.
     """
     start = time.perf_counter()
     device = torch.device(device)
     with repeatable(trials[0].cell.seed, device):
         both = zip(trials, splits, strict=True)
-        branches = [_Branch(trial, settings, split, device) for trial, split in both]
-        together = _Together(device)
-        for epoch in range(settings.epochs + 1):
-            running = [branch for branch in branches if branch.diverged_at is None]
-            if epoch:
-                together.epoch(running, epoch)
+        branches = [_Branch(trial, settings, split, device, compiled) for trial, split in both]
+        together = _Together(branches, device)
+        running = branches
+
+        def finish_epoch() -> list[_Branch]:
             for branch in running:
-                row = branch.end_epoch(epoch)
+                row = branch.finish_epoch()
                 if row is not None and on_epoch is not None:
                     on_epoch(branch.trial, row)
+            return [branch for branch in running if branch.diverged_at is None]
+
+        together.measure(running, 0)
+        for epoch in range(1, settings.epochs + 1):
+            together.steps(running, epoch)
+            # The CPU computes the AUCs of the epoch before while the device does these steps.
+            running = finish_epoch()
+            together.measure(running, epoch)
+        finish_epoch()
         seconds = (time.perf_counter() - start) / len(branches)
         return [branch.result(seconds) for branch in branches]
 
 
 class _Branch(TrialRun):
-    """One trial, and the rows of its epoch in tensors that a graph can read."""
+    """One trial, with the rows of its epoch and its scores in tensors that a graph can use."""
 
     def __init__(
-        self, trial: Trial, settings: Settings, split: Split, device: torch.device
+        self, trial: Trial, settings: Settings, split: Split, device: torch.device, compiled: bool
     ) -> None:
         super().__init__(trial, settings, split, device)
-        self.size = min(trial.batch, len(self.subtrain.labels))
+        self.size = min(trial.batch or len(self.subtrain), len(self.subtrain))
         self.stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._fast: nn.Module = self._model
+        if compiled:
+            self._fast = cast("nn.Module", torch.compile(self._model, dynamic=False))
         # One entry for each step: row numbers of the data, and their random numbers.
         n = len(self.batches)
         self._rows = torch.zeros(n, self.size, dtype=torch.long, device=device)
         self._numbers: Tensor | None = None
         if split.augmentation.subtrain:
             self._numbers = torch.zeros(n, 3, self.size, device=device)
+        numbers = self._measuring.numbers(0, whole=False)
+        self._crops = {k: None if x is None else x.to(device) for k, x in numbers.items()}
+        self._scores: dict[str, Tensor] = {}
 
-    def plan(self, epoch: int) -> tuple[list[MiniBatch], list[MiniBatch]]:
-        """Return the epoch's batches: those that a graph can run, and those after them."""
-        batches = list(self.batches.epoch(epoch))
-        equal = list(takewhile(lambda batch: len(batch.rows) == self.size, batches))
-        if equal:
-            self._rows[: len(equal)] = torch.stack([batch.rows for batch in equal])
-            if self._numbers is not None:
-                numbers = [batch.numbers for batch in equal if batch.numbers is not None]
-                self._numbers[: len(equal)] = torch.stack(numbers)
-        return equal, batches[len(equal) :]
+    def load(self, epoch: int) -> list[int]:
+        """Copy the rows and random numbers of an epoch to the device; return the batches' sizes."""
+        plan = self.batches.plan(epoch)
+        rows, numbers = plan.stacked(self.size)
+        _send(torch.from_numpy(rows), self._rows)
+        if self._numbers is not None and numbers is not None:
+            _send(numbers, self._numbers)
+        sizes: list[int] = plan.sizes[plan.visits].tolist()
+        return sizes
 
-    def step_at(self, cursor: Tensor) -> None:
-        """Do the step of the epoch's plan whose number is in `cursor`, a tensor on the device."""
+    def step_at(self, cursor: Tensor, size: int) -> None:
+        """Do the step of the epoch whose number is in `cursor`, a tensor on the device."""
         part, numbers, groups = self.subtrain, self._numbers, self.subtrain.groups
-        rows = self._rows.index_select(0, cursor).squeeze(0)
-        numbers = None if numbers is None else numbers.index_select(0, cursor).squeeze(0)
+        rows = self._rows.index_select(0, cursor).squeeze(0)[:size]
+        if numbers is not None:
+            numbers = numbers.index_select(0, cursor).squeeze(0)[:, :size]
         groups = None if groups is None else groups.index_select(0, rows)
-        self.step(MiniBatch(0, rows, part.labels.index_select(0, rows), groups, numbers))
+        # Only one size is compiled: each one takes long.
+        model = self._fast if size == self.size else self._model
+        self.step(MiniBatch(0, rows, part.labels.index_select(0, rows), groups, numbers), model)
+
+    def load_crops(self, epoch: int) -> None:
+        """Copy the random numbers of the crops that are measured to the device."""
+        for name, numbers in self._measuring.numbers(epoch, whole=False).items():
+            crops = self._crops[name]
+            if numbers is not None and crops is not None:
+                _send(numbers, crops)
+
+    def score(self) -> None:
+        """Score the parts and copy the weights; a graph does the same with the same tensors."""
+        self._scores = self._measuring.scores(self._fast, self._crops, whole=False)
+        self.copy_weights()
+
+    def send_scores(self, epoch: int) -> None:
+        """Send the scores of `score` to the CPU."""
+        self.send(epoch, self._scores, whole=False)
 
 
 class _Together:
-    """The epochs of all branches, by replaying the graph of one step."""
+    """The epochs of all branches, by replaying graphs: of a step, and of the scores of all parts.
 
-    def __init__(self, device: torch.device) -> None:
+    A diverged branch stays in the graphs, and is not measured: a new capture would cost more.
+    """
+
+    def __init__(self, branches: list[_Branch], device: torch.device) -> None:
+        self._branches = branches
         self._cursor = torch.zeros(1, dtype=torch.long, device=device)
-        self._replay: Callable[[], None] | None = None
+        self._steps: dict[int, _Captured] = {}  # by size of the batches
+        self._scores = _Captured(branches, _Branch.score, warm=1)
 
-    def epoch(self, branches: list[_Branch], epoch: int) -> None:
+    def steps(self, branches: list[_Branch], epoch: int) -> None:
         """Do the steps of an epoch."""
-        plans = [branch.plan(epoch) for branch in branches]
-        n_shared = min((len(equal) for equal, _ in plans), default=0)
-        begin = 0 if self._replay is not None else min(WARM_STEPS, n_shared)
-        self._one_by_one(branches, [equal[:begin] for equal, _ in plans])
-        if n_shared > begin:
-            # A diverged branch stays in the graph, unmeasured: a new capture would cost more.
-            replay = self._replay = self._replay or self._captured(branches)
-            self._cursor.fill_(begin)
-            for _ in range(begin, n_shared):
-                replay()
-        self._one_by_one(branches, [equal[n_shared:] + rest for equal, rest in plans])
+        sizes = [branch.load(epoch) for branch in branches]
+        for place in range(max(map(len, sizes), default=0)):
+            here = [(b, s[place]) for b, s in zip(branches, sizes, strict=True) if place < len(s)]
+            self._cursor.fill_(place)
+            if len(here) == len(branches) and len({size for _, size in here}) == 1:
+                self._same_size(here[0][1])
+                continue
+            for branch, size in here:
+                with _on(branch.stream):
+                    branch.step_at(self._cursor, size)
 
-    def _one_by_one(self, branches: list[_Branch], batches: list[list[MiniBatch]]) -> None:
-        for branch, todo in zip(branches, batches, strict=True):
-            with _on(branch.stream):
-                for batch in todo:
-                    branch.step(batch)
+    def _same_size(self, size: int) -> None:
+        if size not in self._steps:
+            cursor = self._cursor
+            step = partial(_Branch.step_at, cursor=cursor, size=size)
+            self._steps[size] = _Captured(self._branches, step, warm=WARM_STEPS)
+        self._steps[size]()
 
-    def _captured(self, branches: list[_Branch]) -> Callable[[], None]:
-        """Return a function that does one step of every branch and advances the cursor."""
-
-        def one_after_the_other() -> None:
-            for branch in branches:
-                branch.step_at(self._cursor)
-            self._cursor.add_(1)
-
-        if not self._cursor.is_cuda:
-            return one_after_the_other
+    def measure(self, branches: list[_Branch], epoch: int) -> None:
+        """Measure all parts, without waiting for the device."""
+        last = bool(branches) and epoch == branches[0].settings.epochs
         for branch in branches:
+            if last:
+                branch.start_epoch_end(epoch)
+            else:
+                branch.end_steps(epoch)
+                branch.load_crops(epoch)
+        if not last:
+            self._scores()
+            for branch in branches:
+                branch.send_scores(epoch)
+
+
+class _Captured:
+    """A function of one branch, run for all branches at once, after `warm` calls as one graph."""
+
+    def __init__(
+        self, branches: list[_Branch], function: Callable[[_Branch], None], *, warm: int
+    ) -> None:
+        self._branches, self._function, self._warm = branches, function, warm
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Run the function for all branches, without waiting for the device."""
+        on_cuda = self._branches[0].stream is not None
+        if self._warm > 0 or not on_cuda:
+            self._warm -= 1
+            for branch in self._branches:
+                with _on(branch.stream):
+                    self._function(branch)
+            return
+        if self._graph is None:
+            self._graph = self._capture()
+        self._graph.replay()
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        for branch in self._branches:
             # The captured backward pass then creates gradients instead of adding to old ones.
             branch.optimiser.zero_grad(set_to_none=True)
-        torch.cuda.synchronize(self._cursor.device)
+        torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            trunk = torch.cuda.current_stream(self._cursor.device)
-            streams = [cast("torch.cuda.Stream", branch.stream) for branch in branches]
+            trunk = torch.cuda.current_stream()
+            streams = [cast("torch.cuda.Stream", branch.stream) for branch in self._branches]
             # All branches fork before any joins. Otherwise each would wait for the one before it.
-            for branch, stream in zip(branches, streams, strict=True):
+            for branch, stream in zip(self._branches, streams, strict=True):
                 stream.wait_stream(trunk)
                 with torch.cuda.stream(stream):
-                    branch.step_at(self._cursor)
+                    self._function(branch)
             for stream in streams:
                 trunk.wait_stream(stream)
-            self._cursor.add_(1)
-        return graph.replay
+        return graph
+
+
+def _send(source: Tensor, target: Tensor) -> None:
+    """Copy a tensor of the CPU to the first entries of another, on any device, without waiting."""
+    if target.is_cuda:
+        source = source.pin_memory()
+    target[: len(source)].copy_(source, non_blocking=True)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Train one model with one loss, measure it after every epoch and keep the best epoch.
 
-Data flow: seed -> weights and batches -> `TrialRun.step` for each batch -> `TrialRun.end_epoch`
+Data flow: seed -> weights and batches -> `TrialRun.step` for each batch -> `TrialRun.finish_epoch`
 after each epoch -> a `Record` and the weights of the epoch with the greatest validation AUC.
 
 >>> from everypair.experiments import Cell, load_dataset, split
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch._dynamo  # imported early, so that the first trial's time does not include it
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from everypair.experiments.data import augment
 from everypair.experiments.data.splits import Split
@@ -29,7 +29,7 @@ from everypair.experiments.plan import Record, Settings, Trial
 from everypair.experiments.seeds import derived, isolated
 from everypair.experiments.training import models, optimisers
 from everypair.experiments.training.batches import Batches, MiniBatch
-from everypair.experiments.training.measuring import Measuring, thinned_roc
+from everypair.experiments.training.measuring import Measured, Measuring, thinned_roc
 from everypair.experiments.training.objectives import OBJECTIVES, ends_in_sigmoid
 from everypair.experiments.training.optimisers import OPTIMISERS, TrainingTask
 
@@ -66,38 +66,76 @@ class TrialRun:
             tuple(self.subtrain.inputs.shape[1:]),
             sigmoid=ends_in_sigmoid(cell.loss, settings),
             seed=derived(cell.seed, "weights"),
+            bf16=settings.precision == "bf16",
         ).to(device)
         objective = OBJECTIVES.find(cell.loss).make(settings, self.subtrain.labels)
         self._objective = objective.to(device)
         task = TrainingTask(trial.rate, len(self.batches), cell.seed, settings)
         self.optimiser = self._kind.make([*self._model.parameters()], self._objective, task)
-        self._measuring = Measuring(split, seed=cell.seed)
+        self._measuring = Measuring(split, seed=cell.seed, sample=settings.subtrain_sample)
+        self._measured: Measured | None = None  # of the epoch that `finish_epoch` has to complete
+        # A copy of the weights when they were measured: the next steps may run before `finish`.
+        self._state = {name: w.detach().clone() for name, w in self._model.state_dict().items()}
         self._history: dict[str, list[float]] = {}
         self._best_epoch = -1
         self._best_state: State = {}
+        self._n_one_class = 0
         self._best_test_scores: NDArray[np.float32] | None = None
         self.diverged_at: int | None = None
 
-    def step(self, batch: MiniBatch) -> None:
-        """Do one step on a batch, without waiting for the device (L-BFGS does wait)."""
+    def step(self, batch: MiniBatch, model: nn.Module | None = None) -> None:
+        """Do one step on a batch, without waiting for the device (L-BFGS does wait).
+
+        `model` is the model in another form, such as a compiled one; it has the same parameters.
+        """
         inputs = augment.prepare(self.subtrain.inputs.index_select(0, batch.rows), batch.numbers)
 
         def gradient() -> Tensor:
             self.optimiser.zero_grad()
-            loss: Tensor = self._objective(self._model(inputs), batch.labels, batch.groups)
+            scores = (model or self._model)(inputs)
+            loss: Tensor = self._objective(scores, batch.labels, batch.groups)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()
 
         self._kind.step(self.optimiser, gradient, batch.place)
 
-    def end_epoch(self, epoch: int) -> dict[str, float] | None:
-        """Measure all parts and return the epoch's row of the history; None after divergence.
+    def start_epoch_end(self, epoch: int) -> None:
+        """Measure all parts and copy the weights, without waiting for the device.
 
-        The weights are copied to the CPU if the validation AUC is greater than ever before.
+        The whole subtrain part is measured after the last epoch, a sample of it after the others.
         """
+        self.end_steps(epoch)
+        whole = epoch == self.settings.epochs
+        numbers = self._measuring.numbers(epoch, whole=whole)
+        device = self.subtrain.labels.device
+        placed = {name: None if x is None else x.to(device) for name, x in numbers.items()}
+        self.send(epoch, self._measuring.scores(self._model, placed, whole=whole), whole=whole)
+        self.copy_weights()
+
+    def end_steps(self, epoch: int) -> None:
+        """Let the optimiser end the epoch, and note how many batches had one class so far."""
         if epoch:
             self._kind.end_epoch(self.optimiser, self.settings)
-        measured = self._measuring(epoch, self._model, self._objective)
+        self._n_one_class = self.batches.n_one_class
+
+    def send(self, epoch: int, scores: dict[str, Tensor], *, whole: bool) -> None:
+        """Compute the losses of the scores and send both to the CPU, without waiting."""
+        self._measured = self._measuring.start(epoch, scores, self._objective, whole=whole)
+
+    def copy_weights(self) -> None:
+        """Copy the weights on the device, for `finish_epoch`."""
+        live = self._model.state_dict()
+        for name, copy in self._state.items():
+            copy.copy_(live[name])
+
+    def finish_epoch(self) -> dict[str, float] | None:
+        """Wait for the measurements; return the epoch's row of the history, None if it diverged.
+
+        The copied weights are kept if the validation AUC is greater than ever before.
+        """
+        assert self._measured is not None
+        measured = self._measuring.finish(self._measured)
+        epoch = self._measured.epoch
         if measured is None:
             self.diverged_at = epoch
             return None
@@ -107,15 +145,14 @@ class TrialRun:
             self._history.setdefault(name, []).append(value)
         if row["validation_auc"] > best:
             self._best_epoch, self._best_test_scores = epoch, test_scores
-            weights = self._model.state_dict().items()
-            self._best_state = {name: w.detach().to("cpu", copy=True) for name, w in weights}
+            self._best_state = {name: w.clone() for name, w in self._state.items()}
         return row
 
     def result(self, seconds: float) -> tuple[Record, State]:
         """Return the record and the weights of the best epoch."""
         best, scores = self._best_epoch, self._best_test_scores
         at_best = {name: column[best] for name, column in self._history.items()}
-        positive = self._measuring.positive["test"]
+        positive = self._measuring.test_positive
         rate, reason = self.trial.rate, ""
         if self.diverged_at is not None:
             reason = (
@@ -134,9 +171,9 @@ class TrialRun:
             reason=reason,
             seconds=seconds,
             device=str(self.subtrain.labels.device),
-            n_one_class=self.batches.n_one_class,
+            n_one_class=self._n_one_class,
         )
-        return record, self._best_state
+        return record, {name: w.cpu() for name, w in self._best_state.items()}
 
 
 def train(
@@ -182,7 +219,8 @@ def train(
             if epoch:
                 for batch in run.batches.epoch(epoch):
                     run.step(batch)
-            row = run.end_epoch(epoch)
+            run.start_epoch_end(epoch)
+            row = run.finish_epoch()
             if row is None:
                 break
             if on_epoch is not None:

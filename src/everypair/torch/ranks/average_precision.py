@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 
-from everypair import surrogates
+from everypair import _inputs, surrogates
+from everypair.ranks import smooth_precision_loss
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import (
+    array_from,
+    batch_from,
     check_data,
     check_integer,
     check_scores,
-    check_values,
     value_dtype,
 )
 from everypair.torch.ranks.row_sums import all_pairs, group_codes, row_sums
+
+
+class Rows(NamedTuple):
+    """The rows of a loss, each a tensor (n,); rows of weight 0 take no part."""
+
+    scores: Tensor
+    positive: Tensor
+    weights: Tensor | None = None
+    groups: Tensor | None = None
 
 
 class AveragePrecisionLoss(nn.Module):
@@ -120,21 +135,26 @@ class AveragePrecisionLoss(nn.Module):
             )
         scores, labels = scores.reshape(-1), labels.reshape(-1)
         weights = None if weights is None else weights.reshape(-1)
-        if scores.is_cpu:
-            check_values(scores.detach(), labels, weights)
-        positive = labels > 0
+        positive = _positive(scores.detach(), labels, weights) if scores.is_cpu else labels > 0
         if not (self.bank and self.training):
-            return _loss(self._surrogate, scores, positive, weights, groups)
+            return self._loss(Rows(scores, positive, weights, groups))
         w = torch.ones_like(scores) if weights is None else weights.to(scores.dtype)
         own = scores, positive, w
         past = self.bank_scores, self.bank_labels, self.bank_weights
-        rows = [torch.cat((a, b.to(a))) for a, b in zip(own, past, strict=True)]
-        loss = _loss(self._surrogate, *rows)
+        rows = (torch.cat((a, b.to(a))) for a, b in zip(own, past, strict=True))
+        loss = self._loss(Rows(*rows))
         kept = (
             torch.cat((b.to(a), a.detach()))[-self.bank :] for a, b in zip(own, past, strict=True)
         )
         self.bank_scores, self.bank_labels, self.bank_weights = kept
         return loss
+
+    def _loss(self, rows: Rows) -> Tensor:
+        scores, _, weights, _ = rows
+        if not scores.is_cpu or (weights is not None and weights.requires_grad):
+            return _differentiable(self._surrogate, rows)
+        loss, grad = _loss_and_grad(self.temperature, rows)
+        return cast("Tensor", _Eager.apply(scores, loss, grad, (self._surrogate, rows)))
 
     def reset_bank(self) -> None:
         """Forget all past rows."""
@@ -146,29 +166,73 @@ class AveragePrecisionLoss(nn.Module):
         return f"temperature={self.temperature}, bank={self.bank}"
 
 
-def _loss(
-    surrogate: Surrogate,
-    scores: Tensor,
-    positive: Tensor,
-    weights: Tensor | None,
-    groups: Tensor | None = None,
-) -> Tensor:
-    """Return the loss of (n,) tensors. Rows of weight 0 take no part."""
+def _positive(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    """Check the values of tensors on the CPU, and return which rows are positive."""
+    return torch.from_numpy(_inputs.positives(batch_from(scores, labels, weights)))
+
+
+class _Eager(Function):
+    """Record the loss, and the gradient that was computed with it."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, loss: Tensor, grad: Tensor, again: Any) -> Tensor:
+        ctx.save_for_backward(scores, grad)
+        ctx.again = again
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
+        scores, grad = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
+            surrogate, rows = ctx.again
+            loss = _differentiable(surrogate, rows._replace(scores=scores))
+            (grad,) = torch.autograd.grad(loss, scores, create_graph=True)
+        return grad * factor, None, None, None
+
+
+def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
+    """Return the loss and its gradient, for tensors on the CPU."""
+    scores, positive, weights, groups = rows
+    dtype = value_dtype(scores)
+    x, is_pos = array_from(scores, dtype), array_from(positive)
+    w = None if weights is None else array_from(weights, torch.float64)
+    codes = None if groups is None else array_from(group_codes(groups.reshape(-1))[0])
+    kept = None if w is None else w > 0.0
+    if kept is not None:
+        x, is_pos, w = x[kept], is_pos[kept], w[kept]
+        codes = None if codes is None else codes[kept]
+    shares = np.ones(int(is_pos.sum())) if w is None else w[is_pos]
+    totals = shares.sum()
+    if codes is not None:
+        of_groups = np.bincount(codes[is_pos], shares)
+        totals = of_groups[codes[is_pos]] * np.count_nonzero(of_groups)
+    loss, grad = smooth_precision_loss(
+        x, is_pos, shares / totals, temperature=temperature, weights=w, codes=codes
+    )
+    if kept is not None:
+        grad, of_kept = np.zeros(kept.shape), grad
+        grad[kept] = of_kept
+    return torch.tensor(loss, dtype=dtype), torch.from_numpy(grad).to(scores.dtype)
+
+
+def _differentiable(surrogate: Surrogate, rows: Rows) -> Tensor:
+    """Return the loss as a function of tensors that can be differentiated twice."""
+    scores, positive, weights, groups = rows
     masks = [positive, ~positive]
     if weights is not None:
         masks = [mask & (weights > 0) for mask in masks]
-    rows = [mask.nonzero().squeeze(1) for mask in masks]
-    if not rows[0].numel() or not rows[1].numel():
+    places = [mask.nonzero().squeeze(1) for mask in masks]
+    if not places[0].numel() or not places[1].numel():
         return 0.0 * scores.to(value_dtype(scores)).sum()
     # Sums in float64, because the shares of a row in many pairs cancel in its gradient.
-    pos, neg = (scores.index_select(0, index).double() for index in rows)
+    pos, neg = (scores.index_select(0, index).double() for index in places)
     w_pos, w_neg = (
         torch.ones_like(part) if weights is None else weights[index].double()
-        for part, index in zip((pos, neg), rows, strict=True)
+        for part, index in zip((pos, neg), places, strict=True)
     )
     codes: list[Tensor] | None = None
     if groups is not None:
-        codes = group_codes(*(groups.reshape(-1)[index] for index in rows))
+        codes = group_codes(*(groups.reshape(-1)[index] for index in places))
     wide = scores.dtype is torch.float64
 
     def sums(others: Tensor, w: Tensor, side: int) -> Tensor:

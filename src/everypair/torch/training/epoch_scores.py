@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -15,6 +15,29 @@ from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_data, each_row, in_rows
 from everypair.torch._targets import Labels, survival_labels
 from everypair.torch.training.divergence import Finding, check_scores
+
+
+class Rows(NamedTuple):
+    """The rows of all batches, in float64 on the CPU.
+
+    Each has the shape (n,), or (tasks, n) with several tasks; `known` has False where the label of
+    a task is missing.
+    """
+
+    known: Tensor
+    scores: Tensor
+    labels: Tensor
+    weights: Tensor | None
+    groups: Tensor | None
+
+    def tasks(self) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Yield scores, labels, weights and groups of each task that has labels, as arrays."""
+        shape = self.known.shape
+        for known, *data in zip(*(each_row(t, shape) for t in self), strict=True):
+            if known.any():
+                arrays = (None if t is None else t[known].numpy() for t in data)
+                scores, labels, weights, groups = arrays
+                yield scores, labels, weights, groups
 
 
 class EpochScores:
@@ -47,6 +70,24 @@ class EpochScores:
         # A copy, because compiled models write the next batch's scores to the same memory.
         self._batches.append((rows.clone(), target.detach().expand(shape), weights, groups))
 
+    def __len__(self) -> int:
+        """Return the number of batches."""
+        return len(self._batches)
+
+    def extend(self, other: EpochScores) -> None:
+        """Add the batches of another object, whose options are the same."""
+        self._batches += other._batches
+
+    def rows(self) -> Rows:
+        """Join the batches."""
+        arguments = ("scores", "labels", "weights", "groups")
+        columns = zip(*self._batches, strict=True)
+        scores, labels, weights, groups = map(_concatenated, arguments, columns)
+        scores, labels = cast("Tensor", scores).double(), cast("Tensor", labels).double()
+        # With one task, a label that is NaN is an error and not a missing label.
+        known = ~labels.isnan() if scores.ndim == 2 else torch.ones_like(labels, dtype=torch.bool)
+        return Rows(known, scores, labels, weights, groups)
+
     @property
     def largest_loss(self) -> float:
         """The largest finite loss in the type that the training computes it in."""
@@ -65,24 +106,16 @@ class EpochScores:
         With several tasks these are means over the tasks that have a pair; NaN if none has. With a
         confidence, the bounds of the AUC follow, which are NaN with several tasks or with groups.
         """
-        arguments = ("scores", "labels", "weights", "groups")
-        columns = zip(*self._batches, strict=True)
-        scores, labels, weights, groups = map(_concatenated, arguments, columns)
-        scores, labels = cast("Tensor", scores).double(), cast("Tensor", labels).double()
-        # With one task, a label that is NaN is an error and not a missing label.
-        known = ~labels.isnan() if scores.ndim == 2 else torch.ones_like(labels, dtype=torch.bool)
-        sizes = [rows.shape[-1] for rows, *_ in self._batches]
+        rows = self.rows()
+        known, scores, labels = rows[:3]
+        sizes = [batch.shape[-1] for batch, *_ in self._batches]
         binary = labels if self._pairs == "binary" else None
         finding = check_scores(epoch, split, scores, binary, known, sizes)
         by_task = []
         if finding is None or finding.kind != "not finite":
-            tensors = (known, scores, labels, weights, groups)
-            for rows, *data in zip(*(each_row(t, known.shape) for t in tensors), strict=True):
-                if rows.any():
-                    arrays: list[Any] = [None if t is None else t[rows].numpy() for t in data]
-                    options = {"pairs": self._pairs, "censoring": self._censoring}
-                    batch = _inputs.batch_from(*arrays, **options)
-                    by_task.append(_metrics(batch, surrogates, margin, confidence))
+            for arrays in rows.tasks():
+                batch = _inputs.batch_from(*arrays, self._pairs, self._censoring)
+                by_task.append(_metrics(batch, surrogates, margin, confidence))
         with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
         names = [*(surrogate.name for surrogate in surrogates), "auc"]
         names += [] if confidence is None else ["auc_low", "auc_high"]

@@ -58,6 +58,12 @@ class StratifiedBatchSampler(Sampler[list[int]]):
     rank, world_size : int
         The number of this process and the number of processes in distributed training. Each rank
         has its own batches, and all ranks have the same number of them.
+    stratify : {"rank", "global"}
+        What has both classes: the batch of each rank, or the global batch, which is divided among
+        the ranks. "global" is for losses over the pairs of all ranks, such as
+        ``PairLoss(process_group="world")``: `min_per_class` and `positives` then refer to the
+        global batch of up to ``batch_size * world_size`` rows, so that rare rows need not be
+        repeated for each rank.
 
     Raises
     ------
@@ -99,6 +105,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        stratify: Literal["rank", "global"] = "rank",
     ) -> None:
         self.batch_size = check_integer("batch_size", batch_size, at_least=2)
         self.min_per_class = check_integer("min_per_class", min_per_class, at_least=1)
@@ -112,11 +119,18 @@ class StratifiedBatchSampler(Sampler[list[int]]):
                 f"rank must be less than world_size; got rank {rank} of {world_size}. "
                 "Ranks count from 0."
             )
-        if 2 * self.min_per_class > self.batch_size:
+        if stratify not in ("rank", "global"):
+            raise ValueError(f"stratify must be 'rank' or 'global'; got {stratify!r}.")
+        self.stratify = stratify
+        # A batch of the plan is that of one rank, or is divided among all ranks.
+        n_sharing = self.world_size if stratify == "global" else 1
+        self._n_side_by_side = self.world_size // n_sharing
+        self._planned_size = n_sharing * self.batch_size
+        if 2 * self.min_per_class > self._planned_size:
             raise ValueError(
                 f"batch_size must hold min_per_class rows of both classes; got batch_size "
                 f"{batch_size} and min_per_class {min_per_class}. Use a batch_size of at least "
-                f"{2 * self.min_per_class}."
+                f"{-(-2 * self.min_per_class // n_sharing)}."
             )
         pos, neg = rows_of_both_classes(labels, pairs)
         self.n_pos, self.n_neg = len(pos), len(neg)
@@ -125,14 +139,14 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         if quota is None:
             pos_is_small = len(pos) <= len(neg)
         else:
-            pos_is_small = len(pos) * (self.batch_size - quota) <= len(neg) * quota
+            pos_is_small = len(pos) * (self._planned_size - quota) <= len(neg) * quota
         self._small, self._large = (pos, neg) if pos_is_small else (neg, pos)
         if quota is not None and not pos_is_small:
-            quota = self.batch_size - quota
+            quota = self._planned_size - quota
         self._small_bounds, self._large_bounds = plan_epoch(
-            len(self._small), len(self._large), batch_size=self.batch_size,
+            len(self._small), len(self._large), batch_size=self._planned_size,
             min_per_class=self.min_per_class, quota=quota, drop_last=self.drop_last,
-            world_size=self.world_size,
+            world_size=self._n_side_by_side,
         )  # fmt: skip
         self._n_batches = len(self._small_bounds) - 1
         if self._n_batches == 0:
@@ -141,13 +155,19 @@ class StratifiedBatchSampler(Sampler[list[int]]):
                 f"when drop_last is set; got {batch_size} for {self.n_pos} positives and "
                 f"{self.n_neg} negatives. Use a smaller batch_size, or drop_last=False."
             )
+        smallest = (np.diff(self._small_bounds) + np.diff(self._large_bounds)).min()
+        if smallest < n_sharing:
+            raise ValueError(
+                f"labels must hold a row for each rank in every batch; got a batch of {smallest} "
+                f"rows for {world_size} ranks. Use fewer ranks or a larger batch_size."
+            )
         self._epoch = 0
         self._position = 0
         self._started = False
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch on this rank."""
-        return self._n_batches // self.world_size
+        return self._n_batches // self._n_side_by_side
 
     def __iter__(self) -> Iterator[list[int]]:
         if self._started:
@@ -159,7 +179,12 @@ class StratifiedBatchSampler(Sampler[list[int]]):
             generator = np.random.default_rng((self.seed, epoch))
             small, large = generator.permutation(small), generator.permutation(large)
         for done in range(self._position, len(self)):
-            batch = self._batch(done * self.world_size + self.rank, small, large)
+            if self.stratify == "global":
+                whole = self._batch(done, small, large)
+                begin, end = (len(whole) * r // self.world_size for r in (self.rank, self.rank + 1))
+                batch = whole[begin:end]
+            else:
+                batch = self._batch(done * self.world_size + self.rank, small, large)
             if self._epoch == epoch:
                 self._position = done + 1
             yield batch
@@ -222,23 +247,23 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         self._epoch, self._position = int(state["epoch"]), int(state["position"])
         self._started = False
 
-    def _identity(self) -> dict[str, int | bool]:
+    def _identity(self) -> dict[str, int | bool | str]:
         """Return the numbers that must be equal for a state to fit this sampler."""
-        names = ("seed", "shuffle", "n_pos", "n_neg", "world_size")
+        names = ("seed", "shuffle", "n_pos", "n_neg", "world_size", "stratify")
         return {name: getattr(self, name) for name in names} | {"n_batches": self._n_batches}
 
     def _quota(self, positives: Any) -> int:
         """Return the number of positives in a full batch."""
-        most = self.batch_size - self.min_per_class
+        most = self._planned_size - self.min_per_class
         if isinstance(positives, int | np.integer) and not isinstance(positives, bool):
             if self.min_per_class <= int(positives) <= most:
                 return int(positives)
         elif isinstance(positives, float | np.floating) and 0.0 < positives < 1.0:
-            full = round(float(positives) * self.batch_size)
+            full = round(float(positives) * self._planned_size)
             return min(max(full, self.min_per_class), most)
         raise ValueError(
             f"positives must be a share between 0 and 1, or a whole number from "
-            f"{self.min_per_class} to {most} (batch_size {self.batch_size}, min_per_class "
+            f"{self.min_per_class} to {most} (batches of {self._planned_size}, min_per_class "
             f"{self.min_per_class}); got {positives!r}."
         )
 

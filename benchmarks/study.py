@@ -1,0 +1,306 @@
+"""Rerun the paper's study of images, and draw its tables and figures.
+
+EVERYPAIR_DATA=folder python -m benchmarks.study run [PART ...] [--minutes 9] [--store FILE]
+python -m benchmarks.study rows [--store FILE]     write the store's records to results/PART.jsonl
+python -m benchmarks.study report                  draw tables and figures from results/PART.jsonl
+
+For each imratio and batch size of a part, every loss is trained with five rates on seed 0. The two
+rates with the greatest validation AUC are then trained on all five seeds; only they count. `run`
+continues where the store ends, and stops after `--minutes`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from everypair.experiments.plan import Grid, Record, Settings
+from everypair.experiments.search import store as stores
+from everypair.experiments.search.work import SideBySide, Training
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+STORE = ROOT / "runs" / "study.db"
+SEEDS = (0, 1, 2, 3, 4)
+FINALISTS = 2
+WIDTH = 8
+"""Trials in one CUDA graph: the finalists of one loss on four seeds."""
+
+SHARES = (0.1, 0.01, 0.001)
+PAPER = ("squared_hinge", "logistic", "aucm")
+IMAGES = Settings(
+    model="resnet20", scores="sigmoid", epochs=40, precision="bf16", subtrain_sample=2000
+)
+LARGE = (0.0316, 0.1, 0.316, 1.0, 3.16)
+MIDDLE = (0.01, 0.0316, 0.1, 0.316, 1.0)
+SMALL = (0.00316, 0.01, 0.0316, 0.1, 0.316)
+TINY = (0.000316, 0.001, 0.00316, 0.01, 0.0316)
+RATES = {
+    "squared_hinge": SMALL,
+    "square": SMALL,
+    "linear_hinge": SMALL,
+    "weighted_logistic": SMALL,
+    "pairwise_logistic": MIDDLE,
+    "logistic": LARGE,
+    "aucm": LARGE,
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the study: a data set, its settings, and what is compared."""
+
+    data: str
+    settings: Settings = IMAGES
+    losses: tuple[str, ...] = PAPER
+    imratios: tuple[float, ...] = SHARES
+    batches: tuple[int, ...] = (100,)
+    rates: tuple[tuple[str, tuple[float, ...]], ...] = ()  # instead of those of `RATES`
+
+    def blocks(self) -> list[Grid]:
+        """Return one grid for each imratio and batch size, with all seeds and rates."""
+        rates = {loss: RATES[loss] for loss in self.losses} | dict(self.rates)
+        return [
+            Grid(self.data, (imratio,), self.losses, (batch,), SEEDS, rates)
+            for imratio in self.imratios
+            for batch in self.batches
+        ]
+
+
+RAW = replace(IMAGES, scores="raw")
+PARTS = {
+    "cifar10": Part("cifar10"),
+    "cifar10-raw": Part(
+        "cifar10",
+        RAW,
+        ("squared_hinge", "pairwise_logistic", "weighted_logistic"),
+        rates=(("squared_hinge", TINY),),
+    ),
+    "catdog": Part("catdog"),
+    "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(50, 500, 1000)),
+    "cifar10-paper": Part("cifar10", replace(IMAGES, protocol="paper"), imratios=(0.01,)),
+    "stl10": Part("stl10"),
+    "cifar10-linear-hinge": Part("cifar10", losses=("linear_hinge",)),
+    "cifar10-stratified": Part(
+        "cifar10",
+        replace(IMAGES, sampler="stratified"),
+        imratios=(0.001,),
+        batches=(100, 1000),
+    ),
+    "cifar10-shuffled": Part("cifar10", imratios=(0.001,), batches=(1000,)),
+}
+"""The parts of the study by name, in the order in which they run."""
+
+
+class TimeIsUpError(Exception):
+    """The time of `run` is over."""
+
+
+def run_part(
+    part: Part,
+    store: stores.Store,
+    work: Training,
+    deadline: float = math.inf,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Run the missing trials of a part; raise TimeIsUpError at the deadline."""
+    for block in part.blocks():
+        screening = replace(block, seeds=SEEDS[:1])
+        _run_grid(screening, part.settings, store, work, deadline, say)
+        finals = replace(block, rates=finalists(block, store.records()))
+        _run_grid(finals, part.settings, store, work, deadline, say)
+
+
+def finalists(block: Grid, records: Sequence[Record]) -> dict[str, tuple[float, ...]]:
+    """Return the rates of each loss with the greatest validation AUC on the first seed.
+
+    Of equal AUCs the rate nearer to the middle of the grid is taken.
+    """
+    found = {record.trial: record for record in records}
+    chosen = {}
+    for loss in block.losses:
+        screening = replace(block, losses=(loss,), seeds=block.seeds[:1])
+        tried = [found[trial] for trial in screening.trials()]
+        middle = len(tried) // 2
+
+        def rank(place: int, tried: list[Record] = tried, middle: int = middle) -> tuple[Any, ...]:
+            auc = tried[place].validation_auc
+            return (not math.isfinite(auc), -auc if math.isfinite(auc) else 0, abs(place - middle))
+
+        best = sorted(range(len(tried)), key=rank)[:FINALISTS]
+        chosen[loss] = tuple(tried[place].trial.rate for place in sorted(best))
+    return chosen
+
+
+def _run_grid(
+    grid: Grid,
+    settings: Settings,
+    store: stores.Store,
+    work: Training,
+    deadline: float,
+    say: Callable[[str], None],
+) -> None:
+    store.prepare(grid, settings)
+    n_failed = 0
+    while claims := _claim_group(store, work, _room(store, grid, work, deadline)):
+        begin = time.monotonic()
+        by_trial = {claim.trial: claim for claim in claims}
+
+        def on_epoch(row: dict[str, float]) -> None:
+            if time.monotonic() > deadline:
+                raise TimeIsUpError
+
+        try:
+            for record in work([claim.trial for claim in claims], on_epoch):
+                store.finish(by_trial.pop(record.trial), record)
+        except (RuntimeError, ValueError) as error:  # the next run tries these trials again
+            say(traceback.format_exc())
+            for claim in list(by_trial.values()):
+                store.finish(claim, Record(claim.trial, "failed", {}, reason=str(error)[:500]))
+                del by_trial[claim.trial]
+            n_failed += 1
+            if n_failed == 2:  # the device or the compiler is at fault, not these trials
+                raise
+        finally:
+            for claim in by_trial.values():
+                store.release(claim)
+        cell = claims[0].trial.cell
+        each = (time.monotonic() - begin) / len(claims)
+        say(
+            f"{cell.data} {cell.imratio:g} {cell.loss} batch {claims[0].trial.batch}: "
+            f"{len(claims)} trials, {each:.2f} s each; {store.counts()}"
+        )
+
+
+def _room(store: stores.Store, grid: Grid, work: Training, deadline: float) -> int:
+    """Return how many trials may start, by the time of the trials so far; TimeIsUpError if none."""
+    if not store.counts().waiting or math.isinf(deadline):
+        return work.width
+    seconds = [r.seconds for r in store.records() if r.trial.batch == grid.batches[0]][-WIDTH:]
+    room = (deadline - time.monotonic()) / (sum(seconds) / len(seconds) if seconds else 1.0)
+    # Fewer than four at once leave the GPU idle, and each then takes longer than estimated.
+    if room < min(4, work.width):
+        raise TimeIsUpError
+    return min(work.width, int(room))
+
+
+def _claim_group(store: stores.Store, work: Training, width: int) -> list[stores.Claim]:
+    claims: list[stores.Claim] = []
+    key = work.group_key
+    while len(claims) < width and (
+        claim := store.claim(lambda t: not claims or key(t) == key(claims[0].trial))
+    ):
+        claims.append(claim)
+    return claims
+
+
+def run(names: Sequence[str], path: Path, minutes: float, device: str, compiled: bool) -> None:
+    """Run parts of the study in order until the time is over."""
+    from everypair.experiments.data import sources
+    from everypair.experiments.training.objectives import OBJECTIVES
+
+    deadline = time.monotonic() + 60 * minutes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        part = PARTS[name]
+        if missing := [loss for loss in part.losses if loss not in OBJECTIVES]:
+            print(f"{name}: no loss {', '.join(missing)} in this version; left out", flush=True)
+            part = replace(part, losses=tuple(x for x in part.losses if x in OBJECTIVES))
+        try:
+            data = sources.load(part.data)
+        except Exception as error:  # the other parts may have their data
+            print(f"{name}: left out, {error}", flush=True)
+            continue
+        part = replace(part, settings=replace(part.settings, fingerprint=data.fingerprint))
+        work = Training(part.settings, device)
+        if device.startswith("cuda"):
+            work = SideBySide(part.settings, device, None, WIDTH, compiled)
+        print(f"{name}: {len(data.positive)} rows", flush=True)
+        try:
+            with stores.open(f"sqlite:///{path}#{name}", create=True) as store:
+                run_part(part, store, work, deadline, lambda text: print(text, flush=True))
+        except TimeIsUpError:
+            print("time is up; the same command continues", flush=True)
+            return
+    print("all parts are complete", flush=True)
+
+
+def write_rows(path: Path, folder: Path = RESULTS) -> None:
+    """Write the finished trials of every part of a store to ``PART.jsonl``."""
+    from everypair.experiments.errors import UserError
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PARTS:
+        try:
+            with stores.open(f"sqlite:///{path}#{name}") as store:
+                settings, records = store.settings, store.records()
+        except UserError:
+            continue  # this part has not begun
+        lines = [asdict(settings), *(record.to_dict() for record in records)]
+        text = "".join(json.dumps(_rounded(line)) + "\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text)
+
+
+def _rounded(plain: Any) -> Any:
+    """Round numbers to six significant digits, which keeps the rows small."""
+    if isinstance(plain, float):
+        return float(f"{plain:.6g}")
+    if isinstance(plain, dict):
+        return {key: _rounded(value) for key, value in plain.items()}
+    return [_rounded(value) for value in plain] if isinstance(plain, list | tuple) else plain
+
+
+def read_rows(path: Path) -> tuple[Settings, list[Record]]:
+    """Read the settings and the records of a part."""
+    first, *others = map(json.loads, path.read_text().splitlines())
+    return Settings.from_dict(first), [Record.from_dict(plain) for plain in others]
+
+
+def counted(part: Part, records: Sequence[Record]) -> list[Record]:
+    """Return the records of the finalists, of the blocks whose screening is complete."""
+    found = {record.trial: record for record in records}
+    kept: list[Record] = []
+    for block in part.blocks():
+        losses = tuple(
+            loss
+            for loss in block.losses
+            if all(t in found for t in replace(block, losses=(loss,), seeds=SEEDS[:1]).trials())
+        )
+        block = replace(block, losses=losses)
+        finals = replace(block, rates=finalists(block, records))
+        kept += [found[trial] for trial in finals.trials() if trial in found]
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m benchmarks.study")
+    parser.add_argument("task", choices=("run", "rows", "report"))
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--store", type=Path, default=STORE)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compile", action="store_true", help="fuse kernels by torch.compile")
+    given = parser.parse_args()
+    if unknown := set(given.parts) - set(PARTS):
+        parser.error(f"no part {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
+    if given.task == "run":
+        names = given.parts or list(PARTS)
+        run(names, given.store.absolute(), given.minutes, given.device, given.compile)
+    elif given.task == "rows":
+        write_rows(given.store.absolute(), given.results)
+    else:
+        from benchmarks import study_report
+
+        study_report.write(given.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""A process group, and the two collectives that everypair uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+_CPU = torch.device("cpu")
+
+
+class Ranks(NamedTuple):
+    """The processes of a group.
+
+    Attributes
+    ----------
+    group : ProcessGroup or None
+        None is the default group.
+    rank, size : int
+        The number of this process in the group, and the number of processes.
+    backends : dict
+        The name of the backend for each type of device, such as {"cpu": "gloo", "cuda": "nccl"}.
+    """
+
+    group: ProcessGroup | None
+    rank: int
+    size: int
+    backends: dict[str, str]
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """Return the tensors of all ranks, (size, *shape); shape and dtype are the same on all."""
+        device = self._exchange_device(tensor.device)
+        sent = tensor.to(device).contiguous()
+        received = sent.new_empty((self.size, *sent.shape))
+        dist.all_gather(list(received.unbind()), sent, group=self.group)
+        return received.to(tensor.device)
+
+    def exchange(self, tensor: Tensor, sends: list[int], receives: list[int]) -> Tensor:
+        """Send each rank its part of a tensor (sum(sends),); return the received parts, joined.
+
+        ``sends[r]`` numbers go to rank r, and ``receives[r]`` numbers come from it.
+        """
+        sent = tensor.to(self._exchange_device(tensor.device)).contiguous()
+        received = sent.new_empty(sum(receives))
+        dist.all_to_all_single(received, sent, receives, sends, group=self.group)
+        return received.to(tensor.device)
+
+    def _exchange_device(self, device: torch.device) -> torch.device:
+        """Return where tensors of a device must be for an exchange.
+
+        Gloo exchanges the memory of the host, and NCCL that of the current GPU.
+        """
+        backend = self.backends.get(device.type)
+        if backend is not None and (device.type == "cpu" or backend != "gloo"):
+            return device
+        return _CPU if "cpu" in self.backends else torch.device(next(iter(self.backends)))
+
+
+def ranks_of(process_group: ProcessGroup | None) -> Ranks:
+    """Return the processes of a group, or of the default group for None."""
+    if not (dist.is_available() and dist.is_initialized()):
+        raise RuntimeError(
+            "a loss over the pairs of all ranks needs an initialised process group; there is none. "
+            "Start the script with torchrun and call torch.distributed.init_process_group() first, "
+            "or use pair_loss in a single process."
+        )
+    rank = dist.get_rank(process_group)
+    if rank < 0:
+        raise RuntimeError(
+            f"process_group must contain this process; got a group without rank {dist.get_rank()}. "
+            "Call the loss only on the ranks of the group."
+        )
+    config = str(dist.get_backend_config(process_group))  # such as "cpu:gloo,cuda:nccl"
+    backends = dict(pair.split(":") for pair in config.split(","))
+    return Ranks(process_group, rank, dist.get_world_size(process_group), backends)

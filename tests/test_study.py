@@ -1,0 +1,100 @@
+"""The study of images: which trials run, what counts, and that its report is repeatable."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sqlalchemy")
+
+from benchmarks import study, study_report
+from everypair.experiments.plan import Record, Settings
+from everypair.experiments.search import store as stores
+from everypair.experiments.search.work import SideBySide, Training
+
+TINY = study.Part(
+    "digits",
+    Settings(model="linear", scores="sigmoid", epochs=1, subtrain_sample=100),
+    ("squared_hinge", "logistic"),
+    imratios=(0.1,),
+    batches=(600,),
+)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(study, "PARTS", {"tiny": TINY})
+    monkeypatch.setattr(study_report, "PARTS", {"tiny": TINY})
+
+
+def records_of(path):
+    with stores.open(f"sqlite:///{path}#tiny") as store:
+        return store.records()
+
+
+def run(path, deadline=float("inf"), work=None):
+    work = work or SideBySide(TINY.settings, "cpu", None, study.WIDTH)
+    with stores.open(f"sqlite:///{path}#tiny", create=True) as store:
+        study.run_part(TINY, store, work, deadline, lambda text: None)
+
+
+def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small):
+    path = tmp_path / "study.db"
+    run(path)
+    records = records_of(path)
+    by_seed = {seed: [r for r in records if r.trial.cell.seed == seed] for seed in study.SEEDS}
+    assert [len(own) for own in by_seed.values()] == [10, 4, 4, 4, 4]
+    kept = study.counted(TINY, records)
+    assert len(kept) == 20
+    for loss in TINY.losses:
+        screened = [r for r in by_seed[0] if r.trial.cell.loss == loss]
+        best = sorted(screened, key=lambda r: -r.validation_auc)[:2]
+        rates = {r.trial.rate for r in kept if r.trial.cell.loss == loss}
+        assert min(r.validation_auc for r in screened if r.trial.rate in rates) >= min(
+            r.validation_auc for r in best
+        )
+    run(path)  # nothing is left to do
+    assert len(records_of(path)) == len(records)
+
+    study.write_rows(path, tmp_path)
+    files = study_report.write(tmp_path)
+    first = {file: file.read_bytes() for file in files}
+    assert {file.name for file in files} >= {"README.md", "table2.csv", "figure3.svg"}
+    assert study_report.write(tmp_path) == files
+    assert {file: file.read_bytes() for file in files} == first
+
+
+def test_a_run_stops_at_its_deadline_and_continues(tmp_path, small):
+    path = tmp_path / "study.db"
+    with pytest.raises(study.TimeIsUpError):
+        run(path, deadline=time.monotonic() - 1)
+    with stores.open(f"sqlite:///{path}#tiny") as store:
+        assert store.counts() == (10, 0, 0)
+    run(path)
+    assert len(records_of(path)) == 26
+
+
+def test_trials_that_fail_are_tried_again(tmp_path, small):
+    class Broken(Training):
+        def __call__(self, trials, on_epoch):
+            raise RuntimeError("no graph")
+
+    path = tmp_path / "study.db"
+    with pytest.raises(RuntimeError, match="no graph"):
+        run(path, work=Broken(TINY.settings, "cpu", None, 4))
+    assert [record.state for record in records_of(path)] == ["failed"] * 2
+    run(path)
+    assert all(r.state == "finished" for r in study.counted(TINY, records_of(path)))
+
+
+def test_finalists_prefer_the_middle_of_equal_rates():
+    block = replace(TINY.blocks()[0], losses=("logistic",))
+    trials = replace(block, seeds=(0,)).trials()
+    aucs = (0.5, 0.7, 0.7, 0.7, float("nan"))
+    records = [
+        Record(t, "finished", {}, validation_auc=a) for t, a in zip(trials, aucs, strict=True)
+    ]
+    assert study.finalists(block, records) == {"logistic": (0.1, 0.316)}

@@ -1,0 +1,460 @@
+"""The loss over the pairs of all ranks equals that of a single process with all rows."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from everypair.torch import PairLoss, large_batch_backward, pair_loss
+from everypair.torch.distributed import global_pair_loss
+from tests.strategies import BUMPY
+from tests.tolerances import assert_close
+from tests.torch.rank_pool import RankPool
+
+N_RANKS = 4
+SURROGATES = (
+    "square",
+    "squared_hinge",
+    "linear_hinge",
+    "huber_hinge",
+    "logistic",
+    "sigmoid",
+    BUMPY,
+)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    pool = RankPool(N_RANKS, tmp_path_factory.mktemp("ranks"), [__name__])
+    yield pool
+    pool.close()
+
+
+@st.composite
+def global_batches(draw):
+    """Draw a batch, how its rows are divided among ranks, and the options of the loss."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, tasks = draw(st.integers(1, 60)), draw(st.sampled_from((None, 1, 3)))
+    shape = (n,) if tasks is None else (n, tasks)
+    dtype = draw(st.sampled_from((torch.float32, torch.float64)))
+    pairs = draw(st.sampled_from(("binary",) * 5 + ("ordered", "survival")))
+    # Scores on a grid, so that there are ties and pairs on the knot.
+    scores = torch.from_numpy(rng.integers(-24, 24, shape) / 8 + draw(st.sampled_from((0, 1024))))
+    if pairs == "binary":
+        labels = torch.from_numpy(rng.random(shape) < draw(st.sampled_from((0.1, 0.5, 0.8))))
+        labels = labels.to(draw(st.sampled_from((torch.bool, torch.int64, torch.float32))))
+    elif pairs == "ordered":
+        labels = torch.from_numpy(rng.integers(0, 5, shape))
+    else:
+        labels = torch.from_numpy(rng.choice((-1.0, 1.0), shape) * rng.integers(1, 30, shape))
+    if tasks is not None and labels.is_floating_point() and draw(st.booleans()):
+        labels = labels.masked_fill(torch.from_numpy(rng.random(shape) < 0.3), torch.nan)
+    options = {
+        "surrogate": draw(st.sampled_from(SURROGATES)),
+        "margin": draw(st.sampled_from((None, 0.0, 0.5))),
+        "reduction": draw(st.sampled_from(("mean", "sum", "none"))),
+        "pairs": pairs,
+    }
+    if pairs == "survival":
+        options["censoring"] = draw(st.sampled_from(("harrell", "uno")))
+    elif pairs == "binary" and draw(st.integers(0, 5)) == 0:
+        options |= {"max_fpr": 0.3, "min_tpr": 0.2}
+    rows = {"scores": scores.to(dtype), "labels": labels}
+    if draw(st.booleans()):
+        scale = draw(st.sampled_from((1.0, 1e-170, 1e150)))
+        scale = scale if options["reduction"] != "sum" and pairs == "binary" else 1.0
+        of_row = shape if draw(st.booleans()) else (n,)
+        rows["weights"] = torch.from_numpy(rng.integers(0, 4, of_row) * scale)
+    if draw(st.booleans()):
+        rows["groups"] = torch.from_numpy(rng.integers(-2, 3, n))
+    rank_of_row = rng.choice(N_RANKS, n, p=rng.dirichlet([draw(st.sampled_from((0.1, 5.0)))] * 4))
+    return rows, torch.from_numpy(rank_of_row), options
+
+
+def divided(rows, rank_of_row):
+    """Return the rows of each rank."""
+    return [{k: v[rank_of_row == rank] for k, v in rows.items()} for rank in range(N_RANKS)]
+
+
+def loss_and_grad(rows, options, function=global_pair_loss):
+    """Return the loss and its gradient; with several values, of the sum of their multiples."""
+    scores = rows["scores"].clone().requires_grad_()
+    loss = function(scores, **{k: v for k, v in rows.items() if k != "scores"}, **options)
+    (loss * torch.arange(1.0, 1 + loss.numel()).reshape(loss.shape)).sum().backward()
+    return loss.detach(), scores.grad
+
+
+def of_all_ranks(pool, rows, rank_of_row, options):
+    """Return the global loss, and the gradient of all rows after an average over ranks."""
+    found = pool.run(loss_and_grad, divided(rows, rank_of_row), [options] * N_RANKS)
+    grad = torch.empty_like(rows["scores"])
+    for rank, (loss, of_rank) in enumerate(found):
+        assert loss.equal(found[0][0]), f"rank {rank} has {loss}, rank 0 {found[0][0]}"
+        grad[rank_of_row == rank] = of_rank / N_RANKS
+    return found[0][0], grad
+
+
+@given(case=global_batches())
+@settings(max_examples=4 * settings().max_examples)
+def test_loss_and_gradient_equal_those_of_a_single_process(pool, case):
+    rows, rank_of_row, options = case
+    loss, grad = of_all_ranks(pool, rows, rank_of_row, options)
+    assert loss.dtype is rows["scores"].dtype
+    wide = {**rows, "scores": rows["scores"].double()}
+    expected, expected_grad = loss_and_grad(wide, options, pair_loss)
+    dtype = str(loss.dtype).removeprefix("torch.")
+    assert_close(loss, expected, dtype)
+    assert_close(grad, expected_grad, dtype)
+
+
+def some_rows(n=40, seed=0, dtype=torch.float32):
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(rng.normal(size=n)).to(dtype)
+    labels = torch.from_numpy(rng.random(n) < 0.3)
+    return {"scores": scores, "labels": labels}, torch.from_numpy(rng.integers(0, N_RANKS, n))
+
+
+@pytest.mark.parametrize("minority", [0, 1])
+def test_ranks_may_have_one_class_or_no_rows(pool, minority):
+    rows = some_rows()[0]
+    rows["labels"] = rows["labels"] == minority
+    rank_of_row = torch.where(rows["labels"], 0, torch.where(rows["scores"] > 0, 1, 2))  # 3: none
+    loss, grad = of_all_ranks(pool, rows, rank_of_row, {})
+    expected, expected_grad = loss_and_grad(rows, {}, pair_loss)
+    assert_close(loss, expected, "float32")
+    assert_close(grad, expected_grad, "float32")
+
+
+@pytest.mark.parametrize("pairs", ["binary", "ordered"])
+def test_no_pair_on_any_rank_gives_zero(pool, pairs):
+    rows, rank_of_row = some_rows()
+    for n in (40, 0):
+        one_class = {"scores": rows["scores"][:n], "labels": torch.ones(n)}
+        loss, grad = of_all_ranks(pool, one_class, rank_of_row[:n], {"pairs": pairs})
+        assert loss == 0.0
+        assert not grad.any()
+
+
+def test_half_precision_is_computed_in_single_precision(pool):
+    rows, rank_of_row = some_rows(dtype=torch.bfloat16)
+    loss, grad = of_all_ranks(pool, rows, rank_of_row, {})
+    expected, expected_grad = loss_and_grad(
+        {**rows, "scores": rows["scores"].float()}, {}, pair_loss
+    )
+    assert loss.dtype is torch.float32
+    assert_close(loss, expected, "float32")
+    assert grad.dtype is torch.bfloat16
+    torch.testing.assert_close(grad.float(), expected_grad, rtol=1e-2, atol=1e-5)
+
+
+def _with_gradients(rows, gradients):
+    return loss_and_grad(rows, {"gradients": gradients})[1]
+
+
+def test_gradients_to_be_summed_are_not_multiplied(pool):
+    own = divided(*some_rows())
+    averaged, summed = (
+        pool.run(_with_gradients, own, [name] * N_RANKS) for name in ("average", "sum")
+    )
+    for a, b in zip(averaged, summed, strict=True):
+        torch.testing.assert_close(a, N_RANKS * b)
+
+
+# Errors
+
+
+def _error(rows, options):
+    try:
+        global_pair_loss(rows.pop("scores"), rows.pop("labels"), **rows, **options)
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "scores",
+            torch.tensor([0.0, torch.nan, 1.0]),
+            "scores must be finite; got nan (first at index 1)",
+        ),
+        ("labels", torch.tensor([0, 3, 1]), "labels must hold two classes"),
+        ("labels", [0, 1, 1], "labels must be a tensor; got list"),
+        ("scores", None, "scores must be a tensor; got NoneType"),
+        ("labels", torch.zeros(2), "labels must have the shape (3,)"),
+        ("weights", torch.tensor([1.0, -1.0, 0.0]), "weights must be"),
+        ("surrogate", "hing", "surrogate"),
+        ("margin", -1.0, "margin"),
+        ("gradients", "mean", "gradients must be"),
+        ("reduction", "average", "reduction must be"),
+    ],
+)
+def test_an_error_on_one_rank_is_raised_on_all(pool, name, value, message):
+    rows = [{"scores": torch.randn(3), "labels": torch.tensor([0, 1, 1])} for _ in range(N_RANKS)]
+    if name == "weights":
+        rows = [{**own, "weights": torch.ones(3)} for own in rows]
+    options = [{} for _ in range(N_RANKS)]
+    (rows if name in ("scores", "labels", "weights") else options)[2][name] = value
+    errors = pool.run(_error, rows, options, timeout=60)
+    assert message in errors[2]
+    assert not errors[2].startswith("rank")
+    for rank in (0, 1, 3):
+        assert errors[rank] == f"rank 2 of 4 has an error: {errors[2]}"
+    # The group can still be used.
+    of_all_ranks(pool, *some_rows(), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": torch.zeros(3).double()}, "torch.float64"),
+        ({"scores": torch.zeros(3, 1)}, "shape (n, 1)"),
+        ({"weights": torch.ones(3)}, "weights"),
+        ({"groups": torch.ones(3).long()}, "groups"),
+        ({"surrogate": "square"}, "surrogate"),
+        ({"margin": 0.5}, "margin=0.5"),
+        ({"reduction": "sum"}, "reduction='sum'"),
+        ({"pairs": "ordered"}, "pairs='ordered'"),
+    ],
+)
+def test_different_options_or_types_raise_on_all_ranks(pool, change, message):
+    rows = [{"scores": torch.zeros(3), "labels": torch.tensor([0, 1, 1])} for _ in range(N_RANKS)]
+    rows[3] |= change
+    for error in pool.run(_error, rows, [{}] * N_RANKS, timeout=60):
+        assert error.startswith("all ranks must call the loss with the same options and types")
+        assert message in error.partition("rank 3")[2]
+
+
+def test_without_a_process_group_the_error_tells_what_to_do():
+    with pytest.raises(RuntimeError, match="torchrun"):
+        global_pair_loss(torch.zeros(2), torch.tensor([0, 1]))
+
+
+def _unchecked_nan(rows):
+    return loss_and_grad(rows, {"check": False})[0]
+
+
+def test_an_unchecked_nan_gives_nan_on_all_ranks(pool):
+    rows, rank_of_row = some_rows()
+    rows["scores"][7] = torch.nan
+    assert all(loss.isnan() for loss in pool.run(_unchecked_nan, divided(rows, rank_of_row)))
+
+
+# Autograd and training
+
+
+def _used_twice(rows):
+    scores = rows["scores"].clone().requires_grad_()
+    labels = rows["labels"]
+    (global_pair_loss(scores, labels) + 2 * global_pair_loss(2 * scores, labels)).backward()
+    both, scores.grad = scores.grad, None
+    loss = global_pair_loss(scores, labels)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    again, scores.grad = scores.grad, None
+    try:
+        torch.autograd.grad(global_pair_loss(scores, labels), scores, create_graph=True)
+    except RuntimeError as error:
+        return both, again, str(error)
+    return None
+
+
+def test_two_uses_in_one_step_and_two_backward_passes(pool):
+    rows, rank_of_row = some_rows(dtype=torch.float64)
+    s, y = rows["scores"].requires_grad_(), rows["labels"]
+    expected = torch.autograd.grad(pair_loss(s, y) + 2 * pair_loss(2 * s, y), s)[0]
+    expected_again = torch.autograd.grad(2 * pair_loss(s, y), s)[0]
+    rows["scores"] = s.detach()
+    for rank, (both, again, error) in enumerate(pool.run(_used_twice, divided(rows, rank_of_row))):
+        assert_close(both / N_RANKS, expected[rank_of_row == rank], "float64", scale=0.1)
+        assert_close(again / N_RANKS, expected_again[rank_of_row == rank], "float64", scale=0.1)
+        assert "must not be differentiated twice" in error
+
+
+def a_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def some_inputs(rows_on_all_ranks=False):
+    torch.manual_seed(1)
+    X = torch.randn(60, 5)
+    y = X[:, 0] + torch.randn(60) > 1.5
+    # Rank 3 has no row and rank 2 no positive one.
+    rank_of_row = torch.where(y, torch.arange(60) % 2, torch.arange(60) % 3)
+    if rows_on_all_ranks:
+        rank_of_row[:10] = 3
+    return X, y, rank_of_row
+
+
+def _trained(rank, how, steps=3):
+    X, y, rank_of_row = some_inputs(rows_on_all_ranks=how == "large batches")
+    X, y = X[rank_of_row == rank], y[rank_of_row == rank]
+    model, loss = a_model(), PairLoss(surrogate="logistic", process_group="world")
+    if how == "FSDP2":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (N_RANKS,))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    else:
+        model = nn.parallel.DistributedDataParallel(model)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    call = loss
+    if how == "compiled":
+        call = torch.compile(lambda x, t: loss(model(x), t), backend="aot_eager")
+    values = []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        if how == "large batches":
+            value = large_batch_backward(model, loss, X, y, chunk=7)
+        else:
+            value = call(X, y) if how == "compiled" else loss(model(X), y)
+            value.backward()
+        values.append(value.item())
+        optimiser.step()
+    weights = [p.full_tensor() if how == "FSDP2" else p for p in model.parameters()]
+    return values, [w.detach() for w in weights]
+
+
+@pytest.mark.parametrize("how", ["DDP", "FSDP2", "compiled", "large batches"])
+def test_training_equals_that_of_a_single_process(pool, how):
+    X, y, _ = some_inputs()
+    model, loss = a_model(), PairLoss(surrogate="logistic")
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    expected = []
+    for _ in range(3):
+        optimiser.zero_grad()
+        value = loss(model(X), y)
+        value.backward()
+        expected.append(value.item())
+        optimiser.step()
+    for values, weights in pool.run(_trained, list(range(N_RANKS)), [how] * N_RANKS):
+        assert_close(values, expected, "float32")
+        for weight, whole in zip(weights, model.parameters(), strict=True):
+            torch.testing.assert_close(weight, whole.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_example_trains_as_a_single_process_does():
+    """Run examples/distributed_training.py, which fails if its weights are different."""
+    example = Path(__file__).parents[2] / "examples" / "distributed_training.py"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    ran = subprocess.run(
+        [*command, str(example), "--check"], capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("weights differ by") == 2
+
+
+# The module and its group
+
+
+def _in_two_groups(rank, rows):
+    pairs_of_ranks = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    module = PairLoss(process_group=pairs_of_ranks[rank // 2])
+    before = module(rows["scores"], rows["labels"])
+    module(rows["scores"], torch.ones_like(rows["labels"]))
+    try:
+        PairLoss(process_group=pairs_of_ranks[1 - rank // 2])(rows["scores"], rows["labels"])
+    except RuntimeError as error:
+        return before, int(module.n_one_class), str(error)
+    return None
+
+
+def test_a_module_uses_its_group_only(pool):
+    rows, rank_of_row = some_rows()
+    found = pool.run(_in_two_groups, list(range(N_RANKS)), divided(rows, rank_of_row))
+    for rank, (loss, n_one_class, error) in enumerate(found):
+        own = rank_of_row // 2 == rank // 2
+        assert_close(loss, pair_loss(rows["scores"][own], rows["labels"][own]), "float32")
+        assert n_one_class == 1
+        assert "process_group must contain this process" in error
+
+
+def test_a_module_checks_its_group_and_can_be_copied():
+    module = copy.deepcopy(PairLoss(process_group="world"))
+    assert "process_group='world'" in repr(module)
+    with pytest.raises(ValueError, match="'world' or None; got 'all'"):
+        PairLoss(process_group="all")
+    with pytest.raises(ValueError, match="gradients must be"):
+        PairLoss(gradients="mean")
+
+
+# Communication
+
+
+def _bytes_sent(rows, options):
+    """Return the bytes that this rank sends to the other ranks."""
+    sent = 0
+    gather, exchange = dist.all_gather, dist.all_to_all_single
+
+    def counted_gather(tensors, tensor, **others):
+        nonlocal sent
+        sent += (len(tensors) - 1) * tensor.nbytes
+        return gather(tensors, tensor, **others)
+
+    def counted_exchange(received, tensor, *splits, **others):
+        nonlocal sent
+        sent += tensor.nbytes
+        return exchange(received, tensor, *splits, **others)
+
+    dist.all_gather, dist.all_to_all_single = counted_gather, counted_exchange
+    try:
+        loss_and_grad(rows, options)
+    finally:
+        dist.all_gather, dist.all_to_all_single = gather, exchange
+    return sent
+
+
+def _million_rows(rank, share):
+    generator = torch.Generator().manual_seed(rank)
+    n = 1_000_000 // N_RANKS
+    labels = torch.rand(n, generator=generator) < share
+    return _bytes_sent({"scores": torch.randn(n, generator=generator), "labels": labels}, {})
+
+
+@pytest.mark.parametrize("share", [0.001, 0.999])
+def test_rare_rows_need_one_percent_of_the_bytes_of_all_scores(pool, share):
+    all_scores = (N_RANKS - 1) * 4 * 1_000_000 // N_RANKS
+    for sent in pool.run(_million_rows, list(range(N_RANKS)), [share] * N_RANKS):
+        assert 0 < sent <= 0.01 * all_scores
+
+
+def test_bytes_depend_on_the_rows_of_the_smaller_class_only(pool):
+    def sent(n_pos, n_neg, **options):
+        rows = {"scores": torch.randn(n_pos + n_neg), "labels": torch.arange(n_pos + n_neg) < n_pos}
+        rank_of_row = torch.arange(n_pos + n_neg) % N_RANKS
+        return pool.run(_bytes_sent, divided(rows, rank_of_row), [options] * N_RANKS)
+
+    assert sent(8, 80) == sent(8, 8000) == sent(8000, 8)
+    assert sent(4, 4, pairs="ordered") < sent(4, 80, pairs="ordered")
+    # Of no pair: an agreement of 8 numbers. Else 2 more, and for each row a score and a gradient.
+    assert sent(0, 40) == [3 * 64] * N_RANKS
+    assert sent(800, 8000) == [3 * (64 + 16 + 200 * 4) + 600 * 4] * N_RANKS
+
+
+def test_skewed_ranks_send_no_more_than_the_smaller_class(pool):
+    rows = {"scores": torch.randn(4000), "labels": torch.arange(4000) < 40}
+    rank_of_row = torch.where(rows["labels"], 1, 2)
+    for sent in pool.run(_bytes_sent, divided(rows, rank_of_row), [{}] * N_RANKS):
+        assert sent <= 3 * (64 + 16 + 40 * 4) + 40 * 4

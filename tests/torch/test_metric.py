@@ -1,0 +1,130 @@
+"""AUCMetric: the value of all batches equals that of the functions on arrays."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import everypair as ep
+from everypair import naive
+from everypair.torch import AUCMetric
+
+RNG = np.random.default_rng(0)
+N = 120
+SCORES = np.round(RNG.normal(size=N), 1)
+WEIGHTS, GROUPS = RNG.random(N), RNG.integers(0, 7, N)
+TIMES, EVENTS = RNG.integers(1, 30, N).astype(float), RNG.random(N) < 0.6
+LABELS = {
+    "binary": RNG.integers(0, 2, N),
+    "ordered": RNG.integers(0, 5, N),
+    "survival": np.column_stack([TIMES, EVENTS]),
+}
+
+
+def fed(metric, pairs, *, size=50, weights=None, groups=None):
+    """Return the metric after batches of this size."""
+    data = [None if a is None else torch.tensor(a) for a in (weights, groups)]
+    scores, labels = torch.tensor(SCORES), torch.tensor(LABELS[pairs])
+    for rows in torch.arange(N).split(size):
+        metric.update(scores[rows], labels[rows], *(None if t is None else t[rows] for t in data))
+    return metric
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])
+@pytest.mark.parametrize("average", ["pairs", "groups", "rows"])
+@pytest.mark.parametrize("pairs", LABELS)
+def test_equals_the_double_sum_over_all_batches(pairs, average, weights):
+    metric = fed(AUCMetric(average=average, pairs=pairs), pairs, weights=weights, groups=GROUPS)
+    options = {"weights": weights, "groups": GROUPS, "average": average, "pairs": pairs}
+    expected = naive.auc(SCORES, LABELS[pairs], **options)
+    assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_unos_index_and_a_tuple_of_times_and_events():
+    metric = AUCMetric(pairs="survival", censoring="uno")
+    metric.update(torch.tensor(SCORES), (torch.tensor(TIMES), torch.tensor(EVENTS)))
+    expected = ep.auc(SCORES, (TIMES, EVENTS), pairs="survival", censoring="uno")
+    assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("rates", [{"max_fpr": 0.2}, {"max_fpr": 0.6, "min_tpr": 0.3}])
+def test_partial_auc(rates, standardise):
+    metric = fed(AUCMetric(**rates, standardise=standardise), "binary")
+    expected = ep.partial_auc(SCORES, LABELS["binary"], **rates, standardise=standardise)
+    assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_several_tasks_have_the_mean_of_those_with_pairs():
+    scores = torch.tensor(RNG.normal(size=(40, 3)))
+    labels = torch.tensor(RNG.integers(0, 2, (40, 3))).double()
+    labels[::4, 0] = torch.nan  # missing
+    labels[:, 2] = 1.0  # one class
+    metric = AUCMetric()
+    for rows in (slice(0, 10), slice(10, 40)):
+        metric.update(scores[rows], labels[rows])
+    known = ~labels[:, 0].isnan()
+    aucs = [ep.auc(scores[known, 0], labels[known, 0]), ep.auc(scores[:, 1], labels[:, 1])]
+    assert metric.compute().item() == pytest.approx(np.mean(aucs))
+
+
+def test_merge_reset_and_call():
+    whole = fed(AUCMetric(), "binary")
+    parts = [AUCMetric(), AUCMetric()]
+    scores, labels = torch.tensor(SCORES), torch.tensor(LABELS["binary"])
+    values = [part(scores[i::2], labels[i::2]) for i, part in enumerate(parts)]
+    assert values[1].item() == ep.auc(SCORES[1::2], LABELS["binary"][1::2])
+    received = pickle.loads(pickle.dumps(parts[1]))  # as from another rank
+    merged = copy.deepcopy(parts[0])
+    merged.merge(received)
+    assert merged.compute() == whole.compute()
+    assert parts[0].compute() == values[0]
+    merged.reset()
+    with pytest.raises(ValueError, match=r"at least one batch; call update\(\) first"):
+        merged.compute()
+    with pytest.raises(ValueError, match="same options to be merged"):
+        whole.merge(AUCMetric(average="groups"))
+
+
+def test_the_value_keeps_no_graph_and_is_nan_without_pairs():
+    metric = AUCMetric()
+    scores = torch.tensor([0.1, 0.7], requires_grad=True)
+    assert math.isnan(metric(scores, torch.tensor([1, 1])))
+    value = metric(scores, torch.tensor([0, 1]))
+    assert (value.item(), value.requires_grad, value.dtype) == (1.0, False, torch.float64)
+
+
+def test_repr_shows_the_options():
+    assert repr(AUCMetric(max_fpr=0.1)) == (
+        "AUCMetric(average='pairs', pairs='binary', censoring='harrell', max_fpr=0.1, "
+        "min_tpr=0.0, standardise=False)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"average": "users"}, "average must be one of"),
+        ({"pairs": "all"}, "pairs must be 'binary'"),
+        ({"censoring": "uno"}, "censoring must be left out"),
+        ({"max_fpr": 0.0}, "max_fpr must be a number above 0"),
+        ({"min_tpr": 1.0}, "min_tpr must be a number at least 0"),
+        ({"pairs": "ordered", "max_fpr": 0.5}, "max_fpr and min_tpr must be left out"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        AUCMetric(**options)
+
+
+def test_groups_must_come_with_every_batch():
+    metric = AUCMetric()
+    metric.update(torch.zeros(3), torch.tensor([0, 1, 0]), groups=torch.tensor([0, 0, 1]))
+    metric.update(torch.zeros(3), torch.tensor([0, 1, 0]))
+    with pytest.raises(ValueError, match="groups must come with every batch"):
+        metric.compute()
