@@ -146,17 +146,16 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
         tester = _Chooser(dataset.test_positive, None, imratio, np.random.default_rng(0))
         test = np.arange(len(dataset.test_positive))
     test = tester.balance(test)
-    parts = {"subtrain": (own, subtrain), "validation": (own, validation), "test": (tester, test)}
+    parts = {"training": (own, subtrain), "validation": (own, validation), "test": (tester, test)}
     if lacking := [name for name, (chooser, rows) in parts.items() if not chooser.has_pair(rows)]:
         counts = ", ".join(
-            f"{'training' if name == 'subtrain' else name} "
-            f"{chooser.positive[rows].sum()} positives of {len(rows)}"
+            f"{name} {chooser.positive[rows].sum()} positives of {len(rows)}"
             for name, (chooser, rows) in parts.items()
         )
         grouped = dataset.groups is not None
         raise UserError(
             f"{dataset.name}{f', imratio {imratio:g}' * bool(imratio)}, seed {seed}: "
-            f"{' and '.join(lacking).replace('subtrain', 'training')} would have no "
+            f"{' and '.join(lacking)} would have no "
             f"(positive, negative) pair{' inside a group' * grouped} ({counts}); "
             f"try {_advice(imratio, protocol, grouped, dataset.time is not None)}"
         )
@@ -170,8 +169,8 @@ def fit_encoder(dataset: Dataset, rows: SplitRows) -> TableEncoder | None:
     return (dataset.encoder or TableEncoder()).fit(dataset.inputs.iloc[rows.subtrain])
 
 
-def _by_time(time: NDArray[np.float64], seed: int) -> tuple[Rows, Rows, Rows]:
-    """Return subtrain, validation and test rows that follow each other in time.
+def _by_time(time: NDArray[np.float64], seed: int) -> SplitRows:
+    """Return parts that follow each other in time.
 
     Seed 0 uses all rows. Each further seed leaves out another `STEP_BACK` of the rows, the newest
     ones first, so that seeds have different test rows (a rolling origin). Rows of equal time stay
@@ -179,17 +178,13 @@ def _by_time(time: NDArray[np.float64], seed: int) -> tuple[Rows, Rows, Rows]:
     """
     order = np.argsort(time, kind="stable")
     order = order[: round(len(order) * (1 - STEP_BACK * (seed % 10)))]
-    sorted_time = time[order]
 
-    def cut(n: int) -> int:
-        """Return the first position of the rows with the time of row n; n if that is 0."""
-        return int(np.searchsorted(sorted_time, sorted_time[n])) or n
+    def cut(n: int) -> int:  # the first place of the rows with the time of the row at place n
+        return int(np.searchsorted(time[order], time[order[n]])) or n
 
     last = cut(round((1 - HELD_OUT) * len(order)))
     middle = cut(round((1 - HELD_OUT) * last))
-    parts = order[:middle], order[middle:last], order[last:]
-    subtrain, validation, test = map(np.sort, parts)
-    return subtrain, validation, test
+    return SplitRows(*map(np.sort, (order[:middle], order[middle:last], order[last:])))
 
 
 def _advice(imratio: float, protocol: str, grouped: bool, by_time: bool) -> str:
