@@ -162,7 +162,7 @@ def test_a_missing_package_names_the_extra_to_install(extra):
     needs, package = EXTRAS[extra]
     ran = _run(f"import sys; sys.modules[{package!r}] = None; import everypair.{extra}")
     assert ran.returncode
-    for part in (f"everypair.{extra} needs {needs}", f"pip install everypair[{extra}]"):
+    for part in (f"everypair.{extra} needs {needs}", f"pip install '.[{extra}]'"):
         assert part in ran.stderr, f"{part!r} is not in {ran.stderr!r}"
 
 

@@ -254,7 +254,7 @@ def _is_native(name: str, asked_by: str) -> bool:
         raise ValueError(f"{asked_by} must be one of {', '.join(_BACKENDS)}; got {name!r}.")
     if name == "native" and _native is None:
         raise ImportError(
-            f"{asked_by} asks for the compiled kernel, which is not installed. Install a wheel, or "
-            "build it with: pip install --no-binary everypair everypair."
+            f"{asked_by} asks for the compiled kernel, which is not installed. Build it "
+            "in a checkout, with a C++20 compiler: pip install ."
         )
     return name == "native" or (name == "auto" and _native is not None)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from everypair.experiments.data import _tables
+from everypair.experiments.data import _files
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,40 +44,44 @@ def files_of(patterns: Sequence[str | Path]) -> list[Path]:
 
 def column_names(path: Path) -> list[str]:
     """Return the names of the columns of a file."""
-    with _tables.explained_errors(path):
-        first = _tables.first_bytes(path)
-        if first == b"PAR1":
+    with _files.explained_errors(path):
+        kind = _files.file_kind(path)
+        if kind == "parquet":
             import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
             names = pq.read_schema(path).names
-        elif _is_arrow(first):
-            with _arrow_reader(path) as reader:
+        elif kind == "arrow":
+            with _files.arrow_reader(path) as reader:
                 names = reader.schema.names
+        elif kind == "csv":
+            return _files.csv_options(path)[1]
         else:
-            return _tables.csv_options(path)[1]
+            return list(_files.read(path).columns)
     for i, name in enumerate(names):
         if name in names[:i]:
-            _tables.refuse_duplicate(path, name)
+            _files.refuse_duplicate(path, name)
     return list(names)
 
 
 def chunks(path: Path, columns: Sequence[str]) -> Iterator[Chunk]:
     """Return these columns of a file, chunk after chunk; the next one is read in the background."""
     start = 0
-    with _tables.explained_errors(path):
+    with _files.explained_errors(path):
         for frame, share in _ahead(_frames(path, list(dict.fromkeys(columns)))):
             yield Chunk(path, frame, start, share)
             start += len(frame)
     if start == 0:
-        _tables.refuse_empty(path)
+        _files.refuse_empty(path)
 
 
 def _frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFrame, float]]:
-    first = _tables.first_bytes(path)
-    if first == b"PAR1":
+    kind = _files.file_kind(path)
+    if kind == "parquet":
         yield from _parquet_frames(path, columns)
-    elif _is_arrow(first):
-        with _arrow_reader(path) as reader:
+    elif kind == "excel":
+        yield _files.read(path)[columns], 1.0
+    elif kind == "arrow":
+        with _files.arrow_reader(path) as reader:
             # The number of rows is not known before all are read: count batches where possible.
             total = getattr(reader, "num_record_batches", 0)
             batches = map(reader.get_batch, range(total)) if total else iter(reader)
@@ -131,28 +135,15 @@ def _csv_frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFrame, 
 
     import pandas as pd
 
-    options, _ = _tables.csv_options(path)
+    options, _ = _files.csv_options(path)
     size = path.stat().st_size
-    with warnings.catch_warnings(), path.open("rb") as file:
+    with warnings.catch_warnings(), _files.unpacked(path) as file:
         # pandas only warns when it cuts off rows that are longer than the header. All columns are
         # parsed, because it does not count the fields of a row if some columns are left out.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         with pd.read_csv(file, low_memory=False, chunksize=_ROWS, **options) as reader:
             for frame in reader:
-                yield frame[columns], file.tell() / size
-
-
-def _is_arrow(first: bytes) -> bool:
-    """Return whether a file starts as Arrow's file format (or Feather) or stream format does."""
-    return first in (b"ARRO", b"\xff\xff\xff\xff")
-
-
-def _arrow_reader(path: Path) -> Any:
-    import pyarrow as pa
-
-    source = pa.memory_map(str(path))
-    is_file = _tables.first_bytes(path) == b"ARRO"
-    return pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
+                yield frame[columns], min(file.tell() / size, 1.0)  # at most 1 if unpacked
 
 
 def _ahead(items: Iterator[_T]) -> Iterator[_T]:
