@@ -12,7 +12,7 @@ try:
     import dask as _dask  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "everypair.dask needs Dask. Install it with: pip install everypair[dask]"
+        "everypair.dask needs Dask. Install it with: pip install '.[dask]'"
     ) from error
 
 from everypair.dask._reduction import accumulate, evaluate

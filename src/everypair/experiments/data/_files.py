@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from everypair.experiments.errors import UserError
 
@@ -47,12 +47,8 @@ class CsvFormat:
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of `pandas.read_csv`."""
-        return {
-            "sep": self.separator,
-            "decimal": self.decimal,
-            "encoding": self.encoding,
-            "index_col": False,
-        }
+        how = {"sep": self.separator, "decimal": self.decimal, "encoding": self.encoding}
+        return {**how, "index_col": False}
 
 
 def read(path: str | Path) -> pd.DataFrame:
@@ -137,8 +133,7 @@ def unpacked(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         first = file.read(8)
     how = next((how for magic, how in _PACKED.items() if first.startswith(magic)), open)
-    opened: IO[bytes] = how(path, "rb")
-    return opened
+    return cast("IO[bytes]", how(path, "rb"))
 
 
 def require_columns(
@@ -258,8 +253,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _is_whole(values: pd.Series[Any]) -> bool:
-    kind = values.dtype.kind
-    return kind in "iu" or (kind == "f" and bool((values.dropna() % 1 == 0).all()))
+    return values.dtype.kind in "iuf" and bool((values.dropna() % 1 == 0).all())
 
 
 def _csv(path: Path, **options: Any) -> pd.DataFrame:
