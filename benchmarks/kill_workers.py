@@ -1,6 +1,6 @@
 """Kill workers at random moments and compare the results with those of all rows.
 
-python -m benchmarks.kill_workers [--moments 20] [--seed 0]
+python -m benchmarks.kill_workers [--moments 20] [--seed 0] [--only checkpoint|dask]
 
 Two parts. A Dask cluster of three processes evaluates a collection, and one worker is killed at a
 random moment of each evaluation. A process adds chunks and saves a checkpoint after each; it is
@@ -132,10 +132,14 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m benchmarks.kill_workers")
     parser.add_argument("--moments", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=["checkpoint", "dask"])
     options = parser.parse_args()
     random = np.random.default_rng(options.seed)
     rows = []
-    for part in (killed_streams, killed_dask_workers):
+    parts = {"checkpoint": killed_streams, "dask": killed_dask_workers}
+    for name, part in parts.items():
+        if options.only not in (None, name):
+            continue
         for row in part(options.moments, random):
             print(json.dumps(row), flush=True)
             rows.append(row)
