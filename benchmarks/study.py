@@ -302,7 +302,8 @@ def main() -> None:
     else:
         from benchmarks import study_report
 
-        study_report.write(given.results)
+        is_committed = given.results.resolve() == RESULTS
+        study_report.write(given.results, ROOT / "docs" if is_committed else None)
 
 
 if __name__ == "__main__":

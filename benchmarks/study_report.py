@@ -1,14 +1,16 @@
 """Tables and figures of the study of images, from the rows in results/.
 
 For each part and batch size, `write` makes the files of ``everypair report`` (table 2, figure 3,
-paired differences) in results/PART, and one page with all test AUCs beside those of the paper. Only
-losses whose trials are all there are shown; the page names the others.
+paired differences) in results/PART, and one page with all test AUCs beside those of the paper. Its
+tables also go to docs/evidence.md. Losses whose trials are not all there are not shown, only named.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import re
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -24,13 +26,17 @@ PAPER = RESULTS / "paper_figure3.csv"
 """Test AUC, mean and sd of five seeds, read off the figures that the authors published."""
 
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
+ALT = "Test AUC by seed, for each loss and share of positives"
 SHARES_OF_EPOCHS = (0.25, 0.5, 0.75, 1.0)
 
 
-def write(folder: Path) -> list[Path]:
-    """Draw everything from the rows of a folder; return the files."""
+def write(folder: Path, docs: Path | None = None) -> list[Path]:
+    """Draw everything from the rows of a folder; return the files.
+
+    If `docs` is given, its page evidence.md gets the same tables, and its assets the figures.
+    """
     files, pages = [], ["# The study of images\n\nMade by `make results`; do not edit.\n"]
-    missing = []
+    missing, shown = [], []
     for name, part in PARTS.items():
         path = folder / f"{name}.jsonl"
         if not path.is_file():
@@ -44,7 +50,13 @@ def write(folder: Path) -> list[Path]:
             target = folder / called
             written = report.write(study, settings, target, formats=("csv", "svg"))
             files += written.files
-            pages.append(page(called, batch, study, settings, records))
+            body = section(batch, study, settings, records)
+            pages.append(f"## {called}\n\n{body}\n![{ALT}]({called}/figure3.svg)\n")
+            figure = f"assets/study-{called}.svg"
+            shown.append(f"### {called}\n\n{body}\n![{ALT}]({figure})\n")
+            if docs is not None:
+                shutil.copyfile(target / "figure3.svg", docs / figure)
+                files.append(docs / figure)
         n_losses = len(part.losses) * len(part.blocks())
         n_complete = len({(r.trial.cell.imratio, r.trial.batch, r.trial.cell.loss) for r in kept})
         if n_complete < n_losses:
@@ -54,16 +66,21 @@ def write(folder: Path) -> list[Path]:
         pages.append("\n".join(["## Not complete, and not shown above", "", *missing, ""]))
     index = folder / "README.md"
     index.write_text("\n".join(pages))
+    if docs is not None:
+        _fill(docs / "evidence.md", "\n".join(shown))
     return [*files, index]
 
 
-def page(name: str, batch: int, study: Study, settings: Settings, records: Sequence[Record]) -> str:
-    """Return the section of one part, in Markdown."""
+def _fill(page: Path, text: str) -> None:
+    pattern = re.compile(r"(<!-- study -->\n).*?(<!-- /study -->)", re.DOTALL)
+    page.write_text(pattern.sub(lambda m: f"{m[1]}\n{text}\n{m[2]}", page.read_text()))
+
+
+def section(batch: int, study: Study, settings: Settings, records: Sequence[Record]) -> str:
+    """Return the tables of one part, in Markdown."""
     data = study.records[0].trial.cell.data
     done = sum(record.trial.batch == batch for record in records)
     lines = [
-        f"## {name}",
-        "",
         f"{display_name(data)}, batch {batch}, {settings.epochs} epochs, {settings.scores} scores "
         f"(logistic: raw, AUCM: sigmoid), {settings.sampler} batches, protocol "
         f"{settings.protocol}, precision {settings.precision}. {done} trials, "
@@ -79,8 +96,6 @@ def page(name: str, batch: int, study: Study, settings: Settings, records: Seque
         "Mean over seeds of the greatest validation AUC, had training ended earlier:",
         "",
         *_epochs(study, settings.epochs),
-        "",
-        f"![test AUC by seed]({name}/figure3.svg)",
         "",
     ]
     return "\n".join(lines)
