@@ -46,8 +46,14 @@ struct Kernels {
 };
 
 #define EVERYPAIR_KERNELS(name, isa) \
-    {name, isa::evaluate, isa::evaluate_smooth, isa::concordance, isa::evaluate_ordered, isa::concordance_ordered, \
-     isa::row_sums, isa::smooth_precision}
+    {name,                           \
+     isa::evaluate,                  \
+     isa::evaluate_smooth,           \
+     isa::concordance,               \
+     isa::evaluate_ordered,          \
+     isa::concordance_ordered,       \
+     isa::row_sums,                  \
+     isa::smooth_precision}
 
 // The name of the instruction set that every processor of this architecture has.
 #if defined(__aarch64__)
