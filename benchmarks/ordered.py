@@ -1,14 +1,11 @@
-"""Order of a real target and of survival times: pair objectives beside those of other libraries.
+"""Time ordered and survival pairs, beside the functions of other libraries.
 
-    python -m benchmarks.ordered ranking     # XGBoost: all pairs, sampled pairs, least squares
-    python -m benchmarks.ordered survival    # concordance beside Cox, linear and XGBoost
     python -m benchmarks.ordered time        # seconds on every instruction set, beside others
     python -m benchmarks.ordered report      # the table of docs/performance.md, from the rows
     python -m benchmarks.ordered check       # compare the rows with the limits
 
-The first two print the rows of a table of docs/rank-by-a-real-target.md or docs/survival.md. `time`
-runs one process for each instruction set, to which NumPy is limited as well, on one thread, and
-writes benchmarks/rows/ordered/time.csv. All calls of one size alternate in the same process.
+`time` runs one process for each instruction set, to which NumPy is limited as well, on one thread,
+and writes benchmarks/rows/ordered/time.csv. All calls of one size alternate in the same process.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -29,12 +25,6 @@ from benchmarks.harness import Timed, interleave
 from benchmarks.kernel import instruction_sets, variables
 from benchmarks.rows import ROOT, ROWS, environment, quantiles, write_csv
 from benchmarks.tables import duration, markdown
-from everypair.boosting import xgboost_objective
-from everypair.sklearn import PairLinearSurvival
-
-ROUNDS = 200
-TREES = {"max_depth": 4, "eta": 0.1, "tree_method": "hist", "nthread": 1}
-FEW_TREES = {**TREES, "max_depth": 3, "eta": 0.05}
 
 FOLDER = ROWS / "ordered"
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -49,85 +39,6 @@ RATIOS = {
     ("survival concordance", "lifelines", 100_000): 0.01,
     ("survival concordance", "scikit-survival", 100_000): 0.01,
 }
-
-
-def ranking(seeds: int = 3) -> None:
-    """Print Spearman's correlation on new rows: one query of 4,000 rows, 50 columns."""
-    from scipy.stats import spearmanr
-
-    columns = []
-    for noise in ("normal", "Student t"):
-        found: dict[str, list[float]] = {}
-        for seed in range(seeds):
-            rng = np.random.default_rng(seed)
-            X = rng.normal(size=(8000, 50))
-            signal = X @ rng.normal(size=50) / np.sqrt(50)
-            y = signal + (rng.normal(size=8000) if noise == "normal" else rng.standard_t(1.5, 8000))
-            for name, scores in _scores_by_objective(X[:4000], y[:4000], X[4000:]).items():
-                found.setdefault(name, []).append(float(spearmanr(scores, y[4000:])[0]))
-        columns.append({name: float(np.mean(values)) for name, values in found.items()})
-    for name in columns[0]:
-        print(f"| {name} | {' | '.join(f'{column[name]:.3f}' for column in columns)} |")
-
-
-def _scores_by_objective(X: Any, y: Any, new: Any) -> dict[str, Any]:
-    """Train XGBoost with each objective on (X, y) and return its scores of new rows."""
-    import xgboost as xgb
-    from scipy.stats import rankdata
-
-    ranks = rankdata(y)
-    plain, query = xgb.DMatrix(X, y), xgb.DMatrix(X, ranks, qid=np.zeros(len(y), int))
-    ours = {"base_score": 0.0, **TREES}
-    pairwise = {"objective": "rank:pairwise", "lambdarank_pair_method": "mean", **TREES}
-    boosters = {
-        "all pairs (everypair)": xgb.train(
-            ours, plain, ROUNDS, obj=xgboost_objective(pairs="ordered")
-        ),
-        "least squares on ranks": xgb.train(TREES, xgb.DMatrix(X, ranks / len(y)), ROUNDS),
-        "least squares": xgb.train(TREES, plain, ROUNDS),
-    }
-    for k in (32, 1):
-        params = {**pairwise, "lambdarank_num_pair_per_sample": k}
-        boosters[f"`rank:pairwise`, {k} sampled per row"] = xgb.train(params, query, ROUNDS)
-    return {name: booster.predict(xgb.DMatrix(new)) for name, booster in boosters.items()}
-
-
-def survival() -> None:
-    """Print the concordance of test folds on four data sets of scikit-survival."""
-    import pandas as pd
-    import xgboost as xgb
-    from sklearn.model_selection import RepeatedKFold
-    from sklearn.preprocessing import StandardScaler
-    from sksurv import datasets
-    from sksurv.linear_model import CoxPHSurvivalAnalysis
-
-    loaders = {
-        "veterans": datasets.load_veterans_lung_cancer,
-        "whas500": datasets.load_whas500,
-        "gbsg2": datasets.load_gbsg2,
-        "flchain": datasets.load_flchain,
-    }
-    for name, load in loaders.items():
-        table, y = load()
-        table = table.drop(columns=[c for c in table.columns if c == "chapter"])  # causes of death
-        table = pd.get_dummies(table, drop_first=True).astype(float)
-        X = table.fillna(table.median()).to_numpy()
-        event, time = y[y.dtype.names[0]], y[y.dtype.names[1]]
-        signed = np.where(event, time, -time)
-        found = []
-        for train, test in RepeatedKFold(n_splits=5, n_repeats=2, random_state=0).split(X):
-            scale = StandardScaler().fit(X[train])
-            A, B = scale.transform(X[train]), scale.transform(X[test])
-            linear = (CoxPHSurvivalAnalysis(alpha=1e-2), PairLinearSurvival(surrogate="logistic"))
-            scores = [model.fit(A, y[train]).predict(B) for model in linear]
-            rows, new = xgb.DMatrix(A, signed[train]), xgb.DMatrix(B)
-            cox = xgb.train({**FEW_TREES, "objective": "survival:cox"}, rows, 100)
-            pairs = xgb.train(
-                {**FEW_TREES, "base_score": 0.0}, rows, 100, obj=xgboost_objective(pairs="survival")
-            )
-            scores += [booster.predict(new, output_margin=True) for booster in (cox, pairs)]
-            found.append([ep.auc(s, (time[test], event[test]), pairs="survival") for s in scores])
-        print(f"| {name} | {len(X)} | {' | '.join(f'{c:.3f}' for c in np.mean(found, axis=0))} |")
 
 
 def calls(n: int, dtype: str) -> dict[str, Callable[[], object]]:
@@ -232,8 +143,7 @@ def check() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    tables = {"ranking": ranking, "survival": survival}
-    commands = {**tables, "time": time_all, "report": report, "check": check}
+    commands = {"time": time_all, "report": report, "check": check}
     parser.add_argument("command", choices=[*commands, "measure"])
     parser.add_argument("--isa", help="Instruction set of the command measure.")
     given = parser.parse_args()
