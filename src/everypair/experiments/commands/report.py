@@ -39,15 +39,20 @@ def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | 
     from rich.console import Console
 
     from everypair.experiments import report
+    from everypair.experiments.commands import _contenders as contenders
 
     paths = report.write(study, study.settings, folder)
+    summary = contenders.read(folder)
     if as_json:
-        plain = {**report.as_json(study), "files": [str(path) for path in paths.files]}
+        plain = {**report.as_json(study), "files": [str(path) for path in paths.files], **summary}
         plain |= {name: path and str(path) for name, path in best.items()}
         typer.echo(json.dumps(plain, allow_nan=False))
         return
     console = Console()
-    report.show(console, study, study.settings)
+    if summary:
+        contenders.show(console, summary)
+    else:
+        report.show(console, study, study.settings)
     console.print(f"The page: {paths.page}", soft_wrap=True, highlight=False)
     for name, path in best.items():
         if path:
