@@ -19,7 +19,7 @@ _WRITERS = {".csv": "to_csv", ".parquet": "to_parquet"}
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="Model of an experiment: RUN/model.pt.")],
+    model: Annotated[Path, typer.Argument(help="Model of an experiment: RUN/model.zip, or RUN.")],
     file: Annotated[Path, typer.Argument(help="CSV or Parquet with the columns of the training.")],
     out: Annotated[
         Path | None,
@@ -34,9 +34,9 @@ def command(
     if out is not None and out.suffix.lower() not in _WRITERS:
         raise UserError(f"--out must end in {' or '.join(_WRITERS)}; got {out}")
     with Console(stderr=True).status(f"Scoring {file}"):
-        from everypair.experiments.training import saved
+        from everypair.experiments import contenders
 
-        loaded = saved.load(model)
+        loaded = contenders.load(model)
         rows = loaded.read(file)
         scores = loaded.score(rows)
         if out is not None:

@@ -62,9 +62,11 @@ def calibrate(scores: Floats, positive: NDArray[Any]) -> Calibration:
     return Calibration(float(slope / spread), float(intercept - slope * centre / spread))
 
 
-def blended(calibrations: Sequence[Calibration], scores: Sequence[Floats]) -> Floats:
-    """Return the scores of a single model, or the mean log-odds of several models, (n,)."""
+def blended(
+    calibrations: Sequence[Calibration], weights: Sequence[float], scores: Sequence[Floats]
+) -> Floats:
+    """Return the scores of a single model, or the weighted mean log-odds of several, (n,)."""
     if len(scores) == 1:
         return scores[0]
     odds = [curve.log_odds(s) for curve, s in zip(calibrations, scores, strict=True)]
-    return np.asarray(np.mean(odds, axis=0), np.float64)
+    return np.asarray(np.average(odds, axis=0, weights=weights), np.float64)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everypair.experiments.contenders import lightgbm, linear
+from everypair.experiments.contenders import catboost, lightgbm, linear, mlp, xgboost
 from everypair.experiments.contenders.family import Family
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid
 from everypair.experiments.registry import Registry
 
 FAMILIES: Registry[Family] = Registry(
-    "model", {"linear": linear.FAMILY, "lightgbm": lightgbm.FAMILY}
+    "model",
+    {
+        "linear": linear.FAMILY,
+        "lightgbm": lightgbm.FAMILY,
+        "xgboost": xgboost.FAMILY,
+        "catboost": catboost.FAMILY,
+        "mlp": mlp.FAMILY,
+    },
 )
 """The families by name."""
 

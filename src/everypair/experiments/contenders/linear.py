@@ -24,79 +24,79 @@ PAIR_LOSSES = {
 }
 """The surrogates of the pair losses."""
 
-_KNOTS = 200  # quantiles that describe a column
+CLIP = 3.0
+"""Standardised features are clipped to this many standard deviations."""
+
 _MANY_COLUMNS = 400  # beyond this, Newton's method with a dense Hessian is slow
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """Replaces the values of each column by their standardised ranks in the fitted rows.
+class Tails:
+    """Adds a second version of each numeric feature, in which large values count less.
 
-    Between two knots a rank is interpolated, so outliers have no more weight than the greatest
-    value. `values` and `ranks` hold the knots of all columns one after another, column i between
-    ``starts[i]`` and ``starts[i + 1]``.
+    It is ``arcsinh((x - centre) / scale)``, with the median as the centre and the distance between
+    the quartiles as the scale, standardised by `mean` and `sd`. All are (k,) arrays for the
+    features `columns`, those with more than two values.
     """
 
-    values: Floats
-    ranks: Floats
-    starts: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    centre: Floats
+    scale: Floats
+    mean: Floats
+    sd: Floats
 
     @classmethod
-    def of(cls, X: NDArray[Any]) -> Ranks:
-        """Fit the knots of each column of X, (n, d)."""
-        values, ranks, starts = [], [], [0]
-        for column in np.sort(X.astype(np.float64), axis=0).T:
-            places = np.linspace(0, len(column) - 1, _KNOTS + 1).round().astype(int)
-            knots = np.unique(column[places])
-            below, upto = (np.searchsorted(column, knots, side) for side in ("left", "right"))
-            middle = (below + upto) / 2
-            all_ranks = np.interp(column, knots, middle)
-            spread = float(all_ranks.std())
-            values.append(knots)
-            ranks.append((middle - all_ranks.mean()) / (spread or 1.0))
-            starts.append(starts[-1] + len(knots))
-        return cls(np.concatenate(values), np.concatenate(ranks), np.array(starts))
+    def of(cls, X: NDArray[Any]) -> Tails:
+        """Fit to the columns of X, (n, d)."""
+        columns = np.flatnonzero([len(np.unique(x[:1000])) > 2 for x in X.T])
+        low, centre, high = np.quantile(X[:, columns].astype(np.float64), [0.25, 0.5, 0.75], axis=0)
+        scale = np.where(high > low, high - low, 1.0)
+        bent = np.arcsinh((X[:, columns] - centre) / scale)
+        sd = bent.std(axis=0)
+        return cls(columns, centre, scale, bent.mean(axis=0), np.where(sd > 0, sd, 1.0))
 
     def __call__(self, X: NDArray[Any]) -> Floats:
-        """Return the ranks of the rows, (n, d)."""
-        found = np.empty(X.shape)
-        for i, (begin, end) in enumerate(zip(self.starts, self.starts[1:], strict=False)):
-            found[:, i] = np.interp(X[:, i], self.values[begin:end], self.ranks[begin:end])
-        return found
+        """Return the second versions, (n, k)."""
+        bent = np.arcsinh((X[:, self.columns] - self.centre) / self.scale)
+        return np.asarray((bent - self.mean) / self.sd, np.float64)
+
+
+def features(X: NDArray[Any], tails: Tails | None) -> Floats:
+    """Return the features of a linear model: clipped, with the second versions if there are any."""
+    clipped = np.clip(X.astype(np.float64), -CLIP, CLIP)
+    return clipped if tails is None else np.hstack([clipped, tails(X)])
 
 
 @dataclass(frozen=True)
 class LinearScorer:
-    """Scores ``X @ coef``, where X are the features or their ranks."""
+    """Scores ``features(X, tails) @ coef``."""
 
     coef: Floats
-    ranks: Ranks | None = None
+    tails: Tails | None = None
 
     def __call__(self, X: NDArray[np.float32]) -> Floats:
         """Return one score per row, (n,)."""
-        return (X.astype(np.float64) if self.ranks is None else self.ranks(X)) @ self.coef
+        return features(X, self.tails) @ self.coef
 
     def files(self) -> dict[str, bytes]:
-        """Return the coefficients, and the knots of the ranks, as one .npz file."""
-        knots = {} if self.ranks is None else vars(self.ranks)
+        """Return all arrays as one .npz file."""
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, coef=self.coef, **knots)
+        np.savez_compressed(buffer, coef=self.coef, **(vars(self.tails) if self.tails else {}))
         return {"linear.npz": buffer.getvalue()}
 
 
 def load(files: Mapping[str, bytes]) -> LinearScorer:
     """Make the scorer from its file."""
     with np.load(io.BytesIO(files["linear.npz"]), allow_pickle=False) as arrays:
-        coef, *knots = (arrays[name] for name in arrays.files)
-    return LinearScorer(coef, Ranks(*knots) if knots else None)
+        coef, *tails = (arrays[name] for name in arrays.files)
+    return LinearScorer(coef, Tails(*tails) if tails else None)
 
 
 def fit(task: Fit) -> list[LinearScorer]:
     """Fit one model for each penalty of the path; each fit starts from the previous solution."""
-    ranks = Ranks.of(task.rows.X) if task.parameters["features"] == "ranks" else None
-    X = task.rows.X.astype(np.float64) if ranks is None else ranks(task.rows.X)
+    tails = Tails.of(task.rows.X) if task.parameters["features"] == "tails" else None
     coefs = _pairs if task.loss in PAIR_LOSSES else _logistic
-    return [LinearScorer(coef, ranks) for coef in coefs(task, X)]
+    return [LinearScorer(coef, tails) for coef in coefs(task, features(task.rows.X, tails))]
 
 
 def _logistic(task: Fit, X: Floats) -> Iterator[Floats]:
@@ -133,7 +133,7 @@ FAMILY = Family(
     package="sklearn",
     losses=("logistic", "balanced_logistic", "pairs"),
     more_losses=("pairs_squared_hinge", "pairs_huber_hinge"),
-    space=((("features", "standardised"),), (("features", "ranks"),)),
+    space=((("features", "clipped"),), (("features", "tails"),)),
     path_name="penalty",
     path=(1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5),
     fit=fit,

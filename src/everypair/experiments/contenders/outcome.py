@@ -1,8 +1,9 @@
 """Compare the contenders of an experiment on a table, and fit the winner on all rows.
 
 Every contender (a family with a loss) is represented by its parameters with the greatest mean
-validation AUC. The blend of the best contender of each family, the mean of their log-odds, is one
-more contender. The contender with the greatest mean validation AUC wins; of equals, the simplest.
+validation AUC. The blend of the best contender of each family is one more contender: the mean of
+their log-odds, with equal weights or with one family weighing three times as much as another,
+whichever has the greatest validation AUC. The contender with the greatest mean validation AUC wins; of equals, the simplest.
 Test rows take no part in any of these choices.
 """
 
@@ -51,6 +52,8 @@ class Contender:
         Validation scores of the first seed, fold after fold.
     calibrations : tuple of Calibration
         Of the members, by their validation scores of the first seed.
+    weights : tuple of float
+        Of the members.
     """
 
     members: tuple[tuple[Record, ...], ...]
@@ -58,6 +61,7 @@ class Contender:
     test: tuple[Floats, ...]
     held_out: Floats
     calibrations: tuple[Calibration, ...]
+    weights: tuple[float, ...] = (1.0,)
 
     @property
     def family(self) -> str:
@@ -76,7 +80,8 @@ class Contender:
         """Return the name for reports."""
         if len(self.members) == 1:
             return _called(self.members[0])
-        return f"blend of {' and '.join(_called(records) for records in self.members)}"
+        ratio = " : ".join(f"{weight:g}" for weight in self.weights)
+        return f"blend of {' and '.join(_called(records) for records in self.members)} ({ratio})"
 
 
 def _called(records: Sequence[Record]) -> str:
@@ -157,7 +162,7 @@ def conclude(
     ]
     first = divided[0]
     drops = importance.importance(
-        lambda X: blended(winner.calibrations, [scorer(X) for scorer in fitted]),
+        lambda X: blended(winner.calibrations, winner.weights, [scorer(X) for scorer in fitted]),
         first.encoder,
         first.test,
     )
@@ -216,9 +221,11 @@ def _ranked(
         rival = by_family.get(one.family)
         if rival is None or fmean(one.validation) > fmean(rival.validation):
             by_family[one.family] = one
-    if len(by_family) > 1:
+    if (n := len(by_family)) > 1:
         members = tuple(one.members[0] for one in by_family.values())
-        singles.append(_contender(folder, members, seeds, divided))
+        weights = [(1.0,) * n, *(tuple(1.0 + 2.0 * (i == j) for j in range(n)) for i in range(n))]
+        blends = [_contender(folder, members, seeds, divided, each) for each in weights]
+        singles.append(max(blends, key=lambda blend: fmean(blend.validation)))
     return sorted(singles, key=lambda one: -fmean(one.validation))  # stable: simplest first
 
 
@@ -227,19 +234,21 @@ def _contender(
     members: tuple[tuple[Record, ...], ...],
     seeds: Sequence[int],
     divided: Sequence[parts.Parts],
+    weights: tuple[float, ...] = (1.0,),
 ) -> Contender:
     validation, test, held_out, calibrations = [], [], [], []
     for place, (seed, part) in enumerate(zip(seeds, divided, strict=True)):
         scores = [_load(folder, records[place], part) for records in members]
         y = _held_out(part.train, seed)
         curves = tuple(calibrate(one.validation, y) for one in scores)
-        mixed = [blended(curves, s) for s in zip(*scores, strict=True)]
+        mixed = [blended(curves, weights, s) for s in zip(*scores, strict=True)]
         held_out.append(mixed[0])
         test.append(mixed[1])
         calibrations.append(curves)
         folds = parts.folds(part.train, seed)
         validation.append(cross_validation.mean_auc(mixed[0], part.train, folds))
-    return Contender(members, tuple(validation), tuple(test), held_out[0], calibrations[0])
+    first = held_out[0], calibrations[0]
+    return Contender(members, tuple(validation), tuple(test), *first, weights)
 
 
 def _load(folder: Path, record: Record, part: parts.Parts) -> Scores:
@@ -310,13 +319,14 @@ def _final(
     """Fit the winner on all rows."""
     encoder, rows = parts.all_rows(dataset)
     members = []
-    for records, curve in zip(winner.members, winner.calibrations, strict=True):
+    every = zip(winner.members, winner.calibrations, winner.weights, strict=True)
+    for records, curve, weight in every:
         cell = records[0].trial.cell
         # Seeds may have chosen different values of the last parameter: use the middle one.
         chosen = {n: median_low([r.chosen[n] for r in records]) for n in records[0].chosen}
         scorer = _fit(records[0], rows, chosen, threads)
         parameters = {**dict(records[0].trial.parameters), **chosen}
-        members.append(saved.Member(cell.optimiser, cell.loss, parameters, curve, scorer))
+        members.append(saved.Member(cell.optimiser, cell.loss, parameters, curve, scorer, weight))
     return saved.TableModel(encoder, members, calibration, facts)
 
 

@@ -35,13 +35,14 @@ _DESCRIPTION = "model.json"
 
 @dataclass(frozen=True)
 class Member:
-    """A fitted contender, and the calibration that makes its scores comparable with others."""
+    """A fitted contender, its calibration (to log-odds) and its weight in the model."""
 
     family: str
     loss: str
     parameters: Mapping[str, Any]
     calibration: Calibration
     scorer: MeanScorer
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class TableModel:
     encoder : TableEncoder
         Encodes the columns of a table as numbers.
     members : sequence of Member
-        One contender, or several whose mean log-odds are the score.
+        One contender, or several whose weighted mean log-odds are the score.
     calibration : Calibration
         Turns scores into probabilities.
     facts : dict
@@ -72,7 +73,8 @@ class TableModel:
         """
         X = self.encoder.transform(frame)
         curves = [member.calibration for member in self.members]
-        return blended(curves, [member.scorer(X) for member in self.members])
+        weights = [member.weight for member in self.members]
+        return blended(curves, weights, [member.scorer(X) for member in self.members])
 
     def predict_proba(self, frame: pd.DataFrame) -> Floats:
         """Return the probability of a positive for each row, (n,).
@@ -129,6 +131,7 @@ class TableModel:
                     "loss": member.loss,
                     "parameters": dict(member.parameters),
                     "calibration": asdict(member.calibration),
+                    "weight": member.weight,
                     "files": names,
                 }
             )
@@ -208,4 +211,5 @@ def _member(plain: Mapping[str, Any], contents: Mapping[str, bytes]) -> Member:
         plain["parameters"],
         Calibration(**plain["calibration"]),
         MeanScorer(tuple(scorers)),
+        float(plain["weight"]),
     )
