@@ -3,8 +3,8 @@
 Every contender (a family with a loss) is represented by its parameters with the greatest mean
 validation AUC. The blend of the best contender of each family is one more contender: the mean of
 their log-odds, with equal weights or with one family weighing three times as much as another,
-whichever has the greatest validation AUC. The contender with the greatest mean validation AUC wins; of equals, the simplest.
-Test rows take no part in any of these choices.
+whichever has the greatest validation AUC. The contender with the greatest mean validation AUC wins;
+of equals, the simplest. Test rows take no part in any of these choices.
 """
 
 from __future__ import annotations
