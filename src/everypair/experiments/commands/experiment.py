@@ -120,6 +120,8 @@ def command(
     The same command continues a run that was interrupted.
     """
     given = locals()
+    # Printed before torch and pandas are imported, which takes seconds.
+    typer.echo(f"everypair experiment: {data.name if data else preset or 'digits'}", err=True)
     from everypair.experiments.commands._options import check_names, check_splits, planned
     from everypair.experiments.data import sources
 

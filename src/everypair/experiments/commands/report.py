@@ -54,6 +54,8 @@ def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | 
     else:
         report.show(console, study, study.settings)
     console.print(f"The page: {paths.page}", soft_wrap=True, highlight=False)
+    if picture := next((path for path in paths.files if path.suffix == ".png"), None):
+        console.print(f"The picture: {picture}", soft_wrap=True, highlight=False)
     for name, path in best.items():
         if path:
             console.print(f"The best {name}: {path}", soft_wrap=True, highlight=False)

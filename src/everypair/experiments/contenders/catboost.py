@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from everypair.experiments.contenders.family import Family, Fit, Floats
 from everypair.experiments.errors import UserError
 
-SETTINGS = {"learning_rate": 0.05, "bootstrap_type": "Bernoulli", "subsample": 0.7}
+SETTINGS = {"learning_rate": 0.1, "bootstrap_type": "Bernoulli", "subsample": 0.7}
 """The same for every loss."""
 
 
@@ -87,7 +87,7 @@ FAMILY = Family(
     losses=("logistic", "pairs"),
     space=((("depth", 4),), (("depth", 6),)),
     path_name="rounds",
-    path=(25, 50, 100, 200, 400),
+    path=(12, 25, 50, 100, 200),
     fit=fit,
     load=load,
     random=True,

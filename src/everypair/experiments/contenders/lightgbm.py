@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from everypair.experiments.contenders.family import Family, Fit, Floats
 
 SETTINGS = {
-    "learning_rate": 0.05,
+    "learning_rate": 0.1,
     "lambda_l2": 1.0,
     "min_sum_hessian_in_leaf": 1.0,
     "bagging_fraction": 0.7,
@@ -79,7 +79,7 @@ FAMILY = Family(
         (("num_leaves", 31), ("min_data_in_leaf", 20)),
     ),
     path_name="rounds",
-    path=(25, 50, 100, 200, 400),
+    path=(12, 25, 50, 100, 200),
     fit=fit,
     load=load,
     random=True,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from everypair.experiments.contenders.family import Family, Fit, Floats
 
-SETTINGS = {"learning_rate": 0.05, "subsample": 0.7, "colsample_bynode": 0.7, "reg_lambda": 1.0}
+SETTINGS = {"learning_rate": 0.1, "subsample": 0.7, "colsample_bynode": 0.7, "reg_lambda": 1.0}
 """The same for every loss."""
 
 
@@ -66,7 +66,7 @@ FAMILY = Family(
     losses=("logistic", "pairs"),
     space=((("max_depth", 3),), (("max_depth", 6),)),
     path_name="rounds",
-    path=(25, 50, 100, 200, 400),
+    path=(12, 25, 50, 100, 200),
     fit=fit,
     load=load,
     random=True,
