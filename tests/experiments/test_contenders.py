@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,23 @@ def test_the_summary_names_the_winner_and_every_contender(concluded):
     with np.load(folder / "winner" / "test_scores.npz") as found:
         assert ep.auc(found["scores"], found["labels"]) == pytest.approx(winner["test_auc"])
         assert ep.auc(found["probabilities"], found["labels"]) == pytest.approx(winner["test_auc"])
+
+
+def test_a_single_model_wins_if_it_is_clearly_better_than_the_blend(concluded, monkeypatch):
+    folder, dataset, records = concluded
+    divided = [parts.parts_of(dataset, 0)]
+    for better in (True, False):
+        monkeypatch.setattr(outcome, "_is_better", lambda *_, answer=better: answer)
+        first, *others = outcome._ranked(folder, records, [0], divided)
+        assert (first.family == "blend") == (not better)
+        means = [one.validation[0] for one in others]
+        assert means == sorted(means, reverse=True)
+    blend = first
+    assert blend.weights == (0.5, 0.5, 0.5, 0.5)
+    monkeypatch.undo()
+    assert not outcome._is_better(blend, blend, divided[0].train, 0)
+    worse = replace(blend, validation=(0.5,), held_out=-blend.held_out)
+    assert outcome._is_better(blend, worse, divided[0].train, 0)
 
 
 def test_concluding_again_changes_nothing_and_needs_no_fit(concluded, monkeypatch):

@@ -1,10 +1,10 @@
 """Compare the contenders of an experiment on a table, and fit the winner on all rows.
 
 Every contender (a family with a loss) is represented by its parameters with the greatest mean
-validation AUC. The blend of the best contender of each family is one more contender: the mean of
-their log-odds, with equal weights or with one family weighing three times as much as another,
-whichever has the greatest validation AUC. The contender with the greatest mean validation AUC wins;
-of equals, the simplest. Test rows take no part in any of these choices.
+validation AUC. The blend of all contenders is one more: the mean of their log-odds, in which every
+family has the same weight. It varies less than a single contender and needs no choice, so it wins
+unless the contender with the greatest validation AUC is better by more than one standard error of
+the difference (DeLong's, on the validation scores). Test rows take no part in these choices.
 """
 
 from __future__ import annotations
@@ -70,18 +70,17 @@ class Contender:
 
     @property
     def loss(self) -> str:
-        """Return the name of the loss, or the names of the members of a blend."""
-        if len(self.members) > 1:
-            return " + ".join(records[0].trial.cell.loss for records in self.members)
-        return self.members[0][0].trial.cell.loss
+        """Return the name of the loss, or the names of all losses in a blend."""
+        losses = dict.fromkeys(records[0].trial.cell.loss for records in self.members)
+        return " + ".join(losses)
 
     @property
     def name(self) -> str:
         """Return the name for reports."""
         if len(self.members) == 1:
             return _called(self.members[0])
-        ratio = " : ".join(f"{weight:g}" for weight in self.weights)
-        return f"blend of {' and '.join(_called(records) for records in self.members)} ({ratio})"
+        families = dict.fromkeys(records[0].trial.cell.optimiser for records in self.members)
+        return f"blend of {' and '.join(map(display_name, families))}"
 
 
 def _called(records: Sequence[Record]) -> str:
@@ -198,7 +197,7 @@ def conclude(
 def _ranked(
     folder: Path, records: Sequence[Record], seeds: Sequence[int], divided: Sequence[parts.Parts]
 ) -> list[Contender]:
-    """Return the contenders, the one with the greatest mean validation AUC first."""
+    """Return the contenders: the winner first, then by mean validation AUC."""
     found: dict[tuple[str, str], list[tuple[Record, ...]]] = {}
     by_trial = {
         (r.trial.cell.optimiser, r.trial.cell.loss, r.trial.parameters, r.trial.cell.seed): r
@@ -215,18 +214,30 @@ def _ranked(
     ]
     order = list(FAMILIES)
     best.sort(key=lambda same: order.index(same[0].trial.cell.optimiser))
-    singles = [_contender(folder, (same,), seeds, divided) for same in best]
-    by_family: dict[str, Contender] = {}
-    for one in singles:
-        rival = by_family.get(one.family)
-        if rival is None or fmean(one.validation) > fmean(rival.validation):
-            by_family[one.family] = one
-    if (n := len(by_family)) > 1:
-        members = tuple(one.members[0] for one in by_family.values())
-        weights = [(1.0,) * n, *(tuple(1.0 + 2.0 * (i == j) for j in range(n)) for i in range(n))]
-        blends = [_contender(folder, members, seeds, divided, each) for each in weights]
-        singles.append(max(blends, key=lambda blend: fmean(blend.validation)))
-    return sorted(singles, key=lambda one: -fmean(one.validation))  # stable: simplest first
+    contenders = [_contender(folder, (same,), seeds, divided) for same in best]
+    families = [one.family for one in contenders]
+    leader = max(contenders, key=lambda one: fmean(one.validation))
+    if len(set(families)) > 1:
+        weights = tuple(1 / families.count(family) for family in families)
+        blend = _contender(folder, tuple(best), seeds, divided, weights)
+        contenders.append(blend)
+        if not _is_better(leader, blend, divided[0].train, seeds[0]):
+            leader = blend
+    others = [one for one in contenders if one is not leader]
+    return [leader, *sorted(others, key=lambda one: -fmean(one.validation))]
+
+
+def _is_better(one: Contender, blend: Contender, train: Rows, seed: int) -> bool:
+    """Return whether the validation AUC is greater than the blend's by over one standard error."""
+    gap = fmean(one.validation) - fmean(blend.validation)
+    if train.groups is not None:
+        return gap > 0
+    y = _held_out(train, seed)[: len(train)]  # each row once, if the folds are repeated
+    try:
+        both = ep.delong_test(one.held_out[: len(y)], blend.held_out[: len(y)], y)
+    except ValueError:  # fewer than two rows of a class
+        return gap > 0
+    return gap > math.sqrt(both.variance)
 
 
 def _contender(
