@@ -94,9 +94,9 @@ def ours(train: pd.DataFrame, test: pd.DataFrame, *, command: bool) -> np.ndarra
 
 def steps(file: Path, out: Path) -> None:
     """Run the trials of the command in this process, and conclude."""
-    from everypair.experiments.contenders import cross_validation, outcome, parts
-    from everypair.experiments.contenders.families import grid_of
+    from everypair.experiments.contenders import cross_validation, outcome, parts, ranking
     from everypair.experiments.data import sources
+    from everypair.experiments.families import grid_of
     from everypair.experiments.plan import TableFile
 
     dataset = sources.load("table", table=TableFile(str(file), "label"))
@@ -104,7 +104,7 @@ def steps(file: Path, out: Path) -> None:
     records = []
     for trial in grid_of((), (), (0,)).trials():
         record, scores = cross_validation.run(trial, divided)
-        outcome.save_scores(out, trial, scores)
+        ranking.save_scores(out, trial, scores)
         records.append(record)
     outcome.conclude(out, dataset, records)
 

@@ -34,6 +34,7 @@ STACKS = (
         "experiments",
         "experiments/data",
         "experiments/training",
+        "experiments/families",
         "experiments/contenders",
         "experiments/search",
         "experiments/report",

@@ -11,13 +11,12 @@ import pandas as pd
 import pytest
 
 import everypair as ep
-from everypair.experiments.contenders import FAMILIES, cross_validation, outcome, parts
+from everypair.experiments.contenders import cross_validation, outcome, parts, ranking
 from everypair.experiments.contenders.calibration import calibrate
-from everypair.experiments.contenders.families import grid_of
-from everypair.experiments.contenders.family import Fit, Rows
-from everypair.experiments.contenders.linear import Tails
 from everypair.experiments.data import sources
 from everypair.experiments.errors import UserError
+from everypair.experiments.families import FAMILIES, Fit, Rows, grid_of
+from everypair.experiments.families.linear import Tails
 from everypair.experiments.plan import TableFile
 
 PACKAGES = {
@@ -56,7 +55,7 @@ def concluded(table, tmp_path_factory):
     records = []
     for trial in grid_of(["linear", "lightgbm"], ["logistic", "pairs"], [0]).trials():
         record, scores = cross_validation.run(trial, divided)
-        outcome.save_scores(folder, trial, scores)
+        ranking.save_scores(folder, trial, scores)
         records.append(record)
     outcome.conclude(folder, dataset, records, skipped=["gbm (not installed)"])
     return folder, dataset, records
@@ -90,7 +89,7 @@ def test_all_losses_of_a_family_have_the_same_trials():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(
-        "everypair.experiments.contenders.family.find_spec", lambda name: name == "sklearn" or None
+        "everypair.experiments.families.family.find_spec", lambda name: name == "sklearn" or None
     )
     assert grid_of([], [], [0]).skipped == ("lightgbm (not installed: pip install lightgbm)",)
     with pytest.raises(UserError, match="no model is left to train"):
@@ -166,34 +165,34 @@ def test_a_single_model_wins_if_it_is_clearly_better_than_the_blend(concluded, m
     folder, dataset, records = concluded
     divided = [parts.parts_of(dataset, 0)]
     for better in (True, False):
-        monkeypatch.setattr(outcome, "_is_better", lambda *_, answer=better: answer)
-        first, *others = outcome._ranked(folder, records, [0], divided)
+        monkeypatch.setattr(ranking, "is_better", lambda *_, answer=better: answer)
+        first, *others = ranking.ranked(folder, records, [0], divided)
         assert (first.family == "blend") == (not better)
         means = [one.validation[0] for one in others]
         assert means == sorted(means, reverse=True)
     blend = first
     assert blend.weights == (0.5, 0.5, 0.5, 0.5)
     monkeypatch.undo()
-    assert not outcome._is_better(blend, blend, divided[0].train, 0)
+    assert not ranking.is_better(blend, blend, divided[0].train, 0)
     worse = replace(blend, validation=(0.5,), held_out=-blend.held_out)
-    assert outcome._is_better(blend, worse, divided[0].train, 0)
+    assert ranking.is_better(blend, worse, divided[0].train, 0)
 
 
 def test_concluding_again_changes_nothing_and_needs_no_fit(concluded, monkeypatch):
     folder, dataset, records = concluded
     before = (folder / "model.zip").stat().st_mtime_ns
-    monkeypatch.setattr(outcome, "_ranked", None)
+    monkeypatch.setattr(outcome, "ranked", None)
     assert outcome.conclude(folder, dataset, records, skipped=["gbm (not installed)"])
     assert (folder / "model.zip").stat().st_mtime_ns == before
 
 
 def test_missing_scores_are_computed_again(concluded):
     folder, dataset, records = concluded
-    path = outcome.scores_path(folder, records[0].trial)
+    path = ranking.scores_path(folder, records[0].trial)
     with np.load(path) as before:
         kept = before["test"]
     path.unlink()
-    found = outcome._load(folder, records[0], parts.parts_of(dataset, 0))
+    found = ranking.load_scores(folder, records[0], parts.parts_of(dataset, 0))
     np.testing.assert_allclose(found.test, kept)
     assert path.is_file()
 
@@ -240,7 +239,7 @@ def test_several_seeds_give_a_corrected_interval(table, tmp_path):
     records = []
     for trial in grid_of(["linear"], ["logistic", "pairs"], [0, 1]).trials():
         record, scores = cross_validation.run(trial, parts.parts_of(dataset, trial.cell.seed))
-        outcome.save_scores(tmp_path, trial, scores)
+        ranking.save_scores(tmp_path, trial, scores)
         records.append(record)
     outcome.conclude(tmp_path, dataset, records)
     summary = json.loads((tmp_path / "winner" / "summary.json").read_text())

@@ -14,8 +14,10 @@ from everypair.experiments.commands._parameters import numbers, words
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
 
-NETWORK_OPTIONS = ("imratio", "optimiser", "batch", "rate", "trials", "model", "scores", "epochs")
-NETWORK_OPTIONS += ("margin", "batches", "protocol")
+NETWORK_OPTIONS = (
+    *("imratio", "optimiser", "batch", "rate", "trials", "model", "scores", "epochs", "margin"),
+    *("batches", "protocol"),
+)
 """Options that mean networks. With one of them, networks are trained on a table, nothing else."""
 
 
@@ -33,7 +35,7 @@ def planned(**given: Any) -> tuple[Grid, Settings]:
     name = options["preset"] or ("digits" if options["data"] is None else "table")
     preset = presets.PRESETS.find(name)
     if trains_families(name, options):
-        from everypair.experiments.contenders.families import grid_of
+        from everypair.experiments.families import grid_of
 
         own_losses, models = words(options["losses"] or ""), words(options["models"] or "")
         grid = grid_of(models, own_losses, range(options["seeds"] or 1))

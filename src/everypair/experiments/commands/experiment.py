@@ -195,8 +195,14 @@ def _run(
         study = report.study_of(opened, settings)
         if grid.spaces:
             with display.console.status("Comparing the models") as status:
-                options = {"skipped": grid.skipped, "threads": default_workers}
-                model = conclude(folder, dataset, study.records, say=status.update, **options)
+                model = conclude(
+                    folder,
+                    dataset,
+                    study.records,
+                    skipped=grid.skipped,
+                    threads=default_workers,
+                    say=status.update,
+                )
         else:
             model = winner.keep_winner(folder, study.records)
     write_and_show(study, folder, as_json=as_json, model=model)

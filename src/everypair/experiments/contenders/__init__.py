@@ -1,11 +1,9 @@
-"""Models for tables that compete in ``everypair experiment table``.
+"""The contest of models on a table, as ``everypair experiment table`` runs it.
 
-A family (`FAMILIES`) is a kind of model with several losses: every loss of a family is tried with
-the same parameters. `cross_validation` runs one trial, `outcome` compares the contenders and fits
-the winner on all rows, and `saved` reads and writes the model file.
+`cross_validation` runs one trial of a family, `ranking` chooses the winner, `outcome` judges all
+contenders on the test part and fits the winner on all rows, and `saved` reads and writes the model.
 """
 
-from everypair.experiments.contenders.families import FAMILIES, Family
-from everypair.experiments.contenders.saved import load
+from everypair.experiments.contenders.saved import TableModel, load
 
-__all__ = ["FAMILIES", "Family", "load"]
+__all__ = ["TableModel", "load"]

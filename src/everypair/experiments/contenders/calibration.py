@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.experiments.contenders.family import Floats
+from everypair.experiments.families import Floats
 
 _LEAST_SLOPE = 1e-3  # for scores with standard deviation 1; keeps the curve increasing
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 import everypair as ep
-from everypair.experiments.contenders.families import FAMILIES
-from everypair.experiments.contenders.family import Fit, Floats, Rows, fit_mean
 from everypair.experiments.contenders.parts import Fold, Parts, folds
+from everypair.experiments.families import FAMILIES, Fit, Floats, Rows, fit_mean
 from everypair.experiments.plan import Record, Trial
 
 _ROC_POINTS = 200

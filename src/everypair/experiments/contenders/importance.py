@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everypair.experiments.contenders.cross_validation import auc
-from everypair.experiments.contenders.family import Floats, Rows
 from everypair.experiments.data._encoder import TableEncoder
+from everypair.experiments.families import Floats, Rows
 
 MOST_COLUMNS = 40
 """Only so many columns are permuted: those whose features have the most distant AUC from 0.5."""
@@ -40,10 +40,8 @@ def importance(
     for name in strongest[:MOST_COLUMNS]:
         drops = []
         for _ in range(_REPEATS):
-            permuted = test.X.copy()
-            permuted[:, features[name]] = test.X[
-                np.ix_(generator.permutation(len(rows)), features[name])
-            ]
+            permuted, order = test.X.copy(), generator.permutation(len(rows))
+            permuted[:, features[name]] = test.X[order][:, features[name]]
             drops.append(base - auc(scorer(permuted), test))
         found.append({"column": name, "drop": float(np.mean(drops))})
     return sorted(found, key=lambda row: -row["drop"])

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.experiments.contenders.family import Rows
 from everypair.experiments.data import splits
 from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.data.sources import Dataset
+from everypair.experiments.families import Rows
 
 Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
 

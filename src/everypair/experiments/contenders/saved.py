@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from everypair.experiments._atomic import replacing
 from everypair.experiments.contenders.calibration import Calibration, blended
-from everypair.experiments.contenders.families import FAMILIES
-from everypair.experiments.contenders.family import Floats, MeanScorer
 from everypair.experiments.data import _tables
 from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.errors import UserError
+from everypair.experiments.families import FAMILIES, Floats, MeanScorer
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

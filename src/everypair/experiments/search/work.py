@@ -130,12 +130,12 @@ class CrossValidation:
 
     def __call__(self, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterator[Record]:
         """Run each trial; its held-out scores are in the folder before its record is yielded."""
-        from everypair.experiments.contenders import cross_validation, outcome
+        from everypair.experiments.contenders import cross_validation, ranking
 
         for trial in trials:
             parts = _table_parts(self.settings, trial.cell.data, trial.cell.seed)
             record, scores = cross_validation.run(trial, parts)
-            outcome.save_scores(self.folder, trial, scores)
+            ranking.save_scores(self.folder, trial, scores)
             yield record
 
 

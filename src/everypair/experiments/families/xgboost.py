@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.experiments.contenders.family import Family, Fit, Floats
+from everypair.experiments.families.family import Family, Fit, Floats
 
 SETTINGS = {"learning_rate": 0.1, "subsample": 0.7, "colsample_bynode": 0.7, "reg_lambda": 1.0}
 """The same for every loss."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.experiments.contenders.family import Family, Fit, Floats
+from everypair.experiments.families.family import Family, Fit, Floats
 
 LEAST, MOST = 32, 500
 """Bounds for the rows in a batch, which are a twentieth of all rows. Batches are stratified."""
@@ -34,7 +34,7 @@ class MlpScorer:
         network = models.build("mlp", (self.n_features,), sigmoid=False, seed=0)
         network.load_state_dict(dict(self.state))
         with torch.no_grad():
-            return network(torch.from_numpy(X)).numpy().astype(np.float64)
+            return np.asarray(network(torch.from_numpy(X)).numpy(), np.float64)
 
     def files(self) -> dict[str, bytes]:
         """Return the weights in torch's format, which is loaded with ``weights_only=True``."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.experiments.contenders.family import Family, Fit, Floats
 from everypair.experiments.errors import UserError
+from everypair.experiments.families.family import Family, Fit, Floats
 
 SETTINGS = {"learning_rate": 0.1, "bootstrap_type": "Bernoulli", "subsample": 0.7}
 """The same for every loss."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everypair.experiments.contenders import catboost, lightgbm, linear, mlp, xgboost
-from everypair.experiments.contenders.family import Family
 from everypair.experiments.errors import UserError
+from everypair.experiments.families import catboost, lightgbm, linear, mlp, xgboost
+from everypair.experiments.families.family import Family
 from everypair.experiments.plan import Grid
 from everypair.experiments.registry import Registry
 

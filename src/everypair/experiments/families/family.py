@@ -121,7 +121,7 @@ class MeanScorer:
 
     def __call__(self, X: NDArray[np.float32]) -> Floats:
         """Return the mean score of each row, (n,)."""
-        return np.mean([scorer(X) for scorer in self.scorers], axis=0)
+        return np.asarray(np.mean([scorer(X) for scorer in self.scorers], axis=0), np.float64)
 
 
 def n_seeds(family: Family, n_rows: int) -> int:
