@@ -40,6 +40,7 @@ def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | 
 
     from everypair.experiments import report
     from everypair.experiments.commands import _contenders as contenders
+    from everypair.experiments.report import wording
 
     paths = report.write(study, study.settings, folder)
     summary = contenders.read(folder)
@@ -59,3 +60,7 @@ def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | 
     for name, path in best.items():
         if path:
             console.print(f"The best {name}: {path}", soft_wrap=True, highlight=False)
+    if not summary and len(study.standings) == 1:
+        [place] = study.standings.values()
+        found = wording.standing(place, study.called)
+        console.print(f"What was found: {found}", soft_wrap=True, highlight=False)
