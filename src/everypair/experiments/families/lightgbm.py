@@ -63,6 +63,7 @@ def fit(task: Fit) -> list[LightgbmScorer]:
         "seed": task.seed,
         "deterministic": True,
         "force_row_wise": True,
+        "feature_pre_filter": False,  # which may leave no feature of a tiny table
         "num_threads": task.threads,
         "verbosity": -1,
     }
