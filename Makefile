@@ -22,8 +22,8 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/  make \1\t/' | expand -t 20
 
-demo: $(STAMPS)/demo  ## compare three losses on unbalanced digits; the page is demo/report.html
-	$(BIN)/everypair experiment digits --out demo
+demo: $(STAMPS)/demo  ## compare three losses on digits with 10 % positives; the page is demo/report.html
+	$(BIN)/everypair experiment digits --imratio 0.1 --seeds 5 --out demo
 
 # One worker runs all tests of a file, so that what they share is computed once. Files run in their usual order, which has the
 # slow ones first. The Triton kernels need a process of their own, in which Triton interprets them; its output comes last.

@@ -10,10 +10,10 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks.rows import ROOT
+from everypair.experiments.intervals import resampled_interval
 
 PAGE = ROOT / "docs" / "evidence.md"
 TEST_SHARE = 0.2 / 0.6  # test rows for each training row
-LEVEL = 0.05
 OURS = "everypair"
 NAMES = {name: f'`hessian="{name}"`' for name in ("logistic", "pairs")}
 TITLES = {
@@ -76,14 +76,9 @@ def differs(gaps: pd.Series) -> float:
 
 
 def half_width(gaps: pd.Series) -> float:
-    """Return half the width of the 95 % interval of the mean gap; NaN for fewer than two splits.
-
-    Splits share rows, so their gaps vary less than those of independent samples (Nadeau and Bengio
-    2003).
-    """
-    n = len(gaps)
-    error = np.sqrt((1.0 / n + TEST_SHARE) * gaps.var(ddof=1))
-    return float(stats.t.isf(LEVEL / 2.0, n - 1) * error)
+    """Return half the width of the 95 % interval of the mean gap; NaN for fewer than two splits."""
+    low, high = resampled_interval(gaps.tolist(), TEST_SHARE) or (np.nan, np.nan)
+    return float(high - low) / 2.0
 
 
 def by_table(rows: pd.DataFrame, column: str) -> str:

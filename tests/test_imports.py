@@ -37,6 +37,8 @@ STACKS = (
         "experiments",
         "experiments/data",
         "experiments/training",
+        "experiments/families",
+        "experiments/contenders",
         "experiments/search",
         "experiments/report",
         "experiments/figures",
@@ -49,7 +51,14 @@ FOLDERS = [folder for stack in (CORE, *STACKS) for folder in stack]
 
 # The experiments and the estimators are written with what every user can import.
 PUBLIC_ONLY = {
-    "experiments": {"everypair", "everypair.torch", "everypair.surrogates", "everypair.naive"},
+    "experiments": {
+        "everypair",
+        "everypair.boosting",
+        "everypair.naive",
+        "everypair.sklearn",
+        "everypair.surrogates",
+        "everypair.torch",
+    },
     "sklearn": {"everypair.losses", "everypair.metrics", "everypair.surrogates"},
 }
 

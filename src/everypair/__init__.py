@@ -8,6 +8,9 @@
 0.75
 """
 
+from importlib import import_module
+from typing import Any
+
 from everypair import naive, surrogates
 from everypair._threads import get_num_threads, set_num_threads
 from everypair._version import __version__
@@ -49,6 +52,7 @@ __all__ = [
     "delong_test",
     "evaluate_twice",
     "get_num_threads",
+    "load",
     "naive",
     "pair_derivatives",
     "pair_hvp",
@@ -61,3 +65,23 @@ __all__ = [
     "soft_ranks",
     "surrogates",
 ]
+
+
+def load(path: Any) -> Any:
+    """Load a model that ``everypair experiment`` saved.
+
+    Needs the packages of ``everypair[experiments]``. Loading runs no code from the file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The model (``model.zip`` of a table, ``model.pt`` of a network), or the experiment's folder.
+
+    Returns
+    -------
+    model
+        With ``predict_scores(frame)`` and ``predict_proba(frame)``, one number per row, (n,), and
+        ``describe()``, a text.
+    """
+    # Loaded by name: the core does not depend on the experiments.
+    return import_module("everypair.experiments.contenders").load(path)

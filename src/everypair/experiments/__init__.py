@@ -10,6 +10,7 @@ Names                                                 Meaning
 ====================================================  =============================================
 `OBJECTIVES`, `Objective`, `pairs`                    table of losses
 `MODELS`                                              table of networks
+`FAMILIES`, `Family`                                  table of families of models for tables
 `OPTIMISERS`, `Optimiser`, `TrainingTask`             table of optimisers
 `SOURCES`, `Dataset`, `register_dataset`              table of data sets
 `PRESETS`, `Preset`, `Grid`, `paper_grid`             table of grids for ``everypair experiment``
@@ -25,7 +26,8 @@ Names                                                 Meaning
 ====================================================  =============================================
 
 Folders, each of which imports only from those before it: `data` (data sets and splits), `training`
-(one trial), `search` (many trials), `report`, `figures` (commands without a store) and `commands`.
+(one trial of a network), `families` (models for tables), `contenders` (their contest), `search`
+(many trials), `report`, `figures` (commands without a store) and `commands`.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from everypair.experiments.data.splits import split
     from everypair.experiments.display_names import DISPLAY_NAMES
     from everypair.experiments.errors import UserError
+    from everypair.experiments.families import FAMILIES, Family
     from everypair.experiments.figures.evaluation import evaluate as evaluate_predictions
     from everypair.experiments.figures.evaluation import read as read_predictions
     from everypair.experiments.figures.geometry import geometry
@@ -56,9 +59,18 @@ if TYPE_CHECKING:
     from everypair.experiments.training.saved import save as save_model
     from everypair.experiments.training.trial import train
 
-__all__ = ["DISPLAY_NAMES", "MODELS", "OBJECTIVES", "OPTIMISERS", "PRESETS", "SOURCES"]
+__all__ = ["DISPLAY_NAMES", "FAMILIES", "MODELS", "OBJECTIVES", "OPTIMISERS", "PRESETS", "SOURCES"]
 __all__ += ["Cell", "Grid", "Record", "Settings", "TableFile", "TrainingTask", "Trial", "UserError"]
-__all__ += ["Dataset", "Objective", "Optimiser", "Preset", "SavedModel", "Training", "pairs"]
+__all__ += [
+    "Dataset",
+    "Family",
+    "Objective",
+    "Optimiser",
+    "Preset",
+    "SavedModel",
+    "Training",
+    "pairs",
+]
 __all__ += ["evaluate_predictions", "geometry", "load_dataset", "load_model", "open_store"]
 __all__ += ["paper_grid", "read_predictions", "register_dataset", "run_trials", "save_model"]
 __all__ += ["split", "train"]
@@ -69,6 +81,7 @@ _MODULES = {
     "data.splits": "split",
     "display_names": "DISPLAY_NAMES",
     "errors": "UserError",
+    "families": "FAMILIES Family",
     "figures.evaluation": "evaluate_predictions=evaluate read_predictions=read",
     "figures.geometry": "geometry",
     "plan": "Cell Grid Record Settings TableFile Trial",

@@ -16,7 +16,8 @@ from everypair.experiments.registry import Registry
 DISPLAY_NAMES: Registry[str] = Registry(
     "display name",
     {name: name.upper() for name in ("aucm", "sgd", "pesg", "sag", "cifar10", "stl10")}
-    | {"lbfgs": "L-BFGS", "adam": "Adam", "catdog": "Cat&Dog"},
+    | {"lbfgs": "L-BFGS", "adam": "Adam", "catdog": "Cat&Dog"}
+    | {"lightgbm": "LightGBM", "xgboost": "XGBoost", "catboost": "CatBoost", "mlp": "MLP"},
 )
 """Display names that are not the name with spaces for underscores."""
 

@@ -1,7 +1,8 @@
 """The parts of an experiment: trials in cells, shared settings, and the record of a trial.
 
 A cell is one (data, imratio, loss, optimiser, seed). Its trials differ in batch size and learning
-rate. The trial with the greatest validation AUC is chosen; its test AUC is the cell's result.
+rate, or in the parameters of a family of models for tables, such as the leaves of LightGBM's trees.
+The trial with the greatest validation AUC is chosen; its test AUC is the cell's result.
 
 >>> grid = Grid("digits", (0.1,), ("logistic",), (50, 500), (0, 1), {"logistic": (0.1, 1.0)})
 >>> len(grid.cells()), len(grid.trials())
@@ -17,6 +18,9 @@ from typing import Any, Literal
 FULL_BATCH = 0
 """The batch size that stands for all rows at once."""
 
+Parameters = tuple[tuple[str, Any], ...]
+"""Names and values of the parameters of a family of models for tables."""
+
 
 @dataclass(frozen=True, order=True)
 class Cell:
@@ -25,22 +29,34 @@ class Cell:
     data: str
     imratio: float  # share of positives in subtrain and validation; 0: as in the data
     loss: str
-    optimiser: str
+    optimiser: str  # or the family of a model for tables: "linear", "lightgbm", ...
     seed: int
 
 
 @dataclass(frozen=True, order=True)
 class Trial:
-    """One training: a cell with a batch size and a learning rate."""
+    """One training: a cell with a batch size and a learning rate, or with parameters."""
 
     cell: Cell
     batch: int
     rate: float
+    parameters: Parameters = ()  # of a family of models for tables; batch and rate are then 0
+
+    @property
+    def name(self) -> str:
+        """Return a text that no other trial of the cell has.
+
+        >>> Trial(Cell("digits", 0.1, "square", "sgd", 0), batch=50, rate=0.1).name
+        'batch=50 rate=0.1'
+        """
+        named = self.parameters or (("batch", self.batch), ("rate", self.rate))
+        return " ".join(f"{name}={value}" for name, value in named)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Trial:
         """Make a trial from the dictionary that ``dataclasses.asdict`` returns."""
-        return cls(**{**plain, "cell": Cell(**plain["cell"])})
+        parameters = tuple((name, value) for name, value in plain.get("parameters", ()))
+        return cls(**{**plain, "cell": Cell(**plain["cell"]), "parameters": parameters})
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,9 @@ class Grid:
     rates: dict[str, tuple[float, ...]]  # by "loss/optimiser" if present, else by "loss"
     # By loss; losses that are not here use `default_optimiser`.
     optimisers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # By family of models for tables: the parameters to try, instead of batches and rates.
+    spaces: dict[str, tuple[Parameters, ...]] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()  # families that are not tried, with the reasons
 
     def cells(self) -> list[Cell]:
         """Return the cells in the order in which they run."""
@@ -107,11 +126,14 @@ class Grid:
 
     def trials(self) -> list[Trial]:
         """Return every trial, cell by cell."""
-        return [
-            Trial(cell, batch, rate)
-            for cell in self.cells()
-            for batch, rate in product(self.batches, self.rates_of(cell))
-        ]
+        return [trial for cell in self.cells() for trial in self.trials_of(cell)]
+
+    def trials_of(self, cell: Cell) -> list[Trial]:
+        """Return the trials of one cell."""
+        if cell.optimiser in self.spaces:
+            return [Trial(cell, 0, 0.0, parameters) for parameters in self.spaces[cell.optimiser]]
+        pairs = product(self.batches, self.rates_of(cell))
+        return [Trial(cell, batch, float(rate)) for batch, rate in pairs]
 
     def rates_of(self, cell: Cell) -> tuple[float, ...]:
         """Return the learning rates that compete in a cell."""
@@ -146,6 +168,8 @@ class Record:
     seconds: float = 0.0
     device: str = "cpu"
     n_one_class: int = 0  # batches that held no (positive, negative) pair
+    # What cross-validation chose inside the trial of a table: a penalty or a number of rounds.
+    chosen: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, numbers and strings for a store."""

@@ -15,21 +15,34 @@ from everypair.experiments.commands._parameters import numbers, words
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
 
+NETWORK_OPTIONS = (
+    *("imratio", "optimiser", "batch", "rate", "trials", "model", "scores", "epochs", "margin"),
+    *("batches", "protocol"),
+)
+"""Options that mean networks. With one of them, networks are trained on a table, nothing else."""
+
 
 def planned(**given: Any) -> tuple[Grid, Settings]:
     """Return the grid and the settings, which do not have the fingerprint of the data yet.
 
-    Takes the parameters of `experiment.command`; None stands for the value of the preset.
+    Takes the parameters of `experiment.command`; None stands for the value of the preset. The grid
+    of a table has `spaces`, the parameters of the families, unless an option for networks is given.
 
     >>> grid, settings = planned(preset="digits", losses="square", seeds=1, rate=("0.1,0.2",))
     >>> grid.losses, grid.seeds, grid.rates
     (('square',), (0,), {'square': (0.1, 0.2)})
     """
-    from everypair.experiments.training import objectives
-
     options = defaultdict(lambda: None, given)
     name = options["preset"] or ("digits" if options["data"] is None else "table")
     preset = presets.PRESETS.find(name)
+    if trains_families(name, options):
+        from everypair.experiments.families import grid_of
+
+        own_losses, models = words(options["losses"] or ""), words(options["models"] or "")
+        grid = grid_of(models, own_losses, range(options["seeds"] or 1))
+        return grid, Settings(model="families", epochs=0, table=_table(name, options))
+    from everypair.experiments.training import objectives
+
     names = ("model", "scores", "epochs", "protocol", "margin", "precision", "subtrain_sample")
     own = {setting: options[setting] for setting in names} | {"sampler": options["batches"]}
     own = {setting: value for setting, value in own.items() if value is not None}
@@ -59,8 +72,25 @@ def planned(**given: Any) -> tuple[Grid, Settings]:
     return grid, settings
 
 
+def trains_families(preset: str, options: Mapping[str, Any]) -> bool:
+    """Return whether families of models for tables are compared, and not networks."""
+    networks = [f"--{name}" for name in NETWORK_OPTIONS if options[name] is not None]
+    networks += [f"--{name}" for name in ("grid", "sampler") if options[name] in ("paper", "tpe")]
+    if options["models"] is None:
+        return preset == "table" and not networks
+    if preset != "table":
+        raise UserError(f"--models goes with the preset table only; got {preset}.")
+    if networks:
+        raise UserError(
+            f"--models and {', '.join(networks)} exclude each other: these are options of networks."
+        )
+    return True
+
+
 def check_names(grid: Grid, settings: Settings) -> None:
     """Raise UserError if a model, loss or optimiser is unknown, or they do not go together."""
+    if grid.spaces:
+        return  # checked when the grid was made
     from everypair.experiments.training import models, optimisers
 
     models.MODELS.find(settings.model)

@@ -58,7 +58,17 @@ def command(
             default="the preset's",
         ),
     ] = None,
-    losses: Annotated[str | None, TRY("Losses to compare, such as squared_hinge,logistic.")] = None,
+    models: Annotated[
+        str | None,
+        TRY(
+            "Models for a table, such as linear,lightgbm,xgboost,catboost,mlp.",
+            default="linear,lightgbm",
+        ),
+    ] = None,
+    losses: Annotated[
+        str | None,
+        TRY("Losses to compare, such as squared_hinge,logistic; for a table logistic,pairs."),
+    ] = None,
     optimiser: Annotated[
         str | None,
         TRY("Optimisers, such as sgd,momentum,adam.", default="sgd; pesg for the loss aucm"),
@@ -132,6 +142,8 @@ def command(
     The same command continues a run that was interrupted.
     """
     given = locals()
+    # Printed before torch and pandas are imported, which takes seconds.
+    typer.echo(f"everypair experiment: {data.name if data else preset or 'digits'}", err=True)
     from everypair.experiments.commands._options import check_names, check_splits, planned
     from everypair.experiments.data import sources
 
@@ -141,10 +153,10 @@ def command(
             "--trials and --sampler tpe go together; for example --sampler tpe --trials 20."
         )
     check_names(plan, settings)
-    device = _device(device)
+    device = "cpu" if plan.spaces else _device(device)
     dataset = sources.load(plan.data, table=settings.table)
     fewest = check_splits(plan, settings, dataset)
-    notes = [_few_positives(fewest)]
+    notes = [_few_positives(fewest), *(f"Skipped: {reason}." for reason in plan.skipped)]
     if (table := settings.table) is not None:
         positive = dataset.positive_name.removeprefix(f"{table.label} = ")
         settings = replace(settings, table=replace(table, positive=positive))
@@ -152,12 +164,13 @@ def command(
     folder = out or Path("runs") / (Path(data).stem if data else plan.data)
     if settings.table is not None:
         notes = [*_table_options.describe_table(plan, settings, dataset, folder), *notes]
-    _run(plan, settings, folder, storage, workers, trials, device, as_json, notes)
+    _run(plan, settings, dataset, folder, storage, workers, trials, device, as_json, notes)
 
 
 def _run(
     grid: Grid,
     settings: Settings,
+    dataset: Dataset,
     folder: Path,
     storage: str | None,
     workers: int | None,
@@ -171,11 +184,12 @@ def _run(
     from everypair.experiments import report
     from everypair.experiments.commands._display import Display
     from everypair.experiments.commands.report import write_and_show
+    from everypair.experiments.contenders.outcome import conclude
     from everypair.experiments.search import runner, store
     from everypair.experiments.search.work import work_for
     from everypair.experiments.training import winner
 
-    work, default_workers = work_for(settings, device, str(folder))
+    work, default_workers = work_for(settings, device, str(folder), families=bool(grid.spaces))
     with store.open(storage or str(folder), create=True) as opened:
         before = opened.records()
         display = Display(Console(stderr=True), [r for r in before if r.state != "failed"])
@@ -202,7 +216,18 @@ def _run(
             )
             raise SystemExit(130) from None
         study = report.study_of(opened, settings)
-        model = winner.keep_winner(folder, study.records)
+        if grid.spaces:
+            with display.console.status("Comparing the models") as status:
+                model = conclude(
+                    folder,
+                    dataset,
+                    study.records,
+                    skipped=grid.skipped,
+                    threads=default_workers,
+                    say=status.update,
+                )
+        else:
+            model = winner.keep_winner(folder, study.records)
     write_and_show(study, folder, as_json=as_json, model=model)
     _report_failures(study)
 

@@ -17,7 +17,7 @@ _DAMAGED = (AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeEr
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="Model of an experiment: RUN/model.pt.")],
+    model: Annotated[Path, typer.Argument(help="Model of an experiment: RUN/model.zip, or RUN.")],
     file: Annotated[Path, typer.Argument(help="Table with the columns of the training.")],
     out: Annotated[
         Path | None,
@@ -38,9 +38,9 @@ def command(
         raise UserError(f"--out must end in {' or '.join(_scored_file.SUFFIXES)}; got {out}")
     console = Console(stderr=True)
     with console.status(f"Scoring {file}"), _clear_errors(model, file):
-        from everypair.experiments.training import saved
+        from everypair.experiments import contenders
 
-        loaded = saved.load(model)
+        loaded = contenders.load(model)
         rows = loaded.read(file)
         scores = loaded.score(rows)
         notes = loaded.encoder.unusable(rows) if loaded.encoder is not None else {}

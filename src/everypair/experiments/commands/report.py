@@ -40,16 +40,28 @@ def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | 
     from rich.console import Console
 
     from everypair.experiments import report
+    from everypair.experiments.commands import _contenders as contenders
+    from everypair.experiments.report import wording
 
     paths = report.write(study, study.settings, folder)
+    summary = contenders.read(folder)
     if as_json:
-        plain = {**report.as_json(study), "files": [str(path) for path in paths.files]}
+        plain = {**report.as_json(study), "files": [str(path) for path in paths.files], **summary}
         plain |= {name: path and str(path) for name, path in best.items()}
         typer.echo(json.dumps(plain, allow_nan=False))
         return
     console = Console()
-    report.show(console, study, study.settings)
+    if summary:
+        contenders.show(console, summary)
+    else:
+        report.show(console, study, study.settings)
     console.print(f"The page: {paths.page}", soft_wrap=True, highlight=False)
+    if picture := next((path for path in paths.files if path.suffix == ".png"), None):
+        console.print(f"The picture: {picture}", soft_wrap=True, highlight=False)
     for name, path in best.items():
         if path:
             console.print(f"The best {name}: {path}", soft_wrap=True, highlight=False)
+    if not summary and len(study.standings) == 1:
+        [place] = study.standings.values()
+        found = wording.standing(place, study.called)
+        console.print(f"What was found: {found}", soft_wrap=True, highlight=False)

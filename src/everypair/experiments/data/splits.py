@@ -11,16 +11,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from everypair.experiments.data._encoder import TableEncoder
-from everypair.experiments.data.augment import Augmentation
 from everypair.experiments.data.sources import Dataset
 from everypair.experiments.errors import UserError
+
+if TYPE_CHECKING:  # models for tables need the row numbers only, not torch
+    import torch
+
+    from everypair.experiments.data.augment import Augmentation
 
 Rows = NDArray[np.int64]
 _Columns = tuple[Any, NDArray[np.bool_], NDArray[np.int64] | None]  # inputs, classes, groups
@@ -64,7 +67,7 @@ class Split:
     validation: Part
     test: Part
     encoder: TableEncoder | None = None
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    augmentation: Augmentation = field(default_factory=lambda: _augmentation())
 
     def parts(self) -> dict[str, Part]:
         """Return the parts by name."""
@@ -118,7 +121,7 @@ def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Spli
     if dataset.test_positive is not None:
         columns = (dataset.test_inputs, dataset.test_positive, None)
     test = _part(chosen.test, columns, encoder)
-    augmentation = Augmentation(dataset.photographs, dataset.photographs and protocol == "paper")
+    augmentation = _augmentation(dataset.photographs, dataset.photographs and protocol == "paper")
     return Split(subtrain, validation, test, encoder, augmentation)
 
 
@@ -200,7 +203,15 @@ def _advice(imratio: float, protocol: str, grouped: bool, by_time: bool) -> str:
     return " or ".join(advice for advice, applies in helps.items() if applies)
 
 
+def _augmentation(*options: bool) -> Augmentation:
+    from everypair.experiments.data.augment import Augmentation
+
+    return Augmentation(*options)
+
+
 def _part(rows: Rows, columns: _Columns, encoder: TableEncoder | None) -> Part:
+    import torch
+
     inputs, positive, groups = columns
     chosen = inputs[rows] if encoder is None else encoder.transform(inputs.iloc[rows])
     kind = np.uint8 if chosen.dtype == np.uint8 else np.float32

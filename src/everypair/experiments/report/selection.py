@@ -19,14 +19,18 @@ one share of positives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from operator import attrgetter
 from statistics import fmean, median_low, stdev
 from typing import Literal, NamedTuple, TypeVar
 
+from everypair.experiments.intervals import resampled_interval
 from everypair.experiments.plan import FULL_BATCH, Cell, Record
+
+TEST_SHARE = 0.2 / 0.64
+"""Test rows for each row that a network is trained on; see `resampled_interval`."""
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -103,7 +107,7 @@ class Difference:
     def __post_init__(self) -> None:
         self.n = len(self.values)
         self.mean = fmean(self.values) if self.n else math.nan
-        self.interval = t_interval(self.values)
+        self.interval = resampled_interval(self.values, TEST_SHARE)
 
     @property
     def verdict(self) -> Literal["first", "second", "tie", "unknown"]:
@@ -133,22 +137,6 @@ def gathered(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, lis
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's 95 % interval of the mean, None for fewer than two values.
-
-    >>> low, high = t_interval([0.01, 0.02, 0.03])
-    >>> round(low, 4), round(high, 4)  # 0.02 -+ 4.303 * 0.01 / sqrt(3)
-    (-0.0048, 0.0448)
-    """
-    if len(values) < 2:
-        return None
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
-
-    n, mean = len(values), fmean(values)
-    half = float(stdtrit(n - 1, 0.975)) * stdev(values) / math.sqrt(n)
-    return mean - half, mean + half
 
 
 def results(records: Iterable[Record]) -> list[CellResult]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
-from itertools import product
 from typing import Any, NamedTuple
 
 from everypair.experiments.errors import UserError
@@ -46,14 +45,12 @@ def slots_of(grid: Grid, tpe_trials: int | None) -> list[Slot]:
     """
     slots = []
     for cell in grid.cells():
-        rates, share = [float(rate) for rate in grid.rates_of(cell)], float(cell.imratio)
+        share = float(cell.imratio)
         name = f"{cell.data} imratio={share!r} {cell.loss} {cell.optimiser} seed={cell.seed}"
         if tpe_trials is None:
-            slots += [
-                Slot(name, f"batch={batch} rate={rate!r}", Trial(cell, batch, rate))
-                for batch, rate in product(grid.batches, rates)
-            ]
+            slots += [Slot(name, trial.name, trial) for trial in grid.trials_of(cell)]
         else:
+            rates = [float(rate) for rate in grid.rates_of(cell)]
             bounds = tuple(grid.batches), (min(rates), max(rates))
             trial = Trial(cell, -1, -1.0)
             slots += [Slot(name, f"tpe {number}", trial, *bounds) for number in range(tpe_trials)]

@@ -1,4 +1,4 @@
-"""Run trials in a worker process: load the data, split, train, save the model.
+"""Run trials in a worker process: load the data, split, train, save the model or its scores.
 
 A process loads the data once, and keeps the splits that it used last.
 """
@@ -16,6 +16,7 @@ from everypair.experiments.search._workers import OnEpoch, Work, cores
 from everypair.experiments.training import winner
 
 if TYPE_CHECKING:
+    from everypair.experiments.contenders.parts import Parts
     from everypair.experiments.data.sources import Dataset
     from everypair.experiments.data.splits import Split
     from everypair.experiments.training.trial import State
@@ -117,6 +118,36 @@ class SideBySide(Training):
             yield record
 
 
+@dataclass(frozen=True)
+class CrossValidation:
+    """Run trials of models for tables; see `everypair.experiments.contenders`."""
+
+    settings: Settings
+    folder: str  # for the held-out scores of each trial
+    width: int = 1
+
+    def group_key(self, trial: Trial) -> object:
+        """Return the trial itself: each is run alone."""
+        return trial
+
+    def __call__(self, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterator[Record]:
+        """Run each trial; its held-out scores are in the folder before its record is yielded."""
+        from everypair.experiments.contenders import cross_validation, ranking
+
+        for trial in trials:
+            parts = _table_parts(self.settings, trial.cell.data, trial.cell.seed)
+            record, scores = cross_validation.run(trial, parts)
+            ranking.save_scores(self.folder, trial, scores)
+            yield record
+
+
+@lru_cache(maxsize=1)
+def _table_parts(settings: Settings, data: str, seed: int) -> Parts:
+    from everypair.experiments.contenders.parts import parts_of
+
+    return parts_of(_dataset(data, settings.table, settings.fingerprint), seed)
+
+
 @lru_cache(maxsize=1)
 def _dataset(name: str, table: TableFile | None, fingerprint: str) -> Dataset:
     """Load the data, and refuse them if they are not those that the experiment began with."""
@@ -141,8 +172,15 @@ def _split(settings: Settings, data: str, imratio: float, seed: int, device: str
     return split.to(device)
 
 
-def work_for(settings: Settings, device: str, folder: str | None) -> tuple[Work, int]:
-    """Return the work that suits a device, and the number of processes to run it."""
+def work_for(
+    settings: Settings, device: str, folder: str, *, families: bool = False
+) -> tuple[Work, int]:
+    """Return the work that suits a device, and the number of processes to run it.
+
+    `families` asks for models for tables instead of networks.
+    """
+    if families:
+        return CrossValidation(settings, folder), cores()
     if device.startswith("cuda"):
         return SideBySide(settings, device, folder), 1
     return Training(settings, device, folder), cores() if device == "cpu" else 1

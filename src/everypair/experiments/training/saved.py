@@ -89,6 +89,26 @@ class SavedModel:
             scores: NDArray[np.float32] = scores_of(self._network, self._inputs(rows)).numpy()
         return scores
 
+    def predict_scores(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float32]:
+        """Return one score per row, (n,) float32; see `score`."""
+        return self.score(rows)
+
+    def predict_proba(self, rows: pd.DataFrame | NDArray[Any]) -> NDArray[np.float32]:
+        """Raise UserError: the scores of these networks are not calibrated."""
+        raise UserError(
+            "this network was saved without calibrated probabilities; use predict_scores, or "
+            "train on the table with everypair experiment table --models mlp"
+        )
+
+    def describe(self) -> str:
+        """Return a text about the model: what it is, how it was trained and how good it is."""
+        cell = self.trial.cell
+        return (
+            f"{self.settings.model} trained on {cell.data} with the loss {cell.loss} and "
+            f"{cell.optimiser}, {self.trial.name}, {self.settings.epochs} epochs\n"
+            f"validation AUC {self.validation_auc:.4f}"
+        )
+
     def read(self, path: str | Path) -> pd.DataFrame | NDArray[Any]:
         """Read rows from a file: CSV or Parquet for a table, Parquet or .npy for images."""
         path = Path(path)

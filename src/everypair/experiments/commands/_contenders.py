@@ -1,0 +1,69 @@
+"""Print the comparison of models on a table: the winner, and one row for each contender."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return the summary of an experiment on a table; empty for other experiments."""
+    try:
+        found: dict[str, Any] = json.loads((folder / "winner" / "summary.json").read_text())
+    except OSError:
+        return {}
+    return found
+
+
+def show(console: Console, summary: dict[str, Any]) -> None:
+    """Print a table of the contenders, the greatest validation AUC first, and what was found."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("model")
+    for name in ("validation", "test", "difference", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for i, one in enumerate(summary["contenders"]):
+        aucs = (f"{one[name]:.4f}" for name in ("validation_auc", "test_auc"))
+        gap = f"{one['difference']:+.4f}" if i else ""
+        table.add_row(one["name"], *aucs, gap, _interval(one), style="" if i else "bold")
+    console.print("[bold]AUC of each model; difference: its test AUC minus the winner's[/bold]")
+    console.print(table)
+    if summary["importance"]:
+        drops = [f"{row['column']} {row['drop']:.3f}" for row in summary["importance"][:5]]
+        text = f"Drop of the AUC if a column is permuted: {', '.join(drops)}"
+        console.print(text, highlight=False, soft_wrap=True)
+    for reason in summary["skipped"]:
+        console.print(f"Skipped: {reason}", highlight=False, soft_wrap=True)
+    console.print(found(summary), highlight=False, soft_wrap=True)
+
+
+def found(summary: dict[str, Any]) -> str:
+    """Return what was found, in two sentences.
+
+    >>> winner = {"name": "linear pairs", "test_auc": 0.9, "interval": [0.85, 0.95]}
+    >>> behind = {"name": "LightGBM pairs", "interval": [-0.1, -0.01]}
+    >>> found({"winner": winner, "contenders": [winner, behind]})
+    'The winner is linear pairs: test AUC 0.900 (95 % interval 0.850 to 0.950). It is ahead of
+    LightGBM pairs.'
+    """
+    winner, others = summary["winner"], summary["contenders"][1:]
+    text = f"The winner is {winner['name']}: test AUC {winner['test_auc']:.3f}"
+    if winner["interval"]:
+        text += " (95 % interval {:.3f} to {:.3f})".format(*winner["interval"])
+    behind = [one["name"] for one in others if one["interval"] and one["interval"][1] < 0]
+    if not others:
+        return f"{text}."
+    if not behind:
+        return f"{text}. The test part shows no clear difference from the others."
+    rest = "; the others are within chance" if len(behind) < len(others) else ""
+    return f"{text}. It is ahead of {', '.join(behind)}{rest}."
+
+
+def _interval(one: dict[str, Any]) -> str:
+    return "{:+.4f} to {:+.4f}".format(*one["interval"]) if one["interval"] else ""
