@@ -16,6 +16,7 @@ from everypair.experiments.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from everypair.experiments.data.sources import Dataset
     from everypair.experiments.plan import Grid, Settings
     from everypair.experiments.report import Study
 
