@@ -17,7 +17,7 @@ from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.report.selection import Comparison, Contender, Difference, Standing
 
 NOTHING = "–"
-PARTS = {"subtrain": "training", "validation": "validation", "test": "test"}
+PARTS = {"subtrain": "training", "validation": "validation"}
 """Plain names of the parts of a split."""
 
 
