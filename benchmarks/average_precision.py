@@ -204,8 +204,14 @@ def report() -> None:
         "seconds": seconds(timed),
     }
     for page in PAGES:
-        text = page.read_text()
-        page.write_text(MARKED.sub(lambda found: found[1] + tables[found[2]] + found[3], text))
+        page.write_text(
+            MARKED.sub(
+                lambda found: (
+                    found[1] + tables[found[2]] + found[3] if found[2] in tables else found[0]
+                ),
+                page.read_text(),
+            )
+        )
 
 
 def main() -> None:

@@ -140,7 +140,8 @@ def linear(method: str, train: Part, strength: float) -> Scorer:
         from everypair.sklearn import PairLinearClassifier
 
         # The pair loss is a mean, that of scikit-learn a sum over rows: alpha = 1 / (C n).
-        model = PairLinearClassifier(alpha=1.0 / (strength * len(train.y)))
+        alpha = 1.0 / (strength * len(train.y))
+        model = PairLinearClassifier(surrogate="squared_hinge", alpha=alpha)
     elif method == "svm":
         model = LinearSVC(C=strength, max_iter=2000)
     else:

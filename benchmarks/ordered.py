@@ -1,107 +1,158 @@
-"""Order of a real target and of survival times: pair objectives beside those of other libraries.
+"""Time ordered and survival pairs, beside the functions of other libraries.
 
-    python -m benchmarks.ordered ranking     # XGBoost: all pairs, sampled pairs, least squares
-    python -m benchmarks.ordered survival    # concordance beside Cox, linear and XGBoost
+    python -m benchmarks.ordered time        # seconds on every instruction set, beside others
+    python -m benchmarks.ordered report      # the table of docs/performance.md, from the rows
+    python -m benchmarks.ordered check       # compare the rows with the limits
 
-Each prints the rows of a table of docs/rank-by-a-real-target.md or docs/survival.md.
+`time` runs one process for each instruction set, to which NumPy is limited as well, on one thread,
+and writes benchmarks/rows/ordered/time.csv. All calls of one size alternate in the same process.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 import everypair as ep
-from everypair.boosting import xgboost_objective
-from everypair.sklearn import PairLinearSurvival
+from benchmarks.harness import Timed, interleave
+from benchmarks.kernel import instruction_sets, variables
+from benchmarks.rows import ROOT, ROWS, environment, quantiles, write_csv
+from benchmarks.tables import duration, markdown
 
-ROUNDS = 200
-TREES = {"max_depth": 4, "eta": 0.1, "tree_method": "hist", "nthread": 1}
-FEW_TREES = {**TREES, "max_depth": 3, "eta": 0.05}
-
-
-def ranking(seeds: int = 3) -> None:
-    """Print Spearman's correlation on new rows: one query of 4,000 rows, 50 columns."""
-    from scipy.stats import spearmanr
-
-    columns = []
-    for noise in ("normal", "Student t"):
-        found: dict[str, list[float]] = {}
-        for seed in range(seeds):
-            rng = np.random.default_rng(seed)
-            X = rng.normal(size=(8000, 50))
-            signal = X @ rng.normal(size=50) / np.sqrt(50)
-            y = signal + (rng.normal(size=8000) if noise == "normal" else rng.standard_t(1.5, 8000))
-            for name, scores in _scores_by_objective(X[:4000], y[:4000], X[4000:]).items():
-                found.setdefault(name, []).append(float(spearmanr(scores, y[4000:])[0]))
-        columns.append({name: float(np.mean(values)) for name, values in found.items()})
-    for name in columns[0]:
-        print(f"| {name} | {' | '.join(f'{column[name]:.3f}' for column in columns)} |")
+FOLDER = ROWS / "ordered"
+SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+SLOW = ("lifelines", "scikit-survival")  # timed up to 100,000 rows, on one instruction set only
+# Limits of seconds, and of the time relative to another call of the same run, by size.
+SECONDS = {("all targets distinct", 100_000): 0.030, ("all targets distinct", 1_000_000): 0.5}
+RATIOS = {
+    ("five grades", "two classes", 100_000): 4.0,
+    ("five grades", "two classes", 1_000_000): 4.0,
+    ("concordance", "scipy.stats.kendalltau", 100_000): 1.0,
+    ("concordance", "scipy.stats.kendalltau", 1_000_000): 1.0,
+    ("survival concordance", "lifelines", 100_000): 0.01,
+    ("survival concordance", "scikit-survival", 100_000): 0.01,
+}
 
 
-def _scores_by_objective(X: Any, y: Any, new: Any) -> dict[str, Any]:
-    """Train XGBoost with each objective on (X, y) and return its scores of new rows."""
-    import xgboost as xgb
-    from scipy.stats import rankdata
-
-    ranks = rankdata(y)
-    plain, query = xgb.DMatrix(X, y), xgb.DMatrix(X, ranks, qid=np.zeros(len(y), int))
-    ours = {"base_score": 0.0, **TREES}
-    pairwise = {"objective": "rank:pairwise", "lambdarank_pair_method": "mean", **TREES}
-    boosters = {
-        "all pairs (everypair)": xgb.train(
-            ours, plain, ROUNDS, obj=xgboost_objective(pairs="ordered")
-        ),
-        "least squares on ranks": xgb.train(TREES, xgb.DMatrix(X, ranks / len(y)), ROUNDS),
-        "least squares": xgb.train(TREES, plain, ROUNDS),
+def calls(n: int, dtype: str) -> dict[str, Callable[[], object]]:
+    """Return the calls to be timed, by question; other libraries only for float64 scores."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=n)
+    scores = (0.5 * y + rng.normal(size=n)).astype(dtype)
+    grades, classes = np.digitize(y, [-1.0, -0.3, 0.3, 1.0]), (y > 0.0).astype(np.float32)
+    times, censored = rng.exponential(np.exp(-y)), rng.exponential(2.0, n)
+    events = times <= censored
+    times = np.minimum(times, censored)
+    found: dict[str, Callable[[], object]] = {
+        "two classes": lambda: ep.pair_loss_and_grad(scores, classes),
+        "five grades": lambda: ep.pair_loss_and_grad(scores, grades, pairs="ordered"),
+        "all targets distinct": lambda: ep.pair_loss_and_grad(scores, y, pairs="ordered"),
+        "concordance": lambda: ep.auc(scores, y, pairs="ordered"),
+        "survival": lambda: ep.pair_loss_and_grad(scores, (times, events), pairs="survival"),
+        "survival concordance": lambda: ep.auc(scores, (times, events), pairs="survival"),
     }
-    for k in (32, 1):
-        params = {**pairwise, "lambdarank_num_pair_per_sample": k}
-        boosters[f"`rank:pairwise`, {k} sampled per row"] = xgb.train(params, query, ROUNDS)
-    return {name: booster.predict(xgb.DMatrix(new)) for name, booster in boosters.items()}
+    if dtype == "float64":
+        from lifelines.utils import concordance_index
+        from scipy.stats import kendalltau
+        from sksurv.metrics import concordance_index_censored
+
+        found["scipy.stats.kendalltau"] = lambda: kendalltau(scores, y)
+        found["lifelines"] = lambda: concordance_index(times, -scores, events)
+        found["scikit-survival"] = lambda: concordance_index_censored(events, times, scores)
+    return found
 
 
-def survival() -> None:
-    """Print the concordance of test folds on four data sets of scikit-survival."""
+def measure(isa: str) -> Iterator[dict[str, object]]:
+    """Yield the times of all questions on one thread with this instruction set."""
+    from everypair import _native
+
+    _native.use_isa(isa)
+    ep.set_num_threads(1)
+    for n in SIZES:
+        for dtype in ("float64", "float32"):
+            timed = {
+                name: Timed(call)
+                for name, call in calls(n, dtype).items()
+                if name not in SLOW or (isa == "avx2" and n <= 100_000)
+            }
+            interleave(list(timed.values()), 11, seconds=0.3, fewest=1)
+            for name, each in timed.items():
+                cell = {"question": name, "n": n, "dtype": dtype, "threads": 1}
+                yield {**cell, **quantiles(each.samples), **environment(), "isa": isa}
+
+
+def time_all() -> None:
+    """Measure every instruction set in a process of its own, and write the rows."""
+    rows: list[dict[str, object]] = []
+    for isa in instruction_sets():
+        command = [sys.executable, "-m", "benchmarks.ordered", "measure", "--isa", isa]
+        made = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **variables(isa)}, stdout=subprocess.PIPE,
+            text=True, check=True,
+        )  # fmt: skip
+        rows += [json.loads(line) for line in made.stdout.splitlines()]
+        write_csv(rows, FOLDER / "time.csv")
+
+
+def medians() -> dict[tuple[str, str, str, int], float]:
+    """Return the median seconds of all rows, by instruction set, dtype, question and size."""
     import pandas as pd
-    import xgboost as xgb
-    from sklearn.model_selection import RepeatedKFold
-    from sklearn.preprocessing import StandardScaler
-    from sksurv import datasets
-    from sksurv.linear_model import CoxPHSurvivalAnalysis
 
-    loaders = {
-        "veterans": datasets.load_veterans_lung_cancer,
-        "whas500": datasets.load_whas500,
-        "gbsg2": datasets.load_gbsg2,
-        "flchain": datasets.load_flchain,
-    }
-    for name, load in loaders.items():
-        table, y = load()
-        table = table.drop(columns=[c for c in table.columns if c == "chapter"])  # causes of death
-        table = pd.get_dummies(table, drop_first=True).astype(float)
-        X = table.fillna(table.median()).to_numpy()
-        event, time = y[y.dtype.names[0]], y[y.dtype.names[1]]
-        signed = np.where(event, time, -time)
-        found = []
-        for train, test in RepeatedKFold(n_splits=5, n_repeats=2, random_state=0).split(X):
-            scale = StandardScaler().fit(X[train])
-            A, B = scale.transform(X[train]), scale.transform(X[test])
-            linear = (CoxPHSurvivalAnalysis(alpha=1e-2), PairLinearSurvival(surrogate="logistic"))
-            scores = [model.fit(A, y[train]).predict(B) for model in linear]
-            rows, new = xgb.DMatrix(A, signed[train]), xgb.DMatrix(B)
-            cox = xgb.train({**FEW_TREES, "objective": "survival:cox"}, rows, 100)
-            pairs = xgb.train(
-                {**FEW_TREES, "base_score": 0.0}, rows, 100, obj=xgboost_objective(pairs="survival")
-            )
-            scores += [booster.predict(new, output_margin=True) for booster in (cox, pairs)]
-            found.append([ep.auc(s, (time[test], event[test]), pairs="survival") for s in scores])
-        print(f"| {name} | {len(X)} | {' | '.join(f'{c:.3f}' for c in np.mean(found, axis=0))} |")
+    rows = pd.read_csv(FOLDER / "time.csv")
+    return dict(rows.set_index(["isa", "dtype", "question", "n"])["median"].items())
+
+
+def report() -> None:
+    """Write the table of AVX2 and float64 to docs/performance.md."""
+    seconds = medians()
+    questions = dict.fromkeys(key[2] for key in seconds)
+    body = []
+    for question in questions:
+        times = [seconds.get(("avx2", "float64", question, n)) for n in SIZES]
+        body.append([question, *("" if s is None else duration(s) for s in times)])
+    table = markdown(["", *(f"{n:,}" for n in SIZES)], body)
+    page = ROOT / "docs" / "performance.md"
+    marked = re.compile(r"(<!-- ordered: times -->\n).*?(<!-- end -->)", re.DOTALL)
+    page.write_text(marked.sub(lambda found: found[1] + table + found[2], page.read_text()))
+
+
+def check() -> None:
+    """Compare float64 rows with the limits; exit with status 1 if one is exceeded."""
+    seconds = medians()
+    failed = False
+    for isa in sorted({key[0] for key in seconds} - {"baseline"}):
+        of = {key[2:]: found for key, found in seconds.items() if key[:2] == (isa, "float64")}
+        lines = [(key, "seconds", of[key], limit) for key, limit in SECONDS.items()]
+        for (question, peer, n), limit in RATIOS.items():
+            if (peer, n) in of:
+                ratio = of[question, n] / of[peer, n]
+                lines.append(((question, n), f"times {peer}", ratio, limit))
+        for (question, n), unit, found, limit in lines:
+            verdict = "too slow" if found > limit else "ok"
+            failed |= found > limit
+            print(f"{isa}, {question}, {n:,} rows: {found:.3g} {unit}, at most {limit}: {verdict}")
+    raise SystemExit(failed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = {"time": time_all, "report": report, "check": check}
+    parser.add_argument("command", choices=[*commands, "measure"])
+    parser.add_argument("--isa", help="Instruction set of the command measure.")
+    given = parser.parse_args()
+    if given.command == "measure":
+        for row in measure(given.isa):
+            print(json.dumps(row), flush=True)
+    else:
+        commands[given.command]()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("table", choices=["ranking", "survival"])
-    {"ranking": ranking, "survival": survival}[parser.parse_args().table]()
+    main()

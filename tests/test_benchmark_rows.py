@@ -6,7 +6,6 @@ No test here measures a time. The times are those of `benchmarks/rows/kernel`.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from itertools import pairwise
 
 import pytest
 
@@ -29,7 +28,7 @@ def test_no_size_is_slower_than_the_next_larger_one(isa):
         f"n = {large.n:,} takes {large.seconds:.3g} s"
         for (name, question, share), line in SERIES.items()
         if name == isa
-        for small, large in pairwise(line)
+        for small, large in bars.neighbours(line)
         if small.seconds > bars.NEXT_SIZE_FACTOR * large.seconds
     ]
     assert not too_slow, "\n".join(too_slow)

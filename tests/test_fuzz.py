@@ -35,6 +35,14 @@ def test_random_batches(isa, numbers):
         assert_no_failure(draw(2, number, large=0.0), {isa: checks.native(isa)})
 
 
+# Margins next to the largest double, denormal scores, and an outlier as the least positive: the
+# batches of 102,000 on which an earlier kernel was wrong.
+@pytest.mark.parametrize("number", [34447, 48240, 50625, 56751, 82434])
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_batches_that_once_failed(isa, number):
+    assert_no_failure(draw(0, number, large=0.004), {isa: checks.native(isa)})
+
+
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_random_batches_next_to_the_limits_between_plans(isa):
     for number in range(6):

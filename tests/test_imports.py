@@ -17,7 +17,7 @@ import everypair
 SOURCE = Path(everypair.__file__).parent
 
 # Each folder may import from those that stand before it in its own line, and from the core.
-CORE = ("surrogates", "arrays", "targets", "metrics", "ranks", "")
+CORE = ("surrogates", "arrays", "targets", "metrics", "ranks", "streaming", "")
 STACKS = (
     (
         "torch/triton/common",
@@ -27,10 +27,12 @@ STACKS = (
         "torch",
         "torch/ranks",
         "torch/training",
+        "torch/metrics",
     ),
     ("sklearn",),
     ("boosting",),
     ("jax",),
+    ("dask",),
     (
         "experiments",
         "experiments/data",
@@ -56,6 +58,7 @@ EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "sklearn": ("scikit-learn", "sklearn"),
     "jax": ("JAX", "jax"),
+    "dask": ("Dask", "dask"),
 }
 
 
@@ -159,7 +162,7 @@ def test_a_missing_package_names_the_extra_to_install(extra):
     needs, package = EXTRAS[extra]
     ran = _run(f"import sys; sys.modules[{package!r}] = None; import everypair.{extra}")
     assert ran.returncode
-    for part in (f"everypair.{extra} needs {needs}", f"pip install everypair[{extra}]"):
+    for part in (f"everypair.{extra} needs {needs}", f"pip install '.[{extra}]'"):
         assert part in ran.stderr, f"{part!r} is not in {ran.stderr!r}"
 
 

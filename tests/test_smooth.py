@@ -117,6 +117,25 @@ def test_every_entry_of_the_gradient_is_right(name, dtype):
             assert loss == pytest.approx(value, rel=tolerance)
 
 
+@pytest.mark.parametrize("name", ["logistic", "sigmoid"])
+@pytest.mark.parametrize("share", [0.01, 0.99])
+def test_a_rare_class_in_float64(name, share):
+    """The compiled kernel has a plan of its own for it."""
+    rng = np.random.default_rng(6)
+    scores, labels = rng.normal(size=4000) * 3.0 + 1e3, rng.random(4000) < share
+    scores[::5] = scores[::5].round(1)
+    for weights in (None, rng.integers(0, 3, 4000).astype(float)):
+        options = {"surrogate": name, "margin": 0.3, "weights": weights}
+        got = ep.pair_derivatives(scores, labels, **options)
+        value, grad, hess = naive.pair_derivatives(scores, labels, **options)
+        assert got.value == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(got.grad, grad, rtol=1e-12)
+        np.testing.assert_allclose(got.hess, hess, rtol=1e-10, atol=1e-12 * abs(hess).max())
+        assert ep.pair_loss_and_grad(scores, labels, **options)[0] == pytest.approx(
+            value, rel=1e-12
+        )
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("scores", [[1e300, -1e300, 0.0, 1.0], [1e306, -1e306, -1e306, 1e306]])
 def test_finite_scores_never_give_nan(name, scores):

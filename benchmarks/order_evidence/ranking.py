@@ -3,7 +3,8 @@
 One query of 4,000 rows with 50 normal features; the target is a linear function plus noise. Every
 objective tries the same learning rates, shares of rows per tree and numbers of rounds. Spearman's
 correlation on validation rows chooses; that on test rows counts. These settings were found on the
-data set of seed 100, which is not among those that are reported.
+data set of seed 100, after a first run on the seeds that are reported, with fewer settings, had
+shown sampled pairs level with all pairs.
 """
 
 from __future__ import annotations

@@ -30,13 +30,16 @@ from everypair.metrics import (
     roc_curve,
 )
 from everypair.ranks import pair_row_sums, soft_ranks
+from everypair.streaming import PairAccumulator, StreamResult, evaluate_twice
 from everypair.surrogates import Surrogate, Term
 
 __all__ = [
     "DeLong",
     "DeLongTest",
+    "PairAccumulator",
     "PairDerivatives",
     "RocCurve",
+    "StreamResult",
     "Surrogate",
     "Term",
     "__version__",
@@ -44,6 +47,7 @@ __all__ = [
     "average_precision",
     "delong",
     "delong_test",
+    "evaluate_twice",
     "get_num_threads",
     "naive",
     "pair_derivatives",

@@ -45,6 +45,11 @@ class Result(NamedTuple):
     hvp: NDArray[Any] | None
 
 
+def kernel() -> Any:
+    """Return the module of the compiled kernel, or None if NumPy is chosen."""
+    return _native if _uses_native() else None
+
+
 def native_is_here() -> bool:
     """Return whether the compiled kernel is installed."""
     return _native is not None
@@ -90,7 +95,7 @@ def evaluate(
         )
         status, value, pair_weight = form.function(
             scores, labels, weights, batch.offsets,
-            None if vector is None else _without_offset(vector),
+            None if vector is None else without_offset(vector),
             *form.surrogate, mean, _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
@@ -171,6 +176,26 @@ def concordance(batch: Batch) -> tuple[float, float]:
     return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
+def split_classes(batch: Batch) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Check the values of a batch; return the scores of the positives and of the negatives."""
+    if not _uses_native():
+        positive = _inputs.positives(batch)
+        return batch.scores[positive], batch.scores[~positive]
+    pos, neg = np.empty_like(batch.scores), np.empty_like(batch.scores)
+    status, n_pos = _native.split(batch.scores, batch.labels, pos, neg)
+    if status:
+        _inputs.raise_bad_values(batch)
+    return pos[:n_pos], neg[: batch.scores.shape[0] - n_pos]
+
+
+def count_natively(scores: NDArray[np.float32], bits: int, table: NDArray[np.int64]) -> bool:
+    """Add scores to a table of buckets by the compiled kernel; return whether it is in use."""
+    if not _uses_native():
+        return False
+    _native.count(scores, bits, table)
+    return True
+
+
 def row_sums_kernel() -> Callable[..., Any] | None:
     """Return the compiled kernel of row sums; None if NumPy must compute them."""
     return _native.row_sums if _uses_native() else None
@@ -191,7 +216,7 @@ def check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] |
         )
 
 
-def _without_offset(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+def without_offset(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     """Subtract a common offset, which the Hessian maps to zero but which costs digits."""
     low = vector.min()
     return vector - low if vector.max() - low < abs(low) else vector
@@ -229,7 +254,7 @@ def _is_native(name: str, asked_by: str) -> bool:
         raise ValueError(f"{asked_by} must be one of {', '.join(_BACKENDS)}; got {name!r}.")
     if name == "native" and _native is None:
         raise ImportError(
-            f"{asked_by} asks for the compiled kernel, which is not installed. Install a wheel, or "
-            "build it with: pip install --no-binary everypair everypair."
+            f"{asked_by} asks for the compiled kernel, which is not installed. Build it "
+            "in a checkout, with a C++20 compiler: pip install ."
         )
     return name == "native" or (name == "auto" and _native is not None)

@@ -50,6 +50,33 @@ def auc(
     threads: int,
 ) -> tuple[int, float, float]: ...
 
+# The same two for ordered pairs. `ranked` has the arrays order, ranks, offsets, winner and loser of
+# `everypair.targets.ranked.RankedRows`. They return no status; the value is NaN if the sums would
+# lose digits. A sum is multiplied by `unit`.
+def evaluate_ordered(
+    scores: NDArray[Any],
+    ranked: tuple[NDArray[Any] | None, ...],
+    vector: NDArray[Any] | None,
+    terms: tuple[KnotTerm, ...],
+    mean: bool,
+    unit: float,
+    threads: int,
+    grad: NDArray[Any] | None,
+    hess: NDArray[Any] | None,
+    hvp: NDArray[Any] | None,
+) -> tuple[float, float]: ...
+def auc_ordered(
+    scores: NDArray[Any], ranked: tuple[NDArray[Any] | None, ...], threads: int
+) -> tuple[float, float]: ...
+
+# Copy the scores of each class to the first entries of pos and neg; return status and positives.
+def split(
+    scores: NDArray[Any], labels: NDArray[Any], pos: NDArray[Any], neg: NDArray[Any]
+) -> tuple[int, int]: ...
+
+# Add float32 scores to a table of 2**bits buckets: see `everypair.streaming._buckets`.
+def count(scores: NDArray[Any], bits: int, table: NDArray[Any]) -> None: ...
+
 # Sums of one piece of a surrogate over all pairs of a row (n,) and another row (m,), both float64.
 class RowSums:
     # Fill one array for each order (0, 1, 2): (n,) sums over the others with weights (m,), or with

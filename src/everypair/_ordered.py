@@ -1,20 +1,22 @@
-"""Evaluate batches of any target: binary ones at once, ranked ones level by level.
+"""Evaluate batches of any target: two classes, or ordered or survival targets.
 
-The targets of a ranked batch are ordered or survival times. Its pairs are grouped binary pairs, one
-level for each bit of the rank (see `everypair.targets.ranked`), and this module adds up the levels.
+The compiled kernel takes the ordered pairs of polynomials at once. All other ordered pairs are
+grouped binary pairs, one level for each bit of the rank (see `everypair.targets.ranked`), and this
+module adds up the levels.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _dispatch
+from everypair import _dispatch, _threads
 from everypair._dispatch import Result
 from everypair._inputs import Batch
-from everypair.surrogates import PairTerm
+from everypair.surrogates import PairTerm, are_polynomials
 from everypair.targets.ranked import Level, RankedRows
 
 Floats = NDArray[np.float64]
@@ -32,7 +34,10 @@ def evaluate(
     """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector."""
     if batch.ranked is None:
         return _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=vector)
-    return _evaluate_ranked(batch, batch.ranked, terms, mean, grad, hess, vector)
+    found = None
+    if _dispatch.kernel() is not None and are_polynomials(terms):
+        found = _evaluate_compiled(batch, batch.ranked, terms, mean, grad, hess, vector)
+    return found or _evaluate_levels(batch, batch.ranked, terms, mean, grad, hess, vector)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
@@ -42,6 +47,12 @@ def concordance(batch: Batch) -> tuple[float, float]:
     """
     if batch.ranked is None:
         return _dispatch.concordance(batch)
+    if (kernel := _dispatch.kernel()) is not None:
+        threads = _threads.kernel_threads()
+        found: tuple[float, float] = kernel.auc_ordered(
+            batch.scores, batch.ranked.arrays(), threads
+        )
+        return found
     scores = batch.scores[batch.ranked.order]
     concordant = total = 0.0
     for level in batch.ranked.levels():
@@ -53,7 +64,34 @@ def concordance(batch: Batch) -> tuple[float, float]:
     return concordant, total
 
 
-def _evaluate_ranked(
+def _evaluate_compiled(
+    batch: Batch,
+    ranked: RankedRows,
+    terms: tuple[PairTerm, ...],
+    mean: bool,
+    grad: bool,
+    hess: bool,
+    vector: Floats | None,
+) -> Result | None:
+    """Return the result of the compiled kernel, or None if that would not be reliable."""
+    if abs(ranked.exponent) > 900:
+        return None
+    scores = batch.scores
+    asked = (grad, hess, vector is not None)
+    arrays = [np.empty_like(scores) if wanted else None for wanted in asked]
+    value, total = _dispatch.kernel().evaluate_ordered(
+        scores, ranked.arrays(), None if vector is None else _dispatch.without_offset(vector),
+        terms, mean, math.ldexp(1.0, ranked.exponent), _threads.kernel_threads(), *arrays,
+    )  # fmt: skip
+    if not math.isfinite(value):
+        return None
+    with np.errstate(over="ignore", under="ignore"):
+        of_rows = (None if a is None else a.astype(batch.dtype, copy=False) for a in arrays)
+        shaped = (None if a is None else a.reshape(batch.shape) for a in of_rows)
+        return Result(value, math.ldexp(total, ranked.exponent), *shaped)
+
+
+def _evaluate_levels(
     batch: Batch,
     ranked: RankedRows,
     terms: tuple[PairTerm, ...],

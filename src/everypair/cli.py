@@ -77,7 +77,7 @@ def _report(error: Exception) -> int:
         return _fail(str(error), 2)
     name = str(getattr(error, "name", "")).partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and name in _EXTRA:
-        return _fail(f"needs {name}. Install it with: pip install 'everypair[experiments]'", 2)
+        return _fail(f"needs {name}. In a checkout: pip install '.[experiments]'", 2)
     if hasattr(error, "format_message"):  # typer's usage errors have no public base class
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "everypair"

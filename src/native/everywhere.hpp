@@ -1,7 +1,9 @@
 // Plan for terms without a knot: all pairs count, and the moments of the two classes give value and derivatives. O(n).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "pool.hpp"
 #include "survey.hpp"
@@ -64,8 +66,8 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
     const std::uint8_t* side = classes + begin;
     const auto sums = [&](auto&& quantity) { return class_sums(side, weights, n, question.threads, quantity); };
 
-    // Scores are relative to a heavy positive. A distant one of little weight would cost the others their digits.
-    double origin = found.min_pos;
+    // Scores are relative to a typical or a heavy positive. A distant one would cost the others their digits.
+    double origin;
     if (weights) {
         double heaviest = 0;
 #pragma omp simd reduction(max : heaviest)
@@ -76,6 +78,15 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
         std::int64_t row = 0;
         while (side[row] != 1 || weights[row] != heaviest) ++row;
         origin = static_cast<double>(scores[row]);
+    } else {
+        constexpr int most = 15;
+        double sample[most];
+        int count = 0;
+        for (int k = 0; k < most; ++k)
+            if (const void* found_at = std::memchr(side + k * n / most, 1, n - k * n / most))
+                sample[count++] = static_cast<double>(scores[static_cast<const std::uint8_t*>(found_at) - side]);
+        std::nth_element(sample, sample + count / 2, sample + count);
+        origin = sample[count / 2];
     }
     const Two first = sums([=](std::int64_t i) { return static_cast<double>(scores[i]) - origin; });
     const double mean[2] = {first.of[0] / found.w_neg, first.of[1] / found.w_pos};

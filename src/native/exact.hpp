@@ -92,8 +92,7 @@ class Exact {
     // There are as many additions as rows: without what rounding takes off, sums of constant weights would drift. For float32
     // scores, a double has digits enough for that.
     static constexpr bool keeps_errors = std::is_same_v<S, double>;
-    using RunningSum =
-        std::conditional_t<keeps_errors, std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>, Acc>;
+    using RunningSum = std::conditional_t<keeps_errors, std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>, Acc>;
 
     // `at` is the least double beyond the switch, `past` its distance from the switch.
     struct Switch {

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "everywhere.hpp"
 #include "exact.hpp"
 #include "gridded.hpp"
+#include "ordered.hpp"
 #include "row_sums.hpp"
 #include "smooth.hpp"
 #include "survey.hpp"
@@ -25,6 +27,9 @@ constexpr std::int64_t certified_rows = 10000;
 #endif
 // Several terms need more buckets, and tables for each term; the exact plan sorts the sources once for each term.
 constexpr std::int64_t several_rows = 270000;
+
+// In float64, row sums take less time than sweeps over all rows if the rarer class has at most one row in so many.
+constexpr std::int64_t rare_rows = 25;
 
 // The weights of a group are those of the caller, times a power of two for each class if they are very large or very small;
 // the weights of its pairs are over 2^exponent.
@@ -46,11 +51,39 @@ void clear(const Outputs& outputs, const Group& group) {
         if (array) std::fill_n(static_cast<S*>(array) + group.begin, group.n, S{0});
 }
 
+// How many times larger the terms are than their sum, at the worst. Far from their knots several terms nearly cancel: their sum
+// is of the order of the distance between the knots times the range, or of its square if they cancel to a constant.
+inline double cancellation(const Term* terms, int n_terms, double range) {
+    if (n_terms < 2) return 0;
+    double nearest = std::numeric_limits<double>::infinity(), slope = 0, slopes = 0;
+    for (int j = 0; j < n_terms; ++j) {
+        const double lag = 2 * terms[j].b2 * (terms[j].shift - terms[0].shift);
+        slope += terms[j].b1 + lag;
+        slopes += std::abs(terms[j].b1) + std::abs(lag);
+        for (int i = 0; i < j; ++i) {
+            // Terms of one shift, with a knot and without, cancel only if their signs differ.
+            const bool opposed = terms[i].b2 * terms[j].b2 < 0 || terms[i].b1 * terms[j].b1 < 0;
+            if (const double apart = std::abs(terms[j].shift - terms[i].shift); apart > 0 || opposed)
+                nearest = std::min(nearest, apart);
+        }
+    }
+    const double ratio = range / nearest;
+    return std::abs(slope) < 0x1p-40 * slopes ? ratio * std::max(1.0, ratio) : ratio;
+}
+
 // Fills the output arrays of one group with both classes, and returns its value.
 template <class S>
 double solve(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
              const Group& group, double scale) {
     const Term* terms = question.terms;
+    // Sums of numbers next to the largest double overflow, and those of denormal numbers lose digits, even where the result
+    // is an ordinary number: then NaN tells the caller to use another way.
+    double reach = 0, largest = std::max(std::abs(group.found.min_pos), std::abs(group.found.max_neg));
+    for (int j = 0; j < question.n_terms; ++j) {
+        reach = std::max(reach, terms[j].truncated ? group.found.max_neg - group.found.min_pos + terms[j].shift : 1);
+        largest = std::max(largest, std::abs(terms[j].shift));
+    }
+    if (!(largest < 0x1p1000 && reach > 0x1p-960)) return std::numeric_limits<double>::quiet_NaN();
     const auto truncated = [](const Term& term) { return term.truncated; };
     if (std::none_of(terms, terms + question.n_terms, truncated))
         return everywhere<S>(batch, question, outputs, classes, group.begin, group.n, group.found, scale);
@@ -81,24 +114,12 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                     return value;
         }
     }
-    // Far from their knots several terms nearly cancel: their sum is of the order of the distance between the knots times the
-    // range, or of its square if they cancel to a constant. The rounding errors of the additions, one per row, do not cancel.
-    double range = 0, nearest = std::numeric_limits<double>::infinity(), slope = 0, slopes = 0;
-    for (int j = 0; j < question.n_terms; ++j) {
-        const double lag = 2 * terms[j].b2 * (terms[j].shift - terms[0].shift);
-        slope += terms[j].b1 + lag;
-        slopes += std::abs(terms[j].b1) + std::abs(lag);
+    double range = 0;
+    for (int j = 0; j < question.n_terms; ++j)
         range = std::max(range, group.found.max_neg - group.found.min_pos + std::abs(terms[j].shift));
-        for (int i = 0; i < j; ++i) {
-            // Terms of one shift, with a knot and without, cancel only if their signs differ.
-            const bool opposed = terms[i].b2 * terms[j].b2 < 0 || terms[i].b1 * terms[j].b1 < 0;
-            if (const double apart = std::abs(terms[j].shift - terms[i].shift); apart > 0 || opposed)
-                nearest = std::min(nearest, apart);
-        }
-    }
-    double cancelled = question.n_terms > 1 ? static_cast<double>(group.n) * range / nearest : 0;
-    if (std::abs(slope) < 0x1p-40 * slopes) cancelled *= std::max(1.0, range / nearest);
+    const double cancelled = static_cast<double>(group.n) * cancellation(terms, question.n_terms, range);
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
+    // The rounding errors of the additions, one per row, do not cancel.
     if (cancelled > room * 0x1p52) return std::numeric_limits<double>::quiet_NaN();  // the caller must use another way
     if (cancelled > room)
         return Exact<S, DoubleDouble>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
@@ -210,11 +231,14 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
 
 template <class S>
 Answer smooth_as(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
-    return reduce<S>(batch, mean, threads, outputs,
-                     [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale, int inner) {
-                         return smooth_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale,
-                                               inner);
-                     });
+    return reduce<S>(
+        batch, mean, threads, outputs,
+        [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale, int inner) {
+            const std::int64_t fewer = std::min(group.found.n_pos, group.found.n_neg);
+            if (std::is_same_v<S, double> && !smooth.linear && !outputs.hvp && rare_rows * fewer <= group.n)
+                return smooth_row_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale, inner);
+            return smooth_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale, inner);
+        });
 }
 
 template <class S>
@@ -226,7 +250,65 @@ Answer concordance_as(const Batch& batch, int threads) {
     return over_groups<S>(batch, -4000, threads, use, [](const Group&) {});
 }
 
+template <class S>
+Answer ordered_as(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
+    const double total = ordered_weight(rows), scale = question.mean ? 1 / total : unit;
+    constexpr Answer unreliable{0, std::numeric_limits<double>::quiet_NaN(), 0};
+    if (!(total > 0x1p-900)) return unreliable;
+    Scratch scratch;
+    void* const arrays[] = {outputs.grad, outputs.hess, outputs.hvp};
+    Sums sums;
+    for (int k = 0; k < 3; ++k) {
+        sums[k] = arrays[k] ? scratch.take<double>(rows.n) : nullptr;
+        std::fill_n(sums[k], arrays[k] ? rows.n : 0, 0.0);
+    }
+    double value = 0, shift = 0;
+    std::vector<Term> truncated, everywhere;
+    for (int j = 0; j < question.n_terms; ++j) {
+        (question.terms[j].truncated ? truncated : everywhere).push_back(question.terms[j]);
+        shift = std::max(shift, std::abs(question.terms[j].shift));
+    }
+    const int threads = rows.n < threaded_rows() ? 1 : question.threads;
+    const Question inner{truncated.data(), static_cast<int>(truncated.size()), question.mean, threads};
+    const auto evaluate = [&](auto&& pairs) {
+        const double range = pairs.template sort<S>() + shift, room = std::is_same_v<S, float> ? 0x1p26 : 0x1p9;
+        const bool reliable = range < 0x1p500 && cancellation(question.terms, question.n_terms, range) < room;
+        value = reliable ? pairs.run() : unreliable.value;
+    };
+    if (inner.n_terms == 1 && !rows.winner && !rows.loser && sums[0] && !sums[1] && !sums[2])
+        evaluate(OrderedPairs<Asked::one_term>(rows, inner, false, sums));
+    else if (inner.n_terms > 0)
+        evaluate(OrderedPairs<Asked::any>(rows, inner, false, sums));
+    if (!everywhere.empty()) value += ordered_everywhere<S>(rows, everywhere, sums);
+    for (int k = 0; k < 3; ++k)
+        for (std::int64_t i = 0; arrays[k] && i < rows.n; ++i)
+            static_cast<S*>(arrays[k])[rows.order[i]] = static_cast<S>(scale * sums[k][i] + 0.0);
+    return {0, value * scale, total};
+}
+
 }  // namespace
+
+Answer evaluate_ordered(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
+    return rows.score_type == Dtype::f32 ? ordered_as<float>(rows, question, unit, outputs)
+                                         : ordered_as<double>(rows, question, unit, outputs);
+}
+
+Answer concordance_ordered(const Ranked& rows, int threads) {
+    const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
+    const Question question{half, 2, false, rows.n < threaded_rows() ? 1 : threads};
+    const auto concordant = [&](auto&& pairs) {
+        rows.score_type == Dtype::f32 ? pairs.template sort<float>() : pairs.template sort<double>();
+        return pairs.run();
+    };
+    // Pairs are counted if all weights are equal, or 0 for winners (censored rows).
+    double w = rows.winner ? 0 : 1;
+    for (std::int64_t i = 0; rows.winner && i < rows.n; ++i) w = std::max(w, rows.winner[i]);
+    bool equal = !rows.loser;
+    for (std::int64_t i = 0; equal && rows.winner && i < rows.n; ++i) equal = rows.winner[i] == 0 || rows.winner[i] == w;
+    const double value = equal ? w * concordant(OrderedPairs<Asked::concordance>(rows, question, true, {}))
+                               : concordant(OrderedPairs<Asked::any>(rows, question, true, {}));
+    return {0, value, ordered_weight(rows)};
+}
 
 Answer evaluate(const Batch& batch, const Question& question, const Outputs& outputs) {
     return batch.score_type == Dtype::f32 ? evaluate_as<float>(batch, question, outputs)

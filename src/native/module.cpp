@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pool.hpp"
+#include "stream.hpp"
 #include "types.hpp"
 
 namespace nb = nanobind;
@@ -22,6 +23,8 @@ namespace everypair {
     Answer concordance(const Batch&, int threads);                                                                 \
     RowSums* row_sums(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads); \
     double smooth_precision(const PrecisionBatch&, const Piece&, int threads);                                     \
+    Answer evaluate_ordered(const Ranked&, const Question&, double unit, const Outputs&);                          \
+    Answer concordance_ordered(const Ranked&, int threads);                                                        \
     }
 EVERYPAIR_DECLARE(baseline)
 #if defined(EVERYPAIR_X86_DISPATCH)
@@ -36,9 +39,21 @@ struct Kernels {
     Evaluate evaluate;
     EvaluateSmooth evaluate_smooth;
     Concordance concordance;
+    EvaluateOrdered evaluate_ordered;
+    ConcordanceOrdered concordance_ordered;
     MakeRowSums row_sums;
     SmoothPrecision smooth_precision;
 };
+
+#define EVERYPAIR_KERNELS(name, isa) \
+    {name,                           \
+     isa::evaluate,                  \
+     isa::evaluate_smooth,           \
+     isa::concordance,               \
+     isa::evaluate_ordered,          \
+     isa::concordance_ordered,       \
+     isa::row_sums,                  \
+     isa::smooth_precision}
 
 // The name of the instruction set that every processor of this architecture has.
 #if defined(__aarch64__)
@@ -48,17 +63,14 @@ constexpr const char* baseline_name = "baseline";
 #endif
 
 std::vector<Kernels> available() {
-    std::vector<Kernels> here{{baseline_name, baseline::evaluate, baseline::evaluate_smooth, baseline::concordance,
-                               baseline::row_sums, baseline::smooth_precision}};
+    std::vector<Kernels> here{EVERYPAIR_KERNELS(baseline_name, baseline)};
 #if defined(EVERYPAIR_X86_DISPATCH)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-        here.push_back(
-            {"avx2", avx2::evaluate, avx2::evaluate_smooth, avx2::concordance, avx2::row_sums, avx2::smooth_precision});
+        here.push_back(EVERYPAIR_KERNELS("avx2", avx2));
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
             __builtin_cpu_supports("avx512bw"))
-            here.push_back({"avx512", avx512::evaluate, avx512::evaluate_smooth, avx512::concordance, avx512::row_sums,
-                            avx512::smooth_precision});
+            here.push_back(EVERYPAIR_KERNELS("avx512", avx512));
     }
 #endif
     return here;
@@ -112,11 +124,31 @@ class Array {
     bool held_ = false;
 };
 
-Batch batch_of(const Array& scores, const Array& labels, const Array& weights, const Array& vector, const Array& offsets) {
+std::int64_t rows_of(const Array& scores) {
     const std::int64_t n = scores.size();
     if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("scores must have between 1 and 2^32 - 1 rows");
     if (scores.dtype() != Dtype::f32 && scores.dtype() != Dtype::f64)
         throw std::invalid_argument("scores must be float32 or float64");
+    return n;
+}
+
+void check_offsets(const std::int64_t* offsets, std::int64_t n_groups, std::int64_t n) {
+    bool good = n_groups >= 1 && offsets[0] == 0 && offsets[n_groups] == n;
+    for (std::int64_t g = 0; good && g < n_groups; ++g) good = offsets[g] < offsets[g + 1];
+    if (!good) throw std::invalid_argument("offsets must rise from 0 to the number of rows");
+}
+
+std::vector<Term> terms_of(nb::tuple terms) {
+    std::vector<Term> parsed;
+    for (nb::handle term : terms)
+        parsed.push_back({nb::cast<double>(term[0]), nb::cast<double>(term[1]), nb::cast<double>(term[2]),
+                          nb::cast<double>(term[3]), nb::cast<bool>(term[4])});
+    if (parsed.empty()) throw std::invalid_argument("terms must not be empty");
+    return parsed;
+}
+
+Batch batch_of(const Array& scores, const Array& labels, const Array& weights, const Array& vector, const Array& offsets) {
+    const std::int64_t n = rows_of(scores);
     const Batch batch{scores.data(),
                       scores.dtype(),
                       labels.require(n, labels.dtype()).data(),
@@ -126,11 +158,7 @@ Batch batch_of(const Array& scores, const Array& labels, const Array& weights, c
                       n,
                       static_cast<const std::int64_t*>(offsets.require(offsets.size(), Dtype::i64).data()),
                       offsets.size() - 1};
-    if (batch.offsets) {
-        bool good = batch.n_groups >= 1 && batch.offsets[0] == 0 && batch.offsets[batch.n_groups] == n;
-        for (std::int64_t g = 0; good && g < batch.n_groups; ++g) good = batch.offsets[g] < batch.offsets[g + 1];
-        if (!good) throw std::invalid_argument("offsets must rise from 0 to the number of rows");
-    }
+    if (batch.offsets) check_offsets(batch.offsets, batch.n_groups, n);
     return batch;
 }
 
@@ -143,11 +171,7 @@ nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb:
     const Batch batch = batch_of(s, y, w, v, o);
     for (const Array* out : {&g, &h, &p}) out->require(batch.n, batch.score_type);
     if (p.data() && !v.data()) throw std::invalid_argument("a Hessian-vector product needs a vector");
-    std::vector<Term> parsed;
-    for (nb::handle term : terms)
-        parsed.push_back({nb::cast<double>(term[0]), nb::cast<double>(term[1]), nb::cast<double>(term[2]),
-                          nb::cast<double>(term[3]), nb::cast<bool>(term[4])});
-    if (parsed.empty()) throw std::invalid_argument("terms must not be empty");
+    const std::vector<Term> parsed = terms_of(terms);
     const Question question{parsed.data(), static_cast<int>(parsed.size()), mean, threads};
     const Outputs outputs{g.data(), h.data(), p.data()};
     Answer answer;
@@ -199,6 +223,105 @@ nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::hand
         answer = chosen.concordance(batch, threads);
     }
     return as_tuple(answer);
+}
+
+// The arrays of `everypair.targets.ranked.RankedRows`: order, ranks, offsets, winner, loser.
+class RankedArrays {
+  public:
+    explicit RankedArrays(nb::tuple given)
+        : arrays_{{given[0], false}, {given[1], false}, {given[2], false}, {given[3], false}, {given[4], false}} {}
+
+    Ranked with(const Array& scores, const Array& vector) const {
+        const std::int64_t n = rows_of(scores), n_groups = arrays_[2].size() - 1;
+        const auto indices = [&](int k, std::int64_t size) {
+            return static_cast<const std::int64_t*>(arrays_[k].require(size, Dtype::i64).data());
+        };
+        const auto reals = [&](const Array& array) { return static_cast<const double*>(array.require(n, Dtype::f64).data()); };
+        const Ranked rows{scores.data(),
+                          scores.dtype(),
+                          indices(0, n),
+                          indices(1, n),
+                          reals(arrays_[3]),
+                          reals(arrays_[4]),
+                          reals(vector),
+                          n,
+                          indices(2, n_groups + 1),
+                          n_groups};
+        check_offsets(rows.offsets, n_groups, n);
+        return rows;
+    }
+
+  private:
+    Array arrays_[5];
+};
+
+nb::tuple evaluate_ordered(nb::handle scores, nb::tuple ranked, nb::handle vector, nb::tuple terms, bool mean, double unit,
+                           int threads, nb::handle grad, nb::handle hess, nb::handle hvp) {
+    const Array s(scores, false), v(vector, false), g(grad, true), h(hess, true), p(hvp, true);
+    const RankedArrays arrays(ranked);
+    const Ranked rows = arrays.with(s, v);
+    for (const Array* out : {&g, &h, &p}) out->require(rows.n, rows.score_type);
+    if (p.data() && !v.data()) throw std::invalid_argument("a Hessian-vector product needs a vector");
+    const std::vector<Term> parsed = terms_of(terms);
+    const Question question{parsed.data(), static_cast<int>(parsed.size()), mean, threads};
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.evaluate_ordered(rows, question, unit, {g.data(), h.data(), p.data()});
+    }
+    return nb::make_tuple(answer.value, answer.pair_weight);
+}
+
+nb::tuple auc_ordered(nb::handle scores, nb::tuple ranked, int threads) {
+    const Array s(scores, false), none(nb::none(), false);
+    const RankedArrays arrays(ranked);
+    const Ranked rows = arrays.with(s, none);
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.concordance_ordered(rows, threads);
+    }
+    return nb::make_tuple(answer.value, answer.pair_weight);
+}
+
+template <class S>
+stream::Split split_labels(const Array& scores, const Array& labels, void* pos, void* neg) {
+    const auto with = [&](auto type) {
+        using L = decltype(type);
+        return stream::split(static_cast<const S*>(scores.data()), static_cast<const L*>(labels.data()), scores.size(),
+                             static_cast<S*>(pos), static_cast<S*>(neg));
+    };
+    switch (labels.dtype()) {
+        case Dtype::u8: return with(std::uint8_t{});
+        case Dtype::i8: return with(std::int8_t{});
+        case Dtype::i32: return with(std::int32_t{});
+        case Dtype::i64: return with(std::int64_t{});
+        case Dtype::f32: return with(float{});
+        default: return with(double{});
+    }
+}
+
+nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle neg) {
+    const Array s(scores, false), y(labels, false), p(pos, true), n(neg, true);
+    y.require(s.size(), y.dtype());
+    for (const Array* out : {&p, &n}) out->require(s.size(), s.dtype());
+    const bool is_float = s.dtype() == Dtype::f32;
+    if (!is_float && s.dtype() != Dtype::f64) throw std::invalid_argument("scores must be float32 or float64");
+    stream::Split answer;
+    {
+        nb::gil_scoped_release released;
+        answer = is_float ? split_labels<float>(s, y, p.data(), n.data()) : split_labels<double>(s, y, p.data(), n.data());
+    }
+    return nb::make_tuple(answer.status, answer.n_pos);
+}
+
+void count(nb::handle scores, int bits, nb::handle table) {
+    const Array s(scores, false), t(table, true);
+    if (bits < 16 || bits > 22) throw std::invalid_argument("bits must be between 16 and 22");
+    s.require(s.size(), Dtype::f32);
+    t.require(std::int64_t{3} << bits, Dtype::i64);
+    nb::gil_scoped_release released;
+    stream::count(static_cast<const float*>(s.data()), s.size(), bits, static_cast<std::int64_t*>(t.data()));
 }
 
 RowSet row_set_of(const Array& scores, const Array& offsets) {
@@ -292,6 +415,12 @@ NB_MODULE(_native, m) {
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc", &auc, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
           nb::arg("threads"));
+    m.def("evaluate_ordered", &evaluate_ordered, nb::arg("scores"), nb::arg("ranked"), nb::arg("vector").none(),
+          nb::arg("terms"), nb::arg("mean"), nb::arg("unit"), nb::arg("threads"), nb::arg("grad").none(),
+          nb::arg("hess").none(), nb::arg("hvp").none());
+    m.def("auc_ordered", &auc_ordered, nb::arg("scores"), nb::arg("ranked"), nb::arg("threads"));
+    m.def("split", &split, nb::arg("scores"), nb::arg("labels"), nb::arg("pos"), nb::arg("neg"));
+    m.def("count", &count, nb::arg("scores"), nb::arg("bits"), nb::arg("table"));
     nb::class_<PreparedRowSums>(m, "RowSums")
         .def("fill", &fill_row_sums, nb::arg("weights"), nb::arg("orders"), nb::arg("per_other"), nb::arg("threads"),
              nb::arg("outputs"));

@@ -505,4 +505,58 @@ double smooth_precision(const PrecisionBatch& batch, const Piece& piece, int thr
     return loss;
 }
 
+// The plan of smooth.hpp for float64 and a rare class, by row sums: the sums of the positives over the negatives, and of the
+// negatives over the positives. Fills gradient and Hessian diagonal of one group with both classes, and returns its value.
+template <class S>
+double smooth_row_sums(const Batch& batch, const Smooth& smooth, const Outputs& outputs, const std::uint8_t* classes,
+                       std::int64_t begin, std::int64_t n, const Survey& found, double scale, int threads) {
+    Scratch scratch;
+    const int n_orders = outputs.hess ? 3 : 2, n_powers = *std::max_element(smooth.n_powers, smooth.n_powers + n_orders);
+    double *powers = scratch.take<double>(6 * n_powers), polynomials[3][2][3] = {};
+    std::fill(powers, powers + 6 * n_powers, 0.0);
+    for (int order = 0; order < n_orders; ++order)
+        for (int side = 0; side < 2; ++side)
+            for (int k = 0; k < smooth.n_powers[order]; ++k)
+                powers[(order * 2 + side) * n_powers + k] = smooth.powers[order][2 * (side * smooth.n_powers[order] + k)];
+    const double b[3] = {smooth.b0, smooth.b1, smooth.b2}, slopes[2] = {smooth.b1, 2 * smooth.b2};
+    std::copy(b, b + 3, polynomials[0][1]);
+    std::copy(slopes, slopes + 2, polynomials[1][1]);
+    polynomials[2][1][0] = 2 * smooth.b2;
+
+    const std::int64_t sizes[2] = {found.n_neg, found.n_pos};
+    std::uint32_t* rows[2];
+    double *scores[2], *w[2];
+    for (int c = 0; c < 2; ++c) {
+        rows[c] = scratch.take<std::uint32_t>(sizes[c] + 1);
+        scores[c] = scratch.take<double>(sizes[c]);
+        w[c] = scratch.take<double>(sizes[c]);
+        for (std::int64_t i = 0, k = 0; i < n; ++i) {
+            rows[c][k] = static_cast<std::uint32_t>(i);
+            k += classes[begin + i] == c;
+        }
+        for (std::int64_t k = 0; k < sizes[c]; ++k) {
+            scores[c][k] = static_cast<double>(static_cast<const S*>(batch.scores)[begin + rows[c][k]]);
+            w[c][k] = batch.weights ? batch.weights[begin + rows[c][k]] : 1;
+        }
+    }
+    const Piece piece{smooth.shift, smooth.rate, powers, polynomials[0][0], n_powers};
+    const std::unique_ptr<RowSums> pairs(
+        make_row_sums({scores[1], sizes[1], nullptr}, {scores[0], sizes[0], nullptr}, piece, 1, threads));
+    Compensated value;
+    for (int c = 0; c < 2; ++c) {
+        const int orders[3] = {1, outputs.hess ? 2 : 0, 0}, count = (outputs.hess ? 2 : 1) + c;
+        double* sums[3];
+        for (double*& of_order : sums) of_order = scratch.take<double>(sizes[c]);
+        pairs->sums(w[1 - c], c == 0, count, orders, sums, threads);
+        for (std::int64_t k = 0; k < sizes[c]; ++k) {
+            const std::int64_t row = begin + rows[c][k];
+            const double factor = scale * w[c][k];
+            if (c == 1) value += w[c][k] * sums[count - 1][k];
+            if (outputs.grad) static_cast<S*>(outputs.grad)[row] = static_cast<S>((c ? -factor : factor) * sums[0][k] + 0.0);
+            if (outputs.hess) static_cast<S*>(outputs.hess)[row] = static_cast<S>(factor * sums[1][k]);
+        }
+    }
+    return value * scale;
+}
+
 }  // namespace everypair::EVERYPAIR_ISA

@@ -156,7 +156,6 @@ class SmoothSums {
         sort_positions(sorted);
         gaps_ = scratch.take<double>(n + 1);
         factors_ = scratch.take<double>(n + 1);
-        for (double*& array : since_) array = scratch.take<double>(in_runs ? n : 0);
         sides_ = scratch.take<std::uint8_t>(n);
         double *w = scratch.take<double>(n), *up = scratch.take<double>(n), *down = scratch.take<double>(n);
         for (std::int64_t i = 0; i < n; ++i) {
@@ -167,18 +166,8 @@ class SmoothSums {
         }
         gaps_[n] = 0;
         const double rate = smooth_.rate;
-        for (std::int64_t k = 0; in_runs && k < n; ++k)
-            for (const bool up : {true, false}) {
-                // The distance from the first row of the run; for the first row of a run, from that of the run before.
-                const std::int64_t i = up ? k : n - 1 - k;
-                const double before = k && k % run_rows != 1 ? since_[up][up ? i - 1 : i + 1] : 0;
-                since_[up][i] = k ? before + gaps_[up ? i : i + 1] : 0;
-            }
 #pragma omp simd
         for (std::int64_t i = 0; i <= n; ++i) factors_[i] = exp_negative(-rate * gaps_[i]);
-        for (double* array : since_)
-#pragma omp simd
-            for (std::int64_t i = 0; i < (in_runs ? n : 0); ++i) array[i] = exp_negative(-rate * array[i]);
         const Coefficients<V> value_of(smooth_, 0);
         double value = 0;
         const auto row_sums = [&](int order, const double* weights, bool valued) {
@@ -236,13 +225,20 @@ class SmoothSums {
         // By class of the rows met so far.
         Vec sums[2][V] = {}, distances[2][V] = {}, carried[2][V] = {}, factor[V], since[V];
         double count = 0, first = 0, second = 0, value = 0;  // of the class for which d > 0
+        double distance = 0, reach = 1;                      // from the first row of the run, and exp(-rate distance)
         for (std::int64_t k = 0; k < n; ++k) {
             const std::int64_t i = up ? k : n - 1 - k;
             const double gap = gaps_[up ? i : i + 1], w = weights[i];
             const int positive = sides_[i], side = up ? 1 - positive : positive;
             fill_powers<V>(factors_[up ? i : i + 1], factor);
             const bool starts = in_runs && k % run_rows == 0;
-            if constexpr (in_runs) fill_powers<V>(since_[up][i], since);
+            if constexpr (in_runs) {
+                // Inside a run a product of few factors is good enough. The sums of earlier runs move by an exact exponential.
+                distance += gap;
+                reach *= factors_[up ? i : i + 1];
+                fill_powers<V>(starts ? exp_negative(-smooth_.rate * distance) : reach, since);
+                if (starts) distance = 0, reach = 1;
+            }
             second += gap * (2 * first + gap * count);
             first += gap * count;
             const double of_pos = positive ? w : 0, of_neg = positive ? 0 : w;
@@ -481,7 +477,7 @@ class SmoothSums {
     int threads_;
     static constexpr bool in_runs = std::is_same_v<S, double> && !linear;
     static constexpr int run_rows = 32;
-    double *gaps_, *factors_, *since_[2];
+    double *gaps_, *factors_;
     std::uint8_t* sides_;
 };
 

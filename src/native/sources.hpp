@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "double_double.hpp"
 #include "pool.hpp"
 #include "survey.hpp"
 
@@ -17,6 +18,13 @@ namespace everypair::EVERYPAIR_ISA {
 inline double next_above(double x) {
     const std::int64_t bits = std::bit_cast<std::int64_t>(x + 0.0);
     return std::bit_cast<double>(bits < 0 ? bits - 1 : bits + 1);
+}
+
+// The double such that x < threshold, for a double x, if and only if x < s + shift (with `closed`: x <= s + shift) for the real
+// numbers.
+inline double threshold(double s, double shift, bool closed = false) {
+    const DoubleDouble sum = DoubleDouble::sum(s, shift);
+    return sum.low > 0 || (closed && sum.low == 0) ? next_above(sum.high) : sum.high;
 }
 
 // A non-decreasing map of numbers to the cells 0 .. count - 1. CellMap have equal widths, except that the first and the last

@@ -26,6 +26,20 @@ struct Batch {
     std::int64_t n_groups;
 };
 
+// Rows sorted by group and rank. `winner`, `loser` and `ranks` are in this order, `scores` and `vector` in that of the caller.
+// A pair is a row and one of lower rank in the same group; its weight is the product of their weights as winner and loser.
+struct Ranked {
+    const void* scores;
+    Dtype score_type;
+    const std::int64_t* order;     // the caller's row at each position
+    const std::int64_t* ranks;     // ascending inside each group
+    const double *winner, *loser;  // null: 1
+    const double* vector;          // may be null
+    std::int64_t n;
+    const std::int64_t* offsets;
+    std::int64_t n_groups;
+};
+
 // Arrays of the type of the scores, or null if a result is not wanted.
 struct Outputs {
     void* grad;
@@ -105,5 +119,7 @@ using MakeRowSums = RowSums* (*)(const RowSet& rows, const RowSet& others, const
 using EvaluateSmooth = Answer (*)(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);
 using Evaluate = Answer (*)(const Batch&, const Question&, const Outputs&);
 using Concordance = Answer (*)(const Batch&, int threads);
+using EvaluateOrdered = Answer (*)(const Ranked&, const Question&, double unit, const Outputs&);
+using ConcordanceOrdered = Answer (*)(const Ranked&, int threads);
 
 }  // namespace everypair

@@ -142,15 +142,13 @@ def test_without_typer_the_error_names_the_extra():
         "import sys; sys.modules['typer'] = None; from everypair.cli import main; sys.exit(main())"
     )
     assert ran.returncode == 2
-    assert ran.stderr == (
-        "everypair: needs typer. Install it with: pip install 'everypair[experiments]'\n"
-    )
+    assert ran.stderr == ("everypair: needs typer. In a checkout: pip install '.[experiments]'\n")
 
 
 def test_a_package_missing_in_a_command_names_the_extra(monkeypatch, capsys):
     raising(monkeypatch, ModuleNotFoundError("No module named 'torch'", name="torch.nn"))
     assert cli.main([]) == 2
-    assert "needs torch. Install it with" in capsys.readouterr().err
+    assert "needs torch. In a checkout: pip install" in capsys.readouterr().err
 
 
 def test_a_missing_package_of_no_extra_is_an_error(monkeypatch, capsys):

@@ -6,12 +6,20 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import everypair as ep
 from everypair import cli
 from everypair.experiments.errors import UserError
 from everypair.experiments.figures import evaluation
+
+
+def predictions(scores, positive, weights=None, groups=None):
+    """Return rows as if they had been read from a file."""
+    rows = ep.PairAccumulator()
+    rows.add(scores, positive, weights, groups)
+    return evaluation.Predictions(rows, {}, None if groups is None else len(np.unique(groups)))
 
 
 @pytest.fixture
@@ -80,12 +88,12 @@ def test_the_interval_is_that_of_delong(file, frame, capsys):
 
 def test_no_interval_for_groups_and_single_rows(frame):
     scores, positive = frame.score.to_numpy(), frame.label.to_numpy() == 1
-    grouped = evaluation.Predictions(scores, positive, groups=frame.patient.factorize()[0])
+    grouped = predictions(scores, positive, groups=frame.patient)
     assert evaluation.evaluate(grouped).auc_interval is None
     one = np.where(positive, np.cumsum(positive) == 1, 1)
-    assert evaluation.evaluate(evaluation.Predictions(scores, positive, one)).auc_interval is None
+    assert evaluation.evaluate(predictions(scores, positive, one)).auc_interval is None
     kept = one == 1
-    single = evaluation.Predictions(scores[kept], positive[kept])
+    single = predictions(scores[kept], positive[kept])
     assert evaluation.evaluate(single).auc_interval is None
 
 
@@ -147,9 +155,9 @@ def test_writes_the_roc_curve(file, frame, tmp_path, capsys):
 
 def test_a_long_curve_is_drawn_with_few_points():
     random = np.random.default_rng(0)
-    scored = evaluation.Predictions(random.normal(size=20_000), random.random(20_000) < 0.5)
+    scored = predictions(random.normal(size=20_000), random.random(20_000) < 0.5)
     found = evaluation.evaluate(scored)
-    curve = ep.roc_curve(scored.scores, scored.labels)
+    curve = evaluation.curve(scored)
     (axes,) = evaluation.draw(curve, found).axes
     fpr, tpr = axes.lines[1].get_data()
     assert len(fpr) <= evaluation._POINTS_DRAWN
@@ -158,11 +166,111 @@ def test_a_long_curve_is_drawn_with_few_points():
 
 
 def test_the_figure_notes_that_the_curve_ignores_groups(frame):
-    groups = frame.patient.factorize()[0]
-    scored = evaluation.Predictions(frame.score.to_numpy(), frame.label == 1, groups=groups)
+    scored = predictions(frame.score.to_numpy(), frame.label == 1, groups=frame.patient)
     found = evaluation.evaluate(scored)
     (axes,) = evaluation.draw(ep.roc_curve(frame.score, frame.label), found).axes
     assert "inside groups; the curve is over all rows" in axes.get_title()
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr("everypair.experiments.data._chunks._ROWS", 64)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("kind", ["parquet", "csv", "arrow", "stream"])
+def test_any_format_is_read_in_chunks(frame, tmp_path, kind):
+    expected = evaluation.evaluate(
+        predictions(frame.score, frame.label, frame.heavy, frame.patient)
+    )
+    frame = frame.assign(label=np.where(frame.label == 1, "yes", "no"))
+    for i, part in enumerate(np.array_split(np.arange(300), 3)):
+        _write(frame.iloc[part], tmp_path / f"part-{i}.{kind}")
+    read = []
+    options = {"weights": "heavy", "group": "patient", "advance": read.append}
+    found = evaluation.read(tmp_path / f"part-*.{kind}", **options)
+    assert evaluation.evaluate(found) == expected
+    assert found.columns["positive"] == "label = yes"
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert sum(read) == pytest.approx(size)
+
+
+def _write(frame, path):
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        make = pa.ipc.new_file if path.suffix == ".arrow" else pa.ipc.new_stream
+        with pa.OSFile(str(path), "wb") as file, make(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=40)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_rows_of_errors_count_from_the_start_of_the_file(frame, tmp_path):
+    for column, value, text in (
+        ("score", np.nan, "got nothing in row 201"),
+        ("label", 2, "in row 201, '2'"),
+        ("patient", None, "got nothing in row 201"),
+    ):
+        bad = frame.astype({"score": float, "label": int})
+        bad.loc[200, column] = value
+        bad.to_csv(tmp_path / "p.csv", index=False)
+        with pytest.raises(UserError, match=text):
+            evaluation.read(tmp_path / "p.csv", group="patient")
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_labels_of_another_type_in_a_later_chunk_are_the_same(frame, tmp_path):
+    text = frame[["score", "label"]].astype(str)
+    text.loc[200:, "label"] += ".0"
+    text.to_csv(tmp_path / "p.csv", index=False)
+    assert evaluation.evaluate(evaluation.read(tmp_path / "p.csv")).positives == frame.label.sum()
+
+
+def test_results_by_group(file, frame, capsys):
+    line = ["evaluate", str(file), "--group", "patient", "--by-group", "--loss", "square"]
+    assert cli.main([*line, "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    assert list(output["losses"]) == ["square"]
+    assert list(output["by_group"]) == ["a", "b", "c"]
+    for patient, found in output["by_group"].items():
+        rows = frame[frame.patient == patient]
+        assert found["auc"] == ep.auc(rows.score, rows.label)
+        assert found["rows"] == len(rows)
+    assert cli.main(line) == 0
+    assert "95 % interval" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(file), "--by-group"]) == 2
+    assert "needs --group" in capsys.readouterr().err
+
+
+def test_bounded_results_show_their_errors(file, frame, capsys):
+    assert cli.main(["evaluate", str(file), "--bounded", "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    assert abs(output["auc"] - ep.auc(frame.score, frame.label)) <= output["auc_bound"]
+    assert list(output["loss_bounds"]) == ["square", "squared_hinge", "linear_hinge", "huber_hinge"]
+    assert cli.main(["evaluate", str(file), "--bounded"]) == 0
+    assert "error at most" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(file)]) == 0
+    assert "error at most" not in capsys.readouterr().out
+    for options in (["--weights", "heavy"], ["--group", "patient"], ["--out", "roc"]):
+        assert cli.main(["evaluate", str(file), "--bounded", *options]) == 2
+        assert "--bounded must be used without" in capsys.readouterr().err
+
+
+def test_a_pattern_without_files_is_refused(tmp_path, capsys):
+    assert cli.main(["evaluate", str(tmp_path / "*.parquet")]) == 2
+    assert "no file matches" in capsys.readouterr().err
+
+
+def test_large_files_get_one_loss(file, monkeypatch, capsys):
+    monkeypatch.setattr(evaluation, "ALL_LOSSES_UP_TO", 100)
+    assert cli.main(["evaluate", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert "squared_hinge" in text
+    assert "logistic" not in text
+    assert "--loss NAME" in text
 
 
 @pytest.mark.parametrize(("scores", "labels"), [("Score", "LABEL"), ("y_pred", "y_true")])
@@ -185,14 +293,14 @@ def test_labels_may_be_words(frame, tmp_path):
 
 def test_whole_numbers_and_booleans_are_scores(frame, tmp_path):
     frame.assign(score=frame.score > 0).to_csv(tmp_path / "p.csv")
-    assert evaluation.read(tmp_path / "p.csv").scores.dtype == np.float64
+    assert evaluation.read(tmp_path / "p.csv").rows.rows().scores.dtype == np.float64
 
 
 @pytest.mark.parametrize(
     ("change", "options", "text"),
     [
         ({}, {"scores": "scoer"}, "did you mean 'score'"),
-        ({"score": "abc"}, {}, "got 'abc' in row 1 (300 such rows)"),
+        ({"score": "abc"}, {}, "got 'abc' in row 1."),
         ({"score": None}, {}, "got nothing in row 1"),
         ({"patient": None}, {"group": "patient"}, "got nothing in row 1"),
         ({"label": 1}, {}, "two values"),

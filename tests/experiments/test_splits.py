@@ -141,7 +141,7 @@ def test_a_part_without_a_class_is_refused_with_the_counts(protocol, advice):
     message = str(refusal.value)
     assert "validation would have no (positive, negative) pair" in message
     assert "validation 0 positives of" in message
-    assert "subtrain 1 positives of" in message
+    assert "training 1 positives of" in message
     assert "test 20 positives of 40" in message
     assert advice in message
 

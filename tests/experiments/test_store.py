@@ -258,6 +258,8 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
         "postgresql+psycopg://localhost:1/none?sslpassword=secret&user=me#name",
         "postgresql+psycopg://localhost:1/none?PASSWORD=my secret",
         "postgresql+psycopg://me:secret",
+        "postgresql+psycopg://me:x@secret@localhost:1/none",
+        "postgresql+psycopg://localhost:1/none?password=x&secret",
         "nosuch://me:secret@host/db?password=secret",
     ],
 )

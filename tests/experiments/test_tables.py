@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import re
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from everypair.experiments.data import _tables, sources
-from everypair.experiments.data._encoder import CLIP, TableEncoder
+from everypair.experiments.data import _tables, _values, sources, splits
+from everypair.experiments.data._encoder import LINEAR_RANGE, TableEncoder
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
 
@@ -29,6 +30,10 @@ def written(tmp_path, text, name="my.csv"):
         ("comma.csv", GOOD.encode()),
         ("semicolon.csv", GOOD.replace(",", ";").encode()),
         ("tab.txt", GOOD.replace(",", "\t").encode()),
+        ("bar.txt", GOOD.replace(",", "|").encode()),
+        ("utf16.csv", GOOD.encode("utf-16")),
+        ("latin.csv", GOOD.replace("A", "Zürich").encode("cp1252")),
+        ("packed.bin", gzip.compress(GOOD.encode(), mtime=0)),
         ("excel.csv", b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode()),
         ("packed.csv.gz", gzip.compress(GOOD.encode(), mtime=0)),
     ],
@@ -37,6 +42,43 @@ def test_the_usual_kinds_of_csv_are_read(tmp_path, name, content):
     frame = _tables.read(written(tmp_path, content, name))
     assert list(frame.columns) == ["age", "town", "fraud"]
     assert frame["age"].tolist() == [20, 30, 40]
+
+
+def test_text_in_the_encoding_of_windows_is_read(tmp_path):
+    frame = _tables.read(written(tmp_path, "town,y\nZürich,1\nköln,0\n".encode("cp1252")))
+    assert frame["town"].tolist() == ["Zürich", "köln"]
+
+
+def test_codes_with_leading_zeros_stay_text(tmp_path):
+    frame = _tables.read(written(tmp_path, "code,n,share\n0638,1,0.5\n1204,2,0\n"))
+    assert frame["code"].tolist() == ["0638", "1204"]
+    assert frame["n"].tolist() == [1, 2]
+    assert frame["share"].tolist() == [0.5, 0.0]
+
+
+def test_the_first_sheet_of_an_excel_file_is_read(tmp_path):
+    pytest.importorskip("openpyxl")
+    path = tmp_path / "my.xlsx"
+    pd.DataFrame({"age": [20, 30], "town": ["A", "B"]}).to_excel(path, index=False)
+    assert _tables.read(path)["age"].tolist() == [20, 30]
+    pd.DataFrame([["x", "x"], [1, 2]]).to_excel(path, index=False, header=False)
+    with pytest.raises(UserError, match="more than one column 'x'"):
+        _tables.read(path)
+
+
+def test_excel_without_openpyxl_says_what_to_install(tmp_path, monkeypatch):
+    import zipfile
+
+    path = tmp_path / "my.xlsx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("xl/workbook.xml", "")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(UserError, match="pip install openpyxl"):
+        _tables.read(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("my.csv", GOOD)
+    with pytest.raises(UserError, match="is a zip archive; unpack it"):
+        _tables.read(path)
 
 
 def test_decimal_commas_are_read_if_semicolons_separate(tmp_path):
@@ -67,7 +109,11 @@ def test_parquet_is_recognised_by_its_content(tmp_path):
         ("a,fraud\n1,2,3,4\n1\n1,2,3,4,5\n", "fraud", "is not a CSV or Parquet table"),
         ("a,fraud\n1,0,7\n2,1,8\n", "fraud", "is not a CSV or Parquet table: Length of header"),
         (b"PAR1 and then nothing", "fraud", "is not a CSV or Parquet table"),
-        (b"age,fraud\n\xff\xfe,1\n", "fraud", "save it as UTF-8"),
+        (b"age,fraud\n\x00\x01,1\n", "fraud", "is not a table: it is neither text nor"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1", "fraud", "is an old Excel file (.xls); save it as .xlsx"),
+        (b"PK\x03\x04 and then nothing", "fraud", "is a damaged Excel file or zip archive"),
+        ('[{"age": 20, "fraud": 1}]', "fraud", "is a JSON file; convert it to CSV or Parquet"),
+        ("age/fraud\n1/2\n", "fraud", "it has 'age/fraud' only. Columns are separated by"),
         ("x,x,fraud\n1,2,0\n3,4,1\n", "fraud", "has more than one column 'x'"),
     ],
 )
@@ -83,7 +129,7 @@ def test_a_missing_file_suggests_a_similar_one(tmp_path):
     written(tmp_path, GOOD, "transactions.csv")
     with pytest.raises(UserError, match=r"no such file\. Did you mean .*transactions\.csv"):
         _tables.read(tmp_path / "transaction.csv")
-    with pytest.raises(UserError, match=r"is a folder; name a CSV or Parquet file in it"):
+    with pytest.raises(UserError, match=r"is a folder; name a CSV, Parquet or Excel file"):
         _tables.read(tmp_path)
     with pytest.raises(UserError, match=r"no such file\.$"):
         _tables.read(tmp_path / "nowhere" / "transaction.csv")
@@ -135,6 +181,93 @@ def test_a_positive_value_that_does_not_occur_is_refused():
         _tables.two_classes(pd.Series([0, 1]), TableFile("my.csv", "y", positive="maybe"))
 
 
+def test_one_label_against_the_rest():
+    table = TableFile("my.csv", "y", positive="b")
+    found, name = _tables.two_classes(pd.Series(["a", "b", "c", "b"]), table)
+    assert name == "y = b"
+    assert found.tolist() == [False, True, False, True]
+
+
+ROLES = "id,x,z,day,y\n" + "".join(
+    f"{k},{(7 * k) % 11},{k % 3},2024-01-{1 + k // 4:02d},{k % 2}\n" for k in range(60)
+)
+
+
+def test_columns_are_dropped_or_chosen(tmp_path):
+    path = written(tmp_path, ROLES)
+    dataset = sources.load("table", table=TableFile(path, "y", drop=("z",)))
+    assert list(dataset.inputs.columns) == ["x", "day"]
+    assert dataset.unused == {
+        "y": "the label",
+        "z": "dropped by --drop",
+        "id": "row numbers: 0, 1, 2, ... in the order of the file",
+    }
+    dataset = sources.load("table", table=TableFile(path, "y", only=("id", "x")))
+    assert list(dataset.inputs.columns) == ["id", "x"]
+    assert dataset.unused["z"] == "not named by --only"
+    for table, message in (
+        (TableFile(path, "y", drop=("zz",)), "did you mean|has no column 'zz'"),
+        (TableFile(path, "y", drop=("y",)), "the label 'y' cannot be"),
+        (TableFile(path, "y", drop=("z",), only=("x",)), "exclude each other"),
+        (TableFile(path, "y", "z", time="day"), "--group and --time exclude each other"),
+        (TableFile(path, "y", "z", test=path), "--group and --test exclude each other"),
+        (TableFile(path, "y", time="day", test=path), "--time and --test exclude each other"),
+    ):
+        with pytest.raises(UserError, match=message):
+            sources.load("table", table=table)
+
+
+def test_a_split_by_time_goes_from_old_to_new(tmp_path):
+    lines = ROLES.splitlines(keepends=True)
+    shuffled = lines[0] + "".join(np.random.default_rng(0).permutation(lines[1:]))
+    dataset = sources.load(
+        "table", table=TableFile(written(tmp_path, shuffled), "y", time="day", drop=("id",))
+    )
+    parts = splits.split_rows(dataset, imratio=0, seed=0, protocol="corrected")
+    times = [dataset.time[rows] for rows in parts]
+    assert times[0].max() < times[1].min() <= times[1].max() < times[2].min()
+    assert sum(map(len, parts)) == 60
+    earlier = splits.split_rows(dataset, imratio=0, seed=2, protocol="corrected")
+    assert dataset.time[earlier.test].max() < times[2].max()
+    encoder = splits.fit_encoder(dataset, parts)
+    assert "day" not in encoder.names
+    assert "day: Monday" in encoder.names
+
+
+def test_time_columns_hold_dates_or_numbers(tmp_path):
+    path = written(tmp_path, "x,when,y\n1,soon,0\n2,later,1\n")
+    with pytest.raises(UserError, match="must hold dates or numbers; got 'soon', 'later'"):
+        sources.load("table", table=TableFile(path, "y", time="when"))
+    path = written(tmp_path, "x,when,y\n1,2024-01-01,0\n2,,1\n")
+    with pytest.raises(UserError, match="none in row 2"):
+        sources.load("table", table=TableFile(path, "y", time="when"))
+
+
+def test_another_file_may_hold_the_test_rows(tmp_path):
+    train = written(tmp_path, ROLES)
+    test = written(tmp_path, "z,y,day,x\n1,0,2024-02-01,3\n2,1,2024-02-02,4\n", "test.csv")
+    table = TableFile(train, "y", test=test)
+    dataset = sources.load("table", table=table)
+    parts = splits.split(dataset, imratio=0, seed=0, protocol="corrected")
+    assert len(parts.test) == 2
+    assert len(parts.subtrain) + len(parts.validation) == 60
+    other = written(tmp_path, "z,y,x\n1,0,3\n2,1,4\n", "test.csv")
+    with pytest.raises(UserError, match="has no column 'day'"):
+        sources.load("table", table=TableFile(train, "y", test=other))
+
+
+def test_unusable_columns_are_named():
+    frame = pd.DataFrame({"n": [1.0, 2.0, 3.0] * 10, "t": ["a", "b", "c"] * 10, "m": range(30)})
+    encoder = TableEncoder().fit(frame)
+    assert encoder.unusable(frame) == {}
+    new = pd.DataFrame({"n": ["1", "x"], "t": ["q", "r"], "m": [None, None]})
+    assert encoder.unusable(new) == {
+        "n": "50.0% of the values cannot be read as numbers and count as missing, for example 'x'",
+        "t": "all values did not occur in the training rows, for example 'q'",
+        "m": "all values are missing",
+    }
+
+
 def test_groups_become_numbers_and_are_not_features(tmp_path):
     path = written(tmp_path, "x,day,y\n1,mon,0\n2,tue,1\n3,mon,1\n")
     dataset = sources.load("table", table=TableFile(path, "y", "day"))
@@ -184,11 +317,22 @@ def test_missing_numbers_become_the_median_with_an_indicator():
     assert list(encoded([1.0, 2.0, 3.0], [np.nan])) == ["x"]  # none was missing when fitting
 
 
-def test_outliers_are_clipped():
-    assert encoded([0.0, 1.0], [1e300, -1e300]) == {"x": [CLIP, -CLIP]}
+def test_outliers_keep_their_order_and_come_closer():
+    found = encoded([0.0, 1.0], [1e300, 1e200, 5.5, -1e300])["x"]
+    assert found[0] > found[1] > found[2] == LINEAR_RANGE
+    assert found[3] == -found[0]
+    assert found[0] < 1000
     huge = encoded([1.5e308, -1.5e308, 1e308, -1e308], [1e300])
     assert huge["x"] == pytest.approx([1.0])
-    assert encoded([0.0, 1e-300], [1e300]) == {"x": [CLIP]}
+    assert np.isfinite(encoded([0.0, 1e-300], [1e300])["x"]).all()
+
+
+def test_outliers_do_not_count_for_the_scale():
+    values = np.arange(1000.0)
+    clean, dirty = encoded(values, [500.0, 600.0]), encoded([*values, 1e9], [500.0, 600.0])
+    assert dirty["x"] == pytest.approx(clean["x"], abs=0.01)
+    rare = [0.0] * 999 + [1.0]  # all values but one are equal: that one counts
+    assert encoded(rare)["x"][-1] > 10
 
 
 def test_a_large_offset_does_not_lose_precision():
@@ -233,12 +377,62 @@ def test_a_constant_with_missing_values_becomes_an_indicator():
     [
         ["2024-01-01", "2024-01-03"],
         ["2024-01-01T00:00:00Z", "2024-01-03T02:00:00+02:00"],
+        ["01.01.2024", "03.01.2024"],
+        ["01/01/2024 00:00", "01/03/2024 00:00"],
         pd.to_datetime(["2024-01-01", "2024-01-03"]),
-        pd.to_timedelta([0, 2], unit="D"),
     ],
 )
-def test_dates_are_numbers(values):
-    assert encoded(values) == {"x": [-1.0, 1.0]}
+def test_dates_are_numbers_with_their_weekday(values):
+    found = encoded(values)
+    assert found.pop("x") == [-1.0, 1.0]
+    assert {name: value for name, value in found.items() if any(value)} == {
+        "x: Monday": [1.0, 0.0],
+        "x: Wednesday": [0.0, 1.0],
+    }
+
+
+def test_dates_give_hour_weekday_and_month():
+    found = encoded(["2024-01-01 06:00", "2024-04-02 18:00", None], ["2024-01-01 18:00", None])
+    assert found["x: hour (sine)"] == pytest.approx([-1.0, 0.0], abs=1e-6)
+    assert found["x: month (cosine)"] == pytest.approx([1.0, 0.0])
+    assert found["x: Monday"] == [1.0, 0.0]
+    assert found["x is missing"] == [0.0, 1.0]
+
+
+def test_durations_are_numbers():
+    assert encoded(pd.to_timedelta([0, 2], unit="D")) == {"x": [-1.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["$1,234.50", "($3.00)", "-€5"], [1234.5, -3.0, -5.0]),
+        (["1,234.00 EUR", "7", "8.5"], [1234.0, 7.0, 8.5]),
+        (["1.234,50 €", "12,00 €"], [1234.5, 12.0]),
+        (["1.234 €", "999 €"], [1234.0, 999.0]),
+        (["CHF 1'000.50", "CHF 2.00"], [1000.5, 2.0]),
+        (["1 234,5", "2"], [1234.5, 2.0]),
+        (["5 %", "10%"], [5.0, 10.0]),
+        (["1.234", "2.5"], [1.234, 2.5]),
+    ],
+)
+def test_amounts_are_numbers(values, expected):
+    kind, style = _values.kind_of(pd.Series(values))
+    assert kind == "number"
+    assert _values.as_numbers(pd.Series(values), style).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "values", [["192.168.0.1", "10.0.0.1"], ["A12", "B7"], ["0638", "1204"], ["1-2", "3-4"]]
+)
+def test_codes_are_not_numbers(values):
+    assert _values.kind_of(pd.Series(values)) == ("nominal", "")
+
+
+def test_codes_have_the_same_text_whatever_type_the_file_gives_them():
+    codes = ["0638"] * 12 + ["1204"] * 12
+    assert encoded(codes, [1204, 638])["x = 1204"] == [1, 0]
+    assert encoded(codes, [1204.0, np.nan])["x = 1204"] == [1, 0]
 
 
 def test_numeric_text_with_missing_marks_is_numeric():
@@ -252,7 +446,7 @@ def test_an_encoder_survives_to_dict():
     encoder = TableEncoder(rare=2).fit(frame)
     again = TableEncoder.from_dict(encoder.to_dict())
     assert again == encoder
-    assert encoder.dropped == ("same",)
+    assert encoder.dropped == {"same": "all values are equal"}
     assert np.array_equal(again.transform(frame), encoder.transform(frame))
 
 

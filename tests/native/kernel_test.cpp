@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +19,8 @@
 namespace everypair::EVERYPAIR_ISA {
 Answer evaluate(const Batch&, const Question&, const Outputs&);
 Answer concordance(const Batch&, int threads);
+Answer evaluate_ordered(const Ranked&, const Question&, double unit, const Outputs&);
+Answer concordance_ordered(const Ranked&, int threads);
 }  // namespace everypair::EVERYPAIR_ISA
 
 namespace everypair::test {
@@ -86,16 +89,24 @@ struct Results {
     }
 };
 
-template <class S>
-Results<S> evaluate_on(const Case& drawn, const Batch& batch, int threads) {
+// Calls evaluate(question, outputs) for a case.
+template <class S, class Evaluate>
+Results<S> results_of(const Case& drawn, std::int64_t n, int threads, Evaluate&& evaluate) {
     const S unset = std::numeric_limits<S>::quiet_NaN();
-    const auto array = [&](bool wanted) { return std::vector<S>(wanted ? batch.n : 0, unset); };
+    const auto array = [&](bool wanted) { return std::vector<S>(wanted ? n : 0, unset); };
     Results<S> got{{}, array(drawn.grad), array(drawn.hess), array(drawn.hvp)};
     const auto data = [](std::vector<S>& a) { return a.empty() ? nullptr : a.data(); };
     const std::vector<Term>& terms = drawn.surrogate.terms;
     const Question question{terms.data(), static_cast<int>(terms.size()), drawn.mean, threads};
-    got.answer = EVERYPAIR_ISA::evaluate(batch, question, {data(got.grad), data(got.hess), data(got.hvp)});
+    got.answer = evaluate(question, Outputs{data(got.grad), data(got.hess), data(got.hvp)});
     return got;
+}
+
+template <class S>
+Results<S> evaluate_on(const Case& drawn, const Batch& batch, int threads) {
+    return results_of<S>(drawn, batch.n, threads, [&](const Question& question, const Outputs& outputs) {
+        return EVERYPAIR_ISA::evaluate(batch, question, outputs);
+    });
 }
 
 template <class Numbers>
@@ -123,6 +134,17 @@ void compare(const std::string& where, const char* name, const std::vector<S>& g
     std::snprintf(line, sizeof line, "%s[%zu] is %.9g, expected %.9Lg; error %.2Lg, allowed %.2Lg", name, at,
                   static_cast<double>(got[at]), expected[at], worst, allowed);
     fail(where, line);
+}
+
+template <class S>
+void compare_derivatives(const std::string& where, const Case& drawn, const Results<S>& got, const Sums& expected,
+                         bool exact_grad, bool exact_hess) {
+    // Where all entries nearly cancel, rounding errors remain.
+    const double tolerance = sizeof(S) == 4 ? 1e-6 : 1e-12;
+    const Real rounding = 1e-15 / tolerance, bend = std::max(rounding * greatest(expected.bends), greatest(expected.hess));
+    compare(where, "grad", got.grad, expected.grad, tolerance, exact_grad, rounding * greatest(expected.slopes));
+    compare(where, "hess", got.hess, expected.hess, tolerance, exact_hess, bend);
+    compare(where, "hvp", got.hvp, expected.hvp, tolerance, false, bend * greatest(drawn.rows.vector));
 }
 
 struct Reached {
@@ -169,11 +191,7 @@ void check_as(const Case& drawn) {
     const std::vector<double> value{got.answer.value}, pair_weight{got.answer.pair_weight};
     compare(where, "pair_weight", pair_weight, {expected.pair_weight}, 1e-13, rows.weights.empty());
     compare(where, "value", value, {expected.value}, tolerance, counted && name == "jump");
-    // Where all entries nearly cancel, rounding errors remain.
-    const Real rounding = 1e-15 / tolerance, bend = std::max(rounding * greatest(expected.bends), greatest(expected.hess));
-    compare(where, "grad", got.grad, expected.grad, tolerance, steps, rounding * greatest(expected.slopes));
-    compare(where, "hess", got.hess, expected.hess, tolerance, counted, bend);
-    compare(where, "hvp", got.hvp, expected.hvp, tolerance, false, bend * greatest(rows.vector));
+    compare_derivatives(where, drawn, got, expected, steps, counted);
 
     const Answer auc = EVERYPAIR_ISA::concordance(arrays.batch, 1);
     compare<double>(where, "concordant", {auc.value}, {concordant}, 1e-12, rows.weights.empty());
@@ -184,9 +202,67 @@ void check_as(const Case& drawn) {
     if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value)) fail(where, "3 threads change the concordance");
 }
 
+// Ordered pairs, with targets of so many values (0: all distinct). Larger batches are compared on several threads only.
+template <class S>
+void check_ordered_as(Case drawn, int n_targets) {
+    Rows& rows = drawn.rows;
+    const std::string where = "ordered, " + std::to_string(n_targets) + " targets, " + drawn.text();
+    const std::int64_t n = rows.n();
+    const std::vector<std::int64_t> bounds = rows.bounds();
+    std::mt19937_64 bits(static_cast<std::uint64_t>(n));
+    for (std::int64_t i = 0; i < n; ++i)
+        rows.ranks.push_back(static_cast<std::int64_t>(bits() >> 1) % (n_targets ? n_targets : n * n));
+    std::vector<std::int64_t> order(n), ranks;
+    std::vector<double> weights;
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t g = 0; g + 1 < bounds.size(); ++g)
+        std::sort(order.begin() + bounds[g], order.begin() + bounds[g + 1],
+                  [&](auto i, auto j) { return rows.ranks[i] < rows.ranks[j]; });
+    for (const std::int64_t i : order) ranks.push_back(rows.ranks[i]), weights.push_back(rows.weight(i));
+    const Arrays<S> arrays(rows, rows.scores, Dtype::f64);
+    const double* w = rows.weights.empty() ? nullptr : weights.data();
+    const Ranked ranked{arrays.batch.scores,
+                        arrays.batch.score_type,
+                        order.data(),
+                        ranks.data(),
+                        w,
+                        w,
+                        arrays.batch.vector,
+                        n,
+                        bounds.data(),
+                        static_cast<std::int64_t>(bounds.size()) - 1};
+    const auto evaluate = [&](int threads) {
+        return results_of<S>(drawn, n, threads, [&](const Question& question, const Outputs& outputs) {
+            return EVERYPAIR_ISA::evaluate_ordered(ranked, question, 1, outputs);
+        });
+    };
+    const Results<S> got = evaluate(1);
+    const Answer auc = EVERYPAIR_ISA::concordance_ordered(ranked, 1);
+    if (n > 2000) {
+        if (!(evaluate(3) == got)) fail(where, "3 threads change the result");
+        const Answer parallel = EVERYPAIR_ISA::concordance_ordered(ranked, 3);
+        if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value)) fail(where, "3 threads change the concordance");
+        return;
+    }
+    Sums expected = double_sum(rows, drawn.surrogate);
+    compare<double>(where, "concordant", {auc.value}, {expected.concordant}, 1e-12, rows.weights.empty());
+    compare<double>(where, "pairs", {auc.pair_weight}, {expected.pair_weight}, 1e-13, rows.weights.empty());
+    // The kernel declines batches without pairs, and those whose terms cancel.
+    if (std::isnan(got.answer.value) && (expected.pair_weight == 0 || drawn.surrogate.terms.size() > 1)) return;
+    if (drawn.mean) expected.scale(1 / expected.pair_weight);
+    compare<double>(where, "value", {got.answer.value}, {expected.value}, sizeof(S) == 4 ? 1e-6 : 1e-12, false);
+    compare_derivatives(where, drawn, got, expected, false, false);
+}
+
 void check(int number, std::int64_t n) {
     const Case drawn = draw(number, n);
     drawn.is_float ? check_as<float>(drawn) : check_as<double>(drawn);
+}
+
+void check_ordered(int number, std::int64_t n) {
+    const Case drawn = draw(number, n);
+    for (const int n_targets : {0, 2, 5})
+        drawn.is_float ? check_ordered_as<float>(drawn, n_targets) : check_ordered_as<double>(drawn, n_targets);
 }
 
 // Bad values are reported wherever they are, in a vector or in the rest of a loop.
@@ -260,6 +336,9 @@ void check_all() {
         for (int number = 0; number < 24; number += 2) check(first_plain + number, n);
     for (const int n : {40'000, 45'001})
         for (int number = 1; number < 24; number += 2) check(first_plain + number, n);
+    for (const int n : {1, 2, 3, 7, 31, 32, 33, 64, 65, 130, 300, 1000})
+        for (int number = 0; number < (n < 1000 ? 8 : 2) * n_surrogates; ++number) check_ordered(number, n);
+    for (int number = 0; number < 2 * n_surrogates; ++number) check_ordered(number, 40'000);
     if (!reached.active || !reached.inactive || !reached.on_knot || !reached.tied)
         fail("all batches", "no active pair, no inactive pair, no pair on a knot, or no tie");
 }
@@ -287,7 +366,8 @@ int main(int count, char** arguments) {
     const std::string isa = EVERYPAIR_NAME(EVERYPAIR_ISA);
     if (!runs_here(isa)) return std::printf("%s: this processor cannot run it\n", isa.c_str()), 77;
     if (count == 3)
-        check(std::atoi(arguments[1]), std::atoll(arguments[2]));
+        check(std::atoi(arguments[1]), std::atoll(arguments[2])),
+            check_ordered(std::atoi(arguments[1]), std::atoll(arguments[2]));
     else
         check_all();
     std::printf("%s: %d failures\n", isa.c_str(), failures);

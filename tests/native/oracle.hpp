@@ -32,8 +32,11 @@ struct Rows {
     std::vector<double> scores, weights, vector;
     std::vector<std::uint8_t> positive;
     std::vector<std::int64_t> offsets;
+    std::vector<std::int64_t> ranks;  // of ordered pairs; else empty
 
     std::int64_t n() const { return static_cast<std::int64_t>(scores.size()); }
+    // Whether row i is to score higher than row j of the same group.
+    bool wins(std::int64_t i, std::int64_t j) const { return ranks.empty() ? positive[i] > positive[j] : ranks[i] > ranks[j]; }
     double weight(std::int64_t i) const { return weights.empty() ? 1.0 : weights[i]; }
     std::vector<std::int64_t> bounds() const { return offsets.empty() ? std::vector<std::int64_t>{0, n()} : offsets; }
 };
@@ -78,8 +81,8 @@ inline Sums double_sum(const Rows& rows, const Surrogate& surrogate) {
     const std::vector<std::int64_t> bounds = rows.bounds();
     for (std::size_t g = 0; g + 1 < bounds.size(); ++g)
         for (std::int64_t i = bounds[g]; i < bounds[g + 1]; ++i)
-            for (std::int64_t j = bounds[g]; rows.positive[i] && j < bounds[g + 1]; ++j) {
-                if (rows.positive[j]) continue;
+            for (std::int64_t j = bounds[g]; j < bounds[g + 1]; ++j) {
+                if (!rows.wins(i, j)) continue;
                 const double s_pos = rows.scores[i], s_neg = rows.scores[j];
                 const Real w = static_cast<Real>(rows.weight(i)) * rows.weight(j);
                 sums.pair_weight += w;

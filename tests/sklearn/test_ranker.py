@@ -59,7 +59,7 @@ def test_two_targets_give_the_classifier(table):
     X, target, *_ = table
     labels = (target > 0).astype(int)
     ranker = PairLinearRanker(**TIGHT).fit(X, labels)
-    classifier = PairLinearClassifier(**TIGHT).fit(X, labels)
+    classifier = PairLinearClassifier(surrogate="squared_hinge", **TIGHT).fit(X, labels)
     np.testing.assert_allclose(ranker.coef_, classifier.coef_[0], rtol=1e-5)
 
 

@@ -50,7 +50,8 @@ def test_square_equals_ridge_regression_on_explicit_pairs(kind, solver, alpha, m
 @pytest.mark.parametrize(("alpha", "margin"), [(1e-4, 1.0), (1e-1, 2.0)])
 def test_squared_hinge_equals_the_solution_on_explicit_pairs(kind, solver, alpha, margin):
     data = table()
-    model = fitted(data, kind, alpha=alpha, margin=margin, solver=solver, tol=1e-8)
+    options = {"surrogate": "squared_hinge", "alpha": alpha, "margin": margin}
+    model = fitted(data, kind, solver=solver, tol=1e-8, **options)
     naive = squared_hinge_by_pairs(data, alpha, margin, **kind)
     np.testing.assert_allclose(model.coef_[0], naive, rtol=1e-6, atol=1e-6 * np.abs(naive).max())
 

@@ -372,6 +372,50 @@ def test_the_callback_updates_the_monitor():
         callback.on_train_batch_end(training, module, {"loss": None}, None, 0)
 
 
+def test_validation_alone_is_logged_and_is_no_epoch():
+    scores, labels = scored()
+    monitor, module = EpochMonitor(), Module()
+    callback = MonitorHooks(monitor)
+    outputs = {"scores": scores, "labels": labels}
+
+    def trainer(function):
+        return SimpleNamespace(sanity_checking=False, state=SimpleNamespace(fn=function))
+
+    callback.on_validation_batch_end(trainer("validate"), module, outputs, None, 0)
+    callback.on_validation_epoch_end(trainer("validate"), module)
+    assert set(module.logged) == {"validation/squared_hinge", "validation/auc"}
+    assert monitor.history == []
+    callback.on_validation_batch_end(trainer("fit"), module, outputs, None, 0)
+    callback.on_validation_epoch_end(trainer("fit"), module)
+    callback.on_train_epoch_end(trainer("fit"), module)
+    assert len(monitor.history) == 1
+    assert monitor.train_split == "subtrain"
+
+
+@pytest.mark.filterwarnings("ignore")  # those of Lightning
+def test_trainer_validate_returns_the_metrics():
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.body = torch.nn.Linear(3, 1)
+
+        def validation_step(self, batch):
+            inputs, labels = batch
+            return {"scores": self.body(inputs)[:, 0], "labels": labels}
+
+    rows = torch.randn(40, 3), (torch.arange(40) % 4 == 0).float()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*rows), batch_size=10)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    callbacks = [lightning_callback(EpochMonitor())]
+    trainer = lightning.Trainer(
+        callbacks=callbacks, accelerator="cpu", enable_checkpointing=False, **quiet
+    )
+    [found] = trainer.validate(Net(), loader, verbose=False)
+    assert set(found) == {"validation/squared_hinge", "validation/auc"}
+
+
 def test_the_error_without_lightning_says_what_to_install(monkeypatch):
     def absent(name):
         raise ImportError(name)

@@ -45,12 +45,20 @@ class Trial:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A user's table: its path, the label column, and the group column if there is one."""
+    """A user's table: its path, the label column, and which rows and columns are used how."""
 
     path: str
     label: str
     group: str | None = None
     positive: str | None = None  # the positive label; None: 1, true, yes, or else the rarer one
+    drop: tuple[str, ...] = ()  # columns that are not used
+    only: tuple[str, ...] = ()  # the columns to learn from; empty: all
+    time: str | None = None  # column by which training, validation and test follow each other
+    test: str | None = None  # path of another file, whose rows are the test part
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "only"):  # lists, if the description comes from a store
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
 
 @dataclass(frozen=True)

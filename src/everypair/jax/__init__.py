@@ -10,7 +10,7 @@ try:
     import jax  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "everypair.jax needs JAX. Install it with: pip install everypair[jax]"
+        "everypair.jax needs JAX. In a checkout of everypair: pip install '.[jax]'"
     ) from error
 
 from everypair.jax._functional import pair_loss

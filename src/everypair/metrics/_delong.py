@@ -123,13 +123,17 @@ def delong(
     placed = _placements(batch, "delong")
     area = placed.concordant / placed.pair_weight
     variance = _variance(batch, placed.deviations / placed.pair_weight, "delong")
+    return DeLong(area, variance, *interval(area, variance, z, method))
+
+
+def interval(area: float, variance: float, z: float, method: str) -> tuple[float, float]:
+    """Return the confidence interval of an AUC; `method` is that of `delong`."""
     half = z * math.sqrt(variance)
     if method == "logit" and 0.0 < area < 1.0:
         centre, half = math.log(area / (1.0 - area)), half / (area * (1.0 - area))
         low, high = ((1.0 + math.tanh((centre + side) / 2.0)) / 2.0 for side in (-half, half))
-    else:
-        low, high = max(area - half, 0.0), min(area + half, 1.0)
-    return DeLong(area, variance, low, high)
+        return low, high
+    return max(area - half, 0.0), min(area + half, 1.0)
 
 
 def delong_test(

@@ -226,9 +226,23 @@ def partial_auc(
     check_average(average)
     batch = _inputs.batch_from(scores, labels, weights, groups)
     blocks = tie_blocks(batch, "partial_auc")
-    # Each block is a straight piece of the curve from (left, low) to (right, high).
-    t, f = blocks.per_block(blocks.total)
-    (low, left), (high, right) = blocks.above, blocks.up_to
+    areas = clipped_areas(
+        blocks.above, blocks.up_to, blocks.per_block(blocks.total), widest, lowest
+    )
+    area = _mean_area(blocks, areas, batch, "partial_auc", average)
+    return standardised(area, widest, lowest) if standardise else area
+
+
+def clipped_areas(
+    above: Floats, up_to: Floats, total: Floats, widest: float, lowest: float
+) -> Floats:
+    """Return the area under each piece of a ROC curve inside the rectangle of a partial AUC.
+
+    A piece is a block of tied scores: a straight line between the weights (positives, negatives)
+    `above` and `up_to` the block, (2, k) each. `total` (2, k) or (2, 1) is the weight of all rows;
+    areas are in units of weight.
+    """
+    (low, left), (high, right), (t, f) = above, up_to, total
     stop = np.minimum(right, widest * f)
     width = np.maximum(stop - left, 0.0)
     run = np.where(width > 0.0, right - left, 1.0)
@@ -237,10 +251,12 @@ def partial_auc(
     # A piece that crosses the line of min_tpr leaves a triangle above it.
     crosses = (under < 0.0) & (over > 0.0)
     share = np.where(crosses, over / np.where(crosses, over - under, 1.0), 1.0)
-    areas = width * share * (np.maximum(over, 0.0) + np.maximum(under, 0.0)) / 2.0
-    area = _mean_area(blocks, areas, batch, "partial_auc", average)
-    if not standardise:
-        return area
+    areas: Floats = width * share * (np.maximum(over, 0.0) + np.maximum(under, 0.0)) / 2.0
+    return areas
+
+
+def standardised(area: float, widest: float, lowest: float) -> float:
+    """Map a partial area so that random scores have one half and perfect scores have 1."""
     chance, largest = max(widest - lowest, 0.0) ** 2 / 2.0, widest * (1.0 - lowest)
     return (1.0 + (area - chance) / (largest - chance)) / 2.0
 

@@ -1,7 +1,7 @@
 """Sums over all other rows for each row, and smooth ranks made of them.
 
-`_sweep` holds the algorithm, written over the operations of `everypair.arrays`; `_plan` chooses
-what computes the sums. Import the functions from `everypair`.
+`_sweep` holds the algorithm, written over the operations of `everypair.arrays`, and `_compiled`
+calls the compiled kernel; `_plan` chooses between them. Import the functions from `everypair`.
 """
 
 from everypair.ranks._average_precision import smooth_precision_loss

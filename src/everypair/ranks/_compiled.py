@@ -31,7 +31,9 @@ class CompiledSweep:
     """The sums of one piece; the parameters and `sums` are those of `_sweep.Sweep`."""
 
     def __init__(self, kernel: Kernel, x: Floats, y: Floats, groups: Any, piece: Piece) -> None:
-        sets, orders, offsets = [x, y], [None, None], [None, None]
+        sets = [x, y]
+        orders: list[Any] = [None, None]
+        offsets: list[Any] = [None, None]
         if groups is not None:
             n_groups = 1 + max(int(codes.max()) for codes in groups)
             orders = [np.argsort(codes, kind="stable") for codes in groups]

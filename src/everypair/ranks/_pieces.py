@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -44,6 +45,13 @@ class Piece(NamedTuple):
     rate: float
     sides: tuple[tuple[Side, Side], ...]
     coefficients: tuple[Floats, Floats]
+
+
+class Part(Protocol):
+    """The sums of a piece, or of an exponential term."""
+
+    def sums(self, weights: Any, orders: Sequence[int], per_other: bool) -> list[Any]:
+        """See `RowSums`."""
 
 
 Exponential = tuple[float, ExponentialTerm]  # with its shift

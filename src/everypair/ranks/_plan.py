@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from everypair import _dispatch
 from everypair.arrays.numpy import NumpyArrays
 from everypair.ranks._compiled import CompiledSweep, can_take
-from everypair.ranks._pieces import Piece, pieces_of
-from everypair.ranks._sweep import Part, RowSums, Sweep
+from everypair.ranks._pieces import Part, Piece, pieces_of
+from everypair.ranks._sweep import RowSums, Sweep
 from everypair.surrogates import Floats, PairTerm
 
 Groups = tuple[NDArray[np.int64], NDArray[np.int64]]

@@ -33,7 +33,7 @@ from __future__ import annotations
 from functools import reduce
 from math import comb
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everypair.arrays.double_double import Number, each, two_sum
 from everypair.arrays.rows import Runs
@@ -44,17 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from everypair.arrays.eager import SlicedSums
-    from everypair.ranks._pieces import Exponential, Piece, Side
+    from everypair.ranks._pieces import Exponential, Part, Piece, Side
 
     Array = Any
     Groups = tuple[Array, Array] | None
-
-
-class Part(Protocol):
-    """The sums of some terms of a surrogate."""
-
-    def sums(self, weights: Array, orders: Sequence[int], per_other: bool) -> list[Array]:
-        """See `RowSums`."""
 
 
 class RowSums:
@@ -69,8 +62,7 @@ class RowSums:
         Numbers of groups, from 0. Only pairs inside a group count.
     terms
         What `pieces_of` returns.
-    sweep : callable
-        Makes the sums of a piece of the surrogate, from the arguments of `Sweep`.
+    sweep : callable, with the arguments of `Sweep`
     """
 
     def __init__(

@@ -11,7 +11,7 @@ try:
     import sklearn  # type: ignore[import-untyped]  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "everypair.sklearn needs scikit-learn. Install it with: pip install everypair[sklearn]"
+        "everypair.sklearn needs scikit-learn. In a checkout of everypair: pip install '.[sklearn]'"
     ) from error
 
 from everypair.sklearn._classifier import PairLinearClassifier

@@ -24,12 +24,14 @@ class PairLinearClassifier(PairLinearBase):
 
     Parameters
     ----------
-    alpha : float, default=1e-4
-        Strength of the penalty. The loss is a mean, so alpha does not depend on the number of
-        rows; ``alpha = 1 / (C n)`` corresponds to ``LogisticRegression(C=C)`` on n rows.
-    surrogate : str or Surrogate, default="squared_hinge"
-        A name from `everypair.surrogates.names`, or one of your own. A jump of its slope, as that
-        of the linear hinge, is smoothed over a thousandth of the margin.
+    alpha : float, default=1e-2
+        Strength of the penalty; the default suits standardised columns. The loss is a mean, so
+        alpha does not depend on the number of rows; ``alpha = 1 / (C n)`` corresponds to
+        ``LogisticRegression(C=C)`` on n rows.
+    surrogate : str or Surrogate, default="huber_hinge"
+        A name from `everypair.surrogates.names`, or one of your own. Losses that grow with the
+        square of the shortfall, such as the paper's "squared_hinge", let outliers decide. A jump
+        of the slope, as that of the linear hinge, is smoothed over a thousandth of the margin.
     margin : float, default=None
         By how much a positive should score above a negative; at least 0. None stands for the
         default of the surrogate: 1 for the square and the hinges, 0 for the smooth ones.
@@ -91,7 +93,7 @@ class PairLinearClassifier(PairLinearBase):
     0.96
     """
 
-    alpha: float = 1e-4
+    alpha: float = 1e-2
     warm_start: bool = False
 
     def fit(

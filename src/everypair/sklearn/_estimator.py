@@ -14,6 +14,7 @@ from everypair.sklearn._fit import FitOptions, Trainer
 from everypair.sklearn._objective import TrainingData, Vector
 from everypair.sklearn._scorer import PairLinearScorer, check_range, check_weights, group_codes
 from everypair.sklearn._thresholds import check_threshold, threshold_from
+from everypair.surrogates import Surrogate
 
 
 # The dataclasses write the __init__ that scikit-learn reads the parameters from.
@@ -21,6 +22,8 @@ from everypair.sklearn._thresholds import check_threshold, threshold_from
 class PairLinearBase(ClassifierMixin, PairLinearScorer):  # type: ignore[misc]
     """A linear scorer of two classes with a threshold; subclasses define `fit`."""
 
+    # Squares would let a few outliers decide: see benchmarks/linear_default.py.
+    surrogate: str | Surrogate = "huber_hinge"
     threshold: str | float = "balanced"
 
     def decision_function(self, X: ArrayLike) -> Vector:

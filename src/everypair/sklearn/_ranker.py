@@ -76,7 +76,8 @@ class PairLinearRanker(RegressorMixin, _OrderedScorer):  # type: ignore[misc]
     ----------
     alpha : float, default=1e-4
         Strength of the penalty.
-    surrogate, margin, solver, tol, max_iter, warm_start, verbose
+    surrogate : str or Surrogate, default="squared_hinge"
+    margin, solver, tol, max_iter, warm_start, verbose
         Those of `PairLinearClassifier`.
 
     Attributes
@@ -162,7 +163,8 @@ class PairLinearSurvival(_OrderedScorer):
         Strength of the penalty.
     censoring : {"harrell", "uno"}, default="harrell"
         The weights of pairs, as in `everypair.pair_loss`.
-    surrogate, margin, solver, tol, max_iter, warm_start, verbose
+    surrogate : str or Surrogate, default="squared_hinge"
+    margin, solver, tol, max_iter, warm_start, verbose
         Those of `PairLinearClassifier`.
 
     Attributes

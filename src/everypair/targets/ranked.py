@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.targets.groups import stable_order
+
 Floats = NDArray[np.float64]
 
 _OTHER_GROUP = 1 << 62  # larger than every difference of ranks
@@ -58,13 +60,15 @@ class RankedRows:
         The rows, sorted by group and by rank. All other arrays are in this order.
     ranks : (n,) int64
         Dense ranks inside each group, from 0.
+    offsets : (n_groups + 1,) int64
+        First row of each group, then n.
     winner, loser : (n,) float64 or None
         The weights, divided by powers of two so that the largest ones are near 1.
     exponent : int
         The weight of a pair is ``2**exponent`` times that of these weights.
     """
 
-    __slots__ = ("_differs", "exponent", "loser", "order", "ranks", "winner")
+    __slots__ = ("exponent", "loser", "offsets", "order", "ranks", "winner")
 
     def __init__(
         self,
@@ -75,31 +79,36 @@ class RankedRows:
     ) -> None:
         self.order = order = _order(target, groups)
         sorted_target = target[order]
-        is_new = np.ones(order.shape[0], bool)
+        is_new = np.zeros(order.shape[0], bool)
         np.not_equal(sorted_target[1:], sorted_target[:-1], out=is_new[1:])
-        other_group = np.zeros(order.shape[0] - 1, bool)
+        heads = np.zeros(1, np.int64)
         if groups is not None:
             sorted_groups = groups[order]
             other_group = sorted_groups[1:] != sorted_groups[:-1]
             is_new[1:] |= other_group
-        ranks = np.cumsum(is_new) - 1
-        heads = np.concatenate(([0], np.flatnonzero(other_group) + 1))
-        ranks -= np.repeat(ranks[heads], np.diff(heads, append=order.shape[0]))
-        self.ranks = ranks
-        self._differs = ranks[1:] ^ ranks[:-1]
-        self._differs[other_group] = _OTHER_GROUP
+            heads = np.concatenate((heads, np.flatnonzero(other_group) + 1))
+        self.offsets = np.append(heads, order.shape[0])
+        self.ranks = np.cumsum(is_new, dtype=np.int64)
+        if groups is not None:
+            self.ranks -= np.repeat(self.ranks[heads], np.diff(self.offsets))
         self.winner, e_winner = _scaled(winner, order)
         self.loser, e_loser = _scaled(loser, order)
         self.exponent = e_winner + e_loser
 
+    def arrays(self) -> tuple[NDArray[Any] | None, ...]:
+        """Return the arrays as the compiled kernel takes them."""
+        return self.order, self.ranks, self.offsets, self.winner, self.loser
+
     def levels(self) -> Iterator[Level]:
         """Yield the levels that have pairs, from the highest bit down."""
-        inside = self._differs[self._differs < _OTHER_GROUP]
+        differs = self.ranks[1:] ^ self.ranks[:-1]
+        differs[self.offsets[1:-1] - 1] = _OTHER_GROUP
+        inside = differs[differs < _OTHER_GROUP]
         n = self.order.shape[0]
         for bit in reversed(range(int(inside.max(initial=0)).bit_length())):
             if not ((inside >> bit) == 1).any():
                 continue
-            starts = np.flatnonzero(self._differs >> (bit + 1)) + 1
+            starts = np.flatnonzero(differs >> (bit + 1)) + 1
             offsets = np.concatenate(([0], starts, [n])).astype(np.int64)
             positive = (self.ranks >> bit & 1).astype(bool)
             yield Level(positive, self._weights(positive), offsets)
@@ -112,9 +121,8 @@ class RankedRows:
 
 
 def _order(target: NDArray[Any], groups: NDArray[np.int64] | None) -> NDArray[np.intp]:
-    if groups is None:
-        return np.argsort(target)
-    return np.lexsort((target, groups))
+    order = np.argsort(target)
+    return order if groups is None else order[stable_order(groups[order])]
 
 
 def _scaled(weights: Floats | None, order: NDArray[np.intp]) -> tuple[Floats | None, int]:

@@ -15,7 +15,7 @@ try:
     import torch  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "everypair.torch needs PyTorch. Install it with: pip install everypair[torch]"
+        "everypair.torch needs PyTorch. In a checkout of everypair: pip install '.[torch]'"
     ) from error
 
 from everypair.torch._functional import PairDerivatives, pair_derivatives, pair_loss

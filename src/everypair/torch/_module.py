@@ -43,7 +43,8 @@ class PairLoss(nn.Module):
     ----------
     n_one_class : () int64 tensor
         The number of batches without a pair, which have no gradient; each task counts as a batch.
-        It is a buffer, so it is in the `state_dict`. Reading it on an accelerator waits for the
+        It is a buffer that moves with the module but is not in its `state_dict`, so a checkpoint
+        of a model with another loss can be loaded. Reading it on an accelerator waits for the
         device.
 
     See Also
@@ -93,7 +94,8 @@ class PairLoss(nn.Module):
                 "Pass 'world' for all processes."
             )
         self.process_group, self.gradients = process_group, check_gradients(gradients)
-        self.register_buffer("n_one_class", torch.zeros((), dtype=torch.int64))
+        counter = torch.zeros((), dtype=torch.int64)
+        self.register_buffer("n_one_class", counter, persistent=False)
 
     def forward(
         self,

@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 from everypair.experiments import presets
+from everypair.experiments.commands import _table_options
 from everypair.experiments.commands._parameters import numbers, words
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
@@ -68,35 +69,28 @@ def check_names(grid: Grid, settings: Settings) -> None:
             optimisers.check(cell.loss, cell.optimiser, batch=batch)
 
 
-def check_splits(
-    grid: Grid, settings: Settings, dataset: Any
-) -> tuple[list[str], dict[float, int]]:
+def check_splits(grid: Grid, settings: Settings, dataset: Any) -> dict[float, int]:
     """Raise UserError if a split is impossible, before anything is trained.
 
-    Only row numbers are chosen, and encoders of tables fitted; no row is encoded or copied. Returns
-    the columns of a table that no split uses, and the smallest number of validation positives by
-    imratio.
+    Only row numbers are chosen; no row is encoded or copied. Returns the smallest number of
+    validation positives by imratio.
     """
     from everypair.experiments._progress import progress
     from everypair.experiments.data import splits
 
-    dropped: list[tuple[str, ...]] = []
     fewest: dict[float, int] = {}
     protocol, wanted = settings.protocol, list(product(grid.imratios, grid.seeds))
     with progress("Checking the splits", len(wanted)) as advance:
         for imratio, seed in wanted:
             rows = splits.split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
-            encoder = splits.fit_encoder(dataset, rows)
-            dropped.append(encoder.dropped if encoder else ())
             n_pos = int(dataset.positive[rows.validation].sum())
             fewest[imratio] = min(n_pos, fewest.get(imratio, n_pos))
             advance(1)
-    return [name for name in dropped[0] if all(name in others for others in dropped)], fewest
+    return fewest
 
 
 def _table(name: str, options: Mapping[str, Any]) -> TableFile | None:
-    own = {o: options[o] for o in ("data", "label", "group", "positive")}
-    data, label, group, positive = own.values()
+    own = {o: options[o] for o in _table_options.NAMES}
     if name != "table":
         if given := [f"--{o}" for o, value in own.items() if value]:
             raise UserError(
@@ -104,13 +98,13 @@ def _table(name: str, options: Mapping[str, Any]) -> TableFile | None:
                 "Use: everypair experiment table --data FILE --label COLUMN"
             )
         return None
-    if data is None or label is None:
-        missing = "--data FILE" if data is None else "--label COLUMN"
+    if own["data"] is None or own["label"] is None:
+        missing = "--data FILE" if own["data"] is None else "--label COLUMN"
         raise UserError(
             f"the preset table needs {missing}: "
             "everypair experiment table --data FILE --label COLUMN"
         )
-    return TableFile(str(data.absolute()), label, group, positive)
+    return _table_options.table_file(own)
 
 
 def _distinct(*arguments: Any) -> tuple[Any, ...]:

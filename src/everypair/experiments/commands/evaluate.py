@@ -1,4 +1,4 @@
-"""``everypair evaluate``: exact AUC or concordance and pair losses of a file of predictions."""
+"""``everypair evaluate``: exact AUC or concordance and pair losses of files of predictions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import typer
 from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
+_GROUPS_SHOWN = 20
+
 if TYPE_CHECKING:
     from everypair.experiments.figures.evaluation import Evaluation
 
@@ -26,7 +28,14 @@ class PairsOption(str, Enum):
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per prediction.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="CSV, Parquet or Arrow files of any size with one row per prediction, or a "
+            "pattern in quotes.",
+        ),
+    ],
     scores: Annotated[
         str | None, option("Name of the score column.", default="score, prediction, ...")
     ] = None,
@@ -56,46 +65,73 @@ def command(
         float | None,
         option("Margin of the pairwise losses.", default="that of each surrogate", min=0.0),
     ] = None,
+    loss: Annotated[
+        list[str] | None,
+        option("Pairwise loss to compute; may be repeated.", default="all, or one for large files"),
+    ] = None,
+    by_group: Annotated[
+        bool, typer.Option("--by-group", help="Show each group as well; needs --group.")
+    ] = False,
+    bounded: Annotated[
+        bool,
+        typer.Option("--bounded", help="Use constant memory; show bounds of the errors."),
+    ] = False,
     out: Annotated[
         Path | None,
         option("ROC curve: writes OUT.csv, .png and .svg, or only the file OUT.", default="none"),
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Evaluate a file of predictions: exact AUC with interval, pairwise losses, ROC curve.
+    """Evaluate files of predictions: exact AUC with interval, pairwise losses, ROC curve.
 
     With --pairs ordered or survival, the concordance index instead of the AUC.
     """
-    from rich.console import Console
-
-    import everypair as ep
+    from everypair.experiments._progress import progress
+    from everypair.experiments.data import _chunks
     from everypair.experiments.figures import evaluation, output
 
+    if by_group and group is None:
+        raise UserError("--by-group needs --group, which names the column of the groups.")
     if out is not None and pairs != PairsOption.binary:
         raise UserError(f"--out must be left out, because --pairs {pairs.value} has no ROC curve.")
-    files = {} if out is None else output.targets(out, "roc", ("csv", "png", "svg"))
-    with Console(stderr=True).status(f"Reading {file}"):
+    if bounded and out is not None:
+        raise UserError("--bounded must be used without --out, because it keeps no rows.")
+    targets = {} if out is None else output.targets(out, "roc", ("csv", "png", "svg"))
+    paths = _chunks.files_of(files)
+    total = sum(path.stat().st_size for path in paths if path.is_file())
+    with progress(f"Reading {_shown(paths)}", total, in_bytes=True) as advance:
         predictions = evaluation.read(
-            file, scores=scores, labels=labels, weights=weights, group=group, positive=positive,
-            pairs=pairs.value, events=events,
+            paths, scores=scores, labels=labels, weights=weights, group=group, positive=positive,
+            pairs=pairs.value, events=events, bounded=bounded, advance=advance,
         )  # fmt: skip
     try:
-        found = evaluation.evaluate(predictions, margin=margin)
-    except ValueError as error:  # from the library: infinite scores, negative weights, ...
-        raise UserError(f"{file}: {error}") from error
+        found = evaluation.evaluate(predictions, margin=margin, losses=loss, by_group=by_group)
+    except ValueError as error:  # from the library: unknown surrogate, no pairs in groups, ...
+        raise UserError(f"{_shown(paths)}: {error}") from error
     written = ""
-    if files:
-        curve = ep.roc_curve(predictions.scores, predictions.labels, weights=predictions.weights)
+    if targets:
+        curve = evaluation.curve(predictions)
         rows = evaluation.curve_rows(curve)
-        written = output.save_all(files, evaluation.draw(curve, found), rows)
+        written = output.save_all(targets, evaluation.draw(curve, found), rows)
     if json_:
-        plain = {"file": str(file), "columns": predictions.columns, **asdict(found)}
-        plain["written"] = [str(path) for path in files.values()]
+        plain = {"files": [str(path) for path in paths], "columns": predictions.columns}
+        plain |= asdict(found) | {"written": [str(path) for path in targets.values()]}
         typer.echo(json.dumps(plain, indent=2))
         return
-    _show(found, predictions.columns or {})
+    _show(found, predictions.columns)
+    if (
+        found.pairs == "binary"
+        and not bounded
+        and loss is None
+        and found.rows > evaluation.ALL_LOSSES_UP_TO
+    ):
+        typer.echo("Other losses of this many rows take long: --loss NAME computes one.")
     if written:
         typer.echo(written)
+
+
+def _shown(paths: list[Path]) -> str:
+    return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
 def _show(found: Evaluation, columns: dict[str, str]) -> None:
@@ -121,8 +157,12 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(f"over every pair{inside}")
     table.add_column("value", justify="right")
+    bounds = {"AUC": found.auc_bound, **found.loss_bounds}
+    shown = {name: (f"{bound:.1e}",) for name, bound in bounds.items() if any(bounds.values())}
+    if shown:
+        table.add_column("error at most", justify="right")
     name = "AUC" if found.pairs == "binary" else "concordance index"
-    table.add_row(name, f"{found.auc:.6f}", style="bold")
+    table.add_row(name, f"{found.auc:.6f}", *shown.get("AUC", ()), style="bold")
     for average, value in (found.group_aucs or {}).items():
         weighted = "each group once" if average == "groups" else "groups by their rows"
         table.add_row(f"  mean, {weighted}", f"{value:.6f}")
@@ -131,5 +171,29 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
         table.add_row("  95 % interval (DeLong)", f"{low:.4f} to {high:.4f}")
     for name, loss in found.losses.items():
         margin = surrogates.get(name).default_margin if found.margin is None else found.margin
-        table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}")
+        table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}", *shown.get(name, ()))
     console.print(table)
+    if found.by_group is not None:
+        _show_groups(found.by_group)
+
+
+def _show_groups(groups: dict[int | str, Evaluation]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("group")
+    for column in ("rows", "positives", "AUC", "95 % interval"):
+        table.add_column(column, justify="right")
+    shown = sorted(groups.items(), key=lambda item: item[1].rows, reverse=True)[:_GROUPS_SHOWN]
+    for key, found in shown:
+        interval = (
+            "" if found.auc_interval is None else "{:.4f} to {:.4f}".format(*found.auc_interval)
+        )
+        cells = (f"{found.rows:,}", f"{found.positives:,}", f"{found.auc:.6f}", interval)
+        table.add_row(str(key), *cells)
+    console = Console(highlight=False)
+    console.print(table)
+    if len(groups) > len(shown):
+        console.print(f"The largest {len(shown)} of {len(groups):,} groups; --json has all.")

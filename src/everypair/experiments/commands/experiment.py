@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from everypair.experiments.commands import _table_options
 from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from everypair.experiments.data.sources import Dataset
-    from everypair.experiments.plan import Grid, Settings, TableFile
+    from everypair.experiments.plan import Grid, Settings
     from everypair.experiments.report import Study
 
 FEW_POSITIVES = 10
@@ -36,13 +36,20 @@ def command(
             show_default="digits; table if --data is given",
         ),
     ] = None,
-    data: Annotated[Path | None, DATA("CSV or Parquet file with your own table.")] = None,
+    data: Annotated[Path | None, DATA("CSV, Parquet or Excel file with your table.")] = None,
     label: Annotated[str | None, DATA("Name of the label column; needed with --data.")] = None,
     group: Annotated[str | None, DATA("Group column: only pairs inside a group count.")] = None,
     positive: Annotated[
         str | None,
-        DATA("Label of the positive class.", default="1, true or yes, else the rarer label"),
+        DATA(
+            "Label of the positive class; all others are negative.",
+            default="1, true or yes, else the rarer label",
+        ),
     ] = None,
+    drop: _table_options.Drop = None,
+    only: _table_options.Only = None,
+    time: _table_options.Time = None,
+    test: _table_options.Test = None,
     imratio: Annotated[
         str | None,
         DATA(
@@ -136,14 +143,15 @@ def command(
     check_names(plan, settings)
     device = _device(device)
     dataset = sources.load(plan.data, table=settings.table)
-    left_out, fewest = check_splits(plan, settings, dataset)
+    fewest = check_splits(plan, settings, dataset)
     notes = [_few_positives(fewest)]
     if (table := settings.table) is not None:
         positive = dataset.positive_name.removeprefix(f"{table.label} = ")
         settings = replace(settings, table=replace(table, positive=positive))
-        notes.insert(0, _describe(table, dataset, left_out))
     settings = replace(settings, fingerprint=dataset.fingerprint)
     folder = out or Path("runs") / (Path(data).stem if data else plan.data)
+    if settings.table is not None:
+        notes = [*_table_options.describe_table(plan, settings, dataset, folder), *notes]
     _run(plan, settings, folder, storage, workers, trials, device, as_json, notes)
 
 
@@ -210,16 +218,6 @@ def _report_failures(study: Study) -> None:
     )
     if len(failed) == len(study.records):
         raise SystemExit(1)
-
-
-def _describe(table: TableFile, dataset: Dataset, left_out: Sequence[str]) -> str:
-    """Return the numbers of rows and positives of a table, and the columns that are not used."""
-    n, n_pos, name = len(dataset.positive), int(dataset.positive.sum()), Path(table.path).name
-    text = f"{name}: {n:,} rows, {n_pos:,} of them positive ({dataset.positive_name})."
-    if left_out:
-        shown = ", ".join(map(repr, left_out[:8])) + ", ..." * (len(left_out) > 8)
-        text += f" Not used, because they are constant or text that hardly repeats: {shown}."
-    return text
 
 
 def _few_positives(fewest: dict[float, int]) -> str:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-_WRITERS = {".csv": "to_csv", ".parquet": "to_parquet"}
+_DAMAGED = (AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 def command(
     model: Annotated[Path, typer.Argument(help="Model of an experiment: RUN/model.pt.")],
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet with the columns of the training.")],
+    file: Annotated[Path, typer.Argument(help="Table with the columns of the training.")],
     out: Annotated[
         Path | None,
-        option("Write rows and scores (.csv or .parquet).", default="print row numbers and scores"),
+        option(
+            "Write all columns and the scores (.csv or .parquet).",
+            default="print row numbers and scores",
+        ),
     ] = None,
     column: Annotated[str, option("Name of the column of scores.")] = "score",
     json_: JsonFlag = False,
@@ -31,19 +32,25 @@ def command(
     """Score new rows with a saved model; larger scores mean more positive."""
     from rich.console import Console
 
-    if out is not None and out.suffix.lower() not in _WRITERS:
-        raise UserError(f"--out must end in {' or '.join(_WRITERS)}; got {out}")
-    with Console(stderr=True).status(f"Scoring {file}"):
+    from everypair.experiments.commands import _scored_file
+
+    if out is not None and out.suffix.lower() not in _scored_file.SUFFIXES:
+        raise UserError(f"--out must end in {' or '.join(_scored_file.SUFFIXES)}; got {out}")
+    console = Console(stderr=True)
+    with console.status(f"Scoring {file}"), _clear_errors(model, file):
         from everypair.experiments.training import saved
 
         loaded = saved.load(model)
         rows = loaded.read(file)
         scores = loaded.score(rows)
-        if out is not None:
-            _write(rows, scores, column, out, file)
+        notes = loaded.encoder.unusable(rows) if loaded.encoder is not None else {}
+    if out is not None:
+        _scored_file.write(rows, scores, column, out, file)
+    for name, note in notes.items():
+        console.print(f"Column {name!r}: {note}", soft_wrap=True, highlight=False, markup=False)
     if json_:
         written = {"out": str(out)} if out else {column: scores.tolist()}
-        facts = {"model": str(model), "file": str(file), "rows": len(scores)}
+        facts = {"model": str(model), "file": str(file), "rows": len(scores), "notes": notes}
         typer.echo(json.dumps({**facts, **written}))
     elif out is not None:
         typer.echo(f"Written: {out} ({len(scores):,} rows, column {column!r})")
@@ -52,20 +59,29 @@ def command(
         typer.echo("\n".join([f"row,{column}", *lines]))
 
 
-def _write(rows: Any, scores: NDArray[np.float32], column: str, out: Path, file: Path) -> None:
-    import numpy as np
-    import pandas as pd  # type: ignore[import-untyped]
-
-    from everypair.experiments._atomic import replacing
-
-    # Images have no columns to copy, so their rows are numbered.
-    table = isinstance(rows, pd.DataFrame)
-    frame = rows if table else pd.DataFrame({"row": np.arange(1, len(scores) + 1)})
-    if column in frame.columns:
-        raise UserError(f"{file} has a column {column!r} already; choose another with --column")
+@contextmanager
+def _clear_errors(model: Path, file: Path) -> Iterator[None]:
+    """Say so if the arguments are swapped or the model is damaged."""
     try:
-        with replacing(out) as temporary:
-            write = getattr(frame.assign(**{column: scores}), _WRITERS[out.suffix.lower()])
-            write(temporary, index=False)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+        yield
+    except (UserError, *_DAMAGED) as error:
+        if model.is_file() and file.is_file() and not _is_archive(model) and _is_archive(file):
+            raise UserError(
+                f"{model} is not a model, and {file} seems to be one; the order is: "
+                "everypair predict MODEL FILE"
+            ) from None
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{model} is damaged, or of another version of everypair: {type(error).__name__}"
+        ) from error
+
+
+def _is_archive(path: Path) -> bool:
+    """Return whether a file is a zip archive other than Excel's, as saved models are."""
+    import zipfile
+
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return "xl/workbook.xml" not in archive.namelist()

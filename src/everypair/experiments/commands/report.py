@@ -27,7 +27,8 @@ def command(
     from everypair.experiments.search.store import open as open_store
 
     with open_store(store, create=False) as opened:
-        study = report.study_of(opened, opened.settings)
+        folder = None if "://" in store else store
+        study = report.study_of(opened, opened.settings, folder=folder)
     write_and_show(study, out or Path("report" if "://" in store else store), as_json=as_json)
 
 

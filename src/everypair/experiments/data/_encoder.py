@@ -1,6 +1,9 @@
-"""Encode the columns of a table as numbers, fitted on the subtrain rows alone.
+"""Encode the columns of a table as numbers, fitted on the training rows alone.
 
-Written by hand, not as a scikit-learn pipeline, because the encoder is saved in ``model.pt``. It
+The same matrix suits linear models, networks and trees: numbers are standardised and never clipped
+to equal values, so that their order is kept.
+
+Written by hand, not as a scikit-learn pipeline, because the encoder is saved with the model. It
 consists of plain numbers and strings (`TableEncoder.to_dict`). Loading a model therefore needs no
 pickle, which could run foreign code, and does not depend on the version of scikit-learn.
 
@@ -11,30 +14,34 @@ pickle, which could run foreign code, and does not depend on the version of scik
 ('age', 'age is missing', 'town = A', 'town = B')
 >>> encoder.transform(pd.DataFrame({"age": [30.0], "town": ["C"]})).tolist()
 [[0.0, 0.0, 0.0, 0.0]]
+>>> encoder.dropped
+{'same': 'all values are equal'}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.experiments.data._values import READ, as_text, kind_of
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-CLIP = 10.0
-"""Encoded values are clipped to this many standard deviations, so that one mistyped amount does not
-make the training diverge."""
+LINEAR_RANGE = 10.0
+"""Beyond this many standard deviations, encoded values grow with the logarithm only, so that one
+mistyped amount does not dominate the training."""
 
-_HUGE = 1e300  # numbers are clipped to this, so that differences of two do not overflow
+OUTLIERS = 0.005
+"""This share of the values at each end does not count for mean and standard deviation."""
 
-NUMERIC_SHARE = 0.95
-"""A text column of which at least this share can be read as numbers is a numeric column."""
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_CYCLES = {"hour": 24.0, "month": 12.0}
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,12 @@ class Column:
 
     name: str
     kind: str  # "number", "date" or "nominal"
+    style: str = ""  # the decimal separator, or the format of dates
     median: float = 0.0
     mean: float = 0.0
-    scale: float = 0.0  # 0 means constant: only `missing` is used then
+    scale: float = 0.0  # 0: the number itself is not a feature
     missing: bool = False  # whether fitted values were missing; if so, there is an indicator for it
+    parts: tuple[str, ...] = ()  # of dates: those of hour, weekday and month that vary
     levels: tuple[str, ...] = ()  # values with an indicator each
     pooled: tuple[str, ...] = ()  # rare values that share one indicator
 
@@ -56,44 +65,79 @@ class Column:
         return (
             *((self.name,) if self.scale else ()),
             *((f"{self.name} is missing",) if self.missing else ()),
+            *(f"{self.name}: {part}" for part in self._part_names()),
             *(f"{self.name} = {level}" for level in self.levels),
             *((f"{self.name} = (other)",) if self.pooled else ()),
         )
 
-    def encode(self, values: pd.Series[Any]) -> list[NDArray[Any]]:
-        """Return one array per feature."""
+    def encode(self, values: pd.Series[Any]) -> Iterator[NDArray[Any]]:
+        """Yield one array per feature."""
         if self.kind == "nominal":
-            text, missing = _text(values).to_numpy(object), values.isna().to_numpy()
-            numbers = []
+            text, missing = as_text(values).to_numpy(object), values.isna().to_numpy()
         else:
-            number = _NUMBERS[self.kind](values)
+            number = READ[self.kind](values, self.style)
             missing = ~np.isfinite(number)
-            filled = np.where(missing, self.median, number)
+        if self.scale:
             with np.errstate(over="ignore"):
-                standardised = (filled - self.mean) / (self.scale or 1.0)
-            numbers = [np.clip(standardised, -CLIP, CLIP)] if self.scale else []
-        return [
-            *numbers,
-            *((missing,) if self.missing else ()),
-            *((text == level) & ~missing for level in self.levels),
-            *((np.isin(text, self.pooled) & ~missing,) if self.pooled else ()),
-        ]
+                z = (np.where(missing, self.median, number) - self.mean) / self.scale
+            yield _compressed(z)
+        if self.missing:
+            yield missing
+        if self.parts:
+            yield from self._encoded_parts(np.where(missing, 0.0, number), missing)
+        for level in self.levels:
+            yield (text == level) & ~missing
+        if self.pooled:
+            yield np.isin(text, self.pooled) & ~missing
+
+    def unusable(self, values: pd.Series[Any]) -> str:
+        """Say what of these values the encoding cannot use; empty if it can use most of them."""
+        known = values.dropna()
+        if len(known) == 0:
+            return "all values are missing"
+        if self.kind == "nominal":
+            bad = ~as_text(known).isin({*self.levels, *self.pooled}).to_numpy()
+            what, tolerated = "did not occur in the training rows", 0.1
+        else:
+            bad = np.isnan(READ[self.kind](known, self.style))
+            what, tolerated = f"cannot be read as {self.kind}s and count as missing", 0.0
+        share = float(bad.mean())
+        if share <= tolerated:
+            return ""
+        amount = "all values" if share == 1.0 else f"{share:.1%} of the values"
+        return f"{amount} {what}, for example {str(known[bad].iloc[0])!r}"
+
+    def _part_names(self) -> Iterator[str]:
+        for part in self.parts:
+            yield from _DAYS if part == "weekday" else (f"{part} (sine)", f"{part} (cosine)")
+
+    def _encoded_parts(
+        self, seconds: NDArray[np.float64], missing: NDArray[np.bool_]
+    ) -> Iterator[NDArray[Any]]:
+        found = date_parts(seconds)
+        for part in self.parts:
+            if part == "weekday":
+                yield from ((found[part] == day) & ~missing for day in range(7))
+            else:
+                angle = 2 * np.pi * found[part] / _CYCLES[part]
+                yield from (np.where(missing, 0.0, wave(angle)) for wave in (np.sin, np.cos))
 
 
 @dataclass(frozen=True)
 class TableEncoder:
     """Encodes the columns of a table as numbers.
 
-    Numbers and dates are standardised. Missing numbers become the median, and an indicator marks
-    them. Text becomes one indicator per level; rare levels share one; levels that were not in the
-    fitted rows become zeros. Columns without information (constant, or text that never repeats) are
-    dropped.
+    Numbers and dates are standardised; outliers keep their order, but are moved closer. Missing
+    numbers become the median, and an indicator marks them. Dates also give hour, weekday and month.
+    Text becomes one indicator per level; rare levels share one; levels that were not in the fitted
+    rows become zeros. Columns without information are dropped, see `dropped`.
     """
 
     columns: tuple[Column, ...] = ()  # empty until `fit`
     rare: int = 10  # levels with fewer rows than this share one indicator
     most_levels: int = 50  # the largest number of levels with an indicator of their own
-    dropped: tuple[str, ...] = ()  # columns without information
+    no_trend: tuple[str, ...] = ()  # dates of which only hour, weekday and month are used
+    dropped: dict[str, str] = field(default_factory=dict)  # why a column is not used, by name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,13 +147,11 @@ class TableEncoder:
     def fit(self, frame: pd.DataFrame) -> TableEncoder:
         """Return an encoder that is fitted on these rows."""
         learnt = [self._learn(str(name), values) for name, values in frame.items()]
-        kept = tuple(column for column in learnt if column.features)
+        kept = tuple(column for column, _ in learnt if column.features)
+        dropped = {column.name: why for column, why in learnt if not column.features}
         if not kept:
-            raise UserError(
-                "the table has no column to learn from: every one is constant, empty or text that "
-                f"never repeats ({', '.join(column.name for column in learnt[:8])})"
-            )
-        dropped = tuple(column.name for column in learnt if not column.features)
+            shown = "; ".join(f"{name}: {why}" for name, why in list(dropped.items())[:8])
+            raise UserError(f"the table has no column to learn from ({shown})")
         return replace(self, columns=kept, dropped=dropped)
 
     def transform(self, frame: pd.DataFrame) -> NDArray[np.float32]:
@@ -124,6 +166,12 @@ class TableEncoder:
             encoded[place] = feature
         return np.ascontiguousarray(encoded.T)
 
+    def unusable(self, frame: pd.DataFrame) -> dict[str, str]:
+        """Return, by column, what of new rows the encoder cannot use; empty if all is well."""
+        present = {str(name): values for name, values in frame.items()}
+        found = {c.name: c.unusable(present[c.name]) for c in self.columns if c.name in present}
+        return {name: note for name, note in found.items() if note}
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists, numbers and strings."""
         return asdict(self)
@@ -131,76 +179,71 @@ class TableEncoder:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoder:
         """Make an encoder from the dictionary that `to_dict` returns."""
+        lists = ("parts", "levels", "pooled")
         columns = tuple(
-            Column(**{**c, "levels": tuple(c["levels"]), "pooled": tuple(c["pooled"])})
+            Column(**{**c, **{name: tuple(c.get(name, ())) for name in lists}})
             for c in plain["columns"]
         )
-        return cls(**{**plain, "columns": columns, "dropped": tuple(plain["dropped"])})
+        no_trend = tuple(plain.get("no_trend", ()))
+        return cls(**{**plain, "columns": columns, "no_trend": no_trend})
 
-    def _learn(self, name: str, values: pd.Series[Any]) -> Column:
-        kind = _kind(values)
+    def _learn(self, name: str, values: pd.Series[Any]) -> tuple[Column, str]:
+        """Return the encoding of a column, and why it has no feature if it has none."""
+        if bool(values.isna().all()):
+            return Column(name, "nominal"), "all values are missing"
+        kind, style = kind_of(values)
         if kind == "nominal":
-            missing = bool(values.isna().any())
-            counts = _text(values.dropna()).value_counts()
-            n_own = min(int((counts >= self.rare).sum()), self.most_levels)  # most frequent first
-            levels = tuple(sorted(map(str, counts.index[:n_own])))
-            pooled = tuple(map(str, counts.index[n_own:]))
-            if len(levels) + bool(pooled) + missing < 2:
-                return Column(name, kind)  # all rows are equal
-            return Column(name, kind, missing=missing, levels=levels, pooled=pooled)
-        numbers = _NUMBERS[kind](values)
+            return self._learn_levels(name, values)
+        numbers = READ[kind](values, style)
         known = numbers[np.isfinite(numbers)]
         if len(known) == 0:
-            return Column(name, kind)
+            return Column(name, kind, style), "no value can be read"
         median = float(np.median(known))
-        centred = np.where(np.isfinite(numbers), numbers - median, 0.0)
-        peak = float(np.abs(centred).max()) or 1.0  # divided by this, no square overflows
-        mean = median + float((centred / peak).mean() * peak)
-        scale = float((centred / peak).std() * peak)
-        return Column(name, kind, median, mean, scale, missing=len(known) < len(numbers))
+        mean, scale = _centre_and_scale(np.where(np.isfinite(numbers), numbers, median), median)
+        column = Column(name, kind, style, median, mean, scale, missing=len(known) < len(numbers))
+        if kind == "date":
+            found = date_parts(known)
+            varying = tuple(part for part, value in found.items() if np.ptp(value) > 0)
+            column = replace(column, parts=varying)
+        if name in self.no_trend:
+            return replace(column, scale=0.0), "the time of the split"
+        return column, "all values are equal"
+
+    def _learn_levels(self, name: str, values: pd.Series[Any]) -> tuple[Column, str]:
+        missing = bool(values.isna().any())
+        counts = as_text(values.dropna()).value_counts()
+        n_own = min(int((counts >= self.rare).sum()), self.most_levels)  # most frequent first
+        levels = tuple(sorted(map(str, counts.index[:n_own])))
+        pooled = tuple(map(str, counts.index[n_own:]))
+        if len(levels) + bool(pooled) + missing >= 2:
+            return Column(name, "nominal", missing=missing, levels=levels, pooled=pooled), ""
+        rare = f"text: {len(counts)} different values, none in {self.rare} rows or more"
+        return Column(name, "nominal"), "all values are equal" if len(counts) == 1 else rare
 
 
-def _kind(values: pd.Series[Any]) -> str:
-    from pandas.api import types  # type: ignore[import-untyped]
-
-    if types.is_numeric_dtype(values.dtype) or types.is_timedelta64_dtype(values.dtype):
-        return "number"
-    if types.is_datetime64_any_dtype(values.dtype):
-        return "date"
-    known = values.dropna()
-    if isinstance(values.dtype, types.CategoricalDtype) or len(known) == 0:
-        return "nominal"
-    if np.isfinite(_as_numbers(known)).mean() >= NUMERIC_SHARE:
-        return "number"
-    return "date" if np.isfinite(_as_dates(known)).all() else "nominal"
+def date_parts(seconds: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Return hour (with fractions), weekday (Monday is 0) and month (January is 0) in UTC."""
+    days = np.floor(seconds / 86400.0)
+    months = seconds.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64) % 12
+    return {
+        "hour": (seconds - 86400.0 * days) / 3600.0,
+        "weekday": (days + 3.0) % 7.0,  # 1970-01-01 was a Thursday
+        "month": months.astype(np.float64),
+    }
 
 
-def _text(values: pd.Series[Any]) -> pd.Series[Any]:
-    return values.astype(object).map(str)
+def _centre_and_scale(numbers: NDArray[np.float64], median: float) -> tuple[float, float]:
+    """Return mean and standard deviation, with outliers moved to the quantiles of `OUTLIERS`."""
+    centred = numbers - median
+    low = float(np.quantile(centred, OUTLIERS, method="lower"))
+    high = float(np.quantile(centred, 1.0 - OUTLIERS, method="higher"))
+    if low < high:  # else all values but a few are equal: those few must count
+        centred = np.clip(centred, low, high)
+    peak = float(np.abs(centred).max()) or 1.0  # divided by this, no square overflows
+    return median + float((centred / peak).mean() * peak), float((centred / peak).std() * peak)
 
 
-def _as_numbers(values: pd.Series[Any]) -> NDArray[np.float64]:
-    import pandas as pd
-    from pandas.api import types
-
-    if types.is_timedelta64_dtype(values.dtype):
-        return np.asarray(values.dt.total_seconds(), np.float64)
-    if isinstance(values.dtype, types.CategoricalDtype):
-        values = values.astype(object)
-    if values.dtype == object:  # booleans with missing values among them
-        values = values.map(lambda value: float(value) if isinstance(value, bool) else value)
-    numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    return np.where(np.isfinite(numbers), np.clip(numbers, -_HUGE, _HUGE), np.nan)
-
-
-def _as_dates(values: pd.Series[Any]) -> NDArray[np.float64]:
-    import pandas as pd
-    from pandas.api import types
-
-    if not types.is_datetime64_any_dtype(values.dtype):
-        values = _text(values)
-    times = pd.to_datetime(values, errors="coerce", utc=True, format="ISO8601")
-    return np.asarray((times - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), np.float64)
-
-
-_NUMBERS = {"number": _as_numbers, "date": _as_dates}
+def _compressed(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    z = np.clip(z, -1e300, 1e300)
+    beyond = np.maximum(np.abs(z) - LINEAR_RANGE, 0.0)
+    return np.asarray(np.sign(z) * (np.minimum(np.abs(z), LINEAR_RANGE) + np.log1p(beyond)))

@@ -1,104 +1,145 @@
-"""Read a user's CSV or Parquet file: the label, the groups and the columns to learn from.
+"""A user's table: which column is the label, which rows are positive, and what is learnt from.
 
-pandas reads the files. The checks around it are written by hand, because pandas accepts or explains
-poorly what users get wrong most: a wrong separator, columns that share a name, rows longer than the
-header, a label with other than two values.
+`_files` reads the file; `load` gives each column its role.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import warnings
-from collections.abc import Sequence
+from dataclasses import astuple, replace
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.experiments.data import _values
+from everypair.experiments.data._encoder import TableEncoder
+from everypair.experiments.data._files import read, require_columns
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-_SEPARATORS = (",", ";", "\t")
+__all__ = [
+    "group_codes",
+    "load",
+    "positive_value",
+    "read",
+    "require_columns",
+    "same_number",
+    "two_classes",
+]
+
 _TRUE = {"1", "1.0", "true", "t", "yes", "y"}
 _FALSE = {"0", "0.0", "-1", "-1.0", "false", "f", "no", "n"}
+_FEWEST_NUMBERED = 50  # in shorter tables, 1, 2, 3, ... may be a feature
 
 
 def load(table: TableFile) -> dict[str, Any]:
     """Read a labelled table; return fields of `sources.Dataset` by name."""
     frame = read(table.path)
-    named = [table.label] if table.group is None else [table.label, table.group]
-    require_columns(frame, named, table.path)
-    if table.group == table.label:
-        raise UserError(
-            f"{table.path}: label and group must be two columns; both are {table.label!r}"
-        )
+    _check_roles(table, frame)
     positive, positive_name = two_classes(frame[table.label], table)
-    columns = frame.drop(columns=named)
-    if columns.shape[1] == 0:
-        raise UserError(f"{table.path} has no column to learn from besides {', '.join(named)}")
-    digest = hashlib.sha256(repr((table.label, table.group, positive_name)).encode())
+    columns, unused = _features(frame, table)
+    digest = hashlib.sha256(
+        repr(astuple(replace(table, path="", test=None, positive=positive_name))).encode()
+    )
     digest.update(Path(table.path).read_bytes())
+    fields: dict[str, Any] = {}
+    if table.test is not None:
+        fields = _test_part(table, positive_name, columns)
+        digest.update(Path(table.test).read_bytes())
+    if table.group is not None:
+        fields["groups"] = group_codes(frame[table.group], table.path)
+    if table.time is not None:
+        fields["time"] = times(frame[table.time], table.path)
     return {
         "inputs": columns,
         "positive": positive,
-        "groups": None if table.group is None else group_codes(frame[table.group], table.path),
         "positive_name": positive_name,
+        "unused": unused,
+        "encoder": TableEncoder(no_trend=(table.time,) if table.time else ()),
         "fingerprint": digest.hexdigest()[:16],
+        **fields,
     }
 
 
-def read(path: str | Path) -> pd.DataFrame:
-    """Read a CSV or Parquet file; the first bytes, not the name, tell which of the two it is."""
-    import pandas as pd
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    path = Path(path)
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; name a CSV or Parquet file in it")
-    if not path.is_file():
-        neighbours = [p.name for p in path.parent.glob("*")]  # empty if there is no such folder
-        near = difflib.get_close_matches(path.name, neighbours, 1)
-        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
-        raise UserError(f"{path}: no such file.{hint}")
-    malformed = (pd.errors.EmptyDataError, pd.errors.ParserError, pd.errors.ParserWarning)
-    try:
-        with path.open("rb") as file:
-            first = file.read(4)
-        if not first:
-            raise UserError(f"{path} is empty: it has 0 bytes")
-        frame = _read_parquet(path) if first == b"PAR1" else _read_csv(path)
-    except (*malformed, pa.ArrowException) as error:
-        raise UserError(f"{path} is not a CSV or Parquet table: {_first_line(error)}") from None
-    except UnicodeError as error:
+def _check_roles(table: TableFile, frame: pd.DataFrame) -> None:
+    """Raise UserError if a named column is missing, or two options do not go together."""
+    roles = {"label": table.label, "group": table.group, "time": table.time}
+    named = {role: name for role, name in roles.items() if name is not None}
+    require_columns(frame, [*named.values(), *table.drop, *table.only], table.path)
+    for role, name in named.items():
+        if role != "label" and name == table.label:
+            raise UserError(f"{table.path}: label and {role} must be two columns; got {name!r}")
+    if table.label in (*table.drop, *table.only):
+        raise UserError(f"{table.path}: the label {table.label!r} cannot be a feature or dropped")
+    if table.drop and table.only:
+        raise UserError("--drop and --only exclude each other; give one of them")
+    if table.group is not None and (table.time or table.test):
+        other = "--time" if table.time else "--test"
         raise UserError(
-            f"{path} is not UTF-8 text ({_first_line(error)}). If it is a CSV file, save it as "
-            "UTF-8; spreadsheet programs call that format CSV UTF-8"
-        ) from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {_first_line(error)}") from None
-    if not frame.columns.is_unique:
-        _refuse_duplicate(path, frame.columns[frame.columns.duplicated()][0])
-    if len(frame) == 0:
-        raise UserError(f"{path} is empty: it has no row below its header")
-    return frame
+            f"--group and {other} exclude each other: groups are kept in one part, and {other} "
+            "divides the rows in another way"
+        )
+    if table.time and table.test:
+        raise UserError("--time and --test exclude each other; give one of them")
 
 
-def require_columns(frame: pd.DataFrame, names: Sequence[str], path: str | Path) -> None:
-    """Raise UserError, with similar names, if one of these columns is missing."""
-    present = [str(column) for column in frame.columns]
-    if not (missing := [name for name in names if name not in present]):
-        return
-    near = dict.fromkeys(n for name in missing for n in difflib.get_close_matches(name, present, 2))
-    shown = present[:12] + ["..."] * (len(present) > 12)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(shown)}"
-    plural = "s" * (len(missing) > 1)
-    raise UserError(f"{path} has no column{plural} {', '.join(map(repr, missing))}; {hint}")
+def _features(frame: pd.DataFrame, table: TableFile) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the columns to learn from, and why others are not used."""
+    unused = {table.label: "the label"}
+    if table.group is not None:
+        unused[table.group] = "the group"
+    unused |= dict.fromkeys(table.drop, "dropped by --drop")
+    for name in frame.columns:
+        if table.only and str(name) not in table.only:
+            unused.setdefault(str(name), "not named by --only")
+        elif not table.only and name != table.time and _is_row_number(frame[name]):
+            unused.setdefault(str(name), "row numbers: 0, 1, 2, ... in the order of the file")
+    columns = frame.drop(columns=[name for name in frame.columns if str(name) in unused])
+    if columns.shape[1] == 0:
+        raise UserError(f"{table.path} has no column to learn from besides {', '.join(unused)}")
+    return columns, unused
+
+
+def _is_row_number(values: pd.Series[Any]) -> bool:
+    """Return whether a column counts the rows, as a saved index does."""
+    if values.dtype.kind not in "iu" or len(values) < _FEWEST_NUMBERED:
+        return False
+    return bool((np.diff(values.to_numpy()) == 1).all())
+
+
+def _test_part(table: TableFile, positive_name: str, columns: pd.DataFrame) -> dict[str, Any]:
+    """Read the file with the test rows."""
+    path = str(table.test)
+    frame = read(path)
+    require_columns(frame, [table.label, *map(str, columns.columns)], path)
+    value = positive_name.removeprefix(f"{table.label} = ")
+    positive, _ = two_classes(frame[table.label], replace(table, path=path, positive=value))
+    names = [name for name in frame.columns if str(name) in set(map(str, columns.columns))]
+    return {"test_inputs": frame[names], "test_positive": positive}
+
+
+def times(column: pd.Series[Any], path: str | Path) -> NDArray[np.float64]:
+    """Return (n,) times: seconds for dates, numbers as they are; UserError if one is missing."""
+    kind, style = _values.kind_of(column)
+    if kind == "nominal":
+        shown = ", ".join(map(repr, column.dropna().unique()[:3].tolist()))
+        raise UserError(
+            f"{path}: time column {column.name!r} must hold dates or numbers; got {shown}. "
+            "Dates such as 2024-01-31 or 2024-01-31 12:00 are always read"
+        )
+    found = _values.READ[kind](column, style)
+    if (unknown := np.flatnonzero(np.isnan(found))).size:
+        raise UserError(
+            f"{path}: time column {column.name!r} must hold a date or number in every row; got "
+            f"none in row {unknown[0] + 1} ({unknown.size} such rows)"
+        )
+    return found
 
 
 def two_classes(labels: pd.Series[Any], table: TableFile) -> tuple[NDArray[np.bool_], str]:
@@ -112,23 +153,25 @@ def two_classes(labels: pd.Series[Any], table: TableFile) -> tuple[NDArray[np.bo
         )
     labels = labels.astype(str)
     counts = {str(value): int(n) for value, n in labels.value_counts().items()}
-    if len(counts) != 2:
+    if len(counts) != 2 and (table.positive is None or len(counts) < 2):
         shown = ", ".join(f"{value!r} ({n})" for value, n in list(counts.items())[:5])
         more = ", ..." * (len(counts) > 5)
+        advice = "To compare one value with all others, name it: --positive VALUE"
         raise UserError(
             f"{where} must hold exactly two values; it holds {len(counts)}: {shown}{more}. "
-            "Make it two classes, or choose another column"
+            + (advice if len(counts) > 2 else "Choose another column, or add rows")
         )
-    positive = _positive_value(counts, table.positive, where)
+    positive = positive_value(counts, table.positive, where)
     return (labels == positive).to_numpy(bool), f"{table.label} = {positive}"
 
 
-def _positive_value(counts: dict[str, int], wanted: str | None, where: str) -> str:
-    """Choose the positive one of two values: `wanted`, else 1, true or yes, else the rarer."""
+def positive_value(counts: dict[str, int], wanted: str | None, where: str) -> str:
+    """Choose the positive value: `wanted`, else 1, true or yes, else the rarer of two."""
     if wanted is not None:
-        same = [value for value in counts if value == wanted or _same_number(value, wanted)]
+        same = [value for value in counts if value == wanted or same_number(value, wanted)]
         if not same:
-            raise UserError(f"{where} has no value {wanted!r}; it has {' and '.join(counts)}")
+            some = [*counts][:5] + ["..."] * (len(counts) > 5)
+            raise UserError(f"{where} has no value {wanted!r}; it has {', '.join(some)}")
         return same[0]
     for one, other in permutations(counts):
         if one.lower() in _TRUE and other.lower() in _FALSE:
@@ -136,7 +179,7 @@ def _positive_value(counts: dict[str, int], wanted: str | None, where: str) -> s
     return min(sorted(counts, reverse=True), key=lambda value: counts[value])
 
 
-def _same_number(one: str, other: str) -> bool:
+def same_number(one: str, other: str) -> bool:
     try:
         return float(one) == float(other)
     except ValueError:
@@ -153,38 +196,3 @@ def group_codes(column: pd.Series[Any], path: str | Path) -> NDArray[np.int64]:
             f"row {empty[0] + 1} ({empty.size} such rows)"
         )
     return codes
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
-
-    # read_table has no clear error message for columns that share a name.
-    with pq.ParquetFile(path) as file:
-        return file.read().to_pandas(ignore_metadata=True)
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    options: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False}
-    widths = {s: pd.read_csv(path, sep=s, nrows=0, **options).shape[1] for s in _SEPARATORS}
-    separator = max(_SEPARATORS, key=lambda s: widths[s])
-    names = pd.read_csv(path, sep=separator, nrows=1, header=None, dtype=str, **options).iloc[0]
-    # Checked here, because pandas would rename the second of two equal columns.
-    if (duplicates := names[names.duplicated() & names.notna()]).size:
-        _refuse_duplicate(path, duplicates.iloc[0])
-    # If semicolons separate the columns, commas may be decimal commas.
-    options.update(sep=separator, decimal="," if separator == ";" else ".")
-    with warnings.catch_warnings():
-        # pandas only warns when it cuts off rows that are longer than the header.
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        # low_memory=False: otherwise the type of a column could depend on how it is cut in chunks.
-        return pd.read_csv(path, low_memory=False, **options)
-
-
-def _refuse_duplicate(path: Path, name: object) -> NoReturn:
-    raise UserError(f"{path} has more than one column {name!r}; rename or remove one")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -41,12 +41,16 @@ class Dataset:
         Rows of a group stay in the same part, and only pairs inside a group count.
     encoder : TableEncoder, optional
         Settings of the encoder that a split fits on its subtrain part, for a DataFrame only.
+    time : (n,) float64, optional
+        Training, validation and test rows follow each other in time.
     photographs : bool
         Whether training may crop and mirror the images.
     positive_name : str
         A description of the positive class, for reports.
     fingerprint : str
         The first 16 digits of the SHA-256 of the data.
+    unused : dict of str
+        By name: why a column of a table is not a feature.
     """
 
     name: str
@@ -55,10 +59,12 @@ class Dataset:
     test_inputs: Any = None
     test_positive: NDArray[np.bool_] | None = None
     groups: NDArray[np.int64] | None = None
+    time: NDArray[np.float64] | None = None
     encoder: TableEncoder | None = None
     photographs: bool = False
     positive_name: str = ""
     fingerprint: str = ""
+    unused: dict[str, str] = field(default_factory=dict)
 
 
 Loader = Callable[[TableFile | None], Dataset]
@@ -115,7 +121,7 @@ def _image_dataset(name: str, table: TableFile | None) -> Dataset:
 def _table(table: TableFile | None) -> Dataset:
     if table is None:
         raise UserError("data 'table' needs a file and a label column: --data FILE --label COLUMN")
-    return Dataset("table", encoder=TableEncoder(), **_tables.load(table))
+    return Dataset("table", **_tables.load(table))
 
 
 SOURCES: Registry[Loader] = Registry(

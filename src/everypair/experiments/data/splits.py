@@ -28,6 +28,9 @@ _Columns = tuple[Any, NDArray[np.bool_], NDArray[np.int64] | None]  # inputs, cl
 HELD_OUT = 0.2
 """The share of rows for validation, and for test if there is no official test part."""
 
+STEP_BACK = 0.05
+"""In splits by time, the share of rows that each further seed leaves out at the end."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -88,7 +91,8 @@ def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Spli
     ----------
     dataset : Dataset
         An official test part is used for every seed. Without one, each seed takes out its own test
-        part first, so that the spread over seeds includes the choice of test rows.
+        part first, so that the spread over seeds includes the choice of test rows. If the rows have
+        times, the parts follow each other in time.
     imratio : float
         The share of positives that is left in subtrain and validation; the test part is then
         balanced. 0 leaves both classes as they are. For one seed, the positives of a smaller
@@ -127,9 +131,12 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
     corrected = protocol == "corrected"
     own = _Chooser(dataset.positive, dataset.groups, imratio, np.random.default_rng(seed))
     train, test = np.arange(len(dataset.positive)), np.empty(0, np.int64)
-    if dataset.test_positive is None:
+    if dataset.time is None and dataset.test_positive is None:
         train, test = own.hold_out(train, stratified=corrected)
-    if corrected:
+    if dataset.time is not None:
+        train, validation, test = _by_time(dataset.time, seed)
+        subtrain, validation = own.unbalance(train), own.unbalance(validation)
+    elif corrected:
         subtrain, validation = own.hold_out(own.unbalance(train), stratified=True)
     else:
         subtrain, validation = map(own.unbalance, own.hold_out(train, stratified=False))
@@ -139,7 +146,7 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
         tester = _Chooser(dataset.test_positive, None, imratio, np.random.default_rng(0))
         test = np.arange(len(dataset.test_positive))
     test = tester.balance(test)
-    parts = {"subtrain": (own, subtrain), "validation": (own, validation), "test": (tester, test)}
+    parts = {"training": (own, subtrain), "validation": (own, validation), "test": (tester, test)}
     if lacking := [name for name, (chooser, rows) in parts.items() if not chooser.has_pair(rows)]:
         counts = ", ".join(
             f"{name} {chooser.positive[rows].sum()} positives of {len(rows)}"
@@ -147,9 +154,10 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
         )
         grouped = dataset.groups is not None
         raise UserError(
-            f"{dataset.name}, imratio {imratio:g}, seed {seed}, protocol {protocol}: "
-            f"{' and '.join(lacking)} would have no (positive, negative) pair"
-            f"{' inside a group' * grouped} ({counts}); try {_advice(imratio, protocol, grouped)}"
+            f"{dataset.name}{f', imratio {imratio:g}' * bool(imratio)}, seed {seed}: "
+            f"{' and '.join(lacking)} would have no "
+            f"(positive, negative) pair{' inside a group' * grouped} ({counts}); "
+            f"try {_advice(imratio, protocol, grouped, dataset.time is not None)}"
         )
     return SplitRows(subtrain, validation, test)
 
@@ -161,9 +169,28 @@ def fit_encoder(dataset: Dataset, rows: SplitRows) -> TableEncoder | None:
     return (dataset.encoder or TableEncoder()).fit(dataset.inputs.iloc[rows.subtrain])
 
 
-def _advice(imratio: float, protocol: str, grouped: bool) -> str:
+def _by_time(time: NDArray[np.float64], seed: int) -> SplitRows:
+    """Return parts that follow each other in time.
+
+    Seed 0 uses all rows. Each further seed leaves out another `STEP_BACK` of the rows, the newest
+    ones first, so that seeds have different test rows (a rolling origin). Rows of equal time stay
+    in one part if that is possible.
+    """
+    order = np.argsort(time, kind="stable")
+    order = order[: round(len(order) * (1 - STEP_BACK * (seed % 10)))]
+
+    def cut(n: int) -> int:  # the first place of the rows with the time of the row at place n
+        return int(np.searchsorted(time[order], time[order[n]])) or n
+
+    last = cut(round((1 - HELD_OUT) * len(order)))
+    middle = cut(round((1 - HELD_OUT) * last))
+    return SplitRows(*map(np.sort, (order[:middle], order[middle:last], order[last:])))
+
+
+def _advice(imratio: float, protocol: str, grouped: bool, by_time: bool) -> str:
     """Return the changes that may give every part a pair."""
     helps = {
+        "a random split, without --time": by_time,
         "a larger imratio": imratio > 0,
         "another seed": grouped or protocol == "paper",
         "protocol=corrected": protocol == "paper",

@@ -1,29 +1,34 @@
-"""Evaluate a file of predictions: exact AUC or concordance, pairwise losses and ROC curve.
+"""Evaluate files of predictions: exact AUC or concordance, pairwise losses and ROC curve.
 
->>> scored = Predictions(np.array([0.9, 0.2, 0.6, 0.6]), np.array([True, False, False, True]))
->>> evaluate(scored).auc
+>>> rows = ep.PairAccumulator()
+>>> rows.add([0.9, 0.2, 0.6, 0.6], [1, 0, 0, 1])
+>>> evaluate(Predictions(rows)).auc
 0.875
 """
 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 import everypair as ep
-from everypair.experiments.data import _tables
+from everypair.experiments.data import _chunks, _tables
 from everypair.experiments.errors import UserError
 from everypair.experiments.figures.output import styled
-from everypair.experiments.plan import TableFile
+from everypair.experiments.figures.prediction_columns import (
+    Classes,
+    group_values,
+    numbers,
+    recognised,
+)
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
 # Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
@@ -31,23 +36,25 @@ LABELS = ("label", "labels", "target", "y_true", "y", "class")
 TIMES = ("time", "times", "duration", "survival_time", "label", "labels", "target", "y_true", "y")
 EVENTS = ("event", "events", "observed", "died", "death", "status")
 Pairs = Literal["binary", "ordered", "survival"]
+# The losses of more rows than this take minutes, so that only one is computed if none is named.
+ALL_LOSSES_UP_TO = 10_000_000
 _POINTS_DRAWN = 2000  # at most, of an ROC curve
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Scores and labels of the rows, and the names of their columns in the file.
+    """All rows of the files, and the names of their columns.
 
-    Labels are bools, True for positive rows; real targets if `pairs` is "ordered"; columns (time,
-    event), or times that are negative where they are censored, if it is "survival".
+    Binary rows are in `rows`. With other pairs, `arrays` holds them as arguments of `pair_loss`:
+    labels are real targets if `pairs` is "ordered"; columns (time, event), or times that are
+    negative where they are censored, if it is "survival".
     """
 
-    scores: NDArray[Any]
-    labels: NDArray[Any]
-    weights: NDArray[Any] | None = None
-    groups: NDArray[np.int64] | None = None
-    columns: dict[str, str] | None = None
+    rows: ep.PairAccumulator
+    columns: dict[str, str] = field(default_factory=dict)
+    groups: int | None = None  # how many
     pairs: Pairs = "binary"
+    arrays: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,9 @@ class Evaluation:
     negatives are None. `auc_interval` is DeLong's 95 % confidence interval; None with groups,
     without two classes, or if a class has fewer than two rows of positive weight. With groups,
     `group_aucs` has the means of the AUCs of the groups: "groups", and "rows" weighted by rows.
+    `auc_bound` and `loss_bounds` are the largest errors, 0 if the
+    results are exact. `by_group` holds the measures of each group that has pairs, if
+    they were asked for.
     """
 
     rows: int
@@ -68,12 +78,15 @@ class Evaluation:
     auc_interval: tuple[float, float] | None
     margin: float | None  # None: that of each surrogate
     losses: dict[str, float]
+    auc_bound: float = 0.0
+    loss_bounds: dict[str, float] = field(default_factory=dict)
     pairs: Pairs = "binary"
     group_aucs: dict[str, float] | None = None
+    by_group: dict[int | str, Evaluation] | None = None
 
 
 def read(
-    path: str | Path,
+    paths: str | Path | Sequence[str | Path],
     *,
     scores: str | None = None,
     labels: str | None = None,
@@ -82,12 +95,18 @@ def read(
     positive: str | None = None,
     pairs: Pairs = "binary",
     events: str | None = None,
+    bounded: bool = False,
+    advance: Callable[[float], None] = lambda amount: None,
 ) -> Predictions:
-    """Read predictions from a CSV or Parquet file.
+    """Read predictions from CSV, Parquet or Arrow files, chunk by chunk.
+
+    Memory is that of the rows (4 bytes each for float32 scores of two classes, 8 for float64) and
+    of two chunks.
 
     Parameters
     ----------
-    path : path
+    paths : path, or several
+        Files, or patterns such as ``"part-*.parquet"``. All must have the same columns.
     scores, labels : str, optional
         Columns. The default is a column with a usual name: see `SCORES`, `LABELS` and `TIMES`.
     weights, group : str, optional
@@ -99,58 +118,144 @@ def read(
     events : str, optional
         Column with 1 for an event and 0 for a censored time. The default is the column with a usual
         name, see `EVENTS`; without one, negative times are censored.
+    bounded : bool
+        Whether to count scores in buckets instead of keeping them: constant memory, and results
+        with bounds of their errors. Only for two classes without weights and groups.
+    advance : callable
+        Called with the number of bytes of each chunk.
     """
-    frame = _tables.read(path)
-    survival = pairs == "survival"
-    scores = scores or _recognised(frame, SCORES, "scores", path)
-    labels = labels or _recognised(frame, TIMES if survival else LABELS, "labels", path)
-    if events is not None and not survival:
+    if bounded and (weights is not None or group is not None or pairs != "binary"):
+        raise UserError("--bounded must be used without --weights, --group and --pairs.")
+    if events is not None and pairs != "survival":
         raise UserError(f"--events must come with --pairs survival; got --pairs {pairs}.")
-    if survival and events is None and any(str(name).lower() in EVENTS for name in frame):
-        events = _recognised(frame, EVENTS, "events", path)
+    files = _chunks.files_of([paths] if isinstance(paths, str | Path) else paths)
+    present = _chunks.column_names(files[0])
+    scores = scores or recognised(present, SCORES, "scores", files[0])
+    usual = TIMES if pairs == "survival" else LABELS
+    labels = labels or recognised(present, usual, "labels", files[0])
+    if pairs == "survival" and events is None and any(name.lower() in EVENTS for name in present):
+        events = recognised(present, EVENTS, "events", files[0])
     named = {"scores": scores, "labels": labels, "events": events}
     named |= {"weights": weights, "group": group}
     columns = {role: name for role, name in named.items() if name is not None}
-    _tables.require_columns(frame, list(columns.values()), path)
-    target: NDArray[Any]
-    if pairs == "binary":
-        table = TableFile(str(path), labels, positive=positive)
-        target, columns["positive"] = _tables.two_classes(frame[labels], table)
-    else:
-        target = _numbers(frame[labels], f"{path}: labels column")
-    if events is not None:
-        target = np.column_stack([target, _numbers(frame[events], f"{path}: events column")])
-    return Predictions(
-        scores=_numbers(frame[scores], f"{path}: scores column"),
-        labels=target,
-        weights=None if weights is None else _numbers(frame[weights], f"{path}: weights column"),
-        groups=None if group is None else _tables.group_codes(frame[group], path),
-        columns=columns,
-        pairs=pairs,
+    for path in files:
+        names = present if path is files[0] else _chunks.column_names(path)
+        _tables.require_columns(names, list(columns.values()), path)
+    rows = ep.PairAccumulator(mode="bounded" if bounded else "exact")
+    classes, groups, kept = Classes(labels), set[Any](), list[dict[str, Any]]()
+    for path in files:
+        done, size = 0.0, path.stat().st_size
+        for chunk in _chunks.chunks(path, list(columns.values())):
+            frame = chunk.frame
+            part = {"scores": numbers(frame[scores], "scores", chunk)}
+            if weights is not None:
+                part["weights"] = numbers(frame[weights], "weights", chunk)
+            if group is not None:
+                part["groups"] = group_values(frame[group], chunk)
+                groups.update(np.unique(part["groups"]).tolist())
+            if pairs == "binary":
+                part["labels"] = classes.numbers(frame[labels], chunk)
+                try:
+                    rows.add(**part)
+                except ValueError as error:  # infinite scores, negative weights
+                    raise UserError(f"{path}, rows from {chunk.start + 1}: {error}") from error
+            else:
+                part["labels"] = numbers(frame[labels], "labels", chunk)
+                if events is not None:
+                    happened = numbers(frame[events], "events", chunk)
+                    part["labels"] = np.column_stack([part["labels"], happened])
+                kept.append(part)
+            advance((chunk.share - done) * size)
+            done = chunk.share
+    n_groups = None if group is None else len(groups)
+    if pairs != "binary":
+        arrays = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+        return Predictions(rows, columns, n_groups, pairs, arrays)
+    name, swap = classes.positive(positive, rows, files[0])
+    if swap:
+        rows.swap_classes()
+    columns["positive"] = f"{labels} = {name}"
+    return Predictions(rows, columns, n_groups)
+
+
+def evaluate(
+    predictions: Predictions,
+    *,
+    margin: float | None = None,
+    losses: Sequence[str] | None = None,
+    by_group: bool = False,
+) -> Evaluation:
+    """Return the exact AUC and the mean of surrogates over all pairs.
+
+    Parameters
+    ----------
+    predictions : Predictions
+    margin : float, optional
+        The default is that of each surrogate.
+    losses : sequence of str, optional
+        The surrogates. By default all of them (of buckets: those made of polynomials), or the
+        squared hinge alone for more than `ALL_LOSSES_UP_TO` rows.
+    by_group : bool
+        Whether to evaluate each group as well.
+    """
+    p, rows = predictions, predictions.rows
+    if losses is None:
+        losses = ep.surrogates.names()
+        if rows.mode == "bounded":
+            losses = tuple(name for name in losses if ep.surrogates.get(name).is_polynomial)
+        elif rows.n_rows > ALL_LOSSES_UP_TO:
+            losses = ("squared_hinge",)
+    if p.pairs != "binary":
+        return _evaluated_arrays(p, margin, losses, by_group)
+    found = _evaluation(rows.result(losses, margin=margin), margin)
+    more: dict[str, Any] = {}
+    if p.groups is not None:
+        held = rows.rows()
+        given = {"weights": held.weights, "groups": held.groups}
+        more = {"groups": p.groups, "group_aucs": _means(held.scores, held.labels, **given)}
+    if by_group:
+        each = rows.result_by_group(losses, margin=margin)
+        more["by_group"] = {key: _evaluation(result, margin) for key, result in each.items()}
+    return replace(found, **more)
+
+
+def curve(predictions: Predictions) -> ep.RocCurve:
+    """Return the ROC curve of all rows, across groups."""
+    rows = predictions.rows.rows()
+    return ep.roc_curve(rows.scores, rows.labels, weights=rows.weights)
+
+
+def _evaluation(result: ep.StreamResult, margin: float | None) -> Evaluation:
+    interval = None
+    if result.low is not None and result.high is not None:
+        interval = (result.low, result.high)
+    return Evaluation(
+        result.n_rows, result.n_pos, result.n_neg, None, result.auc, interval, margin,
+        result.losses, result.auc_bound, result.loss_bounds,
+    )  # fmt: skip
+
+
+def _evaluated_arrays(
+    p: Predictions, margin: float | None, losses: Sequence[str], by_group: bool
+) -> Evaluation:
+    """Evaluate real targets or survival times."""
+    if by_group:
+        raise ValueError(f"--by-group must be left out, because --pairs {p.pairs} has none.")
+    given: dict[str, Any] = {**p.arrays, "pairs": p.pairs}
+    values = {name: ep.pair_loss(**given, surrogate=name, margin=margin) for name in losses}
+    n, auc = len(p.arrays["scores"]), ep.auc(**given)
+    means = None if p.groups is None else _means(**given)
+    return Evaluation(
+        n, None, None, p.groups, auc, None, margin, values, pairs=p.pairs, group_aucs=means
     )
 
 
-def evaluate(predictions: Predictions, *, margin: float | None = None) -> Evaluation:
-    """Return the exact AUC and the mean of every surrogate over all pairs."""
-    p = predictions
-    options: dict[str, Any] = {"weights": p.weights, "groups": p.groups, "pairs": p.pairs}
-    losses = {
-        name: ep.pair_loss(p.scores, p.labels, surrogate=name, margin=margin, **options)
-        for name in ep.surrogates.names()
+def _means(scores: Any, labels: Any, **given: Any) -> dict[str, float]:
+    """Return the mean AUC of the groups: each group once, and groups by their rows."""
+    return {
+        "groups": ep.auc(scores, labels, average="groups", **given),
+        "rows": ep.auc(scores, labels, average="rows", **given),
     }
-    n, n_pos = len(p.labels), int(p.labels.sum()) if p.pairs == "binary" else None
-    auc, groups, means = ep.auc(p.scores, p.labels, **options), None, None
-    if p.groups is not None:
-        groups = len(np.unique(p.groups))
-        means = {
-            "groups": ep.auc(p.scores, p.labels, average="groups", **options),
-            "rows": ep.auc(p.scores, p.labels, average="rows", **options),
-        }
-    return Evaluation(
-        rows=n, positives=n_pos, negatives=None if n_pos is None else n - n_pos, groups=groups,
-        auc=auc, auc_interval=_interval(p), margin=margin, losses=losses,
-        pairs=p.pairs, group_aucs=means,
-    )  # fmt: skip
 
 
 def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
@@ -184,41 +289,3 @@ def curve_rows(curve: ep.RocCurve) -> bytes:
     columns = np.column_stack([np.asarray(column, np.float64) for column in curve])
     np.savetxt(text, columns, fmt="%.17g", delimiter=",", header=header, comments="")
     return text.getvalue()
-
-
-def _interval(p: Predictions) -> tuple[float, float] | None:
-    if p.pairs != "binary" or p.groups is not None:
-        return None
-    kept = slice(None) if p.weights is None else p.weights > 0
-    n_pos, n_neg = p.labels[kept].sum(), (~p.labels[kept]).sum()
-    if min(n_pos, n_neg) < 2:
-        return None
-    found = ep.delong(p.scores, p.labels, weights=p.weights)
-    return found.low, found.high
-
-
-def _recognised(frame: pd.DataFrame, names: tuple[str, ...], role: str, path: str | Path) -> str:
-    present = {str(column).lower(): str(column) for column in frame.columns}
-    found = [present[name] for name in names if name in present]
-    if len(found) == 1:
-        return found[0]
-    columns = ", ".join(map(repr, found or map(str, frame.columns[:12])))
-    reason = "several columns have a usual name" if found else "no column has a usual name"
-    raise UserError(f"{path}: --{role} must name a column, because {reason}: {columns}.")
-
-
-def _numbers(column: pd.Series[Any], where: str) -> NDArray[Any]:
-    """Convert a column to floating-point numbers; raise UserError if a row holds none."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(column, errors="coerce")
-    missing = np.flatnonzero(numbers.isna().to_numpy())
-    if missing.size:
-        got = column.iloc[missing[0]]
-        what = "nothing" if pd.isna(got) else repr(str(got))
-        raise UserError(
-            f"{where} {column.name!r} must hold a number in every row; got {what} in row "
-            f"{missing[0] + 1} ({missing.size} such rows). Remove them, or choose another column."
-        )
-    array: NDArray[Any] = numbers.to_numpy()
-    return array if array.dtype.kind == "f" else array.astype(np.float64)

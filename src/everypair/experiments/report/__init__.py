@@ -43,7 +43,11 @@ class Paths:
 
 
 def study_of(
-    source: Store | Iterable[Record] | Study, settings: Settings, *, planned: int | None = None
+    source: Store | Iterable[Record] | Study,
+    settings: Settings,
+    *,
+    planned: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Study:
     """Gather the input of a report.
 
@@ -56,11 +60,18 @@ def study_of(
     planned : int, optional
         Number of trials when the experiment has ended. Default: all trials of a store, the number
         in a study, or the number of records.
+    folder : path, optional
+        The folder of the experiment, where files about a user's table are. Default: that of a
+        study.
     """
+    where = None if folder is None else Path(folder)
     if isinstance(source, Study):
         planned = source.planned if planned is None else planned
-        same = (settings, planned) == (source.settings, source.planned)
-        return source if same else replace(source, settings=settings, planned=planned)
+        where = where or source.folder
+        same = (settings, planned, where) == (source.settings, source.planned, source.folder)
+        if same:
+            return source
+        return replace(source, settings=settings, planned=planned, folder=where)
     records = tuple(source if isinstance(source, Iterable) else source.records())
     if planned is None:
         planned = len(records) if isinstance(source, Iterable) else sum(source.counts())
@@ -69,7 +80,7 @@ def study_of(
             "a report needs at least one trial that has ended; there is none yet. "
             "Start or resume the experiment first: everypair experiment"
         )
-    return Study(records, settings, planned)
+    return Study(records, settings, planned, where)
 
 
 def write(
@@ -94,6 +105,8 @@ def write(
     if unknown := sorted(set(formats) - set(FORMATS)):
         raise UserError(f"formats must be among {', '.join(FORMATS)}; got {', '.join(unknown)}.")
     study = study_of(source, settings, planned=planned)
+    if study.folder is None:
+        study = study_of(study, settings, folder=folder)
     written = []
     for name, content in _contents(study, formats):
         written.append(Path(folder) / name)
@@ -126,10 +139,15 @@ def as_json(study: Study) -> dict[str, Any]:
     """Return the report's tables as plain lists and numbers; NaN becomes None."""
     from everypair.experiments.report import tables
 
-    plain = {
+    plain: dict[str, Any] = {
         name: [{k: None if v != v else v for k, v in row.items()} for row in rows]
         for name, rows in tables.everything(study).items()
     }
+    facts = study.facts
+    if facts.data:
+        plain["data"] = facts.data
+    if facts.scores:
+        plain["thresholds"] = [one._asdict() for one in facts.scores.thresholds()]
     return {"n_trials": len(study.records), "n_planned": study.planned, **plain}
 
 
@@ -137,14 +155,21 @@ def _contents(study: Study, formats: Collection[str]) -> Iterator[tuple[str, byt
     """Yield names and contents of the files, the fastest first."""
     from everypair.experiments.report import figures, page, tables
 
-    if "csv" in formats:
+    facts = study.facts
+    if "csv" in formats and facts.summary:
+        for file, rows in tables.of_table(facts).items():
+            yield f"{file}.csv", tables.as_csv(rows).encode()
+    elif "csv" in formats:
         found = tables.everything(study)
         for file, name in tables.CSV.items():
             yield f"{file}.csv", tables.as_csv(found[name], name).encode()
     if "html" in formats:
         yield "report.html", page.page(study).encode()
     kinds = [kind for kind in ("png", "svg") if kind in formats]
-    for file, draw in figures.FIGURES.items() if kinds else ():
+    drawings = figures.FIGURES
+    if facts.summary:
+        drawings = {"winner": figures.file_winner} if facts.scores else {}
+    for file, draw in drawings.items() if kinds else ():
         drawn = draw(study)
         for kind in kinds:
             yield f"{file}.{kind}", figures.saved(drawn, kind)

@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from everypair.experiments.report import panels, wording
+from everypair.experiments.report import panels, table_panels, wording
 from everypair.experiments.report.panels import CARD, COLOURS, GOOD, INK, LINE, SOFT
 from everypair.experiments.report.study import Study
 
@@ -108,6 +108,19 @@ def file_learning(study: Study) -> Figure:
 def file_roc(study: Study) -> Figure:
     """Draw the ROC curves of all comparisons."""
     return _by_comparison(study, panels.roc, 300, 300)
+
+
+def file_winner(study: Study) -> Figure:
+    """Draw the curves of a table's winner on the test rows."""
+    scores = study.facts.scores
+    assert scores is not None
+    titled: list[tuple[str, Panel | None]] = [
+        ("ROC curve", partial(table_panels.roc, scores=scores)),
+        ("Precision and recall", partial(table_panels.precision_recall, scores=scores)),
+    ]
+    if scores.calibration():
+        titled.append(("Calibration", partial(table_panels.calibration, scores=scores)))
+    return figure(titled, 280, 250, columns=len(titled))
 
 
 FIGURES = {"figure3": file_results, "curves": file_learning, "roc": file_roc}

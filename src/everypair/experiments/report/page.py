@@ -12,23 +12,45 @@ from functools import cache, partial
 from itertools import count
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.axes import Axes
 
 import everypair
 from everypair.experiments.display_names import display_name
-from everypair.experiments.report import figures, panels, tables, wording
+from everypair.experiments.report import figures, panels, table_panels, tables, wording
 from everypair.experiments.report.selection import Comparison, Contender, gathered
 from everypair.experiments.report.study import Study
+from everypair.experiments.report.table_facts import HeldOutScores
+
+Plot = Callable[..., dict[str, Any]]
 
 
 def page(study: Study) -> str:
-    """Return the whole page."""
+    """Return the whole page: of the winner if models of a table were compared, else of losses."""
+    template = "table" if study.facts.summary else "page"
+    values = (_models if study.facts.summary else _losses)(study, _plotter())
+    return (
+        _environment()
+        .get_template(f"{template}.html.jinja")
+        .render(
+            study=study,
+            settings=study.settings,
+            facts=study.facts,
+            version=everypair.__version__,
+            cost=tables.cost(study.summed),
+            **values,
+        )
+    )
+
+
+def _plotter() -> Plot:
+    """Return a function that draws plots, whose names differ on one page."""
     names = (f"plot-{k}" for k in count())
 
-    def plot(draw: Callable[..., None], of: object, what: str, *size: float) -> dict[str, Any]:
+    def plot(draw: Callable[[Axes], None], what: str, *size: float) -> dict[str, Any]:
         """Return the SVG of a panel, a text that describes it, and the values of its lines."""
-        drawn = figures.figure([("", lambda axes: draw(axes, study, of))], *size)
+        drawn = figures.figure([("", draw)], *size)
         [axes] = drawn.axes
         values = figures.readout(axes)
         parts = [text.get_text() for text in axes.texts]
@@ -38,27 +60,64 @@ def page(study: Study) -> str:
         svg = Markup(figures.inline(drawn, next(names)))
         return {"svg": svg, "text": f"{what}. {' '.join(parts)}", "readout": values}
 
+    return plot
+
+
+def _losses(study: Study, plot: Plot) -> dict[str, Any]:
+    """Return what the page of a study of losses shows."""
     comparisons = [
         {"k": k, **_comparison(study, one, plot)} for k, one in enumerate(study.by_comparison)
     ]
     groups = gathered(comparisons, lambda one: str(one["data"]))
-    return _template().render(
-        study=study,
-        settings=study.settings,
-        version=everypair.__version__,
-        title=f"Losses compared on {wording.listing(list(groups))}",
-        lead=_lead(study),
-        colours={who: f"c{k % len(panels.COLOURS)}" for k, who in enumerate(study.contenders)},
-        data=partial(wording.data, settings=study.settings),
-        comparisons=comparisons,
-        groups=groups,
-        lost=tables.lost_trials(study.summed),
-        cost=tables.cost(study.summed),
-    )
+    return {
+        "title": f"Losses compared on {wording.listing(list(groups))}",
+        "lead": _lead(study),
+        "colours": {who: f"c{k % len(panels.COLOURS)}" for k, who in enumerate(study.contenders)},
+        "data": partial(wording.data, settings=study.settings),
+        "comparisons": comparisons,
+        "groups": groups,
+        "lost": tables.lost_trials(study.summed),
+    }
+
+
+def _models(study: Study, plot: Plot) -> dict[str, Any]:
+    """Return what the page of a comparison of models on a table shows."""
+    facts = study.facts
+    assert facts.summary is not None
+    winner, rows = facts.summary["winner"], facts.summary.get("importance", ())
+    height = table_panels.importance_height(len(rows))
+    bars = partial(table_panels.importance, rows=rows)
+    return {
+        "title": f"Models compared on {wording.data('table', study.settings)}",
+        "lead": wording.winner(facts),
+        "summary": facts.summary,
+        "winner": winner,
+        "parameters": wording.parameters(winner.get("parameters")),
+        "thresholds": facts.scores.thresholds() if facts.scores else [],
+        "curves": _curves(facts.scores, plot) if facts.scores else [],
+        "importance": plot(bars, "Importance of columns", 340, height, 6) if rows else None,
+    }
+
+
+def _curves(scores: HeldOutScores, plot: Plot) -> list[tuple[str, dict[str, Any]]]:
+    """Return the curves of the winner with their captions."""
+    auc, low, high = scores.auc()
+    interval = f" (95 % interval {low:.3f} to {high:.3f})" if low == low else ""
+    precision = f"average precision {scores.average_precision():.3f}, chance {scores.share:.3f}"
+    captions = {
+        f"ROC curve: AUC {auc:.3f}{interval}": table_panels.roc,
+        f"Precision and recall: {precision}": table_panels.precision_recall,
+    }
+    if scores.calibration():
+        captions["Calibration, with 95 % intervals"] = table_panels.calibration
+    return [
+        (caption, plot(partial(draw, scores=scores), caption, 280, 230))
+        for caption, draw in captions.items()
+    ]
 
 
 @cache
-def _template() -> Template:
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("everypair.experiments.report"),
         autoescape=True,
@@ -67,36 +126,43 @@ def _template() -> Template:
         undefined=StrictUndefined,
     )
     environment.globals.update(wording=wording, display_name=display_name, Contender=Contender)
-    return environment.get_template("page.html.jinja")
+    environment.globals.update(nan=math.nan)
+    return environment
 
 
-def _comparison(study: Study, comparison: Comparison, plot: Callable[..., Any]) -> dict[str, Any]:
+def _comparison(study: Study, comparison: Comparison, plot: Plot) -> dict[str, Any]:
     """Return everything that the page shows of one comparison."""
     summed, place = study.by_comparison[comparison], study.standings.get(comparison)
     points = {one.contender: tables.grid_points(one) for one in summed}
     means = [point["mean"] for found in points.values() for point in found]
     known = [mean for mean in means if math.isfinite(mean)] or [0.0]
+
+    def of(draw: Callable[..., None], what: str, *size: float) -> dict[str, Any]:
+        return plot(partial(draw, study=study, comparison=comparison), what, *size)
+
     n_gaps = len(summed) * (len(summed) - 1) // 2
-    gaps = panels.differences, comparison, "Paired differences", 300, panels.strips_height(n_gaps)
     return {
         "summed": summed,
         "data": wording.data(comparison.data, study.settings),
         "title": wording.comparison(comparison, study.settings),
         "share": wording.share(comparison.imratio),
         "verdict": place and wording.standing(place, study.called),
-        "results": plot(
-            panels.results, comparison, "Test AUC", 300, panels.strips_height(len(summed)), 6
-        ),
-        "differences": n_gaps and plot(*gaps, 6),
+        "results": of(panels.results, "Test AUC", 300, panels.strips_height(len(summed)), 6),
+        "differences": n_gaps
+        and of(panels.differences, "Paired differences", 300, panels.strips_height(n_gaps), 6),
         "learning": {
             one.contender: [
-                plot(draw, one, f"{what} by epoch, {wording.contender(one.contender)}", 250, 150)
+                plot(
+                    partial(draw, study=study, summary=one),
+                    f"{what} by epoch, {wording.contender(one.contender)}",
+                    *(250, 150),
+                )
                 for what, draw in (("AUC", panels.learning), ("Loss", panels.training_loss))
             ]
             for one in summed
             if one.chosen
         },
-        "roc": plot(panels.roc, comparison, "ROC curves", 420, 330),
+        "roc": of(panels.roc, "ROC curves", 420, 330),
         "grids": points,
         "low": min(known),
         "high": max(known),

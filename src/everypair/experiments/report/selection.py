@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from operator import attrgetter
-from statistics import fmean, median, stdev
+from statistics import fmean, median_low, stdev
 from typing import Literal, NamedTuple, TypeVar
 
 from everypair.experiments.plan import FULL_BATCH, Cell, Record
@@ -77,10 +77,11 @@ class Summary:
         aucs = [record.test_auc for record in self.chosen]
         self.mean = fmean(aucs) if self.n else math.nan
         self.sd = stdev(aucs) if self.n > 1 else math.nan  # divided by n - 1
-        self.rate = median([record.trial.rate for record in self.chosen] or [math.nan])
-        # The median of the selected batch sizes; `FULL_BATCH` counts as the largest.
+        # Of two values in the middle, the smaller: a mean of both may never have been tried.
+        self.rate = median_low([record.trial.rate for record in self.chosen] or [math.nan])
+        # `FULL_BATCH` counts as the largest batch size.
         sizes = [float(record.trial.batch or math.inf) for record in self.chosen]
-        batch = median(sizes or [math.nan])
+        batch = median_low(sizes or [math.nan])
         self.batch = FULL_BATCH if batch == math.inf else batch
         self.n_at_edge = sum(cell.at_edge for cell in self.cells)
 

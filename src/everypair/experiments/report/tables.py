@@ -12,6 +12,7 @@ from typing import Any
 from everypair.experiments.plan import FULL_BATCH
 from everypair.experiments.report.selection import Difference, Summary, gathered
 from everypair.experiments.report.study import Study
+from everypair.experiments.report.table_facts import TableFacts
 
 Row = dict[str, Any]
 
@@ -177,3 +178,20 @@ def as_csv(rows: Sequence[Row], name: str = "") -> str:
     writer.writeheader()
     writer.writerows([{name: "" if v != v else v for name, v in row.items()} for row in rows])
     return text.getvalue()
+
+
+def of_table(facts: TableFacts) -> dict[str, list[Row]]:
+    """Return the tables about the models and columns of a table, by the name of their file."""
+    assert facts.summary is not None
+    names = ("name", "family", "loss", "validation_auc", "test_auc", "difference")
+    contenders = []
+    for one in facts.summary["contenders"]:
+        low, high = one.get("interval") or (math.nan, math.nan)
+        contenders.append({**{name: one[name] for name in names}, "low": low, "high": high})
+    found = {"contenders": contenders}
+    if facts.scores:
+        found["thresholds"] = [one._asdict() for one in facts.scores.thresholds()]
+    if facts.data:
+        keys = ("name", "use", "kind", "missing", "distinct", "note")
+        found["columns"] = [{k: c.get(k, "") for k in keys} for c in facts.data["columns"]]
+    return {name: rows for name, rows in found.items() if rows}

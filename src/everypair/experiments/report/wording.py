@@ -11,10 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.report.selection import Comparison, Contender, Difference, Standing
+
+if TYPE_CHECKING:
+    from everypair.experiments.report.table_facts import TableFacts
 
 NOTHING = "–"
 PARTS = {"subtrain": "training", "validation": "validation"}
@@ -41,9 +45,9 @@ def share(imratio: float) -> str:
 
 
 def comparison(what: Comparison, settings: Settings) -> str:
-    """Return data and share of positives."""
-    positives = f"{share(what.imratio)} positives" if what.imratio else "positives unchanged"
-    return f"{data(what.data, settings)}, {positives}"
+    """Return data and share of positives, if that was changed."""
+    name = data(what.data, settings)
+    return f"{name}, {share(what.imratio)} positives" if what.imratio else name
 
 
 def number(value: float, pattern: str) -> str:
@@ -145,3 +149,47 @@ def standing(place: Standing, called: Callable[[Contender], str]) -> str:
         )
     sentences = sentences or [f"{leader} had no rival."]
     return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
+
+
+def winner(facts: TableFacts) -> str:
+    """Say which model won on a table, how good it is, and whether its lead is certain."""
+    assert facts.summary is not None
+    won, rivals = facts.summary["winner"], facts.summary["contenders"]
+    name = won["name"][0].upper() + won["name"][1:]
+    text = f"{name} won, with a test AUC of {auc(won['test_auc'])}"
+    if won.get("interval"):
+        low, high = won["interval"]
+        text += f" (95 % interval {auc(low)} to {auc(high)})"
+    text += "."
+    better = [
+        one["name"]
+        for one in rivals
+        if one["name"] != won["name"] and one.get("interval") and one["interval"][1] < 0
+    ]
+    others = [one["name"] for one in rivals if one["name"] != won["name"]]
+    if better and len(better) == len(others):
+        return f"{text} It is ahead of all others on the test rows."
+    if better:
+        return f"{text} It is ahead of {listing(better)}; the test rows do not separate the rest."
+    return (
+        f"{text} The test rows do not show that it is better than the others." if others else text
+    )
+
+
+def parameters(found: object) -> str:
+    """Return the names and values of the parameters of a model, or of the members of a blend.
+
+    >>> parameters([{"family": "lightgbm", "loss": "pairs", "leaves": 7, "rate": 0.1}])
+    'lightgbm, pairs: leaves 7, rate 0.1'
+    """
+    members = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
+    texts = []
+    for member in members:
+        names = [display_name(str(member[k])) for k in ("family", "loss") if k in member]
+        rest = [
+            f"{display_name(k)} {v:.4g}" if isinstance(v, float) else f"{display_name(k)} {v}"
+            for k, v in member.items()
+            if k not in ("family", "loss")
+        ]
+        texts.append(": ".join(filter(None, (", ".join(names), ", ".join(rest)))))
+    return "; ".join(texts)

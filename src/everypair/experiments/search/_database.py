@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def connect(where: str, experiment: str, *, create: bool) -> sa.Engine:
     nothing is written, so that a store on a read-only disk can be read.
     """
     shown = without_password(where)
-    with storage_errors(shown, ImportError):
+    with storage_errors(shown, ImportError, passwords=_passwords(where)):
         path = str(Path(where).absolute() / "study.db")
         try:
             url = sa.make_url(where) if "://" in where else sa.URL.create("sqlite", database=path)
@@ -140,8 +140,10 @@ def _check(engine: sa.Engine, experiment: str, where: str, *, create: bool) -> N
 
 
 @contextmanager
-def storage_errors(where: str, *others: type[Exception]) -> Iterator[None]:
-    """Turn an error of the database into a `UserError` of one line."""
+def storage_errors(
+    where: str, *others: type[Exception], passwords: Sequence[str] = ()
+) -> Iterator[None]:
+    """Turn an error of the database into a `UserError` of one line without these passwords."""
     expected: tuple[type[Exception], ...] = (SQLAlchemyError, *others)
     try:
         yield
@@ -149,6 +151,8 @@ def storage_errors(where: str, *others: type[Exception]) -> Iterator[None]:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
         advice = next(advice for part, advice in _ADVICE.items() if re.search(part, cause))
         cause = without_password(cause)
+        for password in passwords:
+            cause = cause.replace(password, "***")
         raise UserError(f"the store {where} cannot be used. {advice} (It says: {cause})") from error
 
 
@@ -157,11 +161,20 @@ def without_password(where: str) -> str:
 
     >>> without_password("postgresql://me:secret@host/db")
     'postgresql://me:***@host/db'
-    >>> without_password("postgresql://host/db?user=me&password=secret#name")
-    'postgresql://host/db?user=me&password=***#name'
+    >>> without_password("postgresql://host/db?user=me&password=se&cret#1")
+    'postgresql://host/db?user=me&password=***'
     """
     where = re.sub(r"(://[^:/?@]*):.*@", r"\1:***@", where)
-    return re.sub(r"(?i)([?&][^=&]*pass[^=&]*=)[^&#]*", r"\1***", where)
+    # All that follows is hidden: a password with & or # that is not escaped has no clear end.
+    return re.sub(r"(?i)(pass\w*\s*=).*", r"\1***", where)
+
+
+def _passwords(where: str) -> list[str]:
+    """Return the parts of the passwords in a URL, which a database may quote in its messages."""
+    found = re.findall(r"://[^:/?@]*:(.*)@", where)
+    found += re.findall(r"(?i)pass\w*\s*=(.*)", where)
+    parts = {part for text in found for part in (text, *re.split(r"[@/?#&:=]", text))}
+    return sorted((part for part in parts if len(part) > 1), key=len, reverse=True)
 
 
 _URL = "The URL should look like postgresql+psycopg://user@host/database."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -11,7 +13,6 @@ from torch.autograd import Function
 
 from everypair import _inputs, surrogates
 from everypair.ranks import smooth_precision_loss
-from everypair.surrogates import Surrogate
 from everypair.torch._inputs import (
     array_from,
     batch_from,
@@ -21,6 +22,8 @@ from everypair.torch._inputs import (
     value_dtype,
 )
 from everypair.torch.ranks.row_sums import all_pairs, group_codes, row_sums
+
+_sigmoid = lru_cache(maxsize=64)(surrogates.sigmoid)
 
 
 class Rows(NamedTuple):
@@ -66,8 +69,9 @@ class AveragePrecisionLoss(nn.Module):
     not in the `state_dict`: checkpoints can be exchanged with models that were trained with another
     loss, and training that is resumed from one starts with an empty bank.
 
-    The loss can be differentiated twice. On an accelerator it waits for the device once, to count
-    the positives.
+    The loss can be differentiated twice. On the CPU the gradient is computed together with the
+    loss, and `torch.compile` breaks the graph at this module. On an accelerator it waits for the
+    device once, to count the positives.
 
     References
     ----------
@@ -91,7 +95,7 @@ class AveragePrecisionLoss(nn.Module):
 
     def __init__(self, *, temperature: float = 0.1, bank: int = 0) -> None:
         super().__init__()
-        self._surrogate = surrogates.sigmoid(temperature)
+        _sigmoid(temperature)  # checks it
         self.temperature = float(temperature)
         self.bank = check_integer("bank", bank, at_least=0)
         self.register_buffer("bank_scores", torch.empty(0), persistent=False)
@@ -137,24 +141,17 @@ class AveragePrecisionLoss(nn.Module):
         weights = None if weights is None else weights.reshape(-1)
         positive = _positive(scores.detach(), labels, weights) if scores.is_cpu else labels > 0
         if not (self.bank and self.training):
-            return self._loss(Rows(scores, positive, weights, groups))
+            return _loss(self.temperature, Rows(scores, positive, weights, groups))
         w = torch.ones_like(scores) if weights is None else weights.to(scores.dtype)
         own = scores, positive, w
         past = self.bank_scores, self.bank_labels, self.bank_weights
         rows = (torch.cat((a, b.to(a))) for a, b in zip(own, past, strict=True))
-        loss = self._loss(Rows(*rows))
+        loss = _loss(self.temperature, Rows(*rows))
         kept = (
             torch.cat((b.to(a), a.detach()))[-self.bank :] for a, b in zip(own, past, strict=True)
         )
         self.bank_scores, self.bank_labels, self.bank_weights = kept
         return loss
-
-    def _loss(self, rows: Rows) -> Tensor:
-        scores, _, weights, _ = rows
-        if not scores.is_cpu or (weights is not None and weights.requires_grad):
-            return _differentiable(self._surrogate, rows)
-        loss, grad = _loss_and_grad(self.temperature, rows)
-        return cast("Tensor", _Eager.apply(scores, loss, grad, (self._surrogate, rows)))
 
     def reset_bank(self) -> None:
         """Forget all past rows."""
@@ -164,6 +161,20 @@ class AveragePrecisionLoss(nn.Module):
     def extra_repr(self) -> str:
         """Return the options, for the module's representation."""
         return f"temperature={self.temperature}, bank={self.bank}"
+
+
+def _eager_or_not(temperature: float, rows: Rows) -> Tensor:
+    """Return the loss, on the CPU together with its gradient."""
+    if not rows.scores.is_cpu:
+        return _differentiable(temperature, rows)
+    loss, grad = _loss_and_grad(temperature, rows)
+    return _eager(rows.scores, loss, grad, (temperature, rows))
+
+
+_loss = cast(
+    "Callable[[float, Rows], Tensor]",
+    torch.compiler.disable(_eager_or_not),  # type: ignore[no-untyped-call]
+)
 
 
 def _positive(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
@@ -184,10 +195,13 @@ class _Eager(Function):
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
         scores, grad = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-            surrogate, rows = ctx.again
-            loss = _differentiable(surrogate, rows._replace(scores=scores))
+            temperature, rows = ctx.again
+            loss = _differentiable(temperature, rows._replace(scores=scores))
             (grad,) = torch.autograd.grad(loss, scores, create_graph=True)
         return grad * factor, None, None, None
+
+
+_eager = cast("Callable[..., Tensor]", _Eager.apply)
 
 
 def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -197,8 +211,9 @@ def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
     x, is_pos = array_from(scores, dtype), array_from(positive)
     w = None if weights is None else array_from(weights, torch.float64)
     codes = None if groups is None else array_from(group_codes(groups.reshape(-1))[0])
-    kept = None if w is None else w > 0.0
-    if kept is not None:
+    kept = None
+    if w is not None:
+        kept = w > 0.0
         x, is_pos, w = x[kept], is_pos[kept], w[kept]
         codes = None if codes is None else codes[kept]
     shares = np.ones(int(is_pos.sum())) if w is None else w[is_pos]
@@ -215,9 +230,10 @@ def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
     return torch.tensor(loss, dtype=dtype), torch.from_numpy(grad).to(scores.dtype)
 
 
-def _differentiable(surrogate: Surrogate, rows: Rows) -> Tensor:
+def _differentiable(temperature: float, rows: Rows) -> Tensor:
     """Return the loss as a function of tensors that can be differentiated twice."""
     scores, positive, weights, groups = rows
+    surrogate = _sigmoid(temperature)
     masks = [positive, ~positive]
     if weights is not None:
         masks = [mask & (weights > 0) for mask in masks]

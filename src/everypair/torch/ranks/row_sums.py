@@ -118,10 +118,10 @@ def pair_row_sums(
 
     Notes
     -----
-    On the CPU the sums are computed by everypair's NumPy layer, elsewhere by torch operations; on
-    devices without float64, on the CPU. `torch.compile` breaks the graph at this function, and
-    `torch.vmap` does not support it. A third derivative raises an error, except for truncated
-    polynomials, where it is zero.
+    On the CPU the sums are computed by everypair's NumPy layer (by the compiled kernel if it is
+    installed), elsewhere by torch operations; on devices without float64, on the CPU.
+    `torch.compile` breaks the graph at this function, and `torch.vmap` does not support it. A third
+    derivative raises an error, except for truncated polynomials, where it is zero.
 
     Examples
     --------

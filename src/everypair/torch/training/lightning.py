@@ -30,7 +30,7 @@ def lightning_callback(
         steps must return a dict with the keys "scores" and "labels".
     log : bool
         Pass the numbers to the module's ``log_dict``, so that EarlyStopping and ModelCheckpoint can
-        use them, for example ``"validation/auc"``.
+        use them, for example ``"validation/auc"``, and ``trainer.validate`` returns them.
 
     Raises
     ------
@@ -58,6 +58,8 @@ class MonitorHooks:
     ) -> None:
         super().__init__()
         self.monitor = monitor
+        if monitor.train_split is None:  # the first batches may be those of `trainer.validate`
+            monitor.train_split = "subtrain"
         self._scores_and_labels = scores_and_labels or _from_outputs
         self._log = log
 
@@ -73,6 +75,13 @@ class MonitorHooks:
         """Add a validation batch, except in the trainer's sanity check."""
         if not trainer.sanity_checking:
             self.monitor.update("validation", *self._scores_and_labels(outputs, batch))
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log the metrics of ``trainer.validate``; in ``fit`` they belong to the epoch."""
+        if trainer.state.fn == "validate":
+            metrics = self.monitor.evaluate()
+            if self._log:
+                pl_module.log_dict(metrics)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """End the epoch; Lightning calls this after validation."""

@@ -169,18 +169,9 @@ class EpochMonitor:
         DivergenceError
             If the training diverged and `on_divergence` is "raise". The record is kept.
         """
-        if not self._running:
-            raise ValueError("an epoch must have at least one batch; call update() first.")
         epoch, running = len(self.history), self._running
-        record: dict[str, float] = {"epoch": epoch}
-        findings = []
-        for split, scores in running.items():
-            metrics, finding = scores.evaluate(
-                epoch, split, self.surrogates, self.margin, self.confidence
-            )
-            record |= {f"{split}/{name}": value for name, value in metrics.items()}
-            findings.append(finding)
-        self._running = {}
+        values, findings = self._measured()
+        record: dict[str, float] = {"epoch": epoch, **values}
         self.history.append(record)
         if self.writer is not None:
             for tag, value in record.items():
@@ -193,6 +184,24 @@ class EpochMonitor:
             if finding is not None:
                 self._report(finding)
         return record
+
+    def evaluate(self) -> dict[str, float]:
+        """Return the metrics of the batches since the last call, without recording an epoch."""
+        return self._measured()[0]
+
+    def _measured(self) -> tuple[dict[str, float], list[Finding | None]]:
+        """Return the metrics of all splits and what was found, and forget the batches."""
+        if not self._running:
+            raise ValueError("an epoch must have at least one batch; call update() first.")
+        found: dict[str, float] = {}
+        findings = []
+        options = self.surrogates, self.margin, self.confidence
+        for split, scores in self._running.items():
+            metrics, finding = scores.evaluate(len(self.history), split, *options)
+            found |= {f"{split}/{name}": value for name, value in metrics.items()}
+            findings.append(finding)
+        self._running = {}
+        return found, findings
 
     def values(self, split: str, name: str) -> list[float]:
         """Return one quantity per epoch, for example ``values("validation", "auc")``."""
@@ -214,9 +223,8 @@ class EpochMonitor:
     def plot(self) -> Figure:
         """Plot one panel per quantity and one line per split, with a dashed line at each finding.
 
-        The confidence interval of the AUC is a band.
-
-        The figure belongs to no window; save it, or show it in a notebook. Needs matplotlib.
+        The confidence interval of the AUC is a band. The figure belongs to no window; save it, or
+        show it in a notebook. Needs matplotlib.
         """
         try:
             from matplotlib.figure import Figure

@@ -1,0 +1,300 @@
+"""Read a file with a table: CSV in the usual dialects, Parquet or Excel.
+
+pandas reads the files. What is detected and checked here is what pandas accepts or explains poorly:
+the separator and the encoding of a CSV file, columns that share a name, rows longer than the
+header, codes with leading zeros, and files that are no tables.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import difflib
+import gzip
+import json
+import lzma
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast
+
+from everypair.experiments.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+Kind = Literal["csv", "parquet", "arrow", "excel"]
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
+_HEAD = 1 << 16  # bytes that are read to detect the kind of a file
+_CHUNK = 1 << 22
+_PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_DECIMAL_COMMA = re.compile(r'^(?:.*;)?"?[+-]?\d+,\d+"?(?:;|$)', re.MULTILINE)
+_LEADING_ZERO = re.compile(rb'[\n,;|\t" ]0[0-9]')
+_SIMILAR = 0.65  # names that are less similar are not suggested
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How the text of a CSV file is stored."""
+
+    separator: str
+    encoding: str
+    decimal: str  # a comma only if semicolons separate the columns
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of `pandas.read_csv`."""
+        how = {"sep": self.separator, "decimal": self.decimal, "encoding": self.encoding}
+        return {**how, "index_col": False}
+
+
+def read(path: str | Path) -> pd.DataFrame:
+    """Read a CSV, Parquet, Arrow or Excel file; its first bytes, not its name, tell which it is."""
+    path = Path(path)
+    with explained_errors(path):
+        frame = _READ[file_kind(path)](path)
+    if not frame.columns.is_unique:
+        refuse_duplicate(path, frame.columns[frame.columns.duplicated()][0])
+    if len(frame) == 0:
+        refuse_empty(path)
+    return frame
+
+
+@contextmanager
+def explained_errors(path: Path) -> Iterator[None]:
+    """Raise UserError instead of the errors of reading a table."""
+    import pandas as pd
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    malformed = (pd.errors.EmptyDataError, pd.errors.ParserError, pd.errors.ParserWarning)
+    try:
+        yield
+    except (*malformed, pa.ArrowException) as error:
+        raise UserError(f"{path} is not a CSV or Parquet table: {_first_line(error)}") from None
+    except UnicodeError as error:
+        raise UserError(
+            f"{path} cannot be read as text ({_first_line(error)}); save it as CSV UTF-8"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {_first_line(error)}") from None
+
+
+def file_kind(path: Path) -> Kind:
+    """Tell the kind of a file by its first bytes; raise UserError if it is no table."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a CSV, Parquet or Excel file in it")
+    if not path.is_file():
+        neighbours = [p.name for p in path.parent.glob("*")]  # empty if there is no such folder
+        near = difflib.get_close_matches(path.name, neighbours, 1)
+        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+        raise UserError(f"{path}: no such file.{hint}")
+    with unpacked(path) as file:
+        first = file.read(_HEAD)
+    if not first:
+        raise UserError(f"{path} is empty: it has 0 bytes")
+    if first.startswith(b"PAR1"):
+        return "parquet"
+    if first.startswith((b"ARROW1", b"\xff\xff\xff\xff")):  # the file format, or a stream
+        return "arrow"
+    if first.startswith(b"PK\x03\x04"):
+        return _zip_kind(path)
+    if first.startswith(b"\xd0\xcf\x11\xe0"):
+        raise UserError(f"{path} is an old Excel file (.xls); save it as .xlsx or CSV UTF-8")
+    if b"\x00" in first and not first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UserError(f"{path} is not a table: it is neither text nor a Parquet or Excel file")
+    if first.lstrip()[:1] in (b"{", b"[") and _is_json(first):
+        raise UserError(f"{path} is a JSON file; convert it to CSV or Parquet")
+    return "csv"
+
+
+def csv_format(path: Path) -> CsvFormat:
+    """Detect the encoding of a CSV file, and the separator that gives the most columns."""
+    options: dict[str, Any] = {"encoding": _encoding(path), "index_col": False, "nrows": 0}
+    widths = {s: _csv(path, sep=s, **options).shape[1] for s in SEPARATORS}
+    separator = max(widths, key=lambda s: widths[s])
+    with unpacked(path) as file:
+        text = file.read(_HEAD).decode(options["encoding"], "ignore")
+    comma = separator == ";" and _DECIMAL_COMMA.search(text)
+    return CsvFormat(separator, options["encoding"], "," if comma else ".")
+
+
+def csv_options(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return how pandas is to read a CSV file, and the names of its columns."""
+    options = csv_format(path).options()
+    _check_names(path, _csv(path, nrows=1, header=None, dtype=str, **options))
+    return options, list(_csv(path, nrows=0, **options).columns)
+
+
+def unpacked(path: Path) -> IO[bytes]:
+    """Open a file for reading; files of gzip, bzip2 and xz are unpacked."""
+    with path.open("rb") as file:
+        first = file.read(8)
+    how = next((how for magic, how in _PACKED.items() if first.startswith(magic)), open)
+    return cast("IO[bytes]", how(path, "rb"))
+
+
+def require_columns(
+    columns: pd.DataFrame | Sequence[str], names: Sequence[str], path: str | Path
+) -> None:
+    """Raise UserError, with similar names, if one of these columns is missing."""
+    present = [str(column) for column in getattr(columns, "columns", columns)]
+    if not (missing := [name for name in names if name not in present]):
+        return
+    near = dict.fromkeys(
+        n for name in missing for n in difflib.get_close_matches(name, present, 2, _SIMILAR)
+    )
+    shown = present[:12] + ["..."] * (len(present) > 12)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(shown)}"
+    if len(present) == 1:
+        *others, last = SEPARATORS.values()
+        hint = f"it has {present[0]!r} only. Columns are separated by {', '.join(others)} or {last}"
+    plural = "s" * (len(missing) > 1)
+    raise UserError(f"{path} has no column{plural} {', '.join(map(repr, missing))}; {hint}")
+
+
+def _is_json(first: bytes) -> bool:
+    """Return whether text begins as JSON: a value, or a line that is one."""
+    text = first.decode("utf-8", "ignore").lstrip()
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except json.JSONDecodeError as error:
+        return error.pos > 20  # a long value that was cut off
+    return True
+
+
+def _zip_kind(path: Path) -> Literal["excel"]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if "xl/workbook.xml" in archive.namelist():
+                return "excel"
+    except zipfile.BadZipFile:
+        raise UserError(f"{path} is a damaged Excel file or zip archive") from None
+    raise UserError(f"{path} is a zip archive; unpack it and name the table in it")
+
+
+def _encoding(path: Path) -> str:
+    """Return UTF-8 or UTF-16 if the text is that, else the encoding of Windows (cp1252)."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with unpacked(path) as file:
+        chunk = file.read(_CHUNK)
+        if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "utf-16"
+        try:
+            while chunk:
+                decoder.decode(chunk)
+                chunk = file.read(_CHUNK)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "cp1252"
+    return "utf-8-sig"
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    # read_table has no clear error message for columns that share a name.
+    with pq.ParquetFile(path) as file:
+        return file.read().to_pandas(ignore_metadata=True)
+
+
+def arrow_reader(path: Path) -> Any:
+    """Open a file of Arrow (or Feather), or a stream of Arrow."""
+    import pyarrow as pa
+
+    with path.open("rb") as file:
+        is_file = file.read(4) == b"ARRO"
+    source = pa.memory_map(str(path))
+    return pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
+
+
+def _read_arrow(path: Path) -> pd.DataFrame:
+    with arrow_reader(path) as reader:
+        return reader.read_all().to_pandas(ignore_metadata=True)
+
+
+def _read_excel(path: Path) -> pd.DataFrame:
+    """Read the first sheet of an Excel file."""
+    import pandas as pd
+
+    try:
+        names = pd.read_excel(path, header=None, nrows=1, engine="openpyxl")
+        frame = pd.read_excel(path, engine="openpyxl")
+    except ImportError:
+        raise UserError(
+            f"{path} is an Excel file, which needs openpyxl: pip install openpyxl. "
+            "Or save it as CSV UTF-8"
+        ) from None
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not a readable Excel file: {_first_line(error)}") from None
+    _check_names(path, names)
+    return frame
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    options, _ = csv_options(path)
+    with warnings.catch_warnings():
+        # pandas only warns when it cuts off rows that are longer than the header.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        # low_memory=False: otherwise the type of a column could depend on how it is cut in chunks.
+        frame = _csv(path, low_memory=False, **options)
+        # Codes with missing values among them are read as floats.
+        numeric = [name for name in frame.columns if _is_whole(frame[name])]
+        if numeric and _may_have_leading_zeros(path, options["encoding"]):
+            text = _csv(path, usecols=numeric, dtype=str, **options)
+            for name in numeric:
+                if text[name].str.fullmatch(r" *0\d+ *").any():
+                    frame[name] = text[name]  # codes such as 0638 stay text
+    return frame
+
+
+def _is_whole(values: pd.Series[Any]) -> bool:
+    return values.dtype.kind in "iuf" and bool((values.dropna() % 1 == 0).all())
+
+
+def _csv(path: Path, **options: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    with unpacked(path) as file:
+        return pd.read_csv(file, **options)
+
+
+def _may_have_leading_zeros(path: Path, encoding: str) -> bool:
+    """Return whether some field begins with 0 and another digit; may be wrong for quoted text."""
+    if encoding == "utf-16":
+        return True
+    with unpacked(path) as file:
+        before = b""
+        while chunk := file.read(_CHUNK):
+            if _LEADING_ZERO.search(before + chunk):
+                return True
+            before = chunk[-8:]
+    return False
+
+
+def _check_names(path: Path, first_row: pd.DataFrame) -> None:
+    """Refuse equal names, the second of which pandas would rename."""
+    names = first_row.iloc[0] if len(first_row) else first_row.columns.to_series()
+    if (duplicates := names[names.duplicated() & names.notna()]).size:
+        refuse_duplicate(path, duplicates.iloc[0])
+
+
+def refuse_empty(path: Path) -> NoReturn:
+    """Raise the error about a table without rows."""
+    raise UserError(f"{path} is empty: it has no row below its header")
+
+
+def refuse_duplicate(path: Path, name: object) -> NoReturn:
+    """Raise the error about two columns of one name."""
+    raise UserError(f"{path} has more than one column {name!r}; rename or remove one")
+
+
+_READ = {"parquet": _read_parquet, "arrow": _read_arrow, "excel": _read_excel, "csv": _read_csv}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

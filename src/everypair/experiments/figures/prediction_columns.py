@@ -1,0 +1,107 @@
+"""The columns of a file of predictions: names, classes, groups and numbers, chunk by chunk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import everypair as ep
+from everypair.experiments.data import _chunks, _tables
+from everypair.experiments.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    from numpy.typing import NDArray
+
+
+class Classes:
+    """The two values of a label column, found as the chunks arrive."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.values: list[str] = []
+
+    def numbers(self, labels: pd.Series[Any], chunk: _chunks.Chunk) -> NDArray[np.bool_]:
+        """Return whether each row has the second of the values found so far."""
+        where = f"{chunk.path}: label column {self.column!r}"
+        if labels.isna().any():
+            first = chunk.start + int(labels.isna().argmax()) + 1
+            raise UserError(f"{where} is empty in row {first}; remove such rows, or fill them in")
+        array = labels.to_numpy()
+        if array.dtype.kind not in "biuf":
+            array = labels.astype(str).to_numpy()
+        rest, is_second = np.ones(array.shape[0], bool), np.zeros(array.shape[0], bool)
+        while rest.any():
+            value = array[rest.argmax()]
+            same = array == value
+            is_second[same] = self._number(str(value), where, chunk.start + int(rest.argmax()) + 1)
+            rest &= ~same
+        return is_second
+
+    def _number(self, value: str, where: str, row: int) -> int:
+        for i, known in enumerate(self.values):
+            if known == value or _tables.same_number(known, value):
+                return i
+        if len(self.values) == 2:
+            first, second = self.values
+            raise UserError(
+                f"{where} must hold exactly two values; it holds {first!r}, {second!r} and, in row "
+                f"{row}, {value!r}. Make it two classes, or choose another column"
+            )
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def positive(
+        self, wanted: str | None, rows: ep.PairAccumulator, path: Path
+    ) -> tuple[str, bool]:
+        """Return the positive value, and whether it is the first of the two."""
+        where = f"{path}: label column {self.column!r}"
+        if len(self.values) < 2:
+            raise UserError(
+                f"{where} must hold exactly two values; it holds 1: {self.values[0]!r} "
+                f"({rows.n_rows}). Make it two classes, or choose another column"
+            )
+        counts = dict(zip(self.values, (rows.n_neg, rows.n_pos), strict=True))
+        value = _tables.positive_value(counts, wanted, where)
+        return value, value == self.values[0]
+
+
+def recognised(present: list[str], names: tuple[str, ...], role: str, path: Path) -> str:
+    """Return the one column with a usual name; raise UserError if there is none, or several."""
+    lower = {column.lower(): column for column in present}
+    found = [lower[name] for name in names if name in lower]
+    if len(found) == 1:
+        return found[0]
+    columns = ", ".join(map(repr, found or present[:12]))
+    reason = "several columns have a usual name" if found else "no column has a usual name"
+    raise UserError(f"{path}: --{role} must name a column, because {reason}: {columns}.")
+
+
+def group_values(column: pd.Series[Any], chunk: _chunks.Chunk) -> NDArray[Any]:
+    """Return the groups as integers or strings; raise UserError if a row has none."""
+    if column.isna().any():
+        raise UserError(
+            f"{chunk.path}: group column {column.name!r} must hold a value in every row; got "
+            f"nothing in row {chunk.start + int(column.isna().argmax()) + 1}"
+        )
+    array = column.to_numpy()
+    return array if array.dtype.kind in "iu" else np.asarray(column.astype(str), dtype=np.str_)
+
+
+def numbers(column: pd.Series[Any], role: str, chunk: _chunks.Chunk) -> NDArray[Any]:
+    """Convert a column to floating-point numbers; raise UserError if a row holds none."""
+    import pandas as pd
+
+    found = pd.to_numeric(column, errors="coerce")
+    if found.isna().any():
+        i = int(found.isna().argmax())
+        got = column.iloc[i]
+        what = "nothing" if pd.isna(got) else repr(str(got))
+        raise UserError(
+            f"{chunk.path}: {role} column {column.name!r} must hold a number in every row; got "
+            f"{what} in row {chunk.start + i + 1}. Remove such rows, or choose another column."
+        )
+    array: NDArray[Any] = found.to_numpy()
+    return array if array.dtype.kind == "f" else array.astype(np.float64)

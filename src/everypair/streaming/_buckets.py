@@ -1,0 +1,179 @@
+"""Counts and moments of scores in buckets: constant memory, and errors with a bound.
+
+A bucket holds the float32 scores whose first bits are equal. Inside a bucket a score is
+``base + k * step`` with a whole number k, so the sums of 1, k and k^2 over its rows are integers:
+they can be added in any order, and nothing is rounded.
+
+Errors. Rows in different buckets are in the right order, so the AUC is off by half the pairs inside
+buckets at most. A loss is computed at the mean of each bucket. For a pair of buckets the shortfall
+t has the variance v of both, and for a surrogate with c <= phi'' <= C between its knots,
+
+    c v / 2  <=  E phi(t) - phi(E t)  <=  C v / 2 + (jumps of phi' at knots) sqrt(v) / 2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everypair import _dispatch
+from everypair.losses import pair_loss
+from everypair.streaming._rank_sums import RankSums
+from everypair.streaming._result import Options, StreamResult, from_ranks
+from everypair.surrogates import Surrogate, Term
+from everypair.targets import binary
+
+_SIGN = np.uint32(1 << 31)
+_HALF_ULP = 2.0**-24  # the largest relative error of rounding to float32
+# A relative slack for the rounding of this computation itself.
+_SLACK = 1e-12
+
+
+class Buckets:
+    """A table of integers (2 classes, 2**bits buckets, 3 moments); negatives are class 0."""
+
+    def __init__(self, bits: int) -> None:
+        if bits not in range(16, 23):
+            raise ValueError(f"bits must be between 16 and 22; got {bits!r}. 18 is usual.")
+        self.bits = bits
+        self.table = np.zeros((2, 1 << bits, 3), np.int64)
+        self.is_rounded = False  # whether a score was rounded to float32
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The numbers of positives and negatives."""
+        negatives, positives = self.table[..., 0].sum(axis=1).tolist()
+        return positives, negatives
+
+    def add(self, positive: bool, *, scores: NDArray[Any]) -> None:
+        """Count the rows of one class."""
+        with np.errstate(over="ignore"):
+            narrow = scores.astype(np.float32) + np.float32(0.0)  # -0.0 becomes 0.0
+        if not np.isfinite(narrow).all():
+            raise ValueError(
+                "scores must be in the range of float32 for mode='bounded'; got "
+                f"{scores[np.argmin(np.isfinite(narrow))].item()!r}. Use mode='exact'."
+            )
+        self.is_rounded |= scores.dtype != np.float32 and bool((narrow != scores).any())
+        if _dispatch.count_natively(narrow, self.bits, self.table[int(positive)]):
+            return
+        pattern = narrow.view(np.uint32)
+        ordered = np.where(pattern & _SIGN, ~pattern, pattern | _SIGN)
+        shift = np.uint32(32 - self.bits)
+        bucket = (ordered >> shift).astype(np.intp)
+        k = (ordered & ((np.uint32(1) << shift) - np.uint32(1))).astype(np.int64)
+        for moment, values in enumerate((None, k, k * k)):
+            _add(self.table[int(positive), :, moment], bucket, values)
+
+    def merge(self, other: Buckets) -> None:
+        """Add the counts of another table of the same size."""
+        if self.bits != other.bits:
+            raise ValueError(f"bits must be equal to be merged; got {self.bits} and {other.bits}.")
+        self.table += other.table
+        self.is_rounded |= other.is_rounded
+
+    def result(self, wanted: Options) -> StreamResult:
+        """Compute the losses and metrics, with bounds of their errors."""
+        n_pos, n_neg = self.sizes
+        if min(n_pos, n_neg) == 0:
+            binary.raise_no_pairs(np.arange(n_pos + n_neg) < n_pos, None, "result")
+        most = 1 << (63 - 2 * (32 - self.bits))
+        if self.table[..., 0].max() > most:
+            raise OverflowError(
+                f"a bucket must hold at most {most} rows of a class; one holds "
+                f"{self.table[..., 0].max()}. Use more bits."
+            )
+        sums = RankSums(n_pos, n_neg, wanted.max_fpr, wanted.min_tpr)
+        used = np.flatnonzero(self.table[..., 0].any(axis=0))[::-1]
+        sums.add(self.table[1, used, 0], self.table[0, used, 0])
+        losses, bounds = {}, {}
+        for surrogate in wanted.surrogates:
+            name = surrogate.name
+            losses[name], bounds[name] = self._loss(surrogate, wanted.margin)
+        return from_ranks(sums, wanted, losses, bounds, blocks_are_ties=False)
+
+    def _loss(self, surrogate: Surrogate, margin: float | None) -> tuple[float, float]:
+        """Return a loss and its largest error."""
+        if not surrogate.is_polynomial:
+            raise ValueError(
+                "surrogates must be made of polynomials for mode='bounded' (the square and the "
+                f"hinges are); got {surrogate.name!r}. Use mode='exact'."
+            )
+        if any(abs(term.b0) > 0.0 for term in surrogate.at_knots(0.0) if term.truncated):
+            raise ValueError(
+                f"surrogates must not jump for mode='bounded'; got {surrogate.name!r}. Use "
+                "mode='exact'."
+            )
+        points, counts, variances = self._points()
+        scores = np.concatenate(points)
+        labels = np.arange(scores.shape[0]) >= points[0].shape[0]
+        weights = np.concatenate(counts)
+        value = pair_loss(scores, labels, weights=weights, surrogate=surrogate, margin=margin)
+        lead = surrogate.default_margin if margin is None else margin
+        # Means over the pairs of the variance of the shortfall, and of its standard deviation.
+        variance = sum(
+            float((c * v).sum() / c.sum()) for c, v in zip(counts, variances, strict=True)
+        )
+        spread = sum(
+            float((c * np.sqrt(v)).sum() / c.sum()) for c, v in zip(counts, variances, strict=True)
+        )
+        low, high = _curvature_range(surrogate)
+        kinks = sum(abs(term.b1) for term in surrogate.at_knots(lead) if term.truncated)
+        bound = (high - low) / 4.0 * variance + kinks * spread / 2.0
+        value += (high + low) / 4.0 * variance
+        if self.is_rounded:
+            size = sum(
+                float((c * np.abs(x)).sum() / c.sum()) for c, x in zip(counts, points, strict=True)
+            )
+            ends = [lead + np.ptp(scores), lead - np.ptp(scores)]
+            steepest = float(np.abs(surrogate.slope(ends)).max())
+            bound += steepest * _HALF_ULP * (size + 2.0**-125) * 1.01
+        return value, bound * (1.0 + _SLACK) + abs(value) * _SLACK
+
+    def _points(self) -> tuple[list[NDArray[np.float64]], ...]:
+        """Return the mean, the number of rows and the variance of the buckets of each class."""
+        shift = 32 - self.bits
+        points, counts, variances = [], [], []
+        for table in self.table:
+            used = np.flatnonzero(table[:, 0])
+            count, first, second = table[used].T.astype(np.float64)
+            start = used.astype(np.uint32) << np.uint32(shift)
+            base, following = _score(start).astype(np.float64), _score(start + np.uint32(1))
+            step = following.astype(np.float64) - base
+            points.append(base + step * (first / count))
+            counts.append(count)
+            variances.append(step**2 * np.maximum(second / count - (first / count) ** 2, 0.0))
+        return points, counts, variances
+
+
+def _score(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:
+    """Return the float32 score with this place in the order of all scores."""
+    return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).view(np.float32)
+
+
+def _add(
+    table: NDArray[np.int64], bucket: NDArray[np.intp], values: NDArray[np.int64] | None
+) -> None:
+    """Add values, or ones, to the buckets of a table, exactly."""
+    if bucket.shape[0] < table.shape[0]:
+        np.add.at(table, bucket, 1 if values is None else values)
+        return
+    # Sums of 2^20 values are exact in float64, because k^2 is below 2^32.
+    for start in range(0, bucket.shape[0], 1 << 20):
+        part = slice(start, start + (1 << 20))
+        weights = None if values is None else values[part]
+        table += np.bincount(bucket[part], weights, table.shape[0]).astype(np.int64)
+
+
+def _curvature_range(surrogate: Surrogate) -> tuple[float, float]:
+    """Return the smallest and the largest second derivative between knots."""
+    terms = [term for term in surrogate.terms if isinstance(term, Term)]
+    knots = [-math.inf, *sorted({term.knot for term in terms if term.knot is not None})]
+    found = [
+        2.0 * math.fsum(term.c2 for term in terms if term.knot is None or term.knot <= knot)
+        for knot in knots
+    ]
+    return min(found), max(found)

@@ -1,0 +1,130 @@
+"""Losses and metrics over all pairs as a metric of TorchMetrics."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from everypair.streaming import PairAccumulator
+from everypair.streaming._result import Surrogates, options
+
+
+class PairMetric(Metric):
+    """AUC, its confidence interval, partial AUC and losses over all pairs of an epoch.
+
+    TorchMetrics synchronises it across the processes of ``torch.distributed``: the pairs are those
+    of all rows on all ranks, not an average over ranks.
+
+    Parameters
+    ----------
+    surrogates, margin, max_fpr, min_tpr, confidence
+        Those of `everypair.PairAccumulator.result`.
+    mode : {"exact", "bounded"}
+        "exact" keeps the scores, and sends all of them when ranks are synchronised. "bounded" keeps
+        a table of ``2**bits`` buckets and sends that: 48 bytes a bucket, whatever the number of
+        rows.
+    bits : int
+        That of `everypair.PairAccumulator`.
+    **kwargs
+        Those of ``torchmetrics.Metric``.
+
+    Notes
+    -----
+    ``update(preds, target)`` takes scores and binary labels of shape (n,) or (n, 1).
+    ``compute()`` returns a dict of float64 tensors: "auc", "auc_bound", "auc_low", "auc_high" (NaN
+    if a class has fewer than two rows), "partial_auc" if a rate was given, and the losses by name.
+
+    Examples
+    --------
+    >>> metric = PairMetric()
+    >>> metric.update(torch.tensor([0.5, 0.0]), torch.tensor([1, 0]))
+    >>> metric.update(torch.tensor([2.0, 1.0]), torch.tensor([1, 0]))
+    >>> found = metric.compute()
+    >>> found["auc"].item(), found["squared_hinge"].item()
+    (0.75, 0.625)
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = False
+
+    # The states. Those of a list become one tensor when ranks are synchronised.
+    negatives: Any
+    positives: Any
+    table: Tensor
+    n_rounded: Tensor
+
+    def __init__(
+        self,
+        *,
+        surrogates: Surrogates = "squared_hinge",
+        margin: float | None = None,
+        max_fpr: float | None = None,
+        min_tpr: float | None = None,
+        confidence: float = 0.95,
+        mode: Literal["exact", "bounded"] = "exact",
+        bits: int = 18,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.options = options(surrogates, margin, max_fpr, min_tpr, confidence)
+        PairAccumulator(mode=mode, bits=bits)  # checks both
+        self.mode, self.bits = mode, bits
+        if mode == "exact":
+            self.add_state("negatives", default=[], dist_reduce_fx="cat")
+            self.add_state("positives", default=[], dist_reduce_fx="cat")
+        else:
+            table = torch.zeros(2, 1 << bits, 3, dtype=torch.int64)
+            self.add_state("table", default=table, dist_reduce_fx="sum")
+            self.add_state("n_rounded", default=torch.zeros((), dtype=torch.int64),
+                           dist_reduce_fx="sum")  # fmt: skip
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add rows."""
+        rows = PairAccumulator(mode=self.mode, bits=self.bits)
+        rows.add(preds.detach().cpu(), target.detach().cpu())
+        if self.mode == "bounded":
+            plain, arrays = rows.state()
+            used = torch.from_numpy(arrays["used"]).to(self.table.device)
+            self.table[:, used] += torch.from_numpy(arrays["table"]).to(self.table.device)
+            self.n_rounded += plain["is_rounded"]
+        elif rows.n_rows:
+            scores, labels = rows.rows().scores, rows.rows().labels
+            for state, chosen in ((self.positives, labels), (self.negatives, ~labels)):
+                state.append(torch.from_numpy(scores[chosen]).to(preds.device))
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the losses and metrics of all rows."""
+        wanted = self.options
+        found = self._rows().result(
+            wanted.surrogates, margin=wanted.margin, max_fpr=wanted.max_fpr,
+            min_tpr=wanted.min_tpr, confidence=wanted.confidence,
+        )  # fmt: skip
+        values: dict[str, float | None] = {"auc": found.auc, "auc_bound": found.auc_bound}
+        values |= {"auc_low": found.low, "auc_high": found.high}
+        if wanted.is_partial:
+            values["partial_auc"] = found.partial_auc
+        values |= found.losses
+        return {
+            name: torch.tensor(np.nan if value is None else value, dtype=torch.float64)
+            for name, value in values.items()
+        }
+
+    def _rows(self) -> PairAccumulator:
+        if self.mode == "bounded":
+            plain = {"mode": "bounded", "bits": self.bits, "is_rounded": bool(self.n_rounded)}
+            table = self.table.cpu().numpy()
+            return PairAccumulator.from_state(
+                plain, {"used": np.arange(table.shape[1]), "table": table}
+            )
+        rows = PairAccumulator()
+        for state, label in ((self.positives, True), (self.negatives, False)):
+            if isinstance(state, Tensor) or len(state):
+                scores = dim_zero_cat(state).cpu().numpy()
+                rows.add(scores, np.full(scores.shape[0], label))
+        return rows
