@@ -77,7 +77,6 @@ def record(trial, epochs=20):
         "subtrain_auc": subtrain,
         "validation_loss": np.exp(-2.1 * validation),
         "validation_auc": validation,
-        "test_auc": test,
     }
     best = int(np.argmax(validation))
     # Plain floats, because a store cannot keep NumPy numbers.

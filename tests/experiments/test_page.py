@@ -115,9 +115,9 @@ def test_plots_carry_their_numbers(few, read):
     # AUC and loss for each of three losses, and a ROC plot, for each of two imratios.
     assert len(found) == 2 * (3 * 2 + 1)
     lines = found[0]["lines"]
-    assert [line["name"] for line in lines] == ["training", "validation", "test"]
+    assert [line["name"] for line in lines] == ["training", "validation"]
     assert len(lines[0]["values"]) == 6
-    assert [line["colour"] for line in lines] == ["var(--c0)"] * 3
+    assert [line["colour"] for line in lines] == ["var(--c0)"] * 2
 
 
 def test_plots_follow_the_theme_and_keep_their_text(text, read):
@@ -227,7 +227,7 @@ def test_a_browser_sorts_points_picks_and_darkens(text, browse, tmp_path):
     assert saw["sort"] == "ascending"
     assert saw["back"]
     assert saw["tip"]
-    assert re.fullmatch(r"epoch 5, training [\d.]+, validation [\d.]+, test [\d.]+", saw["aloud"])
+    assert re.fullmatch(r"epoch 5, training [\d.]+, validation [\d.]+", saw["aloud"])
     assert saw["shown"] == ["comparison-1"]
     assert saw["light"] != saw["dark"]
     assert saw["overflow"] == 0  # tables scroll by themselves, the page does not

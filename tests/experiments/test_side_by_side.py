@@ -57,6 +57,7 @@ def test_training_together_equals_training_alone(digits, loss, optimiser, protoc
         alone, same_state = train(trial, settings, digits[trial.cell.seed], device=device)
         assert record.trial == trial
         assert record.n_one_class == alone.n_one_class
+        assert record.test_auc == pytest.approx(alone.test_auc, abs=TOLERANCE[device])
         for name, column in alone.history.items():
             assert record.history[name] == pytest.approx(column, abs=TOLERANCE[device]), name
         assert state.keys() == same_state.keys()
@@ -88,7 +89,8 @@ def test_a_sample_of_subtrain_is_measured_until_the_last_epoch(digits, device):
     )
     for (one, _), (other, _) in zip(whole, sampled, strict=True):
         same = TOLERANCE[device]
-        for name in ("validation_auc", "validation_loss", "test_auc"):
+        assert other.test_auc == pytest.approx(one.test_auc, abs=same)
+        for name in ("validation_auc", "validation_loss"):
             assert other.history[name] == pytest.approx(one.history[name], abs=same)
         for name in ("subtrain_auc", "subtrain_loss"):
             *before, last = zip(one.history[name], other.history[name], strict=True)
@@ -124,6 +126,23 @@ def test_bfloat16_changes_the_results_little(digits, device):
             assert other.history[name] == pytest.approx(column, abs=0.02), name
 
 
+def test_the_compiled_form_of_a_network_is_trained(digits, monkeypatch):
+    compile_fully = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda model, dynamic: compile_fully(model, backend="eager")
+    )
+    together = trials("squared_hinge", rates=(0.03,))
+    split = [digits[trial.cell.seed] for trial in together]
+    plain, compiled = (
+        train_together(together, Settings(epochs=2), split, device="cpu", compiled=compiled)
+        for compiled in (False, True)
+    )
+    for (one, _), (other, _) in zip(plain, compiled, strict=True):
+        for name, column in one.history.items():
+            assert other.history[name] == pytest.approx(column, abs=1e-5), name
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="compilation takes minutes on a CPU")
 def test_compiled_networks_train_alike_on_cuda(digits):
     together = trials("squared_hinge", rates=(0.03,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,11 +55,13 @@ def test_equals_the_loop_written_by_hand(split):
             pair_loss(model(X[batch.rows]), y[batch.rows]).backward()
             optimiser.step()
         for name, part in split.parts().items():
-            scores = model(part.inputs).detach().numpy()
-            assert record.history[f"{name}_auc"][epoch] == ep.auc(scores, part.labels.numpy())
+            scores, labels = model(part.inputs).detach().numpy(), part.labels.numpy()
             if name != "test":
-                expected = ep.pair_loss(scores, part.labels.numpy())
+                assert record.history[f"{name}_auc"][epoch] == ep.auc(scores, labels)
+                expected = ep.pair_loss(scores, labels)
                 assert record.history[f"{name}_loss"][epoch] == pytest.approx(expected, rel=1e-6)
+            elif epoch == record.best_epoch:
+                assert record.test_auc == ep.auc(scores, labels)
 
 
 @pytest.mark.parametrize(("loss", "optimiser"), PAIRINGS)
@@ -107,7 +110,6 @@ def test_keeps_the_weights_of_the_first_best_epoch(split):
     assert record.best_epoch == int(np.argmax(validation))
     assert record.best_epoch < 8  # otherwise the best epoch would be the last
     assert record.validation_auc == max(validation)
-    assert record.test_auc == record.history["test_auc"][record.best_epoch]
     model = build("mlp", (5,), sigmoid=False, seed=99)
     model.load_state_dict(state)
     for name, reached in (("validation", record.validation_auc), ("test", record.test_auc)):
@@ -116,6 +118,16 @@ def test_keeps_the_weights_of_the_first_best_epoch(split):
         assert ep.auc(scores, part.labels.numpy()) == reached
     area = area_under(*record.roc)
     assert area == pytest.approx(record.test_auc, abs=0.002)
+
+
+def test_test_scores_that_are_not_finite_leave_no_epoch_to_choose(split):
+    inputs = split.test.inputs.clone()
+    inputs[0] = float("inf")
+    broken = replace(split, test=replace(split.test, inputs=inputs))
+    record, _ = train(trial(), SETTINGS, broken)
+    assert (record.state, record.best_epoch) == ("diverged", -1)
+    assert np.isnan([record.validation_auc, record.test_auc]).all()
+    assert record.roc == ([], [])
 
 
 def test_the_test_part_does_not_influence_the_choice(split):

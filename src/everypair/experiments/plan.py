@@ -150,8 +150,8 @@ class Record:
     """The result of a trial.
 
     `history` holds columns of equal length with one entry per epoch: ``epoch`` (0 is before
-    training), ``subtrain_loss``, ``subtrain_auc``, ``validation_loss``, ``validation_auc`` and
-    ``test_auc`` (never used for choosing). A diverged trial holds the epochs before the
+    training), ``subtrain_loss``, ``subtrain_auc``, ``validation_loss`` and ``validation_auc``.
+    The test part is measured at the best epoch only. A diverged trial holds the epochs before the
     divergence, which may still be chosen.
     """
 

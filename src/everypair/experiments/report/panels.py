@@ -18,7 +18,7 @@ from everypair.experiments.report.study import Study
 # The colours of losses, distinct for colour-blind readers; page.css has them for both themes.
 COLOURS = ("#0b6bb8", "#c2570c", "#0f8a6d", "#8a4fb0", "#8f7200", "#b8325f")
 INK, SOFT, LINE, CARD, GOOD = "#1c2128", "#57606a", "#e3e0da", "#ffffff", "#0f7a5f"
-STYLES = {"subtrain": "--", "validation": "-", "test": ":"}
+STYLES = {"subtrain": "--", "validation": "-"}
 Strip = tuple[str, str, str, float, tuple[float, float], Sequence[float]]
 FPR = tuple(k / 100 for k in range(101))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from everypair.experiments.report.table_facts import TableFacts
 
 NOTHING = "–"
-PARTS = {"subtrain": "training", "validation": "validation", "test": "test"}
+PARTS = {"subtrain": "training", "validation": "validation"}
 """Plain names of the parts of a split."""
 
 

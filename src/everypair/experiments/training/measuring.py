@@ -1,7 +1,8 @@
-"""Exact loss and AUC of the three parts of a split, after every epoch.
+"""Exact loss and AUC of subtrain and validation after every epoch, of the test part at the end.
 
 The device computes scores and losses (`Measuring.scores`, `Measuring.start`), the CPU computes AUCs
-(`Measuring.finish`). On a GPU the CPU does that while the device trains the next epoch.
+(`Measuring.finish`). On a GPU the CPU does that while the device trains the next epoch. The test
+part is scored once, by the model of the best epoch (`Measuring.test_result`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ into the cache; on a GPU they keep it busy."""
 ROC_POINTS = 200
 """The largest number of points of an ROC curve in a record; a figure shows no more."""
 
+Roc = tuple[list[float], list[float]]
+"""False and true positive rates at the points of a curve."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -33,7 +37,7 @@ class Measured:
 
     epoch: int
     whole: bool
-    values: Tensor  # on the CPU: the scores of all parts, then the losses
+    values: Tensor  # on the CPU: the scores of subtrain and validation, then the losses
     arrived: torch.cuda.Event | None
 
 
@@ -54,6 +58,7 @@ class Measuring:
 
     def __init__(self, split: Split, *, seed: int, sample: int = 0) -> None:
         whole, subtrain = split.parts(), split.subtrain
+        self._test = whole.pop("test")
         self._seed, self._augmented = seed, split.augmentation.evaluation
         if 0 < sample < len(subtrain) and subtrain.groups is None:
             rows = sampled_rows(subtrain.labels.cpu().numpy() > 0, sample, seed)
@@ -65,24 +70,19 @@ class Measuring:
             for whole, parts in self._parts.items()
         }
 
-    @property
-    def test_positive(self) -> NDArray[np.bool_]:
-        """Return which rows of the test part are positive."""
-        return self._truth[True]["test"][0]
-
     def numbers(self, epoch: int, *, whole: bool) -> dict[str, Tensor | None]:
         """Draw the random numbers of the crops of each part; None if there are no crops."""
-        drawn: dict[str, Tensor | None] = {}
-        for name, part in self._parts[whole].items():
-            own = derived(self._seed, f"crops of {name}", epoch)
-            generator = torch.Generator().manual_seed(own)
-            drawn[name] = augment.draw(len(part), generator) if self._augmented else None
-        return drawn
+        return {name: self._crops(name, part, epoch) for name, part in self._parts[whole].items()}
+
+    def _crops(self, name: str, part: Part, epoch: int) -> Tensor | None:
+        own = derived(self._seed, f"crops of {name}", epoch)
+        generator = torch.Generator().manual_seed(own)
+        return augment.draw(len(part), generator) if self._augmented else None
 
     def scores(
         self, model: nn.Module, numbers: Mapping[str, Tensor | None], *, whole: bool
     ) -> dict[str, Tensor]:
-        """Score all parts in evaluation mode. Random numbers are on the device."""
+        """Score subtrain and validation in evaluation mode. Random numbers are on the device."""
         model.eval()
         with torch.no_grad():
             found = {
@@ -99,8 +99,7 @@ class Measuring:
         parts = self._parts[whole]
         with torch.no_grad():
             losses = [
-                objective(scores[name], parts[name].labels, parts[name].groups)
-                for name in ("subtrain", "validation")
+                objective(scores[name], part.labels, part.groups) for name, part in parts.items()
             ]
             values = torch.cat([*(scores[name] for name in parts), torch.stack(losses).float()])
         if not values.is_cuda:
@@ -110,11 +109,8 @@ class Measuring:
         arrived.record(torch.cuda.current_stream(values.device))
         return Measured(epoch, whole, pinned, arrived)
 
-    def finish(self, measured: Measured) -> tuple[dict[str, float], NDArray[np.float32]] | None:
-        """Return an epoch's row of the history and the scores of the test part.
-
-        None if a score or a loss is not finite.
-        """
+    def finish(self, measured: Measured) -> dict[str, float] | None:
+        """Return an epoch's row of the history, None if a score or a loss is not finite."""
         if measured.arrived is not None:
             measured.arrived.synchronize()
         values = measured.values.numpy()
@@ -123,12 +119,27 @@ class Measuring:
         parts, truth = self._parts[measured.whole], self._truth[measured.whole]
         *scores, losses = np.split(values, np.cumsum([len(part) for part in parts.values()]))
         row = {"epoch": float(measured.epoch)}
-        for name, own in zip(parts, scores, strict=True):
-            if name != "test":
-                row[f"{name}_loss"] = float(losses[list(parts).index(name)])
+        for name, own, loss in zip(parts, scores, losses, strict=True):
+            row[f"{name}_loss"] = float(loss)
             positive, groups = truth[name]
             row[f"{name}_auc"] = ep.auc(own, positive, groups=groups)
-        return row, scores[-1]
+        return row
+
+    def test_result(self, model: nn.Module, epoch: int) -> tuple[float, Roc] | None:
+        """Return AUC and ROC curve of the test part, None if a score is not finite.
+
+        The crops, if there are any, are those of `epoch`.
+        """
+        part, crops = self._test, self._crops("test", self._test, epoch)
+        model.eval()
+        with torch.no_grad():
+            placed = None if crops is None else crops.to(part.labels.device)
+            scores = scores_of(model, part.inputs, placed).cpu().numpy()
+        model.train()
+        if not np.isfinite(scores).all():
+            return None
+        positive, groups = _truth(part)
+        return ep.auc(scores, positive, groups=groups), thinned_roc(scores, positive)
 
 
 def _truth(part: Part) -> tuple[NDArray[np.bool_], NDArray[np.int64] | None]:
@@ -155,11 +166,13 @@ def sampled_rows(positive: NDArray[np.bool_], n: int, seed: int) -> NDArray[np.i
 def scores_of(model: nn.Module, inputs: Tensor, numbers: Tensor | None = None) -> Tensor:
     """Score all rows, in chunks. Whether the model is in training mode is left as it is.
 
-    All chunks have the same size, so the last one may repeat rows of the one before it. Shapes: see
-    `augment.prepare`.
+    All chunks have the same size, so the last one may repeat a few rows of the one before it.
+    Shapes: see `augment.prepare`.
     """
     values = CHUNK_VALUES.get(inputs.device.type, CHUNK_VALUES["cpu"])
-    n, size = len(inputs), max(1, values // max(1, inputs.shape[1:].numel()))
+    n, largest = len(inputs), max(1, values // max(1, inputs.shape[1:].numel()))
+    n_chunks = max(1, -(-n // largest))
+    size = max(1, -(-n // n_chunks))
     chunks = []
     for begin in range(0, n, size):
         at = slice(max(0, min(begin, n - size)), begin + size)
@@ -168,9 +181,7 @@ def scores_of(model: nn.Module, inputs: Tensor, numbers: Tensor | None = None) -
     return torch.cat(chunks) if chunks else model(augment.prepare(inputs, numbers))
 
 
-def thinned_roc(
-    scores: NDArray[np.float32], positive: NDArray[np.bool_]
-) -> tuple[list[float], list[float]]:
+def thinned_roc(scores: NDArray[np.float32], positive: NDArray[np.bool_]) -> Roc:
     """Return false and true positive rates at the corners of the curve, at most `ROC_POINTS`.
 
     >>> thinned_roc(np.float32([4, 3, 2, 1]), np.array([True, True, False, False]))

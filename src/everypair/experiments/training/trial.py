@@ -17,10 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 import torch._dynamo  # imported early, so that the first trial's time does not include it
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from everypair.experiments.data import augment
@@ -29,7 +27,7 @@ from everypair.experiments.plan import Record, Settings, Trial
 from everypair.experiments.seeds import derived, isolated
 from everypair.experiments.training import models, optimisers
 from everypair.experiments.training.batches import Batches, MiniBatch
-from everypair.experiments.training.measuring import Measured, Measuring, thinned_roc
+from everypair.experiments.training.measuring import Measured, Measuring, Roc
 from everypair.experiments.training.objectives import OBJECTIVES, ends_in_sigmoid
 from everypair.experiments.training.optimisers import OPTIMISERS, TrainingTask
 
@@ -80,7 +78,6 @@ class TrialRun:
         self._best_epoch = -1
         self._best_state: State = {}
         self._n_one_class = 0
-        self._best_test_scores: NDArray[np.float32] | None = None
         self.diverged_at: int | None = None
 
     def step(self, batch: MiniBatch, model: nn.Module | None = None) -> None:
@@ -92,7 +89,8 @@ class TrialRun:
 
         def gradient() -> Tensor:
             self.optimiser.zero_grad()
-            scores = (model or self._model)(inputs)
+            # A compiled model has no truth value, so `model or self._model` would raise an error.
+            scores = (self._model if model is None else model)(inputs)
             loss: Tensor = self._objective(scores, batch.labels, batch.groups)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()
@@ -100,7 +98,7 @@ class TrialRun:
         self._kind.step(self.optimiser, gradient, batch.place)
 
     def start_epoch_end(self, epoch: int) -> None:
-        """Measure all parts and copy the weights, without waiting for the device.
+        """Measure subtrain and validation and copy the weights, without waiting for the device.
 
         The whole subtrain part is measured after the last epoch, a sample of it after the others.
         """
@@ -134,25 +132,30 @@ class TrialRun:
         The copied weights are kept if the validation AUC is greater than ever before.
         """
         assert self._measured is not None
-        measured = self._measuring.finish(self._measured)
+        row = self._measuring.finish(self._measured)
         epoch = self._measured.epoch
-        if measured is None:
+        if row is None:
             self.diverged_at = epoch
             return None
-        row, test_scores = measured
         best = self._history["validation_auc"][self._best_epoch] if self._history else -1.0
         for name, value in row.items():
             self._history.setdefault(name, []).append(value)
         if row["validation_auc"] > best:
-            self._best_epoch, self._best_test_scores = epoch, test_scores
+            self._best_epoch = epoch
             self._best_state = {name: w.clone() for name, w in self._state.items()}
         return row
 
     def result(self, seconds: float) -> tuple[Record, State]:
-        """Return the record and the weights of the best epoch."""
-        best, scores = self._best_epoch, self._best_test_scores
-        at_best = {name: column[best] for name, column in self._history.items()}
-        positive = self._measuring.test_positive
+        """Score the test part by the model of the best epoch; return the record and its weights."""
+        best, test_auc = self._best_epoch, float("nan")
+        roc: Roc = ([], [])
+        if best >= 0:
+            self._model.load_state_dict(self._best_state)
+            if (found := self._measuring.test_result(self._model, best)) is None:
+                self.diverged_at, best = best, -1
+            else:
+                test_auc, roc = found
+        validation_auc = self._history["validation_auc"][best] if best >= 0 else float("nan")
         rate, reason = self.trial.rate, ""
         if self.diverged_at is not None:
             reason = (
@@ -164,9 +167,9 @@ class TrialRun:
             state="diverged" if reason else "finished",
             history=self._history,
             best_epoch=best,
-            validation_auc=at_best.get("validation_auc", float("nan")),
-            test_auc=at_best.get("test_auc", float("nan")),
-            roc=([], []) if scores is None else thinned_roc(scores, positive),
+            validation_auc=validation_auc,
+            test_auc=test_auc,
+            roc=roc,
             diverged_at=self.diverged_at,
             reason=reason,
             seconds=seconds,
