@@ -18,8 +18,9 @@ from statistics import fmean
 from benchmarks.study import PARTS, RESULTS, counted, read_rows
 from everypair.experiments import report
 from everypair.experiments.display_names import display_name
+from everypair.experiments.intervals import resampled_interval
 from everypair.experiments.plan import Record, Settings
-from everypair.experiments.report.selection import difference, gathered, t_interval
+from everypair.experiments.report.selection import TEST_SHARE, difference, gathered
 from everypair.experiments.report.study import Study
 
 PAPER = RESULTS / "paper_figure3.csv"
@@ -90,8 +91,8 @@ def section(batch: int, study: Study, settings: Settings, records: Sequence[Reco
         "|---" * (HEAD.count("|") + 1) + "|",
         *_table(data, study),
         "",
-        "Intervals are Student's over the seeds; differences are paired by seed. The paper's "
-        "values are means ± standard deviations, read off its figure 3.",
+        "Intervals over the seeds are corrected for splits that share rows; differences are "
+        "paired by seed. The paper's values are means ± standard deviations, read off its figure 3.",
         "",
         "Mean over seeds of the greatest validation AUC, had training ended earlier:",
         "",
@@ -114,7 +115,7 @@ def _table(data: str, study: Study) -> Iterator[str]:
             cells = [
                 f"{imratio:g}",
                 display_name(loss),
-                f"{one.mean:.3f} {_interval(t_interval([r.test_auc for r in one.chosen]))}",
+                f"{one.mean:.3f} {_interval(_of_mean([r.test_auc for r in one.chosen]))}",
                 f"{one.n}",
                 f"{one.rate:g}",
                 gap,
@@ -139,7 +140,7 @@ def _epochs(study: Study, epochs: int) -> Iterator[str]:
             gap = ""
             if loss != "logistic" and (reference := early.get("logistic")):
                 gaps = [auc - reference[seed] for seed, auc in early[loss].items()]
-                gap = f"{fmean(gaps):+.3f} {_interval(t_interval(gaps))}"
+                gap = f"{fmean(gaps):+.3f} {_interval(_of_mean(gaps))}"
             values = " | ".join([*(f"{mean:.3f}" for mean in means), gap])
             yield f"| {imratio:g} | {display_name(loss)} | {values} |"
 
@@ -147,6 +148,10 @@ def _epochs(study: Study, epochs: int) -> Iterator[str]:
 def _best_until(end: int, records: Sequence[Record]) -> float:
     aucs = [auc for r in records for auc in r.history.get("validation_auc", ())[: end + 1]]
     return max(aucs, default=math.nan)
+
+
+def _of_mean(values: Sequence[float]) -> tuple[float, float] | None:
+    return resampled_interval(values, TEST_SHARE)
 
 
 def _interval(found: tuple[float, float] | None) -> str:

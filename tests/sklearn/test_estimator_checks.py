@@ -18,7 +18,7 @@ ESTIMATORS = [
     PairLinearClassifier(surrogate="linear_hinge", threshold="prevalence", tol=1e-8),
     PairLinearClassifierCV(alphas=3, cv=3),
     PairLinearRanker(solver="newton-cg", tol=2e-9),
-    PairLinearSurvival(tol=1e-8),
+    PairLinearSurvival(tol=2e-9),
 ]
 
 

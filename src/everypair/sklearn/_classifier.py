@@ -90,7 +90,7 @@ class PairLinearClassifier(PairLinearBase):
     >>> model = PairLinearClassifier().fit(X[:500], y[:500])
     >>> import everypair as ep
     >>> round(ep.auc(model.decision_function(X[500:]), y[500:]), 2)
-    0.96
+    0.97
     """
 
     alpha: float = 1e-2

@@ -180,7 +180,7 @@ def parameters(found: object) -> str:
     """Return the names and values of the parameters of a model, or of the members of a blend.
 
     >>> parameters([{"family": "lightgbm", "loss": "pairs", "leaves": 7, "rate": 0.1}])
-    'lightgbm, pairs: leaves 7, rate 0.1'
+    'LightGBM, pairs: leaves 7, rate 0.1'
     """
     members = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
     texts = []
