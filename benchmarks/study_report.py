@@ -92,7 +92,8 @@ def section(batch: int, study: Study, settings: Settings, records: Sequence[Reco
         *_table(data, study),
         "",
         "Intervals over the seeds are corrected for splits that share rows; differences are "
-        "paired by seed. The paper's values are means ± standard deviations, read off its figure 3.",
+        "paired by seed. The paper's values are means ± standard deviations, read off its "
+        "figure 3.",
         "",
         "Mean over seeds of the greatest validation AUC, had training ended earlier:",
         "",
