@@ -53,7 +53,8 @@ def found(summary: dict[str, Any]) -> str:
     LightGBM pairs.'
     """
     winner, others = summary["winner"], summary["contenders"][1:]
-    text = f"The winner is {winner['name']}: test AUC {winner['test_auc']:.3f}"
+    article = "the " if winner["name"].startswith("blend of") else ""
+    text = f"The winner is {article}{winner['name']}: test AUC {winner['test_auc']:.3f}"
     if winner["interval"]:
         text += " (95 % interval {:.3f} to {:.3f})".format(*winner["interval"])
     behind = [one["name"] for one in others if one["interval"] and one["interval"][1] < 0]
