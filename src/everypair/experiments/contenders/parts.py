@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,10 @@ def parts_of(dataset: Dataset, seed: int) -> Parts:
         frame, positive, groups = dataset.inputs, dataset.positive, dataset.groups
     else:
         frame, positive, groups = dataset.test_inputs, dataset.test_positive, None
-    return Parts(
-        encoder,
-        _rows(encoder, dataset.inputs, dataset.positive, dataset.groups, train),
-        _rows(encoder, frame, positive, groups, chosen.test),
-    )
+    training = _rows(encoder, dataset.inputs, dataset.positive, dataset.groups, train)
+    if dataset.time is not None:  # random folds would validate on rows older than those fitted
+        training = replace(training, validation=np.isin(train, chosen.validation))
+    return Parts(encoder, training, _rows(encoder, frame, positive, groups, chosen.test))
 
 
 def all_rows(dataset: Dataset) -> tuple[TableEncoder, Rows]:
@@ -53,8 +52,11 @@ def folds(rows: Rows, seed: int) -> list[Fold]:
 
     Small tables have more folds, since they are noisier and cheaper: five folds twice up to 5,000
     rows, five folds up to 10,000, three folds up to 30,000, and beyond that one validation part of
-    a third. With groups, the rows of a group are in one fold.
+    a third. With groups, the rows of a group are in one fold. A table with times has one validation
+    part, the newest of the training rows.
     """
+    if rows.validation is not None:
+        return [(np.flatnonzero(~rows.validation), np.flatnonzero(rows.validation))]
     from sklearn import model_selection as cv  # type: ignore[import-untyped]
 
     n, fewest = len(rows), int(min(rows.y.sum(), (~rows.y).sum()))
