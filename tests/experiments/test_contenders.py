@@ -114,6 +114,9 @@ def test_folds_divide_the_rows_and_keep_groups_together():
         assert sorted(held_out) == list(range(400))
     for fit_rows, held_out in divided:
         assert not set(rows.groups[fit_rows]) & set(rows.groups[held_out])
+    assert len(parts.folds(made_up_rows(400, groups=3), seed=0)) == 6
+    with pytest.raises(UserError, match="at least two groups"):
+        parts.folds(made_up_rows(400, groups=1), seed=0)
     assert len(parts.folds(made_up_rows(20_000), seed=0)) == 3
     assert len(parts.folds(made_up_rows(40_000), seed=0)) == 1
 

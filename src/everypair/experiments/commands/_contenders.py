@@ -60,6 +60,8 @@ def found(summary: dict[str, Any]) -> str:
     behind = [one["name"] for one in others if one["interval"] and one["interval"][1] < 0]
     if not others:
         return f"{text}."
+    if not any(one["interval"] for one in others):
+        return f"{text}. Differences have no intervals here; --seeds 5 gives them."
     if not behind:
         return f"{text}. The test part shows no clear difference from the others."
     rest = "; the others are within chance" if len(behind) < len(others) else ""

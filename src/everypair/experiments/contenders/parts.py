@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from everypair.experiments.data import splits
 from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.data.sources import Dataset
+from everypair.experiments.errors import UserError
 from everypair.experiments.families import Rows
 
 Fold = tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -60,6 +61,13 @@ def folds(rows: Rows, seed: int) -> list[Fold]:
     from sklearn import model_selection as cv  # type: ignore[import-untyped]
 
     n, fewest = len(rows), int(min(rows.y.sum(), (~rows.y).sum()))
+    if rows.groups is not None:
+        fewest = min(fewest, len(np.unique(rows.groups)))
+        if fewest < 2:
+            raise UserError(
+                "cross-validation needs at least two groups outside the test part; got 1. "
+                "Use a group column with more groups, or no --group"
+            )
     k = max(2, min(5 if n <= 10_000 else 3, fewest))
     repeats = 2 if n <= 5_000 else 1
     splitter = cv.StratifiedKFold if rows.groups is None else cv.StratifiedGroupKFold
