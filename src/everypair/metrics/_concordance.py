@@ -19,7 +19,7 @@ def concordance_index(batch: Batch, ranked: RankedRows, average: str) -> float:
         concordant, pair_weight = _ordered.concordance(batch)
         if pair_weight == 0.0:
             _raise_no_pairs()
-        return min(concordant / pair_weight, 1.0)  # weighted sums are rounded
+        return concordant / pair_weight
     groups = group_numbers(batch.order, batch.offsets)
     of_row = np.zeros(batch.scores.shape[0], np.int64) if groups is None else groups
     n_groups = int(of_row.max()) + 1
