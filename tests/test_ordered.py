@@ -197,3 +197,16 @@ def test_a_rate_of_one_keeps_all_pairs():
     x, y = RNG.normal(size=50), RNG.random(50) < 0.3
     got = ep.pair_loss(x, y, max_fpr=1.0, min_tpr=0.0)
     assert got == pytest.approx(ep.pair_loss(x, y), rel=1e-14)
+
+
+def test_a_perfect_order_has_an_auc_of_one_at_most():
+    rng = np.random.default_rng(0)
+    for n in range(20, 520, 10):
+        labels, weights = np.arange(n) % 3 == 0, rng.random(n)
+        scores = 2.0 * labels + rng.random(n)
+        for found in (ep.auc, ep.delong):
+            got = np.ravel(found(scores, labels, weights=weights))[0]
+            assert 1 - 1e-12 < got <= 1.0
+        times, events = rng.exponential(size=n), rng.random(n) < 0.5
+        found = ep.auc(-times, (times, events), pairs="survival", censoring="uno")
+        assert 1 - 1e-12 < found <= 1.0

@@ -49,10 +49,8 @@ def concordance(batch: Batch) -> tuple[float, float]:
         return _dispatch.concordance(batch)
     if (kernel := _dispatch.kernel()) is not None:
         threads = _threads.kernel_threads()
-        found: tuple[float, float] = kernel.auc_ordered(
-            batch.scores, batch.ranked.arrays(), threads
-        )
-        return found
+        concordant, total = kernel.auc_ordered(batch.scores, batch.ranked.arrays(), threads)
+        return min(concordant, total), total  # sums of weights are rounded
     scores = batch.scores[batch.ranked.order]
     concordant = total = 0.0
     for level in batch.ranked.levels():
@@ -61,7 +59,7 @@ def concordance(batch: Batch) -> tuple[float, float]:
             of_level, of_all = _dispatch.concordance(level_batch(scores, level))
             concordant += of_level / of_all * pair_weight
             total += pair_weight
-    return concordant, total
+    return min(concordant, total), total
 
 
 def _evaluate_compiled(

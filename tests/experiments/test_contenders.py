@@ -114,8 +114,26 @@ def test_folds_divide_the_rows_and_keep_groups_together():
         assert sorted(held_out) == list(range(400))
     for fit_rows, held_out in divided:
         assert not set(rows.groups[fit_rows]) & set(rows.groups[held_out])
+    assert len(parts.folds(made_up_rows(400, groups=3), seed=0)) == 6
+    with pytest.raises(UserError, match="at least two groups"):
+        parts.folds(made_up_rows(400, groups=1), seed=0)
     assert len(parts.folds(made_up_rows(20_000), seed=0)) == 3
     assert len(parts.folds(made_up_rows(40_000), seed=0)) == 1
+
+
+def test_a_table_with_times_is_validated_on_its_newest_training_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.standard_normal(200), "day": rng.permutation(200) // 2 + 0.5})
+    frame["y"] = rng.random(200) < 0.4
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    file = TableFile(str(tmp_path / "t.csv"), label="y", time="day")
+    dataset = sources.load("table", table=file)
+    part = parts.parts_of(dataset, 0)
+    [(fit_rows, held_out)] = parts.folds(part.train, 0)
+    day = np.sort(dataset.time)[: len(part.train)]
+    train = np.flatnonzero(dataset.time <= day[-1])
+    assert (len(part.train), len(held_out)) == (160, 32)
+    assert dataset.time[train[fit_rows]].max() < dataset.time[train[held_out]].min()
 
 
 def test_outliers_are_bent():

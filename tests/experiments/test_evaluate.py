@@ -315,6 +315,11 @@ def test_errors_in_a_file_are_explained(frame, tmp_path, change, options, text):
     assert "p.csv" in str(raised.value)
 
 
+def test_scores_are_read_from_a_file_with_scores_and_probabilities(frame, tmp_path):
+    frame.assign(probability=0.5).to_csv(tmp_path / "p.csv", index=False)
+    assert evaluation.read(tmp_path / "p.csv").columns["scores"] == "score"
+
+
 def test_columns_without_a_usual_name_must_be_given(frame, tmp_path):
     frame.rename(columns={"score": "z"}).to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(

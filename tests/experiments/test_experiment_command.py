@@ -95,9 +95,27 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
     assert f"The winner is {names[0]}: test AUC" in text
     assert (out / "model.zip").stat().st_mtime_ns == before
     assert main(["predict", str(out), str(table), "--json"]) == 0
-    scores = np.asarray(json.loads(capsys.readouterr().out)["score"])
+    printed = json.loads(capsys.readouterr().out)
+    scores, probabilities = np.asarray(printed["score"]), np.asarray(printed["probability"])
     fraud = pd.read_csv(table)["fraud"] == "yes"
     assert scores[fraud].mean() > scores[~fraud].mean()
+    assert probabilities.mean() == pytest.approx(fraud.mean(), abs=0.05)
+    scored = tmp_path / "scored.csv"
+    columns = ["--out", str(scored), "--column", "risk"]
+    assert main(["predict", str(out), str(table), *columns]) == 0
+    written = pd.read_csv(scored)
+    np.testing.assert_allclose(written["risk"], scores)
+    np.testing.assert_allclose(written["risk_probability"], probabilities)
+    again = [str(out), str(scored), "--out", str(tmp_path / "twice.csv"), "--column", "risk"]
+    assert main(["predict", *again]) == 2
+    assert "has a column 'risk' already" in capsys.readouterr().err
+    assert main(["predict", str(table), str(out)]) == 2
+    assert "the order is: everypair predict MODEL FILE" in capsys.readouterr().err
+    data = bytearray((out / "model.zip").read_bytes())
+    data[300:340] = bytes(40)  # inside the compressed description
+    (out / "model.zip").write_bytes(data)
+    assert main(["predict", str(out), str(table)]) == 2
+    assert "or it is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -111,6 +129,8 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
             "--models and --rate exclude each other",
         ),
         (["digit"], "Did you mean digits?"),
+        (["TABLE", "--label", "fraud"], "everypair experiment --data"),
+        (["table", "--data", "TABLE", "--label", "fraud", "--model", "xgboost"], "--models x"),
         (["table"], "--data FILE"),
         (["table", "--data", "TABLE"], "--label COLUMN"),
         (["digits", "--label", "x"], "goes with the preset table"),
@@ -139,9 +159,10 @@ def test_a_wrong_argument_is_one_line_and_leaves_no_files(arguments, text, table
     out = tmp_path / "run"
     given = [str(table) if word == "TABLE" else word for word in arguments]
     assert main(["experiment", *given, "--out", str(out)]) == 2
-    _, *lines = capsys.readouterr().err.splitlines()  # the first line names the data
-    assert len(lines) <= 1
-    assert all(text in line for line in lines)
+    lines = capsys.readouterr().err.splitlines()  # the first line may name the data
+    errors = [line for line in lines if not line.startswith("everypair experiment: ")]
+    assert len(errors) == 1
+    assert text in errors[0]
     assert not out.exists()
 
 

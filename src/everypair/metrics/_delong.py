@@ -121,7 +121,7 @@ def delong(
     z = normal_quantile(confidence)
     batch = _inputs.batch_from(scores, labels, weights, groups)
     placed = _placements(batch, "delong")
-    area = placed.concordant / placed.pair_weight
+    area = min(placed.concordant / placed.pair_weight, 1.0)  # sums of weights are rounded
     variance = _variance(batch, placed.deviations / placed.pair_weight, "delong")
     return DeLong(area, variance, *interval(area, variance, z, method))
 

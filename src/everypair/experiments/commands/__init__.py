@@ -15,7 +15,7 @@ import everypair
 from everypair.experiments.commands import evaluate, experiment, geometry, predict, report, timing
 
 app = typer.Typer(
-    help="Train and evaluate binary scorers on every (positive, negative) pair.",
+    help="Train and evaluate scorers on every pair that should be in order.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

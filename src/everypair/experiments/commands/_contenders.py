@@ -53,12 +53,15 @@ def found(summary: dict[str, Any]) -> str:
     LightGBM pairs.'
     """
     winner, others = summary["winner"], summary["contenders"][1:]
-    text = f"The winner is {winner['name']}: test AUC {winner['test_auc']:.3f}"
+    article = "the " if winner["name"].startswith("blend of") else ""
+    text = f"The winner is {article}{winner['name']}: test AUC {winner['test_auc']:.3f}"
     if winner["interval"]:
         text += " (95 % interval {:.3f} to {:.3f})".format(*winner["interval"])
     behind = [one["name"] for one in others if one["interval"] and one["interval"][1] < 0]
     if not others:
         return f"{text}."
+    if not any(one["interval"] for one in others):
+        return f"{text}. Differences have no intervals here; --seeds 5 gives them."
     if not behind:
         return f"{text}. The test part shows no clear difference from the others."
     rest = "; the others are within chance" if len(behind) < len(others) else ""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from everypair.experiments import presets
@@ -34,6 +35,8 @@ def planned(**given: Any) -> tuple[Grid, Settings]:
     """
     options = defaultdict(lambda: None, given)
     name = options["preset"] or ("digits" if options["data"] is None else "table")
+    if name not in presets.PRESETS and Path(name).is_file():
+        raise UserError(f"{name} is a file; use: everypair experiment --data {name} --label COLUMN")
     preset = presets.PRESETS.find(name)
     if trains_families(name, options):
         from everypair.experiments.families import grid_of
@@ -91,8 +94,14 @@ def check_names(grid: Grid, settings: Settings) -> None:
     """Raise UserError if a model, loss or optimiser is unknown, or they do not go together."""
     if grid.spaces:
         return  # checked when the grid was made
+    from everypair.experiments.families import FAMILIES
     from everypair.experiments.training import models, optimisers
 
+    if settings.model not in models.MODELS and settings.model in FAMILIES:
+        raise UserError(
+            f"--model is the network of all trials; use --models {settings.model} to compare "
+            "models on a table"
+        )
     models.MODELS.find(settings.model)
     for cell in grid.cells():
         for batch in grid.batches:

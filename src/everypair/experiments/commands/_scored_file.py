@@ -1,10 +1,10 @@
-"""Write a table again with a column of scores, and every other column as it was."""
+"""Write a table again with columns of scores, and every other column as it was."""
 
 from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".parquet")
 
 
-def write(rows: Any, scores: NDArray[np.floating[Any]], column: str, out: Path, file: Path) -> None:
+def write(
+    rows: Any, columns: Mapping[str, NDArray[np.floating[Any]]], out: Path, file: Path
+) -> None:
     """Write the rows of a file and their scores.
 
     Parameters
     ----------
     rows : DataFrame, or array of images
         The contents of `file`, as the model took them. Images get row numbers instead of columns.
-    scores : (n,)
-    column : str
-        Name of the column of scores.
+    columns : dict of str to (n,)
+        The new columns, such as the scores.
     out : Path
         Ends in .csv or .parquet.
     file : Path
@@ -41,37 +42,41 @@ def write(rows: Any, scores: NDArray[np.floating[Any]], column: str, out: Path, 
     from everypair.experiments.data import _files
 
     table = isinstance(rows, pd.DataFrame)
-    frame = rows if table else pd.DataFrame({"row": np.arange(1, len(scores) + 1)})
-    if column in frame.columns:
-        raise UserError(f"{file} has a column {column!r} already; choose another with --column")
+    frame = rows if table else pd.DataFrame({"row": np.arange(1, len(rows) + 1)})
+    for name in columns:
+        if name in frame.columns:
+            raise UserError(f"{file} has a column {name!r} already; choose another with --column")
     suffix = out.suffix.lower()
     kind = _files.file_kind(file) if table else ""
     try:
         with replacing(out) as temporary:
             if (kind, suffix) == ("csv", ".csv"):
-                records = _with_column(file, _files.csv_format(file), column, scores.tolist())
+                records = _with_columns(file, _files.csv_format(file), columns)
                 with temporary.open("wb") as target:
                     target.writelines(records)
             elif (kind, suffix) == ("parquet", ".parquet"):
-                _append_to_parquet(file, column, scores, temporary)
+                _append_to_parquet(file, columns, temporary)
             elif suffix == ".csv":
-                frame.assign(**{column: scores}).to_csv(temporary, index=False)
+                frame.assign(**columns).to_csv(temporary, index=False)
             else:
-                frame.assign(**{column: scores}).to_parquet(temporary, index=False)
+                frame.assign(**columns).to_parquet(temporary, index=False)
     except OSError as error:
         raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
-def _append_to_parquet(file: Path, column: str, scores: Any, out: Path) -> None:
+def _append_to_parquet(file: Path, columns: Mapping[str, Any], out: Path) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     with pq.ParquetFile(file) as opened:
-        pq.write_table(opened.read().append_column(column, pa.array(scores)), out)
+        table = opened.read()
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values))
+    pq.write_table(table, out)
 
 
-def _with_column(file: Path, how: CsvFormat, column: str, scores: Sequence[float]) -> list[bytes]:
-    """Return the records of a CSV file, each with one more field; nothing else is changed."""
+def _with_columns(file: Path, how: CsvFormat, columns: Mapping[str, Any]) -> list[bytes]:
+    """Return the records of a CSV file, each with more fields; nothing else is changed."""
     from everypair.experiments.data._files import unpacked
 
     with unpacked(file) as opened:
@@ -80,13 +85,16 @@ def _with_column(file: Path, how: CsvFormat, column: str, scores: Sequence[float
     utf16 = "utf-16-le" if raw.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
     codec = {"utf-8-sig": "utf-8", "utf-16": utf16}.get(how.encoding, how.encoding)
     records = list(_records(raw.decode(codec)))
-    texts = (repr(score).replace(".", how.decimal) for score in scores)
-    fields = iter([_quoted(column, how.separator), *texts])
-    if sum(map(_is_filled, records)) != len(scores) + 1:
+    texts = []
+    for name, values in columns.items():
+        numbers = (repr(x).replace(".", how.decimal) for x in values.tolist())
+        texts.append([_quoted(name, how.separator), *numbers])
+    if sum(map(_is_filled, records)) != len(texts[0]):
         raise UserError(
             f"{file} has quotation marks that do not come in pairs, so its rows cannot be copied; "
             "write the scores to a .parquet file, or without --out"
         )
+    fields = map(how.separator.join, zip(*texts, strict=True))
     found, width = [], 0
     for record in records:
         if _is_filled(record):

@@ -144,7 +144,9 @@ def command(
     """
     given = locals()
     # Printed before torch and pandas are imported, which takes seconds.
-    typer.echo(f"everypair experiment: {data.name if data else preset or 'digits'}", err=True)
+    typer.echo(
+        f"everypair experiment: {(data.name or data) if data else preset or 'digits'}", err=True
+    )
     from everypair.experiments.commands._options import check_names, check_splits, planned
     from everypair.experiments.data import sources
 

@@ -22,14 +22,17 @@ def command(
     out: Annotated[
         Path | None,
         option(
-            "Write all columns and the scores (.csv or .parquet).",
-            default="print row numbers and scores",
+            "Write all columns, scores and probabilities (.csv or .parquet).",
+            default="print row numbers, scores and probabilities",
         ),
     ] = None,
     column: Annotated[str, option("Name of the column of scores.")] = "score",
     json_: JsonFlag = False,
 ) -> None:
-    """Score new rows with a saved model; larger scores mean more positive."""
+    """Score new rows with a saved model; larger scores mean more positive.
+
+    Models of a table also give the calibrated probability of a positive.
+    """
     from rich.console import Console
 
     from everypair.experiments.commands import _scored_file
@@ -43,20 +46,26 @@ def command(
         loaded = contenders.load(model)
         rows = loaded.read(file)
         scores = loaded.score(rows)
+        columns = {column: scores}
+        if isinstance(loaded, contenders.TableModel):
+            name = "probability" if column == "score" else f"{column}_probability"
+            columns[name] = loaded.calibration.probabilities(scores)
         notes = loaded.encoder.unusable(rows) if loaded.encoder is not None else {}
     if out is not None:
-        _scored_file.write(rows, scores, column, out, file)
+        _scored_file.write(rows, columns, out, file)
     for name, note in notes.items():
         console.print(f"Column {name!r}: {note}", soft_wrap=True, highlight=False, markup=False)
     if json_:
-        written = {"out": str(out)} if out else {column: scores.tolist()}
+        written = {"out": str(out)} if out else {k: x.tolist() for k, x in columns.items()}
         facts = {"model": str(model), "file": str(file), "rows": len(scores), "notes": notes}
         typer.echo(json.dumps({**facts, **written}))
     elif out is not None:
-        typer.echo(f"Written: {out} ({len(scores):,} rows, column {column!r})")
+        names = " and ".join(map(repr, columns))
+        typer.echo(f"Written: {out} ({len(scores):,} rows, new: {names})")
     else:
-        lines = (f"{row},{score!r}" for row, score in enumerate(scores.tolist(), 1))
-        typer.echo("\n".join([f"row,{column}", *lines]))
+        values = zip(*(x.tolist() for x in columns.values()), strict=True)
+        lines = (",".join(map(repr, (row, *each))) for row, each in enumerate(values, 1))
+        typer.echo("\n".join([",".join(["row", *columns]), *lines]))
 
 
 @contextmanager
@@ -65,7 +74,7 @@ def _clear_errors(model: Path, file: Path) -> Iterator[None]:
     try:
         yield
     except (UserError, *_DAMAGED) as error:
-        if model.is_file() and file.is_file() and not _is_archive(model) and _is_archive(file):
+        if model.is_file() and not _is_archive(model) and (file.is_dir() or _is_archive(file)):
             raise UserError(
                 f"{model} is not a model, and {file} seems to be one; the order is: "
                 "everypair predict MODEL FILE"
@@ -81,7 +90,7 @@ def _is_archive(path: Path) -> bool:
     """Return whether a file is a zip archive other than Excel's, as saved models are."""
     import zipfile
 
-    if not zipfile.is_zipfile(path):
+    if not path.is_file() or not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
         return "xl/workbook.xml" not in archive.namelist()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -169,7 +170,7 @@ def load(path: str | Path) -> Any:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             contents = {name: archive.read(name) for name in names} if _DESCRIPTION in names else {}
-    except (zipfile.BadZipFile, OSError):
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError):
         contents = {}
     if contents:
         return _from_files(contents, path)

@@ -26,17 +26,20 @@ class Rows:
     y : (n,) bool
     groups : (n,) int64, optional
         Only pairs inside a group count.
+    validation : (n,) bool, optional
+        The rows to validate on. Without them, all rows are cross-validated.
     """
 
     X: NDArray[np.float32]
     y: NDArray[np.bool_]
     groups: NDArray[np.int64] | None = None
+    validation: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: NDArray[Any]) -> Rows:
-        """Return some of the rows."""
+        """Return some of the rows, without `validation`."""
         groups = None if self.groups is None else self.groups[rows]
         return Rows(self.X[rows], self.y[rows], groups)
 

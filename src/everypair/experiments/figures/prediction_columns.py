@@ -69,10 +69,13 @@ class Classes:
 
 
 def recognised(present: list[str], names: tuple[str, ...], role: str, path: Path) -> str:
-    """Return the one column with a usual name; raise UserError if there is none, or several."""
+    """Return the one column with a usual name; raise UserError if there is none, or several.
+
+    Of "score" and "probability", which `everypair predict` writes, it is the score.
+    """
     lower = {column.lower(): column for column in present}
     found = [lower[name] for name in names if name in lower]
-    if len(found) == 1:
+    if len(found) == 1 or [name.lower() for name in found] == ["score", "probability"]:
         return found[0]
     columns = ", ".join(map(repr, found or present[:12]))
     reason = "several columns have a usual name" if found else "no column has a usual name"

@@ -59,12 +59,20 @@ def importance(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
     places = [-k for k in range(len(shown))]
     axes.barh(places, [row["drop"] for row in shown], 0.55, color=_SHADE, alpha=0.75)
     across = axes.get_yaxis_transform()
+    box = {"facecolor": CARD, "edgecolor": "none", "pad": 0}  # hides the lines behind the text
     for place, row in zip(places, shown, strict=True):
         for x, text, side in (
             (0, _short(row["column"]), "left"),
             (1, f"{row['drop']:.3f}", "right"),
         ):
-            axes.text(x, place + 0.45, text, transform=across, va="center", ha=side, fontsize=10.5)
+            axes.text(
+                *(x, place + 0.45, text),
+                transform=across,
+                va="center",
+                ha=side,
+                fontsize=10.5,
+                bbox=box,
+            )
     axes.axvline(0, color=SOFT, linewidth=1)
     axes.set(yticks=[], ylim=(-len(shown) + 0.4, 0.8), xlabel="drop of the test AUC")
     axes.spines["left"].set_visible(False)

@@ -155,7 +155,8 @@ def winner(facts: TableFacts) -> str:
     """Say which model won on a table, how good it is, and whether its lead is certain."""
     assert facts.summary is not None
     won, rivals = facts.summary["winner"], facts.summary["contenders"]
-    name = won["name"][0].upper() + won["name"][1:]
+    name = f"the {won['name']}" if won["name"].startswith("blend of") else won["name"]
+    name = name[0].upper() + name[1:]
     text = f"{name} won, with a test AUC of {auc(won['test_auc'])}"
     if won.get("interval"):
         low, high = won["interval"]

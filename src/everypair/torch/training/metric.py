@@ -34,9 +34,11 @@ class AUCMetric:
 
     Notes
     -----
-    Scores are kept on their device until `compute`; `update` does not wait for the device. In
-    distributed training, collect the metrics of all ranks with
-    ``torch.distributed.all_gather_object`` and `merge` them.
+    Scores are kept on their device until `compute`; `update` does not wait for the device.
+
+    The value is that of the rows of this process. With several ranks and binary labels, use
+    `everypair.torch.metrics.PairMetric`, which TorchMetrics synchronises; otherwise collect the
+    metrics of all ranks with ``torch.distributed.all_gather_object`` and `merge` them.
 
     Examples
     --------
