@@ -44,7 +44,7 @@ define kernel_test
 $(BIN)/cmake --log-level=WARNING -G Ninja -D CMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
     -S . -B $(1) -D EVERYPAIR_KERNEL_TEST=ON $(2)
 $(BIN)/cmake --build $(1)
-$(BIN)/ctest --test-dir $(1) --output-on-failure
+$(3) $(BIN)/ctest --test-dir $(1) --output-on-failure
 endef
 
 kernel-test: $(STAMPS)/tools  ## test the kernel without Python, for aarch64 too if a cross-compiler and qemu are installed
@@ -52,7 +52,7 @@ kernel-test: $(STAMPS)/tools  ## test the kernel without Python, for aarch64 too
 ifneq ($(filter aarch64 arm64,$(shell uname -m)),)
 	@echo "This processor is aarch64: the tested kernel is the NEON kernel."
 else ifneq ($(and $(EMULATOR),$(shell command -v $(CROSS) || true)),)
-	$(call kernel_test,build/kernel-test-aarch64,$(AARCH64))
+	$(call kernel_test,build/kernel-test-aarch64,$(AARCH64),EVERYPAIR_KERNEL_TEST_STRIDE=3)
 else
 	@echo "The NEON kernel was not tested. On Debian: apt-get install g++-aarch64-linux-gnu qemu-user"
 endif

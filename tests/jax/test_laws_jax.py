@@ -17,8 +17,8 @@ def backend():
 
 @pytest.fixture(scope="module", autouse=True)
 def fewer_examples():
-    """Try a fifth of the examples, because JAX takes milliseconds for a small batch."""
-    with examples_over(5):
+    """Try an eighth of the examples, because JAX takes milliseconds for a small batch."""
+    with examples_over(8):
         yield
 
 
