@@ -35,8 +35,8 @@ _chosen: ContextVar[bool | None] = ContextVar("everypair_backend", default=None)
 _default: bool | None = None
 
 
-Memory = tuple[int, str, int]
-"""A contiguous array as its address, the format of its elements ("f", as in `struct`) and size."""
+NativeForm = tuple[Callable[..., tuple[int, float, float]], tuple[Any, ...]]
+"""A function of the compiled kernel, and those of its arguments that describe the surrogate."""
 
 
 class Result(NamedTuple):
@@ -90,7 +90,7 @@ def evaluate(
         scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
     arrays: tuple[NDArray[Any] | None, ...]
     reliable = False
-    form = _native_form(terms, scores.dtype.itemsize > 4)
+    form = native_form(terms, scores.dtype.itemsize > 4)
     if form is not None:
         arrays = (
             np.empty_like(scores) if grad else None,
@@ -121,38 +121,7 @@ def evaluate(
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
 
-def native_loss_and_grad(
-    scores: Memory,
-    labels: Memory,
-    weights: NDArray[np.float64] | None,
-    terms: tuple[PairTerm, ...],
-    mean: bool,
-    grad: Memory,
-) -> tuple[float, float] | None:
-    """Return loss and pair weight by the compiled kernel, and write the gradient to `grad`.
-
-    This is the shortest path to the kernel, for arrays that it can read as they are (those of a
-    `Batch` without groups). Returns None if the NumPy backend is chosen, if the kernel rejects a
-    value, or if its result is not reliable; `evaluate` then computes the loss or names that value.
-    """
-    form = _native_form(terms, scores[1] == "d")
-    if form is None:
-        return None
-    function, surrogate = form
-    status, value, pair_weight = function(
-        scores, labels, weights, None, None,
-        *surrogate, mean, _threads.kernel_threads(), grad, None, None,
-    )  # fmt: skip
-    if status or not math.isfinite(value):
-        return None
-    return value, pair_weight
-
-
-_Form = tuple[Callable[..., tuple[int, float, float]], tuple[Any, ...]]
-"""A function of the compiled kernel, and the arguments that describe the surrogate."""
-
-
-def _native_form(terms: tuple[PairTerm, ...], wide: bool) -> _Form | None:
+def native_form(terms: tuple[PairTerm, ...], wide: bool) -> NativeForm | None:
     """Return how the compiled kernel takes these terms; None if NumPy must compute them.
 
     The scores are float64 if `wide`, else float32.

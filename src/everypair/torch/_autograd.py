@@ -17,10 +17,10 @@ from torch.autograd import Function
 
 from everypair.surrogates import PairTerm
 from everypair.torch import _cpu, _dispatch
-from everypair.torch._compat import is_transformed, skip_backward_wrapper
+from everypair.torch._compat import skip_backward_wrapper
 from everypair.torch._dispatch import Counter, Options, flat_options
 from everypair.torch._inputs import Data, check_data, in_columns, in_rows
-from everypair.torch._operators import PLAIN_TENSORS, needs_operator, pair_values
+from everypair.torch._operators import PLAIN_TENSORS, is_ordinary, pair_values
 
 
 def direct_loss(
@@ -40,10 +40,9 @@ def direct_loss(
     errors.
     """
     if (
-        needs_operator(scores)
+        not is_ordinary(scores)
         or not (scores.is_cpu and scores.requires_grad and torch.is_grad_enabled())
         or type(labels) not in PLAIN_TENSORS
-        or is_transformed()
         or _dispatch.choose_backend(scores) != "cpu"
     ):
         return None
@@ -68,7 +67,7 @@ def loss_values(
     `_dispatch.evaluate`, for a single task only. The pair weight is None if there is one task and
     `counter` has counted it.
     """
-    if needs_operator(scores) or is_transformed():
+    if not is_ordinary(scores):
         return pair_values(*in_rows(scores, *data), *flat_options(options))[:2]
     if not (scores.requires_grad and torch.is_grad_enabled()):
         return _dispatch.evaluate(*in_rows(scores, *data), options, counter=counter)[:2]

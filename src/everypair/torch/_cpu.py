@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everypair import _dispatch, _ordered
+from everypair import _dispatch, _ordered, _threads
 from everypair.surrogates import PairTerm
 from everypair.targets.groups import group_runs
 from everypair.torch import _inputs
@@ -58,17 +58,20 @@ def loss_and_grad(
         and not (scores.is_neg() or labels.is_neg())
     ):
         return None
+    form = _dispatch.native_form(terms, score_format == "d")
+    if form is None:
+        return None
     w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
     # NumPy's memory takes less time than torch's: fewer calls, and huge pages for large arrays.
     grad = torch.from_numpy(np.empty(shape, score_format))
-    found = _dispatch.native_loss_and_grad(
-        (scores.data_ptr(), score_format, n), (labels.data_ptr(), label_format, n), w,
-        terms, mean, (grad.data_ptr(), score_format, n),
+    function, surrogate = form
+    status, value, pair_weight = function(
+        (scores.data_ptr(), score_format, n), (labels.data_ptr(), label_format, n), w, None, None,
+        *surrogate, mean, _threads.kernel_threads(),
+        (grad.data_ptr(), score_format, n), None, None,
     )  # fmt: skip
-    if found is None:
-        return None
-    value, pair_weight = found
-    if not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
+    # A status is that of a bad value. A value that is not finite would fail the second test.
+    if status or not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
         return None
     return torch.from_numpy(np.array(value, score_format)), pair_weight, grad
 

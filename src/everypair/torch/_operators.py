@@ -25,7 +25,7 @@ from torch.autograd import Function
 
 from everypair.surrogates import are_polynomials
 from everypair.torch import _dispatch
-from everypair.torch._compat import is_legacy_batched, n_dispatch_modes
+from everypair.torch._compat import is_legacy_batched, is_transformed, n_dispatch_modes
 from everypair.torch._dispatch import options_from_flat
 from everypair.torch._inputs import value_dtype
 
@@ -38,6 +38,16 @@ def needs_operator(tensor: Tensor) -> bool:
     """Return whether someone else must see an operator: a compiler, a mode or a tensor subclass."""
     return (
         torch.compiler.is_compiling() or type(tensor) not in PLAIN_TENSORS or n_dispatch_modes() > 0
+    )
+
+
+def is_ordinary(tensor: Tensor) -> bool:
+    """Return whether a tensor has memory to read, and nothing but autograd sees its operations."""
+    return not (
+        torch.compiler.is_compiling()
+        or type(tensor) not in PLAIN_TENSORS
+        or n_dispatch_modes() > 0
+        or is_transformed()
     )
 
 
