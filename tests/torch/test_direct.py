@@ -139,7 +139,7 @@ def test_other_tensors_take_the_general_path(change):
 def test_bad_input_is_left_to_the_general_path(scores, labels):
     scores = scores.requires_grad_() if isinstance(scores, torch.Tensor) else scores
     assert direct_loss(scores, labels, None, TERMS, True, None) is None
-    with pytest.raises(ValueError, match="scores must|labels must"):
+    with pytest.raises(ValueError, match=r"scores must|labels must"):
         PairLoss()(scores, labels)
 
 
