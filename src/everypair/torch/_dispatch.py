@@ -110,21 +110,11 @@ def choose_backend(
 def loss_and_grad(
     scores: Tensor, data: _inputs.Data, options: Options, counter: Counter | None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return value, pair weight and gradient of scores (n[, tasks]), as fast as the batch allows.
+    """Return value, pair weight and gradient of scores (n[, tasks]).
 
     `data` are labels, weights and groups, and all tensors are as the caller gave them. The gradient
-    has the shape of the scores. Most batches in training have one task and no groups. They take a
-    shorter path, on which preparation costs less than the kernel. There is no pair weight then: the
-    one task is counted by `counter` if it has no pair.
+    has the shape of the scores. The pair weight is None if the backend has advanced `counter`.
     """
-    labels, weights, groups = data
-    if groups is None and scores.is_cpu and _forced is None and options[4] == "binary":
-        found = _cpu.loss_and_grad(scores, labels, weights, options[0], options[1])
-        if found is not None:
-            value, total_weight, grad = found
-            if total_weight == 0.0 and counter is not None:
-                counter(scores.device).add_(1)
-            return value, None, grad
     rows = _inputs.in_rows(scores.detach(), *data)
     value, pair_weight, rows_grad = (
         _replayed(*rows, options, counter)
