@@ -249,11 +249,11 @@ def walk_narrow_block(
         bad += tl.load(ranked + task * n + n - 1).to(tl.float64) * 0.0
         for start in range(0, BLOCK, TILE):
             i = start + tl.arange(0, TILE)
-            nth = block * BLOCK + i
-            inside = nth < n
+            at_row = block * BLOCK + i
+            inside = at_row < n
             own = tl.load(signed + base + i).to(tl.float64)
-            to = task * n + tl.load(order + task * n + nth, mask=inside, other=0)
-            t = tl.load(ranked + task * n + nth, mask=inside, other=0.0).to(tl.float64) - middle
+            to = task * n + tl.load(order + task * n + at_row, mask=inside, other=0)
+            t = tl.load(ranked + task * n + at_row, mask=inside, other=0.0).to(tl.float64) - middle
             of_neg = neg0 + t * (neg1 + t * neg2)
             of_pos = pos0 + t * (pos1 + t * pos2)
             slope = share * own * tl.where(own < 0.0, of_neg, of_pos)

@@ -43,7 +43,7 @@ STEP = 1024
 """Blocks, or losses of programs, that are added up at once."""
 WIDTH = 2.0**-8
 """Up to this span times the rate, a block is summed by moments; 0 if none is. See `narrow`."""
-TILE = 512
+TILE = 256
 """Rows of such a block that are read at once."""
 
 
