@@ -62,10 +62,9 @@ def _add_segments(f0, z0, f1, z1):
 
 @triton.jit
 def _half(heights, task, bit, n):
-    """Return whether a level has pairs, the offset of its rows, and that of the next level."""
+    """Return whether a level has pairs, and the offset of its half of the rows."""
     height = tl.load(heights + task)
-    flip = (height - 1 - bit) & 1
-    return bit < height, (2 * task + flip) * n, (2 * task + 1 - flip) * n
+    return bit < height, (2 * task + ((height - 1 - bit) & 1)) * n
 
 
 @triton.jit
@@ -85,7 +84,7 @@ def level_sums(
     Programs: (blocks, tasks). See the module for the arguments.
     """
     task = tl.program_id(1).to(tl.int64)
-    active, half, _ = _half(heights, task, bit, n)
+    active, half = _half(heights, task, bit, n)
     if active:
         place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = place < n
@@ -131,7 +130,7 @@ def level_carry(
     """
     side = tl.program_id(0)
     task = tl.program_id(1).to(tl.int64)
-    active, half, _ = _half(heights, task, bit, n)
+    active, half = _half(heights, task, bit, n)
     if active:
         blocks = (n + BLOCK - 1) // BLOCK
         stride = tl.full((), 1, tl.int64) * n
@@ -207,7 +206,7 @@ def level_look_up(
     """
     pid, programs = tl.program_id(0), tl.num_programs(0)
     task = tl.program_id(1).to(tl.int64)
-    active, half, other_half = _half(heights, task, bit, n)
+    active, half = _half(heights, task, bit, n)
     if active:
         # 1. Load the rows of this program.
         blocks = (n + BLOCK - 1) // BLOCK
@@ -275,7 +274,7 @@ def level_look_up(
             at_begin = _ones_before(ones, ones_carry, a, BLOCK)
             middle = e - (_ones_before(ones, ones_carry, e, BLOCK) - at_begin)
             before_i = _ones_before(ones, ones_carry, i, BLOCK) - at_begin
-            goal = other_half + tl.where(won == 1, middle + before_i, i - before_i)
+            goal = (4 * task + 1) * n - half + tl.where(won == 1, middle + before_i, i - before_i)
             tl.store(ranked + goal, s, mask=mine)
             tl.store(rank + goal, r, mask=mine)
             tl.store(row + goal, source, mask=mine)

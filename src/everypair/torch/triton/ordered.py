@@ -32,7 +32,7 @@ from everypair.torch.triton.sorted_rows import needs_double_double
 
 BLOCK = 512
 """Rows that a program scans."""
-STEP = 512
+STEP = 1024
 """Blocks that are scanned at once."""
 ROWS = 256
 """Rows that a program looks up."""
@@ -117,8 +117,11 @@ def by_levels(
         "HAS_WEIGHTS": winner is not None, "HAS_VECTOR": vector is not None, "WANT_GRAD": grad,
         "WANT_HESS": hess, "COLUMNS": columns, "BLOCK": BLOCK, "STEP": STEP, "ROWS": ROWS,
     }  # fmt: skip
-    kernels = (level_sums, blocks), (level_carry, 2), (level_look_up, programs)
-    launches = [_Repeated(kernel, (width, tasks), tensors, constants) for kernel, width in kernels]
+    kernels = (level_sums, blocks, 4), (level_carry, 2, 8), (level_look_up, programs, 4)
+    launches = [
+        _Repeated(kernel, (width, tasks), tensors, constants, warps)
+        for kernel, width, warps in kernels
+    ]
     for bit in reversed(range(n_bits)):
         for repeated in launches:
             repeated.launch(n, bit)
@@ -143,10 +146,10 @@ class _Repeated:
 
     def __init__(
         self, kernel: Any, grid: tuple[int, int], tensors: dict[str, Tensor],
-        constants: dict[str, int],
+        constants: dict[str, int], warps: int,
     ) -> None:  # fmt: skip
         self._launch = kernel, grid, tensors
-        self._constants = constants
+        self._constants, self._warps = constants, warps
         self._known: tuple[Any, ...] | None = None
 
     def launch(self, n: int, bit: int) -> None:
@@ -155,7 +158,8 @@ class _Repeated:
             run, addresses, constants, stream = self._known
             run(*addresses, n, bit, *constants, stream=stream)
             return
-        scalars, options = {"n": n, "bit": bit}, {"num_warps": 4, "enable_fp_fusion": False}
+        scalars = {"n": n, "bit": bit}
+        options = {"num_warps": self._warps, "enable_fp_fusion": False}
         launched = launch(*self._launch, scalars, self._constants, **options)
         if launched is not None:
             tensors = self._launch[2]
