@@ -257,13 +257,14 @@ def level_look_up(
         # 4. Add the loss, by the negative of each pair; and the pairs of each segment, by its first
         #    row.
         loss = tl.sum(tl.where(won == 0, own * (b0 * w + b1 * m + b2 * q), 0.0), 0)
+        is_first = mine & (i == a)
         sides = 2 * task * COLUMNS
-        pos = _sums_up_to(prefix + sides * stride, carry + sides * blocks, stride, blocks, e - 1, a,
-                          1, BLOCK)  # fmt: skip
+        pos = _sums_up_to(prefix + sides * stride, carry + sides * blocks, stride, blocks,
+                          tl.where(is_first, e - 1, -1), a, 1, BLOCK)  # fmt: skip
         sides += COLUMNS
         neg = _sums_up_to(prefix + sides * stride, carry + sides * blocks, stride, blocks,
-                          n - 1 - a, n - e, 1, BLOCK)  # fmt: skip
-        pairs = tl.sum(tl.where(mine & (i == a), pos * neg, 0.0), 0)
+                          tl.where(is_first, n - 1 - a, -1), n - e, 1, BLOCK)  # fmt: skip
+        pairs = tl.sum(pos * neg, 0)
         shares += 2 * task * programs + pid
         tl.store(shares, tl.load(shares) + loss)
         tl.store(shares + programs, tl.load(shares + programs) + pairs)
