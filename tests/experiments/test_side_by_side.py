@@ -142,7 +142,8 @@ def test_the_compiled_form_of_a_network_is_trained(digits, monkeypatch):
             assert other.history[name] == pytest.approx(column, abs=1e-5), name
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules, by version
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="compilation takes minutes on a CPU")
 def test_compiled_networks_train_alike_on_cuda(digits):
     together = trials("squared_hinge", rates=(0.03,))
@@ -154,3 +155,17 @@ def test_compiled_networks_train_alike_on_cuda(digits):
     for (one, _), (other, _) in zip(plain, compiled, strict=True):
         for name, column in one.history.items():
             assert other.history[name] == pytest.approx(column, abs=2e-3), name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("loss", "optimiser"), [("squared_hinge", "momentum"), ("aucm", "pesg")])
+def test_schedule_and_warm_start_together_equal_those_alone(digits, loss, optimiser, device):
+    settings = Settings(scores="sigmoid", epochs=4, schedule="cosine", warm_start=2)
+    together = trials(loss, optimiser)
+    split = [digits[trial.cell.seed].to(device) for trial in together]
+    for trial, own, (record, _) in zip(
+        together, split, train_together(together, settings, split, device=device), strict=True
+    ):
+        alone, _ = train(trial, settings, own, device=device)
+        for name, column in alone.history.items():
+            assert record.history[name] == pytest.approx(column, abs=TOLERANCE[device]), name

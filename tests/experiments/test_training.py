@@ -64,6 +64,34 @@ def test_equals_the_loop_written_by_hand(split):
                 assert record.test_auc == ep.auc(scores, labels)
 
 
+@pytest.mark.parametrize("scores", ["raw", "sigmoid"])
+def test_schedule_and_warm_start_equal_the_loop_written_by_hand(split, scores):
+    settings = replace(SETTINGS, scores=scores, schedule="cosine", warm_start=1)
+    _, state = train(trial(optimiser="momentum", batch=50, rate=0.05), settings, split)
+
+    model = build("mlp", (5,), sigmoid=False, seed=derived(0, "weights"))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    X, y = split.subtrain.inputs, split.subtrain.labels
+    batches = Batches(y, None, size=50, settings=settings, seed=0)
+    aucs, states = [], []
+    for epoch, rate in ((1, 0.05), (2, 0.05 * 0.75), (3, 0.05 * 0.25)):
+        optimiser.param_groups[0]["lr"] = rate
+        for batch in batches.epoch(epoch):
+            optimiser.zero_grad()
+            outputs, labels = model(X[batch.rows]), y[batch.rows]
+            if epoch == 1:
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(outputs, labels)
+            else:
+                loss = pair_loss(outputs.sigmoid() if scores == "sigmoid" else outputs, labels)
+            loss.backward()
+            optimiser.step()
+        part = split.validation
+        aucs.append(ep.auc(model(part.inputs).detach().numpy(), part.labels.numpy()))
+        states.append({name: w.clone() for name, w in model.state_dict().items()})
+    for name, weights in states[int(np.argmax(aucs))].items():
+        torch.testing.assert_close(state[name], weights)
+
+
 @pytest.mark.parametrize(("loss", "optimiser"), PAIRINGS)
 def test_every_loss_learns_with_every_optimiser_it_allows(loss, optimiser, split):
     batch = 0 if optimiser == "lbfgs" else 50
@@ -282,3 +310,5 @@ def test_combinations_that_do_not_work_are_refused(split):
             train(one, SETTINGS, split)
     with pytest.raises(UserError, match="resnet20"):
         train(trial(), Settings(model="resnet20"), split)
+    with pytest.raises(UserError, match="--warm-start"):
+        train(trial(optimiser="sag"), replace(SETTINGS, warm_start=1), split)

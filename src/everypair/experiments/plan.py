@@ -88,6 +88,8 @@ class Settings:
     sampler: Literal["shuffle", "stratified"] = "shuffle"
     margin: float | None = None  # None: that of each surrogate
     precision: Literal["float32", "bf16"] = "float32"  # of the network; losses are in float32
+    schedule: Literal["constant", "cosine"] = "constant"  # of the rate, epoch by epoch
+    warm_start: int = 0  # epochs at the beginning that are trained with the logistic loss
     # Rows of subtrain that are measured after every epoch but the last; 0: all rows.
     subtrain_sample: int = 0
     table: TableFile | None = None

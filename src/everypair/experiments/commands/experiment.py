@@ -105,6 +105,14 @@ def command(
         Literal["shuffle", "stratified"] | None,
         TRAIN("Draw at random, or both classes in each batch.", default="the preset's: shuffle"),
     ] = None,
+    schedule: Annotated[
+        Literal["constant", "cosine"] | None,
+        TRAIN("Learning rate over the epochs.", default="the preset's: constant"),
+    ] = None,
+    warm_start: Annotated[
+        int | None,
+        TRAIN("First epochs, trained with the logistic loss.", default="the preset's: 0", min=0),
+    ] = None,
     protocol: Annotated[
         Literal["corrected", "paper"] | None,
         TRAIN("Follow the paper's text, or its authors' code.", default="the preset's: corrected"),

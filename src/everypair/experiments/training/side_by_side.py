@@ -166,6 +166,12 @@ class _Together:
 
     def steps(self, branches: list[_Branch], epoch: int) -> None:
         """Do the steps of an epoch."""
+        if self._steps and epoch == self._branches[0].settings.warm_start + 1:
+            if self._cursor.is_cuda:
+                torch.cuda.synchronize()
+            self._steps = {}  # their graphs have the loss of the warm start
+        for branch in branches:
+            branch.begin_epoch(epoch)
         sizes = [branch.load(epoch) for branch in branches]
         for place in range(max(map(len, sizes), default=0)):
             here = [(b, s[place]) for b, s in zip(branches, sizes, strict=True) if place < len(s)]

@@ -28,7 +28,7 @@ from everypair.experiments.seeds import derived, isolated
 from everypair.experiments.training import models, optimisers
 from everypair.experiments.training.batches import Batches, MiniBatch
 from everypair.experiments.training.measuring import Measured, Measuring, Roc
-from everypair.experiments.training.objectives import OBJECTIVES, ends_in_sigmoid
+from everypair.experiments.training.objectives import OBJECTIVES, WarmStartLoss, ends_in_sigmoid
 from everypair.experiments.training.optimisers import OPTIMISERS, TrainingTask
 
 State = dict[str, Tensor]
@@ -46,7 +46,8 @@ class TrialRun:
         self, trial: Trial, settings: Settings, split: Split, device: torch.device
     ) -> None:
         cell = trial.cell
-        optimisers.check(cell.loss, cell.optimiser, batch=trial.batch)
+        warm_start, sigmoid = settings.warm_start, ends_in_sigmoid(cell.loss, settings)
+        optimisers.check(cell.loss, cell.optimiser, batch=trial.batch, warm_start=warm_start)
         split = split.to(device)
         self.trial, self.settings, self.subtrain = trial, settings, split.subtrain
         self._kind = OPTIMISERS.find(cell.optimiser)
@@ -62,12 +63,14 @@ class TrialRun:
         self._model = models.build(
             settings.model,
             tuple(self.subtrain.inputs.shape[1:]),
-            sigmoid=ends_in_sigmoid(cell.loss, settings),
+            sigmoid=sigmoid,
             seed=derived(cell.seed, "weights"),
             bf16=settings.precision == "bf16",
         ).to(device)
         objective = OBJECTIVES.find(cell.loss).make(settings, self.subtrain.labels)
         self._objective = objective.to(device)
+        # The loss of the steps; the objective is measured in all epochs.
+        self._step_loss = WarmStartLoss(sigmoid=sigmoid) if warm_start else self._objective
         task = TrainingTask(trial.rate, len(self.batches), cell.seed, settings)
         self.optimiser = self._kind.make([*self._model.parameters()], self._objective, task)
         self._measuring = Measuring(split, seed=cell.seed, sample=settings.subtrain_sample)
@@ -80,6 +83,14 @@ class TrialRun:
         self._n_one_class = 0
         self.diverged_at: int | None = None
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Set the rate and the loss of the steps of an epoch, by schedule and warm start."""
+        rate = optimisers.scheduled_rate(self.trial.rate, epoch, self.settings)
+        if rate != self.trial.rate:
+            optimisers.set_rate(self.optimiser, rate)
+        if epoch > self.settings.warm_start:
+            self._step_loss = self._objective
+
     def step(self, batch: MiniBatch, model: nn.Module | None = None) -> None:
         """Do one step on a batch, without waiting for the device (L-BFGS does wait).
 
@@ -91,7 +102,7 @@ class TrialRun:
             self.optimiser.zero_grad()
             # A compiled model has no truth value, so `model or self._model` would raise an error.
             scores = (self._model if model is None else model)(inputs)
-            loss: Tensor = self._objective(scores, batch.labels, batch.groups)
+            loss: Tensor = self._step_loss(scores, batch.labels, batch.groups)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()
 
@@ -220,6 +231,7 @@ def train(
         run = TrialRun(trial, settings, split, device)
         for epoch in range(settings.epochs + 1):
             if epoch:
+                run.begin_epoch(epoch)
                 for batch in run.batches.epoch(epoch):
                     run.step(batch)
             run.start_epoch_end(epoch)
