@@ -193,6 +193,6 @@ def check(loss: str, optimiser: str, *, batch: int, warm_start: int = 0) -> None
         )
     if warm_start and (chosen.full_batch or chosen.fixed_batches):
         raise UserError(
-            f"warm_start must be 0 with the optimiser {optimiser}, which keeps gradients of earlier "
-            f"steps; got {warm_start}. Leave out --warm-start, or take another optimiser."
+            f"warm_start must be 0 with the optimiser {optimiser}, which keeps earlier "
+            f"gradients; got {warm_start}. Leave out --warm-start, or take another optimiser."
         )
