@@ -60,8 +60,10 @@ def noise(n_train: int, n_test: int) -> Dataset:
 
 
 def trials(loss: str, n: int) -> list[Trial]:
-    rates = np.geomspace(1e-3, 1e-2, n)
-    return [Trial(Cell("noise", 0.1, loss, "sgd", 0), BATCH, float(rate)) for rate in rates]
+    """Return trials with two rates for each seed, as in the study. A seed has its own batches."""
+    rates = np.geomspace(1e-3, 1e-2, n).tolist()
+    cells = [Cell("noise", 0.1, loss, "sgd", seed=k // 2) for k in range(n)]
+    return [Trial(cell, BATCH, rate) for cell, rate in zip(cells, rates, strict=True)]
 
 
 @contextmanager

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from everypair.experiments.data import sources, splits
+from everypair.experiments.data.augment import Augmentation
 from everypair.experiments.plan import Cell, Settings, Trial
+from everypair.experiments.training import prepared
 from everypair.experiments.training.side_by_side import can_share_a_graph, train_together
 from everypair.experiments.training.trial import train
+from tests.experiments.parts import images
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 TOLERANCE = {"cpu": 0.0, "cuda": 2e-3}
@@ -96,6 +99,22 @@ def test_a_sample_of_subtrain_is_measured_until_the_last_epoch(digits, device):
             *before, last = zip(one.history[name], other.history[name], strict=True)
             assert last[0] == pytest.approx(last[1], abs=same)
             assert all(a != b and abs(a - b) < 0.1 for a, b in before)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", ["mlp", "resnet20"])
+def test_prepared_images_equal_those_of_single_batches(model, device, monkeypatch):
+    split = images(augmentation=Augmentation(subtrain=True)).to(device)
+    settings = Settings(model=model, epochs=2)
+    together = trials("logistic", batch=20)
+    # Three batches are prepared at once, and the last batch of an epoch is shorter.
+    values = 3 * 20 * split.subtrain.inputs[0].numel()
+    monkeypatch.setattr(prepared, "PREPARED_VALUES", values)
+    found = train_together(together, settings, [split] * len(together), device=device)
+    for trial, (record, _) in zip(together, found, strict=True):
+        alone, _ = train(trial, settings, split, device=device)
+        for name, column in alone.history.items():
+            assert record.history[name] == pytest.approx(column, abs=max(1e-6, TOLERANCE[device]))
 
 
 @pytest.mark.parametrize("device", DEVICES)

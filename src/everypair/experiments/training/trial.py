@@ -91,22 +91,31 @@ class TrialRun:
         if epoch > self.settings.warm_start:
             self._step_loss = self._objective
 
-    def step(self, batch: MiniBatch, model: nn.Module | None = None) -> None:
-        """Do one step on a batch, without waiting for the device (L-BFGS does wait).
-
-        `model` is the model in another form, such as a compiled one; it has the same parameters.
-        """
+    def step(self, batch: MiniBatch) -> None:
+        """Do one step on a batch, without waiting for the device (L-BFGS does wait)."""
         inputs = augment.prepare(self.subtrain.inputs.index_select(0, batch.rows), batch.numbers)
+        self.step_with(self._model, inputs, batch.labels, batch.groups, batch.place)
+
+    def step_with(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        labels: Tensor,
+        groups: Tensor | None = None,
+        place: int = 0,
+    ) -> None:
+        """Do one step on prepared inputs; `place` is that of the batch in the epoch.
+
+        `model` is the model or another form of it with the same parameters, such as a compiled one.
+        """
 
         def gradient() -> Tensor:
             self.optimiser.zero_grad()
-            # A compiled model has no truth value, so `model or self._model` would raise an error.
-            scores = (self._model if model is None else model)(inputs)
-            loss: Tensor = self._step_loss(scores, batch.labels, batch.groups)
+            loss: Tensor = self._step_loss(model(inputs), labels, groups)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()
 
-        self._kind.step(self.optimiser, gradient, batch.place)
+        self._kind.step(self.optimiser, gradient, place)
 
     def start_epoch_end(self, epoch: int) -> None:
         """Measure subtrain and validation and copy the weights, without waiting for the device.
