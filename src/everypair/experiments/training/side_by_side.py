@@ -52,7 +52,7 @@ def train_together(
     Parameters
     ----------
     trials : sequence of Trial
-        All of the same batch size. Trials of one loss and model fill the GPU most evenly.
+        All of the same batch size, on splits of the same number of rows. Losses may differ.
     settings : Settings
     splits : sequence of Split
         One for each trial, on the device already; trials of a seed share one.
