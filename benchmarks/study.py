@@ -2,7 +2,8 @@
 
 EVERYPAIR_DATA=folder python -m benchmarks.study run [PART ...] [--minutes 9] [--store FILE]
 python -m benchmarks.study rows [--store FILE]     write the store's records to results/PART.jsonl
-python -m benchmarks.study report                  draw tables and figures from results/PART.jsonl
+python -m benchmarks.study figure2 --device cpu    time losses, into results/figure2-cpu.json
+python -m benchmarks.study report                  draw tables and figures from files in results/
 
 For each imratio and batch size of a part, every loss is trained with all its rates on seed 0. The
 rates with the greatest validation AUC are then trained on all seeds; only they count. In most parts
@@ -346,7 +347,7 @@ def counted(part: Part, records: Sequence[Record]) -> list[Record]:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.study")
-    parser.add_argument("task", choices=("run", "rows", "report"))
+    parser.add_argument("task", choices=("run", "rows", "figure2", "report"))
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--store", type=Path, default=STORE)
@@ -361,6 +362,10 @@ def main() -> None:
         run(names, given.store.absolute(), given.minutes, given.device, given.compile)
     elif given.task == "rows":
         write_rows(given.store.absolute(), given.results)
+    elif given.task == "figure2":
+        from benchmarks import study_figure2
+
+        print(study_figure2.measure(given.device, given.results))
     else:
         from benchmarks import study_report
 
