@@ -34,7 +34,8 @@ CLAIMS = {
 def measure(device: str, folder: Path, *, largest: int = LARGEST, seconds: float = 0.3) -> Path:
     """Time all contenders of a device and write the timings; takes one to two minutes."""
     kind = "gpu" if device.startswith("cuda") else "cpu"
-    result = timing.run(CONTENDERS[kind], timing.sizes(largest), seconds=seconds)
+    sizes = timing.sizes(largest)
+    result = timing.run(CONTENDERS[kind], sizes, seconds=seconds, limit=10.0)
     where = environment()
     if kind == "gpu":
         import torch
