@@ -17,6 +17,7 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Record, Settings
 from everypair.experiments.seeds import derived
 from everypair.experiments.training import measuring
+from everypair.experiments.training import trial as trial_module
 from everypair.experiments.training.batches import Batches
 from everypair.experiments.training.measuring import scores_of, thinned_roc
 from everypair.experiments.training.models import MODELS, build
@@ -193,6 +194,18 @@ def test_divergence_is_recorded_with_its_epoch_and_advice(loss, optimiser, batch
     assert record.history["epoch"] == [0] == [row["epoch"] for row in seen]
     assert not math.isnan(record.test_auc)
     assert all(value.isfinite().all() for value in state.values())
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "lbfgs"])
+def test_a_full_batch_in_chunks_equals_one_at_once(optimiser, split, monkeypatch):
+    one = trial("squared_hinge", optimiser, batch=0, rate=0.1)
+    at_once, _ = train(one, SETTINGS, split)
+    monkeypatch.setattr(trial_module, "CHUNK_ROWS", 30)
+    in_chunks, _ = train(one, SETTINGS, split)
+    for name, column in at_once.history.items():
+        assert in_chunks.history[name] == pytest.approx(column, rel=5e-3), name
+    diverged, _ = train(replace(one, rate=1e30), SETTINGS, split)
+    assert optimiser == "lbfgs" or diverged.state == "diverged"
 
 
 def test_lbfgs_with_a_huge_rate_ends_normally(split):

@@ -23,13 +23,17 @@ from torch import Tensor, nn
 
 from everypair.experiments.data import augment
 from everypair.experiments.data.splits import Split
-from everypair.experiments.plan import Record, Settings, Trial
+from everypair.experiments.plan import FULL_BATCH, Record, Settings, Trial
 from everypair.experiments.seeds import derived, isolated
 from everypair.experiments.training import models, optimisers
 from everypair.experiments.training.batches import Batches, MiniBatch
 from everypair.experiments.training.measuring import Measured, Measuring, Roc
 from everypair.experiments.training.objectives import OBJECTIVES, WarmStartLoss, ends_in_sigmoid
 from everypair.experiments.training.optimisers import OPTIMISERS, TrainingTask
+from everypair.torch import large_batch_backward
+
+CHUNK_ROWS = 8192
+"""Rows of a full batch that are in memory at once, with their activations."""
 
 State = dict[str, Tensor]
 """The weights of a model by name, as ``state_dict()`` returns them."""
@@ -92,9 +96,24 @@ class TrialRun:
             self._step_loss = self._objective
 
     def step(self, batch: MiniBatch) -> None:
-        """Do one step on a batch, without waiting for the device (L-BFGS does wait)."""
+        """Do one step on a batch, without waiting for the device (full batches do wait).
+
+        Full batches of more than `CHUNK_ROWS` rows go through the model in chunks.
+        """
         inputs = augment.prepare(self.subtrain.inputs.index_select(0, batch.rows), batch.numbers)
-        self.step_with(self._model, inputs, batch.labels, batch.groups, batch.place)
+        labels, groups = batch.labels, batch.groups
+        if self.trial.batch != FULL_BATCH or len(labels) <= CHUNK_ROWS:
+            self.step_with(self._model, inputs, labels, groups, batch.place)
+            return
+
+        def gradient() -> Tensor:
+            self.optimiser.zero_grad()
+            loss, chunk = self._step_loss, CHUNK_ROWS
+            return large_batch_backward(
+                self._model, loss, inputs, labels, groups=groups, chunk=chunk
+            )
+
+        self._kind.step(self.optimiser, gradient, batch.place)
 
     def step_with(
         self,
