@@ -18,7 +18,7 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -263,15 +263,14 @@ def _claim_group(
     return claims
 
 
-def run(names: Sequence[str], path: Path, minutes: float, device: str, compiled: bool) -> None:
+def run(parts: Mapping[str, Part], path: Path, minutes: float, device: str, compiled: bool) -> None:
     """Run parts of the study in order until the time is over."""
     from everypair.experiments.data import sources
     from everypair.experiments.training.objectives import OBJECTIVES
 
     deadline = time.monotonic() + 60 * minutes
     path.parent.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        part = PARTS[name]
+    for name, part in parts.items():
         if missing := [loss for loss in part.losses if loss not in OBJECTIVES]:
             print(f"{name}: no loss {', '.join(missing)} in this version; left out", flush=True)
             part = replace(part, losses=tuple(x for x in part.losses if x in OBJECTIVES))
@@ -295,12 +294,12 @@ def run(names: Sequence[str], path: Path, minutes: float, device: str, compiled:
             print(f"{name}: given up, {error}"[:500], flush=True)
 
 
-def write_rows(path: Path, folder: Path = RESULTS) -> None:
+def write_rows(path: Path, folder: Path = RESULTS, parts: Mapping[str, Part] | None = None) -> None:
     """Write the finished trials of every part of a store to ``PART.jsonl``."""
     from everypair.experiments.errors import UserError
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in PARTS:
+    for name in PARTS if parts is None else parts:
         try:
             with stores.open(f"sqlite:///{path}#{name}") as store:
                 settings, records = store.settings, store.records()
@@ -358,8 +357,8 @@ def main() -> None:
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"no part {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
     if given.task == "run":
-        names = given.parts or list(PARTS)
-        run(names, given.store.absolute(), given.minutes, given.device, given.compile)
+        parts = {name: PARTS[name] for name in given.parts} or PARTS
+        run(parts, given.store.absolute(), given.minutes, given.device, given.compile)
     elif given.task == "rows":
         write_rows(given.store.absolute(), given.results)
     elif given.task == "figure2":
