@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import study_figure2
+from benchmarks import open_questions_report, study_figure2
 from benchmarks.study import PARTS, RESULTS, Part, counted, read_rows
 from everypair.experiments import report
 from everypair.experiments.display_names import display_name
@@ -82,8 +82,13 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             )
     figures = folder if docs is None else docs / "assets"
     timings, drawn = study_figure2.section(folder, figures)
-    files += drawn
-    pages.append(f"## Figure 2\n\n{timings.format(assets=os.path.relpath(figures, folder))}")
+    answers, plots = open_questions_report.write(folder, figures)
+    files += [*drawn, *plots]
+    assets = os.path.relpath(figures, folder)
+    pages.append(f"## Figure 2\n\n{timings.format(assets=assets)}")
+    for name, text in answers.items():
+        title = open_questions_report.QUESTIONS[name][0]
+        pages.append(f"## {title}\n\n{text.format(assets=assets)}")
     pages.append(f"## Logistic loss, 10 % positives\n\n{causes(folder)}")
     if missing:
         pages.append("\n".join(["## Not complete, and not shown above", "", *missing, ""]))
@@ -94,6 +99,8 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
         _fill(page, "study", "\n".join(shown))
         _fill(page, "figure2", timings.format(assets="assets"))
         _fill(page, "causes", causes(folder))
+        for name, text in answers.items():
+            _fill(page, name, text.format(assets="assets"))
     return [*files, index]
 
 
