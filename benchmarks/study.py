@@ -25,6 +25,7 @@ from typing import Any
 
 from everypair.experiments.plan import Grid, Record, Settings, Trial
 from everypair.experiments.search import store as stores
+from everypair.experiments.search.finalists import finals, screening
 from everypair.experiments.search.work import SideBySide, Training
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -157,35 +158,9 @@ def run_part(
 ) -> None:
     """Run the missing trials of a part; raise TimeIsUpError at the deadline."""
     for block in part.blocks():
-        screening = replace(block, seeds=block.seeds[:1])
-        _run_grid(screening, part.settings, store, work, deadline, say)
-        rates = finalists(block, store.records(), part.finalists)
-        finals = replace(block, losses=tuple(rates), rates=rates)
-        _run_grid(finals, part.settings, store, work, deadline, say)
-
-
-def finalists(block: Grid, records: Sequence[Record], n: int) -> dict[str, tuple[float, ...]]:
-    """Return the `n` rates of each loss with the greatest validation AUC on the first seed.
-
-    Of equal AUCs the rate nearer to the middle of the grid is taken. Losses whose trials failed are
-    left out.
-    """
-    found = {record.trial: record for record in records if record.state != "failed"}
-    chosen = {}
-    for loss in block.losses:
-        screening = replace(block, losses=(loss,), seeds=block.seeds[:1])
-        tried = [found[trial] for trial in screening.trials() if trial in found]
-        if not tried:
-            continue
-        middle = len(tried) // 2
-
-        def rank(place: int, tried: list[Record] = tried, middle: int = middle) -> tuple[Any, ...]:
-            auc = tried[place].validation_auc
-            return (not math.isfinite(auc), -auc if math.isfinite(auc) else 0, abs(place - middle))
-
-        best = sorted(range(len(tried)), key=rank)[:n]
-        chosen[loss] = tuple(tried[place].trial.rate for place in sorted(best))
-    return chosen
+        _run_grid(screening(block), part.settings, store, work, deadline, say)
+        final = finals(block, store.records(), part.finalists)
+        _run_grid(final, part.settings, store, work, deadline, say)
 
 
 def _run_grid(
@@ -336,11 +311,11 @@ def counted(part: Part, records: Sequence[Record]) -> list[Record]:
     for block in part.blocks():
         for loss in block.losses:
             own = replace(block, losses=(loss,))
-            if not all(trial in found for trial in replace(own, seeds=own.seeds[:1]).trials()):
+            if not all(trial in found for trial in screening(own).trials()):
                 continue
-            finals = replace(own, rates=finalists(own, records, part.finalists)).trials()
-            if all(trial in found for trial in finals):
-                kept += [found[trial] for trial in finals]
+            trials = finals(own, records, part.finalists).trials()
+            if all(trial in found for trial in trials):
+                kept += [found[trial] for trial in trials]
     return kept
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sqlalchemy")
 
 from benchmarks import study, study_report
-from everypair.experiments.plan import Record, Settings
+from everypair.experiments.plan import Settings
 from everypair.experiments.search import store as stores
 from everypair.experiments.search.work import SideBySide, Training
 
@@ -115,13 +114,3 @@ def test_after_a_failure_each_loss_is_trained_alone(tmp_path, small):
     hinge, logistic = {"squared_hinge"}, {"logistic"}
     assert groups == [hinge | logistic, hinge, logistic, logistic]
     assert {r.trial.cell.loss for r in study.counted(TINY, records_of(path))} == logistic
-
-
-def test_finalists_prefer_the_middle_of_equal_rates():
-    block = replace(TINY.blocks()[0], losses=("logistic",))
-    trials = replace(block, seeds=(0,)).trials()
-    aucs = (0.5, 0.7, 0.7, 0.7, float("nan"))
-    records = [
-        Record(t, "finished", {}, validation_auc=a) for t, a in zip(trials, aucs, strict=True)
-    ]
-    assert study.finalists(block, records, 2) == {"logistic": (0.1, 0.316)}

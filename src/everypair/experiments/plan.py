@@ -11,6 +11,7 @@ The trial with the greatest validation AUC is chosen; its test AUC is the cell's
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any, Literal
@@ -117,6 +118,10 @@ class Grid:
     # By family of models for tables: the parameters to try, instead of batches and rates.
     spaces: dict[str, tuple[Parameters, ...]] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()  # families that are not tried, with the reasons
+    # By (imratio, loss, optimiser): pairs (batch, rate) to try instead of all; see `finalists`.
+    chosen: dict[tuple[float, str, str], tuple[tuple[int, float], ...]] = field(
+        default_factory=dict
+    )
 
     def cells(self) -> list[Cell]:
         """Return the cells in the order in which they run."""
@@ -134,8 +139,9 @@ class Grid:
         """Return the trials of one cell."""
         if cell.optimiser in self.spaces:
             return [Trial(cell, 0, 0.0, parameters) for parameters in self.spaces[cell.optimiser]]
-        pairs = product(self.batches, self.rates_of(cell))
-        return [Trial(cell, batch, float(rate)) for batch, rate in pairs]
+        key = (cell.imratio, cell.loss, cell.optimiser)
+        pairs: Iterable[tuple[int, float]] = product(self.batches, self.rates_of(cell))
+        return [Trial(cell, batch, float(rate)) for batch, rate in self.chosen.get(key, pairs)]
 
     def rates_of(self, cell: Cell) -> tuple[float, ...]:
         """Return the learning rates that compete in a cell."""

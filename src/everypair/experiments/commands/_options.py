@@ -18,7 +18,7 @@ from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
 
 NETWORK_OPTIONS = (
     *("imratio", "optimiser", "batch", "rate", "trials", "model", "scores", "epochs", "margin"),
-    *("batches", "schedule", "warm_start", "protocol"),
+    *("batches", "schedule", "warm_start", "protocol", "finalists"),
 )
 """Options that mean networks. With one of them, networks are trained on a table, nothing else."""
 
