@@ -25,6 +25,8 @@ namespace everypair {
     double smooth_precision(const PrecisionBatch&, const Piece&, int threads);                                     \
     Answer evaluate_ordered(const Ranked&, const Question&, double unit, const Outputs&);                          \
     Answer concordance_ordered(const Ranked&, int threads);                                                        \
+    Answer evaluate_graded(const Batch&, const Question&, const Outputs&);                                         \
+    Answer concordance_targets(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);          \
     }
 EVERYPAIR_DECLARE(baseline)
 #if defined(EVERYPAIR_X86_DISPATCH)
@@ -41,6 +43,8 @@ struct Kernels {
     Concordance concordance;
     EvaluateOrdered evaluate_ordered;
     ConcordanceOrdered concordance_ordered;
+    EvaluateGraded evaluate_graded;
+    ConcordanceTargets concordance_targets;
     MakeRowSums row_sums;
     SmoothPrecision smooth_precision;
 };
@@ -52,6 +56,8 @@ struct Kernels {
      isa::concordance,               \
      isa::evaluate_ordered,          \
      isa::concordance_ordered,       \
+     isa::evaluate_graded,           \
+     isa::concordance_targets,       \
      isa::row_sums,                  \
      isa::smooth_precision}
 
@@ -284,6 +290,35 @@ nb::tuple auc_ordered(nb::handle scores, nb::tuple ranked, int threads) {
     return nb::make_tuple(answer.value, answer.pair_weight);
 }
 
+nb::tuple evaluate_graded(nb::handle scores, nb::handle targets, nb::tuple terms, bool mean, int threads, nb::handle grad) {
+    const Array s(scores, false), y(targets, false), none(nb::none(), false), g(grad, true);
+    const Batch batch = batch_of(s, y, none, none, none);
+    g.require(batch.n, batch.score_type);
+    const std::vector<Term> parsed = terms_of(terms);
+    const Question question{parsed.data(), static_cast<int>(parsed.size()), mean, threads};
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.evaluate_graded(batch, question, {g.data(), nullptr, nullptr});
+    }
+    return nb::make_tuple(answer.value, answer.pair_weight);
+}
+
+nb::tuple auc_targets(nb::handle scores, nb::handle targets, nb::handle events, nb::handle ordered, nb::handle pairs) {
+    const Array s(scores, false), y(targets, false), e(events, false), none(nb::none(), false), o(ordered, true),
+        p(pairs, true);
+    const Batch batch = batch_of(s, y, none, none, none);
+    for (const Array* out : {&o, &p}) out->require(batch.n, Dtype::f64);
+    if (!o.data() != !p.data()) throw std::invalid_argument("both arrays of a row's pairs are needed, or none");
+    const auto* is_event = static_cast<const std::uint8_t*>(e.require(batch.n, Dtype::u8).data());
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.concordance_targets(batch, is_event, static_cast<double*>(o.data()), static_cast<double*>(p.data()));
+    }
+    return nb::make_tuple(answer.value, answer.pair_weight);
+}
+
 template <class S>
 stream::Split split_labels(const Array& scores, const Array& labels, void* pos, void* neg) {
     const auto with = [&](auto type) {
@@ -419,6 +454,10 @@ NB_MODULE(_native, m) {
           nb::arg("terms"), nb::arg("mean"), nb::arg("unit"), nb::arg("threads"), nb::arg("grad").none(),
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc_ordered", &auc_ordered, nb::arg("scores"), nb::arg("ranked"), nb::arg("threads"));
+    m.def("evaluate_graded", &evaluate_graded, nb::arg("scores"), nb::arg("targets"), nb::arg("terms"), nb::arg("mean"),
+          nb::arg("threads"), nb::arg("grad").none());
+    m.def("auc_targets", &auc_targets, nb::arg("scores"), nb::arg("targets"), nb::arg("events").none(),
+          nb::arg("ordered").none(), nb::arg("pairs").none());
     m.def("split", &split, nb::arg("scores"), nb::arg("labels"), nb::arg("pos"), nb::arg("neg"));
     m.def("count", &count, nb::arg("scores"), nb::arg("bits"), nb::arg("table"));
     nb::class_<PreparedRowSums>(m, "RowSums")
