@@ -71,8 +71,8 @@ def auc_ordered(
 
 # The same two for targets without weights and groups, in the order of the scores. The first one is
 # for float32 scores and few grades; the value is NaN if another plan has to be used. With events,
-# the targets of the second one are survival times; `ordered` and `pairs` get the number of pairs in
-# order, ties half, and of all pairs that each row has.
+# the targets of the others are survival times. `rank_targets` fills order and ranks, and
+# `auc_targets` the number of pairs of each row in order, ties half, and of all its pairs.
 def evaluate_graded(
     scores: NDArray[Any],
     targets: NDArray[Any],
@@ -81,6 +81,12 @@ def evaluate_graded(
     threads: int,
     grad: NDArray[Any] | None,
 ) -> tuple[float, float]: ...
+def rank_targets(
+    targets: NDArray[Any],
+    events: NDArray[Any] | None,
+    order: NDArray[Any],
+    ranks: NDArray[Any],
+) -> None: ...
 def auc_targets(
     scores: NDArray[Any],
     targets: NDArray[Any],

@@ -93,21 +93,34 @@ def _evaluate_compiled(
     vector: Floats | None,
 ) -> Result | None:
     """Return the result of the compiled kernel, or None if that would not be reliable."""
-    if abs(ranked.exponent) > 900:
+    sorted_arrays, exponent = _sorted_arrays(ranked)
+    if abs(exponent) > 900:
         return None
     scores = batch.scores
     asked = (grad, hess, vector is not None)
     arrays = [np.empty_like(scores) if wanted else None for wanted in asked]
     value, total = _dispatch.kernel().evaluate_ordered(
-        scores, ranked.arrays(), None if vector is None else _dispatch.without_offset(vector),
-        terms, mean, math.ldexp(1.0, ranked.exponent), _threads.kernel_threads(), *arrays,
+        scores, sorted_arrays, None if vector is None else _dispatch.without_offset(vector),
+        terms, mean, math.ldexp(1.0, exponent), _threads.kernel_threads(), *arrays,
     )  # fmt: skip
     if not math.isfinite(value):
         return None
     with np.errstate(over="ignore", under="ignore"):
         of_rows = (None if a is None else a.astype(batch.dtype, copy=False) for a in arrays)
         shaped = (None if a is None else a.reshape(batch.shape) for a in of_rows)
-        return Result(value, math.ldexp(total, ranked.exponent), *shaped)
+        return Result(value, math.ldexp(total, exponent), *shaped)
+
+
+def _sorted_arrays(ranked: RankedRows) -> tuple[tuple[NDArray[Any] | None, ...], int]:
+    """Return `RankedRows.arrays` and the exponent; the kernel sorts targets if it can read them."""
+    if (plain := ranked.plain()) is None:
+        return ranked.arrays(), ranked.exponent
+    targets, events = plain
+    n = targets.shape[0]
+    order, ranks = np.empty((2, n), np.int64)
+    _dispatch.kernel().rank_targets(targets, events, order, ranks)
+    winner = None if events is None else events[order].astype(np.float64)
+    return (order, ranks, np.array([0, n], np.int64), winner, None), 0
 
 
 def _evaluate_levels(

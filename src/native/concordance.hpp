@@ -150,49 +150,43 @@ PairCount count_pairs(const PositionedRows& rows, const Keyed<S>* scores, const 
     return count;
 }
 
-// The same for targets in the order of the scores. With `events`, targets are times: the earlier time wins if it is an event,
-// also against a censored row of the same time.
-template <class S, class L>
-PairCount count_pairs(const S* scores, const L* targets, const std::uint8_t* events, std::int64_t n, const RowCounts& of_rows) {
+// The rows in the order of their targets.
+struct SortedTargets {
+    std::uint32_t* rows;
+    PositionedRows positioned;
+};
+
+// With `events`, targets are times: the earlier time wins if it is an event, also against a censored row of the same time.
+template <class L>
+SortedTargets sort_targets(Scratch& keep, const L* targets, const std::uint8_t* events, std::int64_t n) {
     using Key = std::conditional_t<std::is_floating_point_v<L>, double, std::int64_t>;
+    std::uint32_t *rows = keep.take<std::uint32_t>(n), *first = keep.take<std::uint32_t>(n);
+    std::uint8_t* wins = events ? keep.take<std::uint8_t>(n) : nullptr;
     Scratch scratch;
     Keyed<Key>*given = scratch.take<Keyed<Key>>(n), *sorted = scratch.take<Keyed<Key>>(n);
     const Key sign = events ? Key{-1} : Key{1};
     for (std::int64_t i = 0; i < n; ++i) given[i] = {sign * static_cast<Key>(targets[i]), static_cast<std::uint32_t>(i)};
     radix_sort(given, n, sorted);
-    std::uint8_t* wins = events ? scratch.take<std::uint8_t>(n) : nullptr;
-    std::uint32_t* first = scratch.take<std::uint32_t>(n);
     bool ties = false;
     for (std::int64_t i = 0, j; i < n; i = j) {
         for (j = i + 1; j < n && sorted[j].key == sorted[i].key;) ++j;
         std::int64_t middle = i;
-        if (events) {
+        if (events && j - i > 1) {
             const auto is_censored = [&](const Keyed<Key>& row) { return !events[row.row]; };
-            if (j - i > 1) middle = std::stable_partition(sorted + i, sorted + j, is_censored) - sorted;
-            for (std::int64_t k = i; k < j; ++k) wins[k] = events[sorted[k].row];
+            middle = std::stable_partition(sorted + i, sorted + j, is_censored) - sorted;
         }
         ties |= j - i > 1;
         std::fill(first + i, first + middle, static_cast<std::uint32_t>(i));
         std::fill(first + middle, first + j, static_cast<std::uint32_t>(middle));
     }
-    Keyed<S>* by_position = scratch.take<Keyed<S>>(n);
-    for (std::int64_t p = 0; p < n; ++p) by_position[p] = {scores[sorted[p].row], static_cast<std::uint32_t>(p)};
-    const PositionedRows rows{n, ties ? first : nullptr, wins};
-    if (!of_rows.pairs) return count_pairs<S>(rows, by_position);
-    const RowCounts positioned{scratch.take<double>(n), scratch.take<double>(n)};
-    const PairCount count = count_pairs<S>(rows, by_position, positioned);
-    for (std::int64_t p = 0; p < n; ++p) {
-        of_rows.ordered[sorted[p].row] = positioned.ordered[p];
-        of_rows.pairs[sorted[p].row] = positioned.pairs[p];
-    }
-    return count;
+    for (std::int64_t p = 0; p < n; ++p) rows[p] = sorted[p].row;
+    for (std::int64_t p = 0; events && p < n; ++p) wins[p] = events[rows[p]];
+    return {rows, {n, ties ? first : nullptr, wins}};
 }
 
-template <class S>
-PairCount count_pairs(const Batch& batch, const std::uint8_t* events, const RowCounts& of_rows) {
-    const auto with = [&](const auto* targets) {
-        return count_pairs(static_cast<const S*>(batch.scores), targets, events, batch.n, of_rows);
-    };
+// The targets are the labels of the batch.
+inline SortedTargets sort_targets(Scratch& keep, const Batch& batch, const std::uint8_t* events) {
+    const auto with = [&](const auto* targets) { return sort_targets(keep, targets, events, batch.n); };
     switch (batch.label_type) {
         case Dtype::u8: return with(static_cast<const std::uint8_t*>(batch.labels));
         case Dtype::i8: return with(static_cast<const std::int8_t*>(batch.labels));
@@ -201,6 +195,25 @@ PairCount count_pairs(const Batch& batch, const std::uint8_t* events, const RowC
         case Dtype::f32: return with(static_cast<const float*>(batch.labels));
         default: return with(static_cast<const double*>(batch.labels));
     }
+}
+
+// The same as above for targets in the order of the scores.
+template <class S>
+PairCount count_pairs(const Batch& batch, const std::uint8_t* events, const RowCounts& of_rows) {
+    Scratch scratch;
+    const auto [rows, positioned] = sort_targets(scratch, batch, events);
+    const std::int64_t n = batch.n;
+    Keyed<S>* scores = scratch.take<Keyed<S>>(n);
+    for (std::int64_t p = 0; p < n; ++p)
+        scores[p] = {static_cast<const S*>(batch.scores)[rows[p]], static_cast<std::uint32_t>(p)};
+    if (!of_rows.pairs) return count_pairs<S>(positioned, scores);
+    const RowCounts by_position{scratch.take<double>(n), scratch.take<double>(n)};
+    const PairCount count = count_pairs<S>(positioned, scores, by_position);
+    for (std::int64_t p = 0; p < n; ++p) {
+        of_rows.ordered[rows[p]] = by_position.ordered[p];
+        of_rows.pairs[rows[p]] = by_position.pairs[p];
+    }
+    return count;
 }
 
 // The same for rows that are sorted by group and rank. Rows whose weight as a winner is 0 do not win.

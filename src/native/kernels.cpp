@@ -327,6 +327,17 @@ Answer concordance_targets(const Batch& batch, const std::uint8_t* events, doubl
     return {0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
 }
 
+void rank_targets(const Batch& batch, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks) {
+    Scratch scratch;
+    const auto [rows, positioned] = sort_targets(scratch, batch, events);
+    std::int64_t rank = -1;
+    for (std::int64_t p = 0; p < batch.n; ++p) {
+        rank += !positioned.first || positioned.first[p] == p;
+        ranks[p] = rank;
+        order[p] = rows[p];
+    }
+}
+
 Answer evaluate_graded(const Batch& batch, const Question& question, const Outputs& outputs) {
     constexpr Answer declined{0, std::numeric_limits<double>::quiet_NaN(), 0};
     const Term& term = question.terms[0];

@@ -26,6 +26,7 @@ namespace everypair {
     Answer evaluate_ordered(const Ranked&, const Question&, double unit, const Outputs&);                          \
     Answer concordance_ordered(const Ranked&, int threads);                                                        \
     Answer evaluate_graded(const Batch&, const Question&, const Outputs&);                                         \
+    void rank_targets(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);         \
     Answer concordance_targets(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);          \
     }
 EVERYPAIR_DECLARE(baseline)
@@ -44,6 +45,7 @@ struct Kernels {
     EvaluateOrdered evaluate_ordered;
     ConcordanceOrdered concordance_ordered;
     EvaluateGraded evaluate_graded;
+    RankTargets rank_targets;
     ConcordanceTargets concordance_targets;
     MakeRowSums row_sums;
     SmoothPrecision smooth_precision;
@@ -57,6 +59,7 @@ struct Kernels {
      isa::evaluate_ordered,          \
      isa::concordance_ordered,       \
      isa::evaluate_graded,           \
+     isa::rank_targets,              \
      isa::concordance_targets,       \
      isa::row_sums,                  \
      isa::smooth_precision}
@@ -304,6 +307,18 @@ nb::tuple evaluate_graded(nb::handle scores, nb::handle targets, nb::tuple terms
     return nb::make_tuple(answer.value, answer.pair_weight);
 }
 
+void rank_targets(nb::handle targets, nb::handle events, nb::handle order, nb::handle ranks) {
+    const Array y(targets, false), e(events, false), o(order, true), r(ranks, true);
+    const std::int64_t n = y.size();
+    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("targets must have between 1 and 2^32 - 1 rows");
+    const Batch batch{nullptr, Dtype::f64, y.data(), y.dtype(), nullptr, nullptr, n, nullptr, 0};
+    auto* rows = static_cast<std::int64_t*>(o.require(n, Dtype::i64).data());
+    auto* numbers = static_cast<std::int64_t*>(r.require(n, Dtype::i64).data());
+    const auto* is_event = static_cast<const std::uint8_t*>(e.require(n, Dtype::u8).data());
+    nb::gil_scoped_release released;
+    chosen.rank_targets(batch, is_event, rows, numbers);
+}
+
 nb::tuple auc_targets(nb::handle scores, nb::handle targets, nb::handle events, nb::handle ordered, nb::handle pairs) {
     const Array s(scores, false), y(targets, false), e(events, false), none(nb::none(), false), o(ordered, true),
         p(pairs, true);
@@ -456,6 +471,7 @@ NB_MODULE(_native, m) {
     m.def("auc_ordered", &auc_ordered, nb::arg("scores"), nb::arg("ranked"), nb::arg("threads"));
     m.def("evaluate_graded", &evaluate_graded, nb::arg("scores"), nb::arg("targets"), nb::arg("terms"), nb::arg("mean"),
           nb::arg("threads"), nb::arg("grad").none());
+    m.def("rank_targets", &rank_targets, nb::arg("targets"), nb::arg("events").none(), nb::arg("order"), nb::arg("ranks"));
     m.def("auc_targets", &auc_targets, nb::arg("scores"), nb::arg("targets"), nb::arg("events").none(),
           nb::arg("ordered").none(), nb::arg("pairs").none());
     m.def("split", &split, nb::arg("scores"), nb::arg("labels"), nb::arg("pos"), nb::arg("neg"));

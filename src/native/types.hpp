@@ -124,6 +124,8 @@ using EvaluateGraded = Answer (*)(const Batch&, const Question&, const Outputs&)
 // The number of concordant pairs and of all pairs, of ordered targets or, with events, of survival times.
 // `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not wanted.
 using ConcordanceTargets = Answer (*)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
+// Writes the rows in the order of the targets, which are the labels of the batch, and their dense ranks.
+using RankTargets = void (*)(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);
 using EvaluateOrdered = Answer (*)(const Ranked&, const Question&, double unit, const Outputs&);
 using ConcordanceOrdered = Answer (*)(const Ranked&, int threads);
 
