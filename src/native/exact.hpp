@@ -10,8 +10,8 @@
 //
 // The left end of a piece is the least number of the type of the scores beyond the switch t, which is the exact difference of
 // two doubles. So it depends on no other row whether a pair counts. For one term all numbers added are positive, and distances
-// are relative to the nearest switch, so no digits cancel. Several terms may nearly cancel far from their knots: then Acc, the type of the sums from gap to
-// gap, is DoubleDouble.
+// are relative to the nearest switch, so no digits cancel. Several terms may nearly cancel far from their knots: then Acc, the
+// type of the sums from gap to gap, is DoubleDouble.
 //
 // Terms without a knot count for all pairs. They are evaluated relative to the first switch, also for the queries below it.
 #pragma once
