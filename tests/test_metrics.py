@@ -184,3 +184,20 @@ def test_thresholds_have_the_dtype_of_the_scores():
         curve = ep.roc_curve(np.array([1, 2], dtype), [0, 1])
         assert curve.thresholds.dtype == dtype
     assert ep.roc_curve([1, 2], [0, 1]).thresholds.tolist() == [np.inf, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("average", ["pairs", "groups", "rows"])
+def test_no_auc_exceeds_its_largest_value_by_rounding(average):
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n = int(rng.integers(4, 40))
+        labels = np.arange(n) % 2
+        knobs = {"weights": rng.random(n) / 3.0, "groups": np.arange(n) // 4, "average": average}
+        assert 1.0 - 1e-12 < ep.auc(labels, labels, **knobs) <= 1.0
+        assert 1.0 - 1e-12 < ep.auc(labels, labels, pairs="ordered", **knobs) <= 1.0
+        part = ep.partial_auc(labels, labels, max_fpr=0.3, min_tpr=0.1, **knobs)
+        assert part <= 0.3 * (1.0 - 0.1)
+        assert ep.partial_auc(labels, labels, max_fpr=0.3, standardise=True, **knobs) <= 1.0
+        weights = knobs["weights"]
+        assert ep.average_precision(labels, labels, weights=weights) <= 1.0
+        assert ep.delong_test(labels, -labels, labels, weights=weights).auc_a <= 1.0

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from everypair import _inputs
-from everypair.metrics._tie_blocks import check_average, tie_blocks
+from everypair.metrics._tie_blocks import bounded, check_average, tie_blocks
 
 
 def average_precision(
@@ -77,4 +77,5 @@ def average_precision(
     counted = blocks.own[0] > 0.0
     precision = blocks.up_to[0] / np.where(counted, blocks.up_to[0] + false, 1.0)
     sums = blocks.per_group(np.where(counted, blocks.own[0] * precision, 0.0))
-    return blocks.mean(sums / np.where(has_positives, blocks.total[0], 1.0), has_positives, average)
+    precisions = sums / np.where(has_positives, blocks.total[0], 1.0)
+    return bounded(blocks.mean(precisions, has_positives, average))

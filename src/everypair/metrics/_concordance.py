@@ -8,7 +8,7 @@ import numpy as np
 
 from everypair import _dispatch, _ordered
 from everypair._inputs import Batch
-from everypair.metrics._tie_blocks import Floats, share, tie_blocks
+from everypair.metrics._tie_blocks import Floats, bounded, tie_blocks
 from everypair.targets.groups import group_numbers
 from everypair.targets.ranked import RankedRows
 
@@ -19,7 +19,7 @@ def concordance_index(batch: Batch, ranked: RankedRows, average: str) -> float:
         concordant, pair_weight = _ordered.concordance(batch)
         if pair_weight == 0.0:
             raise_no_pairs("auc")
-        return float(share(concordant, pair_weight))
+        return bounded(concordant / pair_weight)
     groups = group_numbers(batch.order, batch.offsets)
     of_row = np.zeros(batch.scores.shape[0], np.int64) if groups is None else groups
     ordered, pairs = (np.bincount(of_row, sums) for sums in row_pairs(batch, ranked))
@@ -29,7 +29,7 @@ def concordance_index(batch: Batch, ranked: RankedRows, average: str) -> float:
     weights = np.ones(pairs.shape[0])
     if average == "rows":
         weights = np.bincount(of_row, batch.weights).astype(np.float64)
-    return float(np.average(share(ordered[counts], pairs[counts]), weights=weights[counts]))
+    return bounded(np.average(ordered[counts] / pairs[counts], weights=weights[counts]))
 
 
 def row_pairs(batch: Batch, ranked: RankedRows) -> Floats:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from everypair import _inputs
 from everypair._inputs import Batch
 from everypair.metrics._influence import influence, variance_of
-from everypair.metrics._tie_blocks import share
+from everypair.metrics._tie_blocks import bounded
 
 
 class DeLong(NamedTuple):
@@ -131,7 +131,7 @@ def delong(
     z = normal_quantile(confidence)
     batch = _batch(scores, labels, weights, groups, pairs, censoring)
     found = influence(batch, "delong")
-    area = float(share(found.concordant, found.pair_weight))
+    area = bounded(found.concordant / found.pair_weight)
     variance = variance_of(batch, found.deviations / found.pair_weight, "delong")
     return DeLong(area, variance, *interval(area, variance, z, method))
 
@@ -222,7 +222,7 @@ def delong_test(
     z = difference / error if error > 0.0 else math.copysign(math.inf, difference)
     z = z if difference else 0.0
     return DeLongTest(
-        float(share(a.concordant, pair_weight)), float(share(b.concordant, pair_weight)),
+        bounded(a.concordant / pair_weight), bounded(b.concordant / pair_weight),
         difference, variance, z, math.erfc(abs(z) / math.sqrt(2.0)),
         difference - quantile * error, difference + quantile * error,
     )  # fmt: skip

@@ -14,8 +14,8 @@ from everypair.metrics._tie_blocks import (
     Average,
     Floats,
     TieBlocks,
+    bounded,
     check_average,
-    share,
     tie_blocks,
 )
 from everypair.targets import binary, kinds
@@ -110,7 +110,7 @@ def auc(
     concordant, pair_weight = _dispatch.concordance(batch)
     if pair_weight == 0.0:
         binary.raise_no_pairs(_inputs.positives(batch), batch.weights, "auc")
-    return float(share(concordant, pair_weight))
+    return bounded(concordant / pair_weight)
 
 
 def roc_curve(
@@ -273,10 +273,11 @@ def _mean_area(
 ) -> float:
     """Average over the groups the sum of one area per block, divided by the weight of all pairs.
 
-    The area of a group is `largest` at most.
+    `largest` is the area of perfect scores.
     """
     has_pairs = (blocks.total[0] > 0.0) & (blocks.total[1] > 0.0)
     if not has_pairs.any():
         binary.raise_no_pairs(_inputs.positives(batch), batch.weights, name)
     pair_weights = np.where(has_pairs, blocks.total.prod(axis=0), 1.0)
-    return blocks.mean(share(blocks.per_group(areas), pair_weights, largest), has_pairs, average)
+    area = blocks.mean(blocks.per_group(areas) / pair_weights, has_pairs, average)
+    return bounded(area, largest)

@@ -86,15 +86,15 @@ class TieBlocks(NamedTuple):
         return float((weights * values).sum() / weights.sum())
 
 
-def share(part: Any, whole: Any, largest: float = 1.0) -> Any:
-    """Return ``part / whole``, at most `largest`, which sums of rounded weights may exceed.
+def bounded(area: float, largest: float = 1.0) -> float:
+    """Return an area of at most `largest`, which quotients of rounded sums may exceed.
 
     Examples
     --------
-    >>> float(share(0.1 + 0.2, 0.3))
+    >>> bounded((0.1 + 0.2) / 0.3)
     1.0
     """
-    return np.minimum(part / whole, largest)
+    return min(float(area), largest)
 
 
 def check_average(average: str, options: tuple[str, ...] = ("pairs", "groups", "rows")) -> None:
