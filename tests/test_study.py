@@ -36,7 +36,7 @@ def records_of(path):
 
 
 def run(path, deadline=float("inf"), work=None):
-    work = work or SideBySide(TINY.settings, "cpu", None, study.WIDTH)
+    work = work or SideBySide(TINY.settings, "cpu", None, study.WIDTH, mixed=True)
     with stores.open(f"sqlite:///{path}#tiny", create=True) as store:
         study.run_part(TINY, store, work, deadline, lambda text: None)
 
@@ -111,7 +111,7 @@ def test_after_a_failure_each_loss_is_trained_alone(tmp_path, small):
             return super().__call__(trials, on_epoch)
 
     path = tmp_path / "study.db"
-    run(path, work=NoHinge(TINY.settings, "cpu", None, 16))
+    run(path, work=NoHinge(TINY.settings, "cpu", None, 16, mixed=True))
     hinge, logistic = {"squared_hinge"}, {"logistic"}
     assert groups == [hinge | logistic, hinge, logistic, logistic]
     assert {r.trial.cell.loss for r in study.counted(TINY, records_of(path))} == logistic
