@@ -63,13 +63,18 @@ OPTIMISERS = {
 }
 """SGD and SAG with batches of 100 rows, L-BFGS with all rows."""
 
+_RARE_RATES = (
+    ("squared_hinge", (0.004, 0.02, 0.1, 0.5, 2.5)),
+    ("logistic", (0.2, 1.0, 5.0, 25.0, 125.0)),
+    ("weighted_logistic", (0.004, 0.02, 0.1, 0.5, 2.5)),
+)
 _RARE = Part(
     "ijcnn1",
     Settings(model="mlp", epochs=10, subtrain_sample=5000),
-    ("squared_hinge", "logistic"),
+    tuple(loss for loss, _ in _RARE_RATES),
     imratios=(0.001,),
     batches=(100, 1000, 10_000, FULL_BATCH),
-    rates=(("squared_hinge", (0.02, 0.1, 0.5, 2.5)), ("logistic", (0.2, 1.0, 5.0, 25.0))),
+    rates=_RARE_RATES,
     finalists=1,
 )
 BATCHES = {

@@ -26,7 +26,12 @@ Key = tuple[float, int, str]
 Chosen = dict[Key, dict[int, Record]]
 """By (imratio, batch size, loss) and seed: the trial with the greatest validation AUC."""
 
-COLOURS = {"squared_hinge": "#0b62c4", "linear_hinge": "#2a9d8f", "logistic": "#555555"}
+COLOURS = {
+    "squared_hinge": "#0b62c4",
+    "linear_hinge": "#2a9d8f",
+    "logistic": "#555555",
+    "weighted_logistic": "#8172b3",
+}
 STYLES = {"sgd": "-", "sag": "--", "lbfgs": ":"}
 
 
@@ -120,7 +125,8 @@ def optimisers(folder: Path) -> tuple[str, Figure] | None:
     """Compare SGD, SAG and L-BFGS."""
     from matplotlib.figure import Figure
 
-    lines = []
+    lines: list[list[object]] = []
+    by_sgd: dict[tuple[str, str], dict[int, Record]] = {}  # by model and loss; SGD comes first
     with styled():
         figure = Figure(figsize=(8.0, 5.6), layout="constrained")
         panels: dict[tuple[str, str], Axes] = {}
@@ -139,18 +145,18 @@ def optimisers(folder: Path) -> tuple[str, Figure] | None:
                 panels[model, loss].plot(curve, style, color=COLOURS[loss], label=optimiser)
                 rate = next(iter(seeds.values())).trial.rate
                 best = fmean(r.best_epoch for r in seeds.values())
-                time = fmean(r.seconds for r in seeds.values())
-                aucs = [mean_auc(seeds), f"{curve[-1]:.4f}", f"{best:.0f}", f"{time:.1f} s"]
-                lines.append([display_name(model), display_name(loss), optimiser, rate, *aucs])
+                base = by_sgd.setdefault((model, loss), seeds)
+                ahead = "" if base is seeds else _gap(gap(seeds, base))
+                cells = [mean_auc(seeds), ahead, f"{curve[-1]:.3g}", f"{best:.0f}"]
+                lines.append([display_name(model), display_name(loss), optimiser, rate, *cells])
         for axes in panels.values():
             if axes.lines:
                 axes.legend()
     if not lines:
         return None
-    lines.sort(key=lambda line: line[:2])
-    head = (
-        "model | loss | optimiser | rate | test AUC | training loss at the end | best epoch | time"
-    )
+    lines.sort(key=lambda line: (str(line[0]), str(line[1])))
+    head = "model | loss | optimiser | rate | test AUC | minus SGD | training loss at the end"
+    head += " | best epoch"
     return _table(head, lines), figure
 
 
@@ -186,13 +192,17 @@ def batch_sizes(folder: Path) -> tuple[str, Figure] | None:
             )
             for place, values in zip(places, aucs, strict=True):
                 axes.plot([place] * len(values), values, ".", color=COLOURS[loss], alpha=0.3)
-            cells = [f"{mean_auc(own[b])}" if b in own else "" for b in batches]
+            cells = [f"{mean_auc(own[b])} ({_rate(own[b])})" if b in own else "" for b in batches]
             lines.append([display_name(loss), sampler, *cells])
         axes.set_xticks(range(len(batches)), [_size(batch) for batch in batches])
         axes.set(xlabel="rows in a batch", ylabel="test AUC")
         axes.legend()
     head = f"loss | batches | {' | '.join(_size(batch) for batch in batches)}"
     return _table(head, lines), figure
+
+
+def _rate(records: Mapping[int, Record]) -> str:
+    return f"{next(iter(records.values())).trial.rate:g}"
 
 
 def _size(batch: int) -> str:

@@ -257,7 +257,7 @@ def run(parts: Mapping[str, Part], path: Path, minutes: float, device: str, comp
         part = replace(part, settings=replace(part.settings, fingerprint=data.fingerprint))
         work = Training(part.settings, device)
         if device.startswith("cuda"):
-            work = SideBySide(part.settings, device, None, WIDTH, compiled)
+            work = SideBySide(part.settings, device, None, WIDTH, compiled, mixed=True)
         print(f"{name}: {len(data.positive)} rows", flush=True)
         try:
             with stores.open(f"sqlite:///{path}#{name}", create=True) as store:
