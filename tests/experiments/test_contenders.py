@@ -17,6 +17,7 @@ from everypair.experiments.data import sources
 from everypair.experiments.errors import UserError
 from everypair.experiments.families import FAMILIES, Fit, Rows, grid_of
 from everypair.experiments.families.linear import Tails
+from everypair.experiments.intervals import placements, same_rows_interval
 from everypair.experiments.plan import TableFile
 
 PACKAGES = {
@@ -265,3 +266,39 @@ def test_several_seeds_give_a_corrected_interval(table, tmp_path):
     assert len(summary["contenders"]) == 2  # one family: no blend
     low, high = summary["winner"]["interval"]
     assert (low + high) / 2 == pytest.approx(summary["winner"]["test_auc"])
+    assert "choice of the split by 2 seeds" in summary["intervals"]
+
+
+def test_the_interval_of_one_scorer_is_delongs():
+    rng = np.random.default_rng(0)
+    y = rng.random(200) < 0.3
+    a, b = (np.round(rng.standard_normal(200) + y, 1) for _ in "ab")  # with ties
+    ours, theirs = placements(a, y), placements(b, y)
+    found, gap = ep.delong(a, y), ep.delong_test(a, b, y)
+    assert same_rows_interval([ours]) == pytest.approx((found.low, found.high))
+    differences = (ours[0] - theirs[0], ours[1] - theirs[1])
+    assert same_rows_interval([differences]) == pytest.approx((gap.low, gap.high))
+    assert same_rows_interval([ours, ours]) == pytest.approx((found.low, found.high))
+    low, high = same_rows_interval([ours, theirs])
+    assert (low + high) / 2 == pytest.approx((gap.auc_a + gap.auc_b) / 2)
+    assert same_rows_interval([placements(np.arange(3.0), np.arange(3) > 1)]) is None
+
+
+def test_with_a_test_file_and_several_seeds_the_interval_covers_the_test_rows(table, tmp_path):
+    frame = pd.read_csv(table)
+    frame[:-150].to_csv(tmp_path / "train.csv", index=False)
+    frame[-150:].to_csv(tmp_path / "test.csv", index=False)
+    file = TableFile(str(tmp_path / "train.csv"), "fraud", test=str(tmp_path / "test.csv"))
+    dataset = sources.load("table", table=file)
+    records = []
+    for trial in grid_of(["linear"], ["logistic"], [0, 1]).trials():
+        record, scores = cross_validation.run(trial, parts.parts_of(dataset, trial.cell.seed))
+        ranking.save_scores(tmp_path, trial, scores)
+        records.append(record)
+    outcome.conclude(tmp_path, dataset, records)
+    summary = json.loads((tmp_path / "winner" / "summary.json").read_text())
+    with np.load(tmp_path / "winner" / "test_scores.npz") as arrays:
+        alone = ep.delong(arrays["scores"], arrays["labels"])
+    low, high = summary["winner"]["interval"]
+    assert high - low >= 0.95 * (alone.high - alone.low)
+    assert summary["intervals"].startswith("the choice of the test rows (DeLong), and of the folds")

@@ -153,7 +153,7 @@ def test_the_lead_says_what_the_intervals_show():
         rivals = [{"name": f"rival {k}", "interval": found} for k, found in enumerate(intervals)]
         winner = {"name": "a", "test_auc": 0.9, "interval": None}
         summary = {"winner": winner, "contenders": [winner, *rivals]}
-        return wording.winner(table_facts.TableFacts(None, summary))
+        return wording.winner(summary)
 
     assert text() == "A won, with a test AUC of 0.900."
     assert text((-0.1, 0.1)).endswith("do not show that it is better than the others.")

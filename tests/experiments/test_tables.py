@@ -229,7 +229,7 @@ def test_a_split_by_time_goes_from_old_to_new(tmp_path):
     assert sum(map(len, parts)) == 60
     earlier = splits.split_rows(dataset, imratio=0, seed=2, protocol="corrected")
     assert dataset.time[earlier.test].max() < times[2].max()
-    encoder = splits.fit_encoder(dataset, parts)
+    encoder = splits.fit_encoder(dataset, parts.subtrain)
     assert "day" not in encoder.names
     assert "day: Monday" in encoder.names
 

@@ -38,6 +38,9 @@ def show(console: Console, summary: dict[str, Any]) -> None:
         drops = [f"{row['column']} {row['drop']:.3f}" for row in summary["importance"][:5]]
         text = f"Drop of the AUC if a column is permuted: {', '.join(drops)}"
         console.print(text, highlight=False, soft_wrap=True)
+    if summary.get("intervals"):
+        text = f"The 95 % intervals cover {summary['intervals']}."
+        console.print(text, highlight=False, soft_wrap=True)
     for reason in summary["skipped"]:
         console.print(f"Skipped: {reason}", highlight=False, soft_wrap=True)
     console.print(found(summary), highlight=False, soft_wrap=True)

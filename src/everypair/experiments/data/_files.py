@@ -224,8 +224,8 @@ def _read_excel(path: Path) -> pd.DataFrame:
         frame = pd.read_excel(path, engine="openpyxl")
     except ImportError:
         raise UserError(
-            f"{path} is an Excel file, which needs openpyxl: pip install openpyxl. "
-            "Or save it as CSV UTF-8"
+            f"{path} is an Excel file, which needs the package openpyxl; install it with "
+            "pip install openpyxl (or the extra: everypair[excel]), or save the table as CSV UTF-8"
         ) from None
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a readable Excel file: {_first_line(error)}") from None
