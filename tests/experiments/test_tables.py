@@ -339,6 +339,17 @@ def test_a_large_offset_does_not_lose_precision():
     assert encoded([1e15 + 1, 1e15 - 1])["x"] == [1.0, -1.0]
 
 
+def test_float32_and_float64_files_of_a_table_have_the_same_features():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.standard_normal(500), "amount": rng.lognormal(5, 2, 500)})
+    small = frame.astype(np.float32)
+    encoder, other = TableEncoder().fit(frame), TableEncoder().fit(small)
+    assert encoder == other
+    assert np.array_equal(encoder.transform(frame), encoder.transform(small))
+    text = small.map(lambda x: float(str(x)))  # as a CSV file that is written from float32
+    assert np.array_equal(encoder.transform(frame), encoder.transform(text))
+
+
 def test_text_becomes_levels_and_unknown_levels_zeros():
     values = ["a"] * 12 + ["b"] * 11 + ["c", "d"]
     assert encoded(values, ["a", "b", "c", "new", None]) == {

@@ -40,6 +40,11 @@ mistyped amount does not dominate the training."""
 OUTLIERS = 0.005
 """This share of the values at each end does not count for mean and standard deviation."""
 
+MOST_OFFSET = 1000.0
+"""Numbers are rounded to float32 first, so that a table has the same features whether its file holds
+float32 or float64. Columns whose mean is more standard deviations than this away from 0, such as
+times in seconds, would lose too much and are not rounded."""
+
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _CYCLES = {"hour": 24.0, "month": 12.0}
 
@@ -58,6 +63,7 @@ class Column:
     parts: tuple[str, ...] = ()  # of dates: those of hour, weekday and month that vary
     levels: tuple[str, ...] = ()  # values with an indicator each
     pooled: tuple[str, ...] = ()  # rare values that share one indicator
+    rounded: bool = False  # whether numbers are rounded to float32 before they are standardised
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -76,6 +82,7 @@ class Column:
             text, missing = as_text(values).to_numpy(object), values.isna().to_numpy()
         else:
             number = READ[self.kind](values, self.style)
+            number = _rounded(number) if self.rounded else number
             missing = ~np.isfinite(number)
         if self.scale:
             with np.errstate(over="ignore"):
@@ -195,14 +202,13 @@ class TableEncoder:
         if kind == "nominal":
             return self._learn_levels(name, values)
         numbers = READ[kind](values, style)
-        known = numbers[np.isfinite(numbers)]
-        if len(known) == 0:
+        if not np.isfinite(numbers).any():
             return Column(name, kind, style), "no value can be read"
-        median = float(np.median(known))
-        mean, scale = _centre_and_scale(np.where(np.isfinite(numbers), numbers, median), median)
-        column = Column(name, kind, style, median, mean, scale, missing=len(known) < len(numbers))
+        column = _standardised(Column(name, kind, style, rounded=True), _rounded(numbers))
+        if kind == "date" or abs(column.mean) >= MOST_OFFSET * column.scale:
+            column = _standardised(Column(name, kind, style), numbers)
         if kind == "date":
-            found = date_parts(known)
+            found = date_parts(numbers[np.isfinite(numbers)])
             varying = tuple(part for part, value in found.items() if np.ptp(value) > 0)
             column = replace(column, parts=varying)
         if name in self.no_trend:
@@ -230,6 +236,21 @@ def date_parts(seconds: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         "weekday": (days + 3.0) % 7.0,  # 1970-01-01 was a Thursday
         "month": months.astype(np.float64),
     }
+
+
+def _rounded(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Round to float32; numbers that are too large for it stay as they are."""
+    with np.errstate(over="ignore"):
+        rounded = numbers.astype(np.float32).astype(np.float64)
+    return np.where(np.isinf(rounded), numbers, rounded)
+
+
+def _standardised(column: Column, numbers: NDArray[np.float64]) -> Column:
+    """Return the column with the median, mean and scale of its numbers."""
+    known = np.isfinite(numbers)
+    median = float(np.median(numbers[known]))
+    mean, scale = _centre_and_scale(np.where(known, numbers, median), median)
+    return replace(column, median=median, mean=mean, scale=scale, missing=not known.all())
 
 
 def _centre_and_scale(numbers: NDArray[np.float64], median: float) -> tuple[float, float]:
