@@ -141,7 +141,7 @@ def test_files_and_json_hold_the_tables(study, tmp_path):
     names = {path.name for path in paths.files}
     assert names == {"report.html", "contenders.csv", "thresholds.csv", "columns.csv"}
     lines = (tmp_path / "contenders.csv").read_text().splitlines()
-    assert lines[0] == "name,family,loss,validation_auc,test_auc,difference,low,high"
+    assert lines[0] == "name,family,loss,weight,validation_auc,test_auc,difference,low,high"
     assert len(lines) == 4
     plain = report.as_json(study)
     assert json.loads(json.dumps(plain))["thresholds"][0]["alerts"] == 1

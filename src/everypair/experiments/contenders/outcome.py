@@ -65,7 +65,8 @@ def conclude(
     -----
     In ``summary.json``, ``winner`` and each of ``contenders`` have a name, a family, a loss,
     validation_auc and test_auc. The interval of the winner is that of its test AUC. A contender has
-    ``difference``, its test AUC minus that of the winner, and the interval of this difference.
+    ``difference``, its test AUC minus that of the winner, the interval of this difference, and
+    ``weight``, its share in the winner if that is a blend.
     ``intervals`` says what the intervals cover: the test rows, or the splits of several seeds.
     ``importance`` holds the drop of the winner's test AUC when the values of a column are permuted.
     """
@@ -134,7 +135,8 @@ def _key(records: Sequence[Record], skipped: Sequence[str]) -> str:
 
 
 def _parameters(member: saved.Member) -> dict[str, Any]:
-    return {"family": member.family, "loss": member.loss, **member.parameters}
+    weight = {"weight": member.weight} if member.weight < 1 else {}
+    return {"family": member.family, "loss": member.loss, **weight, **member.parameters}
 
 
 def _importance(winner: Contender, part: parts.Parts, threads: int) -> list[dict[str, Any]]:
@@ -173,6 +175,7 @@ def _judged(
                 "name": one.name,
                 "family": one.family,
                 "loss": one.loss,
+                "weight": winner.share(one),
                 "validation_auc": fmean(one.validation),
                 "test_auc": fmean(found),
                 "interval": interval,

@@ -41,9 +41,9 @@ OUTLIERS = 0.005
 """This share of the values at each end does not count for mean and standard deviation."""
 
 MOST_OFFSET = 1000.0
-"""Numbers are rounded to float32 first, so that a table has the same features whether its file holds
-float32 or float64. Columns whose mean is more standard deviations than this away from 0, such as
-times in seconds, would lose too much and are not rounded."""
+"""Numbers are rounded to float32 first, so that float32 and float64 files of a table have the same
+features. Columns whose mean is more standard deviations than this away from 0, such as times in
+seconds, would lose too much and are not rounded."""
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _CYCLES = {"hour": 24.0, "month": 12.0}

@@ -92,6 +92,7 @@ def _models(study: Study, summary: Mapping[str, Any], plot: Plot) -> dict[str, A
         "title": f"Models compared on {wording.data('table', study.settings)}",
         "lead": wording.winner(summary),
         "summary": summary,
+        "blended": any(one.get("weight") is not None for one in summary["contenders"]),
         "winner": winner,
         "parameters": wording.parameters(winner.get("parameters")),
         "thresholds": scores.thresholds() if scores else [],

@@ -173,11 +173,11 @@ def winner(summary: Mapping[str, Any]) -> str:
     )
 
 
-def parameters(found: object) -> str:
-    """Return the names and values of the parameters of a model, or of the members of a blend.
+def parameters(found: object) -> list[str]:
+    """Return the names and values of the parameters of each member of a model.
 
     >>> parameters([{"family": "lightgbm", "loss": "pairs", "leaves": 7, "rate": 0.1}])
-    'LightGBM, pairs: leaves 7, rate 0.1'
+    ['LightGBM, pairs: leaves 7, rate 0.1']
     """
     members = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
     texts = []
@@ -189,4 +189,4 @@ def parameters(found: object) -> str:
             if k not in ("family", "loss")
         ]
         texts.append(": ".join(filter(None, (", ".join(names), ", ".join(rest)))))
-    return "; ".join(texts)
+    return texts
