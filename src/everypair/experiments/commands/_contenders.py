@@ -69,6 +69,8 @@ def found(summary: dict[str, Any]) -> str:
     text = f"The winner is {article}{winner['name']}: test AUC {winner['test_auc']:.3f}"
     if winner["interval"]:
         text += " (95 % interval {:.3f} to {:.3f})".format(*winner["interval"])
+    elif summary.get("intervals"):
+        text += " (no interval: the test part has fewer than two rows of a class)"
     behind = [one["name"] for one in others if one["interval"] and one["interval"][1] < 0]
     if not others:
         return f"{text}."

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.experiments.data._values import READ, as_text, kind_of
+from everypair.experiments.data._values import READ, are_mixed_dates, as_text, kind_of
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -213,6 +213,8 @@ class TableEncoder:
             column = replace(column, parts=varying)
         if name in self.no_trend:
             return replace(column, scale=0.0), "the time of the split"
+        if values.nunique() > 1:
+            return column, "numbers that differ only after the 16th digit; write codes as text"
         return column, "all values are equal"
 
     def _learn_levels(self, name: str, values: pd.Series[Any]) -> tuple[Column, str]:
@@ -223,8 +225,12 @@ class TableEncoder:
         pooled = tuple(map(str, counts.index[n_own:]))
         if len(levels) + bool(pooled) + missing >= 2:
             return Column(name, "nominal", missing=missing, levels=levels, pooled=pooled), ""
-        rare = f"text: {len(counts)} different values, none in {self.rare} rows or more"
-        return Column(name, "nominal"), "all values are equal" if len(counts) == 1 else rare
+        why = f"text: {len(counts)} different values, none in {self.rare} rows or more"
+        if len(counts) == 1:
+            why = "all values are equal"
+        elif are_mixed_dates(values):
+            why = "dates in several formats; write all of them like 2024-01-31"
+        return Column(name, "nominal"), why
 
 
 def date_parts(seconds: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
