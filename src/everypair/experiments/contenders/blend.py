@@ -41,15 +41,13 @@ def blend_weights(odds: Floats, auc: Callable[[Floats], float]) -> Floats:
     for _ in range(BAGS):
         half = generator.permutation(m)[: max(2, (m + 1) // 2)].tolist()
         half.sort(key=lambda model: -alone[model])  # of equal AUCs, the first counts
-        for chosen in _selection(odds, auc, half):
+        for chosen in selection(odds, auc, half):
             weights[chosen] += 1 / (BAGS * STEPS)
     weights[weights < LEAST] = 0.0
     return weights / weights.sum()
 
 
-def _selection(
-    odds: Floats, auc: Callable[[Floats], float], models: Sequence[int]
-) -> Iterator[int]:
+def selection(odds: Floats, auc: Callable[[Floats], float], models: Sequence[int]) -> Iterator[int]:
     """Yield the number of the model that each step adds."""
     total = np.zeros(odds.shape[1])
     for _ in range(STEPS):
