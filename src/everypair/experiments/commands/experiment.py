@@ -174,13 +174,12 @@ def command(
     dataset = sources.load(plan.data, table=settings.table)
     fewest = check_splits(plan, settings, dataset)
     notes = [_few_positives(fewest), *(f"Skipped: {reason}." for reason in plan.skipped)]
-    if (table := settings.table) is not None:
-        positive = dataset.positive_name.removeprefix(f"{table.label} = ")
-        settings = replace(settings, table=replace(table, positive=positive))
     settings = replace(settings, fingerprint=dataset.fingerprint)
     folder = out or Path("runs") / (Path(data).stem if data else plan.data)
-    if settings.table is not None:
-        notes = [*_table_options.describe_table(plan, settings, dataset, folder), *notes]
+    if (table := settings.table) is not None:
+        table = replace(table, positive=dataset.positive_name.removeprefix(f"{table.label} = "))
+        settings = replace(settings, table=table)
+        notes = [*_table_options.describe_table(table, plan, settings, dataset, folder), *notes]
     choice = {"tpe_trials": trials, "finalists": finalists}
     _run(plan, settings, dataset, folder, storage, workers, choice, device, as_json, notes)
 
@@ -210,7 +209,8 @@ def _run(
     work, default_workers = work_for(settings, device, str(folder), families=bool(grid.spaces))
     with store.open(storage or str(folder), create=True) as opened:
         before = opened.records()
-        display = Display(Console(stderr=True), [r for r in before if r.state != "failed"])
+        done = [record for record in before if record.state != "failed"]
+        display = Display(Console(stderr=True), done, epochs=settings.epochs)
         models = winner.BestSeeds(folder, before)
 
         def on_event(event: runner.Event) -> None:
