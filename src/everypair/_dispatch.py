@@ -135,10 +135,7 @@ def native_form(terms: tuple[PairTerm, ...], wide: bool) -> NativeForm | None:
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
-    """Return the weight of the correctly ordered pairs, ties half, and that of all pairs.
-
-    Sums of weights are rounded; the first is the second at most all the same.
-    """
+    """Return the weight of the correctly ordered pairs, ties half, and that of all pairs."""
     scores, labels, weights, order = batch.scores, batch.labels, batch.weights, batch.order
     if order is not None:
         scores, labels, weights = _take(order, scores, labels, weights)
@@ -148,11 +145,10 @@ def concordance(batch: Batch) -> tuple[float, float]:
         )
         if status:
             _inputs.raise_bad_values(batch)
-        return min(concordant, pair_weight), pair_weight
+        return concordant, pair_weight
     positive = _inputs.positives(batch)
     ordered = positive if order is None else positive[order]
-    concordant, pair_weight = _numpy.concordance(scores, ordered, weights, batch.offsets)
-    return min(concordant, pair_weight), pair_weight
+    return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
 def split_classes(batch: Batch) -> tuple[NDArray[Any], NDArray[Any]]:

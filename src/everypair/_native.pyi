@@ -70,6 +70,32 @@ def auc_ordered(
     scores: NDArray[Any], ranked: tuple[NDArray[Any] | None, ...], threads: int
 ) -> tuple[float, float]: ...
 
+# The same two for targets without weights and groups, in the order of the scores. The first one is
+# for float32 scores and few grades; the value is NaN if another plan has to be used. With events,
+# the targets of the others are survival times. `rank_targets` fills order and ranks, and
+# `auc_targets` the number of pairs of each row in order, ties half, and of all its pairs.
+def evaluate_graded(
+    scores: NDArray[Any],
+    targets: NDArray[Any],
+    terms: tuple[KnotTerm, ...],
+    mean: bool,
+    threads: int,
+    grad: NDArray[Any] | None,
+) -> tuple[float, float]: ...
+def rank_targets(
+    targets: NDArray[Any],
+    events: NDArray[Any] | None,
+    order: NDArray[Any],
+    ranks: NDArray[Any],
+) -> None: ...
+def auc_targets(
+    scores: NDArray[Any],
+    targets: NDArray[Any],
+    events: NDArray[Any] | None,
+    ordered: NDArray[Any] | None,
+    pairs: NDArray[Any] | None,
+) -> tuple[float, float]: ...
+
 # Copy the scores of each class to the first entries of pos and neg; return status and positives.
 def split(
     scores: NDArray[Any], labels: NDArray[Any], pos: NDArray[Any], neg: NDArray[Any]

@@ -25,6 +25,9 @@ namespace everypair {
     double smooth_precision(const PrecisionBatch&, const Piece&, int threads);                                     \
     Answer evaluate_ordered(const Ranked&, const Question&, double unit, const Outputs&);                          \
     Answer concordance_ordered(const Ranked&, int threads);                                                        \
+    Answer evaluate_graded(const Batch&, const Question&, const Outputs&);                                         \
+    void rank_targets(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);         \
+    Answer concordance_targets(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);          \
     }
 EVERYPAIR_DECLARE(baseline)
 #if defined(EVERYPAIR_X86_DISPATCH)
@@ -41,6 +44,9 @@ struct Kernels {
     Concordance concordance;
     EvaluateOrdered evaluate_ordered;
     ConcordanceOrdered concordance_ordered;
+    EvaluateGraded evaluate_graded;
+    RankTargets rank_targets;
+    ConcordanceTargets concordance_targets;
     MakeRowSums row_sums;
     SmoothPrecision smooth_precision;
 };
@@ -52,6 +58,9 @@ struct Kernels {
      isa::concordance,               \
      isa::evaluate_ordered,          \
      isa::concordance_ordered,       \
+     isa::evaluate_graded,           \
+     isa::rank_targets,              \
+     isa::concordance_targets,       \
      isa::row_sums,                  \
      isa::smooth_precision}
 
@@ -298,6 +307,47 @@ nb::tuple auc_ordered(nb::handle scores, nb::tuple ranked, int threads) {
     return nb::make_tuple(answer.value, answer.pair_weight);
 }
 
+nb::tuple evaluate_graded(nb::handle scores, nb::handle targets, nb::tuple terms, bool mean, int threads, nb::handle grad) {
+    const Array s(scores, false), y(targets, false), none(nb::none(), false), g(grad, true);
+    const Batch batch = batch_of(s, y, none, none, none);
+    g.require(batch.n, batch.score_type);
+    const std::vector<Term> parsed = terms_of(terms);
+    const Question question{parsed.data(), static_cast<int>(parsed.size()), mean, threads};
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.evaluate_graded(batch, question, {g.data(), nullptr, nullptr});
+    }
+    return nb::make_tuple(answer.value, answer.pair_weight);
+}
+
+void rank_targets(nb::handle targets, nb::handle events, nb::handle order, nb::handle ranks) {
+    const Array y(targets, false), e(events, false), o(order, true), r(ranks, true);
+    const std::int64_t n = y.size();
+    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("targets must have between 1 and 2^32 - 1 rows");
+    const Batch batch{nullptr, Dtype::f64, y.data(), y.dtype(), nullptr, nullptr, n, nullptr, 0};
+    auto* rows = static_cast<std::int64_t*>(o.require(n, Dtype::i64).data());
+    auto* numbers = static_cast<std::int64_t*>(r.require(n, Dtype::i64).data());
+    const auto* is_event = static_cast<const std::uint8_t*>(e.require(n, Dtype::u8).data());
+    nb::gil_scoped_release released;
+    chosen.rank_targets(batch, is_event, rows, numbers);
+}
+
+nb::tuple auc_targets(nb::handle scores, nb::handle targets, nb::handle events, nb::handle ordered, nb::handle pairs) {
+    const Array s(scores, false), y(targets, false), e(events, false), none(nb::none(), false), o(ordered, true),
+        p(pairs, true);
+    const Batch batch = batch_of(s, y, none, none, none);
+    for (const Array* out : {&o, &p}) out->require(batch.n, Dtype::f64);
+    if (!o.data() != !p.data()) throw std::invalid_argument("both arrays of a row's pairs are needed, or none");
+    const auto* is_event = static_cast<const std::uint8_t*>(e.require(batch.n, Dtype::u8).data());
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.concordance_targets(batch, is_event, static_cast<double*>(o.data()), static_cast<double*>(p.data()));
+    }
+    return nb::make_tuple(answer.value, answer.pair_weight);
+}
+
 template <class S>
 stream::Split split_labels(const Array& scores, const Array& labels, void* pos, void* neg) {
     const auto with = [&](auto type) {
@@ -433,6 +483,11 @@ NB_MODULE(_native, m) {
           nb::arg("terms"), nb::arg("mean"), nb::arg("unit"), nb::arg("threads"), nb::arg("grad").none(),
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc_ordered", &auc_ordered, nb::arg("scores"), nb::arg("ranked"), nb::arg("threads"));
+    m.def("evaluate_graded", &evaluate_graded, nb::arg("scores"), nb::arg("targets"), nb::arg("terms"), nb::arg("mean"),
+          nb::arg("threads"), nb::arg("grad").none());
+    m.def("rank_targets", &rank_targets, nb::arg("targets"), nb::arg("events").none(), nb::arg("order"), nb::arg("ranks"));
+    m.def("auc_targets", &auc_targets, nb::arg("scores"), nb::arg("targets"), nb::arg("events").none(),
+          nb::arg("ordered").none(), nb::arg("pairs").none());
     m.def("split", &split, nb::arg("scores"), nb::arg("labels"), nb::arg("pos"), nb::arg("neg"));
     m.def("count", &count, nb::arg("scores"), nb::arg("bits"), nb::arg("table"));
     nb::class_<PreparedRowSums>(m, "RowSums")
