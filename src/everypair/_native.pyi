@@ -1,5 +1,6 @@
-# The compiled kernel (src/native/module.cpp). Arrays are contiguous. The kernel checks their values
-# and returns a status other than 0 if one of them is bad.
+# The compiled kernel (src/native/module.cpp). Arrays are contiguous. Each may also be given as a
+# tuple of its address, the format of an element as in `struct` ("f" for float32), and its size. The
+# kernel checks the values and returns a status other than 0 if one of them is bad.
 
 from typing import Any
 

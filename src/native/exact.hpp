@@ -8,10 +8,10 @@
 // and its distance from the left end to the piece. From these sums one downward sweep over the switches computes the
 // derivatives of the sources.
 //
-// The left end of a piece is the least double beyond the switch t, which is the exact difference of two doubles. So it depends
-// on no other row whether a pair counts. For one term all numbers added are positive, and distances are relative to the nearest
-// switch, so no digits cancel. Several terms may nearly cancel far from their knots: then Acc, the type of the sums from gap to
-// gap, is DoubleDouble.
+// The left end of a piece is the least number of the type of the scores beyond the switch t, which is the exact difference of
+// two doubles. So it depends on no other row whether a pair counts. For one term all numbers added are positive, and distances
+// are relative to the nearest switch, so no digits cancel. Several terms may nearly cancel far from their knots: then Acc, the
+// type of the sums from gap to gap, is DoubleDouble.
 //
 // Terms without a knot count for all pairs. They are evaluated relative to the first switch, also for the queries below it.
 #pragma once
@@ -52,29 +52,30 @@ class Exact {
     double run() {
         Scratch scratch;
         const Sources<S> sources(scratch, scores_, classes_, n_, n_sources_, source_class_, sign_, question_.threads);
-        switches_ = scratch.take<Switch>(n_switches_);
-        sort_switches(sources);
+        const bool one_term = question_.n_terms == 1;
         // starts_[r] is the left end of piece r. Piece 0, below all switches, is relative to the first switch as well.
-        starts_ = scratch.take<double>(1 + n_switches_ + Ranks::few);
-        for (std::int64_t k = 0; k < n_switches_; ++k) starts_[k + 1] = switches_[k].at;
+        starts_ = scratch.take<S>(1 + n_switches_ + RanksAmong<S>::few);
+        switches_ = scratch.take<Switch>(one_term ? 0 : n_switches_);
+        if (one_term)
+            for (std::int64_t k = 0; k < n_switches_; ++k) starts_[k + 1] = start(switch_at(sources.key(k), 0));
+        else
+            sort_switches(sources);
         starts_[0] = starts_[1];
-        const Ranks ranks(scratch, starts_ + 1, n_switches_);
+        const RanksAmong<S> ranks(scratch, starts_ + 1, n_switches_);
 
         // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many numbers. The number
         // of lanes depends only on the sizes, so that sums always have the same order.
         const int tasks = task_count(n_);
         const std::int64_t some = n_ / (8 * n_switches_), most = std::max<std::int64_t>(8, n_ / (task_rows * n_switches_));
         const int lanes = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min<std::int64_t>(tasks, most)));
-        stride_ = n_switches_ + 1;
+        width_ = hvp_ ? 2 : 1;
+        stride_ = (n_switches_ + 1) * width_;
         pieces_ = scratch.take<Piece>(stride_ * lanes);
-        values_ = scratch.take<double>(stride_);
-        curvatures_ = scratch.take<double>(hvp_ ? stride_ : 0);
-        vectors_ = scratch.take<double>(hvp_ ? stride_ * lanes : 0);
-        question_.n_terms == 1 ? build<true>(sources) : build<false>(sources);
+        values_ = scratch.take<double>(n_switches_ + 1);
+        one_term ? build<true>(sources) : build<false>(sources);
         double* squares = scratch.take<double>(lanes);
         parallel(question_.threads, lanes, [&](int lane) {
             if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
-            if (hvp_) std::fill(vectors_ + lane * stride_, vectors_ + (lane + 1) * stride_, 0.0);
         });
         parallel(question_.threads, lanes, [&](int lane) {
             const auto first_row = [&](int l) {
@@ -84,44 +85,68 @@ class Exact {
         });
         double value = 0;
         for (int lane = 0; lane < lanes; ++lane) value += 0.5 * squares[lane];
-        return (value + evaluate_sources(sources, lanes)) * scale_;
+        value += one_term ? evaluate_sources<true>(sources, lanes) : evaluate_sources<false>(sources, lanes);
+        return value * scale_;
     }
 
   private:
     static constexpr int block = 256;
+    static constexpr int ahead = 24;  // sources between the request of their rows and their use
     // There are as many additions as rows: without what rounding takes off, sums of constant weights would drift. For float32
     // scores, a double has digits enough for that.
     static constexpr bool keeps_errors = std::is_same_v<S, double>;
     using RunningSum = std::conditional_t<keeps_errors, std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>, Acc>;
 
-    // `at` is the least double beyond the switch, `past` its distance from the switch.
     struct Switch {
-        double at, past;
+        S start;
         std::uint32_t source, term;
     };
 
-    // A sum that many queries may share. Its rounding error is kept as a float.
-    struct LongSum {
-        double sum = 0;
-        float lost = 0;
+    // What rounding took off the sums of a piece, which many queries may share.
+    struct Lost {
+        float mass = 0, distance = 0;
+    };
+    struct Nothing {};
 
-        LongSum& operator+=(double x) {
-            const DoubleDouble next = DoubleDouble::sum(sum, x);
-            lost += static_cast<float>(next.low);
-            sum = next.high;
+    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries. If a vector is
+    // given, a second element follows, in the same cache line if possible: `curvature` and `mass` times the vector.
+    struct Piece {
+        double slope, curvature, mass = 0, distance = 0;
+        [[no_unique_address]] std::conditional_t<keeps_errors, Lost, Nothing> lost{};
+
+        void add(double w, double weighted_distance) {
+            if constexpr (keeps_errors) {
+                const DoubleDouble masses = DoubleDouble::sum(mass, w),
+                                   distances = DoubleDouble::sum(distance, weighted_distance);
+                lost.mass += static_cast<float>(masses.low);
+                lost.distance += static_cast<float>(distances.low);
+                mass = masses.high;
+                distance = distances.high;
+            } else {
+                mass += w;
+                distance += weighted_distance;
+            }
+        }
+        Piece total() const {
+            if constexpr (keeps_errors) return {slope, curvature, mass + lost.mass, distance + lost.distance};
             return *this;
         }
-        operator double() const { return sum + lost; }
     };
-    using Sum = std::conditional_t<keeps_errors, LongSum, double>;
 
-    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries.
-    struct Piece {
-        double slope, curvature;
-        Sum mass, distance;
+    struct Derivatives {
+        Acc grad = 0, hess = 0, hvp = 0;
     };
 
     double weight(std::int64_t row) const { return weights_ ? weights_[row] : 1; }
+
+    DoubleDouble switch_at(double key, int term) const { return DoubleDouble::sum(key, -question_.terms[term].shift); }
+
+    // The least score beyond a switch.
+    static S start(const DoubleDouble& at) {
+        const double least = at.low < 0 ? at.high : next_above(at.high);
+        const S rounded = static_cast<S>(least);
+        return rounded < least ? next_above(rounded) : rounded;
+    }
 
     // Merges the switches of all terms; those of one term are sorted already.
     void sort_switches(const Sources<S>& sources) {
@@ -132,23 +157,21 @@ class Exact {
         if (merges % 2 == 0) std::swap(from, to);  // so that the last merge ends in switches_
         Switch* next = from;
         for (int j = 0; j < question_.n_terms; ++j)
-            for (std::int64_t k = 0; question_.terms[j].truncated && k < n_sources_; ++k) {
-                const DoubleDouble exact = DoubleDouble::sum(sources.key(k), -question_.terms[j].shift);
-                const double at = exact.low < 0 ? exact.high : next_above(exact.high);
-                *next++ = {at, (at - exact.high) - exact.low, static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
-            }
+            for (std::int64_t k = 0; question_.terms[j].truncated && k < n_sources_; ++k)
+                *next++ = {start(switch_at(sources.key(k), j)), static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
         for (std::int64_t width = n_sources_; width < n_switches_; width *= 2) {
             for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width)
                 merge(from, begin, std::min(begin + width, n_switches_), std::min(begin + 2 * width, n_switches_), to);
             std::swap(from, to);
         }
+        for (std::int64_t k = 0; k < n_switches_; ++k) starts_[k + 1] = switches_[k].start;
     }
 
     // Merges two sorted runs, without branches that the processor would mispredict.
     static void merge(const Switch* from, std::int64_t begin, std::int64_t half, std::int64_t end, Switch* to) {
         std::int64_t i = begin, j = half, k = begin;
         while (i < half && j < end) {
-            const bool second = from[j].at < from[i].at;
+            const bool second = from[j].start < from[i].start;
             to[k++] = from[second ? j : i];
             j += second;
             i += !second;
@@ -157,10 +180,31 @@ class Exact {
         std::copy(from + j, from + end, to + k + (half - i));
     }
 
-    Acc gap_before(std::int64_t k) const { return Acc(switches_[k].at) + Acc(-switches_[k - 1].at); }
+    Acc gap_before(std::int64_t k) const { return Acc(starts_[k + 1]) + Acc(-starts_[k]); }
 
-    // The distance of the first switch from the knot of a term without truncation and a source.
-    Acc first_distance(double key, double shift) const { return (Acc(switches_[0].at) + Acc(-key)) + Acc(shift); }
+    // Calls use(source, term, distance of the start from the switch) for switch k.
+    template <bool one_term, class Use>
+    void with_switch(const Sources<S>& sources, std::int64_t k, Use&& use) const {
+        const std::int64_t source = one_term ? k : switches_[k].source;
+        const int term = one_term ? 0 : static_cast<int>(switches_[k].term);
+        const DoubleDouble at = switch_at(sources.key(source), term);
+        // The start is infinite if no score is beyond the switch: then any finite distance will do.
+        const double from = std::min(starts_[k + 1], std::numeric_limits<S>::max());
+        use(source, term, (Acc(from) + Acc(-at.high)) + Acc(-at.low));
+    }
+
+    // The distance of the first start from the knot of a term without truncation and a source.
+    Acc first_distance(double key, double shift) const { return (Acc(starts_[0]) + Acc(-key)) + Acc(shift); }
+
+    // Requests the inputs and outputs of a source that will soon be needed: its row is anywhere.
+    void prefetch(const Sources<S>& sources, std::int64_t k) const {
+        if (k < 0 || k >= n_sources_) return;
+        const std::uint32_t row = sources.row(k);
+        if (weights_) __builtin_prefetch(weights_ + row);
+        if (vector_) __builtin_prefetch(vector_ + row);
+        for (S* out : {grad_, hess_, hvp_})
+            if (out) __builtin_prefetch(out + row, 1);
+    }
 
     template <bool one_term>
     void build(const Sources<S>& sources) {
@@ -194,27 +238,28 @@ class Exact {
                 curvature += Acc(2 * term.b2) * mass;
                 if (hvp_) vector_curvature += Acc(2 * term.b2) * Acc(vectors[j]);
             }
-            pieces_[piece] = {static_cast<double>(slope + tilt), static_cast<double>(curvature), {}, {}};
+            pieces_[piece * width_] = {static_cast<double>(slope + tilt), static_cast<double>(curvature)};
             values_[piece] = static_cast<double>(value + level);
-            if (hvp_) curvatures_[piece] = static_cast<double>(vector_curvature);
+            if (hvp_) pieces_[piece * 2 + 1] = {0, static_cast<double>(vector_curvature)};
         };
         for (int j = 0; j < n_terms; ++j)
             for (std::int64_t k = 0; !question_.terms[j].truncated && k < n_sources_; ++k)
                 switch_on(k, j, first_distance(sources.key(k), question_.terms[j].shift));
         write(0);
         for (std::int64_t k = 0; k < n_switches_; ++k) {
+            if (weights_ && one_term) __builtin_prefetch(weights_ + sources.row(std::min(k + ahead, n_sources_ - 1)));
             if (k) {
                 const Acc gap = gap_before(k), turn = gap * curvature;
                 value += gap * ((slope + tilt) + Acc(0.5) * turn);
                 slope += turn;
             }
-            switch_on(switches_[k].source, one_term ? 0 : static_cast<int>(switches_[k].term), Acc(switches_[k].past));
+            with_switch<one_term>(sources, k, switch_on);
             write(k + 1);
         }
     }
 
     // Computes the derivatives of the queries among these rows, and returns the sum of weight x curvature x distance^2.
-    double evaluate_queries(const Ranks& ranks, std::int64_t begin, std::int64_t end, std::int64_t lane) const {
+    double evaluate_queries(const RanksAmong<S>& ranks, std::int64_t begin, std::int64_t end, std::int64_t lane) const {
         std::uint32_t rows[block + 1];
         double total = 0;
         for (std::int64_t i = begin; i < end; i += block) {
@@ -231,12 +276,13 @@ class Exact {
 
     // Short loops over a block: those that read memory have many loads in flight, the others are vectorised.
     template <bool weighted>
-    double evaluate_block(const Ranks& ranks, const std::uint32_t* rows, int count, std::int64_t lane) const {
+    double evaluate_block(const RanksAmong<S>& ranks, const std::uint32_t* rows, int count, std::int64_t lane) const {
         double at[block], w[block], distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
         std::uint32_t found[block];
         const double sign = sign_;
         Piece* pieces = pieces_ + lane;
+        const std::size_t width = width_;
         for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores_[rows[q]]);
 #pragma omp simd
         for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
@@ -245,15 +291,14 @@ class Exact {
             ranks.prefetch(found[q]);
         }
         for (int q = 0; q < count; ++q) {
-            found[q] = ranks.upto(at[q], cells[q], found[q]);
-            __builtin_prefetch(pieces + found[q], 1);
+            found[q] = ranks.upto(static_cast<S>(at[q]), cells[q], found[q]);
+            __builtin_prefetch(pieces + found[q] * width, 1);
         }
         for (int q = 0; weighted && q < count; ++q) w[q] = weights_[rows[q]];
         for (int q = 0; q < count; ++q) {
-            Piece& piece = pieces[found[q]];
+            Piece& piece = pieces[found[q] * width];
             const double distance = at[q] - starts_[found[q]];
-            piece.mass += weighted ? w[q] : 1;
-            piece.distance += weighted ? w[q] * distance : distance;
+            piece.add(weighted ? w[q] : 1, weighted ? w[q] * distance : distance);
             slopes[q] = piece.slope;
             curvatures[q] = piece.curvature;
             distances[q] = piece.curvature != 0 ? distance : 0;
@@ -272,58 +317,65 @@ class Exact {
         if (hvp_)
             for (int q = 0; q < count; ++q) {
                 const double v = vector_[rows[q]], mass = weighted ? w[q] : 1;
-                vectors_[lane + found[q]] += mass * v;
-                hvp_[rows[q]] = static_cast<S>(scale_ * mass * (curvatures[q] * v - curvatures_[found[q]]));
+                Piece& piece = pieces[found[q] * width + 1];
+                piece.add(mass * v, 0);
+                hvp_[rows[q]] = static_cast<S>(scale_ * mass * (curvatures[q] * v - piece.curvature));
             }
         return total;
     }
 
     // Sums over the switches downwards, for each over the queries beyond it. Returns the value without the sum of squares.
+    template <bool one_term>
     double evaluate_sources(const Sources<S>& sources, int lanes) const {
         Scratch scratch;
-        const auto zeros = [&](bool wanted) {
-            Acc* sums = scratch.take<Acc>(wanted ? n_sources_ : 0);
-            std::fill(sums, sums + (wanted ? n_sources_ : 0), Acc(0));
-            return sums;
+        Derivatives* sums = scratch.take<Derivatives>(one_term ? 0 : n_sources_);
+        std::fill(sums, sums + (one_term ? 0 : n_sources_), Derivatives{});
+        const auto write = [&](std::int64_t source, const Derivatives& sum) {
+            const std::uint32_t row = sources.row(source);
+            const double w = scale_ * weight(row);
+            if (grad_) grad_[row] = static_cast<S>(-sign_ * w * static_cast<double>(sum.grad) + 0.0);
+            if (hess_) hess_[row] = static_cast<S>(w * static_cast<double>(sum.hess));
+            if (hvp_) hvp_[row] = static_cast<S>(w * static_cast<double>(sum.hvp));
         };
-        Acc *grad = zeros(grad_), *hess = zeros(hess_), *hvp = zeros(hvp_);
         RunningSum mass{}, vector{};
         Acc moment = 0;
         double value = 0;
         const auto take = [&](std::int64_t k) {
             double here = 0, distance = 0;
             for (int lane = 0; lane < lanes; ++lane) {
-                const Piece& piece = pieces_[lane * stride_ + k];
-                here += piece.mass;
-                distance += piece.distance;
-                if (hvp_) vector += vectors_[lane * stride_ + k];
+                const Piece* piece = pieces_ + lane * stride_ + k * width_;
+                here += piece->total().mass;
+                distance += piece->total().distance;
+                if (hvp_) vector += piece[1].total().mass;
             }
             mass += here;
             moment += Acc(distance);
-            if (here != 0) value += here * values_[k] + pieces_[k].slope * distance;
+            if (here != 0) value += here * values_[k] + pieces_[k * width_].slope * distance;
         };
-        const auto switch_on = [&](std::int64_t source, const Term& term, Acc distance) {
+        const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
+            const Term& term = question_.terms[j];
             const Acc all(mass), slope(2 * term.b2);
-            if (grad_) grad[source] += Acc(term.b1) * all + slope * (moment + all * distance);
-            if (hess_) hess[source] += slope * all;
-            if (hvp_) hvp[source] += slope * (Acc(vector_[sources.row(source)]) * all + Acc(-1) * Acc(vector));
+            Derivatives sum{Acc(term.b1) * all + slope * (moment + all * distance), slope * all, 0};
+            if (hvp_) sum.hvp = slope * (Acc(vector_[sources.row(source)]) * all + Acc(-1) * Acc(vector));
+            if (one_term) return write(source, sum);
+            sums[source].grad += sum.grad;
+            sums[source].hess += sum.hess;
+            sums[source].hvp += sum.hvp;
         };
         for (std::int64_t k = n_switches_ - 1; k >= 0; --k) {
             // Switches without queries beyond them may be so far away that their distances are infinite.
             if (k + 1 < n_switches_ && static_cast<double>(mass) > 0) moment += Acc(mass) * gap_before(k + 1);
             take(k + 1);
-            switch_on(switches_[k].source, question_.terms[switches_[k].term], Acc(switches_[k].past));
+            if (one_term) prefetch(sources, k - ahead);
+            with_switch<one_term>(sources, k, switch_on);
         }
         take(0);
         for (int j = 0; j < question_.n_terms; ++j)
             for (std::int64_t k = 0; !question_.terms[j].truncated && k < n_sources_; ++k)
-                switch_on(k, question_.terms[j], first_distance(sources.key(k), question_.terms[j].shift));
-        for (std::int64_t k = 0; k < n_sources_; ++k) {
-            const std::uint32_t row = sources.row(k);
-            const double w = scale_ * weight(row);
-            if (grad_) grad_[row] = static_cast<S>(-sign_ * w * static_cast<double>(grad[k]) + 0.0);
-            if (hess_) hess_[row] = static_cast<S>(w * static_cast<double>(hess[k]));
-            if (hvp_) hvp_[row] = static_cast<S>(w * static_cast<double>(hvp[k]));
+                switch_on(k, j, first_distance(sources.key(k), question_.terms[j].shift));
+        for (std::int64_t k = 0; !one_term && k < n_sources_; ++k) {
+            prefetch(sources, k + ahead);
+            write(k, sums[k]);
         }
         return value;
     }
@@ -334,12 +386,13 @@ class Exact {
     const double *weights_, *vector_;
     S *grad_, *hess_, *hvp_;
     std::int64_t n_, n_sources_, n_switches_, stride_;
+    std::int64_t width_;  // elements of pieces_ per piece
     std::uint8_t source_class_;
     double scale_, sign_;
     Switch* switches_;
     Piece* pieces_;
-    double *starts_, *values_;       // by piece
-    double *curvatures_, *vectors_;  // by piece: the sums of curvature and of weight that the vector multiplies
+    S* starts_;       // by piece
+    double* values_;  // by piece
 };
 
 // Returns the weight of the pairs in the right order; ties count half.
@@ -354,28 +407,29 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
     const double sign = pos_sources ? -1 : 1;  // so that the sources below a query are in the right order with it
     Scratch scratch;
     const Sources<S> sources(scratch, scores, side, n, n_sources, pos_sources, sign, threads);
-    double *keys = scratch.take<double>(n_sources + Ranks::few), *masses = scratch.take<double>(n_sources + 1);
+    S* keys = scratch.take<S>(n_sources + RanksAmong<S>::few);
+    double* masses = scratch.take<double>(n_sources + 1);
     Compensated mass;
     for (std::int64_t k = 0; k <= n_sources; ++k) {
         masses[k] = mass;
         if (k == n_sources) break;
-        keys[k] = sources.key(k);
+        keys[k] = static_cast<S>(sources.key(k));
         mass += weights ? weights[sources.row(k)] : 1;
     }
-    const Ranks ranks(scratch, keys, n_sources);
+    const RanksAmong<S> ranks(scratch, keys, n_sources);
     const int tasks = task_count(n);
     double* parts = scratch.take<double>(tasks);
     parallel(threads, tasks, [&](int t) {
         const std::int64_t from = t * task_rows;
         std::uint32_t rows[task_rows + 1];
-        double at[task_rows];
+        S at[task_rows];
         std::int32_t cells[task_rows];
         int count = 0;
         for (std::int64_t i = from; i < task_end(n, from); ++i) {
             rows[count] = static_cast<std::uint32_t>(i);
             count += side[i] == !pos_sources;
         }
-        for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores[rows[q]]);
+        for (int q = 0; q < count; ++q) at[q] = static_cast<S>(sign) * scores[rows[q]];
 #pragma omp simd
         for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
         Compensated sum;

@@ -87,26 +87,38 @@ std::vector<Kernels> available() {
 
 Kernels chosen = available().back();
 
-// A C-contiguous one-dimensional buffer, or None.
+// A contiguous array: a buffer, the memory of a tensor as a tuple (address, format, size), or None. Tensors are no buffers, and
+// making one of a tensor takes longer than a small batch.
 class Array {
   public:
     Array(nb::handle object, bool writable) {
         if (object.is_none()) return;
+        if (PyTuple_CheckExact(object.ptr())) {
+            data_ = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object[0]));
+            format_ = nb::cast<const char*>(object[1]);
+            size_ = nb::cast<std::int64_t>(object[2]);
+            itemsize_ = format_[0] == 'q' ? 8 : 4;
+            if (!data_) throw std::invalid_argument("a tensor has no memory");
+            return;
+        }
         if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
             throw nb::python_error();
-        held_ = true;
+        data_ = view_.buf;
+        format_ = view_.format ? view_.format : "B";
+        size_ = view_.len / view_.itemsize;
+        itemsize_ = view_.itemsize;
     }
     ~Array() {
-        if (held_) PyBuffer_Release(&view_);
+        if (view_.obj) PyBuffer_Release(&view_);
     }
     Array(const Array&) = delete;
     Array& operator=(const Array&) = delete;
 
-    void* data() const { return held_ ? view_.buf : nullptr; }
-    std::int64_t size() const { return held_ ? view_.len / view_.itemsize : 0; }
+    void* data() const { return data_; }
+    std::int64_t size() const { return size_; }
 
     Dtype dtype() const {
-        const char* format = view_.format ? view_.format : "B";
+        const char* format = format_;
         // Arrays made from C types name their byte order even if it is the native one.
         if (format[0] == '<' || format[0] == '=' || format[0] == '@') ++format;
         switch (format[0]) {
@@ -117,20 +129,22 @@ class Array {
             case 'd': return Dtype::f64;
             case 'i':
             case 'l':
-            case 'q': return view_.itemsize == 4 ? Dtype::i32 : Dtype::i64;
+            case 'q': return itemsize_ == 4 ? Dtype::i32 : Dtype::i64;
             default: throw std::invalid_argument(std::string("unexpected buffer format ") + format);
         }
     }
 
     // The Python code has validated the input; this check only prevents reading beyond the buffer after a programming error.
     const Array& require(std::int64_t n, Dtype type) const {
-        if (held_ && (size() != n || dtype() != type)) throw std::invalid_argument("a buffer has the wrong length or type");
+        if (format_ && (size() != n || dtype() != type)) throw std::invalid_argument("a buffer has the wrong length or type");
         return *this;
     }
 
   private:
     Py_buffer view_{};
-    bool held_ = false;
+    void* data_ = nullptr;
+    const char* format_ = nullptr;
+    std::int64_t size_ = 0, itemsize_ = 0;
 };
 
 std::int64_t rows_of(const Array& scores) {

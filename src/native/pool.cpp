@@ -152,7 +152,7 @@ struct Block {
     std::size_t size = 0;
 };
 
-constexpr std::size_t kept_bytes = std::size_t{32} << 20;
+constexpr std::size_t kept_bytes = std::size_t{128} << 20;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 Block allocate(std::size_t size) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "double_double.hpp"
@@ -14,10 +15,12 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The next double above a finite one.
-inline double next_above(double x) {
-    const std::int64_t bits = std::bit_cast<std::int64_t>(x + 0.0);
-    return std::bit_cast<double>(bits < 0 ? bits - 1 : bits + 1);
+// The next number of type S above x, which is not the largest one.
+template <class S>
+S next_above(S x) {
+    using Bits = std::conditional_t<sizeof(S) == 4, std::int32_t, std::int64_t>;
+    const Bits bits = std::bit_cast<Bits>(x + S{0});
+    return std::bit_cast<S>(bits < 0 ? bits - 1 : bits + 1);
 }
 
 // The double such that x < threshold, for a double x, if and only if x < s + shift (with `closed`: x <= s + shift) for the real
@@ -174,16 +177,17 @@ class Sources {
 };
 
 // Finds ranks among ascending numbers: a table of cells leads to the neighbourhood, comparisons to the rank.
-class Ranks {
+template <class S>
+class RanksAmong {
   public:
     static constexpr int few = 4;
 
     // `numbers` has room for n + few values; the last ones are set here.
-    Ranks(Scratch& keep, double* numbers, std::int64_t n)
+    RanksAmong(Scratch& keep, S* numbers, std::int64_t n)
         : cells(n, 2 * n, [&](std::int64_t k) { return numbers[k]; }),
           numbers_(numbers),
           firsts_(keep.take<std::uint32_t>(cells.count + 1)) {
-        std::fill(numbers + n, numbers + n + few, std::numeric_limits<double>::infinity());
+        std::fill(numbers + n, numbers + n + few, std::numeric_limits<S>::infinity());
         std::fill(firsts_, firsts_ + cells.count + 1, 0);
         for (std::int64_t k = 0; k < n; ++k) ++firsts_[cells(numbers[k]) + 1];
         for (std::int64_t c = 0; c < cells.count; ++c) firsts_[c + 1] += firsts_[c];
@@ -194,7 +198,7 @@ class Ranks {
     void prefetch(std::uint32_t first) const { __builtin_prefetch(numbers_ + first); }
 
     // How many numbers are at most x, which lies in this cell.
-    std::uint32_t upto(double x, std::int32_t cell, std::uint32_t first) const {
+    std::uint32_t upto(S x, std::int32_t cell, std::uint32_t first) const {
         unsigned below = 0;
         for (int k = 0; k < few; ++k) below += numbers_[first + k] <= x;
         if (below < few) return first + below;
@@ -212,8 +216,9 @@ class Ranks {
     const CellMap cells;
 
   private:
-    const double* numbers_;
+    const S* numbers_;
     std::uint32_t* firsts_;
 };
+using Ranks = RanksAmong<double>;
 
 }  // namespace everypair::EVERYPAIR_ISA

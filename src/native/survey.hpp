@@ -88,12 +88,16 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
             std::int64_t good = 1;
 #pragma omp simd reduction(& : good)
             for (int i = 0; i < count; ++i) good &= (w[i] >= 0) & (w[i] <= std::numeric_limits<double>::max());
+            // Four weights are added up first, because a compensated addition costs six.
+            constexpr int lanes = CompensatedLanes::count;
             int i = 0;
-            for (; i + CompensatedLanes::count <= count; i += CompensatedLanes::count)
+            for (; i + 4 * lanes <= count; i += 4 * lanes)
 #pragma omp simd
-                for (int k = 0; k < CompensatedLanes::count; ++k) {
-                    w_pos.add(k, c[i + k] ? w[i + k] : 0);
-                    w_neg.add(k, c[i + k] ? 0 : w[i + k]);
+                for (int k = i; k < i + lanes; ++k) {
+                    const double a = w[k], b = w[k + lanes], d = w[k + 2 * lanes], e = w[k + 3 * lanes];
+                    const bool p = c[k], q = c[k + lanes], r = c[k + 2 * lanes], t = c[k + 3 * lanes];
+                    w_pos.add(k - i, ((p ? a : 0) + (q ? b : 0)) + ((r ? d : 0) + (t ? e : 0)));
+                    w_neg.add(k - i, ((p ? 0 : a) + (q ? 0 : b)) + ((r ? 0 : d) + (t ? 0 : e)));
                 }
             for (; i < count; ++i) (c[i] ? w_pos : w_neg).add(0, w[i]);
             for (int i = 0; i < count; ++i) c[i] |= w[i] > 0 ? 0 : weightless;

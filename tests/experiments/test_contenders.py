@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,11 +11,13 @@ import pytest
 
 import everypair as ep
 from everypair.experiments.contenders import cross_validation, outcome, parts, ranking
+from everypair.experiments.contenders.blend import LEAST, blend_weights
 from everypair.experiments.contenders.calibration import calibrate
 from everypair.experiments.data import sources
 from everypair.experiments.errors import UserError
 from everypair.experiments.families import FAMILIES, Fit, Rows, grid_of
 from everypair.experiments.families.linear import Tails
+from everypair.experiments.intervals import placements, same_rows_interval
 from everypair.experiments.plan import TableFile
 
 PACKAGES = {
@@ -83,7 +84,8 @@ def test_all_losses_of_a_family_have_the_same_trials():
     tried = {(t.cell.optimiser, t.cell.loss, t.cell.seed): 0 for t in grid.trials()}
     for trial in grid.trials():
         tried[trial.cell.optimiser, trial.cell.loss, trial.cell.seed] += 1
-    assert set(tried.values()) == {2}
+    n_tried = {"linear": 2, "lightgbm": 3}
+    assert all(n == n_tried[family] for (family, _, _), n in tried.items())
     assert ("linear", "balanced_logistic", 1) in tried
 
 
@@ -179,21 +181,40 @@ def test_the_summary_names_the_winner_and_every_contender(concluded):
         assert ep.auc(found["probabilities"], found["labels"]) == pytest.approx(winner["test_auc"])
 
 
-def test_a_single_model_wins_if_it_is_clearly_better_than_the_blend(concluded, monkeypatch):
+def test_the_blend_wins_with_weights_that_validation_chose(concluded):
     folder, dataset, records = concluded
     divided = [parts.parts_of(dataset, 0)]
-    for better in (True, False):
-        monkeypatch.setattr(ranking, "is_better", lambda *_, answer=better: answer)
-        first, *others = ranking.ranked(folder, records, [0], divided)
-        assert (first.family == "blend") == (not better)
-        means = [one.validation[0] for one in others]
-        assert means == sorted(means, reverse=True)
-    blend = first
-    assert blend.weights == (0.5, 0.5, 0.5, 0.5)
-    monkeypatch.undo()
-    assert not ranking.is_better(blend, blend, divided[0].train, 0)
-    worse = replace(blend, validation=(0.5,), held_out=-blend.held_out)
-    assert ranking.is_better(blend, worse, divided[0].train, 0)
+    blend, *others = ranking.ranked(folder, records, [0], divided)
+    assert blend.family == "blend"
+    assert sum(blend.weights) == pytest.approx(1)
+    assert min(blend.weights) >= LEAST
+    assert sum(blend.share(one) for one in others) == pytest.approx(1)
+    assert others[0].share(others[1]) is None
+    assert blend.validation[0] > max(one.validation[0] for one in others) - 0.01
+    means = [one.validation[0] for one in others]
+    assert means == sorted(means, reverse=True)
+
+
+def test_weights_prefer_models_that_add_to_the_others():
+    rng = np.random.default_rng(0)
+    y = rng.random(2000) < 0.3
+    signal = rng.standard_normal((2, 2000)) + y
+    noise = rng.standard_normal((4, 2000))
+    odds = np.concatenate([signal, noise])
+    weights = blend_weights(odds, lambda scores: ep.auc(scores, y))
+    assert weights.sum() == pytest.approx(1)
+    assert weights[:2].min() > 0.2
+    assert weights[:2].sum() > 0.7
+    assert np.array_equal(weights, blend_weights(odds, lambda scores: ep.auc(scores, y)))
+    assert blend_weights(odds[:1], lambda scores: ep.auc(scores, y)) == [1.0]
+
+
+def test_folds_without_a_pair_do_not_count():
+    rows = Rows(np.zeros((4, 1), np.float32), np.array([True, False, False, False]))
+    folds = [(np.arange(0), np.arange(2)), (np.arange(0), np.arange(2, 4))]
+    mean = cross_validation.mean_auc(rows, folds)
+    assert mean(np.array([1.0, 0.0, 0.0, 1.0])) == 1
+    assert np.isnan(cross_validation.mean_auc(rows, folds[1:])(np.zeros(2)))
 
 
 def test_concluding_again_changes_nothing_and_needs_no_fit(concluded, monkeypatch):
@@ -265,3 +286,39 @@ def test_several_seeds_give_a_corrected_interval(table, tmp_path):
     assert len(summary["contenders"]) == 2  # one family: no blend
     low, high = summary["winner"]["interval"]
     assert (low + high) / 2 == pytest.approx(summary["winner"]["test_auc"])
+    assert "choice of the split by 2 seeds" in summary["intervals"]
+
+
+def test_the_interval_of_one_scorer_is_delongs():
+    rng = np.random.default_rng(0)
+    y = rng.random(200) < 0.3
+    a, b = (np.round(rng.standard_normal(200) + y, 1) for _ in "ab")  # with ties
+    ours, theirs = placements(a, y), placements(b, y)
+    found, gap = ep.delong(a, y), ep.delong_test(a, b, y)
+    assert same_rows_interval([ours]) == pytest.approx((found.low, found.high))
+    differences = (ours[0] - theirs[0], ours[1] - theirs[1])
+    assert same_rows_interval([differences]) == pytest.approx((gap.low, gap.high))
+    assert same_rows_interval([ours, ours]) == pytest.approx((found.low, found.high))
+    low, high = same_rows_interval([ours, theirs])
+    assert (low + high) / 2 == pytest.approx((gap.auc_a + gap.auc_b) / 2)
+    assert same_rows_interval([placements(np.arange(3.0), np.arange(3) > 1)]) is None
+
+
+def test_with_a_test_file_and_several_seeds_the_interval_covers_the_test_rows(table, tmp_path):
+    frame = pd.read_csv(table)
+    frame[:-150].to_csv(tmp_path / "train.csv", index=False)
+    frame[-150:].to_csv(tmp_path / "test.csv", index=False)
+    file = TableFile(str(tmp_path / "train.csv"), "fraud", test=str(tmp_path / "test.csv"))
+    dataset = sources.load("table", table=file)
+    records = []
+    for trial in grid_of(["linear"], ["logistic"], [0, 1]).trials():
+        record, scores = cross_validation.run(trial, parts.parts_of(dataset, trial.cell.seed))
+        ranking.save_scores(tmp_path, trial, scores)
+        records.append(record)
+    outcome.conclude(tmp_path, dataset, records)
+    summary = json.loads((tmp_path / "winner" / "summary.json").read_text())
+    with np.load(tmp_path / "winner" / "test_scores.npz") as arrays:
+        alone = ep.delong(arrays["scores"], arrays["labels"])
+    low, high = summary["winner"]["interval"]
+    assert high - low >= 0.95 * (alone.high - alone.low)
+    assert summary["intervals"].startswith("the choice of the test rows (DeLong), and of the folds")

@@ -229,6 +229,24 @@ def test_labels_of_another_type_in_a_later_chunk_are_the_same(frame, tmp_path):
     assert evaluation.evaluate(evaluation.read(tmp_path / "p.csv")).positives == frame.label.sum()
 
 
+def test_one_label_is_compared_with_all_others(frame, tmp_path):
+    labels = np.where(frame.label == 1, "bad", np.where(frame.score > 0, "good", "fair"))
+    frame.assign(label=labels).to_csv(tmp_path / "p.csv", index=False)
+    found = evaluation.evaluate(evaluation.read(tmp_path / "p.csv", positive="bad"))
+    assert found.auc == ep.auc(frame.score, frame.label)
+    with pytest.raises(UserError, match="has no value 'worse'; it has"):
+        evaluation.read(tmp_path / "p.csv", positive="worse")
+    with pytest.raises(UserError, match="Name the positive one with --positive"):
+        evaluation.read(tmp_path / "p.csv")
+
+
+def test_an_unknown_loss_is_refused_by_the_name_of_the_option(file, capsys):
+    assert cli.main(["evaluate", str(file), "--loss", "squared_hing"]) == 2
+    text = " ".join(capsys.readouterr().err.split())
+    assert "--loss must be one of" in text
+    assert "Did you mean squared_hinge?" in text
+
+
 def test_results_by_group(file, frame, capsys):
     line = ["evaluate", str(file), "--group", "patient", "--by-group", "--loss", "square"]
     assert cli.main([*line, "--json"]) == 0

@@ -18,7 +18,7 @@ def described(tmp_path, frame, **options):
     table = TableFile(str(path), "y", **options)
     dataset = sources.load("table", table=table)
     rows = splits.split_rows(dataset, imratio=0, seed=0, protocol="corrected")
-    encoder = splits.fit_encoder(dataset, rows)
+    encoder = splits.fit_encoder(dataset, rows.subtrain)
     return profile.describe(dataset, table, rows, encoder)
 
 

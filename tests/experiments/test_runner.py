@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from everypair.experiments.commands import _display
 from everypair.experiments.commands._display import Display
 from everypair.experiments.errors import UserError
-from everypair.experiments.plan import Settings
+from everypair.experiments.plan import Cell, Settings, Trial
 from everypair.experiments.search import _workers, runner, store
 from everypair.experiments.search._owners import start_time
-from everypair.experiments.search.work import Training, work_for
+from everypair.experiments.search.work import SideBySide, Training, work_for
 from everypair.experiments.training import saved, winner
 from tests.experiments import stand_in
 
@@ -284,6 +285,32 @@ def test_the_display_shows_the_progress(run, terminal):
     assert "0.6100" in text
     assert "3 failed" in text
     assert ("that other processes run" if terminal else "4 of 4 trials (3 failed).") in text
+
+
+def test_the_display_counts_the_epochs_of_trials_that_are_trained_together(monkeypatch):
+    monkeypatch.setattr(_display, "_LINE_SECONDS", 0.0)
+    lines = Console(file=io.StringIO(), width=200)
+    bar = Console(file=io.StringIO(), force_terminal=True)
+    settings = Settings(model="linear", epochs=2)
+    cells = [Cell("digits", 0.1, "squared_hinge", "sgd", seed) for seed in (0, 1)]
+    trials = tuple(Trial(cell, 100, 0.01) for cell in cells)
+    counts, done = store.Counts(waiting=0, running=2, finished=0), []
+    with Display(lines, epochs=2) as printed, Display(bar, epochs=2) as drawn:
+
+        def on_epoch(row):
+            event = runner.Event("epoch", counts, row=row, trials=trials)
+            printed(event)
+            drawn(event)
+            done.append(drawn._bar.tasks[0].completed)
+
+        for i, record in enumerate(SideBySide(settings)(trials, on_epoch)):
+            counts = store.Counts(waiting=0, running=1 - i, finished=1 + i)
+            drawn(runner.Event("record", counts, record, trials=(record.trial,)))
+        assert drawn._bar.tasks[0].completed == 2  # no epoch is counted twice
+    assert done == [0, 0, 1, 1, 2, 2]  # one event for each trial and epoch
+    assert "0 of 2 trials. squared hinge, imratio 0.1, 2 trials together: epoch 1 of 2, valid" in (
+        lines.file.getvalue()
+    )
 
 
 def test_the_display_starts_without_a_best_trial():

@@ -141,7 +141,7 @@ def test_files_and_json_hold_the_tables(study, tmp_path):
     names = {path.name for path in paths.files}
     assert names == {"report.html", "contenders.csv", "thresholds.csv", "columns.csv"}
     lines = (tmp_path / "contenders.csv").read_text().splitlines()
-    assert lines[0] == "name,family,loss,validation_auc,test_auc,difference,low,high"
+    assert lines[0] == "name,family,loss,weight,validation_auc,test_auc,difference,low,high"
     assert len(lines) == 4
     plain = report.as_json(study)
     assert json.loads(json.dumps(plain))["thresholds"][0]["alerts"] == 1
@@ -153,7 +153,7 @@ def test_the_lead_says_what_the_intervals_show():
         rivals = [{"name": f"rival {k}", "interval": found} for k, found in enumerate(intervals)]
         winner = {"name": "a", "test_auc": 0.9, "interval": None}
         summary = {"winner": winner, "contenders": [winner, *rivals]}
-        return wording.winner(table_facts.TableFacts(None, summary))
+        return wording.winner(summary)
 
     assert text() == "A won, with a test AUC of 0.900."
     assert text((-0.1, 0.1)).endswith("do not show that it is better than the others.")

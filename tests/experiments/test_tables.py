@@ -107,7 +107,11 @@ def test_parquet_is_recognised_by_its_content(tmp_path):
         ("age,fraud\n", "fraud", "is empty: it has no row below its header"),
         ("fraud\n1\n0\n", "fraud", "has no column to learn from besides fraud"),
         ("a,fraud\n1,2,3,4\n1\n1,2,3,4,5\n", "fraud", "is not a CSV or Parquet table"),
-        ("a,fraud\n1,0,7\n2,1,8\n", "fraud", "is not a CSV or Parquet table: Length of header"),
+        ("a,fraud\n1,0,7\n2,1,8\n", "fraud", "its rows have more fields than its first line"),
+        ("a,fraud\n1,0\n2,1,8\n", "fraud", "line 3 has 3 fields, where 2 are expected"),
+        ("1.5,0\n2.5,1\n", "fraud", "so the file seems to have no header"),
+        ("a,y\n1,Yes\n2,yes\n3,no\n", "y", "differ only in capital letters or spaces"),
+        ("a,y\n" + "".join(f"1,{k}\n" for k in range(30)), "y", "If it is a quantity, make"),
         (b"PAR1 and then nothing", "fraud", "is not a CSV or Parquet table"),
         (b"age,fraud\n\x00\x01,1\n", "fraud", "is not a table: it is neither text nor"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1", "fraud", "is an old Excel file (.xls); save it as .xlsx"),
@@ -160,6 +164,7 @@ def test_columns_that_share_a_name_are_refused(tmp_path):
         (["no", "no", "yes"], None, "yes"),
         (["yes", "yes", "no"], None, "yes"),
         (["N", "Y", "Y"], None, "Y"),
+        (["no ", " yes", " yes"], None, " yes"),
         (["ill", "ill", "well"], None, "well"),  # neither word means yes, so the rarer one
         ([1, 2, 1], None, "2"),
         (["a", "b"], None, "b"),
@@ -229,7 +234,7 @@ def test_a_split_by_time_goes_from_old_to_new(tmp_path):
     assert sum(map(len, parts)) == 60
     earlier = splits.split_rows(dataset, imratio=0, seed=2, protocol="corrected")
     assert dataset.time[earlier.test].max() < times[2].max()
-    encoder = splits.fit_encoder(dataset, parts)
+    encoder = splits.fit_encoder(dataset, parts.subtrain)
     assert "day" not in encoder.names
     assert "day: Monday" in encoder.names
 
@@ -339,6 +344,17 @@ def test_a_large_offset_does_not_lose_precision():
     assert encoded([1e15 + 1, 1e15 - 1])["x"] == [1.0, -1.0]
 
 
+def test_float32_and_float64_files_of_a_table_have_the_same_features():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.standard_normal(500), "amount": rng.lognormal(5, 2, 500)})
+    small = frame.astype(np.float32)
+    encoder, other = TableEncoder().fit(frame), TableEncoder().fit(small)
+    assert encoder == other
+    assert np.array_equal(encoder.transform(frame), encoder.transform(small))
+    text = small.map(lambda x: float(str(x)))  # as a CSV file that is written from float32
+    assert np.array_equal(encoder.transform(frame), encoder.transform(text))
+
+
 def test_text_becomes_levels_and_unknown_levels_zeros():
     values = ["a"] * 12 + ["b"] * 11 + ["c", "d"]
     assert encoded(values, ["a", "b", "c", "new", None]) == {
@@ -368,6 +384,21 @@ def test_columns_without_information_are_dropped(values):
     assert encoded(values) == {}
 
 
+def test_the_reason_for_a_column_that_is_not_used_is_the_true_one():
+    frame = pd.DataFrame(
+        {
+            "day": ["2024-01-31", "31.12.2023", "01/30/2024"] * 3,
+            "huge": [str(10**25 + i) for i in range(9)],
+            "x": range(9),
+        }
+    )
+    frame.loc[0, "day"] = "2024-02-01"
+    assert TableEncoder().fit(frame).dropped == {
+        "day": "dates in several formats; write all of them like 2024-01-31",
+        "huge": "numbers that differ only after the 16th digit; write codes as text",
+    }
+
+
 def test_a_constant_with_missing_values_becomes_an_indicator():
     assert list(encoded([5.0, np.nan, 5.0])) == ["x is missing"]
 
@@ -379,6 +410,8 @@ def test_a_constant_with_missing_values_becomes_an_indicator():
         ["2024-01-01T00:00:00Z", "2024-01-03T02:00:00+02:00"],
         ["01.01.2024", "03.01.2024"],
         ["01/01/2024 00:00", "01/03/2024 00:00"],
+        ["Jan 01, 2024", "Jan 03, 2024"],
+        ["1 January 2024", "3 January 2024"],
         pd.to_datetime(["2024-01-01", "2024-01-03"]),
     ],
 )

@@ -20,23 +20,35 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def show(console: Console, summary: dict[str, Any]) -> None:
-    """Print a table of the contenders, the greatest validation AUC first, and what was found."""
+    """Print a table of the contenders, the winner first, and what was found.
+
+    If the winner is a blend, the last column has the weights of the others in it.
+    """
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("model")
-    for name in ("validation", "test", "difference", "95 % interval"):
+    blended = any(one.get("weight") is not None for one in summary["contenders"])
+    names = ("validation", "test", "difference", "95 % interval")
+    for name in (*names, "weight") if blended else names:
         table.add_column(name, justify="right", no_wrap=True)
     for i, one in enumerate(summary["contenders"]):
         aucs = (f"{one[name]:.4f}" for name in ("validation_auc", "test_auc"))
         gap = f"{one['difference']:+.4f}" if i else ""
-        table.add_row(one["name"], *aucs, gap, _interval(one), style="" if i else "bold")
-    console.print("[bold]AUC of each model; difference: its test AUC minus the winner's[/bold]")
+        weight = [""] if one.get("weight") is None else [f"{one['weight']:.0%}"]
+        cells = (one["name"], *aucs, gap, _interval(one), *(weight if blended else ()))
+        table.add_row(*cells, style="" if i else "bold")
+    weights = "; weight: its share in the blend" if blended else ""
+    title = f"AUC of each model; difference: its test AUC minus the winner's{weights}"
+    console.print(f"[bold]{title}[/bold]")
     console.print(table)
     if summary["importance"]:
         drops = [f"{row['column']} {row['drop']:.3f}" for row in summary["importance"][:5]]
         text = f"Drop of the AUC if a column is permuted: {', '.join(drops)}"
+        console.print(text, highlight=False, soft_wrap=True)
+    if summary.get("intervals"):
+        text = f"The 95 % intervals cover {summary['intervals']}."
         console.print(text, highlight=False, soft_wrap=True)
     for reason in summary["skipped"]:
         console.print(f"Skipped: {reason}", highlight=False, soft_wrap=True)
@@ -57,6 +69,8 @@ def found(summary: dict[str, Any]) -> str:
     text = f"The winner is {article}{winner['name']}: test AUC {winner['test_auc']:.3f}"
     if winner["interval"]:
         text += " (95 % interval {:.3f} to {:.3f})".format(*winner["interval"])
+    elif summary.get("intervals"):
+        text += " (no interval: the test part has fewer than two rows of a class)"
     behind = [one["name"] for one in others if one["interval"] and one["interval"][1] < 0]
     if not others:
         return f"{text}."

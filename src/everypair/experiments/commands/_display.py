@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from everypair.experiments.display_names import display_name
-from everypair.experiments.plan import Record
+from everypair.experiments.plan import Record, Trial
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -22,10 +22,18 @@ _LINE_SECONDS = 10.0  # between two lines, if standard error is not a terminal
 class Display:
     """Shows the events of `runner.run`; a context manager.
 
-    `done` are the trials that the store had before; the best values so far include them.
+    Parameters
+    ----------
+    console : Console
+    done : iterable of Record
+        The trials that the store had before; the best values so far include them.
+    epochs : int
+        Of each trial. The bar counts a trial that runs by the share of its epochs that is done; on
+        a GPU many trials end at the same time, and the bar would not move until then. 0: trials
+        without epochs.
     """
 
-    def __init__(self, console: Console, done: Iterable[Record] = ()) -> None:
+    def __init__(self, console: Console, done: Iterable[Record] = (), *, epochs: int = 0) -> None:
         from rich import progress
         from rich.live import Live
 
@@ -33,6 +41,8 @@ class Display:
         self.best: dict[tuple[str, float], float] = {}  # by loss and imratio
         self.states: Counter[str] = Counter()
         self.epoch = ""
+        self.epochs = epochs
+        self._epochs_done: dict[Trial, float] = {}  # of the trials that run
         self._printed = time.monotonic()
         self._bar = progress.Progress(
             progress.TextColumn("Trials"),
@@ -61,21 +71,24 @@ class Display:
         """Show an event."""
         if event.record is not None:
             self._add(event.record)
+            self._epochs_done.pop(event.record.trial, None)
+        if event.kind == "died":
+            self._epochs_done.clear()  # the other workers report their next epoch
         if event.row is not None and event.trials:
-            cell = event.trials[0].cell
-            self.epoch = (
-                f"{display_name(cell.loss)}, imratio {cell.imratio:g}: "
-                f"epoch {event.row['epoch']:.0f}, validation AUC {event.row['validation_auc']:.4f}"
-            )
+            self._epochs_done |= dict.fromkeys(event.trials, event.row["epoch"])
+            self.epoch = self._epoch_text(event.trials, event.row)
         if event.kind == "waiting":
             self.epoch = f"Waiting for {event.counts.running} trials that other processes run"
         total = sum(event.counts)
         if self.console.is_terminal:
-            self._bar.update(self._task, completed=event.counts.finished, total=total)
+            share = sum(self._epochs_done.values()) / max(1, self.epochs)
+            self._bar.update(self._task, completed=event.counts.finished + share, total=total)
             self._live.update(self._picture())
         elif time.monotonic() - self._printed > _LINE_SECONDS or event.kind == "end":
             self._printed = time.monotonic()
-            line = f"{event.counts.finished} of {total} trials{self._lost()}. {self._bests()}"
+            running = f" {self.epoch}." if self._epochs_done else ""
+            done = f"{event.counts.finished} of {total} trials{self._lost()}."
+            line = f"{done}{running} {self._bests()}"
             self.console.print(line, highlight=False, soft_wrap=True)
 
     def _add(self, record: Record) -> None:
@@ -83,6 +96,14 @@ class Display:
         if math.isfinite(record.validation_auc):
             key = (record.trial.cell.loss, record.trial.cell.imratio)
             self.best[key] = max(self.best.get(key, 0.0), record.validation_auc)
+
+    def _epoch_text(self, trials: Sequence[Trial], row: Mapping[str, float]) -> str:
+        cell = trials[0].cell
+        together = f", {len(trials)} trials together" if len(trials) > 1 else ""
+        return (
+            f"{display_name(cell.loss)}, imratio {cell.imratio:g}{together}: epoch "
+            f"{row['epoch']:.0f} of {self.epochs}, validation AUC {row['validation_auc']:.4f}"
+        )
 
     def _lost(self) -> str:
         counts = [f"{self.states[s]} {s}" for s in ("diverged", "failed") if self.states[s]]

@@ -45,20 +45,20 @@ def table_file(options: Mapping[str, Any]) -> TableFile:
     )
 
 
-def describe_table(grid: Grid, settings: Settings, dataset: Dataset, folder: Path) -> list[str]:
+def describe_table(
+    table: TableFile, grid: Grid, settings: Settings, dataset: Dataset, folder: Path
+) -> list[str]:
     """Keep what is known about a table in the folder of its experiment; return it as lines.
 
     A record about other data stays: the store of that folder will refuse to go on.
     """
     from everypair.experiments.data import profile, splits
 
-    assert settings.table is not None
     imratio, seed = grid.imratios[0], grid.seeds[0]
     rows = splits.split_rows(dataset, imratio=imratio, seed=seed, protocol=settings.protocol)
-    encoder = splits.fit_encoder(dataset, rows)
-    assert encoder is not None
+    encoder = splits.fit_encoder(dataset, rows.subtrain)
     families = settings.model == "families"
-    record = profile.describe(dataset, settings.table, rows, encoder, cross_validated=families)
+    record = profile.describe(dataset, table, rows, encoder, cross_validated=families)
     before = profile.read(folder)
     if before is None or before.get("fingerprint") == dataset.fingerprint:
         profile.write(folder, record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -96,6 +97,7 @@ def command(
         raise UserError(f"--out must be left out, because --pairs {pairs.value} has no ROC curve.")
     if bounded and out is not None:
         raise UserError("--bounded must be used without --out, because it keeps no rows.")
+    _check_losses(loss or ())
     targets = {} if out is None else output.targets(out, "roc", ("csv", "png", "svg"))
     paths = _chunks.files_of(files)
     total = sum(path.stat().st_size for path in paths if path.is_file())
@@ -106,7 +108,7 @@ def command(
         )  # fmt: skip
     try:
         found = evaluation.evaluate(predictions, margin=margin, losses=loss, by_group=by_group)
-    except ValueError as error:  # from the library: unknown surrogate, no pairs in groups, ...
+    except ValueError as error:  # from the library: no pairs in groups, ...
         raise UserError(f"{_shown(paths)}: {error}") from error
     written = ""
     if targets:
@@ -128,6 +130,20 @@ def command(
         typer.echo("Other losses of this many rows take long: --loss NAME computes one.")
     if written:
         typer.echo(written)
+
+
+def _check_losses(names: Sequence[str]) -> None:
+    """Raise UserError if a name of ``--loss`` is unknown."""
+    import difflib
+
+    from everypair import surrogates
+
+    known = surrogates.names()
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f" Did you mean {near[0]}?" if near else ""
+            raise UserError(f"--loss must be one of {', '.join(known)}; got {name!r}.{advice}")
 
 
 def _shown(paths: list[Path]) -> str:

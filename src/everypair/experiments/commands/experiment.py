@@ -80,6 +80,10 @@ def command(
         TRY("Learning rates: 0.1,1 for all losses or logistic=0.1,1 for one; repeatable."),
     ] = None,
     seeds: Annotated[int | None, TRY("Number of seeds, each with its own split.", min=1)] = None,
+    finalists: Annotated[
+        int | None,
+        TRY("Try all on the first seed, the best N of each loss on all.", default="none", min=1),
+    ] = None,
     grid: Annotated[
         Literal["preset", "paper"],
         TRY("Hyper-parameters of the preset, or all of the paper's.", default=None),
@@ -104,6 +108,14 @@ def command(
     batches: Annotated[
         Literal["shuffle", "stratified"] | None,
         TRAIN("Draw at random, or both classes in each batch.", default="the preset's: shuffle"),
+    ] = None,
+    schedule: Annotated[
+        Literal["constant", "cosine"] | None,
+        TRAIN("Learning rate over the epochs.", default="the preset's: constant"),
+    ] = None,
+    warm_start: Annotated[
+        int | None,
+        TRAIN("First epochs, trained with the logistic loss.", default="the preset's: 0", min=0),
     ] = None,
     protocol: Annotated[
         Literal["corrected", "paper"] | None,
@@ -155,19 +167,21 @@ def command(
         raise UserError(
             "--trials and --sampler tpe go together; for example --sampler tpe --trials 20."
         )
+    if finalists and sampler == "tpe":
+        raise UserError("--finalists and --sampler tpe exclude each other; give only one of them.")
     check_names(plan, settings)
     device = "cpu" if plan.spaces else _device(device)
     dataset = sources.load(plan.data, table=settings.table)
     fewest = check_splits(plan, settings, dataset)
     notes = [_few_positives(fewest), *(f"Skipped: {reason}." for reason in plan.skipped)]
-    if (table := settings.table) is not None:
-        positive = dataset.positive_name.removeprefix(f"{table.label} = ")
-        settings = replace(settings, table=replace(table, positive=positive))
     settings = replace(settings, fingerprint=dataset.fingerprint)
     folder = out or Path("runs") / (Path(data).stem if data else plan.data)
-    if settings.table is not None:
-        notes = [*_table_options.describe_table(plan, settings, dataset, folder), *notes]
-    _run(plan, settings, dataset, folder, storage, workers, trials, device, as_json, notes)
+    if (table := settings.table) is not None:
+        table = replace(table, positive=dataset.positive_name.removeprefix(f"{table.label} = "))
+        settings = replace(settings, table=table)
+        notes = [*_table_options.describe_table(table, plan, settings, dataset, folder), *notes]
+    choice = {"tpe_trials": trials, "finalists": finalists}
+    _run(plan, settings, dataset, folder, storage, workers, choice, device, as_json, notes)
 
 
 def _run(
@@ -177,7 +191,7 @@ def _run(
     folder: Path,
     storage: str | None,
     workers: int | None,
-    tpe_trials: int | None,
+    choice: dict[str, int | None],  # how trials are chosen; see `runner.run`
     device: str,
     as_json: bool,
     notes: Sequence[str],
@@ -195,11 +209,12 @@ def _run(
     work, default_workers = work_for(settings, device, str(folder), families=bool(grid.spaces))
     with store.open(storage or str(folder), create=True) as opened:
         before = opened.records()
-        display = Display(Console(stderr=True), [r for r in before if r.state != "failed"])
+        done = [record for record in before if record.state != "failed"]
+        display = Display(Console(stderr=True), done, epochs=settings.epochs)
         models = winner.BestSeeds(folder, before)
 
         def on_event(event: runner.Event) -> None:
-            if event.kind == "begin":  # by then the store has accepted the settings
+            if event.kind == "begin" and event.stage == 1:  # the store has accepted the settings
                 for note in filter(None, notes):
                     display.console.print(note, soft_wrap=True, highlight=False, markup=False)
             if event.record is not None:
@@ -208,7 +223,7 @@ def _run(
 
         try:
             with display:
-                options = {"workers": workers or default_workers, "tpe_trials": tpe_trials}
+                options = {"workers": workers or default_workers, **choice}
                 runner.run(grid, settings, opened, work=work, on_event=on_event, **options)
         except KeyboardInterrupt:
             counts = opened.counts()

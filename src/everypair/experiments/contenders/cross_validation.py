@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import everypair as ep
 from everypair.experiments.contenders.parts import Fold, Parts, folds
@@ -38,12 +39,13 @@ def run(trial: Trial, parts: Parts) -> tuple[Record, Scores]:
     family, train, test = FAMILIES[trial.cell.optimiser], parts.train, parts.test
     parameters, loss = dict(trial.parameters), trial.cell.loss
     divided = folds(train, trial.cell.seed)
+    validation_auc = mean_auc(train, divided)
     validation: list[list[Floats]] = []  # by fold and value of the path
     for fit_rows, held_out in divided:
         fitted = family.fit(Fit(train.take(fit_rows), loss, parameters, family.path))
         validation.append([scorer(train.X[held_out]) for scorer in fitted])
     paths = [np.concatenate(scores) for scores in zip(*validation, strict=True)]
-    means = [mean_auc(scores, train, divided) for scores in paths]
+    means = [validation_auc(scores) for scores in paths]
     best = int(np.nanargmax(means)) if not all(map(math.isnan, means)) else 0
     chosen = family.path[best]
     scorer = fit_mean(family, Fit(train, loss, parameters, (chosen,)))
@@ -63,27 +65,33 @@ def run(trial: Trial, parts: Parts) -> tuple[Record, Scores]:
 
 def auc(scores: Floats, rows: Rows) -> float:
     """Return the AUC of scores, inside groups if there are groups; NaN without a pair."""
+    return _auc(scores, rows.y, rows.groups)
+
+
+def mean_auc(rows: Rows, divided: Sequence[Fold]) -> Callable[[Floats], float]:
+    """Return a function that computes the mean AUC over the folds.
+
+    It takes the validation scores of all folds, one fold after another. Folds without a pair do not
+    count; if there is no other fold, the mean is NaN.
+    """
+    held_out = [fold for _, fold in divided]
+    ends = np.cumsum([len(fold) for fold in held_out])[:-1]
+    labels = [rows.y[fold] for fold in held_out]
+    groups = [None if rows.groups is None else rows.groups[fold] for fold in held_out]
+
+    def mean(scores: Floats) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of nanmean, if all are NaN
+            return float(np.nanmean(list(map(_auc, np.split(scores, ends), labels, groups))))
+
+    return mean
+
+
+def _auc(scores: Floats, labels: NDArray[np.bool_], groups: NDArray[np.int64] | None) -> float:
     try:
-        return ep.auc(scores, rows.y, groups=rows.groups)
+        return ep.auc(scores, labels, groups=groups)
     except ValueError:
         return math.nan
-
-
-def fold_aucs(scores: Floats, rows: Rows, divided: Sequence[Fold]) -> list[float]:
-    """Return the AUC of each fold, from the validation scores of all folds one after another."""
-    ends = np.cumsum([len(held_out) for _, held_out in divided])
-    pieces = np.split(scores, ends[:-1])
-    return [
-        auc(piece, rows.take(held_out))
-        for piece, (_, held_out) in zip(pieces, divided, strict=True)
-    ]
-
-
-def mean_auc(scores: Floats, rows: Rows, divided: Sequence[Fold]) -> float:
-    """Return the mean AUC over the folds; folds without a pair do not count."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of nanmean, if there is no such fold
-        return float(np.nanmean(fold_aucs(scores, rows, divided)))
 
 
 def _roc(scores: Floats, rows: Rows) -> tuple[list[float], list[float]]:

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import everypair as ep
 from everypair.experiments._atomic import replacing
 from everypair.experiments.contenders import cross_validation, importance, parts, saved
 from everypair.experiments.contenders.calibration import Calibration, blended, calibrate
 from everypair.experiments.contenders.ranking import Contender, held_out_classes, ranked
 from everypair.experiments.data.sources import Dataset
 from everypair.experiments.families import FAMILIES, Fit, Floats, MeanScorer, Rows, fit_mean
-from everypair.experiments.intervals import resampled_interval
+from everypair.experiments.intervals import placements, resampled_interval, same_rows_interval
 from everypair.experiments.plan import Record
 
 FOLDER, SUMMARY, TEST_SCORES = "winner", "summary.json", "test_scores.npz"
@@ -66,7 +65,9 @@ def conclude(
     -----
     In ``summary.json``, ``winner`` and each of ``contenders`` have a name, a family, a loss,
     validation_auc and test_auc. The interval of the winner is that of its test AUC. A contender has
-    ``difference``, its test AUC minus that of the winner, and the interval of this difference.
+    ``difference``, its test AUC minus that of the winner, the interval of this difference, and
+    ``weight``, its share in the winner if that is a blend.
+    ``intervals`` says what the intervals cover: the test rows, or the splits of several seeds.
     ``importance`` holds the drop of the winner's test AUC when the values of a column are permuted.
     """
     able = [r for r in records if r.state == "finished" and math.isfinite(r.validation_auc)]
@@ -80,7 +81,10 @@ def conclude(
     divided = [parts.parts_of(dataset, seed) for seed in seeds]
     contenders = ranked(folder, able, seeds, divided)
     winner, first = contenders[0], divided[0]
-    judged = _judged(contenders, [part.test for part in divided])
+    tests = [part.test for part in divided]
+    same_rows = len(seeds) == 1 or dataset.test_positive is not None
+    over_rows = same_rows and tests[0].groups is None
+    judged = _judged(contenders, tests, over_rows=over_rows)
     say(f"Fitting the winner on all rows: {winner.name}")
     calibration = calibrate(winner.held_out, held_out_classes(first.train, seeds[0]))
     facts = {
@@ -98,6 +102,7 @@ def conclude(
         "skipped": list(skipped),
         "importance": _importance(winner, first, threads),
         "seeds": seeds,
+        "intervals": _coverage(len(seeds), over_rows=over_rows),
     }
     with replacing(folder / FOLDER / TEST_SCORES) as temporary:
         np.savez_compressed(
@@ -112,6 +117,16 @@ def conclude(
     return path
 
 
+def _coverage(n_seeds: int, *, over_rows: bool) -> str:
+    """Say what the intervals cover, as a part of a sentence; empty if there are none."""
+    if over_rows:
+        folds = f", and of the folds by {n_seeds} seeds" if n_seeds > 1 else ""
+        return f"the choice of the test rows (DeLong){folds}"
+    if n_seeds == 1:
+        return ""
+    return f"the choice of the split by {n_seeds} seeds, whose rows overlap (Nadeau and Bengio)"
+
+
 def _key(records: Sequence[Record], skipped: Sequence[str]) -> str:
     """Return a digest of the trials and their results."""
     plain = [[asdict(r.trial), r.validation_auc, r.test_auc] for r in records]
@@ -120,7 +135,8 @@ def _key(records: Sequence[Record], skipped: Sequence[str]) -> str:
 
 
 def _parameters(member: saved.Member) -> dict[str, Any]:
-    return {"family": member.family, "loss": member.loss, **member.parameters}
+    weight = {"weight": member.weight} if member.weight < 1 else {}
+    return {"family": member.family, "loss": member.loss, **weight, **member.parameters}
 
 
 def _importance(winner: Contender, part: parts.Parts, threads: int) -> list[dict[str, Any]]:
@@ -133,8 +149,14 @@ def _importance(winner: Contender, part: parts.Parts, threads: int) -> list[dict
     return importance.importance(scorer, part.encoder, part.test)
 
 
-def _judged(contenders: Sequence[Contender], tests: Sequence[Rows]) -> list[dict[str, Any]]:
-    """Return the test AUC of every contender, with intervals; the first is the winner."""
+def _judged(
+    contenders: Sequence[Contender], tests: Sequence[Rows], *, over_rows: bool
+) -> list[dict[str, Any]]:
+    """Return the test AUC of every contender, with intervals; the first is the winner.
+
+    `over_rows` says that the test rows of all seeds are the same, so that the intervals are those
+    of `same_rows_interval`.
+    """
     winner = contenders[0]
     aucs = [
         [cross_validation.auc(scores, rows) for scores, rows in zip(one.test, tests, strict=True)]
@@ -143,15 +165,17 @@ def _judged(contenders: Sequence[Contender], tests: Sequence[Rows]) -> list[dict
     judged = []
     for one, found in zip(contenders, aucs, strict=True):
         gaps = [a - b for a, b in zip(found, aucs[0], strict=True)]
-        interval: Any = resampled_interval(found, _TEST_SHARE)
-        between: Any = resampled_interval(gaps, _TEST_SHARE)
-        if len(tests) == 1 and tests[0].groups is None:
-            interval, between = _delong(one.test[0], winner.test[0], tests[0])
+        if over_rows:
+            interval, between = _over_rows(one, winner, tests[0])
+        else:
+            interval = resampled_interval(found, _TEST_SHARE)
+            between = resampled_interval(gaps, _TEST_SHARE)
         judged.append(
             {
                 "name": one.name,
                 "family": one.family,
                 "loss": one.loss,
+                "weight": winner.share(one),
                 "validation_auc": fmean(one.validation),
                 "test_auc": fmean(found),
                 "interval": interval,
@@ -162,13 +186,14 @@ def _judged(contenders: Sequence[Contender], tests: Sequence[Rows]) -> list[dict
     return judged
 
 
-def _delong(ours: Floats, winner: Floats, rows: Rows) -> tuple[Any, Any]:
-    """Return DeLong's intervals of an AUC, and of its difference from the winner's."""
-    try:
-        alone, gap = ep.delong(ours, rows.y), ep.delong_test(ours, winner, rows.y)
-    except ValueError:  # fewer than two rows of a class
-        return None, None
-    return (alone.low, alone.high), (gap.low, gap.high)
+def _over_rows(one: Contender, winner: Contender, rows: Rows) -> tuple[Any, Any]:
+    """Return the intervals of a mean AUC, and of its difference from the winner's."""
+    ours, best = ([placements(s, rows.y) for s in found.test] for found in (one, winner))
+    pairs = zip(ours, best, strict=True)
+    gaps = [(a[0] - b[0], a[1] - b[1]) for a, b in pairs]
+    alone = same_rows_interval(ours)
+    inside = alone and (max(alone[0], 0.0), min(alone[1], 1.0))
+    return inside, same_rows_interval(gaps)
 
 
 def _fit(record: Record, rows: Rows, chosen: dict[str, float], threads: int) -> MeanScorer:

@@ -30,7 +30,7 @@ def parts_of(dataset: Dataset, seed: int) -> Parts:
     """Hold out the test part of a seed, and encode both parts."""
     chosen = splits.split_rows(dataset, imratio=0.0, seed=seed, protocol="corrected")
     train = np.sort(np.concatenate([chosen.subtrain, chosen.validation]))
-    encoder = _fit_encoder(dataset, train)
+    encoder = splits.fit_encoder(dataset, train)
     if dataset.test_positive is None:
         frame, positive, groups = dataset.inputs, dataset.positive, dataset.groups
     else:
@@ -44,7 +44,7 @@ def parts_of(dataset: Dataset, seed: int) -> Parts:
 def all_rows(dataset: Dataset) -> tuple[TableEncoder, Rows]:
     """Encode all rows of the table, with an encoder that is fitted on all of them."""
     every = np.arange(len(dataset.positive))
-    encoder = _fit_encoder(dataset, every)
+    encoder = splits.fit_encoder(dataset, every)
     return encoder, _rows(encoder, dataset.inputs, dataset.positive, dataset.groups, every)
 
 
@@ -76,12 +76,6 @@ def folds(rows: Rows, seed: int) -> list[Fold]:
         folded = splitter(k, shuffle=True, random_state=1000 * seed + repeat)
         found += list(folded.split(rows.X, rows.y, rows.groups))
     return found[:1] if n > 30_000 else found
-
-
-def _fit_encoder(dataset: Dataset, rows: NDArray[Any]) -> TableEncoder:
-    encoder = splits.fit_encoder(dataset, splits.SplitRows(rows, rows, rows))
-    assert encoder is not None  # only arrays of features have none, and a table is no array
-    return encoder
 
 
 def _rows(

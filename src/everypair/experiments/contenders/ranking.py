@@ -1,15 +1,13 @@
 """Rank the contenders of a table by their validation AUC, and blend them.
 
 Every contender (a family with a loss) is represented by its parameters with the greatest mean
-validation AUC. The blend of all contenders is one more: the mean of their log-odds, in which every
-family has the same weight. It varies less than a single contender and needs no choice, so it wins
-unless the contender with the greatest validation AUC is better by more than one standard error of
-the difference (DeLong's, on the validation scores). Test rows take no part in these choices.
+validation AUC. If there are several families, a blend of all trials is one more contender, and it
+wins: the weighted mean of their log-odds, with the weights of `blend_weights`. Of one family, the
+contender with the greatest validation AUC wins. Test rows take no part in these choices.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +16,9 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-import everypair as ep
 from everypair.experiments._atomic import replacing
 from everypair.experiments.contenders import cross_validation, parts
+from everypair.experiments.contenders.blend import blend_weights
 from everypair.experiments.contenders.calibration import Calibration, blended, calibrate
 from everypair.experiments.contenders.cross_validation import Scores
 from everypair.experiments.display_names import display_name
@@ -45,7 +43,7 @@ class Contender:
     calibrations : tuple of Calibration
         Of the members, by their validation scores of the first seed.
     weights : tuple of float
-        Of the members.
+        Of the members; their sum is 1.
     """
 
     members: tuple[tuple[Record, ...], ...]
@@ -65,6 +63,16 @@ class Contender:
         """Return the name of the loss, or the names of all losses in a blend."""
         losses = dict.fromkeys(records[0].trial.cell.loss for records in self.members)
         return " + ".join(losses)
+
+    def share(self, other: Contender) -> float | None:
+        """Return the weight of another contender in this blend; None if this is no blend."""
+        if len(self.members) == 1 or other.family == "blend":
+            return None
+        return sum(
+            weight
+            for records, weight in zip(self.members, self.weights, strict=True)
+            if _called(records) == other.name
+        )
 
     @property
     def name(self) -> str:
@@ -98,32 +106,35 @@ def ranked(
         max(options, key=lambda same: fmean(r.validation_auc for r in same))
         for options in found.values()
     ]
-    order = list(FAMILIES)
-    best.sort(key=lambda same: order.index(same[0].trial.cell.optimiser))
     contenders = [_contender(folder, (same,), seeds, divided) for same in best]
-    families = [one.family for one in contenders]
-    leader = max(contenders, key=lambda one: fmean(one.validation))
-    if len(set(families)) > 1:
-        weights = tuple(1 / families.count(family) for family in families)
-        blend = _contender(folder, tuple(best), seeds, divided, weights)
-        contenders.append(blend)
-        if not is_better(leader, blend, divided[0].train, seeds[0]):
-            leader = blend
-    others = [one for one in contenders if one is not leader]
-    return [leader, *sorted(others, key=lambda one: -fmean(one.validation))]
+    contenders.sort(key=lambda one: -fmean(one.validation))
+    if len({family for family, _ in found}) == 1:
+        return contenders
+    every = [same for options in found.values() for same in options]
+    order = list(FAMILIES)
+    every.sort(key=lambda same: order.index(same[0].trial.cell.optimiser))
+    blend = _blend(folder, every, seeds, divided)
+    return [blend, *contenders] if len(blend.members) > 1 else contenders
 
 
-def is_better(one: Contender, blend: Contender, train: Rows, seed: int) -> bool:
-    """Return whether the validation AUC is greater than the blend's by over one standard error."""
-    gap = fmean(one.validation) - fmean(blend.validation)
-    if train.groups is not None:
-        return gap > 0
-    y = held_out_classes(train, seed)[: len(train)]  # each row once, if the folds are repeated
-    try:
-        both = ep.delong_test(one.held_out[: len(y)], blend.held_out[: len(y)], y)
-    except ValueError:  # fewer than two rows of a class
-        return gap > 0
-    return gap > math.sqrt(both.variance)
+def _blend(
+    folder: Path,
+    trials: Sequence[tuple[Record, ...]],
+    seeds: Sequence[int],
+    divided: Sequence[parts.Parts],
+) -> Contender:
+    """Return the blend of trials; its weights are the mean of those that each seed chooses."""
+    chosen = []
+    for place, (seed, part) in enumerate(zip(seeds, divided, strict=True)):
+        y = held_out_classes(part.train, seed)
+        scores = [load_scores(folder, same[place], part).validation for same in trials]
+        odds = np.stack([calibrate(one, y).log_odds(one) for one in scores])
+        auc = cross_validation.mean_auc(part.train, parts.folds(part.train, seed))
+        chosen.append(blend_weights(odds, auc))
+    weights = np.mean(chosen, axis=0)
+    kept = np.flatnonzero(weights)
+    members = tuple(trials[i] for i in kept)
+    return _contender(folder, members, seeds, divided, tuple(weights[kept].tolist()))
 
 
 def _contender(
@@ -142,8 +153,8 @@ def _contender(
         held_out.append(mixed[0])
         test.append(mixed[1])
         calibrations.append(curves)
-        folds = parts.folds(part.train, seed)
-        validation.append(cross_validation.mean_auc(mixed[0], part.train, folds))
+        auc = cross_validation.mean_auc(part.train, parts.folds(part.train, seed))
+        validation.append(auc(mixed[0]))
     first = held_out[0], calibrations[0]
     return Contender(members, tuple(validation), tuple(test), *first, weights)
 

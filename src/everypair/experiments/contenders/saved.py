@@ -96,7 +96,8 @@ class TableModel:
                 f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
                 for name, value in member.parameters.items()
             )
-            lines.append(f"  {member.family}, loss {member.loss}: {given}")
+            weight = f", weight {member.weight:.0%}" if len(self.members) > 1 else ""
+            lines.append(f"  {member.family}, loss {member.loss}{weight}: {given}")
         if interval := facts.get("interval"):
             low, high = interval
             lines.append(

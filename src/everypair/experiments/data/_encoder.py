@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.experiments.data._values import READ, as_text, kind_of
+from everypair.experiments.data._values import READ, are_mixed_dates, as_text, kind_of
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ mistyped amount does not dominate the training."""
 
 OUTLIERS = 0.005
 """This share of the values at each end does not count for mean and standard deviation."""
+
+MOST_OFFSET = 1000.0
+"""Numbers are rounded to float32 first, so that float32 and float64 files of a table have the same
+features. Columns whose mean is more standard deviations than this away from 0, such as times in
+seconds, would lose too much and are not rounded."""
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _CYCLES = {"hour": 24.0, "month": 12.0}
@@ -58,6 +63,7 @@ class Column:
     parts: tuple[str, ...] = ()  # of dates: those of hour, weekday and month that vary
     levels: tuple[str, ...] = ()  # values with an indicator each
     pooled: tuple[str, ...] = ()  # rare values that share one indicator
+    rounded: bool = False  # whether numbers are rounded to float32 before they are standardised
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -76,6 +82,7 @@ class Column:
             text, missing = as_text(values).to_numpy(object), values.isna().to_numpy()
         else:
             number = READ[self.kind](values, self.style)
+            number = _rounded(number) if self.rounded else number
             missing = ~np.isfinite(number)
         if self.scale:
             with np.errstate(over="ignore"):
@@ -195,18 +202,19 @@ class TableEncoder:
         if kind == "nominal":
             return self._learn_levels(name, values)
         numbers = READ[kind](values, style)
-        known = numbers[np.isfinite(numbers)]
-        if len(known) == 0:
+        if not np.isfinite(numbers).any():
             return Column(name, kind, style), "no value can be read"
-        median = float(np.median(known))
-        mean, scale = _centre_and_scale(np.where(np.isfinite(numbers), numbers, median), median)
-        column = Column(name, kind, style, median, mean, scale, missing=len(known) < len(numbers))
+        column = _standardised(Column(name, kind, style, rounded=True), _rounded(numbers))
+        if kind == "date" or abs(column.mean) >= MOST_OFFSET * column.scale:
+            column = _standardised(Column(name, kind, style), numbers)
         if kind == "date":
-            found = date_parts(known)
+            found = date_parts(numbers[np.isfinite(numbers)])
             varying = tuple(part for part, value in found.items() if np.ptp(value) > 0)
             column = replace(column, parts=varying)
         if name in self.no_trend:
             return replace(column, scale=0.0), "the time of the split"
+        if values.nunique() > 1:
+            return column, "numbers that differ only after the 16th digit; write codes as text"
         return column, "all values are equal"
 
     def _learn_levels(self, name: str, values: pd.Series[Any]) -> tuple[Column, str]:
@@ -217,8 +225,12 @@ class TableEncoder:
         pooled = tuple(map(str, counts.index[n_own:]))
         if len(levels) + bool(pooled) + missing >= 2:
             return Column(name, "nominal", missing=missing, levels=levels, pooled=pooled), ""
-        rare = f"text: {len(counts)} different values, none in {self.rare} rows or more"
-        return Column(name, "nominal"), "all values are equal" if len(counts) == 1 else rare
+        why = f"text: {len(counts)} different values, none in {self.rare} rows or more"
+        if len(counts) == 1:
+            why = "all values are equal"
+        elif are_mixed_dates(values):
+            why = "dates in several formats; write all of them like 2024-01-31"
+        return Column(name, "nominal"), why
 
 
 def date_parts(seconds: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
@@ -230,6 +242,21 @@ def date_parts(seconds: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         "weekday": (days + 3.0) % 7.0,  # 1970-01-01 was a Thursday
         "month": months.astype(np.float64),
     }
+
+
+def _rounded(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Round to float32; numbers that are too large for it stay as they are."""
+    with np.errstate(over="ignore"):
+        rounded = numbers.astype(np.float32).astype(np.float64)
+    return np.where(np.isinf(rounded), numbers, rounded)
+
+
+def _standardised(column: Column, numbers: NDArray[np.float64]) -> Column:
+    """Return the column with the median, mean and scale of its numbers."""
+    known = np.isfinite(numbers)
+    median = float(np.median(numbers[known]))
+    mean, scale = _centre_and_scale(np.where(known, numbers, median), median)
+    return replace(column, median=median, mean=mean, scale=scale, missing=not known.all())
 
 
 def _centre_and_scale(numbers: NDArray[np.float64], median: float) -> tuple[float, float]:

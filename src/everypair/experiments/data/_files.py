@@ -16,7 +16,7 @@ import lzma
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ _CHUNK = 1 << 22
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 _DECIMAL_COMMA = re.compile(r'^(?:.*;)?"?[+-]?\d+,\d+"?(?:;|$)', re.MULTILINE)
 _LEADING_ZERO = re.compile(rb'[\n,;|\t" ]0[0-9]')
-_SIMILAR = 0.65  # names that are less similar are not suggested
+_RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")  # of pandas
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,16 @@ def explained_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (*malformed, pa.ArrowException) as error:
-        raise UserError(f"{path} is not a CSV or Parquet table: {_first_line(error)}") from None
+        text = _first_line(error)
+        if found := _RAGGED.search(text):
+            expected, line, saw = found.groups()
+            text = (
+                f"line {line} has {saw} fields, where {expected} are expected. Correct that line, "
+                "or put quotation marks around text that contains the separator"
+            )
+        elif text.startswith("Length of header"):
+            text = "its rows have more fields than its first line has names of columns"
+        raise UserError(f"{path} is not a CSV or Parquet table: {text}") from None
     except UnicodeError as error:
         raise UserError(
             f"{path} cannot be read as text ({_first_line(error)}); save it as CSV UTF-8"
@@ -134,25 +143,6 @@ def unpacked(path: Path) -> IO[bytes]:
         first = file.read(8)
     how = next((how for magic, how in _PACKED.items() if first.startswith(magic)), open)
     return cast("IO[bytes]", how(path, "rb"))
-
-
-def require_columns(
-    columns: pd.DataFrame | Sequence[str], names: Sequence[str], path: str | Path
-) -> None:
-    """Raise UserError, with similar names, if one of these columns is missing."""
-    present = [str(column) for column in getattr(columns, "columns", columns)]
-    if not (missing := [name for name in names if name not in present]):
-        return
-    near = dict.fromkeys(
-        n for name in missing for n in difflib.get_close_matches(name, present, 2, _SIMILAR)
-    )
-    shown = present[:12] + ["..."] * (len(present) > 12)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(shown)}"
-    if len(present) == 1:
-        *others, last = SEPARATORS.values()
-        hint = f"it has {present[0]!r} only. Columns are separated by {', '.join(others)} or {last}"
-    plural = "s" * (len(missing) > 1)
-    raise UserError(f"{path} has no column{plural} {', '.join(map(repr, missing))}; {hint}")
 
 
 def _is_json(first: bytes) -> bool:
@@ -224,8 +214,8 @@ def _read_excel(path: Path) -> pd.DataFrame:
         frame = pd.read_excel(path, engine="openpyxl")
     except ImportError:
         raise UserError(
-            f"{path} is an Excel file, which needs openpyxl: pip install openpyxl. "
-            "Or save it as CSV UTF-8"
+            f"{path} is an Excel file, which needs the package openpyxl; install it with "
+            "pip install openpyxl (or the extra: everypair[excel]), or save the table as CSV UTF-8"
         ) from None
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a readable Excel file: {_first_line(error)}") from None

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from itertools import permutations
 from pathlib import Path
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from everypair.experiments.data import _values
 from everypair.experiments.data._encoder import TableEncoder
-from everypair.experiments.data._files import read, require_columns
+from everypair.experiments.data._files import SEPARATORS, read
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import TableFile
 
@@ -35,6 +37,8 @@ __all__ = [
 
 _TRUE = {"1", "1.0", "true", "t", "yes", "y"}
 _FALSE = {"0", "0.0", "-1", "-1.0", "false", "f", "no", "n"}
+_SIMILAR = 0.65  # names that are less similar are not suggested
+_MANY_VALUES = 20  # a column of more different numbers is a quantity, not a code
 _FEWEST_NUMBERED = 50  # in shorter tables, 1, 2, 3, ... may be a feature
 
 
@@ -65,6 +69,38 @@ def load(table: TableFile) -> dict[str, Any]:
         "fingerprint": digest.hexdigest()[:16],
         **fields,
     }
+
+
+def require_columns(
+    columns: pd.DataFrame | Sequence[str], names: Sequence[str], path: str | Path
+) -> None:
+    """Raise UserError, with similar names, if one of these columns is missing."""
+    present = [str(column) for column in getattr(columns, "columns", columns)]
+    if not (missing := [name for name in names if name not in present]):
+        return
+    near = dict.fromkeys(
+        n for name in missing for n in difflib.get_close_matches(name, present, 2, _SIMILAR)
+    )
+    shown = present[:12] + ["..."] * (len(present) > 12)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(shown)}"
+    if len(present) == 1:
+        *others, last = SEPARATORS.values()
+        hint = f"it has {present[0]!r} only. Columns are separated by {', '.join(others)} or {last}"
+    if present and all(_is_number(name) for name in present):
+        hint = (
+            f"its first line has only numbers ({', '.join(shown)}), so the file seems to have no "
+            "header. Add a first line with the names of the columns"
+        )
+    plural = "s" * (len(missing) > 1)
+    raise UserError(f"{path} has no column{plural} {', '.join(map(repr, missing))}; {hint}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_roles(table: TableFile, frame: pd.DataFrame) -> None:
@@ -157,6 +193,10 @@ def two_classes(labels: pd.Series[Any], table: TableFile) -> tuple[NDArray[np.bo
         shown = ", ".join(f"{value!r} ({n})" for value, n in list(counts.items())[:5])
         more = ", ..." * (len(counts) > 5)
         advice = "To compare one value with all others, name it: --positive VALUE"
+        if len(counts) > _MANY_VALUES and all(map(_is_number, counts)):
+            advice = "If it is a quantity, make a column that says whether it is above a limit"
+        elif len({value.strip().lower() for value in counts}) < len(counts):
+            advice = "Some differ only in capital letters or spaces: write them alike"
         raise UserError(
             f"{where} must hold exactly two values; it holds {len(counts)}: {shown}{more}. "
             + (advice if len(counts) > 2 else "Choose another column, or add rows")
@@ -174,16 +214,16 @@ def positive_value(counts: dict[str, int], wanted: str | None, where: str) -> st
             raise UserError(f"{where} has no value {wanted!r}; it has {', '.join(some)}")
         return same[0]
     for one, other in permutations(counts):
-        if one.lower() in _TRUE and other.lower() in _FALSE:
+        if one.strip().lower() in _TRUE and other.strip().lower() in _FALSE:
             return one
     return min(sorted(counts, reverse=True), key=lambda value: counts[value])
 
 
 def same_number(one: str, other: str) -> bool:
-    try:
+    """Return whether two labels are the same number, or the same text but for capital letters."""
+    if _is_number(one) and _is_number(other):
         return float(one) == float(other)
-    except ValueError:
-        return one.lower() == other.lower()
+    return one.lower() == other.lower()
 
 
 def group_codes(column: pd.Series[Any], path: str | Path) -> NDArray[np.int64]:

@@ -51,6 +51,7 @@ _THOUSANDS_BY_DOT = re.compile(r"\D*\d{1,3}(?:\.\d{3})*\D*")
 
 _ISO = "ISO8601"
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y")
+_DAYS += ("%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
 _DATE_FORMATS = (_ISO, *(day + time for time in ("", " %H:%M", " %H:%M:%S") for day in _DAYS))
 
 
@@ -82,6 +83,13 @@ def kind_of(values: pd.Series[Any]) -> tuple[str, str]:
         if first and np.isfinite(as_dates(known, style)).all():
             return "date", style
     return "nominal", ""
+
+
+def are_mixed_dates(values: pd.Series[Any]) -> bool:
+    """Return whether almost all values are dates, but no format fits all of them."""
+    some = values.dropna().iloc[:_SAMPLE]
+    read = [np.isfinite(as_dates(some, style)) for style in _DATE_FORMATS]
+    return bool(np.any(read, axis=0).mean() >= NUMERIC_SHARE)
 
 
 def as_text(values: pd.Series[Any]) -> pd.Series[Any]:

@@ -114,7 +114,8 @@ def split(dataset: Dataset, *, imratio: float, seed: int, protocol: str) -> Spli
         have fewer positives than `imratio` needs.
     """
     chosen = split_rows(dataset, imratio=imratio, seed=seed, protocol=protocol)
-    encoder = fit_encoder(dataset, chosen)
+    is_table = not isinstance(dataset.inputs, np.ndarray)
+    encoder = fit_encoder(dataset, chosen.subtrain) if is_table else None
     columns: _Columns = (dataset.inputs, dataset.positive, dataset.groups)
     subtrain = _part(chosen.subtrain, columns, encoder)
     validation = _part(chosen.validation, columns, encoder)
@@ -165,11 +166,9 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
     return SplitRows(subtrain, validation, test)
 
 
-def fit_encoder(dataset: Dataset, rows: SplitRows) -> TableEncoder | None:
-    """Fit the encoder of a table on the subtrain rows; None if the inputs are an array."""
-    if isinstance(dataset.inputs, np.ndarray):
-        return None
-    return (dataset.encoder or TableEncoder()).fit(dataset.inputs.iloc[rows.subtrain])
+def fit_encoder(dataset: Dataset, rows: NDArray[Any]) -> TableEncoder:
+    """Fit the encoder of a table on some of its rows."""
+    return (dataset.encoder or TableEncoder()).fit(dataset.inputs.iloc[rows])
 
 
 def _by_time(time: NDArray[np.float64], seed: int) -> SplitRows:

@@ -98,6 +98,8 @@ class Family:
         Takes the files of a scorer and returns the scorer.
     random : bool
         Whether the fit depends on the seed. If so, the mean of several fits is used.
+    not_random : tuple of Parameters
+        The members of `space` whose fit does not depend on the seed in spite of `random`.
     """
 
     package: str
@@ -109,6 +111,7 @@ class Family:
     load: Callable[[Mapping[str, bytes]], Scorer]
     more_losses: tuple[str, ...] = ()
     random: bool = False
+    not_random: tuple[Parameters, ...] = ()
 
     @property
     def is_installed(self) -> bool:
@@ -127,14 +130,14 @@ class MeanScorer:
         return np.asarray(np.mean([scorer(X) for scorer in self.scorers], axis=0), np.float64)
 
 
-def n_seeds(family: Family, n_rows: int) -> int:
+def n_seeds(family: Family, parameters: Mapping[str, Any], n_rows: int) -> int:
     """Return the number of fits whose mean is used: more for small tables, where they vary most."""
-    if not family.random:
+    if not family.random or tuple(parameters.items()) in family.not_random:
         return 1
     return 5 if n_rows <= 5_000 else 3 if n_rows <= 12_000 else 1
 
 
 def fit_mean(family: Family, fit: Fit) -> MeanScorer:
     """Fit one value of the path on all rows, with several seeds if the fit is random."""
-    seeds = range(n_seeds(family, len(fit.rows)))
+    seeds = range(n_seeds(family, fit.parameters, len(fit.rows)))
     return MeanScorer(tuple(family.fit(replace(fit, seed=seed))[0] for seed in seeds))

@@ -21,6 +21,10 @@ SETTINGS = {
 }
 """The same for every loss. The regularisation is the one that `lightgbm_objective` recommends."""
 
+DEFAULTS = (("settings", "default"), ("num_leaves", 31), ("min_data_in_leaf", 20))
+"""LightGBM's own defaults instead of `SETTINGS`: without regularisation, all rows and columns in
+every tree. They are better on tables with many rows that are easy to separate."""
+
 
 @dataclass(frozen=True)
 class LightgbmScorer:
@@ -56,9 +60,11 @@ def fit(task: Fit) -> list[LightgbmScorer]:
 
     pairs = task.loss == "pairs"
     rows, sizes = task.rows.by_group() if pairs else (task.rows, None)
+    parameters = dict(task.parameters)
+    common = {} if parameters.pop("settings", "") == "default" else SETTINGS
     settings = {
-        **SETTINGS,
-        **task.parameters,
+        **common,
+        **parameters,
         "objective": lightgbm_objective(hessian="pairs") if pairs else "binary",
         "seed": task.seed,
         "deterministic": True,
@@ -78,7 +84,9 @@ FAMILY = Family(
     space=(
         (("num_leaves", 7), ("min_data_in_leaf", 5)),
         (("num_leaves", 31), ("min_data_in_leaf", 20)),
+        DEFAULTS,
     ),
+    not_random=(DEFAULTS,),
     path_name="rounds",
     path=(12, 25, 50, 100, 200),
     fit=fit,

@@ -142,7 +142,7 @@ def read(
         names = present if path is files[0] else _chunks.column_names(path)
         _tables.require_columns(names, list(columns.values()), path)
     rows = ep.PairAccumulator(mode="bounded" if bounded else "exact")
-    classes, groups, kept = Classes(labels), set[Any](), list[dict[str, Any]]()
+    classes, groups, kept = Classes(labels, positive), set[Any](), list[dict[str, Any]]()
     for path in files:
         done, size = 0.0, path.stat().st_size
         for chunk in _chunks.chunks(path, list(columns.values())):
@@ -171,7 +171,7 @@ def read(
     if pairs != "binary":
         arrays = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
         return Predictions(rows, columns, n_groups, pairs, arrays)
-    name, swap = classes.positive(positive, rows, files[0])
+    name, swap = classes.positive(rows, files[0])
     if swap:
         rows.swap_classes()
     columns["positive"] = f"{labels} = {name}"

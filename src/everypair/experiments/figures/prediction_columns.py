@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 
 
 class Classes:
-    """The two values of a label column, found as the chunks arrive."""
+    """The two values of a label column, found as the chunks arrive.
 
-    def __init__(self, column: str) -> None:
+    If a positive value is wanted, there may be more values: all others are negative.
+    """
+
+    def __init__(self, column: str, wanted: str | None = None) -> None:
         self.column = column
+        self.wanted = wanted
         self.values: list[str] = []
 
     def numbers(self, labels: pd.Series[Any], chunk: _chunks.Chunk) -> NDArray[np.bool_]:
-        """Return whether each row has the second of the values found so far."""
+        """Return whether each row has the wanted value, or the second one that was found."""
         where = f"{chunk.path}: label column {self.column!r}"
         if labels.isna().any():
             first = chunk.start + int(labels.isna().argmax()) + 1
@@ -36,35 +40,43 @@ class Classes:
         while rest.any():
             value = array[rest.argmax()]
             same = array == value
-            is_second[same] = self._number(str(value), where, chunk.start + int(rest.argmax()) + 1)
+            number = self._number(str(value), where, chunk.start + int(rest.argmax()) + 1)
+            is_second[same] = (
+                number if self.wanted is None else self._is_wanted(self.values[number])
+            )
             rest &= ~same
         return is_second
+
+    def _is_wanted(self, value: str) -> bool:
+        wanted = str(self.wanted)
+        return value == wanted or _tables.same_number(value, wanted)
 
     def _number(self, value: str, where: str, row: int) -> int:
         for i, known in enumerate(self.values):
             if known == value or _tables.same_number(known, value):
                 return i
-        if len(self.values) == 2:
+        if len(self.values) == 2 and self.wanted is None:
             first, second = self.values
             raise UserError(
                 f"{where} must hold exactly two values; it holds {first!r}, {second!r} and, in row "
-                f"{row}, {value!r}. Make it two classes, or choose another column"
+                f"{row}, {value!r}. Name the positive one with --positive, or choose another column"
             )
         self.values.append(value)
         return len(self.values) - 1
 
-    def positive(
-        self, wanted: str | None, rows: ep.PairAccumulator, path: Path
-    ) -> tuple[str, bool]:
-        """Return the positive value, and whether it is the first of the two."""
+    def positive(self, rows: ep.PairAccumulator, path: Path) -> tuple[str, bool]:
+        """Return the positive value, and whether its rows were counted as negative."""
         where = f"{path}: label column {self.column!r}"
         if len(self.values) < 2:
             raise UserError(
                 f"{where} must hold exactly two values; it holds 1: {self.values[0]!r} "
                 f"({rows.n_rows}). Make it two classes, or choose another column"
             )
+        if self.wanted is not None:
+            counts = dict.fromkeys(self.values, 0)
+            return _tables.positive_value(counts, self.wanted, where), False
         counts = dict(zip(self.values, (rows.n_neg, rows.n_pos), strict=True))
-        value = _tables.positive_value(counts, wanted, where)
+        value = _tables.positive_value(counts, None, where)
         return value, value == self.values[0]
 
 

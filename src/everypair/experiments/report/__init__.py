@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,7 @@ def _contents(study: Study, formats: Collection[str]) -> Iterator[tuple[str, byt
 
     facts = study.facts
     if "csv" in formats and facts.summary:
-        for file, rows in tables.of_table(facts).items():
+        for file, rows in tables.of_table(facts.summary, facts).items():
             yield f"{file}.csv", tables.as_csv(rows).encode()
     elif "csv" in formats:
         found = tables.everything(study)
@@ -166,10 +167,11 @@ def _contents(study: Study, formats: Collection[str]) -> Iterator[tuple[str, byt
     if "html" in formats:
         yield "report.html", page.page(study).encode()
     kinds = [kind for kind in ("png", "svg") if kind in formats]
-    drawings = figures.FIGURES
+    drawings = {name: partial(draw, study) for name, draw in figures.FIGURES.items()}
     if facts.summary:
-        drawings = {"winner": figures.file_winner} if facts.scores else {}
+        scores = facts.scores
+        drawings = {"winner": partial(figures.file_winner, scores)} if scores else {}
     for file, draw in drawings.items() if kinds else ():
-        drawn = draw(study)
+        drawn = draw()
         for kind in kinds:
             yield f"{file}.{kind}", figures.saved(drawn, kind)

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from everypair.experiments.report import panels, table_panels, wording
 from everypair.experiments.report.panels import CARD, COLOURS, GOOD, INK, LINE, SOFT
 from everypair.experiments.report.study import Study
+from everypair.experiments.report.table_facts import HeldOutScores
 
 Panel = Callable[[Axes], None]
 Titled = Sequence[tuple[str, Panel | None]]
@@ -110,10 +111,8 @@ def file_roc(study: Study) -> Figure:
     return _by_comparison(study, panels.roc, 300, 300)
 
 
-def file_winner(study: Study) -> Figure:
+def file_winner(scores: HeldOutScores) -> Figure:
     """Draw the curves of a table's winner on the test rows."""
-    scores = study.facts.scores
-    assert scores is not None
     titled: list[tuple[str, Panel | None]] = [
         ("ROC curve", partial(table_panels.roc, scores=scores)),
         ("Precision and recall", partial(table_panels.precision_recall, scores=scores)),

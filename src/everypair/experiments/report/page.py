@@ -7,7 +7,7 @@ This module prepares the plots and the few texts that depend on the study. The t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import count
 from typing import Any
@@ -28,8 +28,10 @@ Plot = Callable[..., dict[str, Any]]
 
 def page(study: Study) -> str:
     """Return the whole page: of the winner if models of a table were compared, else of losses."""
-    template = "table" if study.facts.summary else "page"
-    values = (_models if study.facts.summary else _losses)(study, _plotter())
+    if summary := study.facts.summary:
+        template, values = "table", _models(study, summary, _plotter())
+    else:
+        template, values = "page", _losses(study, _plotter())
     return (
         _environment()
         .get_template(f"{template}.html.jinja")
@@ -80,21 +82,21 @@ def _losses(study: Study, plot: Plot) -> dict[str, Any]:
     }
 
 
-def _models(study: Study, plot: Plot) -> dict[str, Any]:
+def _models(study: Study, summary: Mapping[str, Any], plot: Plot) -> dict[str, Any]:
     """Return what the page of a comparison of models on a table shows."""
-    facts = study.facts
-    assert facts.summary is not None
-    winner, rows = facts.summary["winner"], facts.summary.get("importance", ())
+    scores = study.facts.scores
+    winner, rows = summary["winner"], summary.get("importance", ())
     height = table_panels.importance_height(len(rows))
     bars = partial(table_panels.importance, rows=rows)
     return {
         "title": f"Models compared on {wording.data('table', study.settings)}",
-        "lead": wording.winner(facts),
-        "summary": facts.summary,
+        "lead": wording.winner(summary),
+        "summary": summary,
+        "blended": any(one.get("weight") is not None for one in summary["contenders"]),
         "winner": winner,
         "parameters": wording.parameters(winner.get("parameters")),
-        "thresholds": facts.scores.thresholds() if facts.scores else [],
-        "curves": _curves(facts.scores, plot) if facts.scores else [],
+        "thresholds": scores.thresholds() if scores else [],
+        "curves": _curves(scores, plot) if scores else [],
         "importance": plot(bars, "Importance of columns", 340, height, 6) if rows else None,
     }
 

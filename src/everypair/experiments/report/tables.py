@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -180,14 +180,13 @@ def as_csv(rows: Sequence[Row], name: str = "") -> str:
     return text.getvalue()
 
 
-def of_table(facts: TableFacts) -> dict[str, list[Row]]:
+def of_table(summary: Mapping[str, Any], facts: TableFacts) -> dict[str, list[Row]]:
     """Return the tables about the models and columns of a table, by the name of their file."""
-    assert facts.summary is not None
-    names = ("name", "family", "loss", "validation_auc", "test_auc", "difference")
+    names = ("name", "family", "loss", "weight", "validation_auc", "test_auc", "difference")
     contenders = []
-    for one in facts.summary["contenders"]:
+    for one in summary["contenders"]:
         low, high = one.get("interval") or (math.nan, math.nan)
-        contenders.append({**{name: one[name] for name in names}, "low": low, "high": high})
+        contenders.append({**{name: one.get(name, "") for name in names}, "low": low, "high": high})
     found = {"contenders": contenders}
     if facts.scores:
         found["thresholds"] = [one._asdict() for one in facts.scores.thresholds()]

@@ -9,16 +9,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import Any
 
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.report.selection import Comparison, Contender, Difference, Standing
-
-if TYPE_CHECKING:
-    from everypair.experiments.report.table_facts import TableFacts
 
 NOTHING = "–"
 PARTS = {"subtrain": "training", "validation": "validation"}
@@ -151,10 +148,9 @@ def standing(place: Standing, called: Callable[[Contender], str]) -> str:
     return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
 
 
-def winner(facts: TableFacts) -> str:
+def winner(summary: Mapping[str, Any]) -> str:
     """Say which model won on a table, how good it is, and whether its lead is certain."""
-    assert facts.summary is not None
-    won, rivals = facts.summary["winner"], facts.summary["contenders"]
+    won, rivals = summary["winner"], summary["contenders"]
     name = f"the {won['name']}" if won["name"].startswith("blend of") else won["name"]
     name = name[0].upper() + name[1:]
     text = f"{name} won, with a test AUC of {auc(won['test_auc'])}"
@@ -177,11 +173,11 @@ def winner(facts: TableFacts) -> str:
     )
 
 
-def parameters(found: object) -> str:
-    """Return the names and values of the parameters of a model, or of the members of a blend.
+def parameters(found: object) -> list[str]:
+    """Return the names and values of the parameters of each member of a model.
 
     >>> parameters([{"family": "lightgbm", "loss": "pairs", "leaves": 7, "rate": 0.1}])
-    'LightGBM, pairs: leaves 7, rate 0.1'
+    ['LightGBM, pairs: leaves 7, rate 0.1']
     """
     members = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
     texts = []
@@ -193,4 +189,4 @@ def parameters(found: object) -> str:
             if k not in ("family", "loss")
         ]
         texts.append(": ".join(filter(None, (", ".join(names), ", ".join(rest)))))
-    return "; ".join(texts)
+    return texts

@@ -83,10 +83,15 @@ class Training:
 
 @dataclass(frozen=True)
 class SideBySide(Training):
-    """Train trials at once that differ in seed and rate only, as branches of one CUDA graph."""
+    """Train trials at once as branches of one CUDA graph.
+
+    They differ in seed and rate, and with `mixed` also in loss and optimiser. Mixed groups fill a
+    GPU better if there are few trials of each loss, but an error of one loss ends the whole group.
+    """
 
     width: int = GRAPH_TRIALS
     compiled: bool = False  # whether torch.compile fuses the kernels of the networks
+    mixed: bool = False
 
     def group_key(self, trial: Trial) -> object:
         """Return what the trials of one graph have in common."""
@@ -95,7 +100,8 @@ class SideBySide(Training):
         cell = trial.cell
         if not can_share_a_graph(trial):
             return trial
-        return cell.data, cell.imratio, cell.loss, cell.optimiser, trial.batch
+        shared = cell.data, cell.imratio, trial.batch
+        return shared if self.mixed else (*shared, cell.loss, cell.optimiser)
 
     def __call__(self, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterator[Record]:
         """Train the trials; all records come together."""
