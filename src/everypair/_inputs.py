@@ -111,11 +111,12 @@ def rank(batch: Batch, target: NDArray[Any] | survival.Survival, censoring: str)
     """Check the values of a batch and sort its rows by their targets, which are checked."""
     check_values(batch)
     weights = winner = batch.weights
-    if isinstance(target, survival.Survival) and (censoring == "uno" or weights is not None):
-        is_uno = censoring == "uno"
-        winner = survival.censoring_weights(target, weights) if is_uno else target.events
-        if weights is not None:
-            winner = winner * weights
+    if isinstance(target, survival.Survival):
+        factors = None if censoring == "harrell" else survival.censoring_weights(target, weights)
+        if weights is None:
+            winner = factors
+        else:
+            winner = weights * (target.events if factors is None else factors)
     numbers = group_numbers(batch.order, batch.offsets)
     batch.ranked = RankedRows(target, numbers, winner, weights)
 

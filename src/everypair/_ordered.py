@@ -51,9 +51,11 @@ def concordance(batch: Batch) -> tuple[float, float]:
         return _dispatch.concordance(batch)
     if (kernel := _dispatch.kernel()) is not None:
         if (plain := batch.ranked.plain()) is not None:
-            return kernel.auc_targets(batch.scores, *plain, None, None)
-        threads = _threads.kernel_threads()
-        return kernel.auc_ordered(batch.scores, batch.ranked.arrays(), threads)
+            concordant, total = kernel.auc_targets(batch.scores, *plain, None, None)
+        else:
+            arrays, threads = batch.ranked.arrays(), _threads.kernel_threads()
+            concordant, total = kernel.auc_ordered(batch.scores, arrays, threads)
+        return concordant, total
     scores = batch.scores[batch.ranked.order]
     concordant = total = 0.0
     for level in batch.ranked.levels():
