@@ -12,7 +12,6 @@ from everypair.surrogates import Surrogate, Term
 from everypair.torch import pair_derivatives, pair_loss
 from everypair.torch._dispatch import choose_backend, forced
 from everypair.torch.triton.common.launch import INTERPRETED
-from everypair.torch.triton.smooth import plan
 from everypair.torch.triton.smooth.terms import expansion, takes
 
 from .sizes import small_blocks
@@ -72,27 +71,22 @@ def test_every_entry_of_the_gradient_is_right(name, dtype):
         assert loss.item() == pytest.approx(value, rel=tolerance)
 
 
-def narrow_and_wide(n=130):
-    """Return float32 scores: half of the blocks span less than 2^-8, the others more."""
+@pytest.mark.parametrize(
+    ("surrogate", "margin", "weighted"), [("logistic", 0.0, False), ("sigmoid", 0.3, True)]
+)
+def test_blocks_of_nearly_equal_scores(surrogate, margin, weighted):
+    # Blocks of 32 rows: the lower ones span more than `plan.WIDTH`, the upper ones less.
     rng = np.random.default_rng(4)
-    wide, narrow = rng.normal(size=n // 2), 3.0 + 1e-4 * rng.normal(size=n - n // 2)
-    return np.r_[wide, narrow].astype(np.float32), rng.random(n) < 0.4, rng.random(n)
-
-
-@pytest.mark.parametrize("margin", [0.0, 0.3])
-@pytest.mark.parametrize("surrogate", ["logistic", "sigmoid"])
-def test_blocks_of_nearly_equal_scores(surrogate, margin, monkeypatch):
-    scores, labels, weights = narrow_and_wide()
-    for w in (None, weights):
-        knobs = {"surrogate": surrogate, "margin": margin, "reduction": "sum"}
-        value, grad = ep.naive.pair_loss_and_grad(scores.astype(float), labels, weights=w, **knobs)
-        for width in (plan.WIDTH, 0.0):
-            monkeypatch.setattr(plan, "WIDTH", width)
-            leaf = tensor(scores).requires_grad_()
-            loss = pair_loss(leaf, tensor(labels), weights=tensor(w), **knobs)
-            loss.backward()
-            assert relative_error(leaf.grad, grad, np.float32) <= 2e-7
-            assert loss.item() == pytest.approx(value, rel=2e-7)
+    scores = np.r_[rng.normal(size=50), 3.0 + 1e-4 * rng.normal(size=80)].astype(np.float32)
+    labels, weights = rng.random(130) < 0.4, rng.random(130) if weighted else None
+    knobs = {"surrogate": surrogate, "margin": margin, "reduction": "sum"}
+    leaf = tensor(scores).requires_grad_()
+    loss = pair_loss(leaf, tensor(labels), weights=tensor(weights), **knobs)
+    loss.backward()
+    knobs["weights"] = weights
+    value, grad = ep.naive.pair_loss_and_grad(scores.astype(float), labels, **knobs)
+    assert relative_error(leaf.grad, grad, np.float32) <= 2e-7
+    assert loss.item() == pytest.approx(value, rel=2e-7)
 
 
 def test_a_block_of_equal_scores():

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from everypair.surrogates import PairTerm, are_polynomials
+from everypair.surrogates import KnotTerm, PairTerm, are_polynomials
 from everypair.torch._compat import current_raw_stream as current_stream
 from everypair.torch.triton.common.launch import launch, on_device
 from everypair.torch.triton.common.workspace import MOMENTS
@@ -45,7 +45,7 @@ def takes(scores: Tensor, terms: tuple[PairTerm, ...], vector: Tensor | None) ->
 
 def by_levels(
     scores: Tensor, order: Tensor, ranks: Tensor, is_head: Tensor | None, winner: Tensor | None,
-    loser: Tensor | None, vector: Tensor | None, terms: tuple[PairTerm, ...], n_bits: int,
+    loser: Tensor | None, vector: Tensor | None, terms: tuple[KnotTerm, ...], n_bits: int,
     *, mean: bool, grad: bool, hess: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return value, pair weight, gradient, diagonal Hessian and Hessian times vector.
@@ -159,8 +159,9 @@ class _Repeated:
             run(*addresses, n, bit, *constants, stream=stream)
             return
         scalars = {"n": n, "bit": bit}
-        options = {"num_warps": self._warps, "enable_fp_fusion": False}
-        launched = launch(*self._launch, scalars, self._constants, **options)
+        launched = launch(
+            *self._launch, scalars, self._constants, num_warps=self._warps, enable_fp_fusion=False
+        )
         if launched is not None:
             tensors = self._launch[2]
             addresses = [tensors[name].data_ptr() for name in launched.pointers]

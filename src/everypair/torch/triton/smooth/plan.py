@@ -23,16 +23,13 @@ k u < 745: together less than 1e-12 at any offset and any spread.
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
-from everypair.surrogates import ShiftedTerm, SmoothTerm
 from everypair.torch.triton.common.launch import Job, buffers, launch, on_device
 from everypair.torch.triton.smooth.narrow import WORDS
 from everypair.torch.triton.smooth.sums import arrange, block_sums, chunk_sums
-from everypair.torch.triton.smooth.terms import expansion, fitted, numbers
+from everypair.torch.triton.smooth.terms import fitted
 from everypair.torch.triton.smooth.walk import walk
 
 CHUNK = 64
@@ -51,16 +48,13 @@ def by_powers(job: Job) -> None:
     """Compute a job with a smooth term; not replayed, because the sort allocates."""
     scores, n, tasks, device = job.scores, job.n, job.tasks, job.scores.device
     wide = scores.dtype is torch.float64
-    found = numbers(job.terms)
+    has_vector = job.vector is not None
+    asked = True, job.grad is not None, job.hess is not None or has_vector
+    found, fits, n_powers, linear, at_0 = fitted(job.terms, wide, asked)
+    if asked[2] or WIDTH == 0.0:
+        at_0 = None
     ranked, order = _positions(job, found.shift).sort(dim=-1, stable=True)
     has_low = wide and found.shift != 0.0
-    has_vector = job.vector is not None
-    smooth = cast("SmoothTerm", cast("ShiftedTerm", job.terms[-1]).term)
-    asked = True, job.grad is not None, job.hess is not None or has_vector
-    fits, n_powers, linear = fitted(smooth, wide, asked)
-    at_0 = None
-    if not (wide or asked[2] or linear) and WIDTH > 0.0:
-        at_0 = expansion(job.terms)
     kinds = 1 + has_vector
     size = kinds * n_powers * (1 + linear) + 2 + kinds
     blocks = -(-n // (CHUNK * CHUNKS))

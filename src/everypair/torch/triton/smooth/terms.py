@@ -72,14 +72,23 @@ def numbers(terms: tuple[PairTerm, ...]) -> Numbers:
     return Numbers(last.shift, last.term.rate, last.term.scale, b0 + constant, b1, b2, constant)
 
 
-@lru_cache(maxsize=64)
-def fitted(
-    smooth: SmoothTerm, wide: bool, asked: tuple[bool, bool, bool]
-) -> tuple[tuple[float, ...], int, bool]:
-    """Return the coefficients FITS of `walk`, the number of powers, and whether there are e_k.
+class Fitted(NamedTuple):
+    """What the kernels take of a surrogate."""
 
-    `asked` says which of value, slope and curvature are needed; the others are 0.
+    numbers: Numbers
+    fits: tuple[float, ...]  # the coefficients FITS of `walk`
+    n_powers: int
+    linear: bool  # whether there are e_k
+    at_0: tuple[float, float, float, float] | None  # see `expansion`; None if not float32
+
+
+@lru_cache(maxsize=64)
+def fitted(terms: tuple[PairTerm, ...], wide: bool, asked: tuple[bool, bool, bool]) -> Fitted:
+    """Return what the kernels take; one function, because hashing the terms takes microseconds.
+
+    `asked` says which of value, slope and curvature are needed; the coefficients of others are 0.
     """
+    smooth = cast("SmoothTerm", cast("ShiftedTerm", terms[-1]).term)
     fits = smooth.high if wide else smooth.low
     sides = [side for fit in fits for side in _above_and_below(fit)]
     needed = [side for k, side in enumerate(sides) if asked[k // 2]]
@@ -88,10 +97,11 @@ def fitted(
     for k, side in enumerate(sides):
         own = [number for pair in side for number in pair] if asked[k // 2] else []
         flat += own + [0.0] * (2 * n_powers - len(own))
-    return tuple(flat), n_powers, any(e for side in needed for _, e in side)
+    linear = any(e for side in needed for _, e in side)
+    at_0 = None if wide else expansion(terms)
+    return Fitted(numbers(terms), tuple(flat), n_powers, linear, at_0)
 
 
-@lru_cache(maxsize=64)
 def expansion(terms: tuple[PairTerm, ...]) -> tuple[float, float, float, float] | None:
     """Return the surrogate at d = 0 and its first three derivatives, for float32 scores.
 
