@@ -64,9 +64,9 @@ OPTIMISERS = {
 """SGD and SAG with batches of 100 rows, L-BFGS with all rows."""
 
 _RARE_RATES = (
-    ("squared_hinge", (0.004, 0.02, 0.1, 0.5, 2.5)),
-    ("logistic", (0.2, 1.0, 5.0, 25.0, 125.0)),
-    ("weighted_logistic", (0.004, 0.02, 0.1, 0.5, 2.5)),
+    ("squared_hinge", (0.0008, 0.004, 0.02, 0.1, 0.5, 2.5, 12.5)),
+    ("logistic", (0.04, 0.2, 1.0, 5.0, 25.0, 125.0, 625.0)),
+    ("weighted_logistic", (0.0008, 0.004, 0.02, 0.1, 0.5, 2.5, 12.5)),
 )
 _RARE = Part(
     "ijcnn1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import pytest
@@ -137,3 +138,13 @@ def test_parts_equal_commands_of_everypair_experiment():
         part = study.PARTS[name]
         assert settings == part.settings
         assert set(grid.trials()) == {trial for block in part.blocks() for trial in block.trials()}
+
+
+def test_the_committed_tables_follow_from_the_committed_rows(tmp_path):
+    shutil.copytree(study.RESULTS, tmp_path / "results")
+    (tmp_path / "docs" / "assets").mkdir(parents=True)
+    pages = ("docs/evidence.md", "results/README.md")
+    shutil.copyfile(study.ROOT / pages[0], tmp_path / pages[0])
+    study_report.write(tmp_path / "results", tmp_path / "docs")
+    for page in pages:
+        assert (tmp_path / page).read_text() == (study.ROOT / page).read_text()
