@@ -44,7 +44,7 @@ def blend_weights(odds: Floats, auc: Callable[[Floats], float]) -> Floats:
         for chosen in selection(odds, auc, half):
             weights[chosen] += 1 / (BAGS * STEPS)
     weights[weights < LEAST] = 0.0
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum(), np.float64)
 
 
 def selection(odds: Floats, auc: Callable[[Floats], float], models: Sequence[int]) -> Iterator[int]:

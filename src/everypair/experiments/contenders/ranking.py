@@ -132,7 +132,7 @@ def _blend(
         auc = cross_validation.mean_auc(part.train, parts.folds(part.train, seed))
         chosen.append(blend_weights(odds, auc))
     weights = np.mean(chosen, axis=0)
-    kept = np.flatnonzero(weights)
+    kept = np.flatnonzero(weights).tolist()
     members = tuple(trials[i] for i in kept)
     return _contender(folder, members, seeds, divided, tuple(weights[kept].tolist()))
 
