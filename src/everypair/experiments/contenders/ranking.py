@@ -80,7 +80,8 @@ class Contender:
         if len(self.members) == 1:
             return _called(self.members[0])
         families = dict.fromkeys(records[0].trial.cell.optimiser for records in self.members)
-        return f"blend of {' and '.join(map(display_name, families))}"
+        models = " models" if len(families) == 1 else ""
+        return f"blend of {' and '.join(map(display_name, families))}{models}"
 
 
 def _called(records: Sequence[Record]) -> str:
