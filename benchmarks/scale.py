@@ -138,8 +138,9 @@ def model() -> list[dict[str, Any]]:
     return found
 
 
+_READ = "pq.read_table(path, columns=['score', 'label'])"
 _PROGRAMS = {
-    "pyarrow": "import pyarrow.parquet as pq\npq.read_table(path, columns=['score', 'label'])",
+    "pyarrow": _READ,
     "exact, AUC and interval": "run('exact', ())",
     "exact, and squared hinge": "run('exact', ('squared_hinge',))",
     "bounded, and squared hinge": "run('bounded', ('squared_hinge',))",
@@ -148,6 +149,7 @@ _SETUP = """
 import sys, time, resource
 from pathlib import Path
 path, n = sys.argv[1], int(sys.argv[2])
+import pandas, pyarrow.dataset  # which are loaded at first use otherwise
 import pyarrow.parquet as pq
 import everypair as ep
 from everypair.experiments.data import _chunks
