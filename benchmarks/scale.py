@@ -3,6 +3,7 @@
     python -m benchmarks.scale bytes     # count bytes: 64 simulated workers, and tasks of Dask
     python -m benchmarks.scale model     # 10^9 to 10^11 rows on 64 machines
     python -m benchmarks.scale stream --rows 100000000     # Parquet (460 MB), beside pyarrow alone
+    python -m benchmarks.scale profile   # nanoseconds a row of each step, in memory
 
 Each prints a table of docs/scale.md and writes its rows to benchmarks/rows/scale.
 """
@@ -20,6 +21,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,48 @@ def stream(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def profile(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
+    """Time the steps of a stream, each in memory that the process has used before."""
+    import pyarrow.parquet as pq
+
+    from everypair.streaming import _exact
+    from everypair.streaming._result import options
+
+    path = Path(tempfile.mkdtemp(dir=folder)) / "rows.parquet"
+    write_parquet(path, n)
+    table = pq.read_table(path)
+    scores, labels = (table[name].to_numpy() for name in ("score", "label"))
+    times: dict[str, list[tuple[float, float]]] = {}
+
+    def timed(name: str, function: Any) -> Any:
+        start, cpu = time.perf_counter(), time.process_time()
+        found = function()
+        seconds = time.perf_counter() - start, time.process_time() - cpu
+        times.setdefault(name, []).append(seconds)
+        return found
+
+    for _ in range(repeats + 1):
+        timed("pyarrow reads the columns", lambda: pq.read_table(path, columns=["score", "label"]))
+        rows = ep.PairAccumulator()
+
+        def add(rows: ep.PairAccumulator = rows) -> None:
+            for start in range(0, n, 1 << 20):
+                rows.add(scores[start : start + (1 << 20)], labels[start : start + (1 << 20)])
+
+        timed("add: check, and divide by class", add)
+        held = timed("sort", rows.rows)
+        timed("ranks: AUC and interval", partial(_exact.result, held, options(())))
+        timed("squared hinge", partial(ep.pair_loss, held.scores, held.labels))
+    path.unlink()
+    path.parent.rmdir()
+    return [
+        {"step": name, "rows": n,
+         "ns_a_row": float(np.median([t[0] for t in found[1:]])) / n * 1e9,
+         "cpu_ns_a_row": float(np.median([t[1] for t in found[1:]])) / n * 1e9}
+        for name, found in times.items()
+    ]  # fmt: skip
+
+
 def write_parquet(path: Path, n: int, share: float = 0.01) -> None:
     """Write float32 scores and int8 labels, a million rows to a row group."""
     import pyarrow as pa
@@ -219,7 +263,7 @@ def show(name: str, rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.scale")
-    parser.add_argument("part", choices=["bytes", "model", "stream"])
+    parser.add_argument("part", choices=["bytes", "model", "stream", "profile"])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", default=tempfile.gettempdir())
     parser.add_argument("--repeats", type=int, default=5)
@@ -229,6 +273,7 @@ def main() -> None:
         "bytes": count_bytes,
         "model": model,
         "stream": lambda: stream(options.rows, options.folder, options.repeats),
+        "profile": lambda: profile(options.rows, options.folder, options.repeats),
     }[options.part]()
     show(options.part, found)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -100,9 +100,11 @@ class PairAccumulator:
         if not is_plain:
             self._add_columns(batch, groups)
             return
-        held = self._rows_with(False, False) if self._buckets is None else self._buckets
+        if self._buckets is None:
+            self._rows_with(False, False).add_batch(batch)
+            return
         for is_positive, chosen in zip((True, False), _dispatch.split_classes(batch), strict=True):
-            held.add(is_positive, scores=chosen)
+            self._buckets.add(is_positive, scores=chosen)
 
     def _add_columns(self, batch: _inputs.Batch, groups: ArrayLike | None) -> None:
         """Add rows with weights, groups or both."""
