@@ -170,16 +170,18 @@ print(time.perf_counter() - start, time.process_time() - cpu,
 """
 
 
-def stream(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
+def stream(n: int, folder: str, repeats: int, prefix: str) -> list[dict[str, Any]]:
     """Time programs in processes of their own, in turns; the first round warms the file cache."""
+    command = [*prefix.split(), sys.executable, "-c"]
     path = Path(tempfile.mkdtemp(dir=folder)) / "rows.parquet"
     write_parquet(path, n)
     times: dict[str, list[list[float]]] = {name: [] for name in _PROGRAMS}
     for _ in range(repeats + 1):
         for name, program in _PROGRAMS.items():
             code = _SETUP.format(program=program)
-            ran = subprocess.run([sys.executable, "-c", code, str(path), str(n)], check=True,
-                                 capture_output=True, text=True)  # fmt: skip
+            ran = subprocess.run(
+                [*command, code, str(path), str(n)], check=True, capture_output=True, text=True
+            )
             times[name].append([float(word) for word in ran.stdout.split()])
     path.unlink()
     path.parent.rmdir()
@@ -267,12 +269,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", default=tempfile.gettempdir())
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--prefix", default="", help="such as 'chrt -f 50', for stream")
     options = parser.parse_args()
     start = time.perf_counter()
     found = {
         "bytes": count_bytes,
         "model": model,
-        "stream": lambda: stream(options.rows, options.folder, options.repeats),
+        "stream": lambda: stream(options.rows, options.folder, options.repeats, options.prefix),
         "profile": lambda: profile(options.rows, options.folder, options.repeats),
     }[options.part]()
     show(options.part, found)

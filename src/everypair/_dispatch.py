@@ -191,7 +191,7 @@ def split_classes(
     pos, neg = out or (np.empty_like(batch.scores), np.empty_like(batch.scores))
     if not _uses_native():
         positive = _inputs.positives(batch)
-        n_pos = np.count_nonzero(positive)
+        n_pos = int(np.count_nonzero(positive))
         n_neg = batch.scores.shape[0] - n_pos
         return (
             np.compress(positive, batch.scores, out=pos[:n_pos]),

@@ -143,7 +143,7 @@ class XgboostDistributedMetric:
                 f"max_fpr={max_fpr!r} and metric={metric!r}."
             )
         self.metric, self.margin, self.max_fpr = metric, margin, max_fpr
-        self.surrogates = (get(surrogate),) if metric == "loss" else ()
+        self.surrogates = [get(surrogate)] if metric == "loss" else []
         self.__name__ = _NAMES[metric]
 
     def __call__(self, scores: NDArray[Any], matrix: Any) -> tuple[str, float]:
@@ -157,8 +157,9 @@ class XgboostDistributedMetric:
             surrogates=self.surrogates, margin=self.margin, max_fpr=self.max_fpr,
         )  # fmt: skip
         if self.metric == "loss":
-            return self.__name__, found.losses[self.surrogates[0].name]
-        value = found.auc if found.partial_auc is None else found.partial_auc
+            (value,) = found.losses.values()
+        else:
+            value = found.auc if found.partial_auc is None else found.partial_auc
         return self.__name__, value
 
 

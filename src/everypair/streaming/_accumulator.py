@@ -179,7 +179,7 @@ class PairAccumulator:
         if self._rows is None or rows.groups is None:
             raise ValueError("groups must be added before results by group; none were.")
         wanted = options(surrogates, margin, max_fpr, min_tpr, confidence)
-        return _exact.result_by_group(rows, list(self._rows.group_keys), wanted)
+        return _exact.result_by_group(rows, rows.groups, list(self._rows.group_keys), wanted)
 
     def rows(self) -> SortedRows:
         """Return all rows: `scores`, `labels`, `weights` and the numbers of `groups`.
@@ -228,13 +228,10 @@ class PairAccumulator:
     @classmethod
     def from_state(cls, plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PairAccumulator:
         """Make an accumulator of what `state` returned."""
-        if plain["mode"] == "bounded":
-            found = cls(mode="bounded", bits=plain["bits"])
-            assert found._buckets is not None
+        found = cls(mode=plain["mode"], bits=plain.get("bits", 18))
+        if found._buckets is not None:
             found._buckets.table[:, arrays["used"]] = arrays["table"]
             found._buckets.is_rounded = plain["is_rounded"]
-            return found
-        found = cls()
         if "keys" in plain:
             rows = found._rows_with(plain["weighted"], plain["grouped"])
             rows.number_groups(plain["keys"])

@@ -60,16 +60,17 @@ def _rank_sums(rows: SortedRows, wanted: Options) -> RankSums:
     return sums
 
 
-def result_by_group(rows: SortedRows, keys: list[Any], wanted: Options) -> dict[Any, StreamResult]:
-    """Compute the result of each group that has both classes."""
-    assert rows.groups is not None
+def result_by_group(
+    rows: SortedRows, groups: NDArray[np.int64], keys: list[Any], wanted: Options
+) -> dict[Any, StreamResult]:
+    """Compute the result of each group that has both classes; `groups` are those of the rows."""
     found = {}
     numbers = np.arange(len(keys))
     bounds = [
         offset + np.searchsorted(part, [numbers, numbers + 1])
         for offset, part in (
-            (0, rows.groups[: rows.n_pos]),
-            (rows.n_pos, rows.groups[rows.n_pos :]),
+            (0, groups[: rows.n_pos]),
+            (rows.n_pos, groups[rows.n_pos :]),
         )
     ]
     for i, key in enumerate(keys):

@@ -160,8 +160,8 @@ class AUCMetric:
     def _scores_of_all_ranks(self) -> EpochScores:
         """Return the batches of all ranks. They are checked afterwards, so that all ranks raise."""
         group = None if self.process_group == "world" else self.process_group
-        found: list[Any] = [None] * dist.get_world_size(group)  # type: ignore[arg-type]
-        dist.all_gather_object(found, self._scores.cpu(), group=group)  # type: ignore[arg-type]
+        found: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(found, self._scores.cpu(), group=group)
         for part in found[1:]:
             found[0].extend(part)
         whole: EpochScores = found[0]
