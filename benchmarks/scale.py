@@ -225,6 +225,7 @@ def profile(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
 
         timed("add: check, and divide by class", add)
         held = timed("sort", rows.rows)
+        timed("numpy.sort alone, in one thread", partial(np.sort, scores))
         timed("ranks: AUC and interval", partial(_exact.result, held, options(())))
         timed("squared hinge", partial(ep.pair_loss, held.scores, held.labels))
     path.unlink()

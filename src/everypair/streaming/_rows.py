@@ -101,6 +101,7 @@ class Rows:
         # Of the negatives, then of the positives.
         self.classes = [self._columns(), self._columns()]
         self._sorted: SortedRows | None = None
+        self._buffer = np.empty(0, np.float32)
 
     def _columns(self) -> dict[str, Column]:
         columns = {"scores": Column(np.float32)}
@@ -122,17 +123,25 @@ class Rows:
             column.extend(columns[name])
 
     def add_batch(self, batch: _inputs.Batch) -> None:
-        """Check the values of a batch and append its rows, which have scores and labels only."""
-        self._sorted = None
-        n = batch.scores.shape[0]
-        columns = [of_class["scores"] for of_class in self.classes[::-1]]
-        is_direct = all(column.dtype == batch.scores.dtype for column in columns)
-        space = (columns[0].space(n), columns[1].space(n)) if is_direct else None
-        for column, chosen in zip(columns, _dispatch.split_classes(batch, space), strict=True):
-            if is_direct:
-                column.keep(chosen.shape[0])
-            else:
-                column.extend(chosen)
+        """Check the values of a batch and append its rows, which have scores and labels only.
+
+        The kernel writes rows of the larger class straight to their column. It needs room for the
+        whole batch in both classes, so that those of the smaller class are copied from a buffer.
+        """
+        n_pos, n_neg = self.sizes
+        pos_is_large = n_pos > n_neg
+        large, n = self.classes[pos_is_large]["scores"], batch.scores.shape[0]
+        if large.dtype != batch.scores.dtype:
+            for positive, chosen in zip((True, False), _dispatch.split_classes(batch), strict=True):
+                self.add(positive, scores=chosen)
+            return
+        if self._buffer.shape[0] < n or self._buffer.dtype != batch.scores.dtype:
+            self._buffer = np.empty_like(batch.scores)
+        space, buffer = large.space(n), self._buffer[:n]
+        order = slice(None, None, 1 if pos_is_large else -1)
+        written, copied = _dispatch.split_classes(batch, (space, buffer)[order])[order]
+        large.keep(written.shape[0])
+        self.add(not pos_is_large, scores=copied)
 
     def number_groups(self, keys: list[GroupKey]) -> NDArray[np.int32]:
         """Return the numbers of groups, new ones for those not seen before."""
