@@ -192,6 +192,7 @@ def questions(n: int) -> dict[str, Step]:
     """Return the calls to be timed on n rows, 10 % of them positive."""
     scores, labels = batch(n, 0.1)
     weights, vector = torch.rand(n, device="cuda"), torch.randn(n, device="cuda")
+    grades = torch.randint(0, 5, (n,), dtype=torch.int8, device="cuda")
 
     def loss_and_grad(scores: Tensor, labels: Tensor = labels, **knobs: object) -> Step:
         leaf = scores.clone().requires_grad_()
@@ -216,6 +217,9 @@ def questions(n: int) -> dict[str, Step]:
         "Huber hinge": loss_and_grad(scores, surrogate="huber_hinge"),
         "linear hinge": loss_and_grad(scores, surrogate="linear_hinge"),
         "square": loss_and_grad(scores, surrogate="square"),
+        "logistic": loss_and_grad(scores, surrogate="logistic"),
+        "ordered, 5 grades": loss_and_grad(scores, grades, pairs="ordered"),
+        "ordered, all distinct": loss_and_grad(scores, vector, pairs="ordered"),
         "Hessian times vector": hvp,
         "diagonal of the Hessian": lambda: pair_derivatives(scores, labels),
     }

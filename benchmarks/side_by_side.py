@@ -15,6 +15,7 @@ version's src folder on PYTHONPATH.
 from __future__ import annotations
 
 import argparse
+import csv
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,8 +61,10 @@ def noise(n_train: int, n_test: int) -> Dataset:
 
 
 def trials(loss: str, n: int) -> list[Trial]:
-    rates = np.geomspace(1e-3, 1e-2, n)
-    return [Trial(Cell("noise", 0.1, loss, "sgd", 0), BATCH, float(rate)) for rate in rates]
+    """Return trials with two rates for each seed, as in the study. A seed has its own batches."""
+    rates = np.geomspace(1e-3, 1e-2, n).tolist()
+    cells = [Cell("noise", 0.1, loss, "sgd", seed=k // 2) for k in range(n)]
+    return [Trial(cell, BATCH, rate) for cell, rate in zip(cells, rates, strict=True)]
 
 
 @contextmanager
@@ -134,6 +137,16 @@ def _first(part: splits.Part, n: int = 64) -> splits.Part:
     return splits.Part(part.inputs[:n], part.labels[:n])
 
 
+def _others(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file that were not measured again."""
+    if not path.is_file():
+        return []
+    keys = {(row["variant"], row["loss"], row["together"]) for row in rows}
+    with path.open() as file:
+        old = list(csv.DictReader(file))
+    return [row for row in old if (row["variant"], row["loss"], int(row["together"])) not in keys]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.side_by_side")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS) if IS_NEW else ["before"])
@@ -153,7 +166,7 @@ def main() -> None:
                     print(f"{variant}: {type(error).__name__}: {error}"[:2000], flush=True)
                     continue
                 print(rows[-1], flush=True)
-                write_csv(rows, given.rows)
+                write_csv([*_others(rows, given.rows), *rows], given.rows)
 
 
 if __name__ == "__main__":

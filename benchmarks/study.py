@@ -2,11 +2,13 @@
 
 EVERYPAIR_DATA=folder python -m benchmarks.study run [PART ...] [--minutes 9] [--store FILE]
 python -m benchmarks.study rows [--store FILE]     write the store's records to results/PART.jsonl
-python -m benchmarks.study report                  draw tables and figures from results/PART.jsonl
+python -m benchmarks.study figure2 --device cpu    time losses, into results/figure2-cpu.json
+python -m benchmarks.study report                  draw tables and figures from files in results/
 
-For each imratio and batch size of a part, every loss is trained with five rates on seed 0. The two
-rates with the greatest validation AUC are then trained on all five seeds; only they count. `run`
-continues where the store ends, and stops after `--minutes`.
+For each imratio and batch size of a part, every loss is trained with all its rates on seed 0. The
+rates with the greatest validation AUC are then trained on all seeds; only they count. In most parts
+these are two of five rates, and five seeds. `run` continues where the store ends, and stops after
+`--minutes`.
 """
 
 from __future__ import annotations
@@ -16,22 +18,22 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from everypair.experiments.plan import Grid, Record, Settings
+from everypair.experiments.plan import Grid, Record, Settings, Trial
 from everypair.experiments.search import store as stores
+from everypair.experiments.search.finalists import finals, screening
 from everypair.experiments.search.work import SideBySide, Training
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 STORE = ROOT / "runs" / "study.db"
 SEEDS = (0, 1, 2, 3, 4)
-FINALISTS = 2
 WIDTH = 8
-"""Trials in one CUDA graph: the finalists of one loss on four seeds."""
+"""Trials in one CUDA graph, such as two finalists of a loss on four seeds."""
 
 SHARES = (0.1, 0.01, 0.001)
 PAPER = ("squared_hinge", "logistic", "aucm")
@@ -63,18 +65,52 @@ class Part:
     imratios: tuple[float, ...] = SHARES
     batches: tuple[int, ...] = (100,)
     rates: tuple[tuple[str, tuple[float, ...]], ...] = ()  # instead of those of `RATES`
+    finalists: int = 2  # rates of each loss that are trained on all seeds
+    seeds: tuple[int, ...] = SEEDS
+    optimiser: str = "sgd"  # of all losses except AUCM, which has PESG
+    reference: str = ""  # the part with the logistic loss, if this part does not have it
 
     def blocks(self) -> list[Grid]:
         """Return one grid for each imratio and batch size, with all seeds and rates."""
-        rates = {loss: RATES[loss] for loss in self.losses} | dict(self.rates)
+        own = dict(self.rates)
+        rates = {loss: own.get(loss) or RATES[loss] for loss in self.losses}
+        optimisers = {loss: (self.optimiser,) for loss in self.losses if loss != "aucm"}
         return [
-            Grid(self.data, (imratio,), self.losses, (batch,), SEEDS, rates)
+            Grid(self.data, (imratio,), self.losses, (batch,), self.seeds, rates, optimisers)
             for imratio in self.imratios
             for batch in self.batches
         ]
 
 
 RAW = replace(IMAGES, scores="raw")
+RECIPE = replace(RAW, sampler="stratified", schedule="cosine")
+MOMENTUM_RATES = (
+    ("logistic", (0.00316, 0.01, 0.0316)),
+    ("weighted_logistic", (0.001, 0.00316, 0.01)),
+    ("squared_hinge", (0.000316, 0.001, 0.00316)),
+    ("pairwise_logistic", (0.001, 0.00316, 0.01)),
+    ("pairwise_sigmoid", (0.00316, 0.01, 0.0316)),
+    ("aucm", (0.1, 0.316, 1.0)),
+)
+"""About a tenth of the best rates without momentum. PESG, the optimiser of AUCM, has no momentum of
+this kind, so its rates are the usual ones."""
+
+RECIPE_PART = Part(
+    "cifar10",
+    RECIPE,
+    tuple(loss for loss, _ in MOMENTUM_RATES),
+    imratios=(0.01,),
+    rates=MOMENTUM_RATES,
+    finalists=1,
+    optimiser="momentum",
+)
+CAUSE = Part(
+    "cifar10",
+    losses=("logistic",),
+    imratios=(0.1,),
+    rates=(("logistic", (0.316, 1.0)),),  # the finalists of the part cifar10
+    seeds=(0, 1),
+)
 PARTS = {
     "cifar10": Part("cifar10"),
     "cifar10-raw": Part(
@@ -82,12 +118,22 @@ PARTS = {
         RAW,
         ("squared_hinge", "pairwise_logistic", "weighted_logistic"),
         rates=(("squared_hinge", TINY),),
+        reference="cifar10",
     ),
+    "cifar10-recipe": RECIPE_PART,
+    "cifar10-recipe-warm": replace(
+        RECIPE_PART,
+        settings=replace(RECIPE, warm_start=10),
+        losses=tuple(loss for loss in RECIPE_PART.losses if loss != "logistic"),
+        reference="cifar10-recipe",
+    ),
+    "cifar10-cause-float32": replace(CAUSE, settings=replace(IMAGES, precision="float32")),
+    "cifar10-cause-200-epochs": replace(CAUSE, settings=replace(IMAGES, epochs=200)),
     "catdog": Part("catdog"),
     "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(50, 500, 1000)),
     "cifar10-paper": Part("cifar10", replace(IMAGES, protocol="paper"), imratios=(0.01,)),
     "stl10": Part("stl10"),
-    "cifar10-linear-hinge": Part("cifar10", losses=("linear_hinge",)),
+    "cifar10-linear-hinge": Part("cifar10", losses=("linear_hinge",), reference="cifar10"),
     "cifar10-stratified": Part(
         "cifar10",
         replace(IMAGES, sampler="stratified"),
@@ -112,31 +158,9 @@ def run_part(
 ) -> None:
     """Run the missing trials of a part; raise TimeIsUpError at the deadline."""
     for block in part.blocks():
-        screening = replace(block, seeds=SEEDS[:1])
-        _run_grid(screening, part.settings, store, work, deadline, say)
-        finals = replace(block, rates=finalists(block, store.records()))
-        _run_grid(finals, part.settings, store, work, deadline, say)
-
-
-def finalists(block: Grid, records: Sequence[Record]) -> dict[str, tuple[float, ...]]:
-    """Return the rates of each loss with the greatest validation AUC on the first seed.
-
-    Of equal AUCs the rate nearer to the middle of the grid is taken.
-    """
-    found = {record.trial: record for record in records}
-    chosen = {}
-    for loss in block.losses:
-        screening = replace(block, losses=(loss,), seeds=block.seeds[:1])
-        tried = [found[trial] for trial in screening.trials()]
-        middle = len(tried) // 2
-
-        def rank(place: int, tried: list[Record] = tried, middle: int = middle) -> tuple[Any, ...]:
-            auc = tried[place].validation_auc
-            return (not math.isfinite(auc), -auc if math.isfinite(auc) else 0, abs(place - middle))
-
-        best = sorted(range(len(tried)), key=rank)[:FINALISTS]
-        chosen[loss] = tuple(tried[place].trial.rate for place in sorted(best))
-    return chosen
+        _run_grid(screening(block), part.settings, store, work, deadline, say)
+        final = finals(block, store.records(), part.finalists)
+        _run_grid(final, part.settings, store, work, deadline, say)
 
 
 def _run_grid(
@@ -148,8 +172,8 @@ def _run_grid(
     say: Callable[[str], None],
 ) -> None:
     store.prepare(grid, settings)
-    n_failed = 0
-    while claims := _claim_group(store, work, _room(store, grid, work, deadline)):
+    n_failed, mixed = 0, True
+    while claims := _claim_group(store, work, _room(store, grid, work, deadline), mixed=mixed):
         begin = time.monotonic()
         by_trial = {claim.trial: claim for claim in claims}
 
@@ -162,6 +186,9 @@ def _run_grid(
                 store.finish(by_trial.pop(record.trial), record)
         except (RuntimeError, ValueError) as error:  # the next run tries these trials again
             say(traceback.format_exc())
+            if len({claim.trial.cell.loss for claim in claims}) > 1:
+                mixed = False  # the trials wait again, and each loss is tried alone
+                continue
             for claim in list(by_trial.values()):
                 store.finish(claim, Record(claim.trial, "failed", {}, reason=str(error)[:500]))
                 del by_trial[claim.trial]
@@ -173,27 +200,37 @@ def _run_grid(
                 store.release(claim)
         cell = claims[0].trial.cell
         each = (time.monotonic() - begin) / len(claims)
+        losses = ", ".join(dict.fromkeys(claim.trial.cell.loss for claim in claims))
         say(
-            f"{cell.data} {cell.imratio:g} {cell.loss} batch {claims[0].trial.batch}: "
+            f"{cell.data} {cell.imratio:g} batch {claims[0].trial.batch} ({losses}): "
             f"{len(claims)} trials, {each:.2f} s each; {store.counts()}"
         )
 
 
 def _room(store: stores.Store, grid: Grid, work: Training, deadline: float) -> int:
     """Return how many trials may start, by the time of the trials so far; TimeIsUpError if none."""
-    if not store.counts().waiting or math.isinf(deadline):
-        return work.width
+    waiting = store.counts().waiting
+    # Groups of nearly the same size: 6 and 6, not 8 and 4.
+    even = -(-waiting // max(1, -(-waiting // work.width)))
+    if not waiting or math.isinf(deadline):
+        return even
     seconds = [r.seconds for r in store.records() if r.trial.batch == grid.batches[0]][-WIDTH:]
     room = (deadline - time.monotonic()) / (sum(seconds) / len(seconds) if seconds else 1.0)
     # Fewer than four at once leave the GPU idle, and each then takes longer than estimated.
-    if room < min(4, work.width):
+    if room < min(4, even):
         raise TimeIsUpError
-    return min(work.width, int(room))
+    return min(even, int(room))
 
 
-def _claim_group(store: stores.Store, work: Training, width: int) -> list[stores.Claim]:
+def _claim_group(
+    store: stores.Store, work: Training, width: int, *, mixed: bool
+) -> list[stores.Claim]:
+    """Claim trials that may run at once; unless `mixed`, of one loss."""
     claims: list[stores.Claim] = []
-    key = work.group_key
+
+    def key(trial: Trial) -> object:
+        return work.group_key(trial), mixed or trial.cell.loss
+
     while len(claims) < width and (
         claim := store.claim(lambda t: not claims or key(t) == key(claims[0].trial))
     ):
@@ -201,15 +238,14 @@ def _claim_group(store: stores.Store, work: Training, width: int) -> list[stores
     return claims
 
 
-def run(names: Sequence[str], path: Path, minutes: float, device: str, compiled: bool) -> None:
+def run(parts: Mapping[str, Part], path: Path, minutes: float, device: str, compiled: bool) -> None:
     """Run parts of the study in order until the time is over."""
     from everypair.experiments.data import sources
     from everypair.experiments.training.objectives import OBJECTIVES
 
     deadline = time.monotonic() + 60 * minutes
     path.parent.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        part = PARTS[name]
+    for name, part in parts.items():
         if missing := [loss for loss in part.losses if loss not in OBJECTIVES]:
             print(f"{name}: no loss {', '.join(missing)} in this version; left out", flush=True)
             part = replace(part, losses=tuple(x for x in part.losses if x in OBJECTIVES))
@@ -229,15 +265,16 @@ def run(names: Sequence[str], path: Path, minutes: float, device: str, compiled:
         except TimeIsUpError:
             print("time is up; the same command continues", flush=True)
             return
-    print("all parts are complete", flush=True)
+        except RuntimeError as error:  # the other parts may work
+            print(f"{name}: given up, {error}"[:500], flush=True)
 
 
-def write_rows(path: Path, folder: Path = RESULTS) -> None:
+def write_rows(path: Path, folder: Path = RESULTS, parts: Mapping[str, Part] | None = None) -> None:
     """Write the finished trials of every part of a store to ``PART.jsonl``."""
     from everypair.experiments.errors import UserError
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in PARTS:
+    for name in PARTS if parts is None else parts:
         try:
             with stores.open(f"sqlite:///{path}#{name}") as store:
                 settings, records = store.settings, store.records()
@@ -274,17 +311,17 @@ def counted(part: Part, records: Sequence[Record]) -> list[Record]:
     for block in part.blocks():
         for loss in block.losses:
             own = replace(block, losses=(loss,))
-            if not all(trial in found for trial in replace(own, seeds=SEEDS[:1]).trials()):
+            if not all(trial in found for trial in screening(own).trials()):
                 continue
-            finals = replace(own, rates=finalists(own, records)).trials()
-            if all(trial in found for trial in finals):
-                kept += [found[trial] for trial in finals]
+            trials = finals(own, records, part.finalists).trials()
+            if all(trial in found for trial in trials):
+                kept += [found[trial] for trial in trials]
     return kept
 
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.study")
-    parser.add_argument("task", choices=("run", "rows", "report"))
+    parser.add_argument("task", choices=("run", "rows", "figure2", "report"))
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--store", type=Path, default=STORE)
@@ -295,10 +332,14 @@ def main() -> None:
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"no part {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
     if given.task == "run":
-        names = given.parts or list(PARTS)
-        run(names, given.store.absolute(), given.minutes, given.device, given.compile)
+        parts = {name: PARTS[name] for name in given.parts} or PARTS
+        run(parts, given.store.absolute(), given.minutes, given.device, given.compile)
     elif given.task == "rows":
         write_rows(given.store.absolute(), given.results)
+    elif given.task == "figure2":
+        from benchmarks import study_figure2
+
+        print(study_figure2.measure(given.device, given.results))
     else:
         from benchmarks import study_report
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.study import PARTS, RESULTS, counted, read_rows
+from benchmarks import open_questions_report, study_figure2
+from benchmarks.study import PARTS, RESULTS, Part, counted, read_rows
 from everypair.experiments import report
 from everypair.experiments.display_names import display_name
 from everypair.experiments.intervals import resampled_interval
@@ -28,15 +30,20 @@ PAPER = RESULTS / "paper_figure3.csv"
 
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
 ALT = "Test AUC by seed, for each loss and share of positives"
+CAUSES = ("cifar10-cause-float32", "cifar10-cause-200-epochs")
+"""Parts with the logistic loss alone, which are compared with each other and not with losses."""
+
 SHARES_OF_EPOCHS = (0.25, 0.5, 0.75, 1.0)
 
 
 def write(folder: Path, docs: Path | None = None) -> list[Path]:
     """Draw everything from the rows of a folder; return the files.
 
-    If `docs` is given, its page evidence.md gets the same tables, and its assets the figures.
+    If `docs` is given, its page evidence.md gets the tables too, and its assets hold the figures of
+    test AUCs instead of `folder`.
     """
-    files, pages = [], ["# The study of images\n\nMade by `make results`; do not edit.\n"]
+    files: list[Path] = []
+    pages = ["# The study of images\n\nMade by `make results`; do not edit.\n"]
     missing, shown = [], []
     for name, part in PARTS.items():
         path = folder / f"{name}.jsonl"
@@ -45,48 +52,127 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             continue
         settings, records = read_rows(path)
         kept = counted(part, records)
-        for batch, own in gathered(kept, lambda record: record.trial.batch).items():
-            called = name if len(part.batches) == 1 else f"{name}-{batch}"
-            study = report.study_of(own, settings)
-            target = folder / called
-            written = report.write(study, settings, target, formats=("csv", "svg"))
-            files += written.files
-            body = section(batch, study, settings, records)
-            pages.append(f"## {called}\n\n{body}\n![{ALT}]({called}/figure3.svg)\n")
-            figure = f"assets/study-{called}.svg"
-            shown.append(f"### {called}\n\n{body}\n![{ALT}]({figure})\n")
-            if docs is not None:
-                shutil.copyfile(target / "figure3.svg", docs / figure)
-                files.append(docs / figure)
         n_losses = len(part.losses) * len(part.blocks())
         n_complete = len({(r.trial.cell.imratio, r.trial.batch, r.trial.cell.loss) for r in kept})
         if n_complete < n_losses:
             done = f"{len(records)} trials, {n_complete} of {n_losses} losses complete"
             missing.append(f"- {name}: {done} (a loss counts once for each imratio and batch size)")
+        if name in CAUSES:
+            continue
+        for batch, own in gathered(kept, lambda record: record.trial.batch).items():
+            called = name if len(part.batches) == 1 else f"{name}-{batch}"
+            borrowed = logistic_of(folder, part, own)
+            study = report.study_of([*own, *borrowed], settings)
+            target = folder / called
+            written = report.write(study, settings, target, formats=("csv", "svg")).files
+            figure = target / "figure3.svg"
+            if docs is not None:
+                figure = figure.replace(docs / "assets" / f"study-{called}.svg")
+                written = (*(file for file in written if file.is_file()), figure)
+            files += written
+            n_trials = sum(record.trial.batch == batch for record in records)
+            intro = introduction(part, settings, batch, n_trials, len(own), bool(borrowed))
+            body = f"{intro}\n\n{comparison(study)}\n"
+            epochs = f"\n{by_epoch(study, settings.epochs)}\n"
+            link = os.path.relpath(figure, folder)
+            pages.append(f"## {called}\n\n{body}{epochs}\n![{ALT}]({link})\n")
+            shown.append(
+                f"### {called}\n\n{body}{epochs if name == 'cifar10' else ''}\n"
+                f"![{ALT}](assets/{figure.name})\n"
+            )
+    figures = folder if docs is None else docs / "assets"
+    timings, drawn = study_figure2.section(folder, figures)
+    answers, plots = open_questions_report.write(folder, figures)
+    files += [*drawn, *plots]
+    assets = os.path.relpath(figures, folder)
+    pages.append(f"## Figure 2\n\n{timings.format(assets=assets)}")
+    for name, text in answers.items():
+        title = open_questions_report.QUESTIONS[name][0]
+        pages.append(f"## {title}\n\n{text.format(assets=assets)}")
+    pages.append(f"## Logistic loss, 10 % positives\n\n{causes(folder)}")
     if missing:
         pages.append("\n".join(["## Not complete, and not shown above", "", *missing, ""]))
     index = folder / "README.md"
     index.write_text("\n".join(pages))
     if docs is not None:
-        _fill(docs / "evidence.md", "\n".join(shown))
+        page = docs / "evidence.md"
+        _fill(page, "study", "\n".join(shown))
+        _fill(page, "figure2", timings.format(assets="assets"))
+        _fill(page, "causes", causes(folder))
+        for name, text in answers.items():
+            _fill(page, name, text.format(assets="assets"))
     return [*files, index]
 
 
-def _fill(page: Path, text: str) -> None:
-    pattern = re.compile(r"(<!-- study -->\n).*?(<!-- /study -->)", re.DOTALL)
+def _fill(page: Path, name: str, text: str) -> None:
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     page.write_text(pattern.sub(lambda m: f"{m[1]}\n{text}\n{m[2]}", page.read_text()))
 
 
-def section(batch: int, study: Study, settings: Settings, records: Sequence[Record]) -> str:
-    """Return the tables of one part, in Markdown."""
-    data = study.records[0].trial.cell.data
-    done = sum(record.trial.batch == batch for record in records)
+def logistic_of(folder: Path, part: Part, records: Sequence[Record]) -> list[Record]:
+    """Return the records of the logistic loss that a part is compared with, from another part.
+
+    They have the imratios, batch sizes and seeds of `records`.
+    """
+    path = folder / f"{part.reference}.jsonl"
+    if not part.reference or not path.is_file():
+        return []
+    cells = {(r.trial.cell.imratio, r.trial.batch, r.trial.cell.seed) for r in records}
+    return [
+        record
+        for record in counted(PARTS[part.reference], read_rows(path)[1])
+        if record.trial.cell.loss == "logistic"
+        and (record.trial.cell.imratio, record.trial.batch, record.trial.cell.seed) in cells
+    ]
+
+
+def causes(folder: Path) -> str:
+    """Return a table of the logistic loss with 10 % positives, by precision and epochs."""
     lines = [
-        f"{display_name(data)}, batch {batch}, {settings.epochs} epochs, {settings.scores} scores "
-        f"(logistic: raw, AUCM: sigmoid), {settings.sampler} batches, protocol "
-        f"{settings.protocol}, precision {settings.precision}. {done} trials, "
-        f"{len(study.records)} of them with the two rates of each loss that count.",
-        "",
+        "| network | epochs | seed | rate | best epoch | validation AUC | test AUC |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in ("cifar10", *CAUSES):
+        path = folder / f"{name}.jsonl"
+        if not path.is_file():
+            continue
+        settings, records = read_rows(path)
+        block = PARTS[CAUSES[0]].blocks()[0]
+        found = {record.trial: record for record in records}
+        for seed in block.seeds:
+            trials = replace(block, seeds=(seed,)).trials()
+            own = [found[trial] for trial in trials if trial in found]
+            if len(own) < len(trials):
+                continue
+            best = max(own, key=lambda record: record.validation_auc)
+            cells = (settings.precision, settings.epochs, seed, f"{best.trial.rate:g}")
+            aucs = (best.best_epoch, f"{best.validation_auc:.3f}", f"{best.test_auc:.3f}")
+            lines.append(f"| {' | '.join(map(str, (*cells, *aucs)))} |")
+    return "\n".join([*lines, ""])
+
+
+def introduction(
+    part: Part, settings: Settings, batch: int, n_trials: int, n_counted: int, borrowed: bool
+) -> str:
+    """Return a sentence with the settings of a part."""
+    recipe = f", {settings.schedule} schedule" if settings.schedule != "constant" else ""
+    recipe += f", optimiser {part.optimiser}" if part.optimiser != "sgd" else ""
+    if settings.warm_start:
+        recipe += f", the first {settings.warm_start} epochs with the logistic loss"
+    rates = "rate" if part.finalists == 1 else f"{part.finalists} rates"
+    return (
+        f"{display_name(part.data)}, batch {batch}, {settings.epochs} epochs, {settings.scores} "
+        f"scores (logistic losses: raw, AUCM: sigmoid), {settings.sampler} batches{recipe}, "
+        f"protocol {settings.protocol}, precision {settings.precision}. {n_trials} trials, "
+        f"{n_counted} of them with the {rates} of each loss that count."
+        + (f" The logistic loss is that of `{part.reference}`." if borrowed else "")
+    )
+
+
+def comparison(study: Study) -> str:
+    """Return the table of test AUCs beside those of the paper, in Markdown."""
+    data = study.records[0].trial.cell.data
+    lines = [
         f"| {HEAD} |",
         "|---" * (HEAD.count("|") + 1) + "|",
         *_table(data, study),
@@ -94,13 +180,14 @@ def section(batch: int, study: Study, settings: Settings, records: Sequence[Reco
         "Intervals over the seeds are corrected for splits that share rows; differences are "
         "paired by seed. The paper's values are means ± standard deviations, read off its "
         "figure 3.",
-        "",
-        "Mean over seeds of the greatest validation AUC, had training ended earlier:",
-        "",
-        *_epochs(study, settings.epochs),
-        "",
     ]
     return "\n".join(lines)
+
+
+def by_epoch(study: Study, epochs: int) -> str:
+    """Return the table of validation AUCs after parts of the epochs, in Markdown."""
+    title = "Mean over seeds of the greatest validation AUC, had training ended earlier:"
+    return "\n".join([title, "", *_epochs(study, epochs)])
 
 
 def _table(data: str, study: Study) -> Iterator[str]:

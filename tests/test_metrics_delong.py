@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair import naive
+from everypair import _dispatch, naive
 
 from .asah import NDKA, POOR_OUTCOME, S100B, WFNS
 from .strategies import batches
@@ -175,6 +175,75 @@ def test_the_logit_interval():
     assert (low, high) == pytest.approx(bounds, rel=1e-12)
     wide = ep.delong([1, 1, 2, 2], [0, 1, 0, 1], method="logit", confidence=1 - 1e-15)
     assert 0.0 <= wide.low < 0.5 < wide.high <= 1.0
+
+
+@pytest.mark.parametrize("backend_name", ["numpy", "auto"])
+@pytest.mark.parametrize("knob", ["nothing", "weights", "groups", "both"])
+@pytest.mark.parametrize("kind", ["ordered", "survival", "uno"])
+def test_the_interval_of_a_concordance_index_equals_the_double_sum(kind, knob, backend_name):
+    rng = np.random.default_rng(0)
+    for n, grid in ((3, 3), (60, 4), (200, 10_000)):
+        x, other = rng.integers(0, grid, (2, n)) / 8.0
+        y = 1.0 + rng.integers(0, grid, n)
+        y[:3], x[:3] = (1.0, 2.0, 3.0), (2.0, 1.0, 3.0)
+        knobs = {"pairs": "ordered"}
+        if kind != "ordered":
+            events = rng.random(n) < 0.6
+            events[:2] = True
+            y, knobs = (y, events), {"pairs": "survival"}
+            knobs["censoring"] = "uno" if kind == "uno" else "harrell"
+        if knob in ("weights", "both"):
+            knobs["weights"] = np.append(rng.integers(0, 4, n - 3), [1, 2, 3])
+            knobs["weights"][:2] = 2
+        if knob in ("groups", "both"):
+            knobs["groups"] = np.arange(n) % max(2, n // 5)
+        with _dispatch.backend(backend_name):
+            got = ep.delong(x, y, confidence=0.9, **knobs)
+            test = ep.delong_test(x, other, y, **knobs)
+        assert_equal_results(got, naive.delong(x, y, confidence=0.9, **knobs))
+        assert_equal_results(test, naive.delong_test(x, other, y, **knobs))
+        assert 0.0 <= got.low <= got.auc <= got.high <= 1.0
+        without_groups = {name: knobs[name] for name in knobs if name != "groups"}
+        assert got.auc == pytest.approx(ep.auc(x, y, **without_groups), rel=1e-13)
+
+
+def test_the_interval_of_a_concordance_index_of_two_values_is_about_that_of_two_classes():
+    scores, labels, *_ = random_rows()
+    ordered, binary = ep.delong(scores, labels, pairs="ordered"), ep.delong(scores, labels)
+    assert ordered.auc == pytest.approx(binary.auc, rel=1e-13)
+    # The factors n / (n - 1) differ: of all rows, and of the rows of each class.
+    assert ordered.variance == pytest.approx(binary.variance, rel=1 / labels.sum())
+
+
+def test_the_variance_of_a_concordance_index_is_near_that_of_the_jackknife():
+    rng = np.random.default_rng(0)
+    n = 150
+    x, times = rng.normal(size=n), rng.exponential(size=n)
+    labels = np.column_stack([times, rng.random(n) < 0.7])
+    without = [ep.auc(np.delete(x, i), np.delete(labels, i, 0), pairs="survival") for i in range(n)]
+    jackknife = (n - 1) * np.var(without)
+    found = ep.delong(x, labels, pairs="survival")
+    assert found.variance == pytest.approx(jackknife, rel=0.05)
+
+
+def test_the_variance_of_a_concordance_index_is_that_of_repeated_samples():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(400):
+        y = rng.normal(size=200)
+        times, censored = rng.exponential(np.exp(-y)), rng.exponential(2.0, 200)
+        labels = (np.minimum(times, censored), times <= censored)
+        found.append(ep.delong(y + rng.normal(size=200), labels, pairs="survival"))
+    areas, variances, low, high = np.array(found).T
+    assert variances.mean() == pytest.approx(np.var(areas), rel=0.15)
+    assert 0.91 < ((low < areas.mean()) & (areas.mean() < high)).mean() < 0.98
+
+
+def test_too_few_rows_of_a_concordance_index():
+    with pytest.raises(ValueError, match="delong must have at least one pair of positive weight"):
+        ep.delong([1.0, 2.0], [1, 1], pairs="ordered")
+    with pytest.raises(ValueError, match=r"delong must have at least two groups, to .*; got 1"):
+        ep.delong([1.0, 2.0], [1, 2], pairs="ordered", groups=["a", "a"])
 
 
 @pytest.mark.parametrize("clustered", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sqlalchemy")
 
 from benchmarks import study, study_report
-from everypair.experiments.plan import Record, Settings
+from everypair.experiments.plan import Settings
 from everypair.experiments.search import store as stores
 from everypair.experiments.search.work import SideBySide, Training
 
@@ -99,11 +98,19 @@ def test_trials_that_fail_are_tried_again(tmp_path, small):
     assert all(r.state == "finished" for r in study.counted(TINY, records_of(path)))
 
 
-def test_finalists_prefer_the_middle_of_equal_rates():
-    block = replace(TINY.blocks()[0], losses=("logistic",))
-    trials = replace(block, seeds=(0,)).trials()
-    aucs = (0.5, 0.7, 0.7, 0.7, float("nan"))
-    records = [
-        Record(t, "finished", {}, validation_auc=a) for t, a in zip(trials, aucs, strict=True)
-    ]
-    assert study.finalists(block, records) == {"logistic": (0.1, 0.316)}
+def test_after_a_failure_each_loss_is_trained_alone(tmp_path, small):
+    groups = []
+
+    class NoHinge(SideBySide):
+        def __call__(self, trials, on_epoch):
+            losses = {trial.cell.loss for trial in trials}
+            groups.append(losses)
+            if "squared_hinge" in losses:
+                raise RuntimeError("no graph")
+            return super().__call__(trials, on_epoch)
+
+    path = tmp_path / "study.db"
+    run(path, work=NoHinge(TINY.settings, "cpu", None, 16))
+    hinge, logistic = {"squared_hinge"}, {"logistic"}
+    assert groups == [hinge | logistic, hinge, logistic, logistic]
+    assert {r.trial.cell.loss for r in study.counted(TINY, records_of(path))} == logistic

@@ -167,3 +167,9 @@ def test_surrogates_compare_by_value():
     assert "expansions" not in repr(twin)
     with pytest.raises(AttributeError):
         twin.name = "other"
+
+
+def test_a_surrogate_of_a_temperature_is_made_once():
+    assert surrogates.sigmoid(0.25) is surrogates.sigmoid(0.25)
+    assert surrogates.sigmoid(0.25) is not surrogates.logistic(0.25)
+    assert surrogates.sigmoid(1.0) is surrogates.get("sigmoid")

@@ -35,6 +35,10 @@ _chosen: ContextVar[bool | None] = ContextVar("everypair_backend", default=None)
 _default: bool | None = None
 
 
+NativeForm = tuple[Callable[..., tuple[int, float, float]], tuple[Any, ...]]
+"""A function of the compiled kernel, and those of its arguments that describe the surrogate."""
+
+
 class Result(NamedTuple):
     """The results of a kernel; a derivative that was not asked for is None."""
 
@@ -86,17 +90,18 @@ def evaluate(
         scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
     arrays: tuple[NDArray[Any] | None, ...]
     reliable = False
-    form = _native_form(terms, scores)
+    form = native_form(terms, scores.dtype.itemsize > 4)
     if form is not None:
         arrays = (
             np.empty_like(scores) if grad else None,
             np.empty_like(scores) if hess else None,
             np.empty_like(scores) if vector is not None else None,
         )
-        status, value, pair_weight = form.function(
+        function, surrogate = form
+        status, value, pair_weight = function(
             scores, labels, weights, batch.offsets,
             None if vector is None else without_offset(vector),
-            *form.surrogate, mean, _threads.kernel_threads(), *arrays,
+            *surrogate, mean, _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
             _inputs.raise_bad_values(batch)
@@ -116,54 +121,21 @@ def evaluate(
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
 
-def native_loss_and_grad(
-    scores: NDArray[Any],
-    labels: NDArray[Any],
-    weights: NDArray[np.float64] | None,
-    terms: tuple[PairTerm, ...],
-    mean: bool,
-    grad: NDArray[Any],
-) -> tuple[float, float] | None:
-    """Return loss and pair weight by the compiled kernel, and write the gradient to `grad`.
+def native_form(terms: tuple[PairTerm, ...], wide: bool) -> NativeForm | None:
+    """Return how the compiled kernel takes these terms; None if NumPy must compute them.
 
-    This is the shortest path to the kernel, for arrays that it can read as they are (those of a
-    `Batch` without groups). Returns None if the NumPy backend is chosen, if the kernel rejects a
-    value, or if its result is not reliable; `evaluate` then computes the loss or names that value.
+    The scores are float64 if `wide`, else float32.
     """
-    form = _native_form(terms, scores)
-    if form is None:
-        return None
-    status, value, pair_weight = form.function(
-        scores, labels, weights, None, None,
-        *form.surrogate, mean, _threads.kernel_threads(), grad, None, None,
-    )  # fmt: skip
-    if status or not math.isfinite(value):
-        return None
-    return value, pair_weight
-
-
-class _Form(NamedTuple):
-    """A function of the compiled kernel, and the arguments that describe the surrogate."""
-
-    function: Callable[..., tuple[int, float, float]]
-    surrogate: tuple[Any, ...]
-
-
-def _native_form(terms: tuple[PairTerm, ...], scores: NDArray[Any]) -> _Form | None:
-    """Return how the compiled kernel takes these terms; None if NumPy must compute them."""
     if not _uses_native():
         return None
     if are_polynomials(terms):
-        return _Form(_native.evaluate, (terms,))
-    form = smooth_form(terms, scores.dtype.itemsize > 4)
-    return None if form is None else _Form(_native.evaluate_smooth, form)
+        return _native.evaluate, (terms,)
+    form = smooth_form(terms, wide)
+    return None if form is None else (_native.evaluate_smooth, form)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
-    """Return the weight of the correctly ordered pairs, ties half, and that of all pairs.
-
-    Sums of weights are rounded; the first is the second at most all the same.
-    """
+    """Return the weight of the correctly ordered pairs, ties half, and that of all pairs."""
     scores, labels, weights, order = batch.scores, batch.labels, batch.weights, batch.order
     if order is not None:
         scores, labels, weights = _take(order, scores, labels, weights)
@@ -173,11 +145,10 @@ def concordance(batch: Batch) -> tuple[float, float]:
         )
         if status:
             _inputs.raise_bad_values(batch)
-        return min(concordant, pair_weight), pair_weight
+        return concordant, pair_weight
     positive = _inputs.positives(batch)
     ordered = positive if order is None else positive[order]
-    concordant, pair_weight = _numpy.concordance(scores, ordered, weights, batch.offsets)
-    return min(concordant, pair_weight), pair_weight
+    return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
 def split_classes(

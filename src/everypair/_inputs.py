@@ -93,26 +93,29 @@ def batch_from(
     batch.weights = None if weights is None else _float64_column(weights, "weights", n)
     batch.order = batch.offsets = batch.ranked = None
     if groups is not None:
-        values = group_values(groups)
-        if values.shape[0] != n:
-            _raise_length("groups", values.shape[0], n)
-        batch.order, batch.offsets = group_runs(values)
+        set_groups(batch, groups)
     if target is not None:
         rank(batch, target, censoring)
     return batch
+
+
+def set_groups(batch: Batch, groups: ArrayLike) -> None:
+    """Check the groups of a batch, and set its `order` and `offsets`."""
+    values, n = group_values(groups), batch.scores.shape[0]
+    if values.shape[0] != n:
+        _raise_length("groups", values.shape[0], n)
+    batch.order, batch.offsets = group_runs(values)
 
 
 def rank(batch: Batch, target: NDArray[Any] | survival.Survival, censoring: str) -> None:
     """Check the values of a batch and sort its rows by their targets, which are checked."""
     check_values(batch)
     weights = winner = batch.weights
-    if isinstance(target, survival.Survival):
-        winner = target.events.astype(np.float64)
-        if censoring == "uno":
-            winner = survival.censoring_weights(target, weights)
+    if isinstance(target, survival.Survival) and (censoring == "uno" or weights is not None):
+        is_uno = censoring == "uno"
+        winner = survival.censoring_weights(target, weights) if is_uno else target.events
         if weights is not None:
             winner = winner * weights
-        target = target.targets()
     numbers = group_numbers(batch.order, batch.offsets)
     batch.ranked = RankedRows(target, numbers, winner, weights)
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs
+from everypair._naive_pairs import Pairs
 from everypair.metrics import DeLong, DeLongTest
 
 Floats = NDArray[np.float64]
@@ -88,11 +89,12 @@ def delong(
     groups: ArrayLike | None = None,
     confidence: float = 0.95,
     method: Literal["normal", "logit"] = "normal",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
 ) -> DeLong:
-    """Compute the variance from the placements of all rows; see `everypair.delong`."""
-    rows = _rows(scores, labels, weights, groups)
-    auc, influence = _influence(rows)
-    variance = _variance(influence, rows, groups is not None)
+    """Compute the variance from the pairs of each row; see `everypair.delong`."""
+    auc, influence, variance_of = _index(scores, labels, weights, groups, pairs, censoring)
+    variance = variance_of(influence)
     half = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(variance)
     if method == "normal" or auc in (0.0, 1.0):
         return DeLong(auc, variance, max(auc - half, 0.0), min(auc + half, 1.0))
@@ -108,13 +110,14 @@ def delong_test(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     confidence: float = 0.95,
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
 ) -> DeLongTest:
-    """Compare two AUCs by the placements of all rows; see `everypair.delong_test`."""
-    rows = _rows(scores_a, labels, weights, groups)
-    auc_a, of_a = _influence(rows)
-    auc_b, of_b = _influence(_rows(scores_b, labels, weights, groups))
+    """Compare two AUCs by the pairs of each row; see `everypair.delong_test`."""
+    auc_a, of_a, _ = _index(scores_a, labels, weights, groups, pairs, censoring)
+    auc_b, of_b, variance_of = _index(scores_b, labels, weights, groups, pairs, censoring)
     difference = auc_a - auc_b
-    variance = _variance(of_a - of_b, rows, groups is not None)
+    variance = variance_of(of_a - of_b)
     error = math.sqrt(variance)
     z = difference / error if error else math.copysign(math.inf, difference)
     z = z if difference else 0.0
@@ -170,6 +173,38 @@ def _kept(x: Floats, w: Floats, share: float) -> Floats:
     tied = np.array([w[x == s].sum() for s in x])
     kept: Floats = np.clip((share * w.sum() - below) / tied, 0.0, 1.0)
     return kept
+
+
+def _index(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    weights: ArrayLike | None,
+    groups: ArrayLike | None,
+    pairs: str,
+    censoring: str,
+) -> tuple[float, Floats, Callable[[Floats], float]]:
+    """Return an index, the influence of each row on it, and the variance of a sum of influences."""
+    if pairs == "binary":
+        rows = _rows(scores, labels, weights, groups)
+        return *_influence(rows), lambda u: _variance(u, rows, groups is not None)
+    every = Pairs(scores, labels, weights=weights, pairs=pairs, censoring=censoring)
+    n = every.scores.size
+    in_order, weight = np.zeros((2, n))
+    for pos, neg, w in every.blocks():
+        s_pos, s_neg = every.scores[pos][:, None], every.scores[neg]
+        right = w * ((s_pos > s_neg) + 0.5 * (s_pos == s_neg))
+        for sums, parts in ((in_order, right), (weight, w)):
+            sums[pos] += parts.sum(axis=1)
+            sums[neg] += parts.sum(axis=0)
+    index = float(in_order.sum() / weight.sum())
+    kept = np.ones(n, bool) if weights is None else np.asarray(weights).reshape(-1) > 0
+    clusters = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+
+    def variance_of(influence: Floats) -> float:
+        units = [influence[kept & (clusters == c)].sum() for c in np.unique(clusters[kept])]
+        return float(len(units) / (len(units) - 1) * np.square(units).sum())
+
+    return index, 2.0 * (in_order - index * weight) / weight.sum(), variance_of
 
 
 def _influence(rows: _Rows) -> tuple[float, Floats]:

@@ -1,5 +1,6 @@
-# The compiled kernel (src/native/module.cpp). Arrays are contiguous. The kernel checks their values
-# and returns a status other than 0 if one of them is bad.
+# The compiled kernel (src/native/module.cpp). Arrays are contiguous. Each may also be given as a
+# tuple of its address, the format of an element as in `struct` ("f" for float32), and its size. The
+# kernel checks the values and returns a status other than 0 if one of them is bad.
 
 from typing import Any
 
@@ -67,6 +68,32 @@ def evaluate_ordered(
 ) -> tuple[float, float]: ...
 def auc_ordered(
     scores: NDArray[Any], ranked: tuple[NDArray[Any] | None, ...], threads: int
+) -> tuple[float, float]: ...
+
+# The same two for targets without weights and groups, in the order of the scores. The first one is
+# for float32 scores and few grades; the value is NaN if another plan has to be used. With events,
+# the targets of the others are survival times. `rank_targets` fills order and ranks, and
+# `auc_targets` the number of pairs of each row in order, ties half, and of all its pairs.
+def evaluate_graded(
+    scores: NDArray[Any],
+    targets: NDArray[Any],
+    terms: tuple[KnotTerm, ...],
+    mean: bool,
+    threads: int,
+    grad: NDArray[Any] | None,
+) -> tuple[float, float]: ...
+def rank_targets(
+    targets: NDArray[Any],
+    events: NDArray[Any] | None,
+    order: NDArray[Any],
+    ranks: NDArray[Any],
+) -> None: ...
+def auc_targets(
+    scores: NDArray[Any],
+    targets: NDArray[Any],
+    events: NDArray[Any] | None,
+    ordered: NDArray[Any] | None,
+    pairs: NDArray[Any] | None,
 ) -> tuple[float, float]: ...
 
 # Copy the scores of each class to the first entries of pos and neg; return status and positives.

@@ -36,7 +36,9 @@ def evaluate(
         return _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=vector)
     found = None
     if _dispatch.kernel() is not None and are_polynomials(terms):
-        found = _evaluate_compiled(batch, batch.ranked, terms, mean, grad, hess, vector)
+        if not hess and vector is None:
+            found = _evaluate_graded(batch, batch.ranked, terms, mean, grad)
+        found = found or _evaluate_compiled(batch, batch.ranked, terms, mean, grad, hess, vector)
     return found or _evaluate_levels(batch, batch.ranked, terms, mean, grad, hess, vector)
 
 
@@ -48,9 +50,10 @@ def concordance(batch: Batch) -> tuple[float, float]:
     if batch.ranked is None:
         return _dispatch.concordance(batch)
     if (kernel := _dispatch.kernel()) is not None:
+        if (plain := batch.ranked.plain()) is not None:
+            return kernel.auc_targets(batch.scores, *plain, None, None)
         threads = _threads.kernel_threads()
-        concordant, total = kernel.auc_ordered(batch.scores, batch.ranked.arrays(), threads)
-        return min(concordant, total), total  # sums of weights are rounded
+        return kernel.auc_ordered(batch.scores, batch.ranked.arrays(), threads)
     scores = batch.scores[batch.ranked.order]
     concordant = total = 0.0
     for level in batch.ranked.levels():
@@ -59,7 +62,25 @@ def concordance(batch: Batch) -> tuple[float, float]:
             of_level, of_all = _dispatch.concordance(level_batch(scores, level))
             concordant += of_level / of_all * pair_weight
             total += pair_weight
-    return min(concordant, total), total
+    return concordant, total
+
+
+def _evaluate_graded(
+    batch: Batch, ranked: RankedRows, terms: tuple[PairTerm, ...], mean: bool, grad: bool
+) -> Result | None:
+    """Evaluate few grades of float32 scores without a sort; None if the kernel declines."""
+    kernel, plain = _dispatch.kernel(), ranked.plain()
+    if kernel is None or plain is None or plain[1] is not None or batch.scores.itemsize > 4:
+        return None
+    out = np.empty_like(batch.scores) if grad else None
+    value, pairs = kernel.evaluate_graded(
+        batch.scores, plain[0], terms, mean, _threads.kernel_threads(), out
+    )
+    if not math.isfinite(value):
+        return None
+    with np.errstate(over="ignore", under="ignore"):
+        array = None if out is None else out.astype(batch.dtype, copy=False).reshape(batch.shape)
+    return Result(value, pairs, array, None, None)
 
 
 def _evaluate_compiled(
@@ -72,21 +93,34 @@ def _evaluate_compiled(
     vector: Floats | None,
 ) -> Result | None:
     """Return the result of the compiled kernel, or None if that would not be reliable."""
-    if abs(ranked.exponent) > 900:
+    sorted_arrays, exponent = _sorted_arrays(ranked)
+    if abs(exponent) > 900:
         return None
     scores = batch.scores
     asked = (grad, hess, vector is not None)
     arrays = [np.empty_like(scores) if wanted else None for wanted in asked]
     value, total = _dispatch.kernel().evaluate_ordered(
-        scores, ranked.arrays(), None if vector is None else _dispatch.without_offset(vector),
-        terms, mean, math.ldexp(1.0, ranked.exponent), _threads.kernel_threads(), *arrays,
+        scores, sorted_arrays, None if vector is None else _dispatch.without_offset(vector),
+        terms, mean, math.ldexp(1.0, exponent), _threads.kernel_threads(), *arrays,
     )  # fmt: skip
     if not math.isfinite(value):
         return None
     with np.errstate(over="ignore", under="ignore"):
         of_rows = (None if a is None else a.astype(batch.dtype, copy=False) for a in arrays)
         shaped = (None if a is None else a.reshape(batch.shape) for a in of_rows)
-        return Result(value, math.ldexp(total, ranked.exponent), *shaped)
+        return Result(value, math.ldexp(total, exponent), *shaped)
+
+
+def _sorted_arrays(ranked: RankedRows) -> tuple[tuple[NDArray[Any] | None, ...], int]:
+    """Return `RankedRows.arrays` and the exponent; the kernel sorts targets if it can read them."""
+    if (plain := ranked.plain()) is None:
+        return ranked.arrays(), ranked.exponent
+    targets, events = plain
+    n = targets.shape[0]
+    order, ranks = np.empty((2, n), np.int64)
+    _dispatch.kernel().rank_targets(targets, events, order, ranks)
+    winner = None if events is None else events[order].astype(np.float64)
+    return (order, ranks, np.array([0, n], np.int64), winner, None), 0
 
 
 def _evaluate_levels(

@@ -6,8 +6,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "concordance.hpp"
 #include "everywhere.hpp"
 #include "exact.hpp"
+#include "graded.hpp"
 #include "gridded.hpp"
 #include "ordered.hpp"
 #include "row_sums.hpp"
@@ -24,6 +26,12 @@ namespace {
 constexpr std::int64_t certified_rows = 6000;
 #else
 constexpr std::int64_t certified_rows = 10000;
+#endif
+// The same for ordered pairs, for each grade.
+#if defined(__AVX2__)
+constexpr std::int64_t graded_rows = 300;
+#else
+constexpr std::int64_t graded_rows = 600;
 #endif
 // Several terms need more buckets, and tables for each term; the exact plan sorts the sources once for each term.
 constexpr std::int64_t several_rows = 270000;
@@ -294,20 +302,57 @@ Answer evaluate_ordered(const Ranked& rows, const Question& question, double uni
 }
 
 Answer concordance_ordered(const Ranked& rows, int threads) {
-    const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
-    const Question question{half, 2, false, rows.n < threaded_rows() ? 1 : threads};
-    const auto concordant = [&](auto&& pairs) {
-        rows.score_type == Dtype::f32 ? pairs.template sort<float>() : pairs.template sort<double>();
-        return pairs.run();
-    };
+    threads = rows.n < threaded_rows() ? 1 : threads;
     // Pairs are counted if all weights are equal, or 0 for winners (censored rows).
     double w = rows.winner ? 0 : 1;
     for (std::int64_t i = 0; rows.winner && i < rows.n; ++i) w = std::max(w, rows.winner[i]);
     bool equal = !rows.loser;
     for (std::int64_t i = 0; equal && rows.winner && i < rows.n; ++i) equal = rows.winner[i] == 0 || rows.winner[i] == w;
-    const double value = equal ? w * concordant(OrderedPairs<Asked::concordance>(rows, question, true, {}))
-                               : concordant(OrderedPairs<Asked::any>(rows, question, true, {}));
-    return {0, value, ordered_weight(rows)};
+    if (equal) {
+        const PairCount count =
+            rows.score_type == Dtype::f32 ? count_pairs<float>(rows, threads) : count_pairs<double>(rows, threads);
+        return {0, w * (static_cast<double>(count.twice) / 2), w * static_cast<double>(count.pairs)};
+    }
+    const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
+    const Question question{half, 2, false, threads};
+    OrderedPairs<Asked::any> pairs(rows, question, true, {});
+    rows.score_type == Dtype::f32 ? pairs.sort<float>() : pairs.sort<double>();
+    return {0, pairs.run(), ordered_weight(rows)};
+}
+
+Answer concordance_targets(const Batch& batch, const std::uint8_t* events, double* ordered, double* pairs) {
+    const RowCounts of_rows{ordered, pairs};
+    const PairCount count = batch.score_type == Dtype::f32 ? count_pairs<float>(batch, events, of_rows)
+                                                           : count_pairs<double>(batch, events, of_rows);
+    return {0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
+}
+
+void rank_targets(const Batch& batch, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks) {
+    Scratch scratch;
+    const auto [rows, positioned] = sort_targets(scratch, batch, events);
+    std::int64_t rank = -1;
+    for (std::int64_t p = 0; p < batch.n; ++p) {
+        rank += !positioned.first || positioned.first[p] == p;
+        ranks[p] = rank;
+        order[p] = rows[p];
+    }
+}
+
+Answer evaluate_graded(const Batch& batch, const Question& question, const Outputs& outputs) {
+    constexpr Answer declined{0, std::numeric_limits<double>::quiet_NaN(), 0};
+    const Term& term = question.terms[0];
+    if (batch.score_type != Dtype::f32 || batch.n < graded_rows || batch.n >= std::int64_t{1} << 29 || question.n_terms > 1 ||
+        !term.truncated || term.b0 != 0 || term.b1 != 0 || !(term.shift >= 0 && term.shift < 0x1p900))
+        return declined;
+    Scratch scratch;
+    std::uint8_t* grades = scratch.take<std::uint8_t>(batch.n);
+    const int n_grades = code_grades(batch, grades), threads = batch.n < threaded_rows() ? 1 : question.threads;
+    if (n_grades < 2 || batch.n < graded_rows * n_grades) return declined;
+    const GradedRows rows{static_cast<const float*>(batch.scores), grades, batch.n, n_grades, threads};
+    double value, pairs;
+    return GradedPairs(rows, term.shift, term.b2, question.mean).run(static_cast<float*>(outputs.grad), value, pairs)
+               ? Answer{0, value, pairs}
+               : declined;
 }
 
 Answer evaluate(const Batch& batch, const Question& question, const Outputs& outputs) {

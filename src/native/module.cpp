@@ -25,6 +25,9 @@ namespace everypair {
     double smooth_precision(const PrecisionBatch&, const Piece&, int threads);                                     \
     Answer evaluate_ordered(const Ranked&, const Question&, double unit, const Outputs&);                          \
     Answer concordance_ordered(const Ranked&, int threads);                                                        \
+    Answer evaluate_graded(const Batch&, const Question&, const Outputs&);                                         \
+    void rank_targets(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);         \
+    Answer concordance_targets(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);          \
     }
 EVERYPAIR_DECLARE(baseline)
 #if defined(EVERYPAIR_X86_DISPATCH)
@@ -41,6 +44,9 @@ struct Kernels {
     Concordance concordance;
     EvaluateOrdered evaluate_ordered;
     ConcordanceOrdered concordance_ordered;
+    EvaluateGraded evaluate_graded;
+    RankTargets rank_targets;
+    ConcordanceTargets concordance_targets;
     MakeRowSums row_sums;
     SmoothPrecision smooth_precision;
 };
@@ -52,6 +58,9 @@ struct Kernels {
      isa::concordance,               \
      isa::evaluate_ordered,          \
      isa::concordance_ordered,       \
+     isa::evaluate_graded,           \
+     isa::rank_targets,              \
+     isa::concordance_targets,       \
      isa::row_sums,                  \
      isa::smooth_precision}
 
@@ -78,26 +87,38 @@ std::vector<Kernels> available() {
 
 Kernels chosen = available().back();
 
-// A C-contiguous one-dimensional buffer, or None.
+// A contiguous array: a buffer, the memory of a tensor as a tuple (address, format, size), or None. Tensors are no buffers, and
+// making one of a tensor takes longer than a small batch.
 class Array {
   public:
     Array(nb::handle object, bool writable) {
         if (object.is_none()) return;
+        if (PyTuple_CheckExact(object.ptr())) {
+            data_ = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object[0]));
+            format_ = nb::cast<const char*>(object[1]);
+            size_ = nb::cast<std::int64_t>(object[2]);
+            itemsize_ = format_[0] == 'q' ? 8 : 4;
+            if (!data_) throw std::invalid_argument("a tensor has no memory");
+            return;
+        }
         if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
             throw nb::python_error();
-        held_ = true;
+        data_ = view_.buf;
+        format_ = view_.format ? view_.format : "B";
+        size_ = view_.len / view_.itemsize;
+        itemsize_ = view_.itemsize;
     }
     ~Array() {
-        if (held_) PyBuffer_Release(&view_);
+        if (view_.obj) PyBuffer_Release(&view_);
     }
     Array(const Array&) = delete;
     Array& operator=(const Array&) = delete;
 
-    void* data() const { return held_ ? view_.buf : nullptr; }
-    std::int64_t size() const { return held_ ? view_.len / view_.itemsize : 0; }
+    void* data() const { return data_; }
+    std::int64_t size() const { return size_; }
 
     Dtype dtype() const {
-        const char* format = view_.format ? view_.format : "B";
+        const char* format = format_;
         // Arrays made from C types name their byte order even if it is the native one.
         if (format[0] == '<' || format[0] == '=' || format[0] == '@') ++format;
         switch (format[0]) {
@@ -108,20 +129,22 @@ class Array {
             case 'd': return Dtype::f64;
             case 'i':
             case 'l':
-            case 'q': return view_.itemsize == 4 ? Dtype::i32 : Dtype::i64;
+            case 'q': return itemsize_ == 4 ? Dtype::i32 : Dtype::i64;
             default: throw std::invalid_argument(std::string("unexpected buffer format ") + format);
         }
     }
 
     // The Python code has validated the input; this check only prevents reading beyond the buffer after a programming error.
     const Array& require(std::int64_t n, Dtype type) const {
-        if (held_ && (size() != n || dtype() != type)) throw std::invalid_argument("a buffer has the wrong length or type");
+        if (format_ && (size() != n || dtype() != type)) throw std::invalid_argument("a buffer has the wrong length or type");
         return *this;
     }
 
   private:
     Py_buffer view_{};
-    bool held_ = false;
+    void* data_ = nullptr;
+    const char* format_ = nullptr;
+    std::int64_t size_ = 0, itemsize_ = 0;
 };
 
 std::int64_t rows_of(const Array& scores) {
@@ -284,6 +307,47 @@ nb::tuple auc_ordered(nb::handle scores, nb::tuple ranked, int threads) {
     return nb::make_tuple(answer.value, answer.pair_weight);
 }
 
+nb::tuple evaluate_graded(nb::handle scores, nb::handle targets, nb::tuple terms, bool mean, int threads, nb::handle grad) {
+    const Array s(scores, false), y(targets, false), none(nb::none(), false), g(grad, true);
+    const Batch batch = batch_of(s, y, none, none, none);
+    g.require(batch.n, batch.score_type);
+    const std::vector<Term> parsed = terms_of(terms);
+    const Question question{parsed.data(), static_cast<int>(parsed.size()), mean, threads};
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.evaluate_graded(batch, question, {g.data(), nullptr, nullptr});
+    }
+    return nb::make_tuple(answer.value, answer.pair_weight);
+}
+
+void rank_targets(nb::handle targets, nb::handle events, nb::handle order, nb::handle ranks) {
+    const Array y(targets, false), e(events, false), o(order, true), r(ranks, true);
+    const std::int64_t n = y.size();
+    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("targets must have between 1 and 2^32 - 1 rows");
+    const Batch batch{nullptr, Dtype::f64, y.data(), y.dtype(), nullptr, nullptr, n, nullptr, 0};
+    auto* rows = static_cast<std::int64_t*>(o.require(n, Dtype::i64).data());
+    auto* numbers = static_cast<std::int64_t*>(r.require(n, Dtype::i64).data());
+    const auto* is_event = static_cast<const std::uint8_t*>(e.require(n, Dtype::u8).data());
+    nb::gil_scoped_release released;
+    chosen.rank_targets(batch, is_event, rows, numbers);
+}
+
+nb::tuple auc_targets(nb::handle scores, nb::handle targets, nb::handle events, nb::handle ordered, nb::handle pairs) {
+    const Array s(scores, false), y(targets, false), e(events, false), none(nb::none(), false), o(ordered, true),
+        p(pairs, true);
+    const Batch batch = batch_of(s, y, none, none, none);
+    for (const Array* out : {&o, &p}) out->require(batch.n, Dtype::f64);
+    if (!o.data() != !p.data()) throw std::invalid_argument("both arrays of a row's pairs are needed, or none");
+    const auto* is_event = static_cast<const std::uint8_t*>(e.require(batch.n, Dtype::u8).data());
+    Answer answer;
+    {
+        nb::gil_scoped_release released;
+        answer = chosen.concordance_targets(batch, is_event, static_cast<double*>(o.data()), static_cast<double*>(p.data()));
+    }
+    return nb::make_tuple(answer.value, answer.pair_weight);
+}
+
 template <class S>
 stream::Split split_labels(const Array& scores, const Array& labels, void* pos, void* neg) {
     const auto with = [&](auto type) {
@@ -419,6 +483,11 @@ NB_MODULE(_native, m) {
           nb::arg("terms"), nb::arg("mean"), nb::arg("unit"), nb::arg("threads"), nb::arg("grad").none(),
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc_ordered", &auc_ordered, nb::arg("scores"), nb::arg("ranked"), nb::arg("threads"));
+    m.def("evaluate_graded", &evaluate_graded, nb::arg("scores"), nb::arg("targets"), nb::arg("terms"), nb::arg("mean"),
+          nb::arg("threads"), nb::arg("grad").none());
+    m.def("rank_targets", &rank_targets, nb::arg("targets"), nb::arg("events").none(), nb::arg("order"), nb::arg("ranks"));
+    m.def("auc_targets", &auc_targets, nb::arg("scores"), nb::arg("targets"), nb::arg("events").none(),
+          nb::arg("ordered").none(), nb::arg("pairs").none());
     m.def("split", &split, nb::arg("scores"), nb::arg("labels"), nb::arg("pos"), nb::arg("neg"));
     m.def("count", &count, nb::arg("scores"), nb::arg("bits"), nb::arg("table"));
     nb::class_<PreparedRowSums>(m, "RowSums")

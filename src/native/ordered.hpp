@@ -36,9 +36,8 @@ namespace everypair::EVERYPAIR_ISA {
 // Gradient, diagonal Hessian and Hessian times vector in the order of ranks; null if not wanted.
 using Sums = double* [3];
 
-// What a call asks for: the number of pairs in the right order, ties half, whose winner has a weight; value and gradient of one
-// term, without weights; or anything.
-enum class Asked { concordance, one_term, any };
+// What a call asks for: value and gradient of one term, without weights; or anything.
+enum class Asked { one_term, any };
 
 template <Asked asked>
 class OrderedPairs {
@@ -48,13 +47,12 @@ class OrderedPairs {
     OrderedPairs(const Ranked& rows, const Question& question, bool concordance, const Sums& sums)
         : rows_(rows), question_(question), concordance_(concordance), sums_{sums[0], sums[1], sums[2]} {
         constexpr bool any = asked == Asked::any;
-        const bool wanted[] = {
-            asked != Asked::concordance, any && rows.winner, any && rows.loser, has(2), has(0), has(1), has(2)};
+        const bool wanted[] = {true, any && rows.winner, any && rows.loser, has(2), has(0), has(1), has(2)};
         for (Columns& buffer : buffers_) {
             for (int c = 0; c < n_columns; ++c) buffer.real[c] = wanted[c] ? scratch_.take<double>(rows.n) : nullptr;
             buffer.position = scratch_.take<std::uint32_t>(rows.n);
-            buffer.above = scratch_.take<std::uint32_t>(needs_above() ? rows.n * n_terms() : 0);
-            buffer.below = scratch_.take<std::uint32_t>(needs_below() ? rows.n * n_terms() : 0);
+            buffer.above = scratch_.take<std::uint32_t>(rows.n * n_terms());
+            buffer.below = scratch_.take<std::uint32_t>(has_derivatives() ? rows.n * n_terms() : 0);
         }
     }
 
@@ -64,12 +62,6 @@ class OrderedPairs {
         std::vector<double> ranges(rows_.n_groups);
         parallel(question_.threads, static_cast<int>(rows_.n_groups),
                  [&](int g) { ranges[g] = sort_group<S>(rows_.offsets[g], rows_.offsets[g + 1]); });
-        if (asked == Asked::concordance) {
-            const std::uint32_t *upto = buffers_[0].below, *below = upto + rows_.n;
-            bool ties = false;
-            for (std::int64_t i = 0; i < rows_.n; ++i) ties |= upto[i] > below[i] + 1;
-            counted_ = ties ? 2 : 1;
-        }
         return *std::max_element(ranges.begin(), ranges.end());
     }
 
@@ -80,8 +72,7 @@ class OrderedPairs {
         // A node has one more entry of `before` than rows, and two more moments.
         const auto room = static_cast<std::size_t>(rows_.n + 2 * (rows_.n_groups + 2 * rows_.n / large + 2));
         const Workspace work{scratch_.take<std::uint32_t>(room), scratch_.take<std::uint32_t>(room),
-                             scratch_.take<std::uint32_t>(room * n_terms()),
-                             scratch_.take<Moments>(asked != Asked::concordance ? room : 0),
+                             scratch_.take<std::uint32_t>(room * n_terms()), scratch_.take<Moments>(room),
                              scratch_.take<double>(has(2) ? room : 0)};
         std::vector<double> values;
         Compensated total;
@@ -138,12 +129,10 @@ class OrderedPairs {
     // One term without weights has integer masses, and numbers that do not cancel.
     using RunningSum = std::conditional_t<asked == Asked::one_term, double, Compensated>;
 
-    int n_terms() const { return asked == Asked::any ? question_.n_terms : asked == Asked::one_term ? 1 : counted_; }
-    bool needs_above() const { return asked != Asked::concordance; }
-    bool needs_below() const { return asked == Asked::concordance || has_derivatives(); }
+    int n_terms() const { return asked == Asked::any ? question_.n_terms : 1; }
     bool has_derivatives() const { return has(0) || has(1) || has(2); }
     // Whether gradient (0), diagonal Hessian (1) or Hessian times vector (2) is wanted.
-    bool has(int order) const { return asked == Asked::any ? sums_[order] != nullptr : asked == Asked::one_term && order == 0; }
+    bool has(int order) const { return asked == Asked::any ? sums_[order] != nullptr : order == 0; }
 
     static double weight(const double* weights, std::int64_t i) { return asked == Asked::any && weights ? weights[i] : 1; }
 
@@ -161,7 +150,7 @@ class OrderedPairs {
     template <class S>
     double sort_group(std::int64_t begin, std::int64_t end) {
         const std::int64_t n = end - begin;
-        const S sign = concordance_ && asked == Asked::any ? S{-1} : S{1};  // so that pairs in the right order count
+        const S sign = concordance_ ? S{-1} : S{1};  // so that pairs in the right order count
         Scratch scratch;
         Keyed<S>*given = scratch.take<Keyed<S>>(n), *sorted = scratch.take<Keyed<S>>(n);
         for (std::int64_t i = 0; i < n; ++i)
@@ -184,22 +173,20 @@ class OrderedPairs {
             s[i] = sorted[i].key;
             to.position[begin + i] = sorted[i].row;
             // Only comparisons matter for the concordance, and differences of scores may overflow.
-            if (to.real[score]) to.real[score][begin + i] = concordance_ ? 0 : s[i];
+            to.real[score][begin + i] = concordance_ ? 0 : s[i];
         }
         for (int t = 0; t < n_terms(); ++t) {
             const bool closed = concordance_ && t == 1;
             for (std::int64_t i = 0; i < n; ++i) thresholds[i] = threshold(s[i], question_.terms[t].shift, closed);
             std::uint32_t *above = to.above + t * rows_.n + begin, *below = to.below + t * rows_.n + begin;
-            for (std::int64_t i = 0, k = 0; needs_above() && i < n; ++i) {
+            for (std::int64_t i = 0, k = 0; i < n; ++i) {
                 while (k < n && s[k] < thresholds[i]) ++k;
                 above[i] = static_cast<std::uint32_t>(k);
             }
-            for (std::int64_t i = 0, k = 0; needs_below() && i < n; ++i) {
+            for (std::int64_t i = 0, k = 0; has_derivatives() && i < n; ++i) {
                 while (k < n && thresholds[k] <= s[i]) ++k;
                 below[i] = static_cast<std::uint32_t>(k);
             }
-            for (std::int64_t i = 0; asked == Asked::concordance && rows_.winner && i < n; ++i)
-                below[i] *= rows_.winner[sorted[i].row] > 0;
         }
         return s[n - 1] - s[0];
     }
@@ -238,24 +225,19 @@ class OrderedPairs {
         move(position, to.position + begin, target, n);
         for (int c = 0; c < n_columns; ++c)
             if (from.real[c]) move(from.real[c] + begin, to.real[c] + begin, target, n);
-        std::uint64_t pairs = 0;
         for (int t = 0; t < n_terms(); ++t) {
             const std::int64_t first = t * rows_.n + begin;
             const std::uint32_t *above = from.above + first, *below = from.below + first;
             std::uint32_t *new_above = to.above + first, *new_below = to.below + first, *counts = work.counts + t * n;
             for (std::int64_t i = 0; i < n; ++i) {
                 const std::uint32_t is_upper = -static_cast<std::uint32_t>(position[i] >= first_upper);  // all bits or none
-                const std::uint32_t all = needs_above() ? above[i] : 0, none = needs_below() ? below[i] : 0;
+                const std::uint32_t all = above[i], none = has_derivatives() ? below[i] : 0;
                 const std::uint32_t a = before[all], b = before[none], place = target[i];
-                if (needs_above()) new_above[place] = select(is_upper, a, all - a);
-                if (needs_below()) new_below[place] = select(is_upper, b, none - b);
-                if (asked == Asked::concordance)
-                    pairs += (none - b) & is_upper;
-                else
-                    counts[place] = select(is_upper, none - b, a);
+                new_above[place] = select(is_upper, a, all - a);
+                if (has_derivatives()) new_below[place] = select(is_upper, b, none - b);
+                counts[place] = select(is_upper, none - b, a);
             }
         }
-        if (asked == Asked::concordance) return static_cast<double>(pairs) / counted_;
         Moments* of_lower = work.moments + n_high + 1;
         double* v_lower = work.vectors + n_high + 1;
         sum<true>(to, middle, end, work.moments, work.vectors);
@@ -352,15 +334,15 @@ class OrderedPairs {
         fill(place, [&](std::int64_t i) { return static_cast<double>(i - begin); });
         for (int i = 0; i < few; ++i) rank[i] = i < n ? static_cast<double>(rows_.ranks[begin + i]) : -1;
         if (asked == Asked::any) fill_column(weights[0], loser, 1), fill_column(weights[1], winner, 1);
-        if (asked != Asked::concordance) fill_column(s, score, 0);
+        fill_column(s, score, 0);
         if (has(2)) fill_column(v, vector, 0);
         for (int t = 0; t < n_terms(); ++t) {
             Few of_term[3];  // added up apart, so that terms that cancel for all pairs leave exactly 0
             const Term& term = question_.terms[t];
             [[maybe_unused]] const double b0 = term.b0, b1 = term.b1, b2 = term.b2, b22 = 2 * b2;
-            const std::uint32_t* bounds = (needs_above() ? from.above : from.below) + t * rows_.n;
+            const std::uint32_t* bounds = from.above + t * rows_.n;
             fill(bound, [&](std::int64_t i) { return static_cast<double>(bounds[i]); });
-            for (int i = 0; needs_above() && i < n; ++i) {
+            for (int i = 0; i < n; ++i) {
                 const DoubleDouble reach = DoubleDouble::sum(s[i], term.shift);
                 high[i] = reach.high, low[i] = reach.low;
             }
@@ -375,19 +357,15 @@ class OrderedPairs {
                 if (has(2)) of_term[2].from(i) += w * b22 * (v.from(i) - v[other]);
             };
             const auto win = [&](int i, int other) {
-                if (asked == Asked::concordance) {
-                    const auto counts = (bound.from(i) > place[other]) & (rank.from(i) > rank[other]);
-                    return void(values.from(i) += counts ? Lanes{} + 1.0 / counted_ : Lanes{});
-                }
                 const auto counts = (place.from(i) < bound[other]) & (rank.from(i) > rank[other]);
                 const Lanes w = counts ? pair_weights(weights[1].from(i), weights[0][other]) : Lanes{};
                 if (has(0)) of_term[0].from(i) -= w * (b1 + b22 * ((high[other] - s.from(i)) + low[other]));
                 if (has(1)) of_term[1].from(i) += w * b22;
                 if (has(2)) of_term[2].from(i) += w * b22 * (v.from(i) - v[other]);
             };
-            for (int other = 1; needs_above() && other < n; ++other)
+            for (int other = 1; other < n; ++other)
                 for (int i = 0; i < other; i += lanes) lose(i, other);
-            for (int other = 0; needs_below() && other + 1 < n; ++other)
+            for (int other = 0; has_derivatives() && other + 1 < n; ++other)
                 for (int i = (other + 1) / lanes * lanes; i < n; i += lanes) win(i, other);
             for (int k = 0; k < 3; ++k)
                 for (int i = 0; has(k) && i < n; i += lanes) sums[k].from(i) += of_term[k].from(i);
@@ -405,7 +383,6 @@ class OrderedPairs {
     const Ranked& rows_;
     const Question& question_;
     const bool concordance_;
-    int counted_ = 2;  // 1 if no scores are equal, so that both terms of the concordance are the same
     double* const sums_[3];
     Scratch scratch_;
     Columns buffers_[2];

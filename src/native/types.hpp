@@ -119,6 +119,13 @@ using MakeRowSums = RowSums* (*)(const RowSet& rows, const RowSet& others, const
 using EvaluateSmooth = Answer (*)(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);
 using Evaluate = Answer (*)(const Batch&, const Question&, const Outputs&);
 using Concordance = Answer (*)(const Batch&, int threads);
+// Ordered pairs of few grades, which are the labels of the batch; the value is NaN if another plan has to be used.
+using EvaluateGraded = Answer (*)(const Batch&, const Question&, const Outputs&);
+// The number of concordant pairs and of all pairs, of ordered targets or, with events, of survival times.
+// `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not wanted.
+using ConcordanceTargets = Answer (*)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
+// Writes the rows in the order of the targets, which are the labels of the batch, and their dense ranks.
+using RankTargets = void (*)(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);
 using EvaluateOrdered = Answer (*)(const Ranked&, const Question&, double unit, const Outputs&);
 using ConcordanceOrdered = Answer (*)(const Ranked&, int threads);
 

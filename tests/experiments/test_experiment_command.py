@@ -51,6 +51,19 @@ def test_digits_run_to_a_report_and_a_model(tmp_path, capsys):
     assert [record.state for record in records] == ["finished"] * 8
 
 
+def test_finalists_are_trained_on_all_seeds(tmp_path, capsys):
+    command = ["experiment", "digits", *TINY, "--out", str(tmp_path), "--workers", "1", "--json"]
+    command += ["--losses", "logistic", "--rate", "0.001,0.5", "--finalists", "1"]
+    assert main([*command, "--schedule", "cosine", "--warm-start", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_trials"] == 3
+    with store.open(str(tmp_path)) as opened:
+        tried = [(r.trial.cell.seed, r.trial.rate) for r in opened.records()]
+        settings = opened.settings
+    assert tried == [(0, 0.001), (0, 0.5), (1, 0.5)]
+    assert (settings.schedule, settings.warm_start) == ("cosine", 1)
+    assert saved.load(tmp_path / "model.pt").trial.rate == 0.5
+
+
 def test_a_table_run_saves_a_model_that_scores_it(tmp_path, table, capsys):
     out = tmp_path / "run"
     command = ["experiment", "--data", str(table), "--label", "fraud", "--positive", "yes"]
@@ -152,6 +165,8 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
         (["digits", "--imratio", "0.0001"], "positives of"),
         (["digits", "--batch", "1.5"], "each a whole number, or full"),
         (["digits", "--trials", "9"], "--sampler tpe"),
+        (["digits", "--sampler", "tpe", "--trials", "2", "--finalists", "1"], "exclude each other"),
+        (["digits", "--warm-start", "50"], "less than the 50 epochs"),
         (["digits", "--device", "abacus"], "--device abacus"),
     ],
 )

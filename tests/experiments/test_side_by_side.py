@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from everypair.experiments.data import sources, splits
+from everypair.experiments.data.augment import Augmentation
 from everypair.experiments.plan import Cell, Settings, Trial
+from everypair.experiments.training import prepared
 from everypair.experiments.training.side_by_side import can_share_a_graph, train_together
 from everypair.experiments.training.trial import train
+from tests.experiments.parts import images
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 TOLERANCE = {"cpu": 0.0, "cuda": 2e-3}
@@ -99,6 +102,22 @@ def test_a_sample_of_subtrain_is_measured_until_the_last_epoch(digits, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", ["mlp", "resnet20"])
+def test_prepared_images_equal_those_of_single_batches(model, device, monkeypatch):
+    split = images(augmentation=Augmentation(subtrain=True)).to(device)
+    settings = Settings(model=model, epochs=2)
+    together = trials("logistic", batch=20)
+    # Three batches are prepared at once, and the last batch of an epoch is shorter.
+    values = 3 * 20 * split.subtrain.inputs[0].numel()
+    monkeypatch.setattr(prepared, "PREPARED_VALUES", values)
+    found = train_together(together, settings, [split] * len(together), device=device)
+    for trial, (record, _) in zip(together, found, strict=True):
+        alone, _ = train(trial, settings, split, device=device)
+        for name, column in alone.history.items():
+            assert record.history[name] == pytest.approx(column, abs=max(1e-6, TOLERANCE[device]))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_batches_of_several_sizes(digits, device):
     settings = Settings(model="mlp", epochs=3, sampler="stratified")
     together = trials("squared_hinge", batch=60)
@@ -142,7 +161,8 @@ def test_the_compiled_form_of_a_network_is_trained(digits, monkeypatch):
             assert other.history[name] == pytest.approx(column, abs=1e-5), name
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules, by version
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="compilation takes minutes on a CPU")
 def test_compiled_networks_train_alike_on_cuda(digits):
     together = trials("squared_hinge", rates=(0.03,))
@@ -154,3 +174,17 @@ def test_compiled_networks_train_alike_on_cuda(digits):
     for (one, _), (other, _) in zip(plain, compiled, strict=True):
         for name, column in one.history.items():
             assert other.history[name] == pytest.approx(column, abs=2e-3), name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("loss", "optimiser"), [("squared_hinge", "momentum"), ("aucm", "pesg")])
+def test_schedule_and_warm_start_together_equal_those_alone(digits, loss, optimiser, device):
+    settings = Settings(scores="sigmoid", epochs=4, schedule="cosine", warm_start=2)
+    together = trials(loss, optimiser)
+    split = [digits[trial.cell.seed].to(device) for trial in together]
+    for trial, own, (record, _) in zip(
+        together, split, train_together(together, settings, split, device=device), strict=True
+    ):
+        alone, _ = train(trial, settings, own, device=device)
+        for name, column in alone.history.items():
+            assert record.history[name] == pytest.approx(column, abs=TOLERANCE[device]), name

@@ -54,6 +54,12 @@ def test_a_call_returns_the_loss_and_gradient():
     np.testing.assert_allclose(grad, expected_grad, atol=1e-6)
 
 
+def test_the_double_sum_of_tensors_equals_that_of_arrays():
+    scores, labels = timing._batch(50)
+    found = timing._double_sum(torch.from_numpy(scores), torch.from_numpy(labels))
+    assert found.item() == pytest.approx(ep.naive.pair_loss(scores, labels))
+
+
 def test_each_backend_runs_in_its_own_process():
     steps = []
     result = timing.run(
@@ -81,6 +87,7 @@ def test_sizes_that_would_take_too_long_are_left_out(monkeypatch):
         (ImportError("no kernel"), "not available: no kernel"),
         (timing.NotAvailableError("no device"), "not available: no device"),
         (MemoryError(), "from n = 10 on: out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "from n = 10 on: out of memory"),
         (timing.BrokenProcessPool(), "from n = 10 on: its process died, probably out of memory"),
     ],
 )

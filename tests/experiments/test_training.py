@@ -17,6 +17,7 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Record, Settings
 from everypair.experiments.seeds import derived
 from everypair.experiments.training import measuring
+from everypair.experiments.training import trial as trial_module
 from everypair.experiments.training.batches import Batches
 from everypair.experiments.training.measuring import scores_of, thinned_roc
 from everypair.experiments.training.models import MODELS, build
@@ -62,6 +63,34 @@ def test_equals_the_loop_written_by_hand(split):
                 assert record.history[f"{name}_loss"][epoch] == pytest.approx(expected, rel=1e-6)
             elif epoch == record.best_epoch:
                 assert record.test_auc == ep.auc(scores, labels)
+
+
+@pytest.mark.parametrize("scores", ["raw", "sigmoid"])
+def test_schedule_and_warm_start_equal_the_loop_written_by_hand(split, scores):
+    settings = replace(SETTINGS, scores=scores, schedule="cosine", warm_start=1)
+    _, state = train(trial(optimiser="momentum", batch=50, rate=0.05), settings, split)
+
+    model = build("mlp", (5,), sigmoid=False, seed=derived(0, "weights"))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    X, y = split.subtrain.inputs, split.subtrain.labels
+    batches = Batches(y, None, size=50, settings=settings, seed=0)
+    aucs, states = [], []
+    for epoch, rate in ((1, 0.05), (2, 0.05 * 0.75), (3, 0.05 * 0.25)):
+        optimiser.param_groups[0]["lr"] = rate
+        for batch in batches.epoch(epoch):
+            optimiser.zero_grad()
+            outputs, labels = model(X[batch.rows]), y[batch.rows]
+            if epoch == 1:
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(outputs, labels)
+            else:
+                loss = pair_loss(outputs.sigmoid() if scores == "sigmoid" else outputs, labels)
+            loss.backward()
+            optimiser.step()
+        part = split.validation
+        aucs.append(ep.auc(model(part.inputs).detach().numpy(), part.labels.numpy()))
+        states.append({name: w.clone() for name, w in model.state_dict().items()})
+    for name, weights in states[int(np.argmax(aucs))].items():
+        torch.testing.assert_close(state[name], weights)
 
 
 @pytest.mark.parametrize(("loss", "optimiser"), PAIRINGS)
@@ -165,6 +194,18 @@ def test_divergence_is_recorded_with_its_epoch_and_advice(loss, optimiser, batch
     assert record.history["epoch"] == [0] == [row["epoch"] for row in seen]
     assert not math.isnan(record.test_auc)
     assert all(value.isfinite().all() for value in state.values())
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "lbfgs"])
+def test_a_full_batch_in_chunks_equals_one_at_once(optimiser, split, monkeypatch):
+    one = trial("squared_hinge", optimiser, batch=0, rate=0.1)
+    at_once, _ = train(one, SETTINGS, split)
+    monkeypatch.setattr(trial_module, "CHUNK_ROWS", 30)
+    in_chunks, _ = train(one, SETTINGS, split)
+    for name, column in at_once.history.items():
+        assert in_chunks.history[name] == pytest.approx(column, rel=5e-3), name
+    diverged, _ = train(replace(one, rate=1e30), SETTINGS, split)
+    assert optimiser == "lbfgs" or diverged.state == "diverged"
 
 
 def test_lbfgs_with_a_huge_rate_ends_normally(split):
@@ -282,3 +323,5 @@ def test_combinations_that_do_not_work_are_refused(split):
             train(one, SETTINGS, split)
     with pytest.raises(UserError, match="resnet20"):
         train(trial(), Settings(model="resnet20"), split)
+    with pytest.raises(UserError, match="--warm-start"):
+        train(trial(optimiser="sag"), replace(SETTINGS, warm_start=1), split)

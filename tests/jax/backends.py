@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from operator import is_not
 
 import jax
@@ -10,9 +11,26 @@ import numpy as np
 
 from everypair.jax import pair_loss
 
+from ..laws import examples_over
+
 # Every shape compiles a new program, so batches are padded with rows of weight zero.
 ROWS = 192
 AT_ONCE = 20
+
+
+@contextmanager
+def quick_laws(fewer):
+    """Try one in `fewer` of the examples, and compile without most optimisations, to save time.
+
+    `test_accuracy_jax.py` and `test_smooth_jax.py` test programs as users compile them.
+    """
+    name = "jax_disable_most_optimizations"
+    jax.config.update(name, True)
+    try:
+        with examples_over(fewer):
+            yield
+    finally:
+        jax.config.update(name, False)
 
 
 class JaxBackend:

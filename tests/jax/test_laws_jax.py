@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..laws import LAWS, examples_over
-from .backends import JaxBackend
+from ..laws import LAWS
+from .backends import JaxBackend, quick_laws
 
 globals().update(LAWS)
 
@@ -17,8 +17,7 @@ def backend():
 
 @pytest.fixture(scope="module", autouse=True)
 def fewer_examples():
-    """Try an eighth of the examples, because JAX takes milliseconds for a small batch."""
-    with examples_over(8):
+    with quick_laws(8):
         yield
 
 

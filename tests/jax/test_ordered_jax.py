@@ -10,8 +10,8 @@ import pytest
 import everypair as ep
 from everypair.jax import pair_loss
 
-from ..laws import ORDERED_LAWS, examples_over
-from .backends import JaxBackend
+from ..laws import ORDERED_LAWS
+from .backends import JaxBackend, quick_laws
 
 # Every combination of options compiles a program, so only some of the laws are tested.
 NAMES = ("equals_the_double_sum", "order_of_rows", "partial_losses")
@@ -27,8 +27,7 @@ def backend():
 
 @pytest.fixture(scope="module", autouse=True)
 def fewer_examples():
-    """Try few examples, because JAX takes long for a small batch."""
-    with examples_over(25):
+    with quick_laws(25):
         yield
 
 

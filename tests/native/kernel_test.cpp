@@ -22,12 +22,16 @@ Answer evaluate(const Batch&, const Question&, const Outputs&);
 Answer concordance(const Batch&, int threads);
 Answer evaluate_ordered(const Ranked&, const Question&, double unit, const Outputs&);
 Answer concordance_ordered(const Ranked&, int threads);
+Answer evaluate_graded(const Batch&, const Question&, const Outputs&);
+Answer concordance_targets(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
+void rank_targets(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);
 }  // namespace everypair::EVERYPAIR_ISA
 
 namespace everypair::test {
 namespace {
 
 int failures = 0;
+bool reached_graded = false;  // whether the plan for few grades was used
 
 void fail(const std::string& where, const std::string& what) {
     ++failures;
@@ -203,6 +207,39 @@ void check_as(const Case& drawn) {
     if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value)) fail(where, "3 threads change the concordance");
 }
 
+// Ordered pairs without weights and groups, for which the kernel sorts or codes the targets itself. `exact` and `auc` are the
+// results for sorted rows.
+template <class S>
+void check_targets(const Case& drawn, const std::string& where, Batch batch, const Results<S>& exact, const Answer& auc) {
+    const Rows& rows = drawn.rows;
+    batch.labels = rows.ranks.data();
+    batch.label_type = Dtype::i64;
+    std::vector<double> ordered(batch.n), pairs(batch.n);
+    const Answer counted = EVERYPAIR_ISA::concordance_targets(batch, nullptr, ordered.data(), pairs.data());
+    if (counted.value != auc.value || counted.pair_weight != auc.pair_weight) fail(where, "the concordance of targets");
+    if (std::accumulate(ordered.begin(), ordered.end(), 0.0) != 2 * auc.value ||
+        std::accumulate(pairs.begin(), pairs.end(), 0.0) != 2 * auc.pair_weight)
+        fail(where, "the pairs of the rows");
+    std::vector<std::int64_t> order(batch.n), ranks(batch.n);
+    EVERYPAIR_ISA::rank_targets(batch, nullptr, order.data(), ranks.data());
+    for (std::int64_t p = 1; p < batch.n; ++p) {
+        const std::int64_t before = rows.ranks[order[p - 1]], here = rows.ranks[order[p]];
+        if (before > here || ranks[p] - ranks[p - 1] != (before < here)) return fail(where, "the order of the targets");
+    }
+    if (drawn.hess || drawn.hvp) return;
+    const auto evaluate = [&](int threads) {
+        return results_of<S>(drawn, batch.n, threads, [&](const Question& question, const Outputs& outputs) {
+            return EVERYPAIR_ISA::evaluate_graded(batch, question, outputs);
+        });
+    };
+    const Results<S> got = evaluate(1);
+    if (std::isnan(got.answer.value)) return;  // another plan has to be used
+    reached_graded = true;
+    if (!(evaluate(3) == got)) fail(where, "3 threads change the result of grades");
+    compare<double>(where, "value of grades", {got.answer.value}, {exact.answer.value}, 1e-6, false);
+    compare<S>(where, "gradient of grades", got.grad, {exact.grad.begin(), exact.grad.end()}, 1e-6, false);
+}
+
 // Ordered pairs, with targets of so many values (0: all distinct). Larger batches are compared on several threads only.
 template <class S>
 void check_ordered_as(Case drawn, int n_targets) {
@@ -239,6 +276,7 @@ void check_ordered_as(Case drawn, int n_targets) {
     };
     const Results<S> got = evaluate(1);
     const Answer auc = EVERYPAIR_ISA::concordance_ordered(ranked, 1);
+    if (rows.weights.empty() && rows.offsets.empty()) check_targets<S>(drawn, where, arrays.batch, got, auc);
     if (n > 2000) {
         if (!(evaluate(3) == got)) fail(where, "3 threads change the result");
         const Answer parallel = EVERYPAIR_ISA::concordance_ordered(ranked, 3);
@@ -352,6 +390,10 @@ void check_all() {
             if (chosen(number, n)) check_ordered(number, n);
     for (int number = 0; number < 2 * n_surrogates; ++number)
         if (chosen(number, 40'000)) check_ordered(number, 40'000);
+    for (const int n : {3501, 20'000, 40'000})
+        for (int number = 0; number < 24; number += 2)
+            if (chosen(first_plain + number, n)) check_ordered(first_plain + number, n);
+    if (!reached_graded) fail("all batches", "no batch of few grades was evaluated by buckets");
     if (!reached.active || !reached.inactive || !reached.on_knot || !reached.tied)
         fail("all batches", "no active pair, no inactive pair, no pair on a knot, or no tie");
 }

@@ -203,6 +203,46 @@ def test_results_are_deterministic_with_other_options(options):
     assert_right(value, scores, labels, **options)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("n_grades", [5, 10**6])
+@pytest.mark.parametrize("n", SIZES)
+def test_ordered_pairs_without_synchronisation_and_in_a_cuda_graph(n, n_grades):
+    scores, _ = batch(n)
+    targets = torch.randint(0, n_grades, (n,), device="cuda").float()
+    loss = PairLoss(pairs="ordered").cuda()
+    step(loss, scores, targets)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value = step(loss, scores, targets)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert_right(value, scores, targets, pairs="ordered")
+    scores.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value = loss(scores, targets)
+        value.backward()
+    with torch.no_grad():
+        scores.copy_(batch(n, 1)[0])
+        targets.copy_(targets.flip(0) // 2)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_right(value, scores, targets, pairs="ordered")
+
+
+@pytest.mark.parametrize("surrogate", ["logistic", "sigmoid"])
+def test_smooth_surrogates_of_large_batches(surrogate):
+    """Most blocks of rows are so narrow that moments sum them; the others are at the ends."""
+    scores, labels = batch(5_000_000)
+    value = step(lambda s, y: pair_loss(s, y, surrogate=surrogate), scores, labels)
+    with forced("operations"):
+        leaf = scores.detach().double().requires_grad_()
+        wanted = step(lambda s, y: pair_loss(s, y, surrogate=surrogate), leaf, labels)
+    assert value.item() == pytest.approx(wanted.item(), rel=1e-6)
+    torch.testing.assert_close(scores.grad.double(), leaf.grad, rtol=1e-6, atol=0.0)
+
+
 @pytest.mark.parametrize("options", [{}, {"surrogate": "linear_hinge"}], ids=["buckets", "sort"])
 def test_memory_of_a_large_batch(options):
     n = 5_000_000

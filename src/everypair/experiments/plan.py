@@ -11,6 +11,7 @@ The trial with the greatest validation AUC is chosen; its test AUC is the cell's
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any, Literal
@@ -88,6 +89,8 @@ class Settings:
     sampler: Literal["shuffle", "stratified"] = "shuffle"
     margin: float | None = None  # None: that of each surrogate
     precision: Literal["float32", "bf16"] = "float32"  # of the network; losses are in float32
+    schedule: Literal["constant", "cosine"] = "constant"  # of the rate, epoch by epoch
+    warm_start: int = 0  # epochs at the beginning that are trained with the logistic loss
     # Rows of subtrain that are measured after every epoch but the last; 0: all rows.
     subtrain_sample: int = 0
     table: TableFile | None = None
@@ -115,6 +118,10 @@ class Grid:
     # By family of models for tables: the parameters to try, instead of batches and rates.
     spaces: dict[str, tuple[Parameters, ...]] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()  # families that are not tried, with the reasons
+    # By (imratio, loss, optimiser): pairs (batch, rate) to try instead of all; see `finalists`.
+    chosen: dict[tuple[float, str, str], tuple[tuple[int, float], ...]] = field(
+        default_factory=dict
+    )
 
     def cells(self) -> list[Cell]:
         """Return the cells in the order in which they run."""
@@ -132,8 +139,9 @@ class Grid:
         """Return the trials of one cell."""
         if cell.optimiser in self.spaces:
             return [Trial(cell, 0, 0.0, parameters) for parameters in self.spaces[cell.optimiser]]
-        pairs = product(self.batches, self.rates_of(cell))
-        return [Trial(cell, batch, float(rate)) for batch, rate in pairs]
+        key = (cell.imratio, cell.loss, cell.optimiser)
+        pairs: Iterable[tuple[int, float]] = product(self.batches, self.rates_of(cell))
+        return [Trial(cell, batch, float(rate)) for batch, rate in self.chosen.get(key, pairs)]
 
     def rates_of(self, cell: Cell) -> tuple[float, ...]:
         """Return the learning rates that compete in a cell."""

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 import numpy as np
 
-from everypair import _ordered
+from everypair import _dispatch, _ordered
 from everypair._inputs import Batch
-from everypair.metrics._tie_blocks import tie_blocks
+from everypair.metrics._tie_blocks import Floats, share, tie_blocks
 from everypair.targets.groups import group_numbers
 from everypair.targets.ranked import RankedRows
 
@@ -18,37 +18,53 @@ def concordance_index(batch: Batch, ranked: RankedRows, average: str) -> float:
     if average == "pairs":
         concordant, pair_weight = _ordered.concordance(batch)
         if pair_weight == 0.0:
-            _raise_no_pairs()
-        return concordant / pair_weight
+            raise_no_pairs("auc")
+        return float(share(concordant, pair_weight))
     groups = group_numbers(batch.order, batch.offsets)
     of_row = np.zeros(batch.scores.shape[0], np.int64) if groups is None else groups
-    n_groups = int(of_row.max()) + 1
-    concordant_of, pairs_of = np.zeros((2, n_groups))
+    ordered, pairs = (np.bincount(of_row, sums) for sums in row_pairs(batch, ranked))
+    counts = pairs > 0.0
+    if not counts.any():
+        raise_no_pairs("auc")
+    weights = np.ones(pairs.shape[0])
+    if average == "rows":
+        weights = np.bincount(of_row, batch.weights).astype(np.float64)
+    return float(np.average(share(ordered[counts], pairs[counts]), weights=weights[counts]))
+
+
+def row_pairs(batch: Batch, ranked: RankedRows) -> Floats:
+    """Return (2, n): the weight of the pairs of each row in order, ties half, and of all its pairs.
+
+    Both are over the same power of two. Each pair belongs to two rows.
+    """
+    sums = np.zeros((2, batch.scores.shape[0]))
+    if (kernel := _dispatch.kernel()) is not None and (plain := ranked.plain()) is not None:
+        kernel.auc_targets(batch.scores, *plain, *sums)
+        return sums
     scores = batch.scores[ranked.order]
     for level in ranked.levels():
         if level.weights is not None and not level.weights.any():
             continue
         blocks = tie_blocks(_ordered.level_batch(scores, level), "auc")
-        areas = blocks.own[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0
-        # The groups of a level lie inside those of the batch.
-        parents = of_row[ranked.order[blocks.rows[blocks.heads[blocks.first]]]]
-        exponents = blocks.exponents.sum(axis=0)
-        for sums, parts in (
-            (concordant_of, blocks.per_group(areas)),
-            (pairs_of, blocks.total.prod(axis=0)),
-        ):
-            np.add.at(sums, parents, np.ldexp(parts, exponents))
-    counts = pairs_of > 0.0
-    if not counts.any():
-        _raise_no_pairs()
-    weights = np.ones(n_groups)
-    if average == "rows":
-        weights = np.bincount(of_row, batch.weights, n_groups).astype(np.float64)
-    return float(np.average(concordant_of[counts] / pairs_of[counts], weights=weights[counts]))
+        wins, total = (blocks.above + blocks.up_to) / 2.0, blocks.per_block(blocks.total)
+        # By role of the row (winner, loser): the weight of the losers below, the winners above, and
+        # of all rows of the other role.
+        of_block = np.array([[total[1] - wins[1], wins[0]], total[::-1]])
+        of_block = np.ldexp(of_block, blocks.per_block(blocks.exponents)[::-1])
+        block = np.repeat(
+            np.arange(blocks.heads.shape[0]), np.diff(blocks.heads, append=blocks.rows.shape[0])
+        )
+        role = (~level.positive[blocks.rows]).astype(np.intp)
+        of_row = of_block[:, role, block]
+        if level.weights is not None:
+            of_row *= level.weights[blocks.rows]
+        sums[:, ranked.order[blocks.rows]] += of_row
+    return sums
 
 
-def _raise_no_pairs() -> NoReturn:
+def raise_no_pairs(name: str) -> NoReturn:
+    """Raise the error about targets that have no pair."""
     raise ValueError(
-        "auc must have at least one pair of positive weight; got none. Check that labels differ "
-        "inside some group, and that survival times hold an event before another time."
+        f"{name} must have at least one pair of positive weight; got none. Check that labels "
+        "differ inside some group, and that survival times hold an event before another time."
     )

@@ -1,5 +1,7 @@
 """Confidence intervals and a paired test for the AUC (DeLong et al. 1988; Obuchowski 1997).
 
+The same holds for the concordance index of ordered and survival targets.
+
 The AUC is a mean over pairs, so rows enter it through their *placements*: of a positive, the share
 of the negatives that score lower, and of a negative, the share of the positives that score higher
 (ties half). Both have the mean AUC. The variance of the AUC is that of the mean placement of the
@@ -14,13 +16,12 @@ from numbers import Real
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from everypair import _inputs
 from everypair._inputs import Batch
-from everypair.metrics._tie_blocks import Floats, tie_blocks
-from everypair.targets import binary
+from everypair.metrics._influence import influence, variance_of
+from everypair.metrics._tie_blocks import share
 
 
 class DeLong(NamedTuple):
@@ -65,6 +66,8 @@ def delong(
     groups: ArrayLike | None = None,
     confidence: float = 0.95,
     method: Literal["normal", "logit"] = "normal",
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
 ) -> DeLong:
     r"""Compute the AUC with its variance and confidence interval by DeLong's method.
 
@@ -80,10 +83,17 @@ def delong(
     Takes O(n log n) time and O(n) memory (Sun and Xu 2014). The result equals that of pROC's
     ``ci.auc`` in R.
 
+    A concordance index C, with `pairs` other than "binary", has the variance of the infinitesimal
+    jackknife. With :math:`D_i` the weight of all pairs of row i, :math:`C_i` that of its pairs in
+    order (ties half), and D the weight of all pairs:
+
+    .. math:: \mathrm{Var} = \frac{n}{n - 1} \sum_i \left(\frac{C_i - C D_i}{D}\right)^2
+
     Parameters
     ----------
-    scores, labels
-        Those of `auc`: finite (n,) or (n, 1) scores and binary labels.
+    scores, labels, pairs, censoring
+        Those of `auc`: finite (n,) or (n, 1) scores, labels, and which pairs count. The weights of
+        ``censoring="uno"`` are taken as known.
     weights : (n,), optional
         Sampling weights, as in `auc`. The sums become :math:`\frac{m}{m - 1} \sum_i (w_i / W)^2
         (V_i - \mathrm{AUC})^2`, with weighted shares and W the weight of all positives. A weight of
@@ -119,11 +129,26 @@ def delong(
     if method not in ("normal", "logit"):
         raise ValueError(f"method must be 'normal' or 'logit'; got {method!r}.")
     z = normal_quantile(confidence)
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    placed = _placements(batch, "delong")
-    area = min(placed.concordant / placed.pair_weight, 1.0)  # sums of weights are rounded
-    variance = _variance(batch, placed.deviations / placed.pair_weight, "delong")
+    batch = _batch(scores, labels, weights, groups, pairs, censoring)
+    found = influence(batch, "delong")
+    area = float(share(found.concordant, found.pair_weight))
+    variance = variance_of(batch, found.deviations / found.pair_weight, "delong")
     return DeLong(area, variance, *interval(area, variance, z, method))
+
+
+def _batch(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    weights: ArrayLike | None,
+    groups: ArrayLike | None,
+    pairs: str,
+    censoring: str,
+) -> Batch:
+    """Return a batch in which groups are clusters, across which pairs count."""
+    batch = _inputs.batch_from(scores, labels, weights, None, pairs, censoring)
+    if groups is not None:
+        _inputs.set_groups(batch, groups)
+    return batch
 
 
 def interval(area: float, variance: float, z: float, method: str) -> tuple[float, float]:
@@ -144,6 +169,8 @@ def delong_test(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     confidence: float = 0.95,
+    pairs: Literal["binary", "ordered", "survival"] = "binary",
+    censoring: Literal["harrell", "uno"] = "harrell",
 ) -> DeLongTest:
     """Test whether two scorers have the same AUC on the rows that both have scored.
 
@@ -156,7 +183,7 @@ def delong_test(
     ----------
     scores_a, scores_b : (n,) or (n, 1) floating
         The scores of the two models for the same rows.
-    labels, weights, groups, confidence
+    labels, weights, groups, confidence, pairs, censoring
         Those of `delong`.
 
     Returns
@@ -179,84 +206,26 @@ def delong_test(
     0.333, p = 0.22
     """
     quantile = normal_quantile(confidence)
-    placed = []
+    found = []
     for name, scores in (("scores_a", scores_a), ("scores_b", scores_b)):
         try:
-            batch = _inputs.batch_from(scores, labels, weights, groups)
-            placed.append(_placements(batch, "delong_test"))
+            batch = _batch(scores, labels, weights, groups, pairs, censoring)
+            found.append(influence(batch, "delong_test"))
         except ValueError as wrong:  # name the argument that is wrong
             raise ValueError(re.sub(r"^scores\b", name, str(wrong))) from None
-    a, b = placed
+    a, b = found
     pair_weight = a.pair_weight
     difference = (a.concordant - b.concordant) / pair_weight
     deviations = (a.deviations - b.deviations) / pair_weight
-    variance = _variance(batch, deviations, "delong_test")
+    variance = variance_of(batch, deviations, "delong_test")
     error = math.sqrt(variance)
     z = difference / error if error > 0.0 else math.copysign(math.inf, difference)
     z = z if difference else 0.0
     return DeLongTest(
-        a.concordant / pair_weight, b.concordant / pair_weight, difference, variance,
-        z, math.erfc(abs(z) / math.sqrt(2.0)),
+        float(share(a.concordant, pair_weight)), float(share(b.concordant, pair_weight)),
+        difference, variance, z, math.erfc(abs(z) / math.sqrt(2.0)),
         difference - quantile * error, difference + quantile * error,
     )  # fmt: skip
-
-
-class _Placements(NamedTuple):
-    """The AUC as ``concordant / pair_weight``, and the influence of each row on it.
-
-    `deviations` (n,) has, for each row, its placement minus the AUC, times the share of the row in
-    the weight of its class and times the pair weight. Rows of weight 0 have 0.
-    """
-
-    concordant: float
-    pair_weight: float
-    deviations: Floats
-
-
-def _placements(batch: Batch, name: str) -> _Placements:
-    """Compute the placements of all rows by one sort."""
-    blocks = tie_blocks(batch, name, within_groups=False)
-    positive = _inputs.positives(batch)
-    if not blocks.total.all():
-        binary.raise_no_pairs(positive, batch.weights, name)
-    t, f = blocks.total[:, 0].tolist()
-    positives_above, negatives_above = (blocks.above + blocks.up_to) / 2.0
-    concordant = float((blocks.own[1] * positives_above).sum())
-    discordant = float((blocks.own[0] * negatives_above).sum())
-    # A positive with the weight a of negatives above has the placement 1 - a / f.
-    of_class = np.stack([discordant - t * negatives_above, f * positives_above - concordant])
-    sizes = np.diff(blocks.heads, append=blocks.rows.shape[0])
-    chosen = (~positive[blocks.rows]).astype(np.intp)
-    block = np.repeat(np.arange(sizes.shape[0]), sizes)
-    shares = np.array([1.0 / t, 1.0 / f])[chosen]
-    if batch.weights is not None:
-        shares *= np.ldexp(batch.weights[blocks.rows], -blocks.exponents[chosen, 0])
-    deviations = np.zeros(positive.shape[0])
-    deviations[blocks.rows] = shares * of_class[chosen, block]
-    return _Placements(concordant, t * f, deviations)
-
-
-def _variance(batch: Batch, deviations: Floats, name: str) -> float:
-    """Return the variance of the sum of the deviations of independent rows, or groups of rows."""
-    positive = _inputs.positives(batch)
-    kept = np.ones_like(positive) if batch.weights is None else batch.weights > 0.0
-    of_class = np.stack([positive & kept, ~positive & kept])
-    sums, counts = np.where(of_class, deviations, 0.0), of_class
-    if batch.offsets is not None:
-        order = slice(None) if batch.order is None else batch.order
-        heads = batch.offsets[:-1]
-        sums = np.add.reduceat(sums[:, order], heads, axis=1)
-        counts = np.logical_or.reduceat(counts[:, order], heads, axis=1)
-    n_pos, n_neg = counts.sum(axis=1).tolist()
-    if min(n_pos, n_neg) < 2:
-        units = "rows" if batch.offsets is None else "groups"
-        raise ValueError(
-            f"{name} must have at least two {units} of each class, to estimate a variance; got "
-            f"{n_pos} with positives and {n_neg} with negatives. Use auc, or evaluate on more rows."
-        )
-    n = int(counts.any(axis=0).sum())
-    own = (sums**2).sum(axis=1) * [n_pos / (n_pos - 1), n_neg / (n_neg - 1)]
-    return float(own.sum() + 2.0 * n / (n - 1) * (sums[0] * sums[1]).sum())
 
 
 def normal_quantile(confidence: object) -> float:

@@ -10,7 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from everypair import _dispatch, _inputs
 from everypair._inputs import Batch
 from everypair.metrics._concordance import concordance_index
-from everypair.metrics._tie_blocks import Average, Floats, TieBlocks, check_average, tie_blocks
+from everypair.metrics._tie_blocks import (
+    Average,
+    Floats,
+    TieBlocks,
+    check_average,
+    share,
+    tie_blocks,
+)
 from everypair.targets import binary, kinds
 
 
@@ -98,13 +105,12 @@ def auc(
         return concordance_index(batch, batch.ranked, average)
     if average != "pairs":
         blocks = tie_blocks(batch, "auc")
-        return _mean_area(
-            blocks, blocks.own[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0, batch, "auc", average
-        )
+        areas = blocks.own[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0
+        return _mean_area(blocks, areas, batch, "auc", average, 1.0)
     concordant, pair_weight = _dispatch.concordance(batch)
     if pair_weight == 0.0:
         binary.raise_no_pairs(_inputs.positives(batch), batch.weights, "auc")
-    return concordant / pair_weight
+    return float(share(concordant, pair_weight))
 
 
 def roc_curve(
@@ -229,7 +235,8 @@ def partial_auc(
     areas = clipped_areas(
         blocks.above, blocks.up_to, blocks.per_block(blocks.total), widest, lowest
     )
-    area = _mean_area(blocks, areas, batch, "partial_auc", average)
+    largest = widest * (1.0 - lowest)
+    area = _mean_area(blocks, areas, batch, "partial_auc", average, largest)
     return standardised(area, widest, lowest) if standardise else area
 
 
@@ -261,10 +268,15 @@ def standardised(area: float, widest: float, lowest: float) -> float:
     return (1.0 + (area - chance) / (largest - chance)) / 2.0
 
 
-def _mean_area(blocks: TieBlocks, areas: Floats, batch: Batch, name: str, average: str) -> float:
-    """Average over the groups the sum of one area per block, divided by the weight of all pairs."""
+def _mean_area(
+    blocks: TieBlocks, areas: Floats, batch: Batch, name: str, average: str, largest: float
+) -> float:
+    """Average over the groups the sum of one area per block, divided by the weight of all pairs.
+
+    The area of a group is `largest` at most.
+    """
     has_pairs = (blocks.total[0] > 0.0) & (blocks.total[1] > 0.0)
     if not has_pairs.any():
         binary.raise_no_pairs(_inputs.positives(batch), batch.weights, name)
     pair_weights = np.where(has_pairs, blocks.total.prod(axis=0), 1.0)
-    return blocks.mean(blocks.per_group(areas) / pair_weights, has_pairs, average)
+    return blocks.mean(share(blocks.per_group(areas), pair_weights, largest), has_pairs, average)

@@ -86,6 +86,17 @@ class TieBlocks(NamedTuple):
         return float((weights * values).sum() / weights.sum())
 
 
+def share(part: Any, whole: Any, largest: float = 1.0) -> Any:
+    """Return ``part / whole``, at most `largest`, which sums of rounded weights may exceed.
+
+    Examples
+    --------
+    >>> float(share(0.1 + 0.2, 0.3))
+    1.0
+    """
+    return np.minimum(part / whole, largest)
+
+
 def check_average(average: str, options: tuple[str, ...] = ("pairs", "groups", "rows")) -> None:
     """Check the name of an average over groups."""
     if average not in options:

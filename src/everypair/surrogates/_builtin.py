@@ -16,6 +16,7 @@ difference is at least a third of the fit, so the relative error grows by at mos
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
@@ -46,7 +47,7 @@ def logistic(temperature: float = 1.0) -> Surrogate:
     >>> logistic(temperature=0.5).slope([0.0])
     array([1.])
     """
-    return _at_temperature(_logistic(), temperature)
+    return _at_temperature(_logistic, temperature)
 
 
 def sigmoid(temperature: float = 1.0) -> Surrogate:
@@ -60,7 +61,7 @@ def sigmoid(temperature: float = 1.0) -> Surrogate:
     >>> sigmoid().value([0.0])
     array([0.5])
     """
-    return _at_temperature(_sigmoid(), temperature)
+    return _at_temperature(_sigmoid, temperature)
 
 
 def exponential(temperature: float = 1.0) -> Surrogate:
@@ -73,7 +74,7 @@ def exponential(temperature: float = 1.0) -> Surrogate:
     >>> exponential().value([0.0])
     array([1.])
     """
-    return _at_temperature(_exponential(), temperature)
+    return _at_temperature(_exponential, temperature)
 
 
 def squared_softplus(temperature: float = 1.0) -> Surrogate:
@@ -84,7 +85,7 @@ def squared_softplus(temperature: float = 1.0) -> Surrogate:
     >>> squared_softplus().value([0.0]).round(4)
     array([0.4805])
     """
-    return _at_temperature(_squared_softplus(), temperature)
+    return _at_temperature(_squared_softplus, temperature)
 
 
 @lru_cache(maxsize=1)
@@ -178,17 +179,21 @@ def _powers(a: exact.Approximation) -> Powers:
     return tuple((float(c), 0.0) for c in a.coefficients)
 
 
-def _at_temperature(surrogate: Surrogate, temperature: float) -> Surrogate:
+def _at_temperature(make: Callable[[], Surrogate], temperature: float) -> Surrogate:
     number = finite(temperature, "temperature")
     if number <= 0.0:
         raise ValueError(
             f"temperature must be above 0; got {temperature!r}. It is the difference of scores "
             "over which the loss bends."
         )
-    if number == 1.0:
-        return surrogate
-    scaled = surrogate.scaled(1.0 / number)
-    name = f"{surrogate.name}(temperature={number!r})"
+    return make() if number == 1.0 else _scaled(make, number)
+
+
+@lru_cache(maxsize=64)
+def _scaled(make: Callable[[], Surrogate], temperature: float) -> Surrogate:
+    surrogate = make()
+    scaled = surrogate.scaled(1.0 / temperature)
+    name = f"{surrogate.name}(temperature={temperature!r})"
     return Surrogate(name, scaled.terms, scaled.default_margin)
 
 

@@ -79,11 +79,11 @@ def _raise_label(value: object, i: int) -> NoReturn:
     if isinstance(value, str):
         hint = f"Pass labels == {value!r} to make that value the positive class."
     elif isinstance(value, tuple):
-        hint = "For times with events, pass pairs='survival'."
+        hint = "For times with events, use pair_loss, PairLoss or auc with pairs='survival'."
     else:
         hint = (
-            "For grades or real targets, pass pairs='ordered'; for several classes, call once per "
-            "class with labels == that class."
+            "For grades or real targets, use pair_loss, PairLoss or auc with pairs='ordered'; for "
+            "several classes, call once per class with labels == that class."
         )
     raise ValueError(
         f"labels must hold two classes coded {{0, 1}} or {{-1, +1}}; got {value!r} (first at index "

@@ -12,12 +12,15 @@ over all ordered pairs is the sum of at most ``ceil(log2(n_ranks))`` grouped bin
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.targets.binary import LABEL_DTYPES
 from everypair.targets.groups import stable_order
+from everypair.targets.survival import Survival
 
 Floats = NDArray[np.float64]
 
@@ -44,56 +47,101 @@ class RankedRows:
     """Rows sorted by group and rank, with a weight for each of their two roles in a pair.
 
     In a pair the row of the higher rank is the winner: it is to score higher. The weight of a pair
-    is the weight of its winner times the weight of its loser.
+    is the weight of its winner times the weight of its loser. Rows are sorted when the first of
+    `order`, `ranks` and `offsets` is read: the compiled kernel does not need them for every call.
 
     Parameters
     ----------
-    target : (n,) real
-        The row of the higher target wins. Rows with equal targets are no pair.
+    target : (n,) real, or Survival
+        The row of the higher target wins, or that of the earlier event. Rows with equal targets are
+        no pair.
     groups : (n,) int64 or None
     winner, loser : (n,) float64 or None
-        The weight of a row in each role; None is 1.
-
-    Attributes
-    ----------
-    order : (n,) intp
-        The rows, sorted by group and by rank. All other arrays are in this order.
-    ranks : (n,) int64
-        Dense ranks inside each group, from 0.
-    offsets : (n_groups + 1,) int64
-        First row of each group, then n.
-    winner, loser : (n,) float64 or None
-        The weights, divided by powers of two so that the largest ones are near 1.
-    exponent : int
-        The weight of a pair is ``2**exponent`` times that of these weights.
+        The weight of a row in each role. None is 1; for a winner of survival times it is 1 for an
+        event and 0 for a censored row.
     """
-
-    __slots__ = ("exponent", "loser", "offsets", "order", "ranks", "winner")
 
     def __init__(
         self,
-        target: NDArray[Any],
+        target: NDArray[Any] | Survival,
         groups: NDArray[np.int64] | None,
         winner: Floats | None,
         loser: Floats | None,
     ) -> None:
-        self.order = order = _order(target, groups)
-        sorted_target = target[order]
-        is_new = np.zeros(order.shape[0], bool)
-        np.not_equal(sorted_target[1:], sorted_target[:-1], out=is_new[1:])
-        heads = np.zeros(1, np.int64)
-        if groups is not None:
-            sorted_groups = groups[order]
-            other_group = sorted_groups[1:] != sorted_groups[:-1]
-            is_new[1:] |= other_group
-            heads = np.concatenate((heads, np.flatnonzero(other_group) + 1))
-        self.offsets = np.append(heads, order.shape[0])
-        self.ranks = np.cumsum(is_new, dtype=np.int64)
-        if groups is not None:
-            self.ranks -= np.repeat(self.ranks[heads], np.diff(self.offsets))
-        self.winner, e_winner = _scaled(winner, order)
-        self.loser, e_loser = _scaled(loser, order)
-        self.exponent = e_winner + e_loser
+        self._target, self._groups, self._given = target, groups, (winner, loser)
+
+    @cached_property
+    def _keys(self) -> NDArray[Any]:
+        target = self._target
+        return target.targets() if isinstance(target, Survival) else target
+
+    @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """The (n,) rows, sorted by group and by rank. All other arrays are in this order."""
+        order = np.argsort(self._keys)
+        return order if self._groups is None else order[stable_order(self._groups[order])]
+
+    @cached_property
+    def _runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the ranks and the offsets."""
+        sorted_keys = self._keys[self.order]
+        n = sorted_keys.shape[0]
+        is_new = np.zeros(n, bool)
+        np.not_equal(sorted_keys[1:], sorted_keys[:-1], out=is_new[1:])
+        if self._groups is None:
+            return np.cumsum(is_new, dtype=np.int64), np.array([0, n], np.int64)
+        sorted_groups = self._groups[self.order]
+        other_group = sorted_groups[1:] != sorted_groups[:-1]
+        is_new[1:] |= other_group
+        heads = np.append(0, np.flatnonzero(other_group) + 1)
+        offsets = np.append(heads, n)
+        ranks = np.cumsum(is_new, dtype=np.int64)
+        return ranks - np.repeat(ranks[heads], np.diff(offsets)), offsets
+
+    @property
+    def ranks(self) -> NDArray[np.int64]:
+        """Dense ranks (n,) inside each group, from 0."""
+        return self._runs[0]
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """First row of each group, then n: (n_groups + 1,)."""
+        return self._runs[1]
+
+    @cached_property
+    def _scaled(self) -> list[tuple[Floats | None, int]]:
+        winner, loser = self._given
+        if winner is None and isinstance(self._target, Survival):
+            winner = self._target.events.astype(np.float64)
+        return [_scaled(weights, self.order) for weights in (winner, loser)]
+
+    @property
+    def winner(self) -> Floats | None:
+        """Weights (n,) of winners, over a power of two so that the largest is near 1; None is 1."""
+        return self._scaled[0][0]
+
+    @property
+    def loser(self) -> Floats | None:
+        """Weights (n,) of losers, over a power of two so that the largest is near 1; None is 1."""
+        return self._scaled[1][0]
+
+    @property
+    def exponent(self) -> int:
+        """The weight of a pair is ``2**exponent`` times that of these weights."""
+        return self._scaled[0][1] + self._scaled[1][1]
+
+    def plain(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None] | None:
+        """Return targets, or times and events, in the order of the caller.
+
+        None if there are weights or groups, or if the kernel cannot read the targets as they are.
+        """
+        winner, loser = self._given
+        if not (self._groups is None and winner is None and loser is None):
+            return None
+        target = self._target
+        values, events = target if isinstance(target, Survival) else (target, None)
+        readable = values.dtype in LABEL_DTYPES and values.flags.c_contiguous
+        return (values, events) if readable and values.flags.aligned else None
 
     def arrays(self) -> tuple[NDArray[Any] | None, ...]:
         """Return the arrays as the compiled kernel takes them."""
@@ -118,11 +166,6 @@ class RankedRows:
             return None
         winner, loser = (1.0 if w is None else w for w in (self.winner, self.loser))
         return np.where(positive, winner, loser)
-
-
-def _order(target: NDArray[Any], groups: NDArray[np.int64] | None) -> NDArray[np.intp]:
-    order = np.argsort(target)
-    return order if groups is None else order[stable_order(groups[order])]
 
 
 def _scaled(weights: Floats | None, order: NDArray[np.intp]) -> tuple[Floats | None, int]:

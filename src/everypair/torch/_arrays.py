@@ -14,14 +14,14 @@ import torch
 from everypair.arrays import hardest, levels, pair_sums, terms
 from everypair.arrays.double_double import Number
 from everypair.arrays.eager import SlicedSums
+from everypair.arrays.rows import PairSums
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from everypair.arrays.rows import PairSums
     from everypair.surrogates import PairTerm
 
 __all__ = ["evaluate", "evaluate_ranked", "hardest_weights"]
@@ -74,10 +74,13 @@ def evaluate_ranked(
     mean: bool,
     grad: bool,
     hess: bool,
+    plan: Callable[..., Any] | None = None,
 ) -> PairSums:
     """Do the same for all pairs with different targets.
 
     `pairs` is "ordered"; or "survival" or "uno", and targets are times, negative where censored.
+    `plan` computes the pairs of ranked rows: `everypair.torch.triton.ordered.by_levels`, or None
+    for torch operations.
     """
     x = scores.to(_work_dtype(scores.device))
     w, z = (None if a is None else a.to(x.dtype) for a in (weights, vector))
@@ -91,8 +94,17 @@ def evaluate_ranked(
     n_bits = max(1, (x.shape[-1] - 1).bit_length())
     if targets.dtype in _BYTES:
         n_bits = min(n_bits, 8)
+    rows = levels.ranks_of(xp, keys, groups)
+    if plan is not None:
+        is_head = None if groups is None else rows.is_head
+        return PairSums(
+            *plan(
+                scores, rows.order, rows.ranks, is_head, winner, w, vector, pair_terms, n_bits,
+                mean=mean, grad=grad, hess=hess,
+            )
+        )  # fmt: skip
     return levels.evaluate(
-        xp, x, levels.ranks_of(xp, keys, groups), winner, w, z,
+        xp, x, rows, winner, w, z,
         terms.by_kind(pair_terms, wide=scores.dtype is torch.float64),
         n_bits, mean=mean, grad=grad, hess=hess,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """How the loss is differentiated: `loss_values` chooses between two implementations.
 
 - `_Eager`, for ordinary tensors: computes the gradient together with the loss, and returns it in
-  the first backward.
+  the first backward. `direct_loss` is a shorter path to it.
 - `_operators.pair_values`, for everything else: `torch.compile`, `torch.export`, `torch.func`,
   `torch.vmap`, forward mode, and the second derivatives of `_Eager`.
 """
@@ -15,11 +15,47 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from everypair.torch import _dispatch
-from everypair.torch._compat import is_transformed, skip_backward_wrapper
+from everypair.surrogates import PairTerm
+from everypair.torch import _cpu, _dispatch
+from everypair.torch._compat import skip_backward_wrapper
 from everypair.torch._dispatch import Counter, Options, flat_options
-from everypair.torch._inputs import Data, in_columns, in_rows
-from everypair.torch._operators import needs_operator, pair_values
+from everypair.torch._inputs import Data, check_data, in_columns, in_rows
+from everypair.torch._operators import PLAIN_TENSORS, is_ordinary, pair_values
+
+
+def direct_loss(
+    scores: Tensor,
+    labels: Any,
+    weights: Tensor | None,
+    terms: tuple[PairTerm, ...],
+    mean: bool,
+    counter: Counter | None,
+) -> Tensor | None:
+    """Return the loss of a batch of binary pairs if the CPU kernel can read it as it is, else None.
+
+    Most batches in training are of this kind: one task on the CPU in contiguous tensors of common
+    types, whose gradient is needed. If they have few rows, Python and torch take longer than the
+    kernel, so this function calls as little as possible in between. Nothing was checked before.
+    If it returns None, `check_data` and `loss_values` do the same for all batches, and raise the
+    errors.
+    """
+    if (
+        not is_ordinary(scores)
+        or not (scores.is_cpu and scores.requires_grad and torch.is_grad_enabled())
+        or type(labels) not in PLAIN_TENSORS
+        or _dispatch.choose_backend(scores) != "cpu"
+    ):
+        return None
+    if weights is not None:
+        check_data(scores, labels, weights)
+    found = _cpu.loss_and_grad(scores, labels, weights, terms, mean)
+    if found is None:
+        return None
+    value, pair_weight, grad = found
+    if pair_weight == 0.0 and counter is not None:
+        counter(scores.device).add_(1)
+    options = terms, mean, True, False, "binary"  # the values are good, and no label is missing
+    return _eager(scores, (value, grad, (labels, weights, None), options))
 
 
 def loss_values(
@@ -31,7 +67,7 @@ def loss_values(
     `_dispatch.evaluate`, for a single task only. The pair weight is None if there is one task and
     `counter` has counted it.
     """
-    if needs_operator(scores) or is_transformed():
+    if not is_ordinary(scores):
         return pair_values(*in_rows(scores, *data), *flat_options(options))[:2]
     if not (scores.requires_grad and torch.is_grad_enabled()):
         return _dispatch.evaluate(*in_rows(scores, *data), options, counter=counter)[:2]

@@ -12,47 +12,68 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everypair import _dispatch, _ordered
+from everypair import _dispatch, _ordered, _threads
 from everypair.surrogates import PairTerm
 from everypair.targets.groups import group_runs
 from everypair.torch import _inputs
-from everypair.torch._inputs import LABEL_DTYPES, WIDE_DTYPES, Order
+from everypair.torch._inputs import Order
 
 Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 # While the loss is smaller than this, no derivative overflows in float32 inside the kernel.
 _ORDINARY_LOSS = 1e30
-_KERNEL_LABELS = frozenset(LABEL_DTYPES.values())
+# The formats, as in `struct`, of the types that the kernel reads as they are.
+_FORMATS = {
+    torch.float32: "f",
+    torch.float64: "d",
+    torch.bool: "?",
+    torch.uint8: "B",
+    torch.int8: "b",
+    torch.int32: "i",
+    torch.int64: "q",
+}
 
 
 def loss_and_grad(
     scores: Tensor, labels: Tensor, weights: Tensor | None, terms: tuple[PairTerm, ...], mean: bool
 ) -> tuple[Tensor, float, Tensor] | None:
-    """Return value, pair weight and gradient, or None if `evaluate` must compute them.
+    """Return value, pair weight and gradient of one task, or None if `evaluate` must compute them.
 
-    The tensors have the shape (n,) or (n, 1), not necessarily the same; the gradient has that of
-    the scores. A small batch takes longer to prepare than to compute. This path handles only
-    tensors that the compiled kernel can read as they are, and values that it accepts.
+    This function handles tensors that the compiled kernel can read as they are, and values that it
+    accepts. Weights are checked, but scores on the CPU and labels may be any tensors. The gradient
+    has the shape of the scores, which is (n,) or (n, 1).
     """
+    n, shape = scores.numel(), scores.shape
+    one_task = ((n,), (n, 1))
+    score_format, label_format = _FORMATS.get(scores.dtype), _FORMATS.get(labels.dtype)
     if not (
-        (scores.dim() == 1 or scores.shape[1:] == (1,))
-        and scores.dtype in WIDE_DTYPES
-        and labels.dtype in _KERNEL_LABELS
+        (score_format == "f" or score_format == "d")
+        and label_format is not None
+        and n > 0
+        and shape in one_task
+        and labels.shape in one_task
+        and labels.is_cpu
         and scores.is_contiguous()
         and labels.is_contiguous()
+        and not (scores.is_neg() or labels.is_neg())
     ):
         return None
-    array = scores.numpy(force=True)
-    # NumPy's memory takes less time than torch's: fewer calls, and huge pages for large arrays.
-    grad = np.empty(array.shape, array.dtype)
+    form = _dispatch.native_form(terms, score_format == "d")
+    if form is None:
+        return None
     w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
-    found = _dispatch.native_loss_and_grad(array, labels.numpy(force=True), w, terms, mean, grad)
-    if found is None:
+    # NumPy's memory takes less time than torch's: fewer calls, and huge pages for large arrays.
+    grad = torch.from_numpy(np.empty(shape, score_format))
+    function, surrogate = form
+    status, value, pair_weight = function(
+        (scores.data_ptr(), score_format, n), (labels.data_ptr(), label_format, n), w, None, None,
+        *surrogate, mean, _threads.kernel_threads(),
+        (grad.data_ptr(), score_format, n), None, None,
+    )  # fmt: skip
+    # A status is that of a bad value. A value that is not finite would fail the second test.
+    if status or not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
         return None
-    value, pair_weight = found
-    if not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
-        return None
-    return torch.from_numpy(np.array(value, array.dtype)), pair_weight, torch.from_numpy(grad)
+    return torch.from_numpy(np.array(value, score_format)), pair_weight, grad
 
 
 def evaluate(

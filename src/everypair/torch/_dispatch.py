@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, cast
@@ -87,44 +87,43 @@ def choose_backend(
     groups: Tensor | None = None,
     terms: tuple[PairTerm, ...] = (),
     pairs: str = "binary",
+    vector: Tensor | None = None,
 ) -> Backend:
     """Return the backend that computes a batch, by its device and, for Triton, by its size.
 
-    Triton takes binary pairs, and of those truncated polynomials, and smooth terms as
-    `triton.smooth.terms` describes.
+    Triton takes binary pairs without groups, and of those truncated polynomials, and smooth terms
+    as `triton.smooth.terms` describes; and other pairs if `triton.ordered.takes` accepts them.
     """
     if _forced is None and scores.is_cpu:  # for speed: reading the device's type takes 1 us
         return "cpu"
     backend = _forced or _backend_on("cuda" if scores.is_cuda else scores.device.type)
     if backend == "triton" and (
-        groups is not None
-        or pairs != "binary"
+        (groups is not None and pairs == "binary")
         or scores.dim() > 2
         or _is_too_large(scores)
-        or not (terms == () or _triton("plans").can_take(terms))
+        or not (terms == () or _triton_takes(scores, terms, pairs, vector))
     ):
         return "operations"
     return backend
 
 
+def _triton_takes(
+    scores: Tensor, terms: tuple[PairTerm, ...], pairs: str, vector: Tensor | None
+) -> bool:
+    """Return whether a plan of Triton computes these terms and pairs."""
+    if pairs == "binary":
+        return bool(_triton("plans").can_take(terms))
+    return bool(_triton("ordered").takes(scores, terms, vector))
+
+
 def loss_and_grad(
     scores: Tensor, data: _inputs.Data, options: Options, counter: Counter | None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return value, pair weight and gradient of scores (n[, tasks]), as fast as the batch allows.
+    """Return value, pair weight and gradient of scores (n[, tasks]).
 
     `data` are labels, weights and groups, and all tensors are as the caller gave them. The gradient
-    has the shape of the scores. Most batches in training have one task and no groups. They take a
-    shorter path, on which preparation costs less than the kernel. There is no pair weight then: the
-    one task is counted by `counter` if it has no pair.
+    has the shape of the scores. The pair weight is None if the backend has advanced `counter`.
     """
-    labels, weights, groups = data
-    if groups is None and scores.is_cpu and _forced is None and options[4] == "binary":
-        found = _cpu.loss_and_grad(scores, labels, weights, options[0], options[1])
-        if found is not None:
-            value, total_weight, grad = found
-            if total_weight == 0.0 and counter is not None:
-                counter(scores.device).add_(1)
-            return value, None, grad
     rows = _inputs.in_rows(scores.detach(), *data)
     value, pair_weight, rows_grad = (
         _replayed(*rows, options, counter)
@@ -177,7 +176,7 @@ def evaluate(
     uses it, and returns no pair weight then.
     """
     terms, mean, check, missing, pairs = options
-    backend = choose_backend(scores, groups, terms, pairs)
+    backend = choose_backend(scores, groups, terms, pairs, vector)
     if backend == "cpu":
         if missing and bool(labels.isnan().any()):
             labels, weights = _inputs.without_missing(labels, weights)
@@ -190,14 +189,12 @@ def evaluate(
     if check:
         known = labels.nan_to_num(nan=1.0) if missing else labels
         _inputs.check_values(scores, known, weights, pairs)
-    if missing and backend != "triton":
+    if missing and (backend != "triton" or pairs != "binary"):
         labels, weights = _inputs.without_missing(labels, weights)
     shape = scores.shape
     weights, vector = (None if t is None else t.expand(shape) for t in (weights, vector))
-    if backend == "triton":
-        # Triton launches on the current device.
-        elsewhere = scores.is_cuda and scores.device.index != torch.cuda.current_device()
-        with torch.cuda.device(scores.device) if elsewhere else nullcontext():
+    if backend == "triton" and pairs == "binary":
+        with _on_device_of(scores, backend):
             value, pair_weight, grad_out, hess_out, hvp_out = _triton("plans").evaluate(
                 scores, labels.expand(shape), weights, vector, terms,
                 mean=mean, grad=grad, hess=hess, missing=missing,
@@ -213,12 +210,22 @@ def evaluate(
             found = _arrays.evaluate(scores, positive, weights, groups, vector, terms, **asked)
         else:
             targets = labels.to(_inputs.LABEL_DTYPES[labels.dtype]).expand(shape)
-            found = _arrays.evaluate_ranked(
-                scores, targets, weights, groups, vector, terms, pairs, **asked
-            )
+            plan = _triton("ordered").by_levels if backend == "triton" else None
+            with _on_device_of(scores, backend):
+                found = _arrays.evaluate_ranked(
+                    scores, targets, weights, groups, vector, terms, pairs, plan=plan, **asked
+                )
         value, pair_weight, grad_out, hess_out, hvp_out = found
     derivatives = _inputs.clamped((grad_out, hess_out, hvp_out), scores)
     return Result(value.to(_inputs.value_dtype(scores)), pair_weight, *derivatives)
+
+
+def _on_device_of(scores: Tensor, backend: Backend) -> AbstractContextManager[Any]:
+    """Make the device of the scores the current one, on which Triton launches."""
+    if backend != "triton" or not scores.is_cuda:
+        return nullcontext()
+    elsewhere = scores.device.index != torch.cuda.current_device()
+    return torch.cuda.device(scores.device) if elsewhere else nullcontext()
 
 
 def scale_in_place(grad: Tensor, factor: Tensor) -> bool:

@@ -10,7 +10,7 @@ from everypair import _inputs, surrogates
 from everypair._inputs import check_margin
 from everypair.surrogates import PairTerm, Surrogate
 from everypair.torch import _dispatch
-from everypair.torch._autograd import loss_values
+from everypair.torch._autograd import direct_loss, loss_values
 from everypair.torch._dispatch import Counter, Options
 from everypair.torch._inputs import Data, check_data, check_reduction, in_columns, in_rows
 from everypair.torch._targets import (
@@ -242,8 +242,13 @@ def loss_and_pair_weight(
     The pair weight is None if there is one task and nothing is left to count: its backend has added
     1 to the tensor that `counter` returns if there was no pair.
     """
+    mean = reduction != "sum"
+    if which is BINARY and groups is None and reduction != "none":
+        loss = direct_loss(scores, labels, weights, terms, mean, counter)
+        if loss is not None:
+            return loss, None
     data = _checked(scores, labels, weights, groups, check, which)
-    options = _options(scores, data[0], terms, reduction != "sum", check, which)
+    options = _options(scores, data[0], terms, mean, check, which)
     if scores.dim() == 1:
         return loss_values(scores, data, options, counter)
     n_tasks = scores.shape[1]

@@ -25,18 +25,30 @@ from torch.autograd import Function
 
 from everypair.surrogates import are_polynomials
 from everypair.torch import _dispatch
-from everypair.torch._compat import is_legacy_batched, n_dispatch_modes
+from everypair.torch._compat import is_legacy_batched, is_transformed, n_dispatch_modes
 from everypair.torch._dispatch import options_from_flat
 from everypair.torch._inputs import value_dtype
 
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
 _DATA = "Tensor scores, Tensor labels, Tensor? weights, Tensor? groups"
 _OPTIONS = "float[] terms, bool mean, bool check, bool missing, str pairs"  # see `flat_options`
 
 
 def needs_operator(tensor: Tensor) -> bool:
     """Return whether someone else must see an operator: a compiler, a mode or a tensor subclass."""
-    return torch.compiler.is_compiling() or type(tensor) not in _PLAIN or n_dispatch_modes() > 0
+    return (
+        torch.compiler.is_compiling() or type(tensor) not in PLAIN_TENSORS or n_dispatch_modes() > 0
+    )
+
+
+def is_ordinary(tensor: Tensor) -> bool:
+    """Return whether a tensor has memory to read, and nothing but autograd sees its operations."""
+    return not (
+        torch.compiler.is_compiling()
+        or type(tensor) not in PLAIN_TENSORS
+        or n_dispatch_modes() > 0
+        or is_transformed()
+    )
 
 
 def pair_values(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from everypair.torch.triton import moments, plans, sorted_rows
+from everypair.torch.triton import moments, ordered, plans, sorted_rows
 from everypair.torch.triton.smooth import plan as smooth_plan
 
 FULL_SIZES = {
@@ -14,17 +14,19 @@ FULL_SIZES = {
     for module, names in (
         (sorted_rows, ("CHUNK", "CHUNKS", "STEP", "PROGRAMS", "ROWS", "DD_ROWS")),
         (moments, ("BLOCK", "STEP")),
-        (smooth_plan, ("CHUNK", "CHUNKS", "STEP")),
+        (smooth_plan, ("CHUNK", "CHUNKS", "STEP", "TILE")),
+        (ordered, ("BLOCK", "STEP", "ROWS")),
     )
 }
 SMALL_SIZES = {
-    "CHUNK": 4, "CHUNKS": 2, "STEP": 2, "PROGRAMS": 2, "ROWS": 16, "DD_ROWS": 16, "BLOCK": 8
+    "CHUNK": 4, "CHUNKS": 2, "STEP": 2, "PROGRAMS": 2, "ROWS": 16, "DD_ROWS": 16, "BLOCK": 8,
+    "TILE": 8,
 }  # fmt: skip
 
 
 @contextmanager
 def small_blocks(**sizes):
-    """Use small blocks in `by_sort`, `by_moments` and `by_powers` inside the with statement."""
+    """Use small blocks in all plans that have blocks, inside the with statement."""
     with pytest.MonkeyPatch.context() as patch:
         for module, names in FULL_SIZES.items():
             for name in names:

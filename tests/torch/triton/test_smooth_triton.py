@@ -12,7 +12,8 @@ from everypair.surrogates import Surrogate, Term
 from everypair.torch import pair_derivatives, pair_loss
 from everypair.torch._dispatch import choose_backend, forced
 from everypair.torch.triton.common.launch import INTERPRETED
-from everypair.torch.triton.smooth.terms import takes
+from everypair.torch.triton.smooth import plan
+from everypair.torch.triton.smooth.terms import expansion, takes
 
 from .sizes import small_blocks
 
@@ -69,6 +70,48 @@ def test_every_entry_of_the_gradient_is_right(name, dtype):
         )
         assert relative_error(leaf.grad, grad, dtype) <= tolerance
         assert loss.item() == pytest.approx(value, rel=tolerance)
+
+
+def narrow_and_wide(n=130):
+    """Return float32 scores: half of the blocks span less than 2^-8, the others more."""
+    rng = np.random.default_rng(4)
+    wide, narrow = rng.normal(size=n // 2), 3.0 + 1e-4 * rng.normal(size=n - n // 2)
+    return np.r_[wide, narrow].astype(np.float32), rng.random(n) < 0.4, rng.random(n)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+@pytest.mark.parametrize("surrogate", ["logistic", "sigmoid"])
+def test_blocks_of_nearly_equal_scores(surrogate, margin, monkeypatch):
+    scores, labels, weights = narrow_and_wide()
+    for w in (None, weights):
+        knobs = {"surrogate": surrogate, "margin": margin, "reduction": "sum"}
+        value, grad = ep.naive.pair_loss_and_grad(scores.astype(float), labels, weights=w, **knobs)
+        for width in (plan.WIDTH, 0.0):
+            monkeypatch.setattr(plan, "WIDTH", width)
+            leaf = tensor(scores).requires_grad_()
+            loss = pair_loss(leaf, tensor(labels), weights=tensor(w), **knobs)
+            loss.backward()
+            assert relative_error(leaf.grad, grad, np.float32) <= 2e-7
+            assert loss.item() == pytest.approx(value, rel=2e-7)
+
+
+def test_a_block_of_equal_scores():
+    scores, labels = np.full(70, 2.5, np.float32), np.arange(70) % 3 == 0
+    leaf = tensor(scores).requires_grad_()
+    loss = pair_loss(leaf, tensor(labels), surrogate="logistic")
+    loss.backward()
+    value, grad = ep.naive.pair_loss_and_grad(scores.astype(float), labels, surrogate="logistic")
+    assert loss.item() == pytest.approx(value, rel=2e-7)
+    assert relative_error(leaf.grad, grad, np.float32) <= 2e-7
+
+
+def test_which_surrogates_have_an_expansion_at_0():
+    value, slope, curvature, third = expansion(surrogates.logistic(0.5).at_margin(0.0))
+    # log(1 + exp(2 d)) / 1 at d = 0, up to the error of its fit.
+    assert (value, slope, curvature) == pytest.approx((np.log(2.0), 1.0, 1.0), rel=1e-6)
+    assert abs(third) <= 1e-4
+    assert expansion(surrogates.get("sigmoid").at_margin(0.3))[3] == pytest.approx(-0.125, rel=1e-5)
+    assert expansion(surrogates.get("squared_softplus").at_margin(0.0)) is None
 
 
 @pytest.mark.parametrize("surrogate", [*NAMES, TANH], ids=str)

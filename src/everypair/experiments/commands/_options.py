@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
 
 NETWORK_OPTIONS = (
     *("imratio", "optimiser", "batch", "rate", "trials", "model", "scores", "epochs", "margin"),
-    *("batches", "protocol"),
+    *("batches", "schedule", "warm_start", "protocol", "finalists"),
 )
 """Options that mean networks. With one of them, networks are trained on a table, nothing else."""
 
@@ -46,10 +46,15 @@ def planned(**given: Any) -> tuple[Grid, Settings]:
         return grid, Settings(model="families", epochs=0, table=_table(name, options))
     from everypair.experiments.training import objectives
 
-    names = ("model", "scores", "epochs", "protocol", "margin", "precision", "subtrain_sample")
+    names = {field.name for field in fields(Settings)} - {"sampler", "table", "fingerprint"}
     own = {setting: options[setting] for setting in names} | {"sampler": options["batches"]}
     own = {setting: value for setting, value in own.items() if value is not None}
     settings = replace(preset.settings, **own, table=_table(name, options))
+    if settings.warm_start >= settings.epochs:
+        raise UserError(
+            f"--warm-start must be less than the {settings.epochs} epochs; got "
+            f"{settings.warm_start}. Take more --epochs, or a shorter warm start."
+        )
     if settings.protocol == "paper":
         if options["scores"] == "raw":
             raise UserError(
@@ -77,7 +82,8 @@ def planned(**given: Any) -> tuple[Grid, Settings]:
 
 def trains_families(preset: str, options: Mapping[str, Any]) -> bool:
     """Return whether families of models for tables are compared, and not networks."""
-    networks = [f"--{name}" for name in NETWORK_OPTIONS if options[name] is not None]
+    given = [name for name in NETWORK_OPTIONS if options[name] is not None]
+    networks = [f"--{name.replace('_', '-')}" for name in given]
     networks += [f"--{name}" for name in ("grid", "sampler") if options[name] in ("paper", "tpe")]
     if options["models"] is None:
         return preset == "table" and not networks
@@ -105,7 +111,7 @@ def check_names(grid: Grid, settings: Settings) -> None:
     models.MODELS.find(settings.model)
     for cell in grid.cells():
         for batch in grid.batches:
-            optimisers.check(cell.loss, cell.optimiser, batch=batch)
+            optimisers.check(cell.loss, cell.optimiser, batch=batch, warm_start=settings.warm_start)
 
 
 def check_splits(grid: Grid, settings: Settings, dataset: Any) -> dict[float, int]:

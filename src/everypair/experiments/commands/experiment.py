@@ -80,6 +80,10 @@ def command(
         TRY("Learning rates: 0.1,1 for all losses or logistic=0.1,1 for one; repeatable."),
     ] = None,
     seeds: Annotated[int | None, TRY("Number of seeds, each with its own split.", min=1)] = None,
+    finalists: Annotated[
+        int | None,
+        TRY("Try all on the first seed, the best N of each loss on all.", default="none", min=1),
+    ] = None,
     grid: Annotated[
         Literal["preset", "paper"],
         TRY("Hyper-parameters of the preset, or all of the paper's.", default=None),
@@ -104,6 +108,14 @@ def command(
     batches: Annotated[
         Literal["shuffle", "stratified"] | None,
         TRAIN("Draw at random, or both classes in each batch.", default="the preset's: shuffle"),
+    ] = None,
+    schedule: Annotated[
+        Literal["constant", "cosine"] | None,
+        TRAIN("Learning rate over the epochs.", default="the preset's: constant"),
+    ] = None,
+    warm_start: Annotated[
+        int | None,
+        TRAIN("First epochs, trained with the logistic loss.", default="the preset's: 0", min=0),
     ] = None,
     protocol: Annotated[
         Literal["corrected", "paper"] | None,
@@ -155,6 +167,8 @@ def command(
         raise UserError(
             "--trials and --sampler tpe go together; for example --sampler tpe --trials 20."
         )
+    if finalists and sampler == "tpe":
+        raise UserError("--finalists and --sampler tpe exclude each other; give only one of them.")
     check_names(plan, settings)
     device = "cpu" if plan.spaces else _device(device)
     dataset = sources.load(plan.data, table=settings.table)
@@ -167,7 +181,8 @@ def command(
     folder = out or Path("runs") / (Path(data).stem if data else plan.data)
     if settings.table is not None:
         notes = [*_table_options.describe_table(plan, settings, dataset, folder), *notes]
-    _run(plan, settings, dataset, folder, storage, workers, trials, device, as_json, notes)
+    choice = {"tpe_trials": trials, "finalists": finalists}
+    _run(plan, settings, dataset, folder, storage, workers, choice, device, as_json, notes)
 
 
 def _run(
@@ -177,7 +192,7 @@ def _run(
     folder: Path,
     storage: str | None,
     workers: int | None,
-    tpe_trials: int | None,
+    choice: dict[str, int | None],  # how trials are chosen; see `runner.run`
     device: str,
     as_json: bool,
     notes: Sequence[str],
@@ -199,7 +214,7 @@ def _run(
         models = winner.BestSeeds(folder, before)
 
         def on_event(event: runner.Event) -> None:
-            if event.kind == "begin":  # by then the store has accepted the settings
+            if event.kind == "begin" and event.stage == 1:  # the store has accepted the settings
                 for note in filter(None, notes):
                     display.console.print(note, soft_wrap=True, highlight=False, markup=False)
             if event.record is not None:
@@ -208,7 +223,7 @@ def _run(
 
         try:
             with display:
-                options = {"workers": workers or default_workers, "tpe_trials": tpe_trials}
+                options = {"workers": workers or default_workers, **choice}
                 runner.run(grid, settings, opened, work=work, on_event=on_event, **options)
         except KeyboardInterrupt:
             counts = opened.counts()

@@ -18,6 +18,7 @@ _STYLES: dict[str, tuple[str | None, str, float]] = {
     "numpy": ("#7fb2e5", "o", 1.4),
     "native": ("#0b62c4", "o", 2.6),
     "torch": ("#2a9d8f", "s", 1.8),
+    "naive_cuda": ("#dd8452", "v", 1.4),
     "cuda": ("#76b900", "s", 1.8),
     "logistic": ("#555555", "^", 1.8),
     "logistic_cuda": ("#aaaaaa", "^", 1.8),

@@ -19,6 +19,7 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Record, Settings, Trial
 from everypair.experiments.search._database import HEARTBEAT_SECONDS
 from everypair.experiments.search._workers import Work, Worker, WorkerPool, cores
+from everypair.experiments.search.finalists import finals, screening
 from everypair.experiments.search.store import Claim, Counts, Store
 
 _POLL_SECONDS = 1.0  # longest wait for messages of the workers
@@ -31,6 +32,7 @@ class Event:
 
     kind: Literal["begin", "record", "epoch", "died", "waiting", "end"]
     counts: Counts
+    stage: int = 1  # 2 if the finalists run
     record: Record | None = None
     row: dict[str, float] | None = None  # of an epoch
     trials: tuple[Trial, ...] = ()
@@ -44,6 +46,7 @@ def run(
     work: Work,
     workers: int | None = None,
     tpe_trials: int | None = None,
+    finalists: int | None = None,
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> None:
     """Run the trials that are not in the store yet, and return when all are.
@@ -58,6 +61,9 @@ def run(
         Number of processes. Default: one for each core.
     tpe_trials : int, optional
         See `Store.prepare`.
+    finalists : int, optional
+        Run all trials of the first seed, and then on all seeds only so many of each imratio, loss
+        and optimiser: those with the greatest validation AUC.
     on_event : callable
         Called with each `Event`.
 
@@ -68,17 +74,28 @@ def run(
     KeyboardInterrupt
         On Ctrl-C or SIGTERM. The running trials wait again.
     """
+    stage = 1
+    if finalists is not None:
+        stage = 2
+        run(screening(grid), settings, store, work=work, workers=workers, on_event=on_event)
+        grid = finals(grid, store.records(), finalists)
     store.prepare(grid, settings, tpe_trials=tpe_trials)
     size = max(1, min(workers or cores(), -(-store.counts().waiting // work.width)))
     with _sigterm_as_ctrl_c(), WorkerPool(size, work) as pool:
-        _Run(store, pool, work, on_event).until_done()
+        _Run(store, pool, work, on_event, stage).until_done()
 
 
 class _Run:
     def __init__(
-        self, store: Store, pool: WorkerPool, work: Work, on_event: Callable[[Event], None]
+        self,
+        store: Store,
+        pool: WorkerPool,
+        work: Work,
+        on_event: Callable[[Event], None],
+        stage: int,
     ) -> None:
         self.store, self.pool, self.work, self.on_event = store, pool, work, on_event
+        self.stage = stage
         self.counts = store.counts()
         self.last_heartbeat = time.monotonic()
         self.deaths_in_a_row = 0
@@ -161,7 +178,7 @@ class _Run:
     def report(self, kind: Any, **content: Any) -> None:
         if kind != "epoch":
             self.counts = self.store.counts()
-        self.on_event(Event(kind, self.counts, **content))
+        self.on_event(Event(kind, self.counts, self.stage, **content))
 
 
 @contextmanager

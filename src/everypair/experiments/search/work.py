@@ -83,7 +83,7 @@ class Training:
 
 @dataclass(frozen=True)
 class SideBySide(Training):
-    """Train trials at once that differ in seed and rate only, as branches of one CUDA graph."""
+    """Train trials at once as branches of one CUDA graph: those of one imratio and batch size."""
 
     width: int = GRAPH_TRIALS
     compiled: bool = False  # whether torch.compile fuses the kernels of the networks
@@ -95,7 +95,7 @@ class SideBySide(Training):
         cell = trial.cell
         if not can_share_a_graph(trial):
             return trial
-        return cell.data, cell.imratio, cell.loss, cell.optimiser, trial.batch
+        return cell.data, cell.imratio, trial.batch
 
     def __call__(self, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterator[Record]:
         """Train the trials; all records come together."""

@@ -80,6 +80,7 @@ class Batches:
     ----------
     n_one_class : int
         How many batches so far held no (positive, negative) pair.
+    augmented : bool
 
     Examples
     --------
@@ -107,7 +108,7 @@ class Batches:
         self._group_of = (
             None if groups is None else np.unique(groups.cpu().numpy(), return_inverse=True)[1]
         )
-        self._seed, self._fixed, self._augmented = seed, fixed, augmented
+        self._seed, self._fixed, self.augmented = seed, fixed, augmented
         self._skip_without_positive = settings.protocol == "paper"
         n = len(labels)
         self._size = n if size == FULL_BATCH else min(size, n)
@@ -153,7 +154,7 @@ class Batches:
             visits = self._generator("visits", epoch).permutation(visits)
         if self._skip_without_positive:
             visits = visits[n_pos[visits] > 0]
-        numbers = self._numbers(len(order), epoch) if self._augmented else None
+        numbers = self._numbers(len(order), epoch) if self.augmented else None
         return EpochPlan(order, sizes, np.cumsum(sizes), visits, numbers)
 
     def _order(self, epoch: int) -> tuple[Integers, Integers]:

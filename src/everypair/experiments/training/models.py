@@ -8,9 +8,9 @@ torch.Size([5])
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -75,24 +75,68 @@ def mlp(shape: Shape) -> nn.Module:
     )
 
 
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation that does not count its batches: the count is one more kernel a layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised activations; in training mode update the running moments."""
+        moments = self.running_mean, self.running_var
+        return F.batch_norm(
+            x,
+            *moments,
+            self.weight,
+            self.bias,
+            self.training,
+            cast("float", self.momentum),
+            self.eps,
+        )
+
+
+class _CastTogether(torch.autograd.Function):
+    """Cast float32 tensors to another type with one kernel for all; their gradients likewise."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        copies = [torch.empty_like(x, dtype=dtype) for x in tensors]
+        torch._foreach_copy_(copies, tensors)
+        return tuple(copies)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        copies = [torch.empty_like(x, dtype=torch.float32) for x in grads]
+        torch._foreach_copy_(copies, grads)
+        return (None, *copies)
+
+
+def _autocast_together(weights: list[Tensor]) -> Sequence[Tensor]:
+    """Cast weights as autocast would, but all at once. A compiler does that by itself."""
+    device = weights[0].device.type
+    if not torch.is_autocast_enabled(device) or torch.compiler.is_compiling():
+        return weights
+    dtype = torch.get_autocast_dtype(device)
+    return cast("tuple[Tensor, ...]", _CastTogether.apply(dtype, *weights))  # type: ignore[no-untyped-call]
+
+
 class Block(nn.Module):
     """Two convolutions in parallel with a shortcut without weights (He et al., 2016, option A)."""
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(n_out)
+        self.norm1 = BatchNorm(n_out)
         self.conv2 = nn.Conv2d(n_out, n_out, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(n_out)
+        self.norm2 = BatchNorm(n_out)
         self.stride, self.n_new = stride, n_out - n_in
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the ReLU of the input plus its two convolutions."""
-        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+    def forward(self, x: Tensor, weights: Sequence[Tensor] = ()) -> Tensor:
+        """Return the ReLU of the input plus its two convolutions; `weights` are casts of theirs."""
+        weight1, weight2 = weights or (self.conv1.weight, self.conv2.weight)
+        y = F.conv2d(x, weight1, stride=self.stride, padding=1)
+        y = F.conv2d(F.relu_(self.norm1(y)), weight2, padding=1)
         if self.n_new:
             x = x[:, :, :: self.stride, :: self.stride]
             x = F.pad(x, (0, 0, 0, 0, self.n_new // 2, self.n_new - self.n_new // 2))
-        return F.relu(y + x)
+        return F.relu_(self.norm2(y) + x)
 
 
 class ResNet20(nn.Module):
@@ -106,7 +150,7 @@ class ResNet20(nn.Module):
         super().__init__()
         widths = (16, 16, 16, 16, 32, 32, 32, 64, 64, 64)
         self.conv = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(widths[0])
+        self.norm = BatchNorm(widths[0])
         self.blocks = nn.Sequential(*(Block(n, m, 1 if n == m else 2) for n, m in pairwise(widths)))
         self.last = LastLayer(widths[-1], 1)
         for layer in self.modules():
@@ -117,7 +161,12 @@ class ResNet20(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return one score for each image of (n, channels, height, width)."""
-        x = self.blocks(F.relu(self.norm(self.conv(images))))
+        blocks = [cast("Block", block) for block in self.blocks]
+        layers = [self.conv, *(layer for b in blocks for layer in (b.conv1, b.conv2))]
+        weight, *others = _autocast_together([layer.weight for layer in layers])
+        x = F.relu_(self.norm(F.conv2d(images, weight, padding=1)))
+        for place, block in enumerate(blocks):
+            x = block(x, others[2 * place : 2 * place + 2])
         return cast("Tensor", self.last(x.mean((2, 3))))
 
 

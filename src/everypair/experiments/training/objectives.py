@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from everypair.experiments.plan import Settings
@@ -65,6 +66,19 @@ def pairs(surrogate: str | Surrogate) -> Callable[[Settings, Tensor], nn.Module]
     return lambda settings, labels: _Loss(
         PairLoss(surrogate=surrogate, margin=settings.margin, check=False), grouped=True
     )
+
+
+class WarmStartLoss(nn.Module):
+    """The logistic loss of the network's raw outputs, from scores with or without a sigmoid."""
+
+    def __init__(self, *, sigmoid: bool) -> None:
+        super().__init__()
+        self.sigmoid = sigmoid
+
+    def forward(self, scores: Tensor, labels: Tensor, groups: Tensor | None = None) -> Tensor:
+        """Return the mean loss of a batch."""
+        outputs = scores.logit(eps=1e-6) if self.sigmoid else scores
+        return F.binary_cross_entropy_with_logits(outputs, labels)
 
 
 def _weighted_logistic(settings: Settings, labels: Tensor) -> nn.Module:

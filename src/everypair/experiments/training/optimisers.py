@@ -11,6 +11,7 @@ lbfgs; got 50. ...
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -86,9 +87,26 @@ class Optimiser:
     end_epoch: Callable[[Optimizer, Settings], None] = lambda optimiser, settings: None
 
 
+def _rate(parameters: list[Tensor], task: TrainingTask) -> float:
+    """Return the rate; a tensor if a captured CUDA graph has to read a rate that changes."""
+    if task.settings.schedule == "constant" or not parameters[0].is_cuda:
+        return task.rate
+    return cast("float", torch.tensor(task.rate, device=parameters[0].device))
+
+
+def _sgd(momentum: float) -> Callable[[list[Tensor], nn.Module, TrainingTask], Optimizer]:
+    def make(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
+        # One kernel for all parameters on a GPU; the only form of SGD that reads a tensor's rate.
+        fused = True if parameters[0].is_cuda else None
+        return SGD(parameters, _rate(parameters, task), momentum=momentum, fused=fused)
+
+    return make
+
+
 def _adam(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
     # On a GPU the step count is kept on the device, where a captured CUDA graph can advance it.
-    return torch.optim.Adam(parameters, lr=task.rate, capturable=parameters[0].is_cuda)
+    rate, on_gpu = _rate(parameters, task), parameters[0].is_cuda
+    return torch.optim.Adam(parameters, lr=rate, capturable=on_gpu, fused=on_gpu or None)
 
 
 def _lbfgs(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
@@ -111,7 +129,8 @@ def _pesg(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) ->
     saddle = next(m for m in objective.modules() if isinstance(m, AUCMLoss))
     # The authors' code has weight decay for PESG only; protocol "corrected" has none.
     decay = 1e-4 if task.settings.protocol == "paper" else 0.0
-    return PESG(parameters, saddle, lr=task.rate, weight_decay=decay, seed=task.seed)
+    rate = _rate(parameters, task)
+    return PESG(parameters, saddle, lr=rate, weight_decay=decay, seed=task.seed)
 
 
 def _refresh_reference(optimiser: Optimizer, settings: Settings) -> None:
@@ -123,8 +142,8 @@ def _refresh_reference(optimiser: Optimizer, settings: Settings) -> None:
 OPTIMISERS: Registry[Optimiser] = Registry(
     "optimiser",
     {
-        "sgd": Optimiser(lambda parameters, _, task: SGD(parameters, lr=task.rate)),
-        "momentum": Optimiser(lambda parameters, _, task: SGD(parameters, task.rate, momentum=0.9)),
+        "sgd": Optimiser(_sgd(momentum=0.0)),
+        "momentum": Optimiser(_sgd(momentum=0.9)),
         "adam": Optimiser(_adam),
         "lbfgs": Optimiser(_lbfgs, full_batch=True, step=_closure_step),
         "sag": Optimiser(_sag, fixed_batches=True, step=_sag_step),
@@ -134,7 +153,31 @@ OPTIMISERS: Registry[Optimiser] = Registry(
 """The optimisers by name."""
 
 
-def check(loss: str, optimiser: str, *, batch: int) -> None:
+def scheduled_rate(rate: float, epoch: int, settings: Settings) -> float:
+    """Return the rate of an epoch; epochs count from 1.
+
+    With the schedule "cosine" it falls from `rate` in the first epoch towards 0 after the last:
+    rate (1 + cos(pi (epoch - 1) / epochs)) / 2.
+
+    >>> halved = Settings(epochs=4, schedule="cosine")
+    >>> [round(scheduled_rate(1.0, epoch, halved), 3) for epoch in (1, 2, 3, 4)]
+    [1.0, 0.854, 0.5, 0.146]
+    """
+    if settings.schedule == "constant":
+        return rate
+    return rate * (1 + math.cos(math.pi * (epoch - 1) / settings.epochs)) / 2
+
+
+def set_rate(optimiser: Optimizer, rate: float) -> None:
+    """Set the rate of all parameters, in place if it is a tensor that a CUDA graph reads."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def check(loss: str, optimiser: str, *, batch: int, warm_start: int = 0) -> None:
     """Raise UserError if a name is unknown or the optimiser cannot use this loss or batch size."""
     able = OBJECTIVES.find(loss).optimisers
     chosen = OPTIMISERS.find(optimiser)
@@ -147,4 +190,9 @@ def check(loss: str, optimiser: str, *, batch: int) -> None:
         raise UserError(
             f"batch must be {rule} with the optimiser {optimiser}; got {batch}. "
             "Give --batch 0, or another optimiser."
+        )
+    if warm_start and (chosen.full_batch or chosen.fixed_batches):
+        raise UserError(
+            f"warm_start must be 0 with the optimiser {optimiser}, which keeps earlier "
+            f"gradients; got {warm_start}. Leave out --warm-start, or take another optimiser."
         )

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from everypair.experiments.data.splits import Split
 from everypair.experiments.plan import Record, Settings, Trial
-from everypair.experiments.training.batches import MiniBatch
 from everypair.experiments.training.optimisers import OPTIMISERS
+from everypair.experiments.training.prepared import PreparedBatches, send
 from everypair.experiments.training.trial import State, TrialRun, repeatable
 
 WARM_STEPS = 2
@@ -52,7 +52,7 @@ def train_together(
     Parameters
     ----------
     trials : sequence of Trial
-        All of the same batch size. Trials of one loss and model fill the GPU most evenly.
+        All of the same batch size, on splits of the same number of rows. Losses may differ.
     settings : Settings
     splits : sequence of Split
         One for each trial, on the device already; trials of a seed share one.
@@ -61,14 +61,17 @@ def train_together(
     on_epoch : callable, optional
         Called with a trial and its row of the history after every epoch.
     compiled : bool
-        Whether the networks are compiled by ``torch.compile``, which fuses their short kernels. The
-        first trials of a process then take about a minute longer.
+        Whether the steps use networks that ``torch.compile`` has compiled, which fuses their short
+        kernels. The first trials of a process then take about a minute longer.
     """
     start = time.perf_counter()
     device = torch.device(device)
     with repeatable(trials[0].cell.seed, device):
-        both = zip(trials, splits, strict=True)
-        branches = [_Branch(trial, settings, split, device, compiled) for trial, split in both]
+        sources: Sources = {}
+        branches = [
+            _Branch(trial, settings, split, device, sources, compiled)
+            for trial, split in zip(trials, splits, strict=True)
+        ]
         together = _Together(branches, device)
         running = branches
 
@@ -90,61 +93,57 @@ def train_together(
         return [branch.result(seconds) for branch in branches]
 
 
+Sources = dict[tuple[int, int], PreparedBatches]
+"""The batches by identity of the split and seed: trials that have both in common share them."""
+
+
 class _Branch(TrialRun):
-    """One trial, with the rows of its epoch and its scores in tensors that a graph can use."""
+    """One trial, with its batches and its scores in tensors that a graph can use."""
 
     def __init__(
-        self, trial: Trial, settings: Settings, split: Split, device: torch.device, compiled: bool
+        self,
+        trial: Trial,
+        settings: Settings,
+        split: Split,
+        device: torch.device,
+        sources: Sources,
+        compiled: bool,
     ) -> None:
         super().__init__(trial, settings, split, device)
-        self.size = min(trial.batch or len(self.subtrain), len(self.subtrain))
+        key = (id(split), trial.cell.seed)
+        if key not in sources:
+            size = min(trial.batch or len(self.subtrain), len(self.subtrain))
+            sources[key] = PreparedBatches(self.batches, self.subtrain, size)
+        self.source = sources[key]
+        self.batches = self.source.batches
         self.stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._fast: nn.Module = self._model
         if compiled:
             self._fast = cast("nn.Module", torch.compile(self._model, dynamic=False))
-        # One entry for each step: row numbers of the data, and their random numbers.
-        n = len(self.batches)
-        self._rows = torch.zeros(n, self.size, dtype=torch.long, device=device)
-        self._numbers: Tensor | None = None
-        if split.augmentation.subtrain:
-            self._numbers = torch.zeros(n, 3, self.size, device=device)
         numbers = self._measuring.numbers(0, whole=False)
         self._crops = {k: None if x is None else x.to(device) for k, x in numbers.items()}
         self._scores: dict[str, Tensor] = {}
 
-    def load(self, epoch: int) -> list[int]:
-        """Copy the rows and random numbers of an epoch to the device; return the batches' sizes."""
-        plan = self.batches.plan(epoch)
-        rows, numbers = plan.stacked(self.size)
-        _send(torch.from_numpy(rows), self._rows)
-        if self._numbers is not None and numbers is not None:
-            _send(numbers, self._numbers)
-        sizes: list[int] = plan.sizes[plan.visits].tolist()
-        return sizes
-
     def step_at(self, cursor: Tensor, size: int) -> None:
-        """Do the step of the epoch whose number is in `cursor`, a tensor on the device."""
-        part, numbers, groups = self.subtrain, self._numbers, self.subtrain.groups
-        rows = self._rows.index_select(0, cursor).squeeze(0)[:size]
-        if numbers is not None:
-            numbers = numbers.index_select(0, cursor).squeeze(0)[:, :size]
-        groups = None if groups is None else groups.index_select(0, rows)
+        """Do a step on the prepared batch whose number is in `cursor`, a tensor on the device."""
+        inputs, labels, groups = self.source.batch(cursor, size)
         # Only one size is compiled: each one takes long.
-        model = self._fast if size == self.size else self._model
-        self.step(MiniBatch(0, rows, part.labels.index_select(0, rows), groups, numbers), model)
+        model = self._fast if size == self.source.size else self._model
+        self.step_with(model, inputs, labels, groups)
 
     def load_crops(self, epoch: int) -> None:
         """Copy the random numbers of the crops that are measured to the device."""
         for name, numbers in self._measuring.numbers(epoch, whole=False).items():
             crops = self._crops[name]
             if numbers is not None and crops is not None:
-                _send(numbers, crops)
+                send(numbers, crops)
 
     def score(self) -> None:
         """Score the parts and copy the weights; a graph does the same with the same tensors."""
-        self._scores = self._measuring.scores(self._fast, self._crops, whole=False)
+        # Not compiled: each data set has other sizes here, and each size would take long.
+        self._scores = self._measuring.scores(self._model, self._crops, whole=False)
         self.copy_weights()
 
     def send_scores(self, epoch: int) -> None:
@@ -166,10 +165,21 @@ class _Together:
 
     def steps(self, branches: list[_Branch], epoch: int) -> None:
         """Do the steps of an epoch."""
-        sizes = [branch.load(epoch) for branch in branches]
+        if self._steps and epoch == self._branches[0].settings.warm_start + 1:
+            if self._cursor.is_cuda:
+                torch.cuda.synchronize()
+            self._steps = {}  # their graphs have the loss of the warm start
+        for branch in branches:
+            branch.begin_epoch(epoch)
+        sources = {branch.source: branch.source.load(epoch) for branch in branches}
+        sizes = [sources[branch.source] for branch in branches]
         for place in range(max(map(len, sizes), default=0)):
             here = [(b, s[place]) for b, s in zip(branches, sizes, strict=True) if place < len(s)]
-            self._cursor.fill_(place)
+            for source in sources:
+                if place % source.n_at_once == 0:
+                    source.prepare(place)
+            # All sources prepare equally many batches, because their rows have the same shape.
+            self._cursor.fill_(place % branches[0].source.n_at_once)
             if len(here) == len(branches) and len({size for _, size in here}) == 1:
                 self._same_size(here[0][1])
                 continue
@@ -238,13 +248,6 @@ class _Captured:
             for stream in streams:
                 trunk.wait_stream(stream)
         return graph
-
-
-def _send(source: Tensor, target: Tensor) -> None:
-    """Copy a tensor of the CPU to the first entries of another, on any device, without waiting."""
-    if target.is_cuda:
-        source = source.pin_memory()
-    target[: len(source)].copy_(source, non_blocking=True)
 
 
 @contextmanager

@@ -23,13 +23,17 @@ from torch import Tensor, nn
 
 from everypair.experiments.data import augment
 from everypair.experiments.data.splits import Split
-from everypair.experiments.plan import Record, Settings, Trial
+from everypair.experiments.plan import FULL_BATCH, Record, Settings, Trial
 from everypair.experiments.seeds import derived, isolated
 from everypair.experiments.training import models, optimisers
 from everypair.experiments.training.batches import Batches, MiniBatch
 from everypair.experiments.training.measuring import Measured, Measuring, Roc
-from everypair.experiments.training.objectives import OBJECTIVES, ends_in_sigmoid
+from everypair.experiments.training.objectives import OBJECTIVES, WarmStartLoss, ends_in_sigmoid
 from everypair.experiments.training.optimisers import OPTIMISERS, TrainingTask
+from everypair.torch import large_batch_backward
+
+CHUNK_ROWS = 8192
+"""Rows of a full batch that are in memory at once, with their activations."""
 
 State = dict[str, Tensor]
 """The weights of a model by name, as ``state_dict()`` returns them."""
@@ -46,7 +50,8 @@ class TrialRun:
         self, trial: Trial, settings: Settings, split: Split, device: torch.device
     ) -> None:
         cell = trial.cell
-        optimisers.check(cell.loss, cell.optimiser, batch=trial.batch)
+        warm_start, sigmoid = settings.warm_start, ends_in_sigmoid(cell.loss, settings)
+        optimisers.check(cell.loss, cell.optimiser, batch=trial.batch, warm_start=warm_start)
         split = split.to(device)
         self.trial, self.settings, self.subtrain = trial, settings, split.subtrain
         self._kind = OPTIMISERS.find(cell.optimiser)
@@ -62,12 +67,14 @@ class TrialRun:
         self._model = models.build(
             settings.model,
             tuple(self.subtrain.inputs.shape[1:]),
-            sigmoid=ends_in_sigmoid(cell.loss, settings),
+            sigmoid=sigmoid,
             seed=derived(cell.seed, "weights"),
             bf16=settings.precision == "bf16",
         ).to(device)
         objective = OBJECTIVES.find(cell.loss).make(settings, self.subtrain.labels)
         self._objective = objective.to(device)
+        # The loss of the steps; the objective is measured in all epochs.
+        self._step_loss = WarmStartLoss(sigmoid=sigmoid) if warm_start else self._objective
         task = TrainingTask(trial.rate, len(self.batches), cell.seed, settings)
         self.optimiser = self._kind.make([*self._model.parameters()], self._objective, task)
         self._measuring = Measuring(split, seed=cell.seed, sample=settings.subtrain_sample)
@@ -80,22 +87,54 @@ class TrialRun:
         self._n_one_class = 0
         self.diverged_at: int | None = None
 
-    def step(self, batch: MiniBatch, model: nn.Module | None = None) -> None:
-        """Do one step on a batch, without waiting for the device (L-BFGS does wait).
+    def begin_epoch(self, epoch: int) -> None:
+        """Set the rate and the loss of the steps of an epoch, by schedule and warm start."""
+        rate = optimisers.scheduled_rate(self.trial.rate, epoch, self.settings)
+        if rate != self.trial.rate:
+            optimisers.set_rate(self.optimiser, rate)
+        if epoch > self.settings.warm_start:
+            self._step_loss = self._objective
 
-        `model` is the model in another form, such as a compiled one; it has the same parameters.
+    def step(self, batch: MiniBatch) -> None:
+        """Do one step on a batch, without waiting for the device (full batches do wait).
+
+        Full batches of more than `CHUNK_ROWS` rows go through the model in chunks.
         """
         inputs = augment.prepare(self.subtrain.inputs.index_select(0, batch.rows), batch.numbers)
+        labels, groups = batch.labels, batch.groups
+        if self.trial.batch != FULL_BATCH or len(labels) <= CHUNK_ROWS:
+            self.step_with(self._model, inputs, labels, groups, batch.place)
+            return
 
         def gradient() -> Tensor:
             self.optimiser.zero_grad()
-            # A compiled model has no truth value, so `model or self._model` would raise an error.
-            scores = (self._model if model is None else model)(inputs)
-            loss: Tensor = self._objective(scores, batch.labels, batch.groups)
+            loss, chunk = self._step_loss, CHUNK_ROWS
+            return large_batch_backward(
+                self._model, loss, inputs, labels, groups=groups, chunk=chunk
+            )
+
+        self._kind.step(self.optimiser, gradient, batch.place)
+
+    def step_with(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        labels: Tensor,
+        groups: Tensor | None = None,
+        place: int = 0,
+    ) -> None:
+        """Do one step on prepared inputs; `place` is that of the batch in the epoch.
+
+        `model` is the model or another form of it with the same parameters, such as a compiled one.
+        """
+
+        def gradient() -> Tensor:
+            self.optimiser.zero_grad()
+            loss: Tensor = self._step_loss(model(inputs), labels, groups)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()
 
-        self._kind.step(self.optimiser, gradient, batch.place)
+        self._kind.step(self.optimiser, gradient, place)
 
     def start_epoch_end(self, epoch: int) -> None:
         """Measure subtrain and validation and copy the weights, without waiting for the device.
@@ -220,6 +259,7 @@ def train(
         run = TrialRun(trial, settings, split, device)
         for epoch in range(settings.epochs + 1):
             if epoch:
+                run.begin_epoch(epoch)
                 for batch in run.batches.epoch(epoch):
                     run.step(batch)
             run.start_epoch_end(epoch)

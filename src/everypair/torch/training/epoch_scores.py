@@ -11,6 +11,7 @@ from torch import Tensor
 
 from everypair import _inputs, _ordered
 from everypair.metrics import delong
+from everypair.metrics._tie_blocks import share
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_data, each_row, in_rows
 from everypair.torch._targets import Labels, survival_labels
@@ -145,7 +146,7 @@ def _metrics(
     concordant, pair_weight = _ordered.concordance(batch)
     if pair_weight == 0.0:
         return {"auc": math.nan}
-    metrics = {"auc": concordant / pair_weight}
+    metrics = {"auc": float(share(concordant, pair_weight))}
     for surrogate in surrogates:
         terms = surrogate.at_margin(surrogate.default_margin if margin is None else margin)
         try:

@@ -206,3 +206,27 @@ def rows_below(ranked, n, sign, place):
         found = tl.where(y <= last, found + half, found)
         length -= half
     return found
+
+
+@triton.jit
+def rows_below_in(ranked, n, sign, place, start, length):
+    """Return the same for rows of a part: their end along the axis, or `start` if there are none.
+
+    The part of each row has `length` rows, of which `start` is the first along its axis.
+    """
+    if ranked.dtype.element_ty == tl.float64:
+        last = _last_below(place, tl.float64)
+    else:
+        last = _last_below(place, tl.float32)
+    towards = sign.to(last.dtype)
+    found = start
+    longest = tl.max(length, 0)
+    while longest > 0:
+        half = (length + 1) // 2
+        nth = found + half - 1
+        at = tl.where(sign > 0.0, nth, n - 1 - nth)
+        y = towards * tl.load(ranked + at, mask=length > 0, other=0.0).to(last.dtype)
+        found = tl.where((length > 0) & (y <= last), found + half, found)
+        length -= half
+        longest -= (longest + 1) // 2
+    return found

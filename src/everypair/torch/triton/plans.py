@@ -12,7 +12,8 @@ plan            taken when
 ==============  ===================================================================================
 
 Batches with groups, more than MOST_TASKS tasks, more than MOST_ROWS rows or other terms are not
-computed here: `everypair.torch._dispatch` leaves them to torch operations.
+computed here: `everypair.torch._dispatch` leaves them to torch operations. Ordered and survival
+pairs have a plan of their own, `ordered.by_levels`.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ import torch
 import triton
 import triton.language as tl
 
+from everypair.surrogates import KnotTerm
 from everypair.torch.triton.chunks import block_moments, chunk_moments, columns_of, rows_below
 from everypair.torch.triton.common.double_double import (
     add, distance, from_double, load_moments, load_number, moments_at, mul, mul_double,
@@ -51,7 +52,7 @@ PROGRAMS = 4096
 def by_sort(job: Job) -> None:
     """Compute any job, after one sort; not replayed, because the sort allocates."""
     scores, n, tasks = job.scores, job.n, job.tasks
-    dd = _needs_double_double(job)
+    dd = needs_double_double(scores.dtype, job.terms, job.vector)
     blocks = -(-n // (CHUNK * CHUNKS))
     rows = DD_ROWS if dd else ROWS
     programs = min(-(-n // rows), PROGRAMS)
@@ -79,20 +80,22 @@ def by_sort(job: Job) -> None:
         launch(kernel, (width, tasks), tensors, {"n": n}, constants, **options)
 
 
-def _needs_double_double(job: Job) -> bool:
+def needs_double_double(
+    dtype: torch.dtype, terms: tuple[KnotTerm, ...], vector: torch.Tensor | None
+) -> bool:
     """Return whether sums in float64 could be less accurate than promised.
 
     A truncated term whose coefficients have one sign only adds numbers of that sign. Everything
     else may cancel: several terms; d of both signs, if a term has no knot; and, for float64 scores,
     coefficients of different signs and the product with a vector.
     """
-    if len(job.terms) > 1:
+    if len(terms) > 1:
         return True
-    _, b0, b1, b2, truncated = job.terms[0]
+    _, b0, b1, b2, truncated = terms[0]
     if not truncated:
         return True
     one_sign = min(b0, b1, b2) >= 0.0 or max(b0, b1, b2) <= 0.0
-    return job.scores.dtype is torch.float64 and (job.vector is not None or not one_sign)
+    return dtype is torch.float64 and (vector is not None or not one_sign)
 
 
 @triton.jit

@@ -10,6 +10,9 @@ pairs of a row follow from running sums along the positions, see `state`.
     block_sums  running sums at the end of each block
     walk        every lane goes through its chunk in both directions; results are unsorted
 
+For float32 scores, loss and gradient of blocks that span a small part of a temperature follow from
+moments instead: see `narrow`.
+
 **Error.** Each pair has the relative error of the fit that `surrogates` proves, at most 5e-8 for
 float32 scores and 5e-14 for float64. For a surrogate that increases, all slopes have one sign, so
 the loss and each entry of the gradient have no larger one. All sums are float64 and none of their
@@ -27,8 +30,9 @@ from torch import Tensor
 
 from everypair.surrogates import ShiftedTerm, SmoothTerm
 from everypair.torch.triton.common.launch import Job, buffers, launch, on_device
+from everypair.torch.triton.smooth.narrow import WORDS
 from everypair.torch.triton.smooth.sums import arrange, block_sums, chunk_sums
-from everypair.torch.triton.smooth.terms import fitted, numbers
+from everypair.torch.triton.smooth.terms import expansion, fitted, numbers
 from everypair.torch.triton.smooth.walk import walk
 
 CHUNK = 64
@@ -37,6 +41,10 @@ CHUNKS = 32
 """Lanes of a program: one warp, so that scans need no barriers."""
 STEP = 1024
 """Blocks, or losses of programs, that are added up at once."""
+WIDTH = 2.0**-8
+"""Up to this span times the rate, a block is summed by moments; 0 if none is. See `narrow`."""
+TILE = 256
+"""Rows of such a block that are read at once."""
 
 
 def by_powers(job: Job) -> None:
@@ -50,6 +58,9 @@ def by_powers(job: Job) -> None:
     smooth = cast("SmoothTerm", cast("ShiftedTerm", job.terms[-1]).term)
     asked = True, job.grad is not None, job.hess is not None or has_vector
     fits, n_powers, linear = fitted(smooth, wide, asked)
+    at_0 = None
+    if not (wide or asked[2] or linear) and WIDTH > 0.0:
+        at_0 = expansion(job.terms)
     kinds = 1 + has_vector
     size = kinds * n_powers * (1 + linear) + 2 + kinds
     blocks = -(-n // (CHUNK * CHUNKS))
@@ -64,9 +75,10 @@ def by_powers(job: Job) -> None:
     n_partial = 3 if has_vector else 2 if job.hess is not None else 1
     chunk_words, block_words = (4 * size * tasks * blocks * lanes for lanes in (CHUNKS, 1))
     partial_words = n_partial * tasks * padded
+    moment_words = WORDS.value * tasks * blocks
     tensors = buffers(
-        job, chunk_words + block_words + partial_words + tasks * blocks, tasks,
-        terms=on_device(found, device), ranked=ranked, order=order,
+        job, chunk_words + block_words + partial_words + moment_words + tasks * blocks, tasks,
+        terms=on_device((*found, *(at_0 or ())), device), ranked=ranked, order=order,
         position=rows(ranked.dtype if ranked.dtype.itemsize >= 4 else torch.float32),
         low=rows(torch.float64, has_low), signed=rows(weight_type),
         along=rows(torch.float64, has_vector), row=rows(torch.int32),
@@ -74,7 +86,7 @@ def by_powers(job: Job) -> None:
     at = 0
     for name, words in (
         ("chunk_states", chunk_words), ("block_states", block_words), ("partial", partial_words),
-        ("shares", tasks * blocks),
+        ("moments", moment_words), ("shares", tasks * blocks),
     ):  # fmt: skip
         tensors[name] = tensors["workspace"][at : at + words]
         at += words
@@ -82,6 +94,7 @@ def by_powers(job: Job) -> None:
     constants = {
         **job.constants, "HAS_LOW": has_low, "FITS": fits, "K": n_powers, "LINEAR": int(linear),
         "KINDS": kinds, "SIZE": size, "CHUNK": CHUNK, "CHUNKS": CHUNKS, "STEP": STEP,
+        "NARROW": 0.0 if at_0 is None else WIDTH, "TILE": min(TILE, CHUNK * CHUNKS),
     }  # fmt: skip
     lanes = max(1, CHUNKS // 32)  # warps with one lane for each thread
     launches = (

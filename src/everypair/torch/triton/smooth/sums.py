@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.common.double_double import two_sum
+from everypair.torch.triton.smooth.narrow import block_of_program, is_wide, sum_narrow_block
 from everypair.torch.triton.smooth.state import (
     RATE, SHIFT, carry_linear, carry_moments, carry_power, distance, exponent, no_rows, place_at,
     scanned, store_state, times, with_far_row,
@@ -26,9 +27,9 @@ from everypair.torch.triton.smooth.state import (
 def arrange(
     ranked, order, scores, labels, weights, vector, terms, position, low, signed, along, row, n,
     HAS_WEIGHTS: tl.constexpr, HAS_VECTOR: tl.constexpr, HAS_LOW: tl.constexpr,
-    CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, NARROW: tl.constexpr,
 ):  # fmt: skip
-    """Store what is needed of each row in the order of positions.
+    """Store what is needed of each row in the order of positions, but not of narrow blocks.
 
     Programs: (blocks, tasks). See the package `triton` for other arguments.
 
@@ -40,86 +41,99 @@ def arrange(
     along          (tasks, padded) float64, written if HAS_VECTOR: the vector less its first entry
     row            (tasks, padded) int32, written: `order`
     terms          the `Numbers` of the surrogate
+    NARROW         the largest width of narrow blocks, or 0
     """
     block = tl.program_id(0)
     task = tl.program_id(1).to(tl.int64)
     BLOCK: tl.constexpr = CHUNK * CHUNKS
-    chunk, j = tl.arange(0, CHUNKS)[:, None], tl.arange(0, CHUNK)[None, :]
-    nth = block * BLOCK + chunk * CHUNK + j
-    inside = nth < n
-    to = (task * tl.num_programs(0) + block) * BLOCK + j * CHUNKS + chunk
-    source = tl.load(order + task * n + nth, mask=inside, other=0)
-    p = tl.load(ranked + task * n + tl.minimum(nth, n - 1))
-    label = tl.load(labels + task * n + source, mask=inside, other=0)
-    if HAS_WEIGHTS:
-        own = tl.load(weights + task * n + source, mask=inside, other=0.0).to(tl.float64)
-        own = tl.where(label > 0, own, tl.where(label <= 0, -own, 0.0))
-    else:
-        own = tl.where(label > 0, 1, tl.where(label <= 0, -1, 0))
-    own = tl.where(inside, own, tl.zeros_like(own))
-    tl.store(position + to, p.to(position.dtype.element_ty))
-    tl.store(signed + to, own.to(signed.dtype.element_ty))
-    tl.store(row + to, source.to(tl.int32))
-    if HAS_LOW:
-        s = tl.load(scores + task * n + source, mask=inside, other=0.0).to(tl.float64)
-        shift = tl.load(terms + SHIFT)
-        _, error = two_sum(s, tl.where(label > 0, 0.0, shift))
-        # Rows that fill up the last block stand where the last row does.
-        tl.store(low + to, tl.where(inside, error, 0.0))
-    if HAS_VECTOR:
-        z = tl.load(vector + task * n + source, mask=inside, other=0.0).to(tl.float64)
-        tl.store(along + to, z - tl.load(vector + task * n).to(tl.float64))
+    wide = is_wide(ranked + task * n, block, n, tl.load(terms + RATE), NARROW, BLOCK)
+    if wide:
+        chunk, j = tl.arange(0, CHUNKS)[:, None], tl.arange(0, CHUNK)[None, :]
+        nth = block * BLOCK + chunk * CHUNK + j
+        inside = nth < n
+        to = (task * tl.num_programs(0) + block) * BLOCK + j * CHUNKS + chunk
+        source = tl.load(order + task * n + nth, mask=inside, other=0)
+        p = tl.load(ranked + task * n + tl.minimum(nth, n - 1))
+        label = tl.load(labels + task * n + source, mask=inside, other=0)
+        if HAS_WEIGHTS:
+            own = tl.load(weights + task * n + source, mask=inside, other=0.0).to(tl.float64)
+            own = tl.where(label > 0, own, tl.where(label <= 0, -own, 0.0))
+        else:
+            own = tl.where(label > 0, 1, tl.where(label <= 0, -1, 0))
+        own = tl.where(inside, own, tl.zeros_like(own))
+        tl.store(position + to, p.to(position.dtype.element_ty))
+        tl.store(signed + to, own.to(signed.dtype.element_ty))
+        tl.store(row + to, source.to(tl.int32))
+        if HAS_LOW:
+            s = tl.load(scores + task * n + source, mask=inside, other=0.0).to(tl.float64)
+            shift = tl.load(terms + SHIFT)
+            _, error = two_sum(s, tl.where(label > 0, 0.0, shift))
+            # Rows that fill up the last block stand where the last row does.
+            tl.store(low + to, tl.where(inside, error, 0.0))
+        if HAS_VECTOR:
+            z = tl.load(vector + task * n + source, mask=inside, other=0.0).to(tl.float64)
+            tl.store(along + to, z - tl.load(vector + task * n).to(tl.float64))
 
 
 @triton.jit
 def chunk_sums(
-    position, low, signed, along, terms, chunk_states, HAS_VECTOR: tl.constexpr,
-    HAS_LOW: tl.constexpr, K: tl.constexpr, LINEAR: tl.constexpr, KINDS: tl.constexpr,
-    SIZE: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    ranked, order, labels, weights, position, low, signed, along, terms, chunk_states, moments, n,
+    HAS_WEIGHTS: tl.constexpr, HAS_VECTOR: tl.constexpr, HAS_LOW: tl.constexpr, K: tl.constexpr,
+    LINEAR: tl.constexpr, KINDS: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr, NARROW: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Store the states of chunks.
+    """Store the states of chunks; of narrow blocks, the state of the last chunk alone.
 
     Programs: (blocks, tasks). `arrange` describes the arguments that are read.
 
     terms            the `Numbers` of the surrogate
     chunk_states     (tasks, 2, 2, SIZE, blocks, CHUNKS) float64, written
+    moments, TILE    see `narrow.sum_narrow_block`
     K, LINEAR, KINDS, SIZE  powers, whether there are B_k, kinds of weights, length: see `state`
     """
     rate = tl.load(terms + RATE)
-    block, blocks = tl.program_id(0), tl.num_programs(0)
+    blocks = tl.num_programs(0)
+    block = block_of_program(blocks, NARROW)
     task = tl.program_id(1).to(tl.int64)
     BLOCK: tl.constexpr = CHUNK * CHUNKS
     lane = tl.arange(0, CHUNKS)
     zero = tl.zeros((CHUNKS,), tl.float64)
     base = (task * blocks + block) * BLOCK
     stride = tl.full((), CHUNKS, tl.int64) * blocks
-    for way in tl.static_range(2):
-        # 1. Add up the rows of each chunk at its end.
-        if way == 0:
-            at, last, nth = base + lane, (CHUNK - 1) * CHUNKS, block
-            before = -1
-        else:
-            at, last, nth = base + CHUNKS - 1 - lane, 0, blocks - 1 - block
-            before = 1
-        end = place_at(position, low, at + last, lane >= 0, HAS_LOW)
-        pos = no_rows(zero, K, LINEAR, KINDS)
-        neg = no_rows(zero, K, LINEAR, KINDS)
-        for j in range(CHUNK):
-            p = place_at(position, low, at + j * CHUNKS, lane >= 0, HAS_LOW)
-            own = tl.load(signed + at + j * CHUNKS).to(tl.float64)
-            z = zero
-            if HAS_VECTOR:
-                z = tl.load(along + at + j * CHUNKS)
-            gap = distance(end, p)
-            pos = with_far_row(pos, tl.maximum(own, 0.0), z, gap, rate, K, LINEAR, KINDS)
-            neg = with_far_row(neg, tl.maximum(-own, 0.0), z, gap, rate, K, LINEAR, KINDS)
-        # 2. Carry the sums from chunk to chunk.
-        earlier = place_at(position, low, at + last + before, lane > 0, HAS_LOW)
-        gap = tl.where(lane > 0, distance(end, earlier), 0.0)
-        to = chunk_states + (task * 4 + 2 * way) * SIZE * stride + nth * CHUNKS + lane
-        store_state(to, stride, scanned(pos, gap, rate, K, LINEAR, KINDS), SIZE)
-        to += SIZE * stride
-        store_state(to, stride, scanned(neg, gap, rate, K, LINEAR, KINDS), SIZE)
+    wide = is_wide(ranked + task * n, block, n, rate, NARROW, BLOCK)
+    if wide:
+        for way in tl.static_range(2):
+            # 1. Add up the rows of each chunk at its end.
+            if way == 0:
+                at, last, nth = base + lane, (CHUNK - 1) * CHUNKS, block
+                before = -1
+            else:
+                at, last, nth = base + CHUNKS - 1 - lane, 0, blocks - 1 - block
+                before = 1
+            end = place_at(position, low, at + last, lane >= 0, HAS_LOW)
+            pos = no_rows(zero, K, LINEAR, KINDS)
+            neg = no_rows(zero, K, LINEAR, KINDS)
+            for j in range(CHUNK):
+                p = place_at(position, low, at + j * CHUNKS, lane >= 0, HAS_LOW)
+                own = tl.load(signed + at + j * CHUNKS).to(tl.float64)
+                z = zero
+                if HAS_VECTOR:
+                    z = tl.load(along + at + j * CHUNKS)
+                gap = distance(end, p)
+                pos = with_far_row(pos, tl.maximum(own, 0.0), z, gap, rate, K, LINEAR, KINDS)
+                neg = with_far_row(neg, tl.maximum(-own, 0.0), z, gap, rate, K, LINEAR, KINDS)
+            # 2. Carry the sums from chunk to chunk.
+            earlier = place_at(position, low, at + last + before, lane > 0, HAS_LOW)
+            gap = tl.where(lane > 0, distance(end, earlier), 0.0)
+            to = chunk_states + (task * 4 + 2 * way) * SIZE * stride + nth * CHUNKS + lane
+            store_state(to, stride, scanned(pos, gap, rate, K, LINEAR, KINDS), SIZE)
+            to += SIZE * stride
+            store_state(to, stride, scanned(neg, gap, rate, K, LINEAR, KINDS), SIZE)
+    if NARROW > 0.0:
+        if wide == 0:
+            sum_narrow_block(ranked, order, labels, weights, position, signed, chunk_states,
+                             moments, terms, block, blocks, task, n, HAS_WEIGHTS, K, SIZE, CHUNK,
+                             CHUNKS, TILE)  # fmt: skip
 
 
 @triton.jit

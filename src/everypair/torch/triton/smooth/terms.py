@@ -91,5 +91,32 @@ def fitted(
     return tuple(flat), n_powers, any(e for side in needed for _, e in side)
 
 
+@lru_cache(maxsize=64)
+def expansion(terms: tuple[PairTerm, ...]) -> tuple[float, float, float, float] | None:
+    """Return the surrogate at d = 0 and its first three derivatives, for float32 scores.
+
+    None if it has factors |d|, if its third derivative jumps there, or if the fourth is larger than
+    the first: then blocks that are narrow must not be summed by moments. See `narrow`.
+    """
+    found, smooth = numbers(terms), cast("SmoothTerm", cast("ShiftedTerm", terms[-1]).term)
+    fits = smooth.low
+    if any(e for fit in fits for side in _above_and_below(fit) for _, e in side):
+        return None
+    polynomials = (found.b0, found.b1, 2.0 * found.b2, 0.0), (found.constant, 0.0, 0.0, 0.0)
+    sides = []
+    for side, (sign, polynomial) in enumerate(zip((-1.0, 1.0), polynomials, strict=True)):
+        c = [[c for c, _ in _above_and_below(fit)[side]] for fit in fits]
+        sums = [sum(c[0]), sum(c[1]), sum(c[2])]
+        sums += [sum((sign * (k + 1)) ** p * a for k, a in enumerate(c[2])) for p in (1, 2)]
+        units = [smooth.scale * smooth.rate**order for order in range(5)]
+        derivatives = [unit * number for unit, number in zip(units, sums, strict=True)]
+        sides.append([a + b for a, b in zip(derivatives, (*polynomial, 0.0), strict=True)])
+    f0, f1, f2, f3, f4 = (0.5 * (above + below) for above, below in zip(*sides, strict=True))
+    rate, jump = smooth.rate, abs(sides[0][3] - sides[1][3])
+    if not (jump <= 1e-3 * abs(f1) * rate**2 and abs(f4) <= abs(f1) * rate**3):
+        return None
+    return f0, f1, f2, f3
+
+
 def _above_and_below(fit: Fit) -> tuple[tuple[tuple[float, float], ...], ...]:
     return fit.above, fit.below

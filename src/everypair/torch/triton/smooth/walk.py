@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from everypair.torch.triton.smooth.narrow import block_of_program, is_wide, walk_narrow_block
 from everypair.torch.triton.smooth.state import (
     B0, B1, B2, CONSTANT, RATE, SCALE, contracted, distance, load_state, moved, place_at, plus,
     with_row,
@@ -42,12 +43,12 @@ def _of_rows(is_neg, pos, neg, kind: tl.constexpr, fit: tl.constexpr, way: tl.co
 
 @triton.jit
 def walk(
-    ranked, position, low, signed, along, row, chunk_states, block_states, partial, shares, grad,
-    hess, hvp, value, pair_weight, one_class, terms, counters, n, MEAN: tl.constexpr,
+    ranked, order, position, low, signed, along, row, chunk_states, block_states, partial, moments,
+    shares, grad, hess, hvp, value, pair_weight, one_class, terms, counters, n, MEAN: tl.constexpr,
     COUNTED: tl.constexpr, WANT_GRAD: tl.constexpr, WANT_HESS: tl.constexpr,
     HAS_VECTOR: tl.constexpr, HAS_LOW: tl.constexpr, FITS: tl.constexpr, K: tl.constexpr,
     LINEAR: tl.constexpr, KINDS: tl.constexpr, SIZE: tl.constexpr, CHUNK: tl.constexpr,
-    CHUNKS: tl.constexpr, STEP: tl.constexpr,
+    CHUNKS: tl.constexpr, STEP: tl.constexpr, NARROW: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Compute the loss, and the derivatives that are asked for, of each row.
 
@@ -65,7 +66,8 @@ def walk(
     rate, scale = tl.load(terms + RATE), tl.load(terms + SCALE)
     b0, b1, b2 = tl.load(terms + B0), tl.load(terms + B1), tl.load(terms + B2)
     constant = tl.load(terms + CONSTANT)
-    block, blocks = tl.program_id(0), tl.num_programs(0)
+    blocks = tl.num_programs(0)
+    block = block_of_program(blocks, NARROW)
     task = tl.program_id(1).to(tl.int64)
     tasks = tl.num_programs(1)
     BLOCK: tl.constexpr = CHUNK * CHUNKS
@@ -87,95 +89,102 @@ def walk(
     curves = slopes + tasks * blocks * BLOCK
     pulls = curves + tasks * blocks * BLOCK
     losses = zero
-    # 2. Downwards, then upwards: each lane goes through its chunk.
-    for way in tl.static_range(1, -1, -1):
-        # 3. The place before the chunk, and the states there.
-        if way == 0:
-            nth, chunk, first, step = block, lane, 0, CHUNKS
-            edge, previous = base - 1, at + (CHUNK - 1) * CHUNKS - 1
-        else:
-            nth, chunk = blocks - 1 - block, CHUNKS - 1 - lane
-            first, step = (CHUNK - 1) * CHUNKS, -CHUNKS
-            edge, previous = base + BLOCK, at + 1
-        before_block = place_at(position, low, edge + 0 * lane, nth + 0 * lane > 0, HAS_LOW)
-        before_chunk = place_at(position, low, previous, chunk > 0, HAS_LOW)
-        own_place = place_at(position, low, at + first, lane >= 0, HAS_LOW)
-        gap = distance(before_chunk, before_block)
-        gap = tl.where(chunk > 0, tl.where(nth > 0, gap, 0.0), 0.0)
-        states = block_states + way * 2 * SIZE * blocks
-        chunks = chunk_states + way * 2 * SIZE * stride
-        pos = _state_before(chunks, states, nth, chunk, gap, rate, blocks, K, LINEAR, KINDS, SIZE,
-                            CHUNKS)  # fmt: skip
-        neg = _state_before(chunks + SIZE * stride, states + SIZE * blocks, nth, chunk, gap, rate,
-                            blocks, K, LINEAR, KINDS, SIZE, CHUNKS)  # fmt: skip
-        high = tl.where(nth > 0, before_block[0], own_place[0])
-        rest = tl.where(nth > 0, before_block[1], own_place[1])
-        high = tl.where(chunk > 0, before_chunk[0], high)
-        rest = tl.where(chunk > 0, before_chunk[1], rest)
-        for j in range(CHUNK):
-            # 4. Move on to the next row.
-            offset = first + j * step
-            p = place_at(position, low, at + offset, lane >= 0, HAS_LOW)
-            gap = distance(p, (high, rest))
-            high, rest = p
-            own = tl.load(signed + at + offset).to(tl.float64)
-            is_neg = own < 0.0
-            z = zero
-            if HAS_VECTOR:
-                z = tl.load(along + at + offset)
-            pos = moved(pos, gap, rate, K, LINEAR, KINDS)
-            neg = moved(neg, gap, rate, K, LINEAR, KINDS)
-            # 5. The polynomial applies to pairs with d > 0: see `_of_rows`.
-            has_poly = is_neg if way == 0 else own > 0.0
-            w = tl.where(is_neg, pos[W], neg[W])
-            m = tl.where(is_neg, pos[W + 1], neg[W + 1])
-            if way == 0:
-                q = tl.where(b2 == 0.0, 0.0, pos[W + 2])
-                m1 = tl.where(b1 == 0.0, 0.0, m)
-                poly = tl.where(has_poly, b0 * w + (b1 * m1 + b2 * q), constant * w)
-                found = _of_rows(is_neg, pos, neg, 0, VALUE, way, FITS, K, LINEAR, KINDS)
-                losses += tl.where(own == 0.0, 0.0, tl.abs(own) * (scale * found + poly))
-            if WANT_GRAD:
-                m2 = tl.where(b2 == 0.0, 0.0, m)
-                found = _of_rows(is_neg, pos, neg, 0, SLOPE, way, FITS, K, LINEAR, KINDS)
-                slope = scale * rate * found + tl.where(has_poly, b1 * w + 2.0 * b2 * m2, 0.0)
-            if WANT_HESS or HAS_VECTOR:
-                found = _of_rows(is_neg, pos, neg, 0, CURVATURE, way, FITS, K, LINEAR, KINDS)
-                curve = scale * rate * rate * found + tl.where(has_poly, 2.0 * b2 * w, 0.0)
-            if HAS_VECTOR:
-                found = _of_rows(is_neg, pos, neg, 1, CURVATURE, way, FITS, K, LINEAR, KINDS)
-                zs = tl.where(is_neg, pos[W + 3], neg[W + 3])
-                pull = scale * rate * rate * found + tl.where(has_poly, 2.0 * b2 * zs, 0.0)
-            pos = with_row(pos, tl.maximum(own, 0.0), z, K, LINEAR, KINDS)
-            neg = with_row(neg, tl.maximum(-own, 0.0), z, K, LINEAR, KINDS)
-            # 6. Store the sums downwards; or add them, and store the derivatives.
-            if way == 1:
-                if WANT_GRAD:
-                    tl.store(slopes + offset, slope)
-                if WANT_HESS or HAS_VECTOR:
-                    tl.store(curves + offset, curve)
-                if HAS_VECTOR:
-                    tl.store(pulls + offset, pull)
-            else:
-                inside = block * BLOCK + lane * CHUNK + j < n
-                to = task * n + tl.load(row + at + offset)
-                if WANT_GRAD:
-                    slope = share * own * (slope + tl.load(slopes + offset))
-                    slope = tl.where(own == 0.0, 0.0, -slope) + bad
-                    tl.store(grad + to, slope.to(grad.dtype.element_ty), mask=inside)
-                if WANT_HESS or HAS_VECTOR:
-                    curve += tl.load(curves + offset)
-                if WANT_HESS:
-                    found = tl.where(own == 0.0, 0.0, share * tl.abs(own) * curve) + bad
-                    tl.store(hess + to, found.to(hess.dtype.element_ty), mask=inside)
-                if HAS_VECTOR:
-                    pull = z * curve - (pull + tl.load(pulls + offset))
-                    found = tl.where(own == 0.0, 0.0, share * tl.abs(own) * pull) + bad
-                    tl.store(hvp + to, found.to(hvp.dtype.element_ty), mask=inside)
-        tl.debug_barrier()
-    # 7. The last program adds up the losses, and sets the counter to 0 again.
     shares += task * blocks
-    tl.store(shares + block, tl.sum(losses, 0))
+    wide = is_wide(ranked + task * n, block, n, rate, NARROW, BLOCK)
+    # 2. Downwards, then upwards: each lane goes through its chunk; unless the block is narrow.
+    if wide:
+        for way in tl.static_range(1, -1, -1):
+            # 3. The place before the chunk, and the states there.
+            if way == 0:
+                nth, chunk, first, step = block, lane, 0, CHUNKS
+                edge, previous = base - 1, at + (CHUNK - 1) * CHUNKS - 1
+            else:
+                nth, chunk = blocks - 1 - block, CHUNKS - 1 - lane
+                first, step = (CHUNK - 1) * CHUNKS, -CHUNKS
+                edge, previous = base + BLOCK, at + 1
+            before_block = place_at(position, low, edge + 0 * lane, nth + 0 * lane > 0, HAS_LOW)
+            before_chunk = place_at(position, low, previous, chunk > 0, HAS_LOW)
+            own_place = place_at(position, low, at + first, lane >= 0, HAS_LOW)
+            gap = distance(before_chunk, before_block)
+            gap = tl.where(chunk > 0, tl.where(nth > 0, gap, 0.0), 0.0)
+            states = block_states + way * 2 * SIZE * blocks
+            chunks = chunk_states + way * 2 * SIZE * stride
+            pos = _state_before(chunks, states, nth, chunk, gap, rate, blocks, K, LINEAR, KINDS,
+                                SIZE, CHUNKS)  # fmt: skip
+            neg = _state_before(chunks + SIZE * stride, states + SIZE * blocks, nth, chunk, gap,
+                                rate, blocks, K, LINEAR, KINDS, SIZE, CHUNKS)  # fmt: skip
+            high = tl.where(nth > 0, before_block[0], own_place[0])
+            rest = tl.where(nth > 0, before_block[1], own_place[1])
+            high = tl.where(chunk > 0, before_chunk[0], high)
+            rest = tl.where(chunk > 0, before_chunk[1], rest)
+            for j in range(CHUNK):
+                # 4. Move on to the next row.
+                offset = first + j * step
+                p = place_at(position, low, at + offset, lane >= 0, HAS_LOW)
+                gap = distance(p, (high, rest))
+                high, rest = p
+                own = tl.load(signed + at + offset).to(tl.float64)
+                is_neg = own < 0.0
+                z = zero
+                if HAS_VECTOR:
+                    z = tl.load(along + at + offset)
+                pos = moved(pos, gap, rate, K, LINEAR, KINDS)
+                neg = moved(neg, gap, rate, K, LINEAR, KINDS)
+                # 5. The polynomial applies to pairs with d > 0: see `_of_rows`.
+                has_poly = is_neg if way == 0 else own > 0.0
+                w = tl.where(is_neg, pos[W], neg[W])
+                m = tl.where(is_neg, pos[W + 1], neg[W + 1])
+                if way == 0:
+                    q = tl.where(b2 == 0.0, 0.0, pos[W + 2])
+                    m1 = tl.where(b1 == 0.0, 0.0, m)
+                    poly = tl.where(has_poly, b0 * w + (b1 * m1 + b2 * q), constant * w)
+                    found = _of_rows(is_neg, pos, neg, 0, VALUE, way, FITS, K, LINEAR, KINDS)
+                    losses += tl.where(own == 0.0, 0.0, tl.abs(own) * (scale * found + poly))
+                if WANT_GRAD:
+                    m2 = tl.where(b2 == 0.0, 0.0, m)
+                    found = _of_rows(is_neg, pos, neg, 0, SLOPE, way, FITS, K, LINEAR, KINDS)
+                    slope = scale * rate * found + tl.where(has_poly, b1 * w + 2.0 * b2 * m2, 0.0)
+                if WANT_HESS or HAS_VECTOR:
+                    found = _of_rows(is_neg, pos, neg, 0, CURVATURE, way, FITS, K, LINEAR, KINDS)
+                    curve = scale * rate * rate * found + tl.where(has_poly, 2.0 * b2 * w, 0.0)
+                if HAS_VECTOR:
+                    found = _of_rows(is_neg, pos, neg, 1, CURVATURE, way, FITS, K, LINEAR, KINDS)
+                    zs = tl.where(is_neg, pos[W + 3], neg[W + 3])
+                    pull = scale * rate * rate * found + tl.where(has_poly, 2.0 * b2 * zs, 0.0)
+                pos = with_row(pos, tl.maximum(own, 0.0), z, K, LINEAR, KINDS)
+                neg = with_row(neg, tl.maximum(-own, 0.0), z, K, LINEAR, KINDS)
+                # 6. Store the sums downwards; or add them, and store the derivatives.
+                if way == 1:
+                    if WANT_GRAD:
+                        tl.store(slopes + offset, slope)
+                    if WANT_HESS or HAS_VECTOR:
+                        tl.store(curves + offset, curve)
+                    if HAS_VECTOR:
+                        tl.store(pulls + offset, pull)
+                else:
+                    inside = block * BLOCK + lane * CHUNK + j < n
+                    to = task * n + tl.load(row + at + offset)
+                    if WANT_GRAD:
+                        slope = share * own * (slope + tl.load(slopes + offset))
+                        slope = tl.where(own == 0.0, 0.0, -slope) + bad
+                        tl.store(grad + to, slope.to(grad.dtype.element_ty), mask=inside)
+                    if WANT_HESS or HAS_VECTOR:
+                        curve += tl.load(curves + offset)
+                    if WANT_HESS:
+                        found = tl.where(own == 0.0, 0.0, share * tl.abs(own) * curve) + bad
+                        tl.store(hess + to, found.to(hess.dtype.element_ty), mask=inside)
+                    if HAS_VECTOR:
+                        pull = z * curve - (pull + tl.load(pulls + offset))
+                        found = tl.where(own == 0.0, 0.0, share * tl.abs(own) * pull) + bad
+                        tl.store(hvp + to, found.to(hvp.dtype.element_ty), mask=inside)
+            tl.debug_barrier()
+        tl.store(shares + block, tl.sum(losses, 0))
+    if NARROW > 0.0:
+        if wide == 0:
+            walk_narrow_block(ranked, order, position, signed, block_states, moments, shares, grad,
+                              terms, block, blocks, task, n, share, WANT_GRAD, FITS, K, SIZE, BLOCK,
+                              TILE)  # fmt: skip
+    # 7. The last program adds up the losses, and sets the counter to 0 again.
     tl.debug_barrier()
     if tl.atomic_add(counters + task, 1, sem="acq_rel", scope="gpu") == blocks - 1:
         total = tl.zeros((STEP,), tl.float64)

@@ -1,0 +1,222 @@
+"""Tables and plots of the paper's open questions, from the rows in results/.
+
+`write` draws one figure for each question that has rows, and returns the tables in Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from benchmarks import open_questions
+from benchmarks.study import PARTS, Part, counted, read_rows
+from everypair.experiments.display_names import display_name
+from everypair.experiments.figures.output import save, styled
+from everypair.experiments.intervals import resampled_interval
+from everypair.experiments.plan import FULL_BATCH, Record
+from everypair.experiments.report.selection import TEST_SHARE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Key = tuple[float, int, str]
+Chosen = dict[Key, dict[int, Record]]
+"""By (imratio, batch size, loss) and seed: the trial with the greatest validation AUC."""
+
+COLOURS = {"squared_hinge": "#0b62c4", "linear_hinge": "#2a9d8f", "logistic": "#555555"}
+STYLES = {"sgd": "-", "sag": "--", "lbfgs": ":"}
+
+
+def chosen(path: Path, part: Part) -> Chosen:
+    """Return the trials of a part that count; empty if it was not run."""
+    found: Chosen = {}
+    if not path.is_file():
+        return found
+    for record in counted(part, read_rows(path)[1]):
+        trial = record.trial
+        seeds = found.setdefault((trial.cell.imratio, trial.batch, trial.cell.loss), {})
+        best = seeds.get(trial.cell.seed, record)
+        seeds[trial.cell.seed] = max(best, record, key=lambda r: r.validation_auc)
+    return found
+
+
+def mean_auc(records: Mapping[int, Record]) -> str:
+    """Return the mean test AUC over the seeds, as text."""
+    return f"{fmean(r.test_auc for r in records.values()):.3f}"
+
+
+def gap(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> tuple[float, float, float]:
+    """Return the mean difference of test AUCs over the common seeds, and its interval."""
+    differences = [ours[seed].test_auc - theirs[seed].test_auc for seed in ours if seed in theirs]
+    low, high = resampled_interval(differences, TEST_SHARE) or (float("nan"),) * 2
+    return fmean(differences), low, high
+
+
+def _gap(found: tuple[float, float, float]) -> str:
+    return f"{found[0]:+.3f} ({found[1]:.3f} to {found[2]:.3f})"
+
+
+def _table(head: str, lines: Sequence[Sequence[object]]) -> str:
+    rule = "|---" * (head.count("|") + 1) + "|"
+    return "\n".join([f"| {head} |", rule, *(f"| {' | '.join(map(str, x))} |" for x in lines)])
+
+
+def _gaps_figure(gaps: Mapping[str, tuple[float, float, float]], label: str) -> Figure:
+    """Draw differences with their intervals, one line each."""
+    from matplotlib.figure import Figure
+
+    with styled():
+        figure = Figure(figsize=(6.4, 0.9 + 0.32 * len(gaps)), layout="constrained")
+        axes = figure.subplots()
+        for place, (mean, low, high) in enumerate(gaps.values()):
+            axes.plot([low, high], [place, place], color="#0b62c4", linewidth=2)
+            axes.plot([mean], [place], "o", color="#0b62c4")
+        axes.axvline(0.0, color="#999999", linewidth=1)
+        axes.set_yticks(range(len(gaps)), list(gaps))
+        axes.invert_yaxis()
+        axes.set_xlabel(label)
+    return figure
+
+
+def hinges(folder: Path) -> tuple[str, Figure] | None:
+    """Compare the linear with the squared hinge."""
+    lines, gaps = [], {}
+    for name, part in open_questions.HINGES.items():
+        found = chosen(folder / open_questions.FOLDER / f"{name}.jsonl", part)
+        by_loss = {loss: seeds for (_, _, loss), seeds in found.items()}
+        if not {"squared_hinge", "linear_hinge", "logistic"} <= by_loss.keys():
+            continue
+        where = f"{part.data}, {display_name(part.settings.model)}"
+        gaps[where] = gap(by_loss["linear_hinge"], by_loss["squared_hinge"])
+        aucs = [mean_auc(by_loss[loss]) for loss in ("linear_hinge", "squared_hinge", "logistic")]
+        lines.append([where, *aucs, _gap(gaps[where])])
+    if not lines:
+        return None
+    head = "data, model | linear hinge | squared hinge | logistic | linear minus squared hinge"
+    return _table(head, lines), _gaps_figure(gaps, "test AUC, linear minus squared hinge")
+
+
+def last_layers(folder: Path) -> tuple[str, Figure] | None:
+    """Compare raw scores with sigmoid scores of the squared hinge on CIFAR10."""
+    sigmoid, raw = (
+        chosen(folder / f"{name}.jsonl", PARTS[name]) for name in ("cifar10", "cifar10-raw")
+    )
+    lines, gaps = [], {}
+    for key in sigmoid:
+        if key[2] == "squared_hinge" and key in raw:
+            where = f"CIFAR10, {100 * key[0]:g} % positives"
+            gaps[where] = gap(raw[key], sigmoid[key])
+            lines.append([where, mean_auc(raw[key]), mean_auc(sigmoid[key]), _gap(gaps[where])])
+    if not lines:
+        return None
+    head = "data | raw scores | sigmoid scores | raw minus sigmoid"
+    return _table(head, lines), _gaps_figure(gaps, "test AUC, raw minus sigmoid scores")
+
+
+def optimisers(folder: Path) -> tuple[str, Figure] | None:
+    """Compare SGD, SAG and L-BFGS."""
+    from matplotlib.figure import Figure
+
+    lines = []
+    with styled():
+        figure = Figure(figsize=(8.0, 5.6), layout="constrained")
+        panels: dict[tuple[str, str], Axes] = {}
+        grid = figure.subplots(2, 2, sharex=True)
+        for row, model in zip(grid, open_questions.MODELS, strict=True):
+            for axes, loss in zip(row, ("squared_hinge", "logistic"), strict=True):
+                axes.set_title(f"{display_name(loss)}, {display_name(model)}")
+                axes.set(xlabel="epoch", ylabel="loss of the training rows", yscale="log")
+                panels[model, loss] = axes
+        for name, part in open_questions.OPTIMISERS.items():
+            found = chosen(folder / open_questions.FOLDER / f"{name}.jsonl", part)
+            for (_, _, loss), seeds in found.items():
+                model, optimiser = part.settings.model, display_name(part.optimiser)
+                curve = _mean_curve(seeds.values(), "subtrain_loss")
+                style = STYLES[part.optimiser]
+                panels[model, loss].plot(curve, style, color=COLOURS[loss], label=optimiser)
+                rate = next(iter(seeds.values())).trial.rate
+                best = fmean(r.best_epoch for r in seeds.values())
+                time = fmean(r.seconds for r in seeds.values())
+                aucs = [mean_auc(seeds), f"{curve[-1]:.4f}", f"{best:.0f}", f"{time:.1f} s"]
+                lines.append([display_name(model), display_name(loss), optimiser, rate, *aucs])
+        for axes in panels.values():
+            if axes.lines:
+                axes.legend()
+    if not lines:
+        return None
+    lines.sort(key=lambda line: line[:2])
+    head = (
+        "model | loss | optimiser | rate | test AUC | training loss at the end | best epoch | time"
+    )
+    return _table(head, lines), figure
+
+
+def _mean_curve(records: object, column: str) -> list[float]:
+    columns = [record.history[column] for record in records]  # type: ignore[attr-defined]
+    return [fmean(values) for values in zip(*columns, strict=False)]
+
+
+def batch_sizes(folder: Path) -> tuple[str, Figure] | None:
+    """Compare batch sizes with few positives, with and without stratified batches."""
+    from matplotlib.figure import Figure
+
+    lines, curves = [], {}
+    for name, part in open_questions.BATCHES.items():
+        found = chosen(folder / open_questions.FOLDER / f"{name}.jsonl", part)
+        for loss in part.losses:
+            own = {batch: seeds for (_, batch, other), seeds in found.items() if other == loss}
+            if own:
+                curves[loss, part.settings.sampler] = own
+    if not curves:
+        return None
+    batches = open_questions.BATCHES["batches-shuffle"].batches
+    with styled():
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.subplots()
+        for (loss, sampler), own in curves.items():
+            places = [batches.index(batch) for batch in own]
+            aucs = [[r.test_auc for r in seeds.values()] for seeds in own.values()]
+            style = "--" if sampler == "stratified" else "-"
+            label = f"{display_name(loss)}, {sampler}"
+            axes.plot(
+                places, [fmean(x) for x in aucs], f"o{style}", color=COLOURS[loss], label=label
+            )
+            for place, values in zip(places, aucs, strict=True):
+                axes.plot([place] * len(values), values, ".", color=COLOURS[loss], alpha=0.3)
+            cells = [f"{mean_auc(own[b])}" if b in own else "" for b in batches]
+            lines.append([display_name(loss), sampler, *cells])
+        axes.set_xticks(range(len(batches)), [_size(batch) for batch in batches])
+        axes.set(xlabel="rows in a batch", ylabel="test AUC")
+        axes.legend()
+    head = f"loss | batches | {' | '.join(_size(batch) for batch in batches)}"
+    return _table(head, lines), figure
+
+
+def _size(batch: int) -> str:
+    return "all rows" if batch == FULL_BATCH else f"{batch:,}"
+
+
+QUESTIONS: dict[str, tuple[str, Callable[[Path], tuple[str, Figure] | None]]] = {
+    "hinges": ("Linear and squared hinge", hinges),
+    "last-layer": ("Raw and sigmoid scores", last_layers),
+    "optimisers": ("SGD, SAG and L-BFGS", optimisers),
+    "batch-sizes": ("Batch sizes with 0.1 % positives", batch_sizes),
+}
+"""By name: the title, and a function that returns a table and a figure, or None without rows."""
+
+
+def write(folder: Path, figures: Path) -> tuple[dict[str, str], list[Path]]:
+    """Draw the figures; return the tables by name of the question, and the files."""
+    tables, files = {}, []
+    for name, (title, question) in QUESTIONS.items():
+        answer = question(folder)
+        if answer is None:
+            continue
+        path = figures / f"study-{name}.svg"
+        save(path, answer[1])
+        files.append(path)
+        tables[name] = f"{answer[0]}\n\n![{title}]({{assets}}/{path.name})\n"
+    return tables, files

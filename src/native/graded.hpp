@@ -1,0 +1,439 @@
+// Plan for one truncated term b2 d^2 over float32 scores and few grades: two passes over the rows, without a sort, with a
+// proven error bound. It is the plan of certified.hpp, for all pairs of a row (the winner) and a row of a lower grade (the
+// loser).
+//
+// A winner has the position s and a loser s + shift; a pair counts where the loser's position is higher. Each row has both
+// roles. The width of the buckets divides the shift, so that a row has the same fraction f of its bucket in both roles, and its
+// bucket as a loser is `moved` buckets higher. Pass 1 counts the rows of each bucket and grade, with the sums of f and f^2.
+// Running sums over grades and buckets then give, for each bucket and grade, the sums over the winners of higher grades below
+// it and over the losers of lower grades above it. In each bucket the gradient of a row as a loser is a line in f, plus the sum
+// phi of (f - f_pos)+ over the c winners in the same bucket. With their mean m and standard deviation s,
+//
+//     c (f - m)+  <=  phi(f)  <=  c (f - m)+ + c s / 2    and    phi(f)  <=  c (1 - m) f ,
+//
+// so the first bound plus c s / 4 has an error of at most c s / 4, and the last one minus c m (1 - m) / 2 has an error of at
+// most that. The better of the two is used, and mirrored for winners. Pass 2 evaluates the sum of both roles for each row: a
+// line with two kinks. Distances are in units of the width of a bucket.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "certified.hpp"
+
+namespace everypair::EVERYPAIR_ISA {
+
+constexpr int most_grades = 16;
+
+// Writes the rank of the target of each row, from 0, and returns the number of ranks; 0 if there are too many.
+template <class L>
+int code_grades(const L* targets, std::int64_t n, std::uint8_t* grades) {
+    using Code =
+        std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::int32_t, std::int64_t>>;
+    L values[most_grades + 1];  // ascending; the last one twice
+    int count = 1;
+    values[0] = values[1] = targets[0];
+    for (std::int64_t begin = 0; begin < n;) {
+        const int rows = static_cast<int>(std::min<std::int64_t>(block_rows, n - begin));
+        const L* y = targets + begin;
+        Code codes[block_rows] = {};
+        for (int k = 0; k < count; ++k) {
+            const L value = values[k];
+#pragma omp simd
+            for (int i = 0; i < rows; ++i) codes[i] += y[i] > value;
+        }
+        int known = 0;
+        while (known < rows && values[codes[known]] == y[known]) ++known;
+        if (known < rows) {  // a new grade: all rows before it are coded again
+            if (count == most_grades) return 0;
+            std::copy_backward(values + codes[known], values + count, values + count + 1);
+            values[codes[known]] = y[known];
+            ++count;
+            values[count] = values[count - 1];
+            begin = 0;
+            continue;
+        }
+        for (int i = 0; i < rows; ++i) grades[begin + i] = static_cast<std::uint8_t>(codes[i]);
+        begin += rows;
+    }
+    return count;
+}
+
+inline int code_grades(const Batch& batch, std::uint8_t* grades) {
+    const auto with = [&](const auto* targets) { return code_grades(targets, batch.n, grades); };
+    switch (batch.label_type) {
+        case Dtype::u8: return with(static_cast<const std::uint8_t*>(batch.labels));
+        case Dtype::i8: return with(static_cast<const std::int8_t*>(batch.labels));
+        case Dtype::i32: return with(static_cast<const std::int32_t*>(batch.labels));
+        case Dtype::i64: return with(static_cast<const std::int64_t*>(batch.labels));
+        case Dtype::f32: return with(static_cast<const float*>(batch.labels));
+        default: return with(static_cast<const double*>(batch.labels));
+    }
+}
+
+// Rows with a finite score and a grade below n_grades, at least two of which occur.
+struct GradedRows {
+    const float* scores;
+    const std::uint8_t* grades;
+    std::int64_t n;
+    int n_grades;
+    int threads;
+};
+
+class GradedPairs {
+  public:
+    // The loss is the sum of b2 d^2 over all pairs with d > 0, or the mean. The shift must be at least 0.
+    GradedPairs(const GradedRows& rows, double shift, double b2, bool mean) : rows_(rows), shift_(shift), b2_(b2), mean_(mean) {
+        Scratch scratch;
+        const int tasks = task_count(rows.n);
+        double* found = scratch.take<double>(2 * tasks);
+        parallel(rows.threads, tasks, [&](int t) {
+            const std::int64_t begin = t * task_rows, end = task_end(rows.n, begin);
+            const float inf = std::numeric_limits<float>::infinity();
+            const std::uint8_t top = static_cast<std::uint8_t>(rows.n_grades - 1);
+            float least = inf, most = -inf;
+            const float* s = rows.scores + begin;
+            const std::uint8_t* g = rows.grades + begin;
+#pragma omp simd reduction(min : least) reduction(max : most)
+            for (int i = 0; i < static_cast<int>(end - begin); ++i) {
+                const float wins = g[i] > 0 ? s[i] : inf, loses = g[i] < top ? s[i] : -inf;
+                least = wins < least ? wins : least;
+                most = loses > most ? loses : most;
+            }
+            found[2 * t] = least, found[2 * t + 1] = most;
+        });
+        lowest_ = found[0], highest_ = found[1];
+        for (int t = 1; t < tasks; ++t) {
+            lowest_ = std::min(lowest_, found[2 * t]);
+            highest_ = std::max(highest_, found[2 * t + 1]);
+        }
+    }
+
+    // Writes the gradients and sets the value and the number of pairs. Returns false, without writing, if the error bound is
+    // too large.
+    bool run(float* grad, double& value, double& pairs) {
+        if (!(reach() > 0)) return false;
+        int wanted = rows_.n < 1 << 14 ? 1536 : 2048;
+        for (int tries = 0; tries < 3; ++tries) {
+            Scratch scratch;
+            const double excess = solve(scratch, wanted, value, pairs);
+            if (excess <= 1) {
+                if (grad) write(grad);
+                return true;
+            }
+            // The error bound of evenly spread rows falls with the square of the number of buckets.
+            const double more = 1.2 * std::sqrt(excess) * wanted;
+            if (!(more < 1 << 15) || more * rows_.n_grades > 2 * static_cast<double>(rows_.n)) return false;
+            wanted = static_cast<int>(more);
+        }
+        return false;
+    }
+
+  private:
+    // The largest difference d of a pair.
+    double reach() const { return highest_ - lowest_ + shift_; }
+
+    // Sums over the rows of one slot, or over the slots of several grades.
+    struct Sums3 {
+        double *n, *f, *q;  // by bucket: the number of rows, the sum of their fractions, and that of the squares of these
+    };
+    // Number of rows (upper 20 bits) and sum of their 24-bit fractions, and the sum of the squares of the fractions.
+    typedef std::uint64_t Tally2 __attribute__((vector_size(16), may_alias));
+    // c + d f + (f - m[0])+ k[0] + (f - m[1])+ k[1]
+    struct alignas(32) Kinked {
+        float c, d, k0, m0, k1, m1, unused[2];
+    };
+
+    void locate(std::int64_t begin, int count, std::int32_t* slots, float* fractions) const {
+        const float* scores = rows_.scores + begin;
+        const std::uint8_t* grades = rows_.grades + begin;
+        const double origin = lowest_, offset = offset_, scale = 1 / width_, last = n_buckets_ - 0.5;
+        const std::int32_t stride = n_buckets_;
+#pragma omp simd
+        for (int i = 0; i < count; ++i) {
+            const double p = ((static_cast<double>(scores[i]) - origin) + offset) * scale;
+            double q = p > 0 ? p : 0;
+            q = q < last ? q : last;
+            const std::int32_t bucket = static_cast<std::int32_t>(q);
+            const float f = static_cast<float>(q - bucket);
+            slots[i] = grades[i] * stride + bucket;
+            fractions[i] = f < 1 ? f : 1 - 0x1p-24f;
+        }
+    }
+
+    template <class Use>
+    void by_blocks(std::int64_t begin, std::int64_t end, Use&& use) const {
+        std::int32_t slots[block_rows];
+        float fractions[block_rows];
+        for (std::int64_t i = begin; i < end; i += block_rows) {
+            const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
+            locate(i, count, slots, fractions);
+            use(i, slots, fractions, count);
+        }
+    }
+
+    // An integer below 2^52 as a double. Most instruction sets cannot convert vectors of 64-bit integers.
+    static double whole(std::uint64_t x) { return std::bit_cast<double>(x | 0x4330000000000000) - 0x1p52; }
+
+    // Pass 1. The sums are integers, so they do not depend on the order of rows or on threads.
+    void count_rows(Scratch& scratch, const Sums3& sums) {
+        const std::size_t n_slots = static_cast<std::size_t>(n_buckets_) * rows_.n_grades;
+        const int tasks = task_count(rows_.n), fewest = tasks / 128 + 1;  // a slice has less than 2^20 rows
+        const int slices =
+            std::max(fewest, std::min(slice_count(rows_.n, rows_.threads), 1 + static_cast<int>(rows_.n / n_slots)));
+        Tally2* tallies = scratch.take<Tally2>(n_slots * slices);
+        parallel(rows_.threads, slices, [&](int slice) {
+            Tally2* mine = tallies + n_slots * slice;
+            std::fill(mine, mine + n_slots, Tally2{});
+            const auto first = [&](int k) {
+                return std::min(rows_.n, static_cast<std::int64_t>(tasks) * k / slices * task_rows);
+            };
+            by_blocks(first(slice), first(slice + 1),
+                      [&](std::int64_t, const std::int32_t* slots, const float* fractions, int count) {
+                          std::int32_t fixed[block_rows], squares[block_rows];
+#pragma omp simd
+                          for (int i = 0; i < count; ++i) {
+                              fixed[i] = static_cast<std::int32_t>(fractions[i] * 0x1p24f);
+                              squares[i] = static_cast<std::int32_t>(fractions[i] * fractions[i] * 0x1p24f);
+                          }
+                          for (int i = 0; i < count; ++i)
+                              mine[slots[i]] += Tally2{(std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]),
+                                                       static_cast<std::uint32_t>(squares[i])};
+                      });
+        });
+        for (int g = 0; g < rows_.n_grades; ++g) {
+            const std::size_t start = static_cast<std::size_t>(n_buckets_) * g;
+            const auto is_empty = [&](int b) {
+                for (int slice = 0; slice < slices; ++slice)
+                    if (tallies[n_slots * slice + start + b][0]) return false;
+                return true;
+            };
+            int &low = low_[g] = 0, &high = high_[g] = n_buckets_ - 1;
+            while (is_empty(low)) ++low;
+            while (is_empty(high)) --high;
+            for (int slice = 0; slice < slices; ++slice) {
+                const std::uint64_t* from = reinterpret_cast<const std::uint64_t*>(tallies + n_slots * slice + start);
+                double *n = sums.n + start, *f = sums.f + start, *q = sums.q + start;
+                if (slice == 0)
+                    for (double* array : {n, f, q}) std::fill(array + low, array + high + 1, 0.0);
+#pragma omp simd
+                for (int b = low; b <= high; ++b) {
+                    const std::uint64_t packed = from[2 * b], squares = from[2 * b + 1];
+                    n[b] += whole(packed >> 44);
+                    f[b] += whole(packed << 20 >> 20) * 0x1p-24;
+                    q[b] += whole(squares) * 0x1p-24;
+                }
+            }
+        }
+    }
+
+    Sums3 take(Scratch& scratch, std::size_t count) const {
+        return {scratch.take<double>(count), scratch.take<double>(count), scratch.take<double>(count)};
+    }
+
+    // Computes the lines of all slots and the value. Returns the error bound over the allowed error.
+    double solve(Scratch& scratch, int wanted, double& value, double& pairs) {
+        const double range = reach() + shift_, parts = std::ceil(shift_ * wanted / range);
+        width_ = parts > 0 ? shift_ / parts : range / wanted;
+        if (!(range / width_ < 4.0 * wanted)) return std::numeric_limits<double>::infinity();
+        moved_ = static_cast<int>(parts);
+        // The lowest row that may have pairs is at the start of bucket 1; rows outside the buckets have no pairs.
+        offset_ = shift_ + (1 + 0x1p-40) * width_;
+        n_buckets_ = static_cast<int>(range / width_) + 4;
+        const int n = n_buckets_, n_places = n + moved_;
+        const std::size_t n_slots = static_cast<std::size_t>(n) * rows_.n_grades;
+        const Sums3 all = take(scratch, n_slots), winners = take(scratch, n_places), losers = take(scratch, n_places);
+        // Of each place: the winners below it and the losers above it. Number, sum of distances from its edge, and of squares.
+        const Sums3 below = take(scratch, n_places), above = take(scratch, n_places);
+        lines_ = scratch.take<Kinked>(n_slots);
+        count_rows(scratch, all);
+        pairs = 0;
+        double lower = 0;
+        for (int g = 0; g < rows_.n_grades; ++g) {
+            double count = 0;
+#pragma omp simd reduction(+ : count)
+            for (int b = low_[g]; b <= high_[g]; ++b) count += all.n[static_cast<std::size_t>(n) * g + b];
+            pairs += count * lower;
+            lower += count;
+        }
+        factor_ = mean_ ? 2 * b2_ / pairs : 2 * b2_;
+        // Gradients must stay well below the largest float32.
+        if (!(std::abs(factor_) * static_cast<double>(rows_.n) * range < 0x1p120))
+            return std::numeric_limits<double>::infinity();
+        for (const Sums3& sums : {winners, losers})
+            for (double* array : {sums.n, sums.f, sums.q}) std::fill(array, array + n_places, 0.0);
+        const auto add = [&](const Sums3& to, int grade, double sign, int moved) {
+            for (const auto array : {&Sums3::n, &Sums3::f, &Sums3::q}) {
+                double* sum = to.*array + moved;
+                const double* own = all.*array + static_cast<std::size_t>(n) * grade;
+#pragma omp simd
+                for (int b = low_[grade]; b <= high_[grade]; ++b) sum[b] += sign * own[b];
+            }
+        };
+        for (int g = 0; g < rows_.n_grades; ++g) add(winners, g, 1, 0);
+        const int first = *std::min_element(low_, low_ + rows_.n_grades);
+        const int last = *std::max_element(high_, high_ + rows_.n_grades) + moved_;
+        double squares = 0, doubt = 0, total = 0, greatest = 0, steepest = 0, worst = 0;
+        for (int g = 0; g < rows_.n_grades; ++g) {
+            add(winners, g, -1, 0);
+            if (g) add(losers, g - 1, 1, moved_);
+            sweep(winners, losers, below, above, first, last, std::max(high_[g] + moved_ - first, last - low_[g]) + 1);
+            const std::size_t start = static_cast<std::size_t>(n) * g;
+            add_pairs(g, {all.n + start, all.f + start, all.q + start}, winners, below, squares, doubt, total);
+            draw(g, all.n + start, winners, losers, below, above, lines_ + start, greatest, steepest, worst);
+        }
+        value = factor_ / 2 * width_ * width_ * squares;
+        const double limit = slack * std::min(greatest, 16 * total / static_cast<double>(rows_.n));
+        // Lines are rounded to float32, so no line may be much larger than the gradients.
+        if (!(steepest <= 2 * greatest)) return std::numeric_limits<double>::infinity();
+        return std::max(worst / limit, doubt / (own_slack * squares));
+    }
+
+    // Sums over so many places, upwards from `first` and downwards from `last`. Both directions run in one loop: each is a
+    // chain of dependent additions, and the two chains run in parallel.
+    static void sweep(const Sums3& winners, const Sums3& losers, const Sums3& below, const Sums3& above, int first, int last,
+                      int count) {
+        double n = 0, f = 0, q = 0, n_above = 0, f_above = 0;
+        for (int b = first, e = last; b < first + count; ++b, --e) {
+            below.n[b] = n, below.f[b] = f, below.q[b] = q;
+            q += 2 * f + n + (winners.n[b] - 2 * winners.f[b] + winners.q[b]);
+            f += n + (winners.n[b] - winners.f[b]);
+            n += winners.n[b];
+            above.n[e] = n_above, above.f[e] = f_above;
+            f_above += n_above + losers.f[e];
+            n_above += losers.n[e];
+        }
+    }
+
+    // Adds the sum of d^2 over the pairs that the rows `own` lose, the bound of its error, and the sum of d over the pairs of
+    // different buckets.
+    void add_pairs(int grade, const Sums3& own, const Sums3& winners, const Sums3& below, double& squares, double& doubt,
+                   double& total) const {
+        const double *n = own.n, *f = own.f, *q = own.q, *wn = winners.n + moved_, *wf = winners.f + moved_,
+                     *wq = winners.q + moved_, *bn = below.n + moved_, *bf = below.f + moved_, *bq = below.q + moved_;
+        double sum = 0, unsure = 0, first = 0;
+#pragma omp simd reduction(+ : sum, unsure, first)
+        for (int b = low_[grade]; b <= high_[grade]; ++b) {
+            // As in Profile::Inside::squares, for the pairs inside this bucket.
+            const double pairs = n[b] * wn[b], some = pairs > 0 ? pairs : 1;
+            const double inside = wn[b] * q[b] + n[b] * wq[b] - 2 * f[b] * wf[b];
+            const double apart = wn[b] * f[b] - n[b] * wf[b], known = apart * apart / some;
+            const double bound = (pairs > 1) & (inside - known > 0x1p-20 * inside) ? inside : 0;
+            sum += n[b] * bq[b] + 2 * f[b] * bf[b] + q[b] * bn[b] +
+                   (pairs > 0 ? 0.5 * (inside + (apart > 0 ? known : -known)) : 0);
+            unsure += 0.5 * bound;
+            first += n[b] * bf[b] + f[b] * bn[b];
+        }
+        squares += sum, doubt += unsure, total += first;
+    }
+
+    // Estimates of the sum over c rows of one bucket: c (f - m)+ + lift, or the line rise f + lift.
+    struct Estimated {
+        double kink, mean, rise, lift, error;
+    };
+    static Estimated estimate(double c, double sum, double squares) {
+        const double inverse = 1 / (c > 0 ? c : 1), m = sum * inverse, left = squares * inverse - m * m;
+        // The sums have 24 bits, so the variance has an error of about 2^-22. One row has none.
+        const double s = c > 1 ? std::sqrt((left > 0 ? left : 0) + 0x1p-22) : 0;
+        const double kinked = c * s / 4, straight = c * m * (1 - m) / 2;
+        const bool is_straight = straight < kinked;
+        return {is_straight ? 0 : c, m, is_straight ? c * (1 - m) : 0, is_straight ? -straight : kinked,
+                is_straight ? straight : kinked};
+    }
+
+    void draw(int grade, const double* own, const Sums3& winners, const Sums3& losers, const Sums3& below, const Sums3& above,
+              Kinked* lines, double& greatest, double& steepest, double& worst) const {
+        constexpr int some = 64;
+        float table[6][some];
+        const double scale = factor_ * width_;
+        double largest = 0, steep = 0, bad = 0;
+        for (int from = low_[grade]; from <= high_[grade]; from += some) {
+            const int count = std::min(some, high_[grade] + 1 - from);
+            if (std::all_of(own + from, own + from + count, [](double rows) { return rows == 0; })) continue;
+            const double *n = own + from, *wn = winners.n + moved_ + from, *wf = winners.f + moved_ + from,
+                         *wq = winners.q + moved_ + from, *bn = below.n + moved_ + from, *bf = below.f + moved_ + from,
+                         *ln = losers.n + from, *lf = losers.f + from, *lq = losers.q + from, *an = above.n + from,
+                         *af = above.f + from;
+#pragma omp simd reduction(max : largest, steep, bad)
+            for (int b = 0; b < count; ++b) {
+                const Estimated lost = estimate(wn[b], wf[b], wq[b]);
+                // The sum of (f_neg - f)+ is that of (f - f_neg)+, less the sum of f - f_neg.
+                const Estimated won = estimate(ln[b], lf[b], lq[b]);
+                const double c = bf[b] + lost.lift - (af[b] + an[b] + lf[b] + won.lift);
+                const double d = bn[b] + lost.rise + an[b] + ln[b] - won.rise;
+                const double last = c + d + lost.kink * (1 - lost.mean) - won.kink * (1 - won.mean);
+                const double error = lost.error + won.error, low = c < 0 ? -c : c, high = last < 0 ? -last : last;
+                const double least = ((c > 0) == (last > 0) ? (low < high ? low : high) : 0) - error;
+                largest = n[b] > 0 && least > largest ? least : largest;
+                const double most = low > high ? low : high;
+                steep = n[b] > 0 && most > steep ? most : steep;
+                bad = n[b] > 0 && error > bad ? error : bad;
+                table[0][b] = static_cast<float>(scale * c);
+                table[1][b] = static_cast<float>(scale * d);
+                table[2][b] = static_cast<float>(scale * lost.kink);
+                table[3][b] = static_cast<float>(lost.mean);
+                table[4][b] = static_cast<float>(-scale * won.kink);
+                table[5][b] = static_cast<float>(won.mean);
+            }
+            for (int b = 0; b < count; ++b)
+                lines[from + b] = {table[0][b], table[1][b], table[2][b], table[3][b], table[4][b], table[5][b], {}};
+        }
+        greatest = std::max(greatest, largest), steepest = std::max(steepest, steep), worst = std::max(worst, bad);
+    }
+
+    // Pass 2, four rows at a time: a transposition turns four lines into vectors.
+    void write(float* grad) const {
+        typedef float Four __attribute__((vector_size(16)));
+        parallel(rows_.threads, task_count(rows_.n), [&](int t) {
+            by_blocks(t * task_rows, task_end(rows_.n, t * task_rows),
+                      [&](std::int64_t from, const std::int32_t* slots, const float* fractions, int count) {
+                          const Four* table = reinterpret_cast<const Four*>(lines_);
+                          int i = 0;
+                          for (; i + 4 <= count; i += 4) {
+                              const auto four = [&](int half, Four* out) {
+                                  const Four w = table[2 * slots[i] + half], x = table[2 * slots[i + 1] + half],
+                                             y = table[2 * slots[i + 2] + half], z = table[2 * slots[i + 3] + half];
+                                  const Four wx = __builtin_shufflevector(w, x, 0, 4, 1, 5),
+                                             yz = __builtin_shufflevector(y, z, 0, 4, 1, 5);
+                                  out[0] = __builtin_shufflevector(wx, yz, 0, 1, 4, 5);
+                                  out[1] = __builtin_shufflevector(wx, yz, 2, 3, 6, 7);
+                                  if (half) return;
+                                  const Four km0 = __builtin_shufflevector(w, x, 2, 6, 3, 7),
+                                             km1 = __builtin_shufflevector(y, z, 2, 6, 3, 7);
+                                  out[2] = __builtin_shufflevector(km0, km1, 0, 1, 4, 5);
+                                  out[3] = __builtin_shufflevector(km0, km1, 2, 3, 6, 7);
+                              };
+                              Four low[4], high[2], f;
+                              four(0, low), four(1, high);
+                              std::memcpy(&f, fractions + i, sizeof f);
+                              const Four past0 = f - low[3], past1 = f - high[1];
+                              const Four result = low[0] + low[1] * f + low[2] * (past0 > 0.0f ? past0 : past0 - past0) +
+                                                  high[0] * (past1 > 0.0f ? past1 : past1 - past1);
+                              std::memcpy(grad + from + i, &result, sizeof result);
+                          }
+                          for (; i < count; ++i) {
+                              const Kinked& line = lines_[slots[i]];
+                              const float past0 = fractions[i] - line.m0, past1 = fractions[i] - line.m1;
+                              grad[from + i] = line.c + line.d * fractions[i] + line.k0 * (past0 > 0 ? past0 : 0) +
+                                               line.k1 * (past1 > 0 ? past1 : 0);
+                          }
+                      });
+        });
+    }
+
+    const GradedRows& rows_;
+    const double shift_, b2_;
+    const bool mean_;
+    double lowest_, highest_;  // the lowest score that may win a pair, and the highest that may lose one
+    double width_ = 0, offset_ = 0;
+    double factor_ = 0;  // the gradient per unit of d
+    int moved_ = 0, n_buckets_ = 0;
+    int low_[most_grades] = {}, high_[most_grades] = {};  // the first and the last bucket with rows of each grade
+    Kinked* lines_ = nullptr;
+};
+
+}  // namespace everypair::EVERYPAIR_ISA
