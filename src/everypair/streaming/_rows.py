@@ -138,10 +138,10 @@ class Rows:
         if self._buffer.shape[0] < n or self._buffer.dtype != batch.scores.dtype:
             self._buffer = np.empty_like(batch.scores)
         space, buffer = large.space(n), self._buffer[:n]
-        order = slice(None, None, 1 if pos_is_large else -1)
-        written, copied = _dispatch.split_classes(batch, (space, buffer)[order])[order]
-        large.keep(written.shape[0])
-        self.add(not pos_is_large, scores=copied)
+        out = (space, buffer) if pos_is_large else (buffer, space)
+        pos, neg = _dispatch.split_classes(batch, out)
+        large.keep((pos if pos_is_large else neg).shape[0])
+        self.add(not pos_is_large, scores=neg if pos_is_large else pos)
 
     def number_groups(self, keys: list[GroupKey]) -> NDArray[np.int32]:
         """Return the numbers of groups, new ones for those not seen before."""
