@@ -3,6 +3,7 @@
     python -m benchmarks.scale bytes     # count bytes: 64 simulated workers, and tasks of Dask
     python -m benchmarks.scale model     # 10^9 to 10^11 rows on 64 machines
     python -m benchmarks.scale stream --rows 100000000     # Parquet (460 MB), beside pyarrow alone
+    python -m benchmarks.scale profile   # nanoseconds a row of each step, in memory
 
 Each prints a table of docs/scale.md and writes its rows to benchmarks/rows/scale.
 """
@@ -20,6 +21,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +140,9 @@ def model() -> list[dict[str, Any]]:
     return found
 
 
+_READ = "pq.read_table(path, columns=['score', 'label'])"
 _PROGRAMS = {
-    "pyarrow": "import pyarrow.parquet as pq\npq.read_table(path, columns=['score', 'label'])",
+    "pyarrow": _READ,
     "exact, AUC and interval": "run('exact', ())",
     "exact, and squared hinge": "run('exact', ('squared_hinge',))",
     "bounded, and squared hinge": "run('bounded', ('squared_hinge',))",
@@ -148,6 +151,7 @@ _SETUP = """
 import sys, time, resource
 from pathlib import Path
 path, n = sys.argv[1], int(sys.argv[2])
+import pandas, pyarrow.dataset  # which are loaded at first use otherwise
 import pyarrow.parquet as pq
 import everypair as ep
 from everypair.experiments.data import _chunks
@@ -166,16 +170,18 @@ print(time.perf_counter() - start, time.process_time() - cpu,
 """
 
 
-def stream(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
+def stream(n: int, folder: str, repeats: int, prefix: str) -> list[dict[str, Any]]:
     """Time programs in processes of their own, in turns; the first round warms the file cache."""
+    command = [*prefix.split(), sys.executable, "-c"]
     path = Path(tempfile.mkdtemp(dir=folder)) / "rows.parquet"
     write_parquet(path, n)
     times: dict[str, list[list[float]]] = {name: [] for name in _PROGRAMS}
     for _ in range(repeats + 1):
         for name, program in _PROGRAMS.items():
             code = _SETUP.format(program=program)
-            ran = subprocess.run([sys.executable, "-c", code, str(path), str(n)], check=True,
-                                 capture_output=True, text=True)  # fmt: skip
+            ran = subprocess.run(
+                [*command, code, str(path), str(n)], check=True, capture_output=True, text=True
+            )
             times[name].append([float(word) for word in ran.stdout.split()])
     path.unlink()
     path.parent.rmdir()
@@ -185,6 +191,49 @@ def stream(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
          "cpu_seconds": float(np.median([t[1] for t in found[1:]])),
          "ratio": float(np.median([t[0] for t in found[1:]]) / alone),
          "peak_mb": max(t[2] for t in found), "machine": platform.processor() or platform.machine()}
+        for name, found in times.items()
+    ]  # fmt: skip
+
+
+def profile(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
+    """Time the steps of a stream, each in memory that the process has used before."""
+    import pyarrow.parquet as pq
+
+    from everypair.streaming import _exact
+    from everypair.streaming._result import options
+
+    path = Path(tempfile.mkdtemp(dir=folder)) / "rows.parquet"
+    write_parquet(path, n)
+    table = pq.read_table(path)
+    scores, labels = (table[name].to_numpy() for name in ("score", "label"))
+    times: dict[str, list[tuple[float, float]]] = {}
+
+    def timed(name: str, function: Any) -> Any:
+        start, cpu = time.perf_counter(), time.process_time()
+        found = function()
+        seconds = time.perf_counter() - start, time.process_time() - cpu
+        times.setdefault(name, []).append(seconds)
+        return found
+
+    for _ in range(repeats + 1):
+        timed("pyarrow reads the columns", lambda: pq.read_table(path, columns=["score", "label"]))
+        rows = ep.PairAccumulator()
+
+        def add(rows: ep.PairAccumulator = rows) -> None:
+            for start in range(0, n, 1 << 20):
+                rows.add(scores[start : start + (1 << 20)], labels[start : start + (1 << 20)])
+
+        timed("add: check, and divide by class", add)
+        held = timed("sort", rows.rows)
+        timed("numpy.sort alone, in one thread", partial(np.sort, scores))
+        timed("ranks: AUC and interval", partial(_exact.result, held, options(())))
+        timed("squared hinge", partial(ep.pair_loss, held.scores, held.labels))
+    path.unlink()
+    path.parent.rmdir()
+    return [
+        {"step": name, "rows": n,
+         "ns_a_row": float(np.median([t[0] for t in found[1:]])) / n * 1e9,
+         "cpu_ns_a_row": float(np.median([t[1] for t in found[1:]])) / n * 1e9}
         for name, found in times.items()
     ]  # fmt: skip
 
@@ -217,16 +266,18 @@ def show(name: str, rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.scale")
-    parser.add_argument("part", choices=["bytes", "model", "stream"])
+    parser.add_argument("part", choices=["bytes", "model", "stream", "profile"])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", default=tempfile.gettempdir())
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--prefix", default="", help="such as 'chrt -f 50', for stream")
     options = parser.parse_args()
     start = time.perf_counter()
     found = {
         "bytes": count_bytes,
         "model": model,
-        "stream": lambda: stream(options.rows, options.folder, options.repeats),
+        "stream": lambda: stream(options.rows, options.folder, options.repeats, options.prefix),
+        "profile": lambda: profile(options.rows, options.folder, options.repeats),
     }[options.part]()
     show(options.part, found)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

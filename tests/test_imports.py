@@ -30,9 +30,8 @@ STACKS = (
         "torch/metrics",
     ),
     ("sklearn",),
-    ("boosting",),
+    ("boosting", "dask"),
     ("jax",),
-    ("dask",),
     (
         "experiments",
         "experiments/data",

@@ -151,12 +151,23 @@ def concordance(batch: Batch) -> tuple[float, float]:
     return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
 
-def split_classes(batch: Batch) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Check the values of a batch; return the scores of the positives and of the negatives."""
+def split_classes(
+    batch: Batch, out: tuple[NDArray[Any], NDArray[Any]] | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Check the values of a batch; return the scores of the positives and of the negatives.
+
+    They are at the start of the two arrays `out`, if given, which have the size and dtype of the
+    scores.
+    """
+    pos, neg = out or (np.empty_like(batch.scores), np.empty_like(batch.scores))
     if not _uses_native():
         positive = _inputs.positives(batch)
-        return batch.scores[positive], batch.scores[~positive]
-    pos, neg = np.empty_like(batch.scores), np.empty_like(batch.scores)
+        n_pos = int(np.count_nonzero(positive))
+        n_neg = batch.scores.shape[0] - n_pos
+        return (
+            np.compress(positive, batch.scores, out=pos[:n_pos]),
+            np.compress(~positive, batch.scores, out=neg[:n_neg]),
+        )
     status, n_pos = _native.split(batch.scores, batch.labels, pos, neg)
     if status:
         _inputs.raise_bad_values(batch)

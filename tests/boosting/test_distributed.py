@@ -12,53 +12,72 @@ import pytest
 import everypair as ep
 
 pytest.importorskip("xgboost")
-from everypair.boosting import xgboost_distributed_metric
-
-_WORKER = """
-import json, sys
-import numpy as np
-import xgboost as xgb
-from everypair.boosting import xgboost_distributed_metric, xgboost_metric
-
-rank, world, arguments = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
-table = np.random.default_rng(0).normal(size=(600, 3))
-labels = table[:, 0] + table[:, 1] > 1.5
-mine = np.arange(600) < 100 if rank == 0 else (np.arange(600) >= 100) == (rank == 1)
-with xgb.collective.CommunicatorContext(dmlc_task_id=str(rank), **arguments):
-    matrix = xgb.DMatrix(table[mine, :2], label=labels[mine])
-    result = {}
-    booster = xgb.train(
-        {"objective": "binary:logistic", "max_depth": 2, "disable_default_eval_metric": True},
-        matrix, 3, evals=[(matrix, "all")], evals_result=result, verbose_eval=False,
-        custom_metric=xgboost_distributed_metric(),
-    )
-    local = xgboost_metric()(booster.predict(matrix), matrix)[1]
-everything = booster.predict(xgb.DMatrix(table[:, :2]))
-print(json.dumps([result["all"]["auc_pairs"], local, everything.tolist()]))
-"""
+from everypair.boosting import xgboost_distributed_metric, xgboost_objective
+from tests.boosting.distributed_worker import (
+    CASES,
+    PARAMETERS,
+    ROUNDS,
+    SCORES,
+    matrix_of,
+    rows_of,
+)
 
 
-def test_all_workers_get_the_auc_of_all_rows():
+@pytest.fixture(scope="module")
+def outputs():
+    """Run two workers and return what each has printed."""
     tracker = pytest.importorskip("xgboost.tracker").RabitTracker(n_workers=2, host_ip="127.0.0.1")
     tracker.start()
     arguments = json.dumps(tracker.worker_args())
     processes = [
-        subprocess.Popen([sys.executable, "-c", _WORKER, str(rank), "2", arguments],
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.boosting.distributed_worker", str(rank), arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
         for rank in range(2)
     ]  # fmt: skip
-    outputs = [process.communicate(timeout=120) for process in processes]
+    outputs = [process.communicate(timeout=240) for process in processes]
     assert all(process.returncode == 0 for process in processes), outputs
     tracker.wait_for()
-    (history, local, scores), (same, other, _) = (
-        json.loads(output.splitlines()[-1]) for output, _ in outputs
-    )
-    table = np.random.default_rng(0).normal(size=(600, 3))
-    labels = table[:, 0] + table[:, 1] > 1.5
+    return [json.loads(output.splitlines()[-1]) for output, _ in outputs]
+
+
+def test_all_workers_get_the_auc_of_all_rows(outputs):
+    (found, local), (other, local_of_other) = outputs
+    labels = rows_of("even")[1]
+    history, same, scores = found["even"][3], other["even"][3], found["even"][2]
     assert history == same
     expected = ep.auc(np.array(scores, np.float32), labels)
-    assert history[-1] == pytest.approx(expected, abs=1e-6)  # XGBoost keeps six digits
-    assert abs((local + other) / 2 - expected) > 1e-4  # what an average over workers would be
+    # XGBoost keeps six digits.
+    assert history["all"]["auc_pairs"][-1] == pytest.approx(expected, abs=1e-6)
+    assert abs((local + local_of_other) / 2 - expected) > 1e-4  # an average over workers
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_and_trees_of_two_workers_equal_those_of_one_process(outputs, case):
+    import xgboost as xgb
+
+    table, labels, weights, worker = rows_of(case)
+    whole = matrix_of(table, labels, weights, slice(None))
+    expected = xgboost_objective()(SCORES, whole)
+    booster = xgb.train(PARAMETERS, whole, ROUNDS, obj=xgboost_objective())
+    expected_scores = booster.predict(whole, output_margin=True)
+    for rank, (found, _) in enumerate(outputs):
+        for derivatives, of_all in zip(found[case][:2], expected, strict=True):
+            of_worker = of_all[worker == rank]
+            np.testing.assert_allclose(derivatives, of_worker, rtol=1e-6, atol=1e-6)
+        if (worker == rank).any():  # XGBoost discards the trees of a worker without rows
+            np.testing.assert_allclose(found[case][2], expected_scores, atol=1e-5)
+
+
+def test_weights_and_groups_that_are_not_supported_raise_on_all_workers(outputs):
+    for found, _ in outputs:
+        (of_metric,) = found["weights are refused"]
+        assert "no weights and no groups on any worker; worker 1 has them" in of_metric
+        of_metric, of_objective = found["groups are refused"]
+        assert "no weights and no groups on any worker; worker 1 has them" in of_metric
+        assert "rows must have no groups" in of_objective
+        assert "worker 1 have them" in of_objective
 
 
 def test_one_process():

@@ -93,3 +93,33 @@ def test_nothing_is_lost_or_doubled_if_workers_are_killed():
     ran = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
     assert json.loads(ran.stdout.splitlines()[-1]) == {"moments": 2 * int(moments), "wrong": 0}
+
+
+def test_boosters_trained_on_a_cluster_equal_those_of_one_process():
+    for needed in ("lightgbm", "xgboost", "pandas", "dask.dataframe"):
+        pytest.importorskip(needed)
+    command = [sys.executable, "-m", "tests.streaming.compare_on_cluster"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    rows, described, errors = json.loads(ran.stdout.splitlines()[-1])
+    assert [row[:2] for row in rows] == [
+        ["lightgbm", "logistic"],
+        ["lightgbm", "pairs of each worker"],
+        ["xgboost", "logistic"],
+        ["xgboost", "pairs"],
+    ]
+    for _, _, auc, in_one_process in rows:
+        assert auc == pytest.approx(in_one_process, abs=1e-6)
+        assert auc > 0.7
+    assert f"xgboost pairs: AUC {rows[3][2]:.4f}, " in described[3]
+    expected = (
+        "target must be a column of frame; got 'z'",
+        "columns must be numbers; 'a' has the type",
+        "labels must hold two classes",
+        "models must be among lightgbm, xgboost; got 'catboost'",
+        "losses must be among logistic, pairs; got 'rmse'",
+        "parameters must be among lightgbm, xgboost; got 'catboost'",
+        "test_share must be between 0 and 1; got 1.0",
+    )
+    for error, message in zip(errors, expected, strict=True):
+        assert error.startswith(message)

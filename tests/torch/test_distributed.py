@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -263,11 +265,7 @@ def _used_twice(rows):
     loss.backward(retain_graph=True)
     loss.backward()
     again, scores.grad = scores.grad, None
-    try:
-        torch.autograd.grad(global_pair_loss(scores, labels), scores, create_graph=True)
-    except RuntimeError as error:
-        return both, again, str(error)
-    return None
+    return both, again
 
 
 def test_two_uses_in_one_step_and_two_backward_passes(pool):
@@ -276,10 +274,36 @@ def test_two_uses_in_one_step_and_two_backward_passes(pool):
     expected = torch.autograd.grad(pair_loss(s, y) + 2 * pair_loss(2 * s, y), s)[0]
     expected_again = torch.autograd.grad(2 * pair_loss(s, y), s)[0]
     rows["scores"] = s.detach()
-    for rank, (both, again, error) in enumerate(pool.run(_used_twice, divided(rows, rank_of_row))):
+    for rank, (both, again) in enumerate(pool.run(_used_twice, divided(rows, rank_of_row))):
         assert_close(both / N_RANKS, expected[rank_of_row == rank], "float64", scale=0.1)
         assert_close(again / N_RANKS, expected_again[rank_of_row == rank], "float64", scale=0.1)
-        assert "must not be differentiated twice" in error
+
+
+def _second_derivatives(rows):
+    """Return the messages of attempts, and whether the loss still works after them."""
+    scores = rows["scores"].clone().requires_grad_()
+    messages = []
+    for attempt in (
+        lambda loss: torch.autograd.grad(loss, scores, create_graph=True),
+        lambda loss: loss.backward(create_graph=True),
+        lambda loss: torch.autograd.grad((loss * 2.0).exp(), scores, create_graph=True),
+    ):
+        try:
+            attempt(global_pair_loss(scores, rows["labels"]))
+        except RuntimeError as error:
+            messages.append(str(error))
+    return messages, loss_and_grad(rows, {})[0]
+
+
+def test_a_second_derivative_raises_on_all_ranks_and_none_hangs(pool):
+    rows, rank_of_row = some_rows()
+    expected = pair_loss(**rows)
+    found = pool.run(_second_derivatives, divided(rows, rank_of_row), timeout=60)
+    for messages, loss in found:
+        assert len(messages) == 3
+        assert all("cannot be differentiated twice" in message for message in messages)
+        assert all("create_graph=True" in message for message in messages)
+        assert_close(loss, expected, "float32")
 
 
 def a_model():
@@ -398,6 +422,20 @@ def test_a_module_checks_its_group_and_can_be_copied():
         PairLoss(process_group="all")
     with pytest.raises(ValueError, match="gradients must be"):
         PairLoss(gradients="mean")
+
+
+def test_neither_module_nor_loss_nor_error_keeps_the_group_alive():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    group = weakref.ref(dist.group.WORLD)
+    scores, labels = torch.randn(4, requires_grad=True), torch.tensor([0, 1, 1, 0])
+    module = PairLoss(process_group="world")
+    loss = module(scores, labels)
+    loss.backward(retain_graph=True)
+    with pytest.raises(ValueError, match="finite") as error:
+        module(scores * torch.nan, labels)
+    dist.destroy_process_group()
+    gc.collect()
+    assert group() is None, (module, loss, error)
 
 
 # Communication

@@ -13,6 +13,7 @@ import torch
 import everypair as ep
 from everypair import naive
 from everypair.torch import AUCMetric
+from tests.torch.rank_pool import RankPool
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -102,7 +103,7 @@ def test_the_value_keeps_no_graph_and_is_nan_without_pairs():
 def test_repr_shows_the_options():
     assert repr(AUCMetric(max_fpr=0.1)) == (
         "AUCMetric(average='pairs', pairs='binary', censoring='harrell', max_fpr=0.1, "
-        "min_tpr=0.0, standardise=False)"
+        "min_tpr=0.0, standardise=False, process_group=None)"
     )
 
 
@@ -114,6 +115,7 @@ def test_repr_shows_the_options():
         ({"censoring": "uno"}, "censoring must be left out"),
         ({"max_fpr": 0.0}, "max_fpr must be a number above 0"),
         ({"min_tpr": 1.0}, "min_tpr must be a number at least 0"),
+        ({"process_group": "all"}, "process_group must be a ProcessGroup, 'world' or None"),
         ({"pairs": "ordered", "max_fpr": 0.5}, "max_fpr and min_tpr must be left out"),
     ],
 )
@@ -128,3 +130,46 @@ def test_groups_must_come_with_every_batch():
     metric.update(torch.zeros(3), torch.tensor([0, 1, 0]))
     with pytest.raises(ValueError, match="groups must come with every batch"):
         metric.compute()
+
+
+def _of_rank(rank, options, wrong):
+    """Feed the rows of one of three ranks, the last of which has none; return the value."""
+    metric = AUCMetric(**options, process_group="world")
+    y = torch.tensor(LABELS[options.get("pairs", "binary")])
+    rows = np.arange(len(SCORES))[rank::2]
+    for part in np.array_split(rows, 3) if rank < 2 else ():
+        given = {"weights": torch.tensor(WEIGHTS[part]), "groups": torch.tensor(GROUPS[part])}
+        scores = torch.tensor(SCORES[part]) * (torch.nan if wrong and rank == 1 else 1.0)
+        metric.update(scores, y[part], **given)
+    try:
+        return metric.compute().item()
+    except ValueError as error:
+        return str(error)
+
+
+def test_the_value_over_all_ranks_is_that_of_one_process(tmp_path):
+    pool = RankPool(3, tmp_path, [__name__])
+    try:
+        for options in ({}, {"pairs": "ordered", "average": "rows"}, {"max_fpr": 0.3}):
+            kind = options.get("pairs", "binary")
+            whole = fed(AUCMetric(**options), kind, weights=WEIGHTS, groups=GROUPS)
+            found = pool.run(_of_rank, [0, 1, 2], [options] * 3, [False] * 3)
+            assert found == [pytest.approx(whole.compute().item(), rel=1e-12)] * 3
+        for error in pool.run(_of_rank, [0, 1, 2], [{}] * 3, [True] * 3, timeout=60):
+            assert "scores must be finite" in error
+    finally:
+        pool.close()
+
+
+def test_the_auc_is_that_of_the_metric_for_torchmetrics():
+    pytest.importorskip("torchmetrics")
+    from everypair.torch.metrics import PairMetric
+
+    scores, labels = torch.tensor(SCORES), torch.tensor(LABELS["binary"])
+    other = PairMetric(max_fpr=0.3)
+    other.update(scores, labels)
+    found = other.compute()
+    for value, options in ((found["auc"], {}), (found["partial_auc"], {"max_fpr": 0.3})):
+        metric = AUCMetric(**options)
+        metric.update(scores, labels)
+        assert metric.compute().item() == pytest.approx(value.item(), rel=1e-12)

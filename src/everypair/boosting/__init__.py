@@ -10,7 +10,10 @@ from everypair.boosting._average_precision import (
     xgboost_average_precision_objective,
 )
 from everypair.boosting._catboost import catboost_objective
-from everypair.boosting._distributed import xgboost_distributed_metric
+from everypair.boosting._distributed import (
+    xgboost_distributed_metric,
+    xgboost_distributed_objective,
+)
 from everypair.boosting._lightgbm import lightgbm_metric, lightgbm_objective
 from everypair.boosting._scaled_loss import SOFT_HINGE
 from everypair.boosting._xgboost import xgboost_metric, xgboost_objective
@@ -24,6 +27,7 @@ __all__ = [
     "lightgbm_objective",
     "xgboost_average_precision_objective",
     "xgboost_distributed_metric",
+    "xgboost_distributed_objective",
     "xgboost_metric",
     "xgboost_objective",
 ]

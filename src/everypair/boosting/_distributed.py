@@ -1,9 +1,11 @@
-"""Evaluation of XGBoost models that several workers train together.
+"""Objective and metric of XGBoost models that several workers train together.
 
-XGBoost evaluates a custom metric on the rows of each worker and averages the values, which for the
-AUC and for losses over pairs is not the value of all rows. The metric here sums counts over all
-workers first. LightGBM gives custom metrics no access to its network: evaluate the predictions
-after training, with `everypair.dask.evaluate`.
+XGBoost calls an objective and a custom metric with the rows of one worker. A loss over the pairs of
+each worker leaves out all pairs whose rows are on different workers, and an average of the workers'
+AUCs is not the AUC of all rows. The objective and the metric of this module use the pairs of all
+rows: the workers exchange the rows of the smaller class through `xgboost.collective`.
+
+LightGBM gives Python functions no access to its network, so it has neither of the two.
 """
 
 from __future__ import annotations
@@ -13,9 +15,114 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.boosting._scaled_loss import SOFT_HINGE
+from everypair import _inputs, losses
+from everypair.boosting._scaled_loss import SOFT_HINGE, ScaledLoss, check_one_column
 from everypair.streaming import PairAccumulator, evaluate_across
 from everypair.surrogates import Surrogate, get
+
+Metric = Literal["auc", "partial_auc", "loss"]
+
+# Early stopping maximises metrics whose names begin with "auc".
+_NAMES = {"auc": "auc_pairs", "partial_auc": "auc_partial", "loss": "loss_pairs"}
+
+
+class Workers:
+    """The workers of a training; every method must be called on all of them."""
+
+    def __init__(self) -> None:
+        from xgboost import collective
+
+        self.rank, self.size = collective.get_rank(), collective.get_world_size()
+
+    def sum(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum of an array over all workers."""
+        from xgboost import collective
+
+        total = collective.allreduce(np.ascontiguousarray(array), collective.Op.SUM)
+        return np.asarray(total).reshape(array.shape)
+
+    def gather(self, rows: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the rows (k, sizes[rank]) of all workers, joined: (k, sum(sizes))."""
+        found = np.zeros((rows.shape[0], int(sizes.sum())), rows.dtype)
+        found[:, self.own(sizes)] = rows
+        return self.sum(found)  # exact, because all other addends are zeros
+
+    def own(self, sizes: NDArray[np.int64]) -> slice:
+        """Return where the rows of this worker are among those of all workers."""
+        start = int(sizes[: self.rank].sum())
+        return slice(start, start + int(sizes[self.rank]))
+
+
+class XgboostDistributedObjective(ScaledLoss):
+    """The objective that `xgboost_distributed_objective` returns."""
+
+    function = "xgboost_distributed_objective"
+
+    def __call__(self, scores: NDArray[Any], matrix: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the gradient and the Hessian of the rows of this worker, each of shape (n,)."""
+        check_one_column(scores)
+        workers, positive, weights = Workers(), np.zeros(0, bool), matrix.get_weight()
+        if scores.shape[0]:  # a worker without rows takes part in all exchanges
+            positive = _inputs.positives(_inputs.batch_from(scores, matrix.get_label()))
+        n_pos = np.count_nonzero(positive)
+        facts = np.array([n_pos, positive.shape[0] - n_pos, len(weights) > 0, _has_groups(matrix)])
+        lines = workers.gather(facts[:, None], np.ones(workers.size, np.int64))  # (4, workers)
+        if lines[3].any():
+            raise ValueError(
+                "rows must have no groups (qid) for an objective over all workers; those of worker "
+                f"{int(np.argmax(lines[3]))} have them. Use xgboost_objective in one process."
+            )
+        if lines[:2].sum(axis=1).min() == 0:
+            return np.zeros_like(scores), np.zeros_like(scores)
+        rows = [np.asarray(scores, np.float64)]
+        if lines[2].any():
+            rows.append(np.asarray(weights if len(weights) else np.ones_like(scores), np.float64))
+        grad, hess = self._of_all_workers(workers, np.stack(rows), positive, lines[:2])
+        return grad, hess
+
+    def _of_all_workers(
+        self,
+        workers: Workers,
+        rows: NDArray[np.float64],
+        positive: NDArray[np.bool_],
+        sizes: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Return gradient and Hessian (2, n) of this worker's rows.
+
+        Each pair is evaluated on the worker that has its row of the larger class. So the
+        derivatives of the larger class are complete there, and those of the smaller class are the
+        sums of what all workers have computed for it.
+
+        Parameters
+        ----------
+        workers : Workers
+        rows : (1, n) or (2, n)
+            Scores, and weights if there are any.
+        positive : (n,) bool
+        sizes : (2, workers)
+            The numbers of positives and negatives of each worker, with both classes in all.
+        """
+        n_pos, n_neg = sizes.sum(axis=1).tolist()
+        pos_is_small = n_pos <= n_neg
+        sizes, small = sizes[0 if pos_is_small else 1], positive == pos_is_small
+        shared = workers.gather(rows[:, small], sizes)
+        n_shared = shared.shape[1]
+        scores, *weights = np.concatenate([shared, rows[:, ~small]], axis=1)
+        found = np.zeros((2, scores.shape[0]))
+        if scores.shape[0] > n_shared:
+            is_shared = np.arange(scores.shape[0]) < n_shared
+            # float32 is enough for differences, once a common offset is subtracted in float64.
+            found[:] = losses.pair_derivatives(
+                (scores - scores[0]).astype(np.float32), is_shared == pos_is_small,
+                surrogate=self.surrogate, margin=self.scaled_margin,
+                weights=weights[0] if weights else None, reduction="sum",
+            )[1:]  # fmt: skip
+        total_weight = workers.sum(rows[1:].sum(axis=1)).item() if weights else n_pos + n_neg
+        summed = workers.sum(found[:, :n_shared])
+        derivatives = np.empty((2, rows.shape[1]))
+        derivatives[:, small] = summed[:, workers.own(sizes)]
+        derivatives[:, ~small] = found[:, n_shared:]
+        return derivatives / (total_weight or 1.0)
 
 
 class XgboostDistributedMetric:
@@ -23,12 +130,12 @@ class XgboostDistributedMetric:
 
     def __init__(
         self,
-        metric: Literal["auc", "partial_auc", "loss"],
+        metric: Metric,
         surrogate: str | Surrogate,
         margin: float | None,
         max_fpr: float | None,
     ) -> None:
-        if metric not in ("auc", "partial_auc", "loss"):
+        if metric not in _NAMES:
             raise ValueError(f"metric must be 'auc', 'partial_auc' or 'loss'; got {metric!r}.")
         if (metric == "partial_auc") != (max_fpr is not None):
             raise ValueError(
@@ -36,35 +143,60 @@ class XgboostDistributedMetric:
                 f"max_fpr={max_fpr!r} and metric={metric!r}."
             )
         self.metric, self.margin, self.max_fpr = metric, margin, max_fpr
-        self.surrogates = (get(surrogate),) if metric == "loss" else ()
-        # Early stopping maximises metrics whose names begin with "auc".
-        names = {"auc": "auc_pairs", "partial_auc": "auc_partial", "loss": "loss_pairs"}
-        self.__name__ = names[metric]
+        self.surrogates = [get(surrogate)] if metric == "loss" else []
+        self.__name__ = _NAMES[metric]
 
     def __call__(self, scores: NDArray[Any], matrix: Any) -> tuple[str, float]:
         """Return the name and the value over the rows of all workers."""
-        from xgboost import collective
-
-        rows = PairAccumulator()
-        weights = matrix.get_weight()
-        rows.add(scores, matrix.get_label(), weights if len(weights) else None)
-
-        def allreduce(array: NDArray[Any]) -> NDArray[Any]:
-            total = collective.allreduce(np.ascontiguousarray(array), collective.Op.SUM)
-            return np.asarray(total).reshape(array.shape)
-
+        workers, rows, weights = Workers(), PairAccumulator(), matrix.get_weight()
+        # With weights or groups, `evaluate_across` raises an error, and does so on all workers.
+        groups = np.zeros(scores.shape[0], np.int64) if _has_groups(matrix) else None
+        rows.add(scores, matrix.get_label(), weights if len(weights) else None, groups)
         found = evaluate_across(
-            rows, allreduce, rank=collective.get_rank(), world_size=collective.get_world_size(),
+            rows, workers.sum, rank=workers.rank, world_size=workers.size,
             surrogates=self.surrogates, margin=self.margin, max_fpr=self.max_fpr,
         )  # fmt: skip
-        values = {"auc": found.auc, "partial_auc": found.partial_auc}
-        value = values.get(self.metric, next(iter(found.losses.values()), None))
-        assert value is not None
+        if self.metric == "loss":
+            (value,) = found.losses.values()
+        else:
+            value = found.auc if found.partial_auc is None else found.partial_auc
         return self.__name__, value
 
 
+def xgboost_distributed_objective(
+    *, surrogate: str | Surrogate = SOFT_HINGE, margin: float | None = None
+) -> XgboostDistributedObjective:
+    """Make an objective for XGBoost over the pairs of the rows of all workers.
+
+    Gradient and Hessian are those that `xgboost_objective` computes in a single process that has
+    all rows; see there for the formula. Each round sends, of the class with fewer rows, the scores
+    and the derivatives: 24 bytes a row, or 32 with weights.
+
+    Parameters
+    ----------
+    surrogate, margin
+        Those of `xgboost_objective`. The Hessian is the exact one of the pairs.
+
+    Returns
+    -------
+    callable
+        Pass it as ``obj=`` to ``xgboost.dask.train`` with ``base_score=0``, or to ``xgboost.train``
+        inside an ``xgboost.collective.CommunicatorContext``. Weights are supported, groups are not.
+        Workers may have one class only, or no rows. It works in a single process as well.
+
+    Examples
+    --------
+    >>> import numpy as np, xgboost
+    >>> matrix = xgboost.DMatrix(np.zeros((4, 1)), label=[1, 0, 0, 0])
+    >>> grad, hess = xgboost_distributed_objective()(np.zeros(4), matrix)
+    >>> grad.round(4).tolist()
+    [-0.75, 0.25, 0.25, 0.25]
+    """
+    return XgboostDistributedObjective(surrogate, margin, "pairs")
+
+
 def xgboost_distributed_metric(
-    metric: Literal["auc", "partial_auc", "loss"] = "auc",
+    metric: Metric = "auc",
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
     margin: float | None = None,
@@ -86,8 +218,8 @@ def xgboost_distributed_metric(
     Returns
     -------
     callable
-        Pass it as ``custom_metric=`` to ``xgboost.train`` or ``xgboost.dask.train``. Weights and
-        groups are not supported. It works with a single worker as well.
+        Pass it as ``custom_metric=`` to ``xgboost.train`` or ``xgboost.dask.train``. Rows with
+        weights or groups raise a ValueError, on all workers. It works with a single worker as well.
 
     Examples
     --------
@@ -97,3 +229,7 @@ def xgboost_distributed_metric(
     ('auc_pairs', 0.75)
     """
     return XgboostDistributedMetric(metric, surrogate, margin, max_fpr)
+
+
+def _has_groups(matrix: Any) -> bool:
+    return len(matrix.get_uint_info("group_ptr")) > 0

@@ -1,4 +1,4 @@
-"""Losses and metrics of Dask collections, on any Dask cluster.
+"""Losses and metrics of Dask collections, and boosters trained on them, on any Dask cluster.
 
 >>> import dask.array as da
 >>> from everypair.dask import evaluate
@@ -15,6 +15,7 @@ except ImportError as error:
         "everypair.dask needs Dask. Install it with: pip install '.[dask]'"
     ) from error
 
+from everypair.dask._compare import Contender, compare
 from everypair.dask._reduction import accumulate, evaluate
 
-__all__ = ["accumulate", "evaluate"]
+__all__ = ["Contender", "accumulate", "compare", "evaluate"]

@@ -100,9 +100,11 @@ class PairAccumulator:
         if not is_plain:
             self._add_columns(batch, groups)
             return
-        held = self._rows_with(False, False) if self._buckets is None else self._buckets
+        if self._buckets is None:
+            self._rows_with(False, False).add_batch(batch)
+            return
         for is_positive, chosen in zip((True, False), _dispatch.split_classes(batch), strict=True):
-            held.add(is_positive, scores=chosen)
+            self._buckets.add(is_positive, scores=chosen)
 
     def _add_columns(self, batch: _inputs.Batch, groups: ArrayLike | None) -> None:
         """Add rows with weights, groups or both."""
@@ -177,7 +179,7 @@ class PairAccumulator:
         if self._rows is None or rows.groups is None:
             raise ValueError("groups must be added before results by group; none were.")
         wanted = options(surrogates, margin, max_fpr, min_tpr, confidence)
-        return _exact.result_by_group(rows, list(self._rows.group_keys), wanted)
+        return _exact.result_by_group(rows, rows.groups, list(self._rows.group_keys), wanted)
 
     def rows(self) -> SortedRows:
         """Return all rows: `scores`, `labels`, `weights` and the numbers of `groups`.
@@ -226,13 +228,10 @@ class PairAccumulator:
     @classmethod
     def from_state(cls, plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PairAccumulator:
         """Make an accumulator of what `state` returned."""
-        if plain["mode"] == "bounded":
-            found = cls(mode="bounded", bits=plain["bits"])
-            assert found._buckets is not None
+        found = cls(mode=plain["mode"], bits=plain.get("bits", 18))
+        if found._buckets is not None:
             found._buckets.table[:, arrays["used"]] = arrays["table"]
             found._buckets.is_rounded = plain["is_rounded"]
-            return found
-        found = cls()
         if "keys" in plain:
             rows = found._rows_with(plain["weighted"], plain["grouped"])
             rows.number_groups(plain["keys"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from everypair.losses import pair_loss
 from everypair.metrics import auc, delong, partial_auc
 from everypair.streaming._rank_sums import RankSums, sorted_blocks
 from everypair.streaming._result import Options, StreamResult, from_ranks
-from everypair.streaming._rows import SortedRows
+from everypair.streaming._rows import SortedRows, is_parallel
 from everypair.targets import binary
 
 
@@ -20,20 +21,16 @@ def result(rows: SortedRows, wanted: Options) -> StreamResult:
     n_pos, n_neg = rows.n_pos, rows.scores.shape[0] - rows.n_pos
     if min(n_pos, n_neg) == 0:
         binary.raise_no_pairs(rows.labels, rows.weights, "result")
-    labels = rows.labels
-    given: dict[str, Any] = {"weights": rows.weights, "groups": rows.groups}
-    losses = {
-        surrogate.name: pair_loss(
-            rows.scores, labels, surrogate=surrogate, margin=wanted.margin, **given
-        )
-        for surrogate in wanted.surrogates
-    }
     if rows.weights is None and rows.groups is None:
-        sums = RankSums(n_pos, n_neg, wanted.max_fpr, wanted.min_tpr)
-        for pos, neg in sorted_blocks(rows.scores[:n_pos], rows.scores[n_pos:]):
-            sums.add(pos, neg)
-        return from_ranks(sums, wanted, losses)
-    part = None
+        if not is_parallel(rows.scores.shape[0]):
+            return from_ranks(_rank_sums(rows, wanted), wanted, _losses(rows, wanted))
+        # Ranks need one thread. Losses use several, but not all of the time.
+        with ThreadPoolExecutor(1) as pool:
+            ranks = pool.submit(_rank_sums, rows, wanted)
+            losses = _losses(rows, wanted)
+            return from_ranks(ranks.result(), wanted, losses)
+    labels, losses, part = rows.labels, _losses(rows, wanted), None
+    given: dict[str, Any] = {"weights": rows.weights, "groups": rows.groups}
     if wanted.is_partial:
         rates = {"max_fpr": wanted.max_fpr, "min_tpr": wanted.min_tpr}
         given_rates: dict[str, Any] = {k: v for k, v in rates.items() if v is not None}
@@ -45,16 +42,35 @@ def result(rows: SortedRows, wanted: Options) -> StreamResult:
     )  # fmt: skip
 
 
-def result_by_group(rows: SortedRows, keys: list[Any], wanted: Options) -> dict[Any, StreamResult]:
-    """Compute the result of each group that has both classes."""
-    assert rows.groups is not None
+def _losses(rows: SortedRows, wanted: Options) -> dict[str, float]:
+    given: dict[str, Any] = {"weights": rows.weights, "groups": rows.groups}
+    return {
+        surrogate.name: pair_loss(
+            rows.scores, rows.labels, surrogate=surrogate, margin=wanted.margin, **given
+        )
+        for surrogate in wanted.surrogates
+    }
+
+
+def _rank_sums(rows: SortedRows, wanted: Options) -> RankSums:
+    n_pos, n_neg = rows.n_pos, rows.scores.shape[0] - rows.n_pos
+    sums = RankSums(n_pos, n_neg, wanted.max_fpr, wanted.min_tpr)
+    for pos, neg in sorted_blocks(rows.scores[:n_pos], rows.scores[n_pos:]):
+        sums.add(pos, neg)
+    return sums
+
+
+def result_by_group(
+    rows: SortedRows, groups: NDArray[np.int64], keys: list[Any], wanted: Options
+) -> dict[Any, StreamResult]:
+    """Compute the result of each group that has both classes; `groups` are those of the rows."""
     found = {}
     numbers = np.arange(len(keys))
     bounds = [
         offset + np.searchsorted(part, [numbers, numbers + 1])
         for offset, part in (
-            (0, rows.groups[: rows.n_pos]),
-            (rows.n_pos, rows.groups[rows.n_pos :]),
+            (0, groups[: rows.n_pos]),
+            (rows.n_pos, groups[rows.n_pos :]),
         )
     ]
     for i, key in enumerate(keys):

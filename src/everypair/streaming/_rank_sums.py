@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ Counts: TypeAlias = NDArray[np.int64]
 
 _MOST_BLOCKS = 1 << 20  # that are summed at once; see _dot
 _LIMB = 21  # bits
+_SEARCHED_TOGETHER = 1024  # scores that are looked up in one part of the rows
 
 
 class RankSums:
@@ -129,8 +130,7 @@ def sorted_blocks(pos: NDArray[Any], neg: NDArray[Any]) -> Iterator[tuple[Counts
         start = max(0, stop - _MOST_BLOCKS // 2)
         start = int(np.searchsorted(minor, minor[start]))  # do not cut through ties
         values, own = distinct(minor[start:stop])
-        below = np.searchsorted(major[:top], values)
-        up_to = np.searchsorted(major[:top], values, side="right")
+        below, up_to = counts_at(major[:top], values)
         pair = gap_blocks(own, below, up_to, top)
         yield pair[::-1] if swap else pair
         stop, top = start, int(below[0])
@@ -142,6 +142,32 @@ def distinct(ascending: NDArray[Any]) -> tuple[NDArray[Any], Counts]:
     """Return the distinct values of a sorted array and how often each occurs."""
     starts = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
     return ascending[starts], np.diff(starts, append=ascending.shape[0]).astype(np.int64)
+
+
+def counts_at(ascending: NDArray[Any], values: NDArray[Any]) -> tuple[Counts, Counts]:
+    """Return how many of the sorted rows lie below each value, and how many do not exceed it.
+
+    `values` are distinct and sorted as well.
+    """
+    below = _positions(ascending, values, "left")
+    up_to, found = below.copy(), np.flatnonzero(below < ascending.shape[0])
+    tied = found[ascending[below[found]] == values[found]]
+    up_to[tied] = _positions(ascending, values[tied], "right")
+    return below, up_to
+
+
+def _positions(
+    ascending: NDArray[Any], values: NDArray[Any], side: Literal["left", "right"]
+) -> Counts:
+    """Do what `numpy.searchsorted` does, for sorted values, in parts that fit in the cache."""
+    found = np.empty(values.shape[0], np.int64)
+    low = 0
+    for start in range(0, values.shape[0], _SEARCHED_TOGETHER):
+        stop = start + _SEARCHED_TOGETHER
+        high = int(np.searchsorted(ascending, values[start:stop][-1], side="right"))
+        found[start:stop] = low + np.searchsorted(ascending[low:high], values[start:stop], side)
+        low = high
+    return found
 
 
 def gap_blocks(own: Counts, below: Counts, up_to: Counts, top: int) -> tuple[Counts, Counts]:
@@ -172,11 +198,11 @@ def _limbs(x: Counts) -> Iterator[tuple[int, Counts]]:
 
 
 def _dot(x: Counts, y: Counts) -> int:
-    """Return the exact sum of products of non-negative integers.
+    """Return the exact sum of products of non-negative integers, at most 2^20 of them.
 
-    Products of limbs are below 2^42, so that the sum of 2^20 of them does not overflow.
+    Products of limbs are below 2^42, so that their sum does not overflow.
     """
-    if not x.size or float(x.max()) * float(y.max()) * x.size < 2.0**62:
+    if not x.size or int(x.sum()) * int(y.max()) < 1 << 63:
         return int(x @ y)
     limbs = list(_limbs(y))
     return sum(int(a @ b) << (i + j) for i, a in _limbs(x) for j, b in limbs)
@@ -184,6 +210,9 @@ def _dot(x: Counts, y: Counts) -> int:
 
 def _dot_squares(x: Counts, y: Counts) -> int:
     """Return the exact sum of x y^2, for x below 2^41."""
-    if not x.size or float(x.max()) * float(y.max()) ** 2 * x.size < 2.0**62:
+    if not x.size or int(x.sum()) * int(y.max()) ** 2 < 1 << 63:
         return int((x * y) @ y)
+    if int(x.sum()) < 1 << 31 and int(y.max()) < 1 << 31:
+        squares = y * y
+        return (int(x @ (squares >> 32)) << 32) + int(x @ (squares & (2**32 - 1)))
     return sum(_dot(x * limb, y) << shift for shift, limb in _limbs(y))

@@ -10,18 +10,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _threads
+from everypair import _dispatch, _inputs, _threads
 
 GroupKey: TypeAlias = int | str
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 1 << 10, 1 << 22  # rows
-_PARALLEL_FROM = 1 << 22  # rows from which two threads sort
+_PARALLEL_FROM = 1 << 22  # rows from which two threads are used
 
 
 class Column:
     """Numbers that are appended in blocks, so that growing copies nothing.
 
-    The dtype becomes that of the widest values. Memory is at most one block above the values.
+    The dtype becomes that of the widest values. The unused end of a block is memory that was never
+    written, so that the operating system does not provide it.
     """
 
     def __init__(self, dtype: Any) -> None:
@@ -36,16 +37,24 @@ class Column:
             self.dtype = values.dtype
             self._blocks = [block.astype(self.dtype) for block in self.blocks()]
             self._free = 0
-        self.size += values.shape[0]
-        while values.shape[0]:
-            if not self._free:
-                self._free = min(max(_SMALLEST_BLOCK, self.size), _LARGEST_BLOCK)
-                self._blocks.append(np.empty(self._free, self.dtype))
-            part, values = values[: self._free], values[self._free :]
-            block = self._blocks[-1]
-            start = block.shape[0] - self._free
-            block[start : start + part.shape[0]] = part
-            self._free -= part.shape[0]
+        self.space(values.shape[0])[:] = values
+        self.keep(values.shape[0])
+
+    def space(self, n: int) -> NDArray[Any]:
+        """Return memory for n more values. They count once `keep` is called."""
+        if self._free < n:
+            self._blocks = list(self.blocks())
+            self._free = max(n, min(max(_SMALLEST_BLOCK, self.size), _LARGEST_BLOCK))
+            self._blocks.append(np.empty(self._free, self.dtype))
+        if n == 0:
+            return np.empty(0, self.dtype)
+        start = self._blocks[-1].shape[0] - self._free
+        return self._blocks[-1][start : start + n]
+
+    def keep(self, n: int) -> None:
+        """Append the first n values of `space`."""
+        self.size += n
+        self._free -= n
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """Return the values, block after block."""
@@ -92,6 +101,7 @@ class Rows:
         # Of the negatives, then of the positives.
         self.classes = [self._columns(), self._columns()]
         self._sorted: SortedRows | None = None
+        self._buffer = np.empty(0, np.float32)
 
     def _columns(self) -> dict[str, Column]:
         columns = {"scores": Column(np.float32)}
@@ -111,6 +121,27 @@ class Rows:
         self._sorted = None
         for name, column in self.classes[positive].items():
             column.extend(columns[name])
+
+    def add_batch(self, batch: _inputs.Batch) -> None:
+        """Check the values of a batch and append its rows, which have scores and labels only.
+
+        The kernel writes rows of the larger class straight to their column. It needs room for the
+        whole batch in both classes, so that those of the smaller class are copied from a buffer.
+        """
+        n_pos, n_neg = self.sizes
+        pos_is_large = n_pos > n_neg
+        large, n = self.classes[pos_is_large]["scores"], batch.scores.shape[0]
+        if large.dtype != batch.scores.dtype:
+            for positive, chosen in zip((True, False), _dispatch.split_classes(batch), strict=True):
+                self.add(positive, scores=chosen)
+            return
+        if self._buffer.shape[0] < n or self._buffer.dtype != batch.scores.dtype:
+            self._buffer = np.empty_like(batch.scores)
+        space, buffer = large.space(n), self._buffer[:n]
+        out = (space, buffer) if pos_is_large else (buffer, space)
+        pos, neg = _dispatch.split_classes(batch, out)
+        large.keep((pos if pos_is_large else neg).shape[0])
+        self.add(not pos_is_large, scores=neg if pos_is_large else pos)
 
     def number_groups(self, keys: list[GroupKey]) -> NDArray[np.int32]:
         """Return the numbers of groups, new ones for those not seen before."""
@@ -171,6 +202,11 @@ class Rows:
                 block[:] = numbers[block]
 
 
+def is_parallel(n: int) -> bool:
+    """Return whether two threads are worth starting for this many rows."""
+    return n >= _PARALLEL_FROM and _threads.get_num_threads() > 1
+
+
 def _sort(columns: dict[str, NDArray[Any]]) -> None:
     """Sort rows in place by group, score and weight."""
     scores = columns["scores"]
@@ -179,7 +215,7 @@ def _sort(columns: dict[str, NDArray[Any]]) -> None:
         order = np.lexsort(keys)
         for column in columns.values():
             column[:] = column[order]
-    elif scores.shape[0] < _PARALLEL_FROM or _threads.get_num_threads() == 1:
+    elif not is_parallel(scores.shape[0]):
         scores.sort()
     else:
         middle = scores.shape[0] // 2

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from everypair import _inputs
 from everypair.losses import pair_loss
-from everypair.streaming._rank_sums import RankSums, distinct, gap_blocks
+from everypair.streaming._rank_sums import RankSums, counts_at, distinct, gap_blocks
 from everypair.streaming._result import Options, StreamResult, Surrogates, from_ranks, options
 from everypair.streaming._rows import Column
 from everypair.targets import binary
@@ -122,9 +122,7 @@ class MajorityCounts:
         self._waiting.move_to(rows)
         self._waiting = Column(np.float32)
         rows.sort()
-        sides: tuple[Literal["left", "right"], ...] = ("left", "right")
-        for counts, side in zip(self.counts, sides, strict=True):
-            counts += np.searchsorted(rows, self.values, side=side)
+        self.counts += counts_at(rows, self.values)
         if not self.options.surrogates:
             return
         # In float64, because sums over different parts are to agree to 1e-12.

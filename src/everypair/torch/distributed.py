@@ -182,7 +182,6 @@ def global_loss_and_pair_weight(
     else:
         summaries = torch.tensor([given[2:] for given in facts], dtype=torch.float64, device="cpu")
         summaries = summaries[:, None] if len(summary) == 1 else ranks.gather(summary)
-
         terms, mean = batch.options[:2]
 
         def evaluate(x: Tensor, pos: Tensor, w: Tensor | None, g: Tensor | None) -> Any:
@@ -228,7 +227,8 @@ class _Recorded(Function):
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None, None]:
         if torch.is_grad_enabled():  # create_graph=True
             raise RuntimeError(
-                "the loss over all ranks must not be differentiated twice; got create_graph=True."
+                "a loss over the pairs of all ranks cannot be differentiated twice; got "
+                "create_graph=True. Use pair_loss on the rows of one process."
             )
         return ctx.saved_tensors[0] * factor, None, None  # the engine rounds to the scores' type
 

@@ -18,8 +18,8 @@ class PairMetric(Metric):
     """AUC, its confidence interval, partial AUC and losses over all pairs of an epoch.
 
     TorchMetrics synchronises it across the processes of ``torch.distributed``: the pairs are those
-    of all rows on all ranks, not an average over ranks. For groups, weights, graded targets or
-    survival times, use `everypair.torch.AUCMetric`.
+    of all rows on all ranks, not an average over ranks. `everypair.torch.AUCMetric` is the metric
+    for loops without TorchMetrics, and for groups, weights, graded targets or survival times.
 
     Parameters
     ----------

@@ -79,6 +79,14 @@ class EpochScores:
         """Add the batches of another object, whose options are the same."""
         self._batches += other._batches
 
+    def cpu(self) -> EpochScores:
+        """Return a copy with all batches on the CPU."""
+        found = EpochScores(self._pairs, self._censoring)
+        for scores, labels, *others in self._batches:
+            weights, groups = (None if column is None else column.cpu() for column in others)
+            found._batches.append((scores.cpu(), labels.cpu(), weights, groups))
+        return found
+
     def rows(self) -> Rows:
         """Join the batches."""
         arguments = ("scores", "labels", "weights", "groups")

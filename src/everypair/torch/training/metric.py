@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from everypair import _inputs, _ordered, metrics
@@ -13,6 +14,9 @@ from everypair.metrics._tie_blocks import Average, check_average
 from everypair.targets import kinds
 from everypair.torch._targets import Labels
 from everypair.torch.training.epoch_scores import EpochScores
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class AUCMetric:
@@ -31,14 +35,18 @@ class AUCMetric:
         concordance index.
     max_fpr, min_tpr, standardise
         The part of the ROC curve, as in `everypair.partial_auc`. Binary pairs only.
+    process_group : ProcessGroup or "world", optional
+        Ranks whose rows are evaluated together; "world" is all of them. `compute` then sends the
+        rows of each rank to all others and must be called on all ranks. By default the value is
+        that of the rows of this process.
+
+    See Also
+    --------
+    everypair.torch.metrics.PairMetric : A metric for TorchMetrics, with losses and an interval.
 
     Notes
     -----
     Scores are kept on their device until `compute`; `update` does not wait for the device.
-
-    The value is that of the rows of this process. With several ranks and binary labels, use
-    `everypair.torch.metrics.PairMetric`, which TorchMetrics synchronises; otherwise collect the
-    metrics of all ranks with ``torch.distributed.all_gather_object`` and `merge` them.
 
     Examples
     --------
@@ -60,6 +68,7 @@ class AUCMetric:
         max_fpr: float = 1.0,
         min_tpr: float = 0.0,
         standardise: bool = False,
+        process_group: ProcessGroup | Literal["world"] | None = None,
     ) -> None:
         check_average(average)
         kinds.check_pairs(pairs, censoring)
@@ -70,6 +79,11 @@ class AUCMetric:
         self._is_partial = (self.max_fpr, self.min_tpr) != (1.0, 0.0)
         if self._is_partial:
             kinds.check_rates(max_fpr, min_tpr, pairs)
+        if isinstance(process_group, str) and process_group != "world":
+            raise ValueError(
+                f"process_group must be a ProcessGroup, 'world' or None; got {process_group!r}."
+            )
+        self.process_group = process_group
         self.reset()
 
     def reset(self) -> None:
@@ -106,9 +120,10 @@ class AUCMetric:
         ValueError
             If there is no batch, a score is not finite, or labels are not as described.
         """
-        if not self._scores:
+        scores = self._scores if self.process_group is None else self._scores_of_all_ranks()
+        if not scores:
             raise ValueError("AUCMetric must have at least one batch; call update() first.")
-        found = (self._value(*arrays) for arrays in self._scores.rows().tasks())
+        found = (self._value(*arrays) for arrays in scores.rows().tasks())
         values = [value for value in found if not math.isnan(value)]
         mean = math.fsum(values) / len(values) if values else math.nan
         return torch.tensor(mean, dtype=torch.float64)
@@ -120,10 +135,10 @@ class AUCMetric:
         weights: Tensor | None = None,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """Add a batch as `update` does, and return the value of this batch alone."""
-        batch = AUCMetric(**self._options())
+        """Add a batch as `update` does; return the value of this batch, on this rank, alone."""
+        batch = AUCMetric(**{**self._options(), "process_group": None})
         batch.update(scores, labels, weights, groups)
-        self.merge(batch)
+        self._scores.extend(batch._scores)
         return batch.compute()
 
     def merge(self, *others: AUCMetric) -> None:
@@ -141,6 +156,16 @@ class AUCMetric:
 
     def _options(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if not key.startswith("_")}
+
+    def _scores_of_all_ranks(self) -> EpochScores:
+        """Return the batches of all ranks. They are checked afterwards, so that all ranks raise."""
+        group = None if self.process_group == "world" else self.process_group
+        found: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(found, self._scores.cpu(), group=group)
+        for part in found[1:]:
+            found[0].extend(part)
+        whole: EpochScores = found[0]
+        return whole
 
     def _value(self, scores: Any, labels: Any, weights: Any, groups: Any) -> float:
         """Return the value of one task; NaN without pairs."""
