@@ -147,7 +147,8 @@ class _Buckets:
         below, above = (
             ((side[:, 0] + side[:, 1] * self.width * size) * x).sum(axis=-1) for side in a
         )
-        return np.where(t > 0.0, above + self._polynomial(order, t), below)
+        found: _Floats = np.where(t > 0.0, above + self._polynomial(order, t), below)
+        return found
 
     def _polynomial(self, order: int, t: _Floats) -> _Floats:
         c0, c1, c2 = self._polynomials[order]
