@@ -6,18 +6,26 @@ built-in smooth surrogates and those of `surrogates.fit`. Other sums are left to
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
 from everypair.surrogates import KnotTerm, PairTerm, SmoothCoefficients, smooth_coefficients
 
+_Floats = NDArray[np.float64]
+
 _MOST_POWERS = 24
-_BUCKETS_PER_TEMPERATURE = 16
-# Relative to the function itself: the error of a pair that the bucket plan may have.
-_BUCKET_ERROR = 2e-7
+_MOMENTS = 8
+# For float32 and for float64 scores: the largest widths of buckets to try, in temperatures, and the
+# error of a pair, relative to the function itself, that they may have.
+_WIDTHS = {False: (1.0, 0.5, 0.25), True: (0.25, 0.125, 0.0625)}
+_BUCKET_ERROR = {False: 2e-7, True: 5e-13}
+_OFFSETS = np.linspace(-0.5, 0.5, 9)
+_DISTANCES = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256])
 
 
 class SmoothForm(NamedTuple):
@@ -25,21 +33,25 @@ class SmoothForm(NamedTuple):
 
     Attributes
     ----------
-    term : (shift, rate, b0, b1, b2, linear)
-        ``b0 + b1 d + b2 d^2`` where d > 0; `linear`: some powers have a factor |d|.
+    term : (shift, rate, b0, b1, b2, linear, width)
+        ``b0 + b1 d + b2 d^2`` where d > 0; `linear`: some powers have a factor |d|; `width`: of the
+        buckets, a power of two, or 0 if the function is not smooth enough for buckets.
     value, slope, curvature : (2, K, 2) float64
         See `SmoothCoefficients`.
-    inside : (3, 4) float64 or None
-        By order of the derivative: the cubic polynomial in t, from the power 0 on, that replaces
-        the function for pairs of one bucket, with ``d = t / (16 rate)`` and |t| < 1. None if the
-        function, or its series between buckets, is not smooth enough for buckets.
+    series : (2, 8, K) float64 or None
+        The coefficients of the polynomials in u of degree 7 that replace ``exp(-k rate width u)``,
+        and the same times u, for offsets u of at most half a width.
+    inside : (3, 8, 8) float64 or None
+        By order of the derivative: the coefficients of the polynomial in the offsets of a negative
+        and of a positive, in widths, that replaces the function if both are in one bucket.
     """
 
-    term: tuple[float, float, float, float, float, bool]
-    value: NDArray[np.float64]
-    slope: NDArray[np.float64]
-    curvature: NDArray[np.float64]
-    inside: NDArray[np.float64] | None
+    term: tuple[float, float, float, float, float, bool, float]
+    value: _Floats
+    slope: _Floats
+    curvature: _Floats
+    series: _Floats | None
+    inside: _Floats | None
 
 
 @lru_cache(maxsize=64)
@@ -57,60 +69,89 @@ def smooth_form(terms: tuple[PairTerm, ...], wide: bool) -> SmoothForm | None:
         return None
     b0, b1, b2 = (float(sum(knot[i] for knot in knots)) for i in (1, 2, 3))
     linear = any(bool(a[..., 1].any()) for a in orders)
-    inside = None if wide or linear else _inside(only, b0, b1, b2)
-    return SmoothForm((only.shift, only.rate, b0, b1, b2, linear), *orders, inside)
+    for share in _WIDTHS[wide]:
+        buckets = _Buckets(only, (b0, b1, b2), share)
+        # The Hessian diagonal may cross zero, so only loss and gradient have a relative error.
+        with np.errstate(all="ignore"):
+            good = all(buckets.error(order) <= _BUCKET_ERROR[wide] for order in (0, 1))
+        if good:
+            inside = np.stack([buckets.inside(order) for order in range(3)])
+            term = (only.shift, only.rate, b0, b1, b2, linear, buckets.width)
+            return SmoothForm(term, *orders, buckets.series, inside)
+    term = (only.shift, only.rate, b0, b1, b2, linear, 0.0)
+    return SmoothForm(term, *orders, None, None)
 
 
-def _inside(
-    smooth: SmoothCoefficients, b0: float, b1: float, b2: float
-) -> NDArray[np.float64] | None:
-    """Fit the cubic polynomials, and check them and the series between buckets on grids."""
-    polynomials = ((b0, b1, b2), (b1, 2.0 * b2, 0.0), (2.0 * b2, 0.0, 0.0))
-    orders = (smooth.value, smooth.slope, smooth.curvature)
-    fits = [_Fit(smooth.rate, a[..., 0], c) for a, c in zip(orders, polynomials, strict=True)]
-    # The Hessian diagonal may cross zero, so only loss and gradient have a relative error.
-    if max(fit.error() for fit in fits[:2]) > _BUCKET_ERROR:
-        return None
-    return np.array([fit.cubic for fit in fits])
+class _Buckets:
+    """Polynomials in the offsets of rows, by interpolation at the Chebyshev nodes of a bucket."""
 
+    def __init__(
+        self, smooth: SmoothCoefficients, b: tuple[float, float, float], share: float
+    ) -> None:
+        exponent = math.floor(math.log2(share) - math.log2(smooth.rate))
+        self.width = 2.0 ** min(max(exponent, -1000), 1000)
+        self._orders = (smooth.value, smooth.slope, smooth.curvature)
+        self._polynomials = (b, (b[1], 2.0 * b[2], 0.0), (2.0 * b[2], 0.0, 0.0))
+        n_powers = max(a.shape[1] for a in self._orders)
+        self._exponents = smooth.rate * self.width * np.arange(1, n_powers + 1)
+        self._nodes = chebyshev.chebpts1(_MOMENTS) / 2.0
+        # Maps values at the nodes to coefficients of powers.
+        values = chebyshev.chebvander(2.0 * self._nodes, _MOMENTS - 1)
+        to_chebyshev = 2.0 / _MOMENTS * values.T
+        to_chebyshev[0] /= 2.0
+        powers = [chebyshev.cheb2poly(row) for row in np.eye(_MOMENTS)]
+        self._fit = np.zeros((_MOMENTS, _MOMENTS))
+        for k, power in enumerate(powers):
+            self._fit += np.outer(
+                np.pad(power, (0, _MOMENTS - len(power))) * 2.0 ** np.arange(_MOMENTS),
+                to_chebyshev[k],
+            )
+        exponentials = np.exp(-np.outer(self._nodes, self._exponents))
+        self.series = np.stack(
+            [self._fit @ exponentials, self._fit @ (self._nodes[:, None] * exponentials)]
+        )
 
-class _Fit:
-    """One function of ``d = t / (16 rate)``: powers a (2, K), and a polynomial where d > 0."""
-
-    def __init__(self, rate: float, a: NDArray[np.float64], c: tuple[float, ...]) -> None:
-        self._step = 1.0 / _BUCKETS_PER_TEMPERATURE
-        self._exponents = self._step * np.arange(1, a.shape[1] + 1)
-        self._a, self._c, self._width = a, c, self._step / rate
-        nodes = np.cos(np.pi * (np.arange(4) + 0.5) / 4)
-        self.cubic = np.polynomial.polynomial.polyfit(nodes, self(nodes), 3)
-
-    def __call__(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
-        x = np.exp(-abs(t)[..., None] * self._exponents)
-        above: NDArray[np.float64] = x @ self._a[1] + self._polynomial(t)
-        return np.where(t > 0.0, above, x @ self._a[0])
-
-    def _polynomial(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
-        d = self._width * t
-        polynomial: NDArray[np.float64] = self._c[0] + d * (self._c[1] + d * self._c[2])
+    def inside(self, order: int) -> _Floats:
+        """Return the polynomial in the offsets of a negative and of a positive of one bucket."""
+        values = self._function(order, self._nodes[:, None] - self._nodes)
+        polynomial: _Floats = self._fit @ values @ self._fit.T
         return polynomial
 
-    def error(self) -> float:
-        """Return the largest relative error of a pair, inside a bucket and between buckets."""
-        grid = np.linspace(-1.0, 1.0, 33)
-        found = [abs(np.polynomial.polynomial.polyval(grid, self.cubic) / self(grid) - 1.0).max()]
-        # The distance of the centres, and the offsets of the nearer and of the farther row.
-        centres, near, far = np.meshgrid(2.0 ** np.arange(10), [-0.5, 0.5], [-0.5, 0.5])
-        between = centres + near - far
+    def error(self, order: int) -> float:
+        """Return the largest relative error of a pair, inside a bucket and between buckets.
+
+        It is NaN or infinite if the function is 0 somewhere.
+        """
+        powers = _OFFSETS[:, None] ** np.arange(_MOMENTS)
+        expected = self._function(order, _OFFSETS[:, None] - _OFFSETS)
+        found = [abs(powers @ self.inside(order) @ powers.T / expected - 1.0).max()]
+        a = self._orders[order]
+        near, offset = (powers @ series[:, : a.shape[1]] for series in self.series)
+        # Distances of the centres, offsets of the row and of the source, both away from the other.
+        between = _DISTANCES[:, None, None] + _OFFSETS[:, None] + _OFFSETS
+        decay = np.exp(-np.outer(_DISTANCES, self._exponents[: a.shape[1]]))[:, None]
+        sums, distances = decay * near, decay * (offset + _DISTANCES[:, None, None] * near)
         for side, sign in ((0, -1.0), (1, 1.0)):
-            y = self._exponents
-            x = np.exp(-centres[..., None] * y) * _series(-near[..., None] * y)
-            sums = (x * _series(far[..., None] * y)) @ self._a[side]
+            c, e = a[side, :, 0], a[side, :, 1] * self.width
+            total = (near * c + offset * e) @ sums.swapaxes(1, 2)
+            total += (near * e) @ distances.swapaxes(1, 2)
             if side:
-                sums = sums + self._polynomial(between)
-            found.append(abs(sums / self(sign * between) - 1.0).max())
-        return float(max(found))
+                total += self._polynomial(order, between)
+            found.append(abs(total / self._function(order, sign * between) - 1.0).max())
+        return float(np.max(found))
 
+    def _function(self, order: int, t: _Floats) -> _Floats:
+        """Evaluate a derivative at ``d = t * width``."""
+        size, a = abs(t)[..., None], self._orders[order]
+        x = np.exp(-size * self._exponents[: a.shape[1]])
+        below, above = (
+            ((side[:, 0] + side[:, 1] * self.width * size) * x).sum(axis=-1) for side in a
+        )
+        found: _Floats = np.where(t > 0.0, above + self._polynomial(order, t), below)
+        return found
 
-def _series(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the Taylor series of exp up to the third order."""
-    return 1.0 + y * (1.0 + y * (0.5 + y / 6.0))
+    def _polynomial(self, order: int, t: _Floats) -> _Floats:
+        c0, c1, c2 = self._polynomials[order]
+        d = self.width * t
+        polynomial: _Floats = c0 + d * (c1 + d * c2)
+        return polynomial

@@ -36,9 +36,6 @@ constexpr std::int64_t graded_rows = 600;
 // Several terms need more buckets, and tables for each term; the exact plan sorts the sources once for each term.
 constexpr std::int64_t several_rows = 270000;
 
-// In float64, row sums take less time than sweeps over all rows if the rarer class has at most one row in so many.
-constexpr std::int64_t rare_rows = 25;
-
 // The weights of a group are those of the caller, times a power of two for each class if they are very large or very small;
 // the weights of its pairs are over 2^exponent.
 struct Group {
@@ -239,14 +236,11 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
 
 template <class S>
 Answer smooth_as(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
-    return reduce<S>(
-        batch, mean, threads, outputs,
-        [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale, int inner) {
-            const std::int64_t fewer = std::min(group.found.n_pos, group.found.n_neg);
-            if (std::is_same_v<S, double> && !smooth.linear && !outputs.hvp && rare_rows * fewer <= group.n)
-                return smooth_row_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale, inner);
-            return smooth_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale, inner);
-        });
+    return reduce<S>(batch, mean, threads, outputs,
+                     [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale, int inner) {
+                         return smooth_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale,
+                                               inner);
+                     });
 }
 
 template <class S>

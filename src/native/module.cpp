@@ -206,11 +206,11 @@ nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb:
 }
 
 nb::tuple evaluate_smooth(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, nb::handle vector,
-                          nb::tuple term, nb::handle value, nb::handle slope, nb::handle curvature, nb::handle inside,
-                          bool mean, int threads, nb::handle grad, nb::handle hess, nb::handle hvp) {
+                          nb::tuple term, nb::handle value, nb::handle slope, nb::handle curvature, nb::handle series,
+                          nb::handle inside, bool mean, int threads, nb::handle grad, nb::handle hess, nb::handle hvp) {
     const Array s(scores, false), y(labels, false), w(weights, false), o(offsets, false), v(vector, false);
     const Array g(grad, true), h(hess, true), p(hvp, true);
-    const Array orders[3] = {{value, false}, {slope, false}, {curvature, false}}, cubics(inside, false);
+    const Array orders[3] = {{value, false}, {slope, false}, {curvature, false}}, far(series, false), near(inside, false);
     const Batch batch = batch_of(s, y, w, v, o);
     for (const Array* out : {&g, &h, &p}) out->require(batch.n, batch.score_type);
     if (p.data() && !v.data()) throw std::invalid_argument("a Hessian-vector product needs a vector");
@@ -222,7 +222,12 @@ nb::tuple evaluate_smooth(nb::handle scores, nb::handle labels, nb::handle weigh
                   {},
                   {},
                   nb::cast<bool>(term[5]),
-                  static_cast<const double*>(cubics.require(12, Dtype::f64).data())};
+                  nb::cast<double>(term[6]),
+                  static_cast<int>(far.size() / (2 * bucket_moments)),
+                  static_cast<const double*>(far.require(far.size(), Dtype::f64).data()),
+                  static_cast<const double*>(near.require(3 * bucket_moments * bucket_moments, Dtype::f64).data())};
+    if (smooth.width > 0 && (!near.data() || smooth.n_series < 1 || smooth.n_series > most_powers))
+        throw std::invalid_argument("buckets need the polynomials that replace the function");
     for (int order = 0; order < 3; ++order) {
         const std::int64_t size = orders[order].size();
         if (size < 4 || size % 4 || size > 4 * most_powers) throw std::invalid_argument("wrong number of powers");
@@ -475,8 +480,8 @@ NB_MODULE(_native, m) {
           nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("evaluate_smooth", &evaluate_smooth, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(),
           nb::arg("offsets").none(), nb::arg("vector").none(), nb::arg("term"), nb::arg("value"), nb::arg("slope"),
-          nb::arg("curvature"), nb::arg("inside").none(), nb::arg("mean"), nb::arg("threads"), nb::arg("grad").none(),
-          nb::arg("hess").none(), nb::arg("hvp").none());
+          nb::arg("curvature"), nb::arg("series").none(), nb::arg("inside").none(), nb::arg("mean"), nb::arg("threads"),
+          nb::arg("grad").none(), nb::arg("hess").none(), nb::arg("hvp").none());
     m.def("auc", &auc, nb::arg("scores"), nb::arg("labels"), nb::arg("weights").none(), nb::arg("offsets").none(),
           nb::arg("threads"));
     m.def("evaluate_ordered", &evaluate_ordered, nb::arg("scores"), nb::arg("ranked"), nb::arg("vector").none(),

@@ -53,9 +53,9 @@ class PieceSums final : public RowSums {
                 }
                 far_ |= here.moments > 1;
             }
-        knots_.allocate(n_knots_);
-        points_.allocate(n_points_);
         const std::size_t n = n_knots_, m = n_points_;
+        knot_rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(n);
+        point_rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(m);
         groups_ = std::make_unique_for_overwrite<Group[]>(n_groups_);
         gaps_ = std::make_unique_for_overwrite<double[]>(n + 1);
         firsts_ = std::make_unique_for_overwrite<std::int64_t[]>(n + n_groups_);
@@ -75,12 +75,14 @@ class PieceSums final : public RowSums {
               int threads) const override {
         Scratch scratch;
         const bool to_points = per_other == rows_are_knots_;
-        const Arranged &sources = to_points ? knots_ : points_, &targets = to_points ? points_ : knots_;
-        double* w = scratch.take<double>(sources.n);
-        for (std::int64_t i = 0; i < sources.n; ++i) w[i] = weights[sources.rows[i]];
+        const std::int64_t n_sources = to_points ? n_knots_ : n_points_, n_targets = to_points ? n_points_ : n_knots_;
+        const std::uint32_t *sources = (to_points ? knot_rows_ : point_rows_).get(),
+                            *targets = (to_points ? point_rows_ : knot_rows_).get();
+        double* w = scratch.take<double>(n_sources);
+        for (std::int64_t i = 0; i < n_sources; ++i) w[i] = weights[sources[i]];
         double* found[2][3];
         for (auto& of_direction : found)
-            for (int k = 0; k < n_orders; ++k) of_direction[k] = scratch.take<double>(targets.n);
+            for (int k = 0; k < n_orders; ++k) of_direction[k] = scratch.take<double>(n_targets);
         each_part(threads, 2, [&](const Group& group, int up) {
             if (to_points)
                 up ? sweep<true, true>(group, w, n_orders, orders, found[1])
@@ -90,7 +92,7 @@ class PieceSums final : public RowSums {
                    : sweep<false, false>(group, w, n_orders, orders, found[0]);
         });
         for (int k = 0; k < n_orders; ++k)
-            for (std::int64_t i = 0; i < targets.n; ++i) out[k][targets.rows[i]] = found[0][k][i] + found[1][k][i];
+            for (std::int64_t i = 0; i < n_targets; ++i) out[k][targets[i]] = found[0][k][i] + found[1][k][i];
     }
 
   private:
@@ -106,17 +108,6 @@ class PieceSums final : public RowSums {
 
     struct Group {
         std::int64_t knot, knot_end, point, point_end, number;
-    };
-
-    // The number of each row of the caller, by place.
-    struct Arranged {
-        std::int64_t n = 0;
-        std::unique_ptr<std::uint32_t[]> rows;
-
-        void allocate(std::int64_t size) {
-            n = size;
-            rows = std::make_unique_for_overwrite<std::uint32_t[]>(size);
-        }
     };
 
     // Calls body(group, direction) for all groups and directions.
@@ -176,7 +167,7 @@ class PieceSums final : public RowSums {
             for (std::int64_t i = 0; i < n; ++i) {
                 const std::uint32_t row = sorted[i].row;
                 keys[i] = sorted[i].key;
-                knots_.rows[group.knot + i] = static_cast<std::uint32_t>(group.knot) + row;
+                knot_rows_[group.knot + i] = static_cast<std::uint32_t>(group.knot) + row;
                 at[i] = DoubleDouble::sum(knots.high[row], knots.low[row]);
                 gaps_[group.knot + i] = i ? clamped((at[i].high - at[i - 1].high) + (at[i].low - at[i - 1].low)) : 0;
             }
@@ -184,12 +175,12 @@ class PieceSums final : public RowSums {
             find_intervals(group, Ranks(scratch, keys, n), points, firsts);
         } else {
             firsts[0] = group.point;
-            for (std::int64_t j = group.point; j < group.point_end; ++j) points_.rows[j] = static_cast<std::uint32_t>(j);
+            for (std::int64_t j = group.point; j < group.point_end; ++j) point_rows_[j] = static_cast<std::uint32_t>(j);
         }
         for (std::int64_t i = 0; i <= n; ++i) {
             const DoubleDouble none, below = i > 0 ? at[i - 1] : none, above = i < n ? at[i] : none;
             const double on[2] = {i > 0 ? 1.0 : 0.0, i < n ? 1.0 : 0.0};
-            const std::uint32_t* rows = points_.rows.get();
+            const std::uint32_t* rows = point_rows_.get();
             const double *high = points.high - group.point, *low = points.low - group.point;
             double *from_below = distances(0), *from_above = distances(1);
             const std::int64_t end = i < n ? firsts[i + 1] : group.point_end;
@@ -260,7 +251,7 @@ class PieceSums final : public RowSums {
         }
         for (std::int64_t i = 0; i <= n; ++i) next[i + 1] += next[i];
         for (std::int64_t i = 0; i <= n; ++i) firsts[i] = group.point + next[i];
-        std::uint32_t* rows = points_.rows.get() + group.point;
+        std::uint32_t* rows = point_rows_.get() + group.point;
         for (std::int64_t j = 0; j < m; ++j) rows[next[intervals[j]]++] = static_cast<std::uint32_t>(group.point + j);
     }
 
@@ -303,8 +294,9 @@ class PieceSums final : public RowSums {
             const bool starts = t % run_knots == 0;
             if constexpr (K > 0) {
                 Vec factor[room];
-                fill_powers<V>(t ? factors_[up ? knot : knot + 1] : 1, factor);
-                fill_powers<V>(since_[up][knot], since);
+                const double moved = t ? factors_[up ? knot : knot + 1] : 1;
+                fill_powers<V>(moved, moved, factor);
+                fill_powers<V>(since_[up][knot], since_[up][knot], since);
                 for (int v = 0; v < V; ++v) {
                     state.run[v] *= factor[v];
                     if (starts) {
@@ -336,12 +328,6 @@ class PieceSums final : public RowSums {
         }
     }
 
-    static Vec load(const double* from) {
-        Vec found;
-        std::memcpy(&found, from, sizeof found);
-        return found;
-    }
-
     // Calls use(place, count, of_points) for the points first .. last - 1, up to `lanes` at a time; of_points(array) returns
     // their numbers, and zeros after the last one.
     template <class Use>
@@ -365,7 +351,7 @@ class PieceSums final : public RowSums {
             if (last - first < 2 * lanes) {
                 Vec powers[room];
                 for (std::int64_t j = first; j < last; ++j) {
-                    fill_powers<V>(x[j], powers);
+                    fill_powers<V>(x[j], x[j], powers);
                     for (int v = 0; v < V; ++v) state.run[v] += w[j] * powers[v];
                 }
             } else {
@@ -431,7 +417,7 @@ class PieceSums final : public RowSums {
     const std::int64_t n_groups_, n_knots_, n_points_;
     bool far_ = false;  // distances are needed, not only their exponentials
     Side sides_[3][2];
-    Arranged knots_, points_;
+    std::unique_ptr<std::uint32_t[]> knot_rows_, point_rows_;  // the number of each row of the caller, by place
     std::unique_ptr<Group[]> groups_;
     std::unique_ptr<double[]> gaps_, factors_;  // from each knot to the one below it
     std::unique_ptr<double[]> since_[2];        // by direction: downwards, upwards
@@ -503,60 +489,6 @@ double smooth_precision(const PrecisionBatch& batch, const Piece& piece, int thr
         }
     }
     return loss;
-}
-
-// The plan of smooth.hpp for float64 and a rare class, by row sums: the sums of the positives over the negatives, and of the
-// negatives over the positives. Fills gradient and Hessian diagonal of one group with both classes, and returns its value.
-template <class S>
-double smooth_row_sums(const Batch& batch, const Smooth& smooth, const Outputs& outputs, const std::uint8_t* classes,
-                       std::int64_t begin, std::int64_t n, const Survey& found, double scale, int threads) {
-    Scratch scratch;
-    const int n_orders = outputs.hess ? 3 : 2, n_powers = *std::max_element(smooth.n_powers, smooth.n_powers + n_orders);
-    double *powers = scratch.take<double>(6 * n_powers), polynomials[3][2][3] = {};
-    std::fill(powers, powers + 6 * n_powers, 0.0);
-    for (int order = 0; order < n_orders; ++order)
-        for (int side = 0; side < 2; ++side)
-            for (int k = 0; k < smooth.n_powers[order]; ++k)
-                powers[(order * 2 + side) * n_powers + k] = smooth.powers[order][2 * (side * smooth.n_powers[order] + k)];
-    const double b[3] = {smooth.b0, smooth.b1, smooth.b2}, slopes[2] = {smooth.b1, 2 * smooth.b2};
-    std::copy(b, b + 3, polynomials[0][1]);
-    std::copy(slopes, slopes + 2, polynomials[1][1]);
-    polynomials[2][1][0] = 2 * smooth.b2;
-
-    const std::int64_t sizes[2] = {found.n_neg, found.n_pos};
-    std::uint32_t* rows[2];
-    double *scores[2], *w[2];
-    for (int c = 0; c < 2; ++c) {
-        rows[c] = scratch.take<std::uint32_t>(sizes[c] + 1);
-        scores[c] = scratch.take<double>(sizes[c]);
-        w[c] = scratch.take<double>(sizes[c]);
-        for (std::int64_t i = 0, k = 0; i < n; ++i) {
-            rows[c][k] = static_cast<std::uint32_t>(i);
-            k += classes[begin + i] == c;
-        }
-        for (std::int64_t k = 0; k < sizes[c]; ++k) {
-            scores[c][k] = static_cast<double>(static_cast<const S*>(batch.scores)[begin + rows[c][k]]);
-            w[c][k] = batch.weights ? batch.weights[begin + rows[c][k]] : 1;
-        }
-    }
-    const Piece piece{smooth.shift, smooth.rate, powers, polynomials[0][0], n_powers};
-    const std::unique_ptr<RowSums> pairs(
-        make_row_sums({scores[1], sizes[1], nullptr}, {scores[0], sizes[0], nullptr}, piece, 1, threads));
-    Compensated value;
-    for (int c = 0; c < 2; ++c) {
-        const int orders[3] = {1, outputs.hess ? 2 : 0, 0}, count = (outputs.hess ? 2 : 1) + c;
-        double* sums[3];
-        for (double*& of_order : sums) of_order = scratch.take<double>(sizes[c]);
-        pairs->sums(w[1 - c], c == 0, count, orders, sums, threads);
-        for (std::int64_t k = 0; k < sizes[c]; ++k) {
-            const std::int64_t row = begin + rows[c][k];
-            const double factor = scale * w[c][k];
-            if (c == 1) value += w[c][k] * sums[count - 1][k];
-            if (outputs.grad) static_cast<S*>(outputs.grad)[row] = static_cast<S>((c ? -factor : factor) * sums[0][k] + 0.0);
-            if (outputs.hess) static_cast<S*>(outputs.hess)[row] = static_cast<S>(factor * sums[1][k]);
-        }
-    }
-    return value * scale;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

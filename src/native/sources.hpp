@@ -80,18 +80,19 @@ void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
     }
 }
 
-// Sorts rows of which few are out of order. If one is far from its place, as when many share a cell, all are sorted by
-// comparisons, so that no input takes more than O(n log n).
+// Sorts rows of which few are out of order. If there are more than a few moves per row, as when many rows share a cell, all are
+// sorted by comparisons, so that no input takes more than O(n log n).
 template <class Row>
 void insert(Row* first, Row* last) {
-    constexpr int far = 64;
+    std::int64_t moves = 8 * (last - first);
     for (Row* i = first + 1; i < last; ++i) {
         if (!(i->key < i[-1].key)) continue;
         const Row moved = *i;
         Row* j = i;
         for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
         *j = moved;
-        if (i - j > far) return std::stable_sort(first, last, [](const auto& a, const auto& b) { return a.key < b.key; });
+        if ((moves -= i - j) < 0)
+            return std::stable_sort(first, last, [](const auto& a, const auto& b) { return a.key < b.key; });
     }
 }
 

@@ -64,7 +64,7 @@ struct Question {
 };
 
 constexpr int most_powers = 24;
-constexpr int smooth_buckets_per_temperature = 16;
+constexpr int bucket_moments = 8;
 
 // A smooth term and the truncated polynomial with the same shift. With d = s_neg - s_pos + shift and x = exp(-rate |d|), value,
 // slope and curvature (orders 0, 1, 2) are each the sum over k of (a[side][k - 1][0] + a[side][k - 1][1] |d|) x^k, k = 1, 2,
@@ -74,8 +74,12 @@ struct Smooth {
     const double* powers[3];  // by order
     int n_powers[3];
     bool linear;  // some a[..][1] are not zero
-    const double*
-        inside;  // by order: the cubic polynomial in 16 rate d that replaces the function for |d| < 1 / (16 rate); or null
+    // For buckets, or 0 and null if there are none: their width, a power of two; the polynomials of degree 7 in u that replace
+    // exp(-k rate width u), and the same times u, by factor, power of u and k = 1 .. n_series; by order, the polynomials in the
+    // offsets of the negative and of the positive that replace the function inside a bucket.
+    double width;
+    int n_series;
+    const double *series, *inside;
 };
 
 // The scores of rows, or of other rows; group g holds offsets[g] .. offsets[g + 1] - 1. Without offsets, all are one group.
