@@ -32,10 +32,10 @@ class Event:
 
     kind: Literal["begin", "record", "epoch", "died", "waiting", "end"]
     counts: Counts
-    stage: int = 1  # 2 if the finalists run
     record: Record | None = None
     row: dict[str, float] | None = None  # of an epoch
     trials: tuple[Trial, ...] = ()
+    stage: int = 1  # 2 if the finalists run
 
 
 def run(
@@ -178,7 +178,7 @@ class _Run:
     def report(self, kind: Any, **content: Any) -> None:
         if kind != "epoch":
             self.counts = self.store.counts()
-        self.on_event(Event(kind, self.counts, self.stage, **content))
+        self.on_event(Event(kind, self.counts, stage=self.stage, **content))
 
 
 @contextmanager
