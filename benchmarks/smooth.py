@@ -35,7 +35,7 @@ ISA = "avx2"
 FILE = ROWS / "smooth" / "time.csv"
 SIZES = (1_000, 10_000, 120_000, 1_000_000, 10_000_000)
 SHARES = (0.5, 0.01)
-SPREADS = (1, 100, 10_000)
+SPREADS = (1, 100, 10_000, 1_000_000)
 DTYPES = ("float32", "float64")
 
 
