@@ -34,8 +34,9 @@ def share(positives: float) -> str:
 
 def duration(seconds: float) -> str:
     for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * scale >= 1 or unit == "µs":
-            return f"{seconds * scale:.3g} {unit}"
+        rounded = f"{seconds * scale:.3g}"
+        if float(rounded) >= 1 or unit == "µs":
+            return f"{rounded} {unit}"
     raise AssertionError
 
 
