@@ -77,7 +77,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             files += written
             n_trials = sum(record.trial.batch == batch for record in records)
             intro = introduction(part, settings, batch, n_trials, len(own), bool(borrowed))
-            body = f"{intro}\n\n{comparison(study)}\n"
+            body = f"{intro}\n\n{comparison(study, part)}\n"
             epochs = f"\n{by_epoch(study, settings.epochs)}\n"
             link = os.path.relpath(figure, folder)
             pages.append(f"## {called}\n\n{body}{epochs}\n![{ALT}]({link})\n")
@@ -209,17 +209,17 @@ def introduction(
     )
 
 
-def comparison(study: Study) -> str:
+def comparison(study: Study, part: Part) -> str:
     """Return the table of test AUCs beside those of the paper, in Markdown."""
     data = study.records[0].trial.cell.data
     lines = [
         f"| {HEAD} |",
         "|---" * (HEAD.count("|") + 1) + "|",
-        *_table(data, study),
+        *_table(data, study, part),
         "",
         "Intervals over the seeds are corrected for splits that share rows; differences are "
-        "paired by seed. The paper's values are means ± standard deviations, read off its "
-        "figure 3.",
+        "paired by seed. A median rate is marked if it is the smallest or the largest that was "
+        "tried. The paper's values are means ± standard deviations, read off its figure 3.",
     ]
     return "\n".join(lines)
 
@@ -230,8 +230,9 @@ def by_epoch(study: Study, epochs: int) -> str:
     return "\n".join([title, "", *_epochs(study, epochs)])
 
 
-def _table(data: str, study: Study) -> Iterator[str]:
+def _table(data: str, study: Study, part: Part) -> Iterator[str]:
     paper = paper_values()
+    tried = _rates(part)
     for rivals in study.by_comparison.values():
         reference = next((one for one in rivals if one.contender.loss == "logistic"), None)
         for one in rivals:
@@ -245,11 +246,22 @@ def _table(data: str, study: Study) -> Iterator[str]:
                 display_name(loss),
                 f"{one.mean:.3f} {_interval(_of_mean([r.test_auc for r in one.chosen]))}",
                 f"{one.n}",
-                f"{one.rate:g}",
+                f"{one.rate:g}{_end(one.rate, tried[loss])}",
                 gap,
                 paper.get((data, imratio, loss), ""),
             ]
             yield f"| {' | '.join(cells)} |"
+
+
+def _rates(part: Part) -> dict[str, Sequence[float]]:
+    """Return the rates that were tried, by loss, with those of the logistic loss's part."""
+    borrowed = _rates(PARTS[part.reference]) if part.reference else {}
+    return {**borrowed, **part.blocks()[0].rates}
+
+
+def _end(rate: float, tried: Sequence[float]) -> str:
+    ends = {min(tried): " (smallest)", max(tried): " (largest)"}
+    return ends.get(rate, "")
 
 
 def _epochs(study: Study, epochs: int) -> Iterator[str]:
