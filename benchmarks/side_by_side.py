@@ -19,8 +19,9 @@ import csv
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,7 @@ from benchmarks.rows import write_csv
 from everypair.experiments.data import splits
 from everypair.experiments.data.sources import Dataset
 from everypair.experiments.plan import Cell, Settings, Trial
-from everypair.experiments.training import measuring
-from everypair.experiments.training.side_by_side import train_together
+from everypair.experiments.training import measuring, side_by_side
 
 BATCH, EPOCHS = 100, 40
 SHORT, LONG = 3, 6  # epochs of the two runs whose difference is timed
@@ -68,13 +68,12 @@ def trials(loss: str, n: int) -> list[Trial]:
 
 
 @contextmanager
-def timed_measuring() -> Iterator[list[float]]:
-    """Collect the seconds of measuring: while it is timed, it waits for the device."""
+def timed(owner: type, name: str) -> Iterator[list[float]]:
+    """Collect the seconds of each call of a method. It waits for the device before and after."""
     spent: list[float] = []
-    name = "scores" if IS_NEW else "__call__"
-    original = getattr(measuring.Measuring, name)
+    original = getattr(owner, name)
 
-    def timed(*given: Any, **options: Any) -> Any:
+    def wrapped(*given: Any, **options: Any) -> Any:
         torch.cuda.synchronize()
         start = time.perf_counter()
         found = original(*given, **options)
@@ -82,11 +81,24 @@ def timed_measuring() -> Iterator[list[float]]:
         spent.append(time.perf_counter() - start)
         return found
 
-    setattr(measuring.Measuring, name, timed)
+    setattr(owner, name, wrapped)
     try:
         yield spent
     finally:
-        setattr(measuring.Measuring, name, original)
+        setattr(owner, name, original)
+
+
+def measuring_share(loss: str, together: int, split: splits.Split, variant: str) -> float:
+    """Return the share of measuring in the time of an epoch, from medians over epochs.
+
+    Steps and measuring are timed in the same run, because runs differ by the load of the host. The
+    first two epochs (warm-up, capture) and the last (all rows of subtrain) do not count.
+    """
+    owner = side_by_side._Together
+    with timed(owner, "measure") as measure, timed(owner, "steps") as steps:
+        seconds(LONG, loss, together, split, variant)
+    one = median(measure[2:-1])  # the first is before the first epoch
+    return one / (one + median(steps[1:-1]))
 
 
 def seconds(epochs: int, loss: str, together: int, split: splits.Split, variant: str) -> float:
@@ -95,7 +107,9 @@ def seconds(epochs: int, loss: str, together: int, split: splits.Split, variant:
     settings = Settings(model="resnet20", epochs=epochs, **given)
     torch.cuda.synchronize()
     start = time.perf_counter()
-    train_together(trials(loss, together), settings, [split] * together, device="cuda", **options)
+    side_by_side.train_together(
+        trials(loss, together), settings, [split] * together, device="cuda", **options
+    )
     torch.cuda.synchronize()
     return time.perf_counter() - start
 
@@ -107,15 +121,9 @@ def measured_row(variant: str, loss: str, together: int, split: splits.Split) ->
     short = seconds(SHORT, loss, together, split, variant)
     epoch = (seconds(LONG, loss, together, split, variant) - short) / (LONG - SHORT)
     if IS_NEW:
-        # Epochs in which hardly anything is measured; the steps are the same.
-        few = replace(split, validation=_first(split.validation), test=_first(split.test))
-        given, options = VARIANTS[variant]
-        VARIANTS["few"] = ({**given, "subtrain_sample": 64}, options)
-        begin = seconds(SHORT, loss, together, few, "few")
-        without = (seconds(LONG, loss, together, few, "few") - begin) / (LONG - SHORT)
-        share = 1 - without / epoch
+        share = measuring_share(loss, together, split, variant)
     else:
-        with timed_measuring() as spent:
+        with timed(measuring.Measuring, "__call__") as spent:
             seconds(SHORT, loss, together, split, variant)
         share = sum(spent) / (SHORT + 1) / epoch
     whole = 2 * epoch * (EPOCHS - SHORT) + first  # CIFAR10 has twice the rows
@@ -131,10 +139,6 @@ def measured_row(variant: str, loss: str, together: int, split: splits.Split) ->
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
     }
-
-
-def _first(part: splits.Part, n: int = 64) -> splits.Part:
-    return splits.Part(part.inputs[:n], part.labels[:n])
 
 
 def _others(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:

@@ -270,7 +270,7 @@ def run(parts: Mapping[str, Part], path: Path, minutes: float, device: str, comp
 
 
 def write_rows(path: Path, folder: Path = RESULTS, parts: Mapping[str, Part] | None = None) -> None:
-    """Write the finished trials of every part of a store to ``PART.jsonl``."""
+    """Write the finished trials of every part of a store to ``PART.jsonl``, if it has any."""
     from everypair.experiments.errors import UserError
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -280,6 +280,8 @@ def write_rows(path: Path, folder: Path = RESULTS, parts: Mapping[str, Part] | N
                 settings, records = store.settings, store.records()
         except UserError:
             continue  # this part has not begun
+        if not records:
+            continue
         lines = [asdict(settings), *(record.to_dict() for record in records)]
         text = "".join(json.dumps(_rounded(line)) + "\n" for line in lines)
         (folder / f"{name}.jsonl").write_text(text)

@@ -13,10 +13,12 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
 from benchmarks import open_questions_report, study_figure2
+from benchmarks.open_questions_report import chosen, gap
 from benchmarks.study import PARTS, RESULTS, Part, counted, read_rows
 from everypair.experiments import report
 from everypair.experiments.display_names import display_name
@@ -32,6 +34,9 @@ HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus 
 ALT = "Test AUC by seed, for each loss and share of positives"
 CAUSES = ("cifar10-cause-float32", "cifar10-cause-200-epochs")
 """Parts with the logistic loss alone, which are compared with each other and not with losses."""
+
+LOSSES = ("cifar10", "cifar10-raw")
+"""Parts whose losses are all compared with each other."""
 
 SHARES_OF_EPOCHS = (0.25, 0.5, 0.75, 1.0)
 
@@ -72,7 +77,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             files += written
             n_trials = sum(record.trial.batch == batch for record in records)
             intro = introduction(part, settings, batch, n_trials, len(own), bool(borrowed))
-            body = f"{intro}\n\n{comparison(study)}\n"
+            body = f"{intro}\n\n{comparison(study, part)}\n"
             epochs = f"\n{by_epoch(study, settings.epochs)}\n"
             link = os.path.relpath(figure, folder)
             pages.append(f"## {called}\n\n{body}{epochs}\n![{ALT}]({link})\n")
@@ -89,6 +94,8 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
     for name, text in answers.items():
         title = open_questions_report.QUESTIONS[name][0]
         pages.append(f"## {title}\n\n{text.format(assets=assets)}")
+    if every := every_difference(folder):
+        pages.append(f"## All losses on CIFAR10\n\n{every}")
     pages.append(f"## Logistic loss, 10 % positives\n\n{causes(folder)}")
     if missing:
         pages.append("\n".join(["## Not complete, and not shown above", "", *missing, ""]))
@@ -98,6 +105,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
         page = docs / "evidence.md"
         _fill(page, "study", "\n".join(shown))
         _fill(page, "figure2", timings.format(assets="assets"))
+        _fill(page, "losses", every)
         _fill(page, "causes", causes(folder))
         for name, text in answers.items():
             _fill(page, name, text.format(assets="assets"))
@@ -124,6 +132,38 @@ def logistic_of(folder: Path, part: Part, records: Sequence[Record]) -> list[Rec
         if record.trial.cell.loss == "logistic"
         and (record.trial.cell.imratio, record.trial.batch, record.trial.cell.seed) in cells
     ]
+
+
+def every_difference(folder: Path) -> str:
+    """Return a table of the differences between all losses of two parts; empty without rows."""
+    aucs: dict[str, dict[float, dict[int, Record]]] = {}
+    for name in LOSSES:
+        path = folder / f"{name}.jsonl"
+        if not path.is_file():
+            return ""
+        raw = " (raw)" if name == "cifar10-raw" else ""
+        for (imratio, _, loss), seeds in chosen(path, PARTS[name]).items():
+            label = display_name(loss) + (raw if loss == "squared_hinge" else "")
+            aucs.setdefault(label, {})[imratio] = seeds
+    imratios = sorted({imratio for own in aucs.values() for imratio in own}, reverse=True)
+    lines, n_all, n_clear = [], 0, 0
+    for first, second in combinations(aucs, 2):
+        cells = []
+        for imratio in imratios:
+            if imratio not in aucs[first] or imratio not in aucs[second]:
+                cells.append("")
+                continue
+            mean, low, high = gap(aucs[first][imratio], aucs[second][imratio])
+            is_clear = low > 0 or high < 0
+            text = f"{mean:+.3f} {_interval((low, high))}"
+            cells.append(f"**{text}**" if is_clear else text)
+            n_all, n_clear = n_all + 1, n_clear + is_clear
+        lines.append(f"| {first} | {second} | {' | '.join(cells)} |")
+    heads = " | ".join(f"{100 * imratio:g} % positives" for imratio in imratios)
+    count = f"{n_clear} of {n_all} intervals exclude 0 (bold)."
+    head = f"| first | second | {heads} |"
+    rule = "|---" * (2 + len(imratios)) + "|"
+    return "\n".join([f"Test AUC, first minus second. {count}", "", head, rule, *lines, ""])
 
 
 def causes(folder: Path) -> str:
@@ -169,17 +209,17 @@ def introduction(
     )
 
 
-def comparison(study: Study) -> str:
+def comparison(study: Study, part: Part) -> str:
     """Return the table of test AUCs beside those of the paper, in Markdown."""
     data = study.records[0].trial.cell.data
     lines = [
         f"| {HEAD} |",
         "|---" * (HEAD.count("|") + 1) + "|",
-        *_table(data, study),
+        *_table(data, study, part),
         "",
         "Intervals over the seeds are corrected for splits that share rows; differences are "
-        "paired by seed. The paper's values are means ± standard deviations, read off its "
-        "figure 3.",
+        "paired by seed. A median rate is marked if it is the smallest or the largest that was "
+        "tried. The paper's values are means ± standard deviations, read off its figure 3.",
     ]
     return "\n".join(lines)
 
@@ -190,8 +230,9 @@ def by_epoch(study: Study, epochs: int) -> str:
     return "\n".join([title, "", *_epochs(study, epochs)])
 
 
-def _table(data: str, study: Study) -> Iterator[str]:
+def _table(data: str, study: Study, part: Part) -> Iterator[str]:
     paper = paper_values()
+    tried = _rates(part)
     for rivals in study.by_comparison.values():
         reference = next((one for one in rivals if one.contender.loss == "logistic"), None)
         for one in rivals:
@@ -205,11 +246,22 @@ def _table(data: str, study: Study) -> Iterator[str]:
                 display_name(loss),
                 f"{one.mean:.3f} {_interval(_of_mean([r.test_auc for r in one.chosen]))}",
                 f"{one.n}",
-                f"{one.rate:g}",
+                f"{one.rate:g}{_end(one.rate, tried[loss])}",
                 gap,
                 paper.get((data, imratio, loss), ""),
             ]
             yield f"| {' | '.join(cells)} |"
+
+
+def _rates(part: Part) -> dict[str, Sequence[float]]:
+    """Return the rates that were tried, by loss, with those of the logistic loss's part."""
+    borrowed = _rates(PARTS[part.reference]) if part.reference else {}
+    return {**borrowed, **part.blocks()[0].rates}
+
+
+def _end(rate: float, tried: Sequence[float]) -> str:
+    ends = {min(tried): " (smallest)", max(tried): " (largest)"}
+    return ends.get(rate, "")
 
 
 def _epochs(study: Study, epochs: int) -> Iterator[str]:

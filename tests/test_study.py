@@ -83,6 +83,8 @@ def test_a_run_stops_at_its_deadline_and_continues(tmp_path, small):
         run(path, deadline=time.monotonic() - 1)
     with stores.open(f"sqlite:///{path}#tiny") as store:
         assert store.counts() == (10, 0, 0)
+    study.write_rows(path, tmp_path)
+    assert not (tmp_path / "tiny.jsonl").exists()  # no trial is finished
     run(path)
     assert len(records_of(path)) == 26
 
