@@ -64,11 +64,15 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             missing.append(f"- {name}: {done} (a loss counts once for each imratio and batch size)")
         if name in CAUSES:
             continue
+        tried = _rates(part)
         for batch, own in gathered(kept, lambda record: record.trial.batch).items():
             called = name if len(part.batches) == 1 else f"{name}-{batch}"
             borrowed = logistic_of(folder, part, own)
-            study = report.study_of([*own, *borrowed], settings)
             target = folder / called
+            study = report.study_of([*own, *borrowed], settings, folder=target)
+            for one in study.summed:  # the records are those of the finalists, not of all rates
+                ends = _ends(tried[one.contender.loss])
+                one.n_at_edge = sum(record.trial.rate in ends for record in one.chosen)
             written = report.write(study, settings, target, formats=("csv", "svg")).files
             figure = target / "figure3.svg"
             if docs is not None:
@@ -246,7 +250,7 @@ def _table(data: str, study: Study, part: Part) -> Iterator[str]:
                 display_name(loss),
                 f"{one.mean:.3f} {_interval(_of_mean([r.test_auc for r in one.chosen]))}",
                 f"{one.n}",
-                f"{one.rate:g}{_end(one.rate, tried[loss])}",
+                f"{one.rate:g}" + _ends(tried[loss]).get(one.rate, ""),
                 gap,
                 paper.get((data, imratio, loss), ""),
             ]
@@ -259,9 +263,8 @@ def _rates(part: Part) -> dict[str, Sequence[float]]:
     return {**borrowed, **part.blocks()[0].rates}
 
 
-def _end(rate: float, tried: Sequence[float]) -> str:
-    ends = {min(tried): " (smallest)", max(tried): " (largest)"}
-    return ends.get(rate, "")
+def _ends(tried: Sequence[float]) -> dict[float, str]:
+    return {min(tried): " (smallest)", max(tried): " (largest)"}
 
 
 def _epochs(study: Study, epochs: int) -> Iterator[str]:

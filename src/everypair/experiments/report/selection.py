@@ -58,13 +58,6 @@ class CellResult:
     records: tuple[Record, ...]
     winner: Record | None
 
-    @property
-    def at_edge(self) -> bool:
-        """Return whether the smallest or largest of three or more rates won."""
-        rates = {record.trial.rate for record in self.records}
-        won = self.winner.trial.rate if self.winner else math.nan
-        return len(rates) > 2 and won in (min(rates), max(rates))
-
 
 @dataclass
 class Summary:
@@ -87,7 +80,10 @@ class Summary:
         sizes = [float(record.trial.batch or math.inf) for record in self.chosen]
         batch = median_low(sizes or [math.nan])
         self.batch = FULL_BATCH if batch == math.inf else batch
-        self.n_at_edge = sum(cell.at_edge for cell in self.cells)
+        # Seeds whose choice is the smallest or largest of three or more rates, tried on any seed.
+        rates = {record.trial.rate for record in self.records}
+        ends = {min(rates), max(rates)} if len(rates) > 2 else set()
+        self.n_at_edge = sum(record.trial.rate in ends for record in self.chosen)
 
     def count(self, state: str) -> int:
         """Return the number of trials that ended in a state."""
