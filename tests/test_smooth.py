@@ -143,6 +143,23 @@ def test_derivatives_with_ties_weights_and_a_rare_class(name, dtype, share, spre
         np.testing.assert_allclose(got.hess, hess, rtol=100 * rtol, atol=atol)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("n", [7, 60, 800])
+def test_weights_over_300_decades(n, reduction):
+    """Entries above 1e-290 are right, in a sum those above 1e-290 times the weight of all pairs."""
+    rng = np.random.default_rng(n)
+    labels = np.arange(n) % 2 == 0
+    for name in FITTED:
+        scores, weights = rng.normal(size=n), 10.0 ** rng.uniform(-150, 150, n)
+        options = {"surrogate": name, "weights": weights, "reduction": reduction}
+        loss, grad = ep.pair_loss_and_grad(scores, labels, **options)
+        value, expected = naive.pair_loss_and_grad(scores, labels, **options)
+        unit = 1.0 if reduction == "mean" else weights[labels].sum() * weights[~labels].sum()
+        seen = abs(expected) > 1e-290 * unit
+        np.testing.assert_allclose(grad[seen], expected[seen], rtol=1e-12)
+        assert loss == pytest.approx(value, rel=1e-12)
+
+
 def test_slopes_far_from_all_other_rows():
     """The sums are carried over hundreds of temperatures, and over buckets without a row."""
     rng = np.random.default_rng(7)

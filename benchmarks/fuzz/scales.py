@@ -126,7 +126,9 @@ def parts_of(batch: Batch, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
 
     They are 0 for several terms: `sizes_of` covers these.
     """
-    reached = [k for k in batch.surrogate.terms if k.knot is None or k.knot < t.max(initial=-np.inf)]
+    reached = [
+        k for k in batch.surrogate.terms if k.knot is None or k.knot < t.max(initial=-np.inf)
+    ]
     if len(reached) != 1:
         return (np.zeros_like(t),) * 3
     (term,) = reached

@@ -121,9 +121,7 @@ def evaluate(
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
 
-def native_form(
-    terms: tuple[PairTerm, ...], wide: bool, hess: bool = False
-) -> NativeForm | None:
+def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool = False) -> NativeForm | None:
     """Return how the compiled kernel takes these terms; None if NumPy must compute them.
 
     The scores are float64 if `wide`, else float32; `hess`: the Hessian diagonal is asked for.
