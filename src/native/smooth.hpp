@@ -27,11 +27,13 @@
 // and the second interpolation multiplies the first error by at most the Lebesgue constant of 8 nodes, 2.3. For the logistic
 // slope that derivative is at most 6.5 times the slope, and the slope varies by at most exp(q / 2) over the offsets: 3.3 E <
 // 3e-13 of the slope for q = 1/4, and 3e-8 for q = 1. For other functions _smooth_kernel.py measures the error on grids.
-// Rounding: a sum of a slot has at most 1024 + n / slices / 1024 + slices additions in a row, with 16 slices for large n. At
-// worst, equal weights and offsets all err the same way, by 5.6e-17 of the sum per addition: 9e-14 for n = 1e7, 3e-13 for 1e8.
-// A_k has one multiplication per bucket: at distances where exp(-rate d) is above 1e-300 at most 690 / q of them, 3e-13 for
-// q = 1/4. So the bounds add up to 7e-13 for the logistic slope and n up to 1e7, and to 9e-13 for other functions, whose
-// measured interpolation error is at most 5e-13.
+// Rounding: a sum of a slot has at most b + n / slices / b + slices additions in a row, where b is the larger of 1024 and the
+// root of n / slices, and large n have 16 slices. At worst, equal weights and offsets all err the same way, by 5.6e-17 of the
+// sum per addition: 9e-14 for n = 1e7, 3e-13 for 1e8. A_k is multiplied by a rounded factor per bucket. So for a row whose
+// nearest row of the other class is D temperatures away that adds 2.2e-16 D / q.
+// For float64 and n up to 1e7 these bounds add up to less than 1e-12 for the logistic slope (q from 1/8 to 1/4) up to D = 340,
+// and for functions whose interpolation error, at most 5e-13, is measured, up to D = 1800 q. Rows farther away have slopes
+// below exp(-D); for them the bounds add up to 1.3e-12 (logistic, D = 690), or more for small q.
 #pragma once
 
 #include <algorithm>
