@@ -43,6 +43,14 @@ def test_batches_that_once_failed(isa, number):
     assert_no_failure(draw(0, number, large=0.004), {isa: checks.native(isa)})
 
 
+# Equal entries of the vector for heavy rows, a slope that vanishes up to rounding, and weights
+# whose product with the factor of the sum underflows where the gradient does not.
+@pytest.mark.parametrize("number", [7555, 8130, 76406])
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_batches_at_the_limits_of_rounding(isa, number):
+    assert_no_failure(draw(5, number, large=0.004), {isa: checks.native(isa)})
+
+
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_random_batches_next_to_the_limits_between_plans(isa):
     for number in range(6):

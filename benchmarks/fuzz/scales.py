@@ -32,9 +32,11 @@ class Scales(NamedTuple):
 def scales_of(batch: Batch, expected: Answer) -> Scales:
     """Estimate the scales of a batch in float64, large classes by a sample of their rows.
 
-    Three errors that no kernel can avoid are added, as scales whose share `TOLERANCE` they are:
+    Five errors that no kernel can avoid are added, as scales whose share `TOLERANCE` they are:
     terms that cancel leave rounding errors of the size that they have next to their knots;
-    coefficients of terms are rounded themselves; and so are differences of scores.
+    coefficients of terms are rounded themselves; so are differences of scores; the parts of one
+    term may cancel, as in -1 + t next to t = 1; and in the product of the Hessian and a vector,
+    heavy rows with the same entry of the vector cancel.
     """
     most = 600  # rows of a class; larger classes are sampled
     pos, neg = (sample(batch, np.flatnonzero(of), most) for of in (batch.positive, ~batch.positive))
@@ -55,20 +57,23 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         t = np.clip((s[neg] - s[pos][:, None]) + batch.margin, -top, top)
         far = float(np.abs(t).max(initial=0.0))
         sizes, rounding = sizes_of(batch, float(t.max(initial=-top)))
+        share = 16 * np.finfo(np.float64).eps / TOLERANCE[batch.scores.dtype]
         if any(term.knot is None for term in batch.surrogate.terms):
             # Such terms are evaluated at t itself, which is a rounded difference.
-            share = 16 * np.finfo(np.float64).eps / TOLERANCE[batch.scores.dtype]
             blur = share * np.abs(s[neg] - s[pos][:, None]) + share * batch.margin
         else:
             blur = np.zeros_like(t)
-        of_t = [np.abs(f(t)) + size for f, size in zip(functions(batch), sizes, strict=True)]
+        of_t = [
+            np.abs(f(t)) + size + share * part
+            for f, size, part in zip(functions(batch), sizes, parts_of(batch, t), strict=True)
+        ]
         second = np.minimum(blur, 1e150) ** 2 * TOLERANCE[batch.scores.dtype]
         pairs = [
             together * (of_t[0] + of_t[1] * blur + of_t[2] * second),
             together * (of_t[1] + of_t[2] * blur),
             together * of_t[2],
         ]
-        spread = np.abs(v[pos][:, None] - v[neg])
+        spread = np.abs(v[pos][:, None] - v[neg]) + share * (v.max() - v.min())
         pairs.append(together * (of_t[2] * spread + sizes[2] * (v.max() - v.min())))
         by_class = [
             np.array([p.sum(0).max(initial=0.0) * grow, p.sum(1).max(initial=0.0) * grow_neg])
@@ -114,6 +119,23 @@ def pair_weight(batch: Batch, u: np.ndarray) -> float:
 
 def functions(batch: Batch) -> tuple[Callable, Callable, Callable]:
     return batch.surrogate.value, batch.surrogate.slope, batch.surrogate.curvature
+
+
+def parts_of(batch: Batch, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the sums of absolute values that value, slope and curvature of a single term add up.
+
+    They are 0 for several terms: `sizes_of` covers these.
+    """
+    reached = [
+        k for k in batch.surrogate.terms if k.knot is None or k.knot < t.max(initial=-np.inf)
+    ]
+    if len(reached) != 1:
+        return (np.zeros_like(t),) * 3
+    (term,) = reached
+    size = np.where(t > (-np.inf if term.knot is None else term.knot), np.abs(t), 0.0)
+    c0, c1, c2 = abs(term.c0), abs(term.c1), abs(term.c2)
+    counts = size > 0.0
+    return c0 * counts + c1 * size + c2 * size * size, c1 * counts + 2.0 * c2 * size, 0.0 * size
 
 
 def sizes_of(batch: Batch, most: float) -> tuple[np.ndarray, np.ndarray]:

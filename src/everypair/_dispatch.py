@@ -90,7 +90,7 @@ def evaluate(
         scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
     arrays: tuple[NDArray[Any] | None, ...]
     reliable = False
-    form = native_form(terms, scores.dtype.itemsize > 4)
+    form = native_form(terms, scores.dtype.itemsize > 4, hess)
     if form is not None:
         arrays = (
             np.empty_like(scores) if grad else None,
@@ -121,16 +121,16 @@ def evaluate(
     return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
 
 
-def native_form(terms: tuple[PairTerm, ...], wide: bool) -> NativeForm | None:
+def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool = False) -> NativeForm | None:
     """Return how the compiled kernel takes these terms; None if NumPy must compute them.
 
-    The scores are float64 if `wide`, else float32.
+    The scores are float64 if `wide`, else float32; `hess`: the Hessian diagonal is asked for.
     """
     if not _uses_native():
         return None
     if are_polynomials(terms):
         return _native.evaluate, (terms,)
-    form = smooth_form(terms, wide)
+    form = smooth_form(terms, wide, hess)
     return None if form is None else (_native.evaluate_smooth, form)
 
 

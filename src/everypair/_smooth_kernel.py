@@ -21,10 +21,12 @@ _Floats = NDArray[np.float64]
 _MOST_POWERS = 24
 _MOMENTS = 8
 # For float32 and for float64 scores: the largest widths of buckets to try, in temperatures, and the
-# error of a pair, relative to the function itself, that they may have.
+# error of a pair that they may have: that of the loss and of the slope relative to the function
+# itself, that of the curvature, which may cross zero, relative to its largest value.
 _WIDTHS = {False: (1.0, 0.5, 0.25), True: (0.25, 0.125, 0.0625)}
 _BUCKET_ERROR = {False: 2e-7, True: 5e-13}
 _OFFSETS = np.linspace(-0.5, 0.5, 9)
+_EVERYWHERE = np.linspace(-256.0, 256.0, 2049)  # in widths
 _DISTANCES = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256])
 
 
@@ -55,8 +57,11 @@ class SmoothForm(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def smooth_form(terms: tuple[PairTerm, ...], wide: bool) -> SmoothForm | None:
-    """Return the form of these terms for float64 scores (`wide`) or float32; None without one."""
+def smooth_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool) -> SmoothForm | None:
+    """Return the form of these terms for float64 scores (`wide`) or float32; None without one.
+
+    With `hess`, the buckets must be good enough for the Hessian diagonal too.
+    """
     smooth = smooth_coefficients(terms, np.float64 if wide else np.float32)
     knots = [term for term in terms if type(term) is KnotTerm]
     if len(smooth) != 1 or len(knots) + 1 != len(terms):
@@ -71,9 +76,8 @@ def smooth_form(terms: tuple[PairTerm, ...], wide: bool) -> SmoothForm | None:
     linear = any(bool(a[..., 1].any()) for a in orders)
     for share in _WIDTHS[wide]:
         buckets = _Buckets(only, (b0, b1, b2), share)
-        # The Hessian diagonal may cross zero, so only loss and gradient have a relative error.
         with np.errstate(all="ignore"):
-            good = all(buckets.error(order) <= _BUCKET_ERROR[wide] for order in (0, 1))
+            good = all(buckets.error(order) <= _BUCKET_ERROR[wide] for order in range(2 + hess))
         if good:
             inside = np.stack([buckets.inside(order) for order in range(3)])
             term = (only.shift, only.rate, b0, b1, b2, linear, buckets.width)
@@ -118,13 +122,16 @@ class _Buckets:
         return polynomial
 
     def error(self, order: int) -> float:
-        """Return the largest relative error of a pair, inside a bucket and between buckets.
+        """Return the largest error of a pair, inside a bucket and between buckets.
 
-        It is NaN or infinite if the function is 0 somewhere.
+        It is relative to the function, and NaN or infinite where that is 0; for the curvature it is
+        relative to the largest value.
         """
         powers = _OFFSETS[:, None] ** np.arange(_MOMENTS)
         expected = self._function(order, _OFFSETS[:, None] - _OFFSETS)
-        found = [abs(powers @ self.inside(order) @ powers.T / expected - 1.0).max()]
+        largest = abs(self._function(order, _EVERYWHERE)).max() if order == 2 else 0.0
+        size = np.maximum(abs(expected), largest)
+        found = [(abs(powers @ self.inside(order) @ powers.T - expected) / size).max()]
         a = self._orders[order]
         near, offset = (powers @ series[:, : a.shape[1]] for series in self.series)
         # Distances of the centres, offsets of the row and of the source, both away from the other.
@@ -137,7 +144,9 @@ class _Buckets:
             total += (near * e) @ distances.swapaxes(1, 2)
             if side:
                 total += self._polynomial(order, between)
-            found.append(abs(total / self._function(order, sign * between) - 1.0).max())
+            expected = self._function(order, sign * between)
+            size = np.maximum(abs(expected), largest)
+            found.append((abs(total - expected) / size).max())
         return float(np.max(found))
 
     def _function(self, order: int, t: _Floats) -> _Floats:

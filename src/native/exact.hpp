@@ -306,20 +306,21 @@ class Exact {
         double total = 0;
 #pragma omp simd reduction(+ : total)
         for (int q = 0; q < count; ++q) {
-            const double turn = curvatures[q] * distances[q], out = sign * scale_ * (slopes[q] + turn);
+            const double turn = curvatures[q] * distances[q], out = sign * (slopes[q] + turn);
             total += weighted ? w[q] * distances[q] * turn : distances[q] * turn;
-            slopes[q] = (weighted ? w[q] * out : out) + 0.0;  // -0.0 becomes 0.0
+            // The factor of the reduction comes last: scale_ x weight may underflow where the result does not.
+            slopes[q] = scale_ * (weighted ? w[q] * out : out) + 0.0;  // -0.0 becomes 0.0
         }
         if (grad_)
             for (int q = 0; q < count; ++q) grad_[rows[q]] = static_cast<S>(slopes[q]);
         if (hess_)
-            for (int q = 0; q < count; ++q) hess_[rows[q]] = static_cast<S>(scale_ * (weighted ? w[q] : 1) * curvatures[q]);
+            for (int q = 0; q < count; ++q) hess_[rows[q]] = static_cast<S>(scale_ * ((weighted ? w[q] : 1) * curvatures[q]));
         if (hvp_)
             for (int q = 0; q < count; ++q) {
                 const double v = vector_[rows[q]], mass = weighted ? w[q] : 1;
                 Piece& piece = pieces[found[q] * width + 1];
                 piece.add(mass * v, 0);
-                hvp_[rows[q]] = static_cast<S>(scale_ * mass * (curvatures[q] * v - piece.curvature));
+                hvp_[rows[q]] = static_cast<S>(scale_ * (mass * (curvatures[q] * v - piece.curvature)));
             }
         return total;
     }
@@ -332,10 +333,10 @@ class Exact {
         std::fill(sums, sums + (one_term ? 0 : n_sources_), Derivatives{});
         const auto write = [&](std::int64_t source, const Derivatives& sum) {
             const std::uint32_t row = sources.row(source);
-            const double w = scale_ * weight(row);
-            if (grad_) grad_[row] = static_cast<S>(-sign_ * w * static_cast<double>(sum.grad) + 0.0);
-            if (hess_) hess_[row] = static_cast<S>(w * static_cast<double>(sum.hess));
-            if (hvp_) hvp_[row] = static_cast<S>(w * static_cast<double>(sum.hvp));
+            const double w = weight(row);
+            if (grad_) grad_[row] = static_cast<S>(-sign_ * scale_ * (w * static_cast<double>(sum.grad)) + 0.0);
+            if (hess_) hess_[row] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hess)));
+            if (hvp_) hvp_[row] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hvp)));
         };
         RunningSum mass{}, vector{};
         Acc moment = 0;

@@ -27,8 +27,13 @@
 // and the second interpolation multiplies the first error by at most the Lebesgue constant of 8 nodes, 2.3. For the logistic
 // slope that derivative is at most 6.5 times the slope, and the slope varies by at most exp(q / 2) over the offsets: 3.3 E <
 // 3e-13 of the slope for q = 1/4, and 3e-8 for q = 1. For other functions _smooth_kernel.py measures the error on grids.
-// Rounding: a sum of a slot has at most `chunk` + n / chunk / slices + slices additions in a row. A_k has one multiplication
-// per bucket: at distances where exp(-rate d) is above 1e-300 at most 690 / q of them, 3e-13 for q = 1/4.
+// Rounding: a sum of a slot has at most b + n / slices / b + slices additions in a row, where b is the larger of 1024 and the
+// root of n / slices, and large n have 16 slices. At worst, equal weights and offsets all err the same way, by 5.6e-17 of the
+// sum per addition: 9e-14 for n = 1e7, 3e-13 for 1e8. A_k is multiplied by a rounded factor per bucket. So for a row whose
+// nearest row of the other class is D temperatures away that adds 2.2e-16 D / q.
+// For float64 and n up to 1e7 these bounds add up to less than 1e-12 for the logistic slope (q from 1/8 to 1/4) up to D = 340,
+// and for functions whose interpolation error, at most 5e-13, is measured, up to D = 1800 q. Rows farther away have slopes
+// below exp(-D); for them the bounds add up to 1.3e-12 (logistic, D = 690), or more for small q.
 #pragma once
 
 #include <algorithm>
@@ -200,7 +205,7 @@ class SmoothSums {
         };
         const auto write = [&](S* out, auto&& result) {
             for (std::int64_t i = 0; out && i < n; ++i)
-                out[sorted[i].row()] = static_cast<S>(scale_ * (w ? w[i] : 1) * result(i) + 0.0);
+                out[sorted[i].row()] = static_cast<S>(scale_ * ((w ? w[i] : 1) * result(i)) + 0.0);
         };
         row_sums(1, w, true);
         write(grad_, [&](std::int64_t i) { return sorted[i].side() ? -(up[i] + down[i]) : up[i] + down[i]; });
@@ -347,8 +352,7 @@ class SmoothSums {
         const double width = smooth_.width, origin = std::min<double>(least_pos, least_neg + smooth_.shift);
         const DoubleDouble of_neg = DoubleDouble::sum(origin, -smooth_.shift);
         const double range = std::max(most_pos - origin, most_neg - of_neg.high) / width;
-        // The more buckets, the longer the chunks whose rounding errors add up (see below).
-        const double most_buckets = std::is_same_v<S, float> ? 1 << 17 : weights_ ? 1 << 13 : 1 << 16;
+        const double most_buckets = std::is_same_v<S, float> ? 1 << 17 : 1 << 16;
         if (!(range < std::min(most_buckets, static_cast<double>(n_ - few_rows) / rows_per_bucket))) return false;
         const Grid grid{{of_neg.high, origin}, {of_neg.low, 0}, 1 / width, static_cast<std::int32_t>(range) + 1};
 
@@ -370,33 +374,31 @@ class SmoothSums {
                 use(i, count, where, offsets);
             }
         };
-        // Each slice adds up chunks of rows, so that rounding errors grow with the rows of a chunk, not with all. At worst,
-        // equal weights and offsets all err the same way: 5e-17 of the sum per row, or 9e-13 with 2^13 buckets. Without weights
-        // the sum of order 0 is exact, and the others count for at most q / 2 of the result.
-        const std::int64_t chunk = std::is_same_v<S, double> ? std::max<std::int64_t>(task_rows, slots) : n_;
+        // For float64 scores, a slice adds the rows of a slot in batches of `batch_rows`, so that rounding errors grow with its
+        // root. Without weights, the sum of order 0 is exact, and the others count for at most q / 2 of the result.
+        const auto batch_rows = static_cast<std::uint32_t>(std::max(1024.0, std::sqrt(n_ / slices)));
         Moments* moments = scratch.take<Moments>(slots * slices);
         parallel(threads_, slices, [&](int slice) {
+            constexpr bool in_batches = std::is_same_v<S, double>;
             Scratch own;
-            Moments *mine = moments + slots * slice, *recent = chunk < n_ ? own.take<Moments>(slots) : mine;
+            Moments *mine = moments + slots * slice, *recent = in_batches ? own.take<Moments>(slots) : mine;
+            std::uint32_t* rows = own.take<std::uint32_t>(in_batches ? slots : 0);
             std::fill(mine, mine + slots, Moments{});
-            if (recent != mine) std::fill(recent, recent + slots, Moments{});
-            std::int64_t pending = 0;
-            const auto settle = [&] {
-                for (std::int64_t slot = 0; recent != mine && slot < slots; ++slot) {
-                    mine[slot].add(recent[slot], Vec{} + 1);
-                    recent[slot] = {};
-                }
-                pending = 0;
+            if (in_batches) std::fill(recent, recent + slots, Moments{}), std::fill(rows, rows + slots, 0);
+            const auto settle = [&](std::int64_t slot) {
+                mine[slot].add(recent[slot], Vec{} + 1);
+                recent[slot] = {};
+                rows[slot] = 0;
             };
             by_blocks(slice, false, [&](std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
                 for (int k = 0; k < count; ++k) {
                     Vec powers[parts];
                     fill_powers<parts>(static_cast<double>(offsets[k]), weights_ ? weights_[i + k] : 1, powers);
                     for (int v = 0; v < parts; ++v) recent[where[k]].at[v] += powers[v];
+                    if (in_batches && ++rows[where[k]] == batch_rows) settle(where[k]);
                 }
-                if ((pending += count) >= chunk) settle();
             });
-            settle();
+            for (std::int64_t slot = 0; in_batches && slot < slots; ++slot) settle(slot);
         });
         for (int slice = 1; slice < slices; ++slice)
             for (std::int64_t slot = 0; slot < slots; ++slot) moments[slot].add(moments[slots * slice + slot], Vec{} + 1);
