@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -124,7 +125,10 @@ class EpochScores:
         if finding is None or finding.kind != "not finite":
             for arrays in rows.tasks():
                 batch = _inputs.batch_from(*arrays, self._pairs, self._censoring)
-                by_task.append(_metrics(batch, surrogates, margin, confidence))
+                by_task.append(_metrics(batch, surrogates, margin))
+                if confidence is not None:
+                    kinds = self._pairs, self._censoring
+                    by_task[-1] |= _interval(arrays, kinds, confidence)
         with_pairs = [task for task in by_task if not math.isnan(task["auc"])]
         names = [*(surrogate.name for surrogate in surrogates), "auc"]
         names += [] if confidence is None else ["auc_low", "auc_high"]
@@ -137,12 +141,9 @@ class EpochScores:
 
 
 def _metrics(
-    batch: _inputs.Batch,
-    surrogates: Sequence[Surrogate],
-    margin: float | None,
-    confidence: float | None,
+    batch: _inputs.Batch, surrogates: Sequence[Surrogate], margin: float | None
 ) -> dict[str, float]:
-    """Return losses, AUC and its bounds of one task, or an AUC of NaN alone if it has no pair."""
+    """Return losses and AUC of one task, or an AUC of NaN alone if it has no pair."""
     concordant, pair_weight = _ordered.concordance(batch)
     if pair_weight == 0.0:
         return {"auc": math.nan}
@@ -153,21 +154,25 @@ def _metrics(
             metrics[surrogate.name] = _ordered.evaluate(batch, terms, True).value
         except OverflowError:
             metrics[surrogate.name] = math.inf
-    if confidence is not None:
-        low, high = _interval(batch, confidence)
-        metrics |= {"auc_low": low, "auc_high": high}
     return metrics
 
 
-def _interval(batch: _inputs.Batch, confidence: float) -> tuple[float, float]:
-    """Return DeLong's interval; NaN with groups, for other targets, or for less than two rows."""
-    if batch.ranked is not None:
-        return math.nan, math.nan
-    kept = batch.labels if batch.weights is None else batch.labels[batch.weights > 0.0]
-    if batch.offsets is not None or min((kept > 0).sum(), (kept <= 0).sum()) < 2:
-        return math.nan, math.nan
-    found = delong(batch.scores, batch.labels, weights=batch.weights, confidence=confidence)
-    return found.low, found.high
+def _interval(
+    arrays: tuple[Any, Any, Any, Any], kinds: tuple[str, str], confidence: float
+) -> dict[str, float]:
+    """Return the bounds of `delong`; NaN with groups, or with less than two rows of a class.
+
+    `arrays` are scores, labels, weights and groups, which are known to be valid, and `kinds` are
+    the arguments `pairs` and `censoring`.
+    """
+    scores, labels, weights, groups = arrays
+    low = high = math.nan
+    if groups is None:
+        options: Any = dict(zip(("pairs", "censoring"), kinds, strict=True))
+        with suppress(ValueError):  # less than two rows
+            found = delong(scores, labels, weights=weights, confidence=confidence, **options)
+            low, high = found.low, found.high
+    return {"auc_low": low, "auc_high": high}
 
 
 def _concatenated(name: str, parts: Sequence[Tensor | None]) -> Tensor | None:

@@ -46,8 +46,8 @@ class EpochMonitor:
     train_split : str, optional
         The split whose loss is checked for divergence. The default is that of the first `update`.
     confidence : float, optional
-        Also record DeLong's confidence interval of the AUC with this coverage, for example 0.95. It
-        takes one more sort, and is NaN with several tasks, with groups or without two classes.
+        Also record the confidence interval of `everypair.delong` with this coverage, for example
+        0.95. It takes one more sort, and is NaN with several tasks, with groups or without pairs.
     on_divergence : {"warn", "raise", "ignore"}
         What to do when a training diverges. In each case `findings` records it.
     writer : object with add_scalar, optional
