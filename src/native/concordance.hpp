@@ -186,15 +186,7 @@ SortedTargets sort_targets(Scratch& keep, const L* targets, const std::uint8_t* 
 
 // The targets are the labels of the batch.
 inline SortedTargets sort_targets(Scratch& keep, const Batch& batch, const std::uint8_t* events) {
-    const auto with = [&](const auto* targets) { return sort_targets(keep, targets, events, batch.n); };
-    switch (batch.label_type) {
-        case Dtype::u8: return with(static_cast<const std::uint8_t*>(batch.labels));
-        case Dtype::i8: return with(static_cast<const std::int8_t*>(batch.labels));
-        case Dtype::i32: return with(static_cast<const std::int32_t*>(batch.labels));
-        case Dtype::i64: return with(static_cast<const std::int64_t*>(batch.labels));
-        case Dtype::f32: return with(static_cast<const float*>(batch.labels));
-        default: return with(static_cast<const double*>(batch.labels));
-    }
+    return with_labels(batch, [&](const auto* targets) { return sort_targets(keep, targets, events, batch.n); });
 }
 
 // The same as above for targets in the order of the scores.

@@ -64,15 +64,7 @@ int code_grades(const L* targets, std::int64_t n, std::uint8_t* grades) {
 }
 
 inline int code_grades(const Batch& batch, std::uint8_t* grades) {
-    const auto with = [&](const auto* targets) { return code_grades(targets, batch.n, grades); };
-    switch (batch.label_type) {
-        case Dtype::u8: return with(static_cast<const std::uint8_t*>(batch.labels));
-        case Dtype::i8: return with(static_cast<const std::int8_t*>(batch.labels));
-        case Dtype::i32: return with(static_cast<const std::int32_t*>(batch.labels));
-        case Dtype::i64: return with(static_cast<const std::int64_t*>(batch.labels));
-        case Dtype::f32: return with(static_cast<const float*>(batch.labels));
-        default: return with(static_cast<const double*>(batch.labels));
-    }
+    return with_labels(batch, [&](const auto* targets) { return code_grades(targets, batch.n, grades); });
 }
 
 // Rows with a finite score and a grade below n_grades, at least two of which occur.

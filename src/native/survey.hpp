@@ -134,17 +134,8 @@ template <class S>
 Survey survey_chunk(const Batch& batch, std::uint8_t* classes, std::int64_t begin, std::int64_t end) {
     const S* scores = static_cast<const S*>(batch.scores) + begin;
     const double* weights = batch.weights ? batch.weights + begin : nullptr;
-    const auto with = [&](const auto* labels) {
-        return survey_rows(scores, labels + begin, weights, classes + begin, end - begin);
-    };
-    switch (batch.label_type) {
-        case Dtype::u8: return with(static_cast<const std::uint8_t*>(batch.labels));
-        case Dtype::i8: return with(static_cast<const std::int8_t*>(batch.labels));
-        case Dtype::i32: return with(static_cast<const std::int32_t*>(batch.labels));
-        case Dtype::i64: return with(static_cast<const std::int64_t*>(batch.labels));
-        case Dtype::f32: return with(static_cast<const float*>(batch.labels));
-        default: return with(static_cast<const double*>(batch.labels));
-    }
+    return with_labels(
+        batch, [&](const auto* labels) { return survey_rows(scores, labels + begin, weights, classes + begin, end - begin); });
 }
 
 // Surveys the rows begin .. end - 1 in parallel tasks.

@@ -26,6 +26,19 @@ struct Batch {
     std::int64_t n_groups;
 };
 
+// Calls use(labels) with a pointer of the labels' type, and returns its result.
+template <class Use>
+auto with_labels(const Batch& batch, Use&& use) {
+    switch (batch.label_type) {
+        case Dtype::u8: return use(static_cast<const std::uint8_t*>(batch.labels));
+        case Dtype::i8: return use(static_cast<const std::int8_t*>(batch.labels));
+        case Dtype::i32: return use(static_cast<const std::int32_t*>(batch.labels));
+        case Dtype::i64: return use(static_cast<const std::int64_t*>(batch.labels));
+        case Dtype::f32: return use(static_cast<const float*>(batch.labels));
+        default: return use(static_cast<const double*>(batch.labels));
+    }
+}
+
 // Rows sorted by group and rank. `winner`, `loser` and `ranks` are in this order, `scores` and `vector` in that of the caller.
 // A pair is a row and one of lower rank in the same group; its weight is the product of their weights as winner and loser.
 struct Ranked {

@@ -84,13 +84,12 @@ class PreparedBatches:
 
         `cursor` has the number of the batch among the prepared ones, shape (1,), on the device.
         """
-        chosen = [
-            None if x is None else x.index_select(0, cursor).squeeze(0)[:size]
-            for x in (self._inputs, self._labels, self._groups)
-        ]
-        inputs, labels, groups = chosen
-        assert inputs is not None
-        assert labels is not None
+
+        def of(stored: Tensor) -> Tensor:
+            return stored.index_select(0, cursor).squeeze(0)[:size]
+
+        inputs, labels = of(self._inputs), of(self._labels)
+        groups = None if self._groups is None else of(self._groups)
         return inputs.permute(0, 3, 1, 2) if self._is_image else inputs, labels, groups
 
 

@@ -78,7 +78,7 @@ class TrialRun:
         task = TrainingTask(trial.rate, len(self.batches), cell.seed, settings)
         self.optimiser = self._kind.make([*self._model.parameters()], self._objective, task)
         self._measuring = Measuring(split, seed=cell.seed, sample=settings.subtrain_sample)
-        self._measured: Measured | None = None  # of the epoch that `finish_epoch` has to complete
+        self._measured: Measured  # set by `send`, of the epoch that `finish_epoch` has to complete
         # A copy of the weights when they were measured: the next steps may run before `finish`.
         self._state = {name: w.detach().clone() for name, w in self._model.state_dict().items()}
         self._history: dict[str, list[float]] = {}
@@ -170,7 +170,6 @@ class TrialRun:
 
         The copied weights are kept if the validation AUC is greater than ever before.
         """
-        assert self._measured is not None
         row = self._measuring.finish(self._measured)
         epoch = self._measured.epoch
         if row is None:
