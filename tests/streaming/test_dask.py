@@ -17,7 +17,7 @@ pytest.importorskip("distributed")
 
 import dask.array as da  # noqa: E402
 
-from everypair.dask import accumulate, evaluate  # noqa: E402
+from everypair.dask import accumulate, compare, evaluate  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +84,15 @@ def test_wrong_arguments_are_explained(rows):
     ):
         with pytest.raises(ValueError, match=text):
             evaluate(**arguments)
+
+
+def test_a_comparison_needs_a_dask_frame_and_a_client():
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    frame = pd.DataFrame({"x": [0.0, 1.0], "y": [0, 1]})
+    with pytest.raises(ValueError, match="frame must be a Dask DataFrame; got DataFrame"):
+        compare(frame, "y")
+    with pytest.raises(ValueError, match=r"no current one.*distributed.Client"):
+        compare(dd.from_pandas(frame, npartitions=1), "y")
 
 
 def test_nothing_is_lost_or_doubled_if_workers_are_killed():

@@ -127,7 +127,13 @@ def compare(
             raise ValueError(f"{name} must be among {', '.join(known)}; got {unknown[0]!r}.")
     if not 0.0 < test_share < 1.0:
         raise ValueError(f"test_share must be between 0 and 1; got {test_share!r}. 0.2 is usual.")
-    client = import_module("distributed").get_client() if client is None else client
+    if not hasattr(frame, "to_delayed"):
+        raise ValueError(
+            f"frame must be a Dask DataFrame; got {type(frame).__name__}. Make one with "
+            "dask.dataframe.from_pandas(frame, npartitions=8), or compare models of a table that "
+            "fits into memory with `everypair experiment table`."
+        )
+    client = _current_client() if client is None else client
     with client.as_current():
         split = _split(frame, target, test_share, seed)
         contenders = []
@@ -144,6 +150,16 @@ def compare(
                 name = "pairs of each worker" if is_local else loss
                 contenders.append(Contender(model, name, found, seconds, booster))
     return contenders
+
+
+def _current_client() -> Any:
+    try:
+        return import_module("distributed").get_client()
+    except ValueError:
+        raise ValueError(
+            "client must be given if there is no current one; got none. Create one first, such as "
+            "distributed.Client() for the processes of this machine."
+        ) from None
 
 
 def _split(frame: Any, target: str, test_share: float, seed: int) -> _Split:
