@@ -132,7 +132,7 @@ PARTS = {
     "catdog": Part("catdog"),
     "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(50, 500, 1000)),
     "cifar10-paper": Part("cifar10", replace(IMAGES, protocol="paper"), imratios=(0.01,)),
-    "stl10": Part("stl10"),
+    "stl10": Part("stl10", imratios=(0.1, 0.01)),  # with 0.001, validation would have no positives
     "cifar10-linear-hinge": Part("cifar10", losses=("linear_hinge",), reference="cifar10"),
     "cifar10-stratified": Part(
         "cifar10",
