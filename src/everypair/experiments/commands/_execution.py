@@ -2,84 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
+    from everypair.experiments.commands._display import Display
     from everypair.experiments.data.sources import Dataset
     from everypair.experiments.plan import Grid, Settings
     from everypair.experiments.report import Study
 
 
-def execute(
-    grid: Grid,
-    settings: Settings,
-    dataset: Dataset,
-    folder: Path,
-    storage: str | None,
-    workers: int | None,
-    choice: dict[str, int | None],  # how trials are chosen; see `runner.run`
-    device: str,
-    as_json: bool,
-    notes: Sequence[str],
-) -> None:
-    from rich.console import Console
+TIME_IS_UP = 75
+"""Exit code if ``--minutes`` ended a run: EX_TEMPFAIL of sysexits.h, "try again later"."""
 
-    from everypair.experiments import report
-    from everypair.experiments.commands._display import Display
-    from everypair.experiments.commands.report import write_and_show
+
+def deadline_after(minutes: float | None) -> float:
+    """Return the value that ``time.monotonic()`` has after so many minutes; infinity for None."""
+    return math.inf if minutes is None else time.monotonic() + 60.0 * minutes
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where and how trials are run: the options that do not change their results."""
+
+    folder: Path
+    storage: str | None = None  # URL of a database; None: a file in the folder
+    workers: int | None = None
+    device: str = "cpu"
+    deadline: float = math.inf  # see `runner.run`
+    together: int | None = None  # see `work_for`, as the next two
+    mixed: bool = False
+    compiled: bool = False
+
+    def run(
+        self,
+        grid: Grid,
+        settings: Settings,
+        dataset: Dataset,
+        choice: Mapping[str, Any],  # how trials are chosen; see `runner.run`
+        notes: Sequence[str],
+        *,
+        as_json: bool,
+    ) -> None:
+        """Run the trials with a display, then write the report and the best model."""
+        from rich.console import Console
+
+        from everypair.experiments import report
+        from everypair.experiments.commands._display import Display
+        from everypair.experiments.commands.report import write_and_show
+        from everypair.experiments.search import runner, store
+        from everypair.experiments.search.work import GRAPH_TRIALS, work_for
+        from everypair.experiments.training import winner
+
+        work, default_workers = work_for(
+            settings,
+            self.device,
+            str(self.folder),
+            families=bool(grid.spaces),
+            together=self.together or GRAPH_TRIALS,
+            mixed=self.mixed,
+            compiled=self.compiled,
+        )
+        with store.open(self.storage or str(self.folder), create=True) as opened:
+            before = opened.records()
+            done = [record for record in before if record.state != "failed"]
+            display = Display(Console(stderr=True), done, epochs=settings.epochs)
+            models = winner.BestSeeds(self.folder, before)
+
+            def on_event(event: runner.Event) -> None:
+                if event.kind == "begin" and event.stage == 1:  # the settings are accepted
+                    for note in filter(None, notes):
+                        display.console.print(note, soft_wrap=True, highlight=False, markup=False)
+                if event.record is not None:
+                    models.add(event.record)
+                display(event)
+
+            try:
+                with display:
+                    runner.run(
+                        grid,
+                        settings,
+                        opened,
+                        work=work,
+                        workers=self.workers or default_workers,
+                        deadline=self.deadline,
+                        on_event=on_event,
+                        **choice,
+                    )
+            except KeyboardInterrupt:
+                _stop("stopped", display.progress(opened.counts()), 130)
+            except runner.TimeIsUpError:
+                _stop("the time is up", display.progress(opened.counts()), TIME_IS_UP)
+            study = report.study_of(opened, settings)
+            if grid.spaces:
+                model = _conclude(self.folder, dataset, study, grid, default_workers, display)
+            else:
+                model = winner.keep_winner(self.folder, study.records)
+        write_and_show(study, self.folder, as_json=as_json, model=model)
+        _report_failures(study)
+
+
+def _stop(reason: str, progress: str, code: int) -> NoReturn:
+    typer.echo(
+        f"everypair: {reason}. {progress} are finished and kept; the same command continues.",
+        err=True,
+    )
+    raise SystemExit(code) from None
+
+
+def _conclude(
+    folder: Path, dataset: Dataset, study: Study, grid: Grid, threads: int, display: Display
+) -> Path | None:
+    """Compare the models for a table, save the best one, and return its path."""
     from everypair.experiments.contenders.outcome import conclude
-    from everypair.experiments.search import runner, store
-    from everypair.experiments.search.work import work_for
-    from everypair.experiments.training import winner
 
-    work, default_workers = work_for(settings, device, str(folder), families=bool(grid.spaces))
-    with store.open(storage or str(folder), create=True) as opened:
-        before = opened.records()
-        done = [record for record in before if record.state != "failed"]
-        display = Display(Console(stderr=True), done, epochs=settings.epochs)
-        models = winner.BestSeeds(folder, before)
-
-        def on_event(event: runner.Event) -> None:
-            if event.kind == "begin" and event.stage == 1:  # the store has accepted the settings
-                for note in filter(None, notes):
-                    display.console.print(note, soft_wrap=True, highlight=False, markup=False)
-            if event.record is not None:
-                models.add(event.record)
-            display(event)
-
-        try:
-            with display:
-                options = {"workers": workers or default_workers, **choice}
-                runner.run(grid, settings, opened, work=work, on_event=on_event, **options)
-        except KeyboardInterrupt:
-            counts = opened.counts()
-            typer.echo(
-                f"everypair: stopped. {counts.finished} of {sum(counts)} trials are finished and "
-                "kept; the same command continues.",
-                err=True,
-            )
-            raise SystemExit(130) from None
-        study = report.study_of(opened, settings)
-        if grid.spaces:
-            with display.console.status("Comparing the models") as status:
-                model = conclude(
-                    folder,
-                    dataset,
-                    study.records,
-                    skipped=grid.skipped,
-                    threads=default_workers,
-                    say=status.update,
-                )
-        else:
-            model = winner.keep_winner(folder, study.records)
-    write_and_show(study, folder, as_json=as_json, model=model)
-    _report_failures(study)
+    with display.console.status("Comparing the models") as status:
+        return conclude(
+            folder,
+            dataset,
+            study.records,
+            skipped=grid.skipped,
+            threads=threads,
+            say=status.update,
+        )
 
 
 def _report_failures(study: Study) -> None:
@@ -96,6 +149,7 @@ def _report_failures(study: Study) -> None:
 
 
 def usable_device(name: str) -> str:
+    """Return the device of ``--device``; raise UserError if it cannot be used."""
     import torch
 
     if name == "auto":

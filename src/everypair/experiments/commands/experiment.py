@@ -10,17 +10,18 @@ from typing import Annotated, Literal
 import typer
 
 from everypair.experiments.commands import _table_options
-from everypair.experiments.commands._execution import execute, usable_device
-from everypair.experiments.commands._parameters import JsonFlag, option
+from everypair.experiments.commands._execution import Execution, deadline_after, usable_device
+from everypair.experiments.commands._parameters import JsonFlag, flag, option
 from everypair.experiments.errors import UserError
 
 FEW_POSITIVES = 10
 """With fewer positives for validation, the standard error of the AUC is about 0.1 or more."""
 
+TRY_PANEL, RUN_PANEL = ({"rich_help_panel": p} for p in ("Hyper-parameters to try", "Execution"))
 DATA = partial(option, rich_help_panel="Data", default="none")
-TRY = partial(option, rich_help_panel="Hyper-parameters to try", default="the preset's")
+TRY = partial(option, **TRY_PANEL, default="the preset's")
 TRAIN = partial(option, rich_help_panel="Settings of all trials", default="the preset's")
-RUN = partial(option, rich_help_panel="Execution")
+RUN = partial(option, **RUN_PANEL)
 
 
 def command(
@@ -78,6 +79,10 @@ def command(
         int | None,
         TRY("Try all on the first seed, the best N of each loss on all.", default="none", min=1),
     ] = None,
+    per_batch: Annotated[
+        bool,
+        flag("--per-batch", "With --finalists: the best N of each batch size.", **TRY_PANEL),
+    ] = False,
     grid: Annotated[
         Literal["preset", "paper"],
         TRY("Hyper-parameters of the preset, or all of the paper's.", default=None),
@@ -142,6 +147,25 @@ def command(
         int | None, RUN("Number of processes.", default="one per core; one with a GPU", min=1)
     ] = None,
     device: Annotated[str, RUN("auto (a GPU if there is one), cpu, cuda, cuda:1, ...")] = "auto",
+    minutes: Annotated[
+        float | None,
+        RUN("Stop after so many minutes; the same command continues.", default="none", min=0.0),
+    ] = None,
+    together: Annotated[
+        int | None,
+        RUN("Most trials in one CUDA graph; on a CPU each runs alone.", default="16", min=1),
+    ] = None,
+    mixed: Annotated[
+        bool,
+        flag(
+            "--mixed",
+            "Several losses in one CUDA graph: faster if each has few trials.",
+            **RUN_PANEL,
+        ),
+    ] = False,
+    compiled: Annotated[
+        bool, flag("--compile", "Compile the networks in CUDA graphs.", **RUN_PANEL)
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train with several losses, choose by validation AUC, report test AUC.
@@ -149,6 +173,7 @@ def command(
     The same command continues a run that was interrupted.
     """
     given = locals()
+    deadline = deadline_after(minutes)
     # Printed before torch and pandas are imported, which takes seconds.
     typer.echo(
         f"everypair experiment: {(data.name or data) if data else preset or 'digits'}", err=True
@@ -163,6 +188,8 @@ def command(
         )
     if finalists and sampler == "tpe":
         raise UserError("--finalists and --sampler tpe exclude each other; give only one of them.")
+    if per_batch and not finalists:
+        raise UserError("--per-batch needs --finalists; for example --finalists 2 --per-batch.")
     check_names(plan, settings)
     device = "cpu" if plan.spaces else usable_device(device)
     dataset = sources.load(plan.data, table=settings.table)
@@ -174,8 +201,11 @@ def command(
         table = replace(table, positive=dataset.positive_name.removeprefix(f"{table.label} = "))
         settings = replace(settings, table=table)
         notes = [*_table_options.describe_table(table, plan, settings, dataset, folder), *notes]
-    choice = {"tpe_trials": trials, "finalists": finalists}
-    execute(plan, settings, dataset, folder, storage, workers, choice, device, as_json, notes)
+    execution = Execution(
+        folder, storage, workers, device, deadline, together, mixed=mixed, compiled=compiled
+    )
+    choice = {"tpe_trials": trials, "finalists": finalists, "per_batch": per_batch}
+    execution.run(plan, settings, dataset, choice, notes, as_json=as_json)
 
 
 def _few_positives(fewest: dict[float, int]) -> str:

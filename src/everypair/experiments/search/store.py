@@ -151,6 +151,14 @@ class Store:
         self._slots = {ids[key]: slot for key, slot in slots.items()}
         self.requeue_dead_trials()
 
+    def waiting(self) -> list[Trial]:
+        """Return the trials of the prepared grid that wait, in its order.
+
+        Before TPE has chosen, batch and rate are -1.
+        """
+        ids = {row.id for row in self._rows("id", only=TRIALS.c.state == "waiting")}
+        return [slot.trial for row, slot in self._slots.items() if row in ids]
+
     def claim(self, where: Callable[[Trial], bool] = lambda trial: True) -> Claim | None:
         """Return the right to run a trial, or None if none waits.
 
