@@ -159,7 +159,7 @@ def command(
         bool,
         flag(
             "--mixed",
-            "Several losses in one CUDA graph: faster if each has few trials.",
+            "Several losses in one CUDA graph, if each has few trials.",
             **RUN_PANEL,
         ),
     ] = False,
