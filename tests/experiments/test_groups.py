@@ -23,10 +23,12 @@ def groups(opened, *, width, left=None, seconds=None, mixed=False, **knobs):
     knobs = {"seeds": 3, "rates": (0.1, 0.2, 0.3, 0.4), "batches": (10,), **knobs}
     grid = stand_in.grid("square", "logistic", **knobs)
     opened.prepare(grid, stand_in.SETTINGS)
-    known = [Record(grid.trials()[0], "finished", {}, seconds=seconds)] if seconds else []
     deadline = {} if left is None else {"deadline": time.monotonic() + left}
     work = stand_in.StandIn("", width=width, mixed=mixed)
-    return Groups(opened, work, records=known, **deadline)
+    found = Groups(opened, work, **deadline)
+    if seconds:
+        found.learn(Record(grid.trials()[0], "finished", {}, seconds=seconds))
+    return found
 
 
 def all_sizes(found):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable
 
 from everypair.experiments.plan import Record, Trial
 from everypair.experiments.search._workers import Work
@@ -31,19 +30,14 @@ class Groups:
         Where the trials wait, and what runs them.
     deadline : float
         Value of ``time.monotonic()`` at which trials have to be finished. A trial is not claimed if
-        it would end later, judged by the seconds of the latest trials of its kind.
-    records : iterable of Record
-        Finished trials, for the first estimates.
+        it would end later, judged by the seconds of the latest trials of its kind in this run. The
+        records of earlier runs are not used, since those may have had another machine.
     """
 
-    def __init__(
-        self, store: Store, work: Work, deadline: float = math.inf, records: Iterable[Record] = ()
-    ) -> None:
+    def __init__(self, store: Store, work: Work, deadline: float = math.inf) -> None:
         self.mixed = True  # whether trials of several losses are run at once, if the work does that
         self._store, self._work, self._deadline = store, work, deadline
         self._seconds: dict[object, deque[float]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
-        for record in records:
-            self.learn(record)
 
     def learn(self, record: Record) -> None:
         """Use the seconds of a finished trial for the estimates."""

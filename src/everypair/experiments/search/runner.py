@@ -79,7 +79,7 @@ def run(
         Whether each batch size has its own finalists.
     deadline : float
         Value of ``time.monotonic()`` at which the run ends. Trials that would end later, judged by
-        the seconds of similar trials, are not started.
+        the seconds of similar trials of this run, are not started.
     on_event : callable
         Called with each `Event`.
 
@@ -95,11 +95,11 @@ def run(
     """
     n_stages = 1 if finalists is None else 2 * len(blocks(grid, per_batch=per_batch))
     stages = _stages(grid, store, finalists, per_batch=per_batch)
+    groups = Groups(store, work, deadline)
     with _sigterm_as_ctrl_c(), WorkerPool(workers or cores(), work) as pool:
         for number, stage in enumerate(stages, 1):
             store.prepare(stage, settings, tpe_trials=tpe_trials)
-            known = [] if math.isinf(deadline) else store.records()
-            groups = Groups(store, work, deadline, known)
+            groups.mixed = True
             pool.size = max(1, min(workers or cores(), -(-store.counts().waiting // work.width)))
             event = partial(Event, stage=number, n_stages=n_stages)
             _Run(store, pool, groups, deadline, event, on_event).until_done()
