@@ -168,7 +168,8 @@ def table(folder: Path, name: str, max_rows: int) -> Part:
     return Part(X, y)
 
 
-def thirds(rows: Part, split: int) -> tuple[Part, Part, Part]:
+@lru_cache(maxsize=1)
+def thirds(folder: Path, name: str, max_rows: int, split: int) -> tuple[Part, Part, Part]:
     """Return a stratified split: 60 % training, 20 % validation, 20 % test."""
     from sklearn.model_selection import train_test_split
 
@@ -178,7 +179,7 @@ def thirds(rows: Part, split: int) -> tuple[Part, Part, Part]:
         a, b, ya, yb = train_test_split(*part, test_size=share, stratify=part.y, random_state=seed)
         return Part(a, ya), Part(b, yb)
 
-    rest, test = cut(rows, 0.2)
+    rest, test = cut(table(folder, name, max_rows), 0.2)
     train, valid = cut(rest, 0.25)
     return train, valid, test
 
@@ -198,8 +199,8 @@ class Tuning:
         ep.set_num_threads(1)
         warnings.simplefilter("ignore")
         for trial in trials:
-            rows = table(self.folder, trial.cell.data, self.max_rows)
-            yield measure(trial, *thirds(rows, trial.cell.seed))
+            parts = thirds(self.folder, trial.cell.data, self.max_rows, trial.cell.seed)
+            yield measure(trial, *parts)
 
 
 def measure(trial: Trial, train: Part, valid: Part, test: Part) -> Record:
