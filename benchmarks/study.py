@@ -174,7 +174,7 @@ PARTS = {
     "cifar10-cause-float32": replace(CAUSE, settings=replace(IMAGES, precision="float32")),
     "cifar10-cause-200-epochs": replace(CAUSE, settings=replace(IMAGES, epochs=200)),
     "catdog": Part("catdog"),
-    "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(50, 500, 1000)),
+    "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(1000, 500, 50)),
     "cifar10-paper": Part("cifar10", replace(IMAGES, protocol="paper"), imratios=(0.01,)),
     "stl10": Part("stl10", imratios=(0.1, 0.01)),  # with 0.001, validation would have no positives
     "cifar10-linear-hinge": Part("cifar10", losses=("linear_hinge",), reference="cifar10"),
