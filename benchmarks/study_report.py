@@ -11,6 +11,7 @@ import csv
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -30,6 +31,11 @@ from everypair.experiments.report.study import Study
 PAPER = RESULTS / "paper_figure3.csv"
 """Test AUC, mean and sd of five seeds, read off the figures that the authors published."""
 
+HEADER = """# The study of images
+
+Made by `make results` from the rows in this folder; do not edit. The command of a part runs its
+trials, and `python -m benchmarks.study rows` writes them into this folder.
+"""
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
 ALT = "Test AUC by seed, for each loss and share of positives"
 CAUSES = ("cifar10-cause-float32", "cifar10-cause-200-epochs")
@@ -48,7 +54,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
     test AUCs instead of `folder`.
     """
     files: list[Path] = []
-    pages = ["# The study of images\n\nMade by `make results`; do not edit.\n"]
+    pages = [HEADER]
     missing, shown = [], []
     for name, part in PARTS.items():
         path = folder / f"{name}.jsonl"
@@ -84,7 +90,8 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             body = f"{intro}\n\n{comparison(study, part)}\n"
             epochs = f"\n{by_epoch(study, settings.epochs)}\n"
             link = os.path.relpath(figure, folder)
-            pages.append(f"## {called}\n\n{body}{epochs}\n![{ALT}]({link})\n")
+            command = shlex.join(part.command(f"sqlite:///runs/study.db#{name}"))
+            pages.append(f"## {called}\n\n    {command}\n\n{body}{epochs}\n![{ALT}]({link})\n")
             shown.append(
                 f"### {called}\n\n{body}{epochs if name == 'cifar10' else ''}\n"
                 f"![{ALT}](assets/{figure.name})\n"
