@@ -28,8 +28,8 @@
 
 #include "double_double.hpp"
 #include "pool.hpp"
-#include "smooth.hpp"
 #include "sources.hpp"
+#include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
