@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <type_traits>
@@ -31,7 +32,8 @@ class VisitedPositions {
     void add(std::uint32_t position) {
         bits_[position >> 6] |= std::uint64_t{1} << (position & 63);
         std::uint32_t entry = position >> 6;
-        for (int level = 0; level < n_levels_; ++level, entry >>= 4) nodes_[level][entry >> 4] += later[entry & 15];
+        for (int level = 0; level < n_levels_; ++level, entry >>= 4)
+            nodes_[level][entry >> 4] += reinterpret_cast<const Node&>(later[entry & 15]);
     }
 
     std::uint32_t below(std::uint32_t position) const {
@@ -47,26 +49,13 @@ class VisitedPositions {
     typedef std::uint32_t Count __attribute__((may_alias));
     // For each child, the number of bits under the children before it.
     typedef std::uint32_t Node __attribute__((vector_size(64), may_alias));
-    struct Later {
-        Node of[16];
-        constexpr const Node& operator[](std::uint32_t child) const { return of[child]; }
-    };
-    static constexpr Later later{{{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
+    // What a bit under each child adds to a node.
+    alignas(64) static constexpr auto later = [] {
+        std::array<std::array<std::uint32_t, 16>, 16> added{};
+        for (int child = 0; child < 16; ++child)
+            for (int after = child + 1; after < 16; ++after) added[child][after] = 1;
+        return added;
+    }();
 
     std::uint64_t* bits_;
     Node* nodes_[8] = {};
