@@ -200,28 +200,24 @@ PairCount count_pairs(const Batch& batch, const std::uint8_t* events, const RowC
 // The same for rows that are sorted by group and rank. Rows whose weight as a winner is 0 do not win.
 template <class S>
 PairCount count_pairs(const Ranked& rows, int threads) {
-    const std::int64_t n_groups = rows.n_groups, tasks = std::min<std::int64_t>(n_groups, 1024);
-    PairCount counts[1024];
-    parallel(threads, static_cast<int>(tasks), [&](int t) {
-        for (std::int64_t g = n_groups * t / tasks; g < n_groups * (t + 1) / tasks; ++g) {
-            const std::int64_t begin = rows.offsets[g], n = rows.offsets[g + 1] - begin;
-            Scratch scratch;
-            std::uint32_t* first = scratch.take<std::uint32_t>(n);
-            std::uint8_t* wins = rows.winner ? scratch.take<std::uint8_t>(n) : nullptr;
-            Keyed<S>* scores = scratch.take<Keyed<S>>(n);
-            for (std::int64_t p = 0; p < n; ++p) {
-                const bool is_new = p == 0 || rows.ranks[begin + p] != rows.ranks[begin + p - 1];
-                first[p] = is_new ? static_cast<std::uint32_t>(p) : first[p - 1];
-                if (wins) wins[p] = rows.winner[begin + p] > 0;
-                scores[p] = {static_cast<const S*>(rows.scores)[rows.order[begin + p]], static_cast<std::uint32_t>(p)};
-            }
-            const PairCount of_group = count_pairs<S>({n, first, wins}, scores);
-            counts[t].twice += of_group.twice;
-            counts[t].pairs += of_group.pairs;
+    Scratch keep;
+    PairCount* counts = keep.take<PairCount>(rows.n_groups);
+    parallel_ranges(threads, rows.n_groups, [&](std::int64_t g) {
+        const std::int64_t begin = rows.offsets[g], n = rows.offsets[g + 1] - begin;
+        Scratch scratch;
+        std::uint32_t* first = scratch.take<std::uint32_t>(n);
+        std::uint8_t* wins = rows.winner ? scratch.take<std::uint8_t>(n) : nullptr;
+        Keyed<S>* scores = scratch.take<Keyed<S>>(n);
+        for (std::int64_t p = 0; p < n; ++p) {
+            const bool is_new = p == 0 || rows.ranks[begin + p] != rows.ranks[begin + p - 1];
+            first[p] = is_new ? static_cast<std::uint32_t>(p) : first[p - 1];
+            if (wins) wins[p] = rows.winner[begin + p] > 0;
+            scores[p] = {static_cast<const S*>(rows.scores)[rows.order[begin + p]], static_cast<std::uint32_t>(p)};
         }
+        counts[g] = count_pairs<S>({n, first, wins}, scores);
     });
     PairCount total;
-    for (const PairCount& count : counts) total.twice += count.twice, total.pairs += count.pairs;
+    for (std::int64_t g = 0; g < rows.n_groups; ++g) total.twice += counts[g].twice, total.pairs += counts[g].pairs;
     return total;
 }
 

@@ -28,13 +28,16 @@ template <class S>
 class ExponentialSums {
   public:
     ExponentialSums(const GroupRows<S>& rows, const Exponential& term)
-        : rows_(rows), rate_(term.rate), shift_(term.shift), factor_(rows.scale * term.factor) {}
+        : rows_(rows),
+          rate_(term.rate),
+          shift_(term.shift),
+          factor_(rows.scale * term.factor),
+          largest_(rate_ * ((rows.found.max_neg - rows.found.min_pos) + shift_)) {}
 
     // Fills the output arrays and returns the value; NaN if the caller must compute it in another way.
     double run() const {
-        const double largest = largest_exponent();
         const ByClass sums = class_sums(nullptr);
-        if (!(largest < 700 && std::abs(rate_ * shift_) < 256 && std::min(sums.neg, sums.pos) > 0x1p-900))
+        if (!(largest_ < 700 && std::abs(rate_ * shift_) < 256 && std::min(sums.neg, sums.pos) > 0x1p-900))
             return std::numeric_limits<double>::quiet_NaN();
         const double slope = factor_ * rate_, of_neg = slope * sums.pos, of_pos = slope * sums.neg;
         write(rows_.grad, of_neg, -of_pos, nullptr, {});
@@ -43,7 +46,7 @@ class ExponentialSums {
             const ByClass along = class_sums(rows_.vector);
             write(rows_.hvp, rate_ * of_neg, rate_ * of_pos, rows_.vector, {along.neg / sums.neg, along.pos / sums.pos});
         }
-        return factor_ * sums.neg * sums.pos * vector_exp(largest);
+        return factor_ * sums.neg * sums.pos * vector_exp(largest_);
     }
 
   private:
@@ -52,15 +55,15 @@ class ExponentialSums {
         double neg = 0, pos = 0;
     };
 
-    // Of the highest negative and the lowest positive.
-    double largest_exponent() const { return rate_ * ((rows_.found.max_neg - rows_.found.min_pos) + shift_); }
-
-    // Calls use(first row, count, exponentials, sides) for blocks of rows; a side is 1 for a positive and 0 for a negative.
-    // An exponent is rate x (bound_pos - s + shift) for a positive, rate x (s - bound_neg + shift) for a negative, and at most
-    // `largest`: the scores of rows of weight 0 may be outside the range of their class. Each loop has values of one or two
-    // widths, so that it is vectorised.
-    template <class Use>
-    void by_blocks(int task, double bound_neg, double bound_pos, double shift, double largest, Use&& use) const {
+    // Calls use(first row, count, exponentials, sides) for blocks of rows; a side is 1 for a positive and 0 for a negative. The
+    // exponent is that of the pair of a row and the extreme row of the other class or, if `own`, -rate times its distance from
+    // the extreme row of its own class. The scores of rows of weight 0 may be outside the range of their class, so exponents
+    // are limited. Each loop has values of one or two widths, so that it is vectorised.
+    template <bool own, class Use>
+    void by_blocks(int task, Use&& use) const {
+        const double neg_bound = own ? rows_.found.max_neg : rows_.found.min_pos,
+                     pos_bound = own ? rows_.found.min_pos : rows_.found.max_neg;
+        const double shift = own ? 0 : shift_, largest = own ? 0 : largest_;
         double e[block_rows], sides[block_rows];
         const double rate = rate_;
         const std::int64_t begin = task * task_rows, end = task_end(rows_.n, begin);
@@ -70,7 +73,7 @@ class ExponentialSums {
             for (int k = 0; k < count; ++k) e[k] = static_cast<double>(rows_.scores[i + k]);
 #pragma omp simd
             for (int k = 0; k < count; ++k) {
-                const double y = rate * ((sides[k] > 0 ? bound_pos - e[k] : e[k] - bound_neg) + shift);
+                const double y = rate * ((sides[k] > 0 ? pos_bound - e[k] : e[k] - neg_bound) + shift);
                 e[k] = vector_exp<S>(y < largest ? y : largest);
             }
             if (rows_.weights)
@@ -87,17 +90,16 @@ class ExponentialSums {
         ByClass* parts = scratch.take<ByClass>(tasks);
         parallel(rows_.threads, tasks, [&](int t) {
             double neg[n_lanes] = {}, pos[n_lanes] = {};
-            by_blocks(t, rows_.found.max_neg, rows_.found.min_pos, 0, 0,
-                      [&](std::int64_t i, int count, double* e, double* sides) {
-                          for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k];
-                          for (; count % n_lanes; ++count) e[count] = sides[count] = 0;
-                          for (int k = 0; k < count; k += n_lanes)
+            by_blocks<true>(t, [&](std::int64_t i, int count, double* e, double* sides) {
+                for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k];
+                for (; count % n_lanes; ++count) e[count] = sides[count] = 0;
+                for (int k = 0; k < count; k += n_lanes)
 #pragma omp simd
-                              for (int l = 0; l < n_lanes; ++l) {
-                                  neg[l] += e[k + l] * (1 - sides[k + l]);
-                                  pos[l] += e[k + l] * sides[k + l];
-                              }
-                      });
+                    for (int l = 0; l < n_lanes; ++l) {
+                        neg[l] += e[k + l] * (1 - sides[k + l]);
+                        pos[l] += e[k + l] * sides[k + l];
+                    }
+            });
             parts[t] = {};
             for (int l = 0; l < n_lanes; ++l) parts[t].neg += neg[l], parts[t].pos += pos[l];
         });
@@ -110,20 +112,17 @@ class ExponentialSums {
     // class.
     void write(S* out, double of_neg, double of_pos, const double* vector, const ByClass& means) const {
         if (!out) return;
-        const double largest = largest_exponent();
         parallel(rows_.threads, task_count(rows_.n), [&](int t) {
-            by_blocks(t, rows_.found.min_pos, rows_.found.max_neg, shift_, largest,
-                      [&](std::int64_t i, int count, double* e, const double* sides) {
-                          for (int k = 0; vector && k < count; ++k)
-                              e[k] *= vector[i + k] - (sides[k] > 0 ? means.neg : means.pos);
-                          for (int k = 0; k < count; ++k)
-                              out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) + 0.0);
-                      });
+            by_blocks<false>(t, [&](std::int64_t i, int count, double* e, const double* sides) {
+                for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k] - (sides[k] > 0 ? means.neg : means.pos);
+                for (int k = 0; k < count; ++k) out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) + 0.0);
+            });
         });
     }
 
     const GroupRows<S> rows_;
     const double rate_, shift_, factor_;
+    const double largest_;  // exponent of a pair
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

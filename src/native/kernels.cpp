@@ -146,12 +146,7 @@ Answer over_groups(const Batch& given, int least, int threads, Use&& use, Skip&&
     // Many groups run in parallel, each on one thread. Few groups run one after the other, each on all threads.
     const bool many = n_groups >= 2 * static_cast<std::int64_t>(threads);
     const int inner = many ? 1 : threads;
-    const auto each_group = [&](auto&& body) {
-        const std::int64_t tasks = std::min<std::int64_t>(n_groups, 1024);
-        parallel(many ? threads : 1, static_cast<int>(tasks), [&](int t) {
-            for (std::int64_t g = n_groups * t / tasks; g < n_groups * (t + 1) / tasks; ++g) body(g);
-        });
-    };
+    const auto each_group = [&](auto&& body) { parallel_ranges(many ? threads : 1, n_groups, body); };
     each_group([&](std::int64_t g) {
         const std::int64_t begin = batch.offsets ? batch.offsets[g] : 0, end = batch.offsets ? batch.offsets[g + 1] : batch.n;
         groups[g] = {begin, end - begin, survey<S>(batch, classes, begin, end, inner)};

@@ -114,12 +114,8 @@ class PieceSums final : public RowSums {
     template <class Body>
     void each_part(int threads, int directions, Body&& body) const {
         if (n_knots_ + n_points_ < threaded_rows()) threads = 1;
-        const int tasks = static_cast<int>(std::min<std::int64_t>(n_groups_, 256));
-        parallel(threads, tasks * directions, [&](int t) {
-            const int direction = t % directions, part = t / directions;
-            for (std::int64_t g = n_groups_ * part / tasks; g < n_groups_ * (part + 1) / tasks; ++g)
-                body(groups_[g], direction);
-        });
+        parallel_ranges(threads, n_groups_ * directions,
+                        [&](std::int64_t i) { body(groups_[i / directions], static_cast<int>(i % directions)); });
     }
 
     // Positions on the axis on which other rows are moved by the shift. `low` has the rounding errors of `high`.
