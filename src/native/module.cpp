@@ -83,32 +83,34 @@ auto unlocked(Call&& call) {
 nb::tuple with_status(const Answer& answer) { return nb::make_tuple(answer.status, answer.value, answer.pair_weight); }
 nb::tuple without_status(const Answer& answer) { return nb::make_tuple(answer.value, answer.pair_weight); }
 
-// The three forms of a surrogate have the same other arguments. `parse` reads the form, and `kernel` evaluates the batch.
-template <auto parse, auto kernel>
+// The three forms of a surrogate, each with its kernel.
+void parse(Arrays&, nb::tuple terms, std::vector<Term>& form) { form = terms_of(terms); }
+void parse(Arrays& arrays, nb::tuple smooth, Smooth& form) { form = arrays.smooth(smooth); }
+// `exponential` is an `everypair.surrogates.ExponentialCoefficients`.
+void parse(Arrays&, nb::tuple exponential, Exponential& form) {
+    form = {nb::cast<double>(exponential[0]), nb::cast<double>(exponential[1]), nb::cast<double>(exponential[2])};
+}
+
+Answer call(const Batch& batch, const std::vector<Term>& form, bool mean, int threads, const Outputs& outputs) {
+    return chosen.kernels->evaluate(batch, question_of(form, mean, threads), outputs);
+}
+Answer call(const Batch& batch, const Smooth& form, bool mean, int threads, const Outputs& outputs) {
+    return chosen.kernels->evaluate_smooth(batch, form, mean, threads, outputs);
+}
+Answer call(const Batch& batch, const Exponential& form, bool mean, int threads, const Outputs& outputs) {
+    return chosen.kernels->evaluate_exponential(batch, form, mean, threads, outputs);
+}
+
+template <class Form>
 nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, nb::handle vector,
                    nb::tuple surrogate, bool mean, int threads, nb::handle grad, nb::handle hess, nb::handle hvp) {
     Arrays arrays;
     const Batch batch = arrays.batch(scores, labels, weights, vector, offsets);
     const Outputs outputs = arrays.outputs(batch, grad, hess, hvp);
-    const auto form = parse(arrays, surrogate);
-    return with_status(unlocked([&] { return kernel(batch, form, mean, threads, outputs); }));
+    Form form{};
+    parse(arrays, surrogate, form);
+    return with_status(unlocked([&] { return call(batch, form, mean, threads, outputs); }));
 }
-
-constexpr auto evaluate_terms =
-    evaluate<[](Arrays&, nb::tuple terms) { return terms_of(terms); },
-             [](const Batch& batch, const std::vector<Term>& terms, bool mean, int threads, const Outputs& outputs) {
-                 return chosen.kernels->evaluate(batch, question_of(terms, mean, threads), outputs);
-             }>;
-
-constexpr auto evaluate_smooth = evaluate<[](Arrays& arrays, nb::tuple form) { return arrays.smooth(form); },
-                                          [](const auto&... of_call) { return chosen.kernels->evaluate_smooth(of_call...); }>;
-
-// The form is an `everypair.surrogates.ExponentialCoefficients`.
-constexpr auto evaluate_exponential =
-    evaluate<[](Arrays&, nb::tuple form) {
-        return Exponential{nb::cast<double>(form[0]), nb::cast<double>(form[1]), nb::cast<double>(form[2])};
-    },
-             [](const auto&... of_call) { return chosen.kernels->evaluate_exponential(of_call...); }>;
 
 nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, int threads) {
     Arrays arrays;
@@ -251,9 +253,9 @@ void bind(nb::module_& m, const char* name, Result (*function)(Arguments...)) {
 // The names of the arguments are in everypair/_native.pyi.
 NB_MODULE(_native, m) {
     using namespace everypair;
-    bind(m, "evaluate", evaluate_terms);
-    bind(m, "evaluate_smooth", evaluate_smooth);
-    bind(m, "evaluate_exponential", evaluate_exponential);
+    bind(m, "evaluate", evaluate<std::vector<Term>>);
+    bind(m, "evaluate_smooth", evaluate<Smooth>);
+    bind(m, "evaluate_exponential", evaluate<Exponential>);
     bind(m, "auc", auc);
     bind(m, "evaluate_ordered", evaluate_ordered);
     bind(m, "auc_ordered", auc_ordered);
