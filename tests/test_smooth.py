@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import everypair as ep
-from everypair import _formulas, naive, surrogates
+from everypair import _dispatch, _formulas, naive, surrogates
 from everypair._smooth_kernel import smooth_form
 from everypair.surrogates import Surrogate, Term
 
@@ -357,3 +357,63 @@ def test_sums_are_carried_over_many_blocks(n_groups):
         slopes = formulas("logistic", sign * (scores[i] - scores[others]))[1]
         expected = float(sign * weights[i] * (weights[others] * slopes).sum())
         assert grad[i] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.fixture
+def native():
+    kernel = pytest.importorskip("everypair._native")
+    yield kernel
+    kernel.use_isa(kernel.isas()[-1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [7, 500, 5000])
+def test_the_compiled_exponential_equals_the_double_sum(monkeypatch, native, n, dtype):
+    def refuse(*args, **knobs):
+        raise AssertionError("the compiled kernel is not used")
+
+    monkeypatch.setattr(_dispatch._numpy, "evaluate", refuse)
+    rng = np.random.default_rng(n)
+    far_out = 4.0 if dtype is np.float32 else 50.0  # the results stay finite
+    scores = 1e3 + rng.normal(size=n) * np.where(rng.random(n) < 0.1, far_out, 1.0)
+    scores[::5] = scores[::5].round(1)
+    scores, labels, vector = scores.astype(dtype), np.arange(n) % 3 == 0, rng.normal(size=n)
+    # A row of weight 0 may have any score.
+    far, none = np.append(scores, dtype(1e30)), np.append(rng.random(n), 0.0)
+    cases = [
+        (scores, labels, {}),
+        (scores, labels, {"weights": 10.0 ** rng.uniform(-9, 9, n), "reduction": "mean"}),
+        (scores, labels, {"groups": rng.integers(0, 3, n), "weights": rng.random(n)}),
+        (far, np.append(labels, n % 2), {"weights": none}),
+    ]
+    surrogate = surrogates.exponential(0.7)
+    rtol, atol = (1e-6, 1e-37) if dtype is np.float32 else (1e-12, 1e-290)
+    for x, y, knobs in cases:
+        options = {"surrogate": surrogate, "margin": 0.3, "reduction": "sum", **knobs}
+        v = np.resize(vector, x.shape)
+        expected = naive.pair_derivatives(x.astype(float), y, **options)
+        product = naive.pair_hvp(x.astype(float), y, v, **options)
+        largest = np.abs(expected[2]).max() * np.abs(v).max()
+        for isa in native.isas():
+            native.use_isa(isa)
+            got = ep.pair_derivatives(x, y, **options)
+            for k in range(3):
+                np.testing.assert_allclose(got[k], expected[k], rtol, atol, err_msg=isa)
+            hvp = ep.pair_hvp(x, y, v, **options)
+            np.testing.assert_allclose(hvp, product, rtol=0, atol=rtol * largest, err_msg=isa)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_threads_change_no_bit(name, dtype):
+    rng = np.random.default_rng(8)
+    scores, labels = rng.normal(size=200_000).astype(dtype), rng.random(200_000) < 0.1
+    found = []
+    try:
+        for threads in (1, 3):
+            ep.set_num_threads(threads)
+            value, grad, hess = ep.pair_derivatives(scores, labels, surrogate=name)
+            found.append((value, grad.tobytes(), hess.tobytes()))
+    finally:
+        ep.set_num_threads(None)
+    assert found[0] == found[1]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from everypair import _inputs, _threads
 from everypair._inputs import Batch
-from everypair._smooth_kernel import smooth_form
+from everypair._smooth_kernel import exponential_form, smooth_form
 from everypair.arrays import numpy as _numpy
 from everypair.surrogates import PairTerm, are_polynomials
 
@@ -130,8 +130,10 @@ def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool = False) -> 
         return None
     if are_polynomials(terms):
         return _native.evaluate, (terms,)
-    form = smooth_form(terms, wide, hess)
-    return None if form is None else (_native.evaluate_smooth, form)
+    if (form := smooth_form(terms, wide, hess)) is not None:
+        return _native.evaluate_smooth, (form,)
+    term = exponential_form(terms)
+    return None if term is None else (_native.evaluate_exponential, (term,))
 
 
 def concordance(batch: Batch) -> tuple[float, float]:

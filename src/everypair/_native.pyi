@@ -1,12 +1,14 @@
 # The compiled kernel (src/native/module.cpp). Arrays are contiguous. Each may also be given as a
 # tuple of its address, the format of an element as in `struct` ("f" for float32), and its size. The
-# kernel checks the values and returns a status other than 0 if one of them is bad.
+# kernel checks the values and returns a status other than 0 if one of them is bad. Arguments are
+# positional.
 
 from typing import Any
 
 from numpy.typing import NDArray
 
-from everypair.surrogates import KnotTerm
+from everypair._smooth_kernel import SmoothForm
+from everypair.surrogates import ExponentialCoefficients, KnotTerm
 
 # Return status, value and pair weight; fill the arrays grad, hess and hvp that are not None.
 def evaluate(
@@ -23,19 +25,27 @@ def evaluate(
     hvp: NDArray[Any] | None,
 ) -> tuple[int, float, float]: ...
 
-# The same for a smooth surrogate: see `everypair._smooth_kernel.SmoothForm`.
+# The same for a smooth surrogate, and for an exponential one.
 def evaluate_smooth(
     scores: NDArray[Any],
     labels: NDArray[Any],
     weights: NDArray[Any] | None,
     offsets: NDArray[Any] | None,
     vector: NDArray[Any] | None,
-    term: tuple[float, float, float, float, float, bool, float],
-    value: NDArray[Any],
-    slope: NDArray[Any],
-    curvature: NDArray[Any],
-    series: NDArray[Any] | None,
-    inside: NDArray[Any] | None,
+    form: SmoothForm,
+    mean: bool,
+    threads: int,
+    grad: NDArray[Any] | None,
+    hess: NDArray[Any] | None,
+    hvp: NDArray[Any] | None,
+) -> tuple[int, float, float]: ...
+def evaluate_exponential(
+    scores: NDArray[Any],
+    labels: NDArray[Any],
+    weights: NDArray[Any] | None,
+    offsets: NDArray[Any] | None,
+    vector: NDArray[Any] | None,
+    term: ExponentialCoefficients,
     mean: bool,
     threads: int,
     grad: NDArray[Any] | None,

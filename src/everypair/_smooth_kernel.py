@@ -1,7 +1,8 @@
-"""The form in which the compiled kernel takes a smooth surrogate.
+"""The form in which the compiled kernel takes a smooth or an exponential surrogate.
 
-The kernel takes one smooth term and a truncated polynomial with the same shift. That covers the
-built-in smooth surrogates and those of `surrogates.fit`. Other sums are left to NumPy.
+The kernel takes one smooth term and a truncated polynomial with the same shift, or one exponential
+term. That covers the built-in surrogates and those of `surrogates.fit`. Other sums are left to
+NumPy.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from everypair.surrogates import KnotTerm, PairTerm, SmoothCoefficients, smooth_coefficients
+from everypair.surrogates import (
+    ExponentialCoefficients,
+    KnotTerm,
+    PairTerm,
+    SmoothCoefficients,
+    exponential_coefficients,
+    smooth_coefficients,
+)
 
 _Floats = NDArray[np.float64]
 
@@ -31,7 +39,7 @@ _DISTANCES = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256])
 
 
 class SmoothForm(NamedTuple):
-    """The arguments of ``_native.evaluate_smooth`` that describe a surrogate.
+    """A surrogate as ``_native.evaluate_smooth`` takes it.
 
     Attributes
     ----------
@@ -54,6 +62,13 @@ class SmoothForm(NamedTuple):
     curvature: _Floats
     series: _Floats | None
     inside: _Floats | None
+
+
+@lru_cache(maxsize=64)
+def exponential_form(terms: tuple[PairTerm, ...]) -> ExponentialCoefficients | None:
+    """Return the only term if it is an exponential one."""
+    found = exponential_coefficients(terms)
+    return found[0] if len(found) == len(terms) == 1 else None
 
 
 @lru_cache(maxsize=64)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <type_traits>
@@ -31,7 +32,8 @@ class VisitedPositions {
     void add(std::uint32_t position) {
         bits_[position >> 6] |= std::uint64_t{1} << (position & 63);
         std::uint32_t entry = position >> 6;
-        for (int level = 0; level < n_levels_; ++level, entry >>= 4) nodes_[level][entry >> 4] += later[entry & 15];
+        for (int level = 0; level < n_levels_; ++level, entry >>= 4)
+            nodes_[level][entry >> 4] += reinterpret_cast<const Node&>(later[entry & 15]);
     }
 
     std::uint32_t below(std::uint32_t position) const {
@@ -47,26 +49,13 @@ class VisitedPositions {
     typedef std::uint32_t Count __attribute__((may_alias));
     // For each child, the number of bits under the children before it.
     typedef std::uint32_t Node __attribute__((vector_size(64), may_alias));
-    struct Later {
-        Node of[16];
-        constexpr const Node& operator[](std::uint32_t child) const { return of[child]; }
-    };
-    static constexpr Later later{{{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
-                                  {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
+    // What a bit under each child adds to a node.
+    alignas(64) static constexpr auto later = [] {
+        std::array<std::array<std::uint32_t, 16>, 16> added{};
+        for (int child = 0; child < 16; ++child)
+            for (int after = child + 1; after < 16; ++after) added[child][after] = 1;
+        return added;
+    }();
 
     std::uint64_t* bits_;
     Node* nodes_[8] = {};
@@ -211,28 +200,24 @@ PairCount count_pairs(const Batch& batch, const std::uint8_t* events, const RowC
 // The same for rows that are sorted by group and rank. Rows whose weight as a winner is 0 do not win.
 template <class S>
 PairCount count_pairs(const Ranked& rows, int threads) {
-    const std::int64_t n_groups = rows.n_groups, tasks = std::min<std::int64_t>(n_groups, 1024);
-    PairCount counts[1024];
-    parallel(threads, static_cast<int>(tasks), [&](int t) {
-        for (std::int64_t g = n_groups * t / tasks; g < n_groups * (t + 1) / tasks; ++g) {
-            const std::int64_t begin = rows.offsets[g], n = rows.offsets[g + 1] - begin;
-            Scratch scratch;
-            std::uint32_t* first = scratch.take<std::uint32_t>(n);
-            std::uint8_t* wins = rows.winner ? scratch.take<std::uint8_t>(n) : nullptr;
-            Keyed<S>* scores = scratch.take<Keyed<S>>(n);
-            for (std::int64_t p = 0; p < n; ++p) {
-                const bool is_new = p == 0 || rows.ranks[begin + p] != rows.ranks[begin + p - 1];
-                first[p] = is_new ? static_cast<std::uint32_t>(p) : first[p - 1];
-                if (wins) wins[p] = rows.winner[begin + p] > 0;
-                scores[p] = {static_cast<const S*>(rows.scores)[rows.order[begin + p]], static_cast<std::uint32_t>(p)};
-            }
-            const PairCount of_group = count_pairs<S>({n, first, wins}, scores);
-            counts[t].twice += of_group.twice;
-            counts[t].pairs += of_group.pairs;
+    Scratch keep;
+    PairCount* counts = keep.take<PairCount>(rows.n_groups);
+    parallel_ranges(threads, rows.n_groups, [&](std::int64_t g) {
+        const std::int64_t begin = rows.offsets[g], n = rows.offsets[g + 1] - begin;
+        Scratch scratch;
+        std::uint32_t* first = scratch.take<std::uint32_t>(n);
+        std::uint8_t* wins = rows.winner ? scratch.take<std::uint8_t>(n) : nullptr;
+        Keyed<S>* scores = scratch.take<Keyed<S>>(n);
+        for (std::int64_t p = 0; p < n; ++p) {
+            const bool is_new = p == 0 || rows.ranks[begin + p] != rows.ranks[begin + p - 1];
+            first[p] = is_new ? static_cast<std::uint32_t>(p) : first[p - 1];
+            if (wins) wins[p] = rows.winner[begin + p] > 0;
+            scores[p] = {static_cast<const S*>(rows.scores)[rows.order[begin + p]], static_cast<std::uint32_t>(p)};
         }
+        counts[g] = count_pairs<S>({n, first, wins}, scores);
     });
     PairCount total;
-    for (const PairCount& count : counts) total.twice += count.twice, total.pairs += count.pairs;
+    for (std::int64_t g = 0; g < rows.n_groups; ++g) total.twice += counts[g].twice, total.pairs += counts[g].pairs;
     return total;
 }
 

@@ -24,6 +24,7 @@
 #include <limits>
 
 #include "certified.hpp"
+#include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -132,14 +133,11 @@ class GradedPairs {
     // Sums over the rows of one slot, or over the slots of several grades.
     struct Sums3 {
         double *n, *f, *q;  // by bucket: the number of rows, the sum of their fractions, and that of the squares of these
+
+        Sums3 from(std::size_t bucket) const { return {n + bucket, f + bucket, q + bucket}; }
     };
     // Number of rows (upper 20 bits) and sum of their 24-bit fractions, and the sum of the squares of the fractions.
     typedef std::uint64_t Tally2 __attribute__((vector_size(16), may_alias));
-    // c + d f + (f - m[0])+ k[0] + (f - m[1])+ k[1]
-    struct alignas(32) Kinked {
-        float c, d, k0, m0, k1, m1, unused[2];
-    };
-
     void locate(std::int64_t begin, int count, std::int32_t* slots, float* fractions) const {
         const float* scores = rows_.scores + begin;
         const std::uint8_t* grades = rows_.grades + begin;
@@ -241,7 +239,7 @@ class GradedPairs {
         const Sums3 all = take(scratch, n_slots), winners = take(scratch, n_places), losers = take(scratch, n_places);
         // Of each place: the winners below it and the losers above it. Number, sum of distances from its edge, and of squares.
         const Sums3 below = take(scratch, n_places), above = take(scratch, n_places);
-        lines_ = scratch.take<Kinked>(n_slots);
+        lines_ = scratch.take<Octet<float>>(n_slots);
         count_rows(scratch, all);
         pairs = 0;
         double lower = 0;
@@ -275,7 +273,7 @@ class GradedPairs {
             if (g) add(losers, g - 1, 1, moved_);
             sweep(winners, losers, below, above, first, last, std::max(high_[g] + moved_ - first, last - low_[g]) + 1);
             const std::size_t start = static_cast<std::size_t>(n) * g;
-            add_pairs(g, {all.n + start, all.f + start, all.q + start}, winners, below, squares, doubt, total);
+            add_pairs(g, all.from(start), winners.from(moved_), below.from(moved_), squares, doubt, total);
             draw(g, all.n + start, winners, losers, below, above, lines_ + start, greatest, steepest, worst);
         }
         value = factor_ / 2 * width_ * width_ * squares;
@@ -305,20 +303,18 @@ class GradedPairs {
     // different buckets.
     void add_pairs(int grade, const Sums3& own, const Sums3& winners, const Sums3& below, double& squares, double& doubt,
                    double& total) const {
-        const double *n = own.n, *f = own.f, *q = own.q, *wn = winners.n + moved_, *wf = winners.f + moved_,
-                     *wq = winners.q + moved_, *bn = below.n + moved_, *bf = below.f + moved_, *bq = below.q + moved_;
         double sum = 0, unsure = 0, first = 0;
 #pragma omp simd reduction(+ : sum, unsure, first)
         for (int b = low_[grade]; b <= high_[grade]; ++b) {
             // As in Profile::Inside::squares, for the pairs inside this bucket.
-            const double pairs = n[b] * wn[b], some = pairs > 0 ? pairs : 1;
-            const double inside = wn[b] * q[b] + n[b] * wq[b] - 2 * f[b] * wf[b];
-            const double apart = wn[b] * f[b] - n[b] * wf[b], known = apart * apart / some;
+            const double pairs = own.n[b] * winners.n[b], some = pairs > 0 ? pairs : 1;
+            const double inside = winners.n[b] * own.q[b] + own.n[b] * winners.q[b] - 2 * own.f[b] * winners.f[b];
+            const double apart = winners.n[b] * own.f[b] - own.n[b] * winners.f[b], known = apart * apart / some;
             const double bound = (pairs > 1) & (inside - known > 0x1p-20 * inside) ? inside : 0;
-            sum += n[b] * bq[b] + 2 * f[b] * bf[b] + q[b] * bn[b] +
+            sum += own.n[b] * below.q[b] + 2 * own.f[b] * below.f[b] + own.q[b] * below.n[b] +
                    (pairs > 0 ? 0.5 * (inside + (apart > 0 ? known : -known)) : 0);
             unsure += 0.5 * bound;
-            first += n[b] * bf[b] + f[b] * bn[b];
+            first += own.n[b] * below.f[b] + own.f[b] * below.n[b];
         }
         squares += sum, doubt += unsure, total += first;
     }
@@ -338,7 +334,7 @@ class GradedPairs {
     }
 
     void draw(int grade, const double* own, const Sums3& winners, const Sums3& losers, const Sums3& below, const Sums3& above,
-              Kinked* lines, double& greatest, double& steepest, double& worst) const {
+              Octet<float>* lines, double& greatest, double& steepest, double& worst) const {
         constexpr int some = 64;
         float table[6][some];
         const double scale = factor_ * width_;
@@ -346,17 +342,16 @@ class GradedPairs {
         for (int from = low_[grade]; from <= high_[grade]; from += some) {
             const int count = std::min(some, high_[grade] + 1 - from);
             if (std::all_of(own + from, own + from + count, [](double rows) { return rows == 0; })) continue;
-            const double *n = own + from, *wn = winners.n + moved_ + from, *wf = winners.f + moved_ + from,
-                         *wq = winners.q + moved_ + from, *bn = below.n + moved_ + from, *bf = below.f + moved_ + from,
-                         *ln = losers.n + from, *lf = losers.f + from, *lq = losers.q + from, *an = above.n + from,
-                         *af = above.f + from;
+            const Sums3 w = winners.from(moved_ + from), l = losers.from(from), u = below.from(moved_ + from),
+                        v = above.from(from);
+            const double* n = own + from;
 #pragma omp simd reduction(max : largest, steep, bad)
             for (int b = 0; b < count; ++b) {
-                const Estimated lost = estimate(wn[b], wf[b], wq[b]);
+                const Estimated lost = estimate(w.n[b], w.f[b], w.q[b]);
                 // The sum of (f_neg - f)+ is that of (f - f_neg)+, less the sum of f - f_neg.
-                const Estimated won = estimate(ln[b], lf[b], lq[b]);
-                const double c = bf[b] + lost.lift - (af[b] + an[b] + lf[b] + won.lift);
-                const double d = bn[b] + lost.rise + an[b] + ln[b] - won.rise;
+                const Estimated won = estimate(l.n[b], l.f[b], l.q[b]);
+                const double c = u.f[b] + lost.lift - (v.f[b] + v.n[b] + l.f[b] + won.lift);
+                const double d = u.n[b] + lost.rise + v.n[b] + l.n[b] - won.rise;
                 const double last = c + d + lost.kink * (1 - lost.mean) - won.kink * (1 - won.mean);
                 const double error = lost.error + won.error, low = c < 0 ? -c : c, high = last < 0 ? -last : last;
                 const double least = ((c > 0) == (last > 0) ? (low < high ? low : high) : 0) - error;
@@ -372,49 +367,33 @@ class GradedPairs {
                 table[5][b] = static_cast<float>(won.mean);
             }
             for (int b = 0; b < count; ++b)
-                lines[from + b] = {table[0][b], table[1][b], table[2][b], table[3][b], table[4][b], table[5][b], {}};
+                for (int k = 0; k < 6; ++k) lines[from + b][k] = table[k][b];
         }
         greatest = std::max(greatest, largest), steepest = std::max(steepest, steep), worst = std::max(worst, bad);
     }
 
-    // Pass 2, four rows at a time: a transposition turns four lines into vectors.
+    // Pass 2, four rows at a time.
     void write(float* grad) const {
-        typedef float Four __attribute__((vector_size(16)));
-        parallel(rows_.threads, task_count(rows_.n), [&](int t) {
-            by_blocks(t * task_rows, task_end(rows_.n, t * task_rows),
-                      [&](std::int64_t from, const std::int32_t* slots, const float* fractions, int count) {
-                          const Four* table = reinterpret_cast<const Four*>(lines_);
-                          int i = 0;
-                          for (; i + 4 <= count; i += 4) {
-                              const auto four = [&](int half, Four* out) {
-                                  const Four w = table[2 * slots[i] + half], x = table[2 * slots[i + 1] + half],
-                                             y = table[2 * slots[i + 2] + half], z = table[2 * slots[i + 3] + half];
-                                  const Four wx = __builtin_shufflevector(w, x, 0, 4, 1, 5),
-                                             yz = __builtin_shufflevector(y, z, 0, 4, 1, 5);
-                                  out[0] = __builtin_shufflevector(wx, yz, 0, 1, 4, 5);
-                                  out[1] = __builtin_shufflevector(wx, yz, 2, 3, 6, 7);
-                                  if (half) return;
-                                  const Four km0 = __builtin_shufflevector(w, x, 2, 6, 3, 7),
-                                             km1 = __builtin_shufflevector(y, z, 2, 6, 3, 7);
-                                  out[2] = __builtin_shufflevector(km0, km1, 0, 1, 4, 5);
-                                  out[3] = __builtin_shufflevector(km0, km1, 2, 3, 6, 7);
-                              };
-                              Four low[4], high[2], f;
-                              four(0, low), four(1, high);
-                              std::memcpy(&f, fractions + i, sizeof f);
-                              const Four past0 = f - low[3], past1 = f - high[1];
-                              const Four result = low[0] + low[1] * f + low[2] * (past0 > 0.0f ? past0 : past0 - past0) +
-                                                  high[0] * (past1 > 0.0f ? past1 : past1 - past1);
-                              std::memcpy(grad + from + i, &result, sizeof result);
-                          }
-                          for (; i < count; ++i) {
-                              const Kinked& line = lines_[slots[i]];
-                              const float past0 = fractions[i] - line.m0, past1 = fractions[i] - line.m1;
-                              grad[from + i] = line.c + line.d * fractions[i] + line.k0 * (past0 > 0 ? past0 : 0) +
-                                               line.k1 * (past1 > 0 ? past1 : 0);
-                          }
-                      });
-        });
+        using Quad = typename Octet<float>::Quad;
+        const auto evaluate = [&](std::int64_t from, const std::int32_t* slots, const float* fractions, int count) {
+            int i = 0;
+            for (; i + 4 <= count; i += 4) {
+                Quad q[8], f;
+                Octet<float>::columns(lines_, slots + i, q);
+                std::memcpy(&f, fractions + i, sizeof f);
+                const Quad past0 = f - q[3], past1 = f - q[5];
+                const Quad result = q[0] + q[1] * f + q[2] * (past0 > 0.0f ? past0 : past0 - past0) +
+                                    q[4] * (past1 > 0.0f ? past1 : past1 - past1);
+                std::memcpy(grad + from + i, &result, sizeof result);
+            }
+            for (; i < count; ++i) {
+                const Octet<float>& line = lines_[slots[i]];
+                const float f = fractions[i], past0 = f - line[3], past1 = f - line[5];
+                grad[from + i] = line[0] + line[1] * f + line[2] * (past0 > 0 ? past0 : 0) + line[4] * (past1 > 0 ? past1 : 0);
+            }
+        };
+        parallel(rows_.threads, task_count(rows_.n),
+                 [&](int t) { by_blocks(t * task_rows, task_end(rows_.n, t * task_rows), evaluate); });
     }
 
     const GradedRows& rows_;
@@ -425,7 +404,7 @@ class GradedPairs {
     double factor_ = 0;  // the gradient per unit of d
     int moved_ = 0, n_buckets_ = 0;
     int low_[most_grades] = {}, high_[most_grades] = {};  // the first and the last bucket with rows of each grade
-    Kinked* lines_ = nullptr;
+    Octet<float>* lines_ = nullptr;  // by slot: c, d, k0, m0, k1, m1 of c + d f + k0 (f - m0)+ + k1 (f - m1)+
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

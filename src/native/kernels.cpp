@@ -9,11 +9,12 @@
 #include "concordance.hpp"
 #include "everywhere.hpp"
 #include "exact.hpp"
+#include "exponential.hpp"
 #include "graded.hpp"
 #include "gridded.hpp"
 #include "ordered.hpp"
-#include "row_sums.hpp"
 #include "smooth.hpp"
+#include "smooth_precision.hpp"
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
@@ -145,12 +146,7 @@ Answer over_groups(const Batch& given, int least, int threads, Use&& use, Skip&&
     // Many groups run in parallel, each on one thread. Few groups run one after the other, each on all threads.
     const bool many = n_groups >= 2 * static_cast<std::int64_t>(threads);
     const int inner = many ? 1 : threads;
-    const auto each_group = [&](auto&& body) {
-        const std::int64_t tasks = std::min<std::int64_t>(n_groups, 1024);
-        parallel(many ? threads : 1, static_cast<int>(tasks), [&](int t) {
-            for (std::int64_t g = n_groups * t / tasks; g < n_groups * (t + 1) / tasks; ++g) body(g);
-        });
-    };
+    const auto each_group = [&](auto&& body) { parallel_ranges(many ? threads : 1, n_groups, body); };
     each_group([&](std::int64_t g) {
         const std::int64_t begin = batch.offsets ? batch.offsets[g] : 0, end = batch.offsets ? batch.offsets[g + 1] : batch.n;
         groups[g] = {begin, end - begin, survey<S>(batch, classes, begin, end, inner)};
@@ -215,6 +211,12 @@ Answer reduce(const Batch& batch, bool mean, int threads, const Outputs& outputs
 }
 
 template <class S>
+GroupRows<S> rows_of(const Outputs& outputs, const Batch& batch, const std::uint8_t* classes, const Group& group, double scale,
+                     int threads) {
+    return {batch, outputs, classes, group.begin, group.n, group.found, scale, threads};
+}
+
+template <class S>
 Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& outputs) {
     const auto solve_group = [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale,
                                  int threads) {
@@ -232,15 +234,6 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
         return solve<S>(scaled, inner, outputs, classes, group, scale);
     };
     return reduce<S>(batch, question.mean, question.threads, outputs, solve_group);
-}
-
-template <class S>
-Answer smooth_as(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
-    return reduce<S>(batch, mean, threads, outputs,
-                     [&](const Batch& scaled, const std::uint8_t* classes, const Group& group, double scale, int inner) {
-                         return smooth_sums<S>(scaled, smooth, outputs, classes, group.begin, group.n, group.found, scale,
-                                               inner);
-                     });
 }
 
 template <class S>
@@ -288,11 +281,14 @@ Answer ordered_as(const Ranked& rows, const Question& question, double unit, con
     return {0, value * scale, total};
 }
 
-}  // namespace
+// Calls use(zero) with a zero of the type of the scores, and returns its result.
+template <class Use>
+auto with_scores(Dtype type, Use&& use) {
+    return type == Dtype::f32 ? use(float{}) : use(double{});
+}
 
 Answer evaluate_ordered(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
-    return rows.score_type == Dtype::f32 ? ordered_as<float>(rows, question, unit, outputs)
-                                         : ordered_as<double>(rows, question, unit, outputs);
+    return with_scores(rows.score_type, [&](auto zero) { return ordered_as<decltype(zero)>(rows, question, unit, outputs); });
 }
 
 Answer concordance_ordered(const Ranked& rows, int threads) {
@@ -304,20 +300,20 @@ Answer concordance_ordered(const Ranked& rows, int threads) {
     for (std::int64_t i = 0; equal && rows.winner && i < rows.n; ++i) equal = rows.winner[i] == 0 || rows.winner[i] == w;
     if (equal) {
         const PairCount count =
-            rows.score_type == Dtype::f32 ? count_pairs<float>(rows, threads) : count_pairs<double>(rows, threads);
+            with_scores(rows.score_type, [&](auto zero) { return count_pairs<decltype(zero)>(rows, threads); });
         return {0, w * (static_cast<double>(count.twice) / 2), w * static_cast<double>(count.pairs)};
     }
     const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
     const Question question{half, 2, false, threads};
     OrderedPairs<Asked::any> pairs(rows, question, true, {});
-    rows.score_type == Dtype::f32 ? pairs.sort<float>() : pairs.sort<double>();
+    with_scores(rows.score_type, [&](auto zero) { return pairs.sort<decltype(zero)>(); });
     return {0, pairs.run(), ordered_weight(rows)};
 }
 
 Answer concordance_targets(const Batch& batch, const std::uint8_t* events, double* ordered, double* pairs) {
     const RowCounts of_rows{ordered, pairs};
-    const PairCount count = batch.score_type == Dtype::f32 ? count_pairs<float>(batch, events, of_rows)
-                                                           : count_pairs<double>(batch, events, of_rows);
+    const PairCount count =
+        with_scores(batch.score_type, [&](auto zero) { return count_pairs<decltype(zero)>(batch, events, of_rows); });
     return {0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
 }
 
@@ -350,26 +346,36 @@ Answer evaluate_graded(const Batch& batch, const Question& question, const Outpu
 }
 
 Answer evaluate(const Batch& batch, const Question& question, const Outputs& outputs) {
-    return batch.score_type == Dtype::f32 ? evaluate_as<float>(batch, question, outputs)
-                                          : evaluate_as<double>(batch, question, outputs);
+    return with_scores(batch.score_type, [&](auto zero) { return evaluate_as<decltype(zero)>(batch, question, outputs); });
 }
 
 Answer evaluate_smooth(const Batch& batch, const Smooth& smooth, bool mean, int threads, const Outputs& outputs) {
-    return batch.score_type == Dtype::f32 ? smooth_as<float>(batch, smooth, mean, threads, outputs)
-                                          : smooth_as<double>(batch, smooth, mean, threads, outputs);
+    return with_scores(batch.score_type, [&]<class S>(S) {
+        return reduce<S>(batch, mean, threads, outputs,
+                         [&](const auto&... group) { return smooth_sums(rows_of<S>(outputs, group...), smooth); });
+    });
+}
+
+Answer evaluate_exponential(const Batch& batch, const Exponential& term, bool mean, int threads, const Outputs& outputs) {
+    return with_scores(batch.score_type, [&]<class S>(S) {
+        return reduce<S>(batch, mean, threads, outputs,
+                         [&](const auto&... group) { return ExponentialSums<S>(rows_of<S>(outputs, group...), term).run(); });
+    });
 }
 
 Answer concordance(const Batch& batch, int threads) {
-    return batch.score_type == Dtype::f32 ? concordance_as<float>(batch, threads) : concordance_as<double>(batch, threads);
-}
-
-RowSums* row_sums(const RowSet& rows, const RowSet& others, const Piece& piece, std::int64_t n_groups, int threads) {
-    return make_row_sums(rows, others, piece, n_groups, threads);
+    return with_scores(batch.score_type, [&](auto zero) { return concordance_as<decltype(zero)>(batch, threads); });
 }
 
 double smooth_precision(const PrecisionBatch& batch, const Piece& piece, int threads) {
-    return batch.score_type == Dtype::f32 ? smooth_precision<float>(batch, piece, threads)
-                                          : smooth_precision<double>(batch, piece, threads);
+    return with_scores(batch.score_type, [&](auto zero) { return precision_loss<decltype(zero)>(batch, piece, threads); });
 }
+
+}  // namespace
+
+extern const Kernels kernels;
+constinit const Kernels kernels{
+    evaluate,        evaluate_smooth, evaluate_exponential, concordance,   evaluate_ordered, concordance_ordered,
+    evaluate_graded, rank_targets,    concordance_targets,  make_row_sums, smooth_precision};
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -28,8 +28,8 @@
 
 #include "double_double.hpp"
 #include "pool.hpp"
-#include "smooth.hpp"
 #include "sources.hpp"
+#include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -346,27 +346,21 @@ class OrderedPairs {
                 const DoubleDouble reach = DoubleDouble::sum(s[i], term.shift);
                 high[i] = reach.high, low[i] = reach.low;
             }
-            // The rows from i on, against row `other` of another rank.
-            const auto lose = [&](int i, int other) {
-                const auto counts = (bound.from(i) > place[other]) & (rank.from(i) < rank[other]);
-                const Lanes w = counts ? pair_weights(weights[0].from(i), weights[1][other]) : Lanes{};
-                const Lanes d = (high.from(i) - s[other]) + low.from(i);
-                values.from(i) += w * (b0 + d * (b1 + b2 * d));
-                if (has(0)) of_term[0].from(i) += w * (b1 + b22 * d);
-                if (has(1)) of_term[1].from(i) += w * b22;
-                if (has(2)) of_term[2].from(i) += w * b22 * (v.from(i) - v[other]);
-            };
-            const auto win = [&](int i, int other) {
-                const auto counts = (place.from(i) < bound[other]) & (rank.from(i) > rank[other]);
-                const Lanes w = counts ? pair_weights(weights[1].from(i), weights[0][other]) : Lanes{};
-                if (has(0)) of_term[0].from(i) -= w * (b1 + b22 * ((high[other] - s.from(i)) + low[other]));
+            // The rows from i on lose to row `other`, or win against it, where they are a pair that counts.
+            const auto visit = [&]<bool wins>(int i, int other) {
+                const auto counts = wins ? (place.from(i) < bound[other]) & (rank.from(i) > rank[other])
+                                         : (bound.from(i) > place[other]) & (rank.from(i) < rank[other]);
+                const Lanes w = counts ? pair_weights(weights[wins].from(i), weights[!wins][other]) : Lanes{};
+                const Lanes d = wins ? (high[other] - s.from(i)) + low[other] : (high.from(i) - s[other]) + low.from(i);
+                if (!wins) values.from(i) += w * (b0 + d * (b1 + b2 * d));
+                if (has(0)) of_term[0].from(i) += (wins ? -w : w) * (b1 + b22 * d);
                 if (has(1)) of_term[1].from(i) += w * b22;
                 if (has(2)) of_term[2].from(i) += w * b22 * (v.from(i) - v[other]);
             };
             for (int other = 1; other < n; ++other)
-                for (int i = 0; i < other; i += lanes) lose(i, other);
+                for (int i = 0; i < other; i += lanes) visit.template operator()<false>(i, other);
             for (int other = 0; has_derivatives() && other + 1 < n; ++other)
-                for (int i = (other + 1) / lanes * lanes; i < n; i += lanes) win(i, other);
+                for (int i = (other + 1) / lanes * lanes; i < n; i += lanes) visit.template operator()<true>(i, other);
             for (int k = 0; k < 3; ++k)
                 for (int i = 0; has(k) && i < n; i += lanes) sums[k].from(i) += of_term[k].from(i);
         }

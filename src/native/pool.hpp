@@ -18,6 +18,15 @@ void parallel(int threads, int count, F&& body) {
     run_tasks(threads, count, [](void* context, int i) { (*static_cast<Body*>(context))(i); }, &body);
 }
 
+// Runs body(i) for each i = 0 .. count - 1, in tasks of consecutive numbers if there are many.
+template <class F>
+void parallel_ranges(int threads, std::int64_t count, F&& body) {
+    const std::int64_t tasks = count < 1024 ? count : 1024;
+    parallel(threads, static_cast<int>(tasks), [&](int t) {
+        for (std::int64_t i = count * t / tasks; i < count * (t + 1) / tasks; ++i) body(i);
+    });
+}
+
 // Runs body(context) on so many threads at once and waits for them: the signature of GOMP_parallel.
 using Fork = void(void (*body)(void*), void* context, unsigned threads, unsigned flags);
 

@@ -93,6 +93,21 @@ struct Smooth {
     double width;
     int n_series;
     const double *series, *inside;
+
+    // The coefficient of |d|^factor x^(k + 1) of this order.
+    double power(int order, int side, int k, int factor) const {
+        return k < n_powers[order] ? powers[order][2 * (side * n_powers[order] + k) + factor] : 0;
+    }
+    // The coefficient of d^degree of this order, where d > 0.
+    double polynomial(int order, int degree) const {
+        const double b[3][3] = {{b0, b1, b2}, {b1, 2 * b2, 0}, {2 * b2, 0, 0}};
+        return b[order][degree];
+    }
+};
+
+// factor exp(rate d), d = s_neg - s_pos + shift.
+struct Exponential {
+    double shift, rate, factor;
 };
 
 // The scores of rows, or of other rows; group g holds offsets[g] .. offsets[g + 1] - 1. Without offsets, all are one group.
@@ -131,19 +146,23 @@ struct PrecisionBatch {
     double* grad;
 };
 
-using SmoothPrecision = double (*)(const PrecisionBatch&, const Piece&, int threads);
-using MakeRowSums = RowSums* (*)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads);
-using EvaluateSmooth = Answer (*)(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);
-using Evaluate = Answer (*)(const Batch&, const Question&, const Outputs&);
-using Concordance = Answer (*)(const Batch&, int threads);
-// Ordered pairs of few grades, which are the labels of the batch; the value is NaN if another plan has to be used.
-using EvaluateGraded = Answer (*)(const Batch&, const Question&, const Outputs&);
-// The number of concordant pairs and of all pairs, of ordered targets or, with events, of survival times.
-// `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not wanted.
-using ConcordanceTargets = Answer (*)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
-// Writes the rows in the order of the targets, which are the labels of the batch, and their dense ranks.
-using RankTargets = void (*)(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);
-using EvaluateOrdered = Answer (*)(const Ranked&, const Question&, double unit, const Outputs&);
-using ConcordanceOrdered = Answer (*)(const Ranked&, int threads);
+// The kernels of one instruction set. If a value is NaN, the caller must compute the batch in another way.
+struct Kernels {
+    Answer (*evaluate)(const Batch&, const Question&, const Outputs&);
+    Answer (*evaluate_smooth)(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);
+    Answer (*evaluate_exponential)(const Batch&, const Exponential&, bool mean, int threads, const Outputs&);
+    Answer (*concordance)(const Batch&, int threads);
+    Answer (*evaluate_ordered)(const Ranked&, const Question&, double unit, const Outputs&);
+    Answer (*concordance_ordered)(const Ranked&, int threads);
+    // Ordered pairs of few grades, which are the labels of the batch.
+    Answer (*evaluate_graded)(const Batch&, const Question&, const Outputs&);
+    // Writes the rows in the order of the targets, which are the labels of the batch, and their dense ranks.
+    void (*rank_targets)(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);
+    // The number of concordant pairs and of all pairs, of ordered targets or, with events, of survival times.
+    // `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not wanted.
+    Answer (*concordance_targets)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
+    RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads);
+    double (*smooth_precision)(const PrecisionBatch&, const Piece&, int threads);
+};
 
 }  // namespace everypair

@@ -18,13 +18,7 @@
 #include "batches.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
-Answer evaluate(const Batch&, const Question&, const Outputs&);
-Answer concordance(const Batch&, int threads);
-Answer evaluate_ordered(const Ranked&, const Question&, double unit, const Outputs&);
-Answer concordance_ordered(const Ranked&, int threads);
-Answer evaluate_graded(const Batch&, const Question&, const Outputs&);
-Answer concordance_targets(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
-void rank_targets(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);
+extern const Kernels kernels;
 }  // namespace everypair::EVERYPAIR_ISA
 
 namespace everypair::test {
@@ -110,7 +104,7 @@ Results<S> results_of(const Case& drawn, std::int64_t n, int threads, Evaluate&&
 template <class S>
 Results<S> evaluate_on(const Case& drawn, const Batch& batch, int threads) {
     return results_of<S>(drawn, batch.n, threads, [&](const Question& question, const Outputs& outputs) {
-        return EVERYPAIR_ISA::evaluate(batch, question, outputs);
+        return EVERYPAIR_ISA::kernels.evaluate(batch, question, outputs);
     });
 }
 
@@ -198,12 +192,12 @@ void check_as(const Case& drawn) {
     compare(where, "value", value, {expected.value}, tolerance, counted && name == "jump");
     compare_derivatives(where, drawn, got, expected, steps, counted);
 
-    const Answer auc = EVERYPAIR_ISA::concordance(arrays.batch, 1);
+    const Answer auc = EVERYPAIR_ISA::kernels.concordance(arrays.batch, 1);
     compare<double>(where, "concordant", {auc.value}, {concordant}, 1e-12, rows.weights.empty());
 
     if (rows.n() < (1 << 15)) return;  // smaller batches run on one thread
     if (!(evaluate_on<S>(drawn, arrays.batch, 3) == got)) fail(where, "3 threads change the result");
-    const Answer parallel = EVERYPAIR_ISA::concordance(arrays.batch, 3);
+    const Answer parallel = EVERYPAIR_ISA::kernels.concordance(arrays.batch, 3);
     if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value)) fail(where, "3 threads change the concordance");
 }
 
@@ -215,13 +209,13 @@ void check_targets(const Case& drawn, const std::string& where, Batch batch, con
     batch.labels = rows.ranks.data();
     batch.label_type = Dtype::i64;
     std::vector<double> ordered(batch.n), pairs(batch.n);
-    const Answer counted = EVERYPAIR_ISA::concordance_targets(batch, nullptr, ordered.data(), pairs.data());
+    const Answer counted = EVERYPAIR_ISA::kernels.concordance_targets(batch, nullptr, ordered.data(), pairs.data());
     if (counted.value != auc.value || counted.pair_weight != auc.pair_weight) fail(where, "the concordance of targets");
     if (std::accumulate(ordered.begin(), ordered.end(), 0.0) != 2 * auc.value ||
         std::accumulate(pairs.begin(), pairs.end(), 0.0) != 2 * auc.pair_weight)
         fail(where, "the pairs of the rows");
     std::vector<std::int64_t> order(batch.n), ranks(batch.n);
-    EVERYPAIR_ISA::rank_targets(batch, nullptr, order.data(), ranks.data());
+    EVERYPAIR_ISA::kernels.rank_targets(batch, nullptr, order.data(), ranks.data());
     for (std::int64_t p = 1; p < batch.n; ++p) {
         const std::int64_t before = rows.ranks[order[p - 1]], here = rows.ranks[order[p]];
         if (before > here || ranks[p] - ranks[p - 1] != (before < here)) return fail(where, "the order of the targets");
@@ -229,7 +223,7 @@ void check_targets(const Case& drawn, const std::string& where, Batch batch, con
     if (drawn.hess || drawn.hvp) return;
     const auto evaluate = [&](int threads) {
         return results_of<S>(drawn, batch.n, threads, [&](const Question& question, const Outputs& outputs) {
-            return EVERYPAIR_ISA::evaluate_graded(batch, question, outputs);
+            return EVERYPAIR_ISA::kernels.evaluate_graded(batch, question, outputs);
         });
     };
     const Results<S> got = evaluate(1);
@@ -271,15 +265,15 @@ void check_ordered_as(Case drawn, int n_targets) {
                         static_cast<std::int64_t>(bounds.size()) - 1};
     const auto evaluate = [&](int threads) {
         return results_of<S>(drawn, n, threads, [&](const Question& question, const Outputs& outputs) {
-            return EVERYPAIR_ISA::evaluate_ordered(ranked, question, 1, outputs);
+            return EVERYPAIR_ISA::kernels.evaluate_ordered(ranked, question, 1, outputs);
         });
     };
     const Results<S> got = evaluate(1);
-    const Answer auc = EVERYPAIR_ISA::concordance_ordered(ranked, 1);
+    const Answer auc = EVERYPAIR_ISA::kernels.concordance_ordered(ranked, 1);
     if (rows.weights.empty() && rows.offsets.empty()) check_targets<S>(drawn, where, arrays.batch, got, auc);
     if (n > 2000) {
         if (!(evaluate(3) == got)) fail(where, "3 threads change the result");
-        const Answer parallel = EVERYPAIR_ISA::concordance_ordered(ranked, 3);
+        const Answer parallel = EVERYPAIR_ISA::kernels.concordance_ordered(ranked, 3);
         if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value)) fail(where, "3 threads change the concordance");
         return;
     }
@@ -319,7 +313,7 @@ void check_rejections() {
                 const auto expect = [&](const char* what, int status, const Rows& bad, const std::vector<double>& codes) {
                     const Arrays<S> arrays(bad, codes, type);
                     const int got[] = {evaluate_on<S>(question, arrays.batch, 1).answer.status,
-                                       EVERYPAIR_ISA::concordance(arrays.batch, 1).status};
+                                       EVERYPAIR_ISA::kernels.concordance(arrays.batch, 1).status};
                     for (const int found : got)
                         if (found != status)
                             fail(std::string(what) + " at row " + std::to_string(at) + " of " + std::to_string(n) +

@@ -1,0 +1,201 @@
+// The arrays that Python passes, and the arguments of kernels that are made of them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "types.hpp"
+
+namespace everypair {
+
+namespace nb = nanobind;
+
+// A contiguous array: a buffer, the memory of a tensor as a tuple (address, format, size), or None. Tensors are no buffers, and
+// making one of a tensor takes longer than a small batch.
+class Array {
+  public:
+    Array() = default;
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
+    ~Array() {
+        if (view_.obj) PyBuffer_Release(&view_);
+    }
+
+    void open(nb::handle object, bool writable) {
+        if (object.is_none()) return;
+        if (PyTuple_CheckExact(object.ptr())) {
+            data_ = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object[0]));
+            format_ = nb::cast<const char*>(object[1]);
+            size_ = nb::cast<std::int64_t>(object[2]);
+            itemsize_ = format_[0] == 'q' ? 8 : 4;
+            if (!data_) throw std::invalid_argument("a tensor has no memory");
+            return;
+        }
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
+            throw nb::python_error();
+        data_ = view_.buf;
+        format_ = view_.format ? view_.format : "B";
+        size_ = view_.len / view_.itemsize;
+        itemsize_ = view_.itemsize;
+    }
+
+    std::int64_t size() const { return size_; }
+
+    Dtype dtype() const {
+        const char* format = format_;
+        // Arrays made from C types name their byte order even if it is the native one.
+        if (format[0] == '<' || format[0] == '=' || format[0] == '@') ++format;
+        switch (format[0]) {
+            case '?':
+            case 'B': return Dtype::u8;
+            case 'b': return Dtype::i8;
+            case 'f': return Dtype::f32;
+            case 'd': return Dtype::f64;
+            case 'i':
+            case 'l':
+            case 'q': return itemsize_ == 4 ? Dtype::i32 : Dtype::i64;
+            default: throw std::invalid_argument(std::string("unexpected buffer format ") + format);
+        }
+    }
+
+    // The data; null if the array is None. The Python code has validated the input; this check only prevents reading beyond the
+    // buffer after a programming error.
+    void* data(std::int64_t n, Dtype type) const {
+        if (format_ && (size_ != n || dtype() != type)) throw std::invalid_argument("a buffer has the wrong length or type");
+        return data_;
+    }
+
+  private:
+    Py_buffer view_{};
+    void* data_ = nullptr;
+    const char* format_ = nullptr;
+    std::int64_t size_ = 0, itemsize_ = 0;
+};
+
+template <class T>
+constexpr Dtype dtype_of = std::is_same_v<T, double>         ? Dtype::f64
+                           : std::is_same_v<T, std::int64_t> ? Dtype::i64
+                           : std::is_same_v<T, std::uint8_t> ? Dtype::u8
+                                                             : Dtype::f32;
+
+inline std::int64_t check_rows(std::int64_t n) {
+    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("arrays must have between 1 and 2^32 - 1 rows");
+    return n;
+}
+
+// The arrays of one call, which stay open until it ends, and the arguments of kernels that are made of them.
+class Arrays {
+  public:
+    const Array& open(nb::handle object, bool writable = false) {
+        if (used_ == std::size(arrays_)) throw std::logic_error("too many arrays");
+        arrays_[used_].open(object, writable);
+        return arrays_[used_++];
+    }
+
+    // n numbers of type T; null if the array is None.
+    template <class T>
+    const T* read(nb::handle object, std::int64_t n) {
+        return static_cast<const T*>(open(object).data(n, dtype_of<T>));
+    }
+    template <class T>
+    T* write(nb::handle object, std::int64_t n) {
+        return static_cast<T*>(open(object, true).data(n, dtype_of<T>));
+    }
+
+    // Offsets of groups of n rows; without offsets there is one group. A group may be empty if `may_be_empty`.
+    struct Groups {
+        const std::int64_t* offsets;
+        std::int64_t count;
+    };
+    Groups groups(nb::handle object, std::int64_t n, bool may_be_empty = false) {
+        if (object.is_none()) return {nullptr, 1};
+        const Array& array = open(object);
+        const std::int64_t count = array.size() - 1;
+        const auto* offsets = static_cast<const std::int64_t*>(array.data(array.size(), Dtype::i64));
+        bool good = count >= 1 && offsets[0] == 0 && offsets[count] == n;
+        for (std::int64_t g = 0; good && g < count; ++g) good = offsets[g] + !may_be_empty <= offsets[g + 1];
+        if (!good) throw std::invalid_argument("offsets must rise from 0 to the number of rows");
+        return {offsets, count};
+    }
+
+    // The labels may also be targets.
+    Batch batch(nb::handle scores, nb::handle labels, nb::handle weights = nb::none(), nb::handle vector = nb::none(),
+                nb::handle offsets = nb::none()) {
+        const Array &s = open_scores(scores), &y = open(labels);
+        const std::int64_t n = s.size();
+        const double *w = read<double>(weights, n), *v = read<double>(vector, n);
+        const Groups of_rows = groups(offsets, n);
+        return {s.data(n, s.dtype()), s.dtype(), y.data(n, y.dtype()), y.dtype(), w, v, n, of_rows.offsets, of_rows.count};
+    }
+
+    // `ranked` has the arrays of `everypair.targets.ranked.RankedRows`: order, ranks, offsets, winner, loser.
+    Ranked ranked(nb::handle scores, nb::tuple ranked, nb::handle vector = nb::none()) {
+        const Array& s = open_scores(scores);
+        const std::int64_t n = s.size();
+        const auto *order = read<std::int64_t>(ranked[0], n), *ranks = read<std::int64_t>(ranked[1], n);
+        const Groups of_rows = groups(ranked[2], n);
+        if (!of_rows.offsets) throw std::invalid_argument("ordered pairs need offsets");
+        const double *winner = read<double>(ranked[3], n), *loser = read<double>(ranked[4], n), *v = read<double>(vector, n);
+        return {s.data(n, s.dtype()), s.dtype(), order, ranks, winner, loser, v, n, of_rows.offsets, of_rows.count};
+    }
+
+    // The results for a Batch or Ranked.
+    template <class Rows>
+    Outputs outputs(const Rows& rows, nb::handle grad, nb::handle hess = nb::none(), nb::handle hvp = nb::none()) {
+        const auto result = [&](nb::handle array) { return open(array, true).data(rows.n, rows.score_type); };
+        if (!hvp.is_none() && !rows.vector) throw std::invalid_argument("a Hessian-vector product needs a vector");
+        return {result(grad), result(hess), result(hvp)};
+    }
+
+    // `form` is an `everypair._smooth_kernel.SmoothForm`: the term, value, slope, curvature, series and inside.
+    Smooth smooth(nb::tuple form) {
+        Smooth found{};
+        int k = 0;
+        for (double* number : {&found.shift, &found.rate, &found.b0, &found.b1, &found.b2})
+            *number = nb::cast<double>(form[0][k++]);
+        found.linear = nb::cast<bool>(form[0][5]);
+        found.width = nb::cast<double>(form[0][6]);
+        for (int order = 0; order < 3; ++order) {
+            const Array& powers = open(form[1 + order]);
+            const std::int64_t size = powers.size();
+            if (size < 4 || size % 4 || size > 4 * most_powers) throw std::invalid_argument("wrong number of powers");
+            found.powers[order] = static_cast<const double*>(powers.data(size, Dtype::f64));
+            found.n_powers[order] = static_cast<int>(size / 4);
+        }
+        const Array& series = open(form[4]);
+        found.n_series = static_cast<int>(series.size() / (2 * bucket_moments));
+        found.series = static_cast<const double*>(series.data(series.size(), Dtype::f64));
+        found.inside = read<double>(form[5], 3 * bucket_moments * bucket_moments);
+        if (found.width > 0 && (!found.inside || found.n_series < 1 || found.n_series > most_powers))
+            throw std::invalid_argument("buckets need the polynomials that replace the function");
+        return found;
+    }
+
+    Piece piece(nb::handle powers, nb::handle polynomials, double shift, double rate) {
+        const Array& of_powers = open(powers);
+        const std::int64_t n_powers = of_powers.size() / 6;
+        if (n_powers > most_powers) throw std::invalid_argument("too many powers");
+        return {shift, rate, static_cast<const double*>(of_powers.data(6 * n_powers, Dtype::f64)),
+                read<double>(polynomials, 18), static_cast<int>(n_powers)};
+    }
+
+  private:
+    const Array& open_scores(nb::handle scores) {
+        const Array& found = open(scores);
+        check_rows(found.size());
+        if (found.dtype() != Dtype::f32 && found.dtype() != Dtype::f64)
+            throw std::invalid_argument("scores must be float32 or float64");
+        return found;
+    }
+
+    Array arrays_[14];
+    std::size_t used_ = 0;
+};
+
+}  // namespace everypair
