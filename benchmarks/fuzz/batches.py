@@ -125,7 +125,7 @@ def pick(rng: np.random.Generator, options: tuple):
 
 
 # Sizes on both sides of the limits between plans; `draw_share` aims at the other limits.
-LIMITS = (4096, 6000, 8192, 10000, 16384, 32768)
+LIMITS = (4000, 4096, 6000, 8192, 10000, 16384, 32768)
 FAR_LIMITS = (65536, 100_000, 131_072)
 
 
@@ -143,10 +143,10 @@ def draw_size(rng: np.random.Generator, large: float) -> int:
 def draw_share(rng: np.random.Generator, n: int) -> float:
     """Return a share of positives.
 
-    For large batches it is often next to a limit of `solve` in kernels.cpp, where n + 2, 3 or 20
-    times the sources decide, and the sources are the rows of the smaller class.
+    For large batches it is often next to a limit of `solve` in kernels.cpp, where n + 3 sources or
+    n + 20 sources decide, and the sources are the rows of the smaller class.
     """
-    limits = [(rows - n) / k / n for rows, k in ((10000, 2), (6000, 3), (10000, 3), (270000, 20))]
+    limits = [(rows - n) / k / n for rows, k in ((6000, 3), (10000, 3), (270000, 20))]
     limits = [share * rng.uniform(0.98, 1.02) for share in limits if 0 < share < 0.5]
     if n > 1500 and limits and rng.random() < 0.5:
         share = pick(rng, tuple(limits))

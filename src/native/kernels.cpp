@@ -28,9 +28,8 @@ constexpr std::int64_t certified_rows = 6000;
 #else
 constexpr std::int64_t certified_rows = 10000;
 #endif
-// With more rows, the certified plan takes less time than sorting the rows into buckets: a source takes three times as long as
-// a query there.
-constexpr std::int64_t bucketed_rows = 10000;
+// With more rows, the certified plan takes less time than sorting the rows into buckets.
+constexpr std::int64_t bucketed_rows = 4000;
 // The fewest rows of the certified plan for ordered pairs, for each grade.
 #if defined(__AVX2__)
 constexpr std::int64_t graded_rows = 300;
@@ -112,7 +111,7 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
         const std::int64_t sources = std::min(group.found.n_pos, group.found.n_neg);
         const bool plain = !batch.weights && !outputs.hvp && !outputs.hess;
         if (double value;
-            plain && question.n_terms == 1 && group.n + 2 * sources < bucketed_rows && smooth(terms[0]) &&
+            plain && question.n_terms == 1 && group.n < bucketed_rows && smooth(terms[0]) &&
             bucketed_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad, value))
             return value;
         if (!batch.weights && !outputs.hvp && !outputs.hess && group.n + 3 * sources >= certified_rows &&
