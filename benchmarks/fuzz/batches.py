@@ -125,7 +125,7 @@ def pick(rng: np.random.Generator, options: tuple):
 
 
 # Sizes on both sides of the limits between plans; `draw_share` aims at the other limits.
-LIMITS = (4096, 6000, 8192, 10000, 16384, 32768)
+LIMITS = (4000, 4096, 6000, 8192, 10000, 16384, 32768)
 FAR_LIMITS = (65536, 100_000, 131_072)
 
 
