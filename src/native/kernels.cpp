@@ -15,6 +15,7 @@
 #include "row_sums.hpp"
 #include "smooth.hpp"
 #include "survey.hpp"
+#include "weighted.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 namespace {
@@ -100,20 +101,27 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
         // Value and slope must vanish at the knot, so that the error inside a bucket is of second order. The range must be
         // divisible into buckets, and gradients must stay well below the largest float32. With this order of additions a
         // common offset of the scores costs no digits.
+        const double n_pos = static_cast<double>(group.found.n_pos), n_neg = static_cast<double>(group.found.n_neg);
+        const double mean_scale = scale * (group.found.w_pos / n_pos) * (group.found.w_neg / n_neg);
         const auto smooth = [&](const Term& term) {
             const double range = group.found.max_neg - group.found.min_pos + term.shift;
             return term.truncated && range > 0x1p-900 && std::abs(term.shift) < 0x1p900 && term.b0 == 0 && term.b1 == 0 &&
-                   std::abs(term.b2) * scale * static_cast<double>(group.n) * range < 0x1p120;
+                   std::abs(term.b2) * mean_scale * static_cast<double>(group.n) * range < 0x1p120;
         };
         const std::int64_t sources = std::min(group.found.n_pos, group.found.n_neg);
-        if (!batch.weights && !outputs.hvp && !outputs.hess && group.n + 3 * sources >= certified_rows &&
+        if (!outputs.hvp && !outputs.hess && group.n + 3 * sources >= certified_rows &&
             std::all_of(terms, terms + question.n_terms, smooth)) {
             double value;
-            if (question.n_terms == 1 && certified_term(scores, sides, group.n, group.found, terms[0].shift,
-                                                        2 * terms[0].b2 * scale, grad, question.threads, value))
+            if (batch.weights && question.n_terms == 1 &&
+                WeightedTerm(scores, sides, batch.weights + group.begin, group.n, group.found, terms[0].shift, question.threads)
+                    .run(2 * terms[0].b2 * mean_scale, grad, value))
+                return value;
+            if (!batch.weights && question.n_terms == 1 &&
+                certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
+                               question.threads, value))
                 return value;
             for (const int buckets : {group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 15})
-                if (question.n_terms > 1 && group.n + 20 * sources >= several_rows &&
+                if (!batch.weights && question.n_terms > 1 && group.n + 20 * sources >= several_rows &&
                     certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
                                     buckets, value))
                     return value;
