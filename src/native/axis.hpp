@@ -127,12 +127,12 @@ struct Squares {
 // Sums over the weighted rows of one slot: weights, weights x fraction, weights x fraction^2; and the largest weight.
 typedef double WeightSums __attribute__((vector_size(32)));
 
+inline void add_weights(WeightSums& to, const WeightSums& more) {
+    to = __builtin_shufflevector(to + more, to > more ? to : more, 0, 1, 2, 7);
+}
+
 // Adds rows to these sums, by slot. Four rows at a time, so that one transposition makes the four vectors to be added.
 inline void add_weights(WeightSums* sums, const std::int32_t* slots, const float* fractions, const double* weights, int count) {
-    const auto add = [&](int i, WeightSums row) {
-        WeightSums& at = sums[slots[i]];
-        at = __builtin_shufflevector(at + row, at > row ? at : row, 0, 1, 2, 7);
-    };
     int i = 0;
     for (; i + 4 <= count; i += 4) {
         WeightSums w, f;
@@ -140,14 +140,14 @@ inline void add_weights(WeightSums* sums, const std::int32_t* slots, const float
         const WeightSums wf = w * f, wff = wf * f;
         const WeightSums a = __builtin_shufflevector(w, wf, 0, 4, 2, 6), b = __builtin_shufflevector(w, wf, 1, 5, 3, 7);
         const WeightSums c = __builtin_shufflevector(wff, w, 0, 4, 2, 6), d = __builtin_shufflevector(wff, w, 1, 5, 3, 7);
-        add(i, __builtin_shufflevector(a, c, 0, 1, 4, 5));
-        add(i + 1, __builtin_shufflevector(b, d, 0, 1, 4, 5));
-        add(i + 2, __builtin_shufflevector(a, c, 2, 3, 6, 7));
-        add(i + 3, __builtin_shufflevector(b, d, 2, 3, 6, 7));
+        add_weights(sums[slots[i]], __builtin_shufflevector(a, c, 0, 1, 4, 5));
+        add_weights(sums[slots[i + 1]], __builtin_shufflevector(b, d, 0, 1, 4, 5));
+        add_weights(sums[slots[i + 2]], __builtin_shufflevector(a, c, 2, 3, 6, 7));
+        add_weights(sums[slots[i + 3]], __builtin_shufflevector(b, d, 2, 3, 6, 7));
     }
     for (; i < count; ++i) {
         const double w = weights[i], f = fractions[i];
-        add(i, WeightSums{w, w * f, w * f * f, w});
+        add_weights(sums[slots[i]], WeightSums{w, w * f, w * f * f, w});
     }
 }
 

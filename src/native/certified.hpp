@@ -169,6 +169,8 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     return finer;
 }
 
+inline int cells_for(std::int64_t n) { return n < 1 << 14 ? 1536 : n < 1 << 17 ? 2048 : 4096; }
+
 // Evaluates one term over a whole batch. The value is b2 x sum of d^2 x the scale of the reduction; factor is 2 b2 x that
 // scale. The range must be positive and neither denormal nor infinite, and both classes must have rows. Returns false if many
 // rows of a small batch are not certified: then the exact plan is quicker than another count.
@@ -177,12 +179,8 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     Scratch scratch;
     const double range = found.max_neg - found.min_pos + shift;
     const Scale positions{found.min_pos, shift};
-    Counted* counted = new (scratch.take<Counted>(1)) Counted(scratch,
-                                                              axis_over(positions, 0, range,
-                                                                        n < 1 << 14   ? 1536
-                                                                        : n < 1 << 17 ? 2048
-                                                                                      : 4096),
-                                                              scores, classes, n, threads);
+    Counted* counted = new (scratch.take<Counted>(1))
+        Counted(scratch, axis_over(positions, 0, range, cells_for(n)), scores, classes, n, threads);
     const auto limit = [&](int side) {
         const Profile& profile = counted->profile;
         return slack * std::min(profile.greatest(counted->axis, side), 16 * profile.total / profile.active[side]);

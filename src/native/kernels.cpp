@@ -34,9 +34,6 @@ constexpr std::int64_t graded_rows = 300;
 #else
 constexpr std::int64_t graded_rows = 600;
 #endif
-// Several terms need more buckets, and tables for each term; the exact plan sorts the sources once for each term.
-constexpr std::int64_t several_rows = 270000;
-
 // The weights of a group are those of the caller, times a power of two for each class if they are very large or very small;
 // the weights of its pairs are over 2^exponent.
 struct Group {
@@ -109,21 +106,26 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                    std::abs(term.b2) * mean_scale * static_cast<double>(group.n) * range < 0x1p120;
         };
         const std::int64_t sources = std::min(group.found.n_pos, group.found.n_neg);
-        if (!outputs.hvp && !outputs.hess && group.n + 3 * sources >= certified_rows &&
-            std::all_of(terms, terms + question.n_terms, smooth)) {
+        double reach = terms[0].shift;
+        for (int j = 1; j < question.n_terms; ++j) reach = std::max(reach, terms[j].shift);
+        // With weights the tables of buckets cost more, and so do the sources of the exact plan.
+        const std::int64_t rows = batch.weights ? (group.n + 5 * sources) * 2 / 5 : group.n + 3 * sources;
+        if (!outputs.hvp && !outputs.hess && rows >= certified_rows && std::all_of(terms, terms + question.n_terms, smooth)) {
             double value;
-            if (batch.weights && question.n_terms == 1 &&
-                WeightedTerm(scores, sides, batch.weights + group.begin, group.n, group.found, terms[0].shift, question.threads)
-                    .run(2 * terms[0].b2 * mean_scale, grad, value))
-                return value;
-            if (!batch.weights && question.n_terms == 1 &&
+            const double* weights = batch.weights ? batch.weights + group.begin : nullptr;
+            const WeightedBuckets weighted(scores, sides, weights, group.n, group.found, reach, question.threads);
+            if (question.n_terms == 1 && weights && weighted.one_term(2 * terms[0].b2 * mean_scale, grad, value)) return value;
+            if (question.n_terms == 1 && !weights &&
                 certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                question.threads, value))
                 return value;
-            for (const int buckets : {group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 15})
-                if (!batch.weights && question.n_terms > 1 && group.n + 20 * sources >= several_rows &&
-                    certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
-                                    buckets, value))
+            // With few sources 2^12 buckets seldom suffice. The tables of more buckets take longer than the exact plan of few
+            // rows.
+            for (const int buckets : {1 << 12, group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 15})
+                if (question.n_terms > 1 && (buckets == 1 << 12 ? sources >= 7000 : group.n + 20 * sources >= 36 * buckets) &&
+                    (weights ? weighted.several_terms(terms, question.n_terms, mean_scale, grad, buckets, value)
+                             : certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad,
+                                               question.threads, buckets, value)))
                     return value;
         }
     }

@@ -88,6 +88,7 @@ struct Profile {
     // axis have no pairs.
     void take(const Axis& axis, const Profile& other, int moved) {
         const int n = axis.buckets + 2, kept = n - moved;
+        std::copy(other.heaviest, other.heaviest + 2, heaviest);  // only whether there are weights
         for (const auto array : {&Profile::rows, &Profile::fractions, &Profile::squares, &Profile::inverse}) {
             std::copy((other.*array)[1], (other.*array)[1] + n, (this->*array)[1]);
             double* negatives = (this->*array)[0];

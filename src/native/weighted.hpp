@@ -11,17 +11,20 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <limits>
+#include <new>
 
 #include "certified.hpp"
+#include "gridded.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
-class WeightedTerm {
+class WeightedBuckets {
   public:
-    WeightedTerm(const float* scores, const std::uint8_t* classes, const double* weights, std::int64_t n, const Survey& found,
-                 double shift, int threads)
+    // `shift` is the largest one of all terms.
+    WeightedBuckets(const float* scores, const std::uint8_t* classes, const double* weights, std::int64_t n,
+                    const Survey& found, double shift, int threads)
         : scores_(scores),
           classes_(classes),
           weights_(weights),
@@ -31,16 +34,18 @@ class WeightedTerm {
           range_(found.max_neg - found.min_pos + shift),
           unit_{static_cast<double>(found.n_neg) / found.w_neg, static_cast<double>(found.n_pos) / found.w_pos} {}
 
-    // As `certified_term`, where factor has the mean weights of both classes. Returns false if the exact plan must be used.
-    bool run(double factor, float* grad, double& value) {
+    // As `certified_term`; factor includes the mean weights of both classes. Returns false if the exact plan must be used.
+    bool one_term(double factor, float* grad, double& value) const {
         Scratch scratch;
-        Axis axis = axis_over(positions_, 0, range_, n_ < 1 << 15 ? 2048 : n_ < 1 << 18 ? 4096 : 8192);
+        Axis axis = axis_over(positions_, 0, range_, cells_for(n_));
         for (bool last = n_ < 1 << 15;; last = true) {
             const Profile profile = counted(scratch, axis);
             double limit[2];
             for (int side = 0; side < 2; ++side)
                 limit[side] =
                     slack * std::min(profile.greatest_by_weight(axis, side), 16 * profile.total / profile.active[side]);
+            // Lines are float32, and must not be denormal where the gradient of a heavy row is not.
+            if (!(std::abs(factor) * std::min(limit[0], limit[1]) > 0x1p-110)) return false;
             const Estimate all = profile.pair_squares(axis, true);
             Heavy* heavy = scratch.take<Heavy>(axis.buckets);
             const int n_heavy = profile.list_heavy(axis, limit, all, own_slack * all.least(), heavy);
@@ -58,6 +63,55 @@ class WeightedTerm {
             if (last) return false;
             axis = split_axis(scratch, axis, heavy, n_heavy, limit);
         }
+    }
+
+    // As `certified_terms`; scale includes the mean weights of both classes.
+    bool several_terms(const Term* terms, int n_terms, double scale, float* grad, int most, double& value) const {
+        constexpr int most_terms = 16;
+        const double reach = positions_.shift, step = std::min(common_step(terms, n_terms, reach), range_);
+        if (n_terms > most_terms || !(step > 0) || range_ > most * step || std::abs(reach) > 0x1p24 * range_) return false;
+        const double width = step / std::ceil(step * most / range_), forward = (1 + 0x1p-40) * width;
+        const int cells = static_cast<int>(range_ / width) + 2;
+        const Axis axis{positions_.origin, {reach + forward, forward}, 0, 1 / width, cells, cells};
+        Scratch scratch;
+        const Profile profile = counted(scratch, axis);
+        Profile* profiles = scratch.take<Profile>(n_terms);
+        int* moved = scratch.take<int>(n_terms);
+        double total = 0, doubt = 0, active[2] = {0, 0};
+        value = 0;
+        for (int j = 0; j < n_terms; ++j) {
+            moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
+            Profile& of_term = *new (profiles + j) Profile(scratch, axis);
+            of_term.take(axis, profile, moved[j]);
+            of_term.sweep(axis, {});
+            const Estimate pairs = of_term.pair_squares(axis, true);
+            const double factor = 2 * terms[j].b2 * scale;
+            value += factor / 2 * pairs.value;
+            doubt += std::abs(factor) / 2 * pairs.doubt;
+            total += factor * of_term.total;
+            for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], of_term.active[side]);
+        }
+        if (doubt > own_slack * std::abs(value)) return false;
+        Line<float>* lines = scratch.take<Line<float>>(axis.slots());
+        for (int side = 0; side < 2; ++side) {
+            double greatest = 0, steepest = 0, worst = 0, worst_by_weight = 0;
+            for (int b = 0; b < axis.buckets + 2; ++b) {
+                Sum sum;
+                for (int j = 0; j < n_terms; ++j) sum.add(side, profiles[j], side ? b : b - moved[j], 2 * terms[j].b2 * scale);
+                lines[2 * b + side] = sum.line(side);
+                const double w = profile.heaviest[side][b], first = std::abs(sum.start), last = std::abs(sum.start + sum.rise);
+                if (w == 0) continue;
+                if ((sum.start > 0) == (sum.start + sum.rise > 0)) greatest = std::max(greatest, w * std::min(first, last));
+                steepest = std::max(steepest, w * std::max(first, last));
+                worst = std::max(worst, sum.doubt - sum.gain);
+                worst_by_weight = std::max(worst_by_weight, w * (sum.doubt - sum.gain));
+            }
+            if (worst_by_weight > slack * greatest || worst > 16 * slack * std::abs(total) / active[side] ||
+                steepest > 2 * greatest || !(greatest > 0x1p-90))
+                return false;
+        }
+        double none = 0;
+        return !grad || evaluate(axis, lines, profile, nullptr, 0, 0, grad, none);
     }
 
   private:
@@ -99,17 +153,14 @@ class WeightedTerm {
 
     Profile counted(Scratch& scratch, const Axis& axis) const {
         const std::size_t slots = axis.slots();
-        const int slices = static_cast<int>(std::clamp<std::int64_t>(n_ / static_cast<std::int64_t>(16 * slots), 1, 32));
+        const int slices = static_cast<int>(std::clamp<std::int64_t>(n_ / static_cast<std::int64_t>(8 * slots), 1, 32));
         WeightSums* sums = scratch.take<WeightSums>(slots * slices);
         parallel(threads_, slices, [&](int slice) { std::fill_n(sums + slice * slots, slots, WeightSums{}); });
         by_slices(axis, slices, [&](int slice, std::int64_t, int count, const Block& block) {
             add_weights(sums + slice * slots, block.slots, block.fractions, block.weights, count);
         });
         for (int slice = 1; slice < slices; ++slice)
-            for (std::size_t slot = 0; slot < slots; ++slot) {
-                const WeightSums a = sums[slot], b = sums[slice * slots + slot];
-                sums[slot] = __builtin_shufflevector(a + b, a > b ? a : b, 0, 1, 2, 7);
-            }
+            for (std::size_t slot = 0; slot < slots; ++slot) add_weights(sums[slot], sums[slice * slots + slot]);
         Profile profile(scratch, axis);
         profile.read(scratch, axis, sums);
         profile.sweep(axis, {});
