@@ -147,7 +147,15 @@ def draw_share(rng: np.random.Generator, n: int) -> float:
     decide (k is 3, with weights 5, for several terms 20), and the sources are the rows of the
     smaller class; or the number of sources itself.
     """
-    pairs = ((6000, 3), (10000, 3), (15000, 5), (25000, 5), (36 << 13, 20), (36 << 15, 20))
+    pairs = (
+        (6000, 3),
+        (10000, 3),
+        (15000, 5),
+        (25000, 5),
+        (36 << 13, 20),
+        (36 << 14, 20),
+        (36 << 15, 20),
+    )
     limits = [(rows - n) / k / n for rows, k in pairs] + [7000 / n]
     limits = [share * rng.uniform(0.98, 1.02) for share in limits if 0 < share < 0.5]
     if n > 1500 and limits and rng.random() < 0.5:

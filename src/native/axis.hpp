@@ -124,30 +124,34 @@ struct Squares {
     void add(const Squares& other) { sum += other.sum; }
 };
 
-// Sums over the weighted rows of one slot: weights, weights x fraction, weights x fraction^2; and the largest weight.
-typedef double WeightSums __attribute__((vector_size(32)));
+// Sums over the weighted rows of one slot: weights, weights x fraction, weights x fraction^2; and the largest weight. Vectors
+// of 16 bytes, because all processors have them.
+struct WeightSums {
+    typedef double Two __attribute__((vector_size(16)));
+    Two first{}, last{};
 
-inline void add_weights(WeightSums& to, const WeightSums& more) {
-    to = __builtin_shufflevector(to + more, to > more ? to : more, 0, 1, 2, 7);
-}
+    double weights() const { return first[0]; }
+    double fractions() const { return first[1]; }
+    double squares() const { return last[0]; }
+    double heaviest() const { return last[1]; }
+    void add(const WeightSums& more) {
+        first += more.first;
+        last = __builtin_shufflevector(last + more.last, last > more.last ? last : more.last, 0, 3);
+    }
+};
 
-// Adds rows to these sums, by slot. Four rows at a time, so that one transposition makes the four vectors to be added.
+// Adds rows to these sums, by slot. Two rows at a time, so that a transposition makes the vectors to be added.
 inline void add_weights(WeightSums* sums, const std::int32_t* slots, const float* fractions, const double* weights, int count) {
+    using Two = WeightSums::Two;
     int i = 0;
-    for (; i + 4 <= count; i += 4) {
-        WeightSums w, f;
-        for (int k = 0; k < 4; ++k) w[k] = weights[i + k], f[k] = fractions[i + k];
-        const WeightSums wf = w * f, wff = wf * f;
-        const WeightSums a = __builtin_shufflevector(w, wf, 0, 4, 2, 6), b = __builtin_shufflevector(w, wf, 1, 5, 3, 7);
-        const WeightSums c = __builtin_shufflevector(wff, w, 0, 4, 2, 6), d = __builtin_shufflevector(wff, w, 1, 5, 3, 7);
-        add_weights(sums[slots[i]], __builtin_shufflevector(a, c, 0, 1, 4, 5));
-        add_weights(sums[slots[i + 1]], __builtin_shufflevector(b, d, 0, 1, 4, 5));
-        add_weights(sums[slots[i + 2]], __builtin_shufflevector(a, c, 2, 3, 6, 7));
-        add_weights(sums[slots[i + 3]], __builtin_shufflevector(b, d, 2, 3, 6, 7));
+    for (; i + 2 <= count; i += 2) {
+        const Two w{weights[i], weights[i + 1]}, f{fractions[i], fractions[i + 1]}, wf = w * f, wff = wf * f;
+        sums[slots[i]].add({__builtin_shufflevector(w, wf, 0, 2), __builtin_shufflevector(wff, w, 0, 2)});
+        sums[slots[i + 1]].add({__builtin_shufflevector(w, wf, 1, 3), __builtin_shufflevector(wff, w, 1, 3)});
     }
     for (; i < count; ++i) {
         const double w = weights[i], f = fractions[i];
-        add_weights(sums[slots[i]], WeightSums{w, w * f, w * f * f, w});
+        sums[slots[i]].add({Two{w, w * f}, Two{w * f * f, w}});
     }
 }
 

@@ -119,13 +119,14 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                 certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                question.threads, value))
                 return value;
-            // With few sources 2^12 buckets seldom suffice. The tables of more buckets take longer than the exact plan of few
-            // rows.
-            for (const int buckets : {1 << 12, group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 15})
-                if (question.n_terms > 1 && (buckets == 1 << 12 ? sources >= 7000 : group.n + 20 * sources >= 36 * buckets) &&
-                    (weights ? weighted.several_terms(terms, question.n_terms, mean_scale, grad, buckets, value)
+            // Few sources need more buckets: those of one bucket are then more uneven. The tables of the buckets must not take
+            // longer than the exact plan.
+            const int buckets = sources >= 7000 ? 1 << 12 : group.n < 1 << 19 ? 1 << 13 : 1 << 14;
+            for (const int most : {buckets, 4 * buckets})
+                if (question.n_terms > 1 && group.n + 20 * sources >= 36 * most &&
+                    (weights ? weighted.several_terms(terms, question.n_terms, mean_scale, grad, most, value)
                              : certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad,
-                                               question.threads, buckets, value)))
+                                               question.threads, most, value)))
                     return value;
         }
     }

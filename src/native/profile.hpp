@@ -75,11 +75,11 @@ struct Profile {
             heaviest[side] = scratch.take<double>(axis.buckets + 2);
             for (int b = 0; b < axis.buckets + 2; ++b) {
                 const WeightSums& here = sums[2 * b + side];
-                rows[side][b] = here[0];
-                fractions[side][b] = here[1];
-                squares[side][b] = here[2];
-                heaviest[side][b] = here[3];
-                inverse[side][b] = here[0] > 0x1p-900 ? 1 / here[0] : 0;
+                rows[side][b] = here.weights();
+                fractions[side][b] = here.fractions();
+                squares[side][b] = here.squares();
+                heaviest[side][b] = here.heaviest();
+                inverse[side][b] = here.weights() > 0x1p-900 ? 1 / here.weights() : 0;
             }
         }
     }
@@ -208,17 +208,19 @@ struct Profile {
         return side ? moment[1][0] + others[1][0] * widths[0] : moment[0][axis.buckets + 1];
     }
 
-    // The largest gradient of a weighted row of a class, or less, over the largest weight.
+    // The largest gradient of a weighted row of a class, or less, over the largest weight. It is 0 if the lines, which are
+    // rounded to float32, may be much larger than that.
     double greatest_by_weight(const Axis& axis, int side) const {
-        const double *heavy = heaviest[side], *met = moment[side];
-        double most = 0, top = 0;
-#pragma omp simd reduction(max : most, top)
+        const double *heavy = heaviest[side], *met = moment[side], *counts = others[side], *own = rows[1 - side];
+        double most = 0, steepest = 0, top = 0;
+#pragma omp simd reduction(max : most, steepest, top)
         for (int b = 1; b <= axis.buckets; ++b) {
-            const double gradient = heavy[b] * met[b];
-            most = gradient > most ? gradient : most;
+            const double least = heavy[b] * met[b], greatest = heavy[b] * (met[b] + widths[b] * (counts[b] + own[b]));
+            most = least > most ? least : most;
+            steepest = greatest > steepest ? greatest : steepest;
             top = heavy[b] > top ? heavy[b] : top;
         }
-        return top > 0 ? most / top : 0;
+        return steepest <= 2 * most && top > 0 ? most / top : 0;
     }
 
     // The standard deviation of the fractions of weighted rows.

@@ -160,7 +160,7 @@ class WeightedBuckets {
             add_weights(sums + slice * slots, block.slots, block.fractions, block.weights, count);
         });
         for (int slice = 1; slice < slices; ++slice)
-            for (std::size_t slot = 0; slot < slots; ++slot) add_weights(sums[slot], sums[slice * slots + slot]);
+            for (std::size_t slot = 0; slot < slots; ++slot) sums[slot].add(sums[slice * slots + slot]);
         Profile profile(scratch, axis);
         profile.read(scratch, axis, sums);
         profile.sweep(axis, {});
