@@ -144,19 +144,13 @@ def draw_share(rng: np.random.Generator, n: int) -> float:
     """Return a share of positives.
 
     For large batches it is often next to a limit of `solve` in kernels.cpp, where n + k sources
-    decide (k is 3, with weights 5, for several terms 20), and the sources are the rows of the
+    decide (k is 2 or 3, with weights 5, for several terms 20), and the sources are the rows of the
     smaller class; or the number of sources itself.
     """
-    pairs = (
-        (6000, 3),
-        (10000, 3),
-        (15000, 5),
-        (25000, 5),
-        (36 << 13, 20),
-        (36 << 14, 20),
-        (36 << 15, 20),
-    )
-    limits = [(rows - n) / k / n for rows, k in pairs] + [7000 / n]
+    limits = [(rows - n) / k / n for rows, k in ((10000, 2), (6000, 3), (10000, 3))]
+    limits += [(rows - n) / 5 / n for rows in (15000, 25000)]
+    limits += [(36 * buckets - n) / 20 / n for buckets in (1 << 13, 1 << 14, 1 << 15)]
+    limits += [7000 / n]
     limits = [share * rng.uniform(0.98, 1.02) for share in limits if 0 < share < 0.5]
     if n > 1500 and limits and rng.random() < 0.5:
         share = pick(rng, tuple(limits))

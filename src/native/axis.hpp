@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "pool.hpp"
@@ -96,13 +97,16 @@ void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, 
     }
 }
 
+// Converts a number below 2^52: AVX2 has no instruction for it.
+inline double exact(std::uint64_t number) { return std::bit_cast<double>(number | 0x4330000000000000) - 0x1p52; }
+
 // Number of rows of one slot (upper 20 bits) and sum of their 24-bit fractions (lower 44 bits). Sums of integers do not depend
 // on the order.
 struct Tally {
     std::uint64_t packed;
 
-    double rows() const { return static_cast<double>(static_cast<std::int64_t>(packed >> 44)); }
-    double fractions() const { return static_cast<double>(static_cast<std::int64_t>(packed << 20 >> 20)) * 0x1p-24; }
+    double rows() const { return exact(packed >> 44); }
+    double fractions() const { return exact(packed << 20 >> 20) * 0x1p-24; }
     void add(const Tally& other) { packed += other.packed; }
 };
 constexpr std::int64_t tally_rows = 1 << 20;  // more would overflow
@@ -170,13 +174,22 @@ class Tallies {
     }
 
     void add(const std::int32_t* slots, const float* fractions, int count) {
+        add(slots, fractions, count, [](int, std::int32_t) {});
+    }
+
+    // Calls use(i, number of rows that its slot had before) for each row.
+    template <class Use>
+    void add(const std::int32_t* slots, const float* fractions, int count, Use&& use) {
         if (wide && pending_ + count >= tally_rows) spill();
         pending_ += count;
         std::int32_t fixed[block_rows];
 #pragma omp simd
         for (int i = 0; i < count; ++i) fixed[i] = static_cast<std::int32_t>(proper(fractions[i]) * 0x1p24f);
-        for (int i = 0; i < count; ++i)
-            rows[slots[i]].packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]);
+        for (int i = 0; i < count; ++i) {
+            std::uint64_t& packed = rows[slots[i]].packed;
+            use(i, static_cast<std::int32_t>(packed >> 44));
+            packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]);
+        }
     }
 
     // Moves the packed tallies to `wide`; must be called before `wide` is read.

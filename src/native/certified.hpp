@@ -139,7 +139,7 @@ class Counted {
     std::int64_t n_;
     int threads_;
     Tallies* tallies_;
-    static constexpr std::int64_t kept_rows = 1 << 15;  // so that they stay in the second-level cache
+    static constexpr std::int64_t kept_rows = 1 << 16;  // so that they stay in the second-level cache
     std::int32_t* kept_slots_ = nullptr;
     float* kept_fractions_ = nullptr;
 };

@@ -40,7 +40,37 @@ void by_blocks(const Axis& axis, const Row* rows, std::int64_t n, std::uint8_t p
     }
 }
 
-// Exact solution by sorting both lists: for few rows, and if further buckets do not help.
+// Exact solution pair by pair, for fewer than `few_rows` rows: the rows of the longer list are vectorised.
+constexpr int few_rows = 256;
+inline double solve_by_pairs(const Row* pos, std::int64_t n_pos, const Row* neg, std::int64_t n_neg, double low, double high,
+                             const Outside& outside, const Target& target) {
+    const int side = n_pos > n_neg, n_long = static_cast<int>(side ? n_pos : n_neg);  // class of the longer list
+    const Row *rows = side ? pos : neg, *others = side ? neg : pos;
+    const double sign = side ? -1 : 1;
+    const auto write = [&](const Row& row, int of, double u, double sum) {
+        const double gradient = of ? -(sum + outside.neg_moment + outside.neg_count * (high - u))
+                                   : sum + outside.pos_moment + outside.pos_count * (u - low);
+        if (target.grad) target.grad[row.index] = static_cast<float>(target.factor * gradient);
+    };
+    double at[few_rows], sums[few_rows], squares = 0;
+    for (int i = 0; i < n_long; ++i) at[i] = target.positions.u(rows[i].score, side), sums[i] = 0;
+    for (std::int64_t j = 0; j < (side ? n_neg : n_pos); ++j) {
+        const double u = target.positions.u(others[j].score, 1 - side);
+        double sum = 0;
+#pragma omp simd reduction(+ : sum, squares)
+        for (int i = 0; i < n_long; ++i) {
+            const double d = sign * (at[i] - u), part = d > 0 ? d : 0;
+            sums[i] += part;
+            sum += part;
+            squares += part * part;
+        }
+        write(others[j], 1 - side, u, sum);
+    }
+    for (int i = 0; i < n_long; ++i) write(rows[i], side, at[i], sums[i]);
+    return squares;
+}
+
+// Exact solution by sorting both lists, if further buckets do not help.
 inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
                                const Outside& outside, const Target& target) {
     const auto before = [](const Row& a, const Row& b) {
@@ -97,7 +127,8 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
     const std::int64_t n = n_pos + n_neg;
     // If positives and negatives only touch (ties), one bucket of any width is enough.
     if (last <= first) last = first + (high - low);
-    if (n < 256 || depth == deepest || (last - first) < (high - low) * 0x1p-30)
+    if (n < few_rows) return solve_by_pairs(pos, n_pos, neg, n_neg, low, high, outside, target);
+    if (depth == deepest || (last - first) < (high - low) * 0x1p-30)
         return solve_by_sorting(pos, n_pos, neg, n_neg, low, high, outside, target);
 
     const int most = static_cast<int>(std::min<std::int64_t>(4 * most_buckets, n / 4));

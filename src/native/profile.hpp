@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -285,7 +286,7 @@ struct Profile {
     // Lists the buckets that are not certified: those with rows whose error may exceed the limit of their class, and, if the
     // total error bound of the loss exceeds the tolerance, those with the largest error bounds.
     int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, double tolerance, Heavy* heavy) const {
-        constexpr int few = 128;
+        constexpr int few = 32;
         double doubtful = std::numeric_limits<double>::infinity();
         if (all.doubt > tolerance) {
             int n_doubts = 0;
@@ -357,24 +358,21 @@ inline float look_up(const Line<float>* lines, const std::int32_t* slots, const 
     return (squares[0] + squares[1]) + (squares[2] + squares[3]);
 }
 
-// Calls `use` for each row of a block whose gradient is NaN, and sets that gradient to 0. The rows are listed first, without
-// branches, because the branches would be mispredicted.
+// Calls `use` for each row of a block whose gradient is NaN, and sets that gradient to 0. One byte for each row, eight of which
+// are tested at once.
 template <class Use>
 void take_unsolved(float* grad, int count, Use&& use) {
-    constexpr int few = 16;
-    for (int from = 0; from < count; from += few) {
-        const int to = std::min(count, from + few);
-        int some = 0;
-#pragma omp simd reduction(| : some)
-        for (int i = from; i < to; ++i) some |= grad[i] != grad[i];
-        if (!some) continue;
-        int list[few + 1], listed = 0;
-        for (int i = from; i < to; ++i) {
-            list[listed] = i;
-            listed += grad[i] != grad[i];
-            grad[i] = grad[i] != grad[i] ? 0 : grad[i];
+    std::uint8_t unsolved[block_rows + 8];
+    for (int i = 0; i < count; ++i) unsolved[i] = grad[i] != grad[i];
+    std::memset(unsolved + count, 0, 8);
+    for (int from = 0; from < count; from += 8) {
+        std::uint64_t eight;
+        std::memcpy(&eight, unsolved + from, sizeof eight);
+        for (; eight; eight &= eight - 1) {
+            const int i = from + std::countr_zero(eight) / 8;
+            grad[i] = 0;
+            use(i);
         }
-        for (int k = 0; k < listed; ++k) use(list[k]);
     }
 }
 

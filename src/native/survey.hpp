@@ -65,6 +65,7 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     constexpr int block = 512;
     using Flags =
         std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::uint32_t, std::uint64_t>>;
+    using Counter = std::conditional_t<sizeof(S) == 4, std::int32_t, std::int64_t>;  // as wide as a score
     const S inf = std::numeric_limits<S>::infinity();
     S least = inf, most = -inf, zeros = 0;
     Flags odd = 0, zero = 0, minus = 0;
@@ -108,21 +109,19 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
             for (int i = 0; i < count; ++i) c[i] |= w[i] > 0 ? 0 : weightless;
             if (!good) found.status |= bad_weights;
         }
-        std::int32_t positives = 0, negatives = 0;
-#pragma omp simd reduction(+ : positives, negatives)
+        Counter positives = 0, negatives = 0;
+#pragma omp simd reduction(min : least) reduction(max : most) reduction(+ : zeros, positives, negatives)
         for (int i = 0; i < count; ++i) {
-            positives += c[i] == 1;
-            negatives += c[i] == 0;
-        }
-        found.n_pos += positives;
-        found.n_neg += negatives;
-#pragma omp simd reduction(min : least) reduction(max : most) reduction(+ : zeros)
-        for (int i = 0; i < count; ++i) {
-            const S as_pos = c[i] == 1 ? s[i] : inf, as_neg = c[i] == 0 ? s[i] : -inf;
+            const Counter side = c[i];
+            const S as_pos = side == 1 ? s[i] : inf, as_neg = side == 0 ? s[i] : -inf;
+            positives += side == 1;
+            negatives += side == 0;
             least = as_pos < least ? as_pos : least;
             most = as_neg > most ? as_neg : most;
             zeros += s[i] * S{0};  // becomes NaN if any score is NaN or infinite
         }
+        found.n_pos += positives;
+        found.n_neg += negatives;
     }
     found.saw_zero = zero;
     found.saw_minus = minus;
