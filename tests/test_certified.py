@@ -105,6 +105,17 @@ def test_bounds_hold_with_weights(surrogate, seed, margin, kind, reduction):
     assert_equals_exact_plan(scores, labels, weights=weights, **knobs)
 
 
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "huber_hinge"])
+@pytest.mark.parametrize("gap", [1e-2, 1e-3, 1e-4, 1e-5])
+def test_a_heavy_row_close_to_the_end(gap, surrogate):
+    # Its gradient is the largest one, but small in relation to its weight.
+    rng = np.random.default_rng(9)
+    scores = rng.normal(size=40_000).astype(np.float32)
+    labels, weights = rng.random(40_000) < 0.5, np.ones(40_000)
+    scores[0], labels[0], weights[0] = scores[~labels].max() + 1.0 - gap, True, 1e11
+    assert_equals_exact_plan(scores, labels, weights=weights, surrogate=surrogate)
+
+
 def test_distant_rows_of_weight_zero_among_many():
     rng = np.random.default_rng(8)
     scores = rng.normal(size=40_000).astype(np.float32)
