@@ -125,7 +125,7 @@ def pick(rng: np.random.Generator, options: tuple):
 
 
 # Sizes on both sides of the limits between plans; `draw_share` aims at the other limits.
-LIMITS = (4096, 6000, 8192, 10000, 16384, 32768)
+LIMITS = (4000, 4096, 6000, 8192, 10000, 16384, 32768)
 FAR_LIMITS = (65536, 100_000, 131_072)
 
 
@@ -144,10 +144,10 @@ def draw_share(rng: np.random.Generator, n: int) -> float:
     """Return a share of positives.
 
     For large batches it is often next to a limit of `solve` in kernels.cpp, where n + k sources
-    decide (k is 2 or 3, with weights 5, for several terms 20), and the sources are the rows of the
+    decide (k is 3, with weights 5, for several terms 20), and the sources are the rows of the
     smaller class; or the number of sources itself.
     """
-    limits = [(rows - n) / k / n for rows, k in ((10000, 2), (6000, 3), (10000, 3))]
+    limits = [(rows - n) / k / n for rows, k in ((6000, 3), (10000, 3))]
     limits += [(rows - n) / 5 / n for rows in (15000, 25000)]
     limits += [(36 * buckets - n) / 20 / n for buckets in (1 << 13, 1 << 14, 1 << 15)]
     limits += [7000 / n]

@@ -143,7 +143,8 @@ struct Profile {
 
     // The sums of one bucket: [0] for negatives, [1] for positives.
     struct Inside {
-        double n[2], f[2], q[2], inverse[2], width, one;  // one: with so many pairs, the result is exact
+        double n[2], f[2], q[2], inverse[2], width;
+        double one = 1;  // the result is exact for so many pairs; 0 with weights
 
         // Estimates the sum of d^2 over the pairs inside: half of the sum `all` of their squared differences, corrected by the
         // difference of the class means. The error is at most half of `all`.

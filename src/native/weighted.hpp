@@ -37,7 +37,7 @@ class WeightedBuckets {
     // As `certified_term`; factor includes the mean weights of both classes. Returns false if the exact plan must be used.
     bool one_term(double factor, float* grad, double& value) const {
         Scratch scratch;
-        Axis axis = axis_over(positions_, 0, range_, cells_for(n_));
+        Axis axis = axis_over(positions_, 0, range_, n_ < 1 << 14 ? 1536 : n_ < 1 << 17 ? 2048 : 4096);
         for (bool last = n_ < 1 << 15;; last = true) {
             const Profile profile = counted(scratch, axis);
             double limit[2];
