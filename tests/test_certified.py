@@ -76,6 +76,63 @@ def test_bounds_hold_on_clusters(surrogate, seed, margin):
     assert_equals_exact_plan(*clusters(seed), margin=margin, surrogate=surrogate)
 
 
+WEIGHTS = {
+    "near 1": lambda rng, n: rng.uniform(0.5, 2, n),
+    "constant": lambda rng, n: np.full(n, 0.1),
+    "half zero": lambda rng, n: rng.random(n) * (rng.random(n) < 0.5),
+    "heavy tail": lambda rng, n: rng.pareto(1.2, n),
+    "one heavy row": lambda rng, n: np.where(np.arange(n) == rng.integers(n), 1e9, 1.0),
+    "ten decades": lambda rng, n: 10.0 ** rng.uniform(-5, 5, n),
+    "300 decades": lambda rng, n: 10.0 ** rng.uniform(-150, 150, n),
+    "large and small": lambda rng, n: rng.choice([1e160, 1e-170]) * rng.uniform(0.5, 2, n),
+}
+
+
+@given(
+    seed=st.integers(0, 2**40),
+    margin=st.sampled_from(MARGINS),
+    kind=st.sampled_from(sorted(WEIGHTS)),
+    reduction=st.sampled_from(["mean", "sum"]),
+)
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "huber_hinge", ON_ONE_GRID], ids=str)
+def test_bounds_hold_with_weights(surrogate, seed, margin, kind, reduction):
+    scores, labels = clusters(seed)
+    weights = WEIGHTS[kind](np.random.default_rng(seed), scores.size)
+    weights[:2] = weights.max()  # so that both classes have weight
+    if reduction == "sum":  # so that float32 holds the gradients
+        weights /= weights.max()
+    knobs = {"surrogate": surrogate, "margin": margin, "reduction": reduction}
+    assert_equals_exact_plan(scores, labels, weights=weights, **knobs)
+
+
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "huber_hinge"])
+@pytest.mark.parametrize("gap", [1e-2, 1e-3, 1e-4, 1e-5])
+def test_a_heavy_row_close_to_the_end(gap, surrogate):
+    # Its gradient is the largest one, but small in relation to its weight.
+    rng = np.random.default_rng(9)
+    scores = rng.normal(size=40_000).astype(np.float32)
+    labels, weights = rng.random(40_000) < 0.5, np.ones(40_000)
+    scores[0], labels[0], weights[0] = scores[~labels].max() + 1.0 - gap, True, 1e11
+    assert_equals_exact_plan(scores, labels, weights=weights, surrogate=surrogate)
+
+
+def test_distant_rows_of_weight_zero_among_many():
+    rng = np.random.default_rng(8)
+    scores = rng.normal(size=40_000).astype(np.float32)
+    labels, weights = rng.random(40_000) < 0.3, rng.uniform(0.5, 2, 40_000)
+    with _dispatch.backend("native"):
+        expected = ep.pair_loss_and_grad(scores, labels, weights=weights)
+        far = rng.choice([3e38, -3e38, 0.0], 500).astype(np.float32)
+        loss, grad = ep.pair_loss_and_grad(
+            np.append(scores, far),
+            np.append(labels, rng.random(500) < 0.5),
+            weights=np.append(weights, np.zeros(500)),
+        )
+    assert loss == pytest.approx(expected[0], rel=1e-13)
+    np.testing.assert_array_equal(grad[:40_000], expected[1])
+    assert not grad[40_000:].any()
+
+
 # Found by running the search above for minutes.
 @pytest.mark.parametrize(
     ("seed", "margin"),

@@ -47,6 +47,23 @@ def test_same_bits_for_any_number_of_threads(backend, surrogate, dtype, share):
     assert answers[0] == answers[1] == answers[2]
 
 
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "huber_hinge"])
+@pytest.mark.parametrize("spread", ["normal", "cauchy"])
+def test_same_bits_with_weights(backend, spread, surrogate):
+    if backend.name == "numpy":
+        pytest.skip("NumPy computes on one thread")
+    scores, labels = sample(600_000)
+    if spread == "cauchy":
+        scores /= np.roll(scores, 1)
+    weights = np.random.default_rng(1).random(scores.size)
+    answers = []
+    for threads in (1, 2, 3):
+        ep.set_num_threads(threads)
+        loss, grad = backend.loss_and_grad(scores, labels, surrogate=surrogate, weights=weights)
+        answers.append((loss, grad.tobytes()))
+    assert answers[0] == answers[1] == answers[2]
+
+
 @pytest.mark.parametrize("n", [100, 20_000])
 def test_concurrent_calls(backend, n):
     batches = [sample(n, seed=seed) for seed in range(8)]

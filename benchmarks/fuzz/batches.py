@@ -143,10 +143,14 @@ def draw_size(rng: np.random.Generator, large: float) -> int:
 def draw_share(rng: np.random.Generator, n: int) -> float:
     """Return a share of positives.
 
-    For large batches it is often next to a limit of `solve` in kernels.cpp, where n + 3 sources or
-    n + 20 sources decide, and the sources are the rows of the smaller class.
+    For large batches it is often next to a limit of `solve` in kernels.cpp, where n + k sources
+    decide (k is 3, with weights 5, for several terms 20), and the sources are the rows of the
+    smaller class; or the number of sources itself.
     """
-    limits = [(rows - n) / k / n for rows, k in ((6000, 3), (10000, 3), (270000, 20))]
+    limits = [(rows - n) / k / n for rows, k in ((6000, 3), (10000, 3))]
+    limits += [(rows - n) / 5 / n for rows in (15000, 25000)]
+    limits += [(36 * buckets - n) / 20 / n for buckets in (1 << 13, 1 << 14, 1 << 15)]
+    limits += [7000 / n]
     limits = [share * rng.uniform(0.98, 1.02) for share in limits if 0 < share < 0.5]
     if n > 1500 and limits and rng.random() < 0.5:
         share = pick(rng, tuple(limits))

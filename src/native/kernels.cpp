@@ -17,6 +17,7 @@
 #include "smooth.hpp"
 #include "smooth_precision.hpp"
 #include "survey.hpp"
+#include "weighted.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 namespace {
@@ -37,9 +38,6 @@ constexpr std::int64_t graded_rows = 300;
 #else
 constexpr std::int64_t graded_rows = 600;
 #endif
-// Several terms need more buckets, and tables for each term; the exact plan sorts the sources once for each term.
-constexpr std::int64_t several_rows = 270000;
-
 // The weights of a group are those of the caller, times a power of two for each class if they are very large or very small;
 // the weights of its pairs are over 2^exponent.
 struct Group {
@@ -104,27 +102,43 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
         // Value and slope must vanish at the knot, so that the error inside a bucket is of second order. The range must be
         // divisible into buckets, and gradients must stay well below the largest float32. With this order of additions a
         // common offset of the scores costs no digits.
+        const double n_pos = static_cast<double>(group.found.n_pos), n_neg = static_cast<double>(group.found.n_neg);
+        const double mean_scale = scale * (group.found.w_pos / n_pos) * (group.found.w_neg / n_neg);
         const auto smooth = [&](const Term& term) {
             const double range = group.found.max_neg - group.found.min_pos + term.shift;
             return term.truncated && range > 0x1p-900 && std::abs(term.shift) < 0x1p900 && term.b0 == 0 && term.b1 == 0 &&
-                   std::abs(term.b2) * scale * static_cast<double>(group.n) * range < 0x1p120;
+                   std::abs(term.b2) * mean_scale * static_cast<double>(group.n) * range < 0x1p120;
         };
         const std::int64_t sources = std::min(group.found.n_pos, group.found.n_neg);
-        const bool plain = !batch.weights && !outputs.hvp && !outputs.hess;
+        const bool plain = !outputs.hvp && !outputs.hess;
         if (double value;
-            plain && question.n_terms == 1 && group.n < bucketed_rows && smooth(terms[0]) &&
+            plain && !batch.weights && question.n_terms == 1 && group.n < bucketed_rows && smooth(terms[0]) &&
             bucketed_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad, value))
             return value;
-        if (!batch.weights && !outputs.hvp && !outputs.hess && group.n + 3 * sources >= certified_rows &&
-            std::all_of(terms, terms + question.n_terms, smooth)) {
+        // With weights the tables of buckets cost more, and so do the sources of the exact plan.
+        const std::int64_t rows = batch.weights ? (group.n + 5 * sources) * 2 / 5 : group.n + 3 * sources;
+        if (plain && rows >= certified_rows && std::all_of(terms, terms + question.n_terms, smooth)) {
+            double reach = terms[0].shift;
+            for (int j = 1; j < question.n_terms; ++j) reach = std::max(reach, terms[j].shift);
             double value;
-            if (question.n_terms == 1 && certified_term(scores, sides, group.n, group.found, terms[0].shift,
-                                                        2 * terms[0].b2 * scale, grad, question.threads, value))
+            const double* weights = batch.weights ? batch.weights + group.begin : nullptr;
+            const WeightedBuckets weighted(scores, sides, weights, group.n, group.found, reach, question.threads);
+            if (question.n_terms == 1 && weights && weighted.one_term(2 * terms[0].b2 * mean_scale, grad, value)) return value;
+            if (question.n_terms == 1 && !weights &&
+                certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
+                               question.threads, value))
                 return value;
-            for (const int buckets : {group.n < 1 << 19 ? 1 << 13 : 1 << 14, 1 << 15})
-                if (question.n_terms > 1 && group.n + 20 * sources >= several_rows &&
-                    certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad, question.threads,
-                                    buckets, value))
+            // Few sources need more buckets: those of one bucket are then more uneven. The tables of the buckets must not take
+            // longer than the exact plan.
+            const int buckets = sources >= 7000 ? 1 << 12 : group.n < 1 << 19 ? 1 << 13 : 1 << 14;
+            // Sums of weights are rounded, so terms must not cancel too much.
+            const double reached = group.found.max_neg - group.found.min_pos + reach;
+            const bool rounded = weights && cancellation(terms, question.n_terms, reached) > 0x1p14;
+            for (const int most : {buckets, 4 * buckets})
+                if (question.n_terms > 1 && !rounded && group.n + 20 * sources >= 36 * most &&
+                    (weights ? weighted.several_terms(terms, question.n_terms, mean_scale, grad, most, value)
+                             : certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad,
+                                               question.threads, most, value)))
                     return value;
         }
     }

@@ -45,6 +45,7 @@ struct Profile {
     double* widths;
     double *rows[2], *fractions[2], *squares[2];  // number of rows, sums of their fractions and of the squares of these
     double* inverse[2];                           // 1 / number of rows, 0 if there are none
+    double* heaviest[2] = {nullptr, nullptr};     // if rows have weights: the largest weight; then all sums are weighted
     // Number and sum of distances of the rows of the other class: below the left edge of the bucket for class 0, above its
     // right edge for class 1.
     double *others[2], *moment[2];
@@ -70,10 +71,25 @@ struct Profile {
         }
     }
 
+    void read(Scratch& scratch, const Axis& axis, const WeightSums* sums) {
+        for (int side = 0; side < 2; ++side) {
+            heaviest[side] = scratch.take<double>(axis.buckets + 2);
+            for (int b = 0; b < axis.buckets + 2; ++b) {
+                const WeightSums& here = sums[2 * b + side];
+                rows[side][b] = here.weights();
+                fractions[side][b] = here.fractions();
+                squares[side][b] = here.squares();
+                heaviest[side][b] = here.heaviest();
+                inverse[side][b] = here.weights() > 0x1p-900 ? 1 / here.weights() : 0;
+            }
+        }
+    }
+
     // Copies the sums of another profile of this axis, with negatives moved down by `moved` buckets. Negatives that leave the
     // axis have no pairs.
     void take(const Axis& axis, const Profile& other, int moved) {
         const int n = axis.buckets + 2, kept = n - moved;
+        std::copy(other.heaviest, other.heaviest + 2, heaviest);  // only whether there are weights
         for (const auto array : {&Profile::rows, &Profile::fractions, &Profile::squares, &Profile::inverse}) {
             std::copy((other.*array)[1], (other.*array)[1] + n, (this->*array)[1]);
             double* negatives = (this->*array)[0];
@@ -128,6 +144,7 @@ struct Profile {
     // The sums of one bucket: [0] for negatives, [1] for positives.
     struct Inside {
         double n[2], f[2], q[2], inverse[2], width;
+        double one = 1;  // the result is exact for so many pairs; 0 with weights
 
         // Estimates the sum of d^2 over the pairs inside: half of the sum `all` of their squared differences, corrected by the
         // difference of the class means. The error is at most half of `all`.
@@ -136,7 +153,7 @@ struct Profile {
             const double all = n[1] * q[0] + n[0] * q[1] - 2 * f[0] * f[1];
             const double apart = n[1] * f[0] - n[0] * f[1], known = apart * apart * inverse[0] * inverse[1];
             // For two single rows, or two clusters of ties, the result is exact up to the rounding of `all`.
-            const double doubt = (pairs > 1) & (all - known > 0x1p-20 * all) ? all : 0;
+            const double doubt = (pairs > one) & (all - known > 0x1p-20 * all) ? all : 0;
             return {half * (all + (apart > 0 ? known : -known)), half * doubt};
         }
 
@@ -151,7 +168,8 @@ struct Profile {
                 {fractions[0][b], fractions[1][b]},
                 {squares[0][b], squares[1][b]},
                 {inverse[0][b], inverse[1][b]},
-                widths[b]};
+                widths[b],
+                heaviest[0] ? 0.0 : 1.0};
     }
 
     // The sum of d^2 over all pairs of rows on this axis; exact for pairs of different buckets, as a sum of positive numbers.
@@ -159,11 +177,11 @@ struct Profile {
     // fraction^2 for each row.
     Estimate pair_squares(const Axis& axis, bool counted) const {
         const double use = counted, *n0 = rows[0], *n1 = rows[1], *f0 = fractions[0], *f1 = fractions[1], *q0 = squares[0],
-                     *q1 = squares[1], *i0 = inverse[0], *i1 = inverse[1], *wide = widths;
+                     *q1 = squares[1], *i0 = inverse[0], *i1 = inverse[1], *wide = widths, one = heaviest[0] ? 0 : 1;
         double own = 0, doubt = 0;
 #pragma omp simd reduction(+ : own, doubt)
         for (int b = 0; b < axis.buckets + 2; ++b) {
-            const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, {i0[b], i1[b]}, wide[b]};
+            const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, {i0[b], i1[b]}, wide[b], one};
             own += here.squares().value - (1 - use) * here.slopes();
             doubt += here.squares().doubt;
         }
@@ -192,20 +210,50 @@ struct Profile {
         return side ? moment[1][0] + others[1][0] * widths[0] : moment[0][axis.buckets + 1];
     }
 
+    // The largest gradient of a weighted row of a class, or less, over the largest weight. It is 0 if the lines, which are
+    // rounded to float32, may be much larger than that.
+    double greatest_by_weight(const Axis& axis, int side) const {
+        const double *heavy = heaviest[side], *met = moment[side], *counts = others[side], *own = rows[1 - side];
+        double most = 0, steepest = 0, top = 0;
+#pragma omp simd reduction(max : most, steepest, top)
+        for (int b = 1; b <= axis.buckets; ++b) {
+            const double least = heavy[b] * met[b], greatest = heavy[b] * (met[b] + widths[b] * (counts[b] + own[b]));
+            most = least > most ? least : most;
+            steepest = greatest > steepest ? greatest : steepest;
+            top = heavy[b] > top ? heavy[b] : top;
+        }
+        return steepest <= 2 * most && top > 0 ? most / top : 0;
+    }
+
+    // The standard deviation of the fractions of weighted rows.
+    double deviation(int side, int b) const {
+        const double mean = fractions[side][b] * inverse[side][b];
+        const double variance = squares[side][b] * inverse[side][b] - mean * mean;
+        return std::sqrt((variance > 0 ? variance : 0) + 0x1p-50);  // the rounding error of the variance
+    }
+
+    // The weight of the chord in the average of the two bounds: 0 if the lower bound alone has a smaller error.
+    template <bool weighted>
+    double chord(int side, int b) const {
+        if (!weighted) return rows[side][b] > 1 ? 0.5 : 0;
+        const double mean = fractions[side][b] * inverse[side][b];
+        return deviation(side, b) > mean * (1 - mean) ? 0.5 : 0;
+    }
+
     // Computes the lines of all buckets; `factor` is the gradient per unit of d.
-    template <class T>
+    template <bool weighted = false, class T>
     void draw(const Axis& axis, double factor, Line<T>* lines) const {
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[1][b], sum = fractions[1][b], scale = factor * widths[b];
-            const double chord = own > 1 ? 0.5 : 0;  // weight of the chord in the average of the two bounds
+            const double chord = this->chord<weighted>(1, b);
             lines[2 * b] = {static_cast<T>(factor * moment[0][b]), static_cast<T>(scale * (others[0][b] + chord * (own - sum))),
                             static_cast<T>(scale * (1 - chord) * own), static_cast<T>(sum * inverse[1][b])};
         }
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[0][b], sum = fractions[0][b], scale = factor * widths[b];
-            const double chord = own > 1 ? 0.5 : 0;
+            const double chord = this->chord<weighted>(0, b);
             // The mirror image, with (m - f)+ = (f - m)+ - f + m.
             lines[2 * b + 1] = {static_cast<T>(-factor * moment[1][b] - scale * (others[1][b] + sum)),
                                 static_cast<T>(scale * (others[1][b] + (1 - chord) * own + chord * sum)),
@@ -215,9 +263,18 @@ struct Profile {
 
     // Returns whether the error of some row in the buckets from .. to - 1 may exceed the limit of its class. The error is at
     // most c m (1 - m) / 2 widths, where c m is the sum of fractions of the other class, and 0 if c = 1. The loop has no
-    // divisions and no branches, so that it is vectorised.
+    // divisions and no branches, so that it is vectorised. With weights, the error is also at most c s / 2 widths, where s is
+    // the standard deviation.
     bool exceeds(const double limit[2], int from, int to) const {
         int bad = 0;
+        for (int side = 0; heaviest[0] && side < 2; ++side) {
+            const double *mine = rows[side], *other = rows[1 - side], *sums = fractions[1 - side], most = 2 * limit[side];
+#pragma omp simd reduction(| : bad)
+            for (int b = from; b < to; ++b)
+                bad |= (mine[b] > 0) & (sums[b] * (other[b] - sums[b]) * widths[b] > most * other[b]) &
+                       (other[b] * deviation(1 - side, b) * widths[b] > most);
+        }
+        if (heaviest[0]) return bad;
         for (int side = 0; side < 2; ++side) {
             const double *mine = rows[side], *other = rows[1 - side], *sums = fractions[1 - side], most = 2 * limit[side];
 #pragma omp simd reduction(| : bad)
