@@ -38,13 +38,13 @@ class CellMap {
     template <class Value>
     CellMap(std::int64_t n, std::int64_t wanted, Value&& value) : count(wanted) {
         constexpr std::int64_t most = 64;
-        double sample[most];
+        double sample[most] = {};
         const std::int64_t some = std::min(n, most), tail = some / 32;
         for (std::int64_t k = 0; k < some; ++k) sample[k] = value(k * n / some);
         std::sort(sample, sample + some);
-        const double low = sample[tail], high = sample[some - 1 - tail], span = high - low;
+        const double low = sample[tail], high = sample[std::max<std::int64_t>(some - 1 - tail, 0)], span = high - low;
         least_ = std::max(sample[0] - span / 2, low - span);
-        const double range = std::min(sample[some - 1] + span / 2, high + span) - least_;
+        const double range = std::min(sample[std::max<std::int64_t>(some - 1, 0)] + span / 2, high + span) - least_;
         per_cell_ = static_cast<double>(count) / range;
         // If the sampled numbers are all equal, or the range has no normal reciprocal: one cell.
         if (!(range > 0x1p-900 && range < 0x1p900)) count = 1, per_cell_ = 0, least_ = 0;
@@ -122,59 +122,182 @@ void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
     for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b]);
 }
 
-// The n_sources rows of class `side` in ascending order of their keys: scores, negated if sign is -1.
+// Gathers the rows of each class in consecutive places. The rows of the smaller class are the sources, those of the larger one
+// the queries; first come the queries, then the sources, then the rows of weight 0. If there are many sources, both classes are
+// divided by position into parts, from low to high. The parts are computed one after the other, so that the tables that their
+// rows look up stay in the cache. Rows of a part keep their order, so places do not depend on the number of threads.
 template <class S>
-class Sources {
+class Division {
   public:
-    Sources(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n_all, std::int64_t n_sources,
-            std::uint8_t side, double sign, int threads)
-        : n(n_sources), sorted_(keep.take<Keyed<S>>(n_sources)) {
-        Scratch scratch;
-        Keyed<S>* gathered = scratch.take<Keyed<S>>(n);
-        const S direction = static_cast<S>(sign);
-        const int parts = task_count(n_all);
-        std::int64_t* firsts = scratch.take<std::int64_t>(parts + 1);
-        parallel(threads, parts, [&](int t) {
-            const std::int64_t end = task_end(n_all, t * task_rows);
-            firsts[t + 1] = 0;
-            for (std::int64_t from = t * task_rows; from < end; from += 128) {  // so few that a byte can count them
-                std::uint8_t count = 0;
-#pragma omp simd reduction(+ : count)
-                for (std::int64_t i = from; i < std::min(end, from + 128); ++i) count += classes[i] == side;
-                firsts[t + 1] += count;
-            }
-        });
-        firsts[0] = 0;
-        for (int t = 0; t < parts; ++t) firsts[t + 1] += firsts[t];
-        parallel(threads, parts, [&](int t) {
-            const std::int64_t begin = t * task_rows, end = task_end(n_all, begin);
-            const auto keyed = [&](std::int64_t i) { return Keyed<S>{direction * scores[i], static_cast<std::uint32_t>(i)}; };
-            if (16 * (firsts[t + 1] - firsts[t]) < end - begin) {  // few: search for the next one
-                std::int64_t i = begin - 1;
-                for (std::int64_t k = firsts[t]; k < firsts[t + 1]; ++k) {
-                    i = static_cast<const std::uint8_t*>(std::memchr(classes + i + 1, side, end - i - 1)) - classes;
-                    gathered[k] = keyed(i);
-                }
-                return;
-            }
-            Keyed<S> mine[task_rows + 1];
-            std::int64_t k = 0;
-            for (std::int64_t i = begin; i < end; ++i) {
-                mine[k] = keyed(i);
-                k += classes[i] == side;
-            }
-            std::copy(mine, mine + k, gathered + firsts[t]);
-        });
-        radix_sort(gathered, n, sorted_);
+    // The position of a row is its score, negated if the sources are the negatives, and less by `shift` for a source. The
+    // queries look up `terms` numbers per source.
+    Division(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, double shift,
+             std::int64_t terms, int use_threads)
+        : source_class(found.n_pos <= found.n_neg),
+          n_sources(source_class ? found.n_pos : found.n_neg),
+          n_queries(source_class ? found.n_neg : found.n_pos),
+          sign(source_class ? 1 : -1),
+          threads(use_threads),
+          parts(part_count(terms * n_sources)),
+          classes_(classes),
+          n_(n),
+          slices_(slice_count(n, threads)),
+          streams_(2 * parts + 1),
+          map_(n, coarse, [&](std::int64_t k) { return sign * static_cast<double>(scores[k]); }),
+          next_(keep.take<std::uint32_t>(slices_ * streams_)),
+          firsts_(keep.take<std::uint32_t>(streams_)),
+          codes_(keep.take<std::uint16_t>(parts > 1 ? n : 0)),
+          stream_of_(keep.take<std::uint16_t>(parts > 1 ? codes : 0)) {
+        std::fill(next_, next_ + slices_ * streams_, 0);
+        if (parts > 1)
+            divide(scores, shift);
+        else
+            parallel(threads, slices_, [&](int slice) {
+                const std::uint8_t *begin = classes + first_row(slice), *end = classes + first_row(slice + 1);
+                for (int source = 0; source < 2 && slices_ > 1; ++source)  // the places of the first slice are known
+                    next_[slice * streams_ + source] = std::count(begin, end, source ? source_class : 1 - source_class);
+            });
+        std::uint32_t place = 0;
+        for (int stream = 0; stream < streams_; ++stream) {
+            if (stream == parts) place = static_cast<std::uint32_t>(n_queries);
+            firsts_[stream] = place;
+            for (int slice = 0; slice < slices_; ++slice) place += std::exchange(next_[slice * streams_ + stream], place);
+        }
+        firsts_[2 * parts] = static_cast<std::uint32_t>(n_queries + n_sources);
     }
 
-    double key(std::int64_t k) const { return static_cast<double>(sorted_[k].key); }
-    std::uint32_t row(std::int64_t k) const { return sorted_[k].row; }
+    // Calls use(first row, number of rows, their places) for all blocks of rows.
+    template <class Use>
+    void each_block(Use&& use) const {
+        parallel(threads, slices_, [&](int slice) {
+            std::uint32_t places[block], next[2 * most_parts + 1];
+            std::copy(next_ + slice * streams_, next_ + (slice + 1) * streams_, next);
+            by_blocks(slice, [&](std::int64_t row, int count) {
+                if (parts > 1)
+                    for (int q = 0; q < count; ++q) places[q] = next[stream_of_[codes_[row + q]]]++;
+                else
+                    list_places(classes_ + row, count, next, places);
+                use(row, count, places);
+            });
+        });
+    }
 
-    const std::int64_t n;
+    // An array with factor x the elements of `from` by place; null if there are none.
+    template <class T>
+    T* gather(Scratch& keep, const T* from, T factor = 1) const {
+        T* to = from ? keep.take<T>(n_ + 1) : nullptr;
+        if (from)
+            each_block([&](std::int64_t row, int count, const std::uint32_t* places) {
+                for (int q = 0; q < count; ++q) to[places[q]] = factor * from[row + q];
+            });
+        return to;
+    }
+
+    // Copies the results by place back to the order of the rows. Those of rows of weight 0 are set to 0.
+    void scatter(S* from, S* to) const {
+        std::fill(from + n_queries + n_sources, from + n_ + 1, S{0});
+        each_block([&](std::int64_t row, int count, const std::uint32_t* places) {
+            for (int q = 0; q < count; ++q) to[row + q] = from[places[q]];
+        });
+    }
+
+    // The sources in ascending order of their keys, with their places.
+    Keyed<S>* sort(Scratch& keep, const S* keys) const {
+        Keyed<S>* sorted = keep.take<Keyed<S>>(n_sources);
+        parallel(threads, parts, [&](int part) {
+            const std::uint32_t begin = firsts_[parts + part], n = firsts_[parts + part + 1] - begin;
+            Scratch scratch;
+            Keyed<S>* given = scratch.take<Keyed<S>>(n);
+            for (std::uint32_t k = 0; k < n; ++k) given[k] = {keys[begin + k], begin + k};
+            radix_sort(given, n, sorted + (begin - n_queries));
+        });
+        return sorted;
+    }
+
+    // The place of the first query of a part, and the number of sources below a part.
+    std::int64_t first_query(int part) const { return firsts_[part]; }
+    std::int64_t first_source(int part) const { return firsts_[parts + part] - n_queries; }
+
+    // The part of a position.
+    int part_of(double x) const { return parts > 1 ? stream_of_[map_(x)] : 0; }
+
+    const std::uint8_t source_class;
+    const std::int64_t n_sources, n_queries;
+    const S sign;
+    const int threads, parts;
 
   private:
-    Keyed<S>* sorted_;
+    static constexpr int block = 256, most_parts = 256, coarse = 4096, codes = 2 * coarse + 1;
+
+    static int part_count(std::int64_t switches) {
+        return switches < 1 << 14 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 1024, most_parts));
+    }
+
+    std::int64_t first_row(int slice) const { return n_ * slice / slices_; }
+
+    template <class Use>
+    void by_blocks(int slice, Use&& use) const {
+        const std::int64_t end = first_row(slice + 1);
+        for (std::int64_t row = first_row(slice); row < end; row += block)
+            use(row, static_cast<int>(std::min<std::int64_t>(block, end - row)));
+    }
+
+    // The places of rows if there is one part. The counters are in registers, because a counter in memory takes longer.
+    void list_places(const std::uint8_t* classes, int count, std::uint32_t* next, std::uint32_t* places) const {
+        const std::uint8_t of_source = source_class;
+        const std::uint32_t unused = static_cast<std::uint32_t>(n_);
+        std::uint32_t query = next[0], source = next[1];
+        for (int q = 0; q < count; ++q) {
+            const bool is_source = classes[q] == of_source, is_query = classes[q] == 1 - of_source;
+            places[q] = is_source ? source : is_query ? query : unused;
+            query += is_query;
+            source += is_source;
+        }
+        next[0] = query;
+        next[1] = source;
+    }
+
+    // Counts the rows of each slice in each stream, which is a part of a class. The code of a row is the cell of its position,
+    // plus `coarse` for a source.
+    void divide(const S* scores, double shift) {
+        Scratch scratch;
+        std::uint32_t* counts = scratch.take<std::uint32_t>(slices_ * codes);
+        parallel(threads, slices_, [&](int slice) {
+            std::uint32_t* mine = counts + slice * codes;
+            std::fill(mine, mine + codes, 0);
+            by_blocks(slice, [&](std::int64_t row, int count) {
+                std::int32_t cells[block];
+#pragma omp simd
+                for (int q = 0; q < count; ++q) {
+                    const double of_source = classes_[row + q] == source_class;
+                    cells[q] = map_(static_cast<double>(sign * scores[row + q]) - of_source * shift);
+                }
+                for (int q = 0; q < count; ++q) {
+                    const std::uint8_t side = classes_[row + q];
+                    const int code = side < weightless ? (side == source_class ? coarse : 0) + cells[q] : 2 * coarse;
+                    codes_[row + q] = static_cast<std::uint16_t>(code);
+                    ++mine[code];
+                }
+            });
+        });
+        // The parts have about as many sources each.
+        for (std::int64_t cell = 0, below = 0; cell < coarse; ++cell) {
+            const std::int64_t part = std::min<std::int64_t>(below * parts / n_sources, parts - 1);
+            stream_of_[cell] = static_cast<std::uint16_t>(part);
+            stream_of_[coarse + cell] = static_cast<std::uint16_t>(parts + part);
+            for (int slice = 0; slice < slices_; ++slice) below += counts[slice * codes + coarse + cell];
+        }
+        stream_of_[2 * coarse] = static_cast<std::uint16_t>(2 * parts);
+        for (int slice = 0; slice < slices_; ++slice)
+            for (int code = 0; code < codes; ++code) next_[slice * streams_ + stream_of_[code]] += counts[slice * codes + code];
+    }
+
+    const std::uint8_t* classes_;
+    const std::int64_t n_;
+    const int slices_, streams_;
+    const CellMap map_;
+    std::uint32_t *next_, *firsts_;      // by slice and stream, and by stream: the place of the first row
+    std::uint16_t *codes_, *stream_of_;  // by row, and by code
 };
 
 // Finds ranks among ascending numbers: a table of cells leads to the neighbourhood, comparisons to the rank.
