@@ -42,7 +42,7 @@ class Exact {
           parts_(rows_.parts),
           scale_(scale),
           sign_(rows_.sign),
-          keys_(rows_.gather(scratch_, static_cast<const S*>(batch.scores) + begin, rows_.sign)),
+          keys_(rows_.keys),
           weights_(rows_.gather(scratch_, batch.weights ? batch.weights + begin : nullptr)),
           vector_(rows_.gather(scratch_, batch.vector ? batch.vector + begin : nullptr)) {
         void* const arrays[] = {outputs.grad, outputs.hess, outputs.hvp};
@@ -110,7 +110,7 @@ class Exact {
 
     template <bool one_term>
     double run_with() {
-        sources_ = rows_.sort(scratch_, keys_);
+        sources_ = rows_.sort(scratch_);
         if (!one_term) sort_switches();
         find_starts<one_term>();
 
@@ -445,9 +445,9 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
     Scratch scratch;
     const S* scores = static_cast<const S*>(batch.scores) + begin;
     const Division<S> rows(scratch, scores, classes + begin, n, found, 0, 1, threads);
-    const S* keys = rows.gather(scratch, scores, rows.sign);
+    const S* keys = rows.keys;
     const double* weights = rows.gather(scratch, batch.weights ? batch.weights + begin : nullptr);
-    const Keyed<S>* sources = rows.sort(scratch, keys);
+    const Keyed<S>* sources = rows.sort(scratch);
     // A pair is in the right order if the source is above the query.
     double* above = scratch.take<double>(rows.n_sources + 1);
     Compensated mass;

@@ -122,15 +122,15 @@ void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
     for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b]);
 }
 
-// Gathers the rows of each class in consecutive places. The rows of the smaller class are the sources, those of the larger one
-// the queries; first come the queries, then the sources, then the rows of weight 0. If there are many sources, both classes are
-// divided by position into parts, from low to high. The parts are computed one after the other, so that the tables that their
-// rows look up stay in the cache. Rows of a part keep their order, so places do not depend on the number of threads.
+// Gathers the scores of each class in consecutive places. The rows of the smaller class are the sources, those of the larger
+// one the queries; first come the queries, then the sources, then the rows of weight 0. If there are many sources, both classes
+// are divided by position into parts, from low to high. The parts are computed one after the other, so that the tables that
+// their rows look up stay in the cache. Rows of a part keep their order, so places do not depend on the number of threads.
 template <class S>
 class Division {
   public:
-    // The position of a row is its score, negated if the sources are the negatives, and less by `shift` for a source. The
-    // queries look up `terms` numbers per source.
+    // The key of a row is its score, negated if the sources are the negatives. Its position is the key, less `shift` for a
+    // source. The queries look up `terms` numbers per source.
     Division(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, double shift,
              std::int64_t terms, int use_threads)
         : source_class(found.n_pos <= found.n_neg),
@@ -139,70 +139,67 @@ class Division {
           sign(source_class ? 1 : -1),
           threads(use_threads),
           parts(part_count(terms * n_sources)),
+          keys(keep.take<S>(n + 1)),
+          scores_(scores),
           classes_(classes),
           n_(n),
           slices_(slice_count(n, threads)),
           streams_(2 * parts + 1),
-          map_(n, coarse, [&](std::int64_t k) { return sign * static_cast<double>(scores[k]); }),
-          next_(keep.take<std::uint32_t>(slices_ * streams_)),
+          map_(n, cells, [&](std::int64_t k) { return sign * static_cast<double>(scores[k]); }),
+          places_(keep.take<std::uint32_t>(n)),
           firsts_(keep.take<std::uint32_t>(streams_)),
-          codes_(keep.take<std::uint16_t>(parts > 1 ? n : 0)),
           stream_of_(keep.take<std::uint16_t>(parts > 1 ? codes : 0)) {
-        std::fill(next_, next_ + slices_ * streams_, 0);
+        Scratch scratch;
+        std::uint32_t* next =
+            scratch.take<std::uint32_t>(slices_ * streams_);  // by slice and stream: the place of the next row
+        std::fill(next, next + slices_ * streams_, 0);
         if (parts > 1)
-            divide(scores, shift);
-        else
+            count_streams(shift, next);
+        else if (slices_ > 1)
             parallel(threads, slices_, [&](int slice) {
                 const std::uint8_t *begin = classes + first_row(slice), *end = classes + first_row(slice + 1);
-                for (int source = 0; source < 2 && slices_ > 1; ++source)  // the places of the first slice are known
-                    next_[slice * streams_ + source] = std::count(begin, end, source ? source_class : 1 - source_class);
+                for (int source = 0; source < 2; ++source)
+                    next[slice * 3 + source] = std::count(begin, end, source ? source_class : 1 - source_class);
             });
         std::uint32_t place = 0;
         for (int stream = 0; stream < streams_; ++stream) {
             if (stream == parts) place = static_cast<std::uint32_t>(n_queries);
+            if (stream == 2 * parts) place = static_cast<std::uint32_t>(n_queries + n_sources);
             firsts_[stream] = place;
-            for (int slice = 0; slice < slices_; ++slice) place += std::exchange(next_[slice * streams_ + stream], place);
+            for (int slice = 0; slice < slices_; ++slice) place += std::exchange(next[slice * streams_ + stream], place);
         }
-        firsts_[2 * parts] = static_cast<std::uint32_t>(n_queries + n_sources);
-    }
-
-    // Calls use(first row, number of rows, their places) for all blocks of rows.
-    template <class Use>
-    void each_block(Use&& use) const {
-        parallel(threads, slices_, [&](int slice) {
-            std::uint32_t places[block], next[2 * most_parts + 1];
-            std::copy(next_ + slice * streams_, next_ + (slice + 1) * streams_, next);
-            by_blocks(slice, [&](std::int64_t row, int count) {
-                if (parts > 1)
-                    for (int q = 0; q < count; ++q) places[q] = next[stream_of_[codes_[row + q]]]++;
-                else
-                    list_places(classes_ + row, count, next, places);
-                use(row, count, places);
-            });
+        by_blocks([&](int slice, std::int64_t row, int count) {
+            std::uint32_t *mine = next + slice * streams_, *places = places_ + row;
+            if (parts > 1)
+                for (int q = 0; q < count; ++q) places[q] = mine[stream_of_[places[q]]]++;
+            else
+                list_places(classes_ + row, count, mine, places);
+            for (int q = 0; q < count; ++q) keys[places[q]] = sign * scores[row + q];
         });
     }
 
-    // An array with factor x the elements of `from` by place; null if there are none.
-    template <class T>
-    T* gather(Scratch& keep, const T* from, T factor = 1) const {
-        T* to = from ? keep.take<T>(n_ + 1) : nullptr;
+    // An array with the elements of `from` by place; null if there are none.
+    double* gather(Scratch& keep, const double* from) const {
+        double* to = from ? keep.take<double>(n_ + 1) : nullptr;
         if (from)
-            each_block([&](std::int64_t row, int count, const std::uint32_t* places) {
-                for (int q = 0; q < count; ++q) to[places[q]] = factor * from[row + q];
+            by_blocks([&](int, std::int64_t row, int count) {
+                for (int q = 0; q < count; ++q) to[places_[row + q]] = from[row + q];
             });
         return to;
     }
 
-    // Copies the results by place back to the order of the rows. Those of rows of weight 0 are set to 0.
+    // Copies results by place back to the order of the rows. Those of rows of weight 0 are set to 0.
     void scatter(S* from, S* to) const {
         std::fill(from + n_queries + n_sources, from + n_ + 1, S{0});
-        each_block([&](std::int64_t row, int count, const std::uint32_t* places) {
+        by_blocks([&](int, std::int64_t row, int count) {
+            const std::uint32_t* places = places_ + row;
+#pragma omp simd
             for (int q = 0; q < count; ++q) to[row + q] = from[places[q]];
         });
     }
 
     // The sources in ascending order of their keys, with their places.
-    Keyed<S>* sort(Scratch& keep, const S* keys) const {
+    Keyed<S>* sort(Scratch& keep) const {
         Keyed<S>* sorted = keep.take<Keyed<S>>(n_sources);
         parallel(threads, parts, [&](int part) {
             const std::uint32_t begin = firsts_[parts + part], n = firsts_[parts + part + 1] - begin;
@@ -225,9 +222,10 @@ class Division {
     const std::int64_t n_sources, n_queries;
     const S sign;
     const int threads, parts;
+    S* const keys;  // by place
 
   private:
-    static constexpr int block = 256, most_parts = 256, coarse = 4096, codes = 2 * coarse + 1;
+    static constexpr int block = 256, most_parts = 256, cells = 4096, codes = 2 * cells + 1;
 
     static int part_count(std::int64_t switches) {
         return switches < 1 << 14 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 1024, most_parts));
@@ -235,11 +233,14 @@ class Division {
 
     std::int64_t first_row(int slice) const { return n_ * slice / slices_; }
 
+    // Calls use(slice, first row, number of rows) for all blocks; the slices run in parallel.
     template <class Use>
-    void by_blocks(int slice, Use&& use) const {
-        const std::int64_t end = first_row(slice + 1);
-        for (std::int64_t row = first_row(slice); row < end; row += block)
-            use(row, static_cast<int>(std::min<std::int64_t>(block, end - row)));
+    void by_blocks(Use&& use) const {
+        parallel(threads, slices_, [&](int slice) {
+            const std::int64_t end = first_row(slice + 1);
+            for (std::int64_t row = first_row(slice); row < end; row += block)
+                use(slice, row, static_cast<int>(std::min<std::int64_t>(block, end - row)));
+        });
     }
 
     // The places of rows if there is one part. The counters are in registers, because a counter in memory takes longer.
@@ -257,47 +258,49 @@ class Division {
         next[1] = source;
     }
 
-    // Counts the rows of each slice in each stream, which is a part of a class. The code of a row is the cell of its position,
-    // plus `coarse` for a source.
-    void divide(const S* scores, double shift) {
+    // Counts the rows of each slice in each stream, which is a part of a class. Until then, the place of a row is the cell of
+    // its position, plus `cells` for a source.
+    void count_streams(double shift, std::uint32_t* of_streams) {
         Scratch scratch;
         std::uint32_t* counts = scratch.take<std::uint32_t>(slices_ * codes);
-        parallel(threads, slices_, [&](int slice) {
+        std::fill(counts, counts + slices_ * codes, 0);
+        by_blocks([&](int slice, std::int64_t row, int count) {
             std::uint32_t* mine = counts + slice * codes;
-            std::fill(mine, mine + codes, 0);
-            by_blocks(slice, [&](std::int64_t row, int count) {
-                std::int32_t cells[block];
+            std::int32_t of[block];
+            const S* scores = scores_ + row;
+            const std::uint8_t* sides = classes_ + row;
+            std::uint32_t* codes_of = places_ + row;
 #pragma omp simd
-                for (int q = 0; q < count; ++q) {
-                    const double of_source = classes_[row + q] == source_class;
-                    cells[q] = map_(static_cast<double>(sign * scores[row + q]) - of_source * shift);
-                }
-                for (int q = 0; q < count; ++q) {
-                    const std::uint8_t side = classes_[row + q];
-                    const int code = side < weightless ? (side == source_class ? coarse : 0) + cells[q] : 2 * coarse;
-                    codes_[row + q] = static_cast<std::uint16_t>(code);
-                    ++mine[code];
-                }
-            });
+            for (int q = 0; q < count; ++q) {
+                const double is_source = sides[q] == source_class;
+                of[q] = map_(static_cast<double>(sign * scores[q]) - is_source * shift);
+            }
+            for (int q = 0; q < count; ++q) {
+                const int code = sides[q] < weightless ? (sides[q] == source_class ? cells : 0) + of[q] : 2 * cells;
+                codes_of[q] = static_cast<std::uint32_t>(code);
+                ++mine[code];
+            }
         });
         // The parts have about as many sources each.
-        for (std::int64_t cell = 0, below = 0; cell < coarse; ++cell) {
+        for (std::int64_t cell = 0, below = 0; cell < cells; ++cell) {
             const std::int64_t part = std::min<std::int64_t>(below * parts / n_sources, parts - 1);
             stream_of_[cell] = static_cast<std::uint16_t>(part);
-            stream_of_[coarse + cell] = static_cast<std::uint16_t>(parts + part);
-            for (int slice = 0; slice < slices_; ++slice) below += counts[slice * codes + coarse + cell];
+            stream_of_[cells + cell] = static_cast<std::uint16_t>(parts + part);
+            for (int slice = 0; slice < slices_; ++slice) below += counts[slice * codes + cells + cell];
         }
-        stream_of_[2 * coarse] = static_cast<std::uint16_t>(2 * parts);
+        stream_of_[2 * cells] = static_cast<std::uint16_t>(2 * parts);
         for (int slice = 0; slice < slices_; ++slice)
-            for (int code = 0; code < codes; ++code) next_[slice * streams_ + stream_of_[code]] += counts[slice * codes + code];
+            for (int code = 0; code < codes; ++code)
+                of_streams[slice * streams_ + stream_of_[code]] += counts[slice * codes + code];
     }
 
+    const S* scores_;
     const std::uint8_t* classes_;
     const std::int64_t n_;
     const int slices_, streams_;
     const CellMap map_;
-    std::uint32_t *next_, *firsts_;      // by slice and stream, and by stream: the place of the first row
-    std::uint16_t *codes_, *stream_of_;  // by row, and by code
+    std::uint32_t *places_, *firsts_;  // by row, and by stream: the place of its first row
+    std::uint16_t* stream_of_;         // by code
 };
 
 // Finds ranks among ascending numbers: a table of cells leads to the neighbourhood, comparisons to the rank.
