@@ -174,7 +174,10 @@ class Division {
                 for (int q = 0; q < count; ++q) places[q] = mine[stream_of_[places[q]]]++;
             else
                 list_places(classes_ + row, count, mine, places);
-            for (int q = 0; q < count; ++q) keys[places[q]] = sign * scores[row + q];
+            for (int q = 0; q < count; ++q) {
+                __builtin_prefetch(keys + places[q] + 64 / sizeof(S), 1);
+                keys[places[q]] = sign * scores[row + q];
+            }
         });
     }
 
@@ -183,7 +186,10 @@ class Division {
         double* to = from ? keep.take<double>(n_ + 1) : nullptr;
         if (from)
             by_blocks([&](int, std::int64_t row, int count) {
-                for (int q = 0; q < count; ++q) to[places_[row + q]] = from[row + q];
+                for (int q = 0; q < count; ++q) {
+                    __builtin_prefetch(to + places_[row + q] + 8, 1);
+                    to[places_[row + q]] = from[row + q];
+                }
             });
         return to;
     }
@@ -228,7 +234,7 @@ class Division {
     static constexpr int block = 256, most_parts = 256, cells = 4096, codes = 2 * cells + 1;
 
     static int part_count(std::int64_t switches) {
-        return switches < 1 << 14 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 1024, most_parts));
+        return switches < 1 << 14 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 4096, most_parts));
     }
 
     std::int64_t first_row(int slice) const { return n_ * slice / slices_; }
