@@ -392,7 +392,7 @@ class Exact {
             }
             mass += here;
             moment += Acc(distance);
-            if (here != 0) value += here * values_[k] + pieces_[k * width_].slope * distance;
+            value += here != 0 ? here * values_[k] + pieces_[k * width_].slope * distance : 0;
         };
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
