@@ -255,8 +255,9 @@ class Division {
         const std::uint32_t unused = static_cast<std::uint32_t>(n_);
         std::uint32_t query = next[0], source = next[1];
         for (int q = 0; q < count; ++q) {
-            const bool is_source = classes[q] == of_source, is_query = classes[q] == 1 - of_source;
-            places[q] = is_source ? source : is_query ? query : unused;
+            // Masks: a branch would often be mispredicted.
+            const std::uint32_t is_source = classes[q] == of_source, is_query = classes[q] == 1 - of_source;
+            places[q] = (-is_source & source) | (-is_query & query) | ((is_source + is_query - 1) & unused);
             query += is_query;
             source += is_source;
         }
