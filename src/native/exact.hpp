@@ -13,6 +13,7 @@
 // are relative to the nearest switch, so no digits cancel. Several terms may nearly cancel far from their knots: then Acc, the
 // type of the sums from gap to gap, is DoubleDouble.
 //
+// Many switches are divided by position into parts (division.hpp), so that the pieces that queries look up stay in the cache.
 // Terms without a knot count for all pairs. They are evaluated relative to the first switch, also for the queries below it.
 #pragma once
 
@@ -21,10 +22,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "division.hpp"
 #include "double_double.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
-#include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -41,31 +42,27 @@ class Exact {
           n_switches_(n_truncated_ * rows_.n_sources),
           parts_(rows_.parts),
           scale_(scale),
-          sign_(rows_.sign),
-          keys_(rows_.keys),
           weights_(rows_.gather(scratch_, batch.weights ? batch.weights + begin : nullptr)),
           vector_(rows_.gather(scratch_, batch.vector ? batch.vector + begin : nullptr)) {
-        void* const arrays[] = {outputs.grad, outputs.hess, outputs.hvp};
-        S** const results[] = {&grad_, &hess_, &hvp_};
-        for (int k = 0; k < 3; ++k) {
-            to_[k] = arrays[k] ? static_cast<S*>(arrays[k]) + begin : nullptr;
-            *results[k] = arrays[k] ? k ? scratch_.take<S>(n + 1) : keys_ : nullptr;  // keys are read before they are replaced
-        }
+        const auto from = [&](void* array) { return array ? static_cast<S*>(array) + begin : nullptr; };
+        to_[0] = from(outputs.grad), to_[1] = from(outputs.hess), to_[2] = from(outputs.hvp);
+        grad_ = to_[0] ? rows_.keys : nullptr;  // a gradient replaces a key that is no longer needed
+        hess_ = to_[1] ? scratch_.take<S>(n + 1) : nullptr;
+        hvp_ = to_[2] ? scratch_.take<S>(n + 1) : nullptr;
     }
 
     double run() { return question_.n_terms == 1 ? run_with<true>() : run_with<false>(); }
 
   private:
     static constexpr int block = 256;
-    // Each part has its own piece 0, and room after its starts for those that the look-up adds.
-    static constexpr int spare = 1 + RanksAmong<S>::few;
-    // There are as many additions as rows: without what rounding takes off, sums of constant weights would drift. For float32
-    // scores, a double has digits enough for that.
+    // Each part has its own piece 0, and room after its starts for the padding of the look-up.
+    static constexpr int spare = 1 + RanksAmong<S>::padding;
+    // Sums of float64 scores keep what rounding takes off, because sums of many constant weights would drift.
     static constexpr bool keeps_errors = std::is_same_v<S, double>;
     using RunningSum = std::conditional_t<keeps_errors, std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>, Acc>;
 
     struct Switch {
-        S start;
+        S key;  // the start of its piece
         std::uint32_t source, term;
     };
 
@@ -105,7 +102,6 @@ class Exact {
     };
 
     static bool is_truncated(const Term& term) { return term.truncated; }
-
     double weight(std::int64_t place) const { return weights_ ? weights_[place] : 1; }
 
     template <bool one_term>
@@ -113,51 +109,44 @@ class Exact {
         sources_ = rows_.sort(scratch_);
         if (!one_term) sort_switches();
         find_starts<one_term>();
-
         // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many numbers. The number
         // of lanes depends only on the sizes, so that sums always have the same order. Parts run in parallel without lanes.
-        const std::int64_t n = rows_.n_queries + rows_.n_sources, tasks = parts_ > 1 ? 1 : task_count(n);
+        const std::int64_t n = rows_.n_queries + rows_.n_sources, most_lanes = parts_ > 1 ? 1 : task_count(n);
         const std::int64_t some = n / (8 * n_switches_), most = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
-        lanes_ = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min(tasks, most)));
+        lanes_ = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min(most_lanes, most)));
         width_ = hvp_ ? 2 : 1;
         stride_ = (n_switches_ + parts_ * spare) * width_;
         pieces_ = scratch_.take<Piece>(stride_ * lanes_);
         values_ = scratch_.take<double>(n_switches_ + parts_ * spare);
         build<one_term>();
-        double* squares = scratch_.take<double>(std::max(lanes_, parts_));
-        if (parts_ > 1) {
-            parallel(question_.threads, parts_, [&](int part) {
-                Scratch scratch;
-                squares[part] = evaluate_queries(ranks(scratch, part), first_piece(part), rows_.first_query(part),
-                                                 rows_.first_query(part + 1), pieces_);
-            });
-        } else {
-            const RanksAmong<S> all = ranks(scratch_, 0);
-            parallel(question_.threads, lanes_, [&](int lane) {
-                if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
-            });
-            parallel(question_.threads, lanes_, [&](int lane) {
-                squares[lane] = evaluate_queries(all, 0, rows_.n_queries * lane / lanes_, rows_.n_queries * (lane + 1) / lanes_,
-                                                 pieces_ + lane * stride_);
-            });
-        }
-        double value = 0;
-        for (int task = 0; task < std::max(lanes_, parts_); ++task) value += 0.5 * squares[task];
-        value += evaluate_sources<one_term>();
-        S* const results[] = {grad_, hess_, hvp_};
-        for (int k = 0; k < 3; ++k)
-            if (to_[k]) rows_.scatter(results[k], to_[k]);
+        const int tasks = std::max(lanes_, parts_);
+        double* squares = scratch_.take<double>(tasks);
+        parallel(question_.threads, lanes_, [&](int lane) {
+            if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
+        });
+        parallel(question_.threads, tasks, [&](int task) {
+            const int part = parts_ > 1 ? task : 0, lane = task - part;
+            const std::int64_t first = first_piece(part);
+            Scratch scratch;
+            const RanksAmong<S> ranks(scratch, starts_ + first + 1, firsts_[part + 1] - firsts_[part]);
+            Piece* pieces = pieces_ + lane * stride_ + first * width_;
+            const std::int64_t end = rows_.first_query(task + 1, tasks);
+            squares[task] = 0;
+            for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block) {
+                const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
+                squares[task] += weights_ ? evaluate_queries<true>(ranks, starts_ + first, pieces, i, count)
+                                          : evaluate_queries<false>(ranks, starts_ + first, pieces, i, count);
+            }
+        });
+        double value = evaluate_sources<one_term>();
+        for (int task = 0; task < tasks; ++task) value += 0.5 * squares[task];
+        rows_.scatter(grad_, to_[0]);
+        rows_.scatter(hess_, to_[1]);
+        rows_.scatter(hvp_, to_[2]);
         return value * scale_;
     }
 
     DoubleDouble switch_at(double key, int term) const { return DoubleDouble::sum(key, -question_.terms[term].shift); }
-
-    // The least score beyond a switch.
-    static S start(const DoubleDouble& at) {
-        const double least = at.low < 0 ? at.high : next_above(at.high);
-        const S rounded = static_cast<S>(least);
-        return rounded < least ? next_above(rounded) : rounded;
-    }
 
     // Merges the switches of all terms; those of one term are sorted already.
     void sort_switches() {
@@ -170,38 +159,24 @@ class Exact {
         Switch* next = from;
         for (int j = 0; j < question_.n_terms; ++j)
             for (std::int64_t k = 0; question_.terms[j].truncated && k < rows_.n_sources; ++k)
-                *next++ = {start(switch_at(sources_[k].key, j)), static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
+                *next++ = {least_above<S>(switch_at(sources_[k].key, j)), static_cast<std::uint32_t>(k),
+                           static_cast<std::uint32_t>(j)};
         for (std::int64_t width = rows_.n_sources; width < n_switches_; width *= 2) {
             for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width)
-                merge(from, begin, std::min(begin + width, n_switches_), std::min(begin + 2 * width, n_switches_), to);
+                merge_runs(from + begin, std::min(width, n_switches_ - begin), std::min(2 * width, n_switches_ - begin),
+                           to + begin);
             std::swap(from, to);
         }
-    }
-
-    // Merges two sorted runs, without branches that the processor would mispredict.
-    static void merge(const Switch* from, std::int64_t begin, std::int64_t half, std::int64_t end, Switch* to) {
-        std::int64_t i = begin, j = half, k = begin;
-        while (i < half && j < end) {
-            const bool second = from[j].start < from[i].start;
-            to[k++] = from[second ? j : i];
-            j += second;
-            i += !second;
-        }
-        std::copy(from + i, from + half, to + k);
-        std::copy(from + j, from + end, to + k + (half - i));
     }
 
     // Part p has the switches firsts_[p] .. firsts_[p + 1] - 1, and one piece more: its first piece starts at the last switch
     // below the part. The first piece of all, below all switches, is relative to the first switch.
     std::int64_t first_piece(int part) const { return firsts_[part] + part * spare; }
-    RanksAmong<S> ranks(Scratch& keep, int part) const {
-        return RanksAmong<S>(keep, starts_ + first_piece(part) + 1, firsts_[part + 1] - firsts_[part]);
-    }
 
     template <bool one_term>
     void find_starts() {
         const auto start_of = [&](std::int64_t k) {
-            return one_term ? start(switch_at(sources_[k].key, 0)) : switches_[k].start;
+            return one_term ? least_above<S>(switch_at(sources_[k].key, 0)) : switches_[k].key;
         };
         firsts_ = scratch_.take<std::int64_t>(parts_ + 1);
         starts_ = scratch_.take<S>(n_switches_ + parts_ * spare);
@@ -221,6 +196,7 @@ class Exact {
             S* to = starts_ + first_piece(part);
             *to++ = start_of(std::max<std::int64_t>(firsts_[part] - 1, 0));
             for (std::int64_t k = firsts_[part]; k < firsts_[part + 1]; ++k) *to++ = start_of(k);
+            std::fill_n(to, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
         });
     }
 
@@ -296,36 +272,20 @@ class Exact {
         }
     }
 
-    // Computes the derivatives of the queries begin .. end - 1, whose pieces follow `first`. Returns the sum of
-    // weight x curvature x distance^2.
-    double evaluate_queries(const RanksAmong<S>& ranks, std::int64_t first, std::int64_t begin, std::int64_t end,
-                            Piece* pieces) const {
-        double total = 0;
-        for (std::int64_t i = begin; i < end; i += block) {
-            const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
-            Piece* from = pieces + first * width_;
-            total += weights_ ? evaluate_block<true>(ranks, starts_ + first, i, count, from)
-                              : evaluate_block<false>(ranks, starts_ + first, i, count, from);
-        }
-        return total;
-    }
-
-    // Short loops over a block: those that read memory have many loads in flight, the others are vectorised.
+    // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short loops over a block:
+    // those that read memory have many loads in flight, the others are vectorised.
     template <bool weighted>
-    double evaluate_block(const RanksAmong<S>& ranks, const S* starts, std::int64_t first, int count, Piece* pieces) const {
+    double evaluate_queries(const RanksAmong<S>& ranks, const S* starts, Piece* pieces, std::int64_t first, int count) const {
         double distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
         std::uint32_t found[block];
-        const double sign = sign_, scale = scale_;
+        const double sign = rows_.sign, scale = scale_;
         const std::size_t width = width_;
-        const S* at = keys_ + first;
+        const S* at = rows_.keys + first;
         const double* w = weights_ + (weighted ? first : 0);
 #pragma omp simd
         for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
-        for (int q = 0; q < count; ++q) {
-            found[q] = ranks.first(cells[q]);
-            ranks.prefetch(found[q]);
-        }
+        for (int q = 0; q < count; ++q) found[q] = ranks.first(cells[q]);
         for (int q = 0; q < count; ++q) {
             found[q] = ranks.upto(at[q], cells[q], found[q]);
             __builtin_prefetch(pieces + found[q] * width, 1);
@@ -370,7 +330,7 @@ class Exact {
         const auto write = [&](std::int64_t source, const Derivatives& sum) {
             const std::uint32_t place = sources_[source].row;
             const double w = weight(place);
-            if (grad_) grad_[place] = static_cast<S>(-sign_ * scale_ * (w * static_cast<double>(sum.grad)) + 0.0);
+            if (grad_) grad_[place] = static_cast<S>(-rows_.sign * scale_ * (w * static_cast<double>(sum.grad)) + 0.0);
             if (hess_) hess_[place] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hess)));
             if (hvp_) hvp_[place] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hvp)));
         };
@@ -392,7 +352,8 @@ class Exact {
             }
             mass += here;
             moment += Acc(distance);
-            value += here != 0 ? here * values_[k] + pieces_[k * width_].slope * distance : 0;
+            const double added = here * values_[k] + pieces_[k * width_].slope * distance;
+            value += here != 0 ? added : 0;
         };
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
@@ -423,9 +384,8 @@ class Exact {
     const Division<S> rows_;
     const std::int64_t n_switches_;
     const int parts_;
-    const double scale_, sign_;
-    S* const keys_;                    // by place, like the next ones
-    const double *weights_, *vector_;  // may be null
+    const double scale_;
+    const double *weights_, *vector_;  // by place, like the next ones; may be null
     S *grad_, *hess_, *hvp_;           // may be null
     S* to_[3];                         // where the caller wants them
     Keyed<S>* sources_;                // in ascending order
@@ -437,67 +397,5 @@ class Exact {
     std::int64_t width_, stride_;  // elements of pieces_ per piece and per lane
     int lanes_;
 };
-
-// Returns the weight of the pairs in the right order; ties count half.
-template <class S>
-double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::int64_t begin, std::int64_t n,
-                         const Survey& found, int threads) {
-    Scratch scratch;
-    const S* scores = static_cast<const S*>(batch.scores) + begin;
-    const Division<S> rows(scratch, scores, classes + begin, n, found, 0, 1, threads);
-    const S* keys = rows.keys;
-    const double* weights = rows.gather(scratch, batch.weights ? batch.weights + begin : nullptr);
-    const Keyed<S>* sources = rows.sort(scratch);
-    // A pair is in the right order if the source is above the query.
-    double* above = scratch.take<double>(rows.n_sources + 1);
-    Compensated mass;
-    above[rows.n_sources] = 0;
-    for (std::int64_t k = rows.n_sources - 1; k >= 0; --k) {
-        mass += weights ? weights[sources[k].row] : 1;
-        above[k] = mass;
-    }
-    const int tasks = rows.parts > 1 ? rows.parts : task_count(rows.n_queries);
-    double* sums = scratch.take<double>(tasks);
-    const auto add_queries = [&](int task, const RanksAmong<S>& ranks, const S* numbers, const double* beyond,
-                                 std::int64_t from, std::int64_t to) {
-        Compensated sum;
-        std::int32_t cells[task_rows];
-        for (std::int64_t i = from; i < to; i += task_rows) {
-            const int count = static_cast<int>(std::min(task_rows, to - i));
-#pragma omp simd
-            for (int q = 0; q < count; ++q) cells[q] = ranks.cells(keys[i + q]);
-            for (int q = 0; q < count; ++q) {
-                const S at = keys[i + q];
-                const std::int64_t upto = ranks.upto(at, cells[q], ranks.first(cells[q]));
-                const bool tied = upto > 0 && numbers[upto - 1] == at;
-                const std::int64_t below = tied ? std::lower_bound(numbers, numbers + upto, at) - numbers : upto;
-                sum += 0.5 * (beyond[below] + beyond[upto]) * (weights ? weights[i + q] : 1);
-            }
-        }
-        sums[task] = sum;
-    };
-    const auto with_ranks = [&](Scratch& keep, int part, auto&& use) {
-        const std::int64_t first = rows.first_source(part), count = rows.first_source(part + 1) - first;
-        S* numbers = keep.take<S>(count + RanksAmong<S>::few);
-        for (std::int64_t k = 0; k < count; ++k) numbers[k] = sources[first + k].key;
-        use(RanksAmong<S>(keep, numbers, count), numbers, above + first);
-    };
-    if (rows.parts > 1)
-        parallel(threads, tasks, [&](int part) {
-            Scratch local;
-            with_ranks(local, part, [&](const auto&... table) {
-                add_queries(part, table..., rows.first_query(part), rows.first_query(part + 1));
-            });
-        });
-    else
-        with_ranks(scratch, 0, [&](const auto&... table) {
-            parallel(threads, tasks, [&](int task) {
-                add_queries(task, table..., task * task_rows, task_end(rows.n_queries, task * task_rows));
-            });
-        });
-    Compensated sum;
-    for (int task = 0; task < tasks; ++task) sum += sums[task];
-    return sum;
-}
 
 }  // namespace everypair::EVERYPAIR_ISA
