@@ -100,7 +100,6 @@ class Exact {
     struct Derivatives {
         Acc grad = 0, hess = 0, hvp = 0;
     };
-
     static bool is_truncated(const Term& term) { return term.truncated; }
     double weight(std::int64_t place) const { return weights_ ? weights_[place] : 1; }
 
@@ -148,7 +147,7 @@ class Exact {
 
     DoubleDouble switch_at(double key, int term) const { return DoubleDouble::sum(key, -question_.terms[term].shift); }
 
-    // Merges the switches of all terms; those of one term are sorted already.
+    // Merges the switches of the terms, each of which are sorted.
     void sort_switches() {
         switches_ = scratch_.take<Switch>(n_switches_);
         Scratch scratch;
