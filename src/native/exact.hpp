@@ -13,6 +13,7 @@
 // are relative to the nearest switch, so no digits cancel. Several terms may nearly cancel far from their knots: then Acc, the
 // type of the sums from gap to gap, is DoubleDouble.
 //
+// Many switches are divided by position into parts (division.hpp), so that the pieces that queries look up stay in the cache.
 // Terms without a knot count for all pairs. They are evaluated relative to the first switch, also for the queries below it.
 #pragma once
 
@@ -21,10 +22,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "division.hpp"
 #include "double_double.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
-#include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -33,72 +34,35 @@ class Exact {
   public:
     Exact(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes, std::int64_t begin,
           std::int64_t n, const Survey& found, double scale)
-        : question_(question), n_(n), scale_(scale) {
+        : question_(question),
+          n_truncated_(std::count_if(question.terms, question.terms + question.n_terms, is_truncated)),
+          rows_(scratch_, static_cast<const S*>(batch.scores) + begin, classes + begin, n, found,
+                std::find_if(question.terms, question.terms + question.n_terms, is_truncated)->shift, n_truncated_,
+                question.threads),
+          n_switches_(n_truncated_ * rows_.n_sources),
+          parts_(rows_.parts),
+          scale_(scale),
+          weights_(rows_.gather(scratch_, batch.weights ? batch.weights + begin : nullptr)),
+          vector_(rows_.gather(scratch_, batch.vector ? batch.vector + begin : nullptr)) {
         const auto from = [&](void* array) { return array ? static_cast<S*>(array) + begin : nullptr; };
-        scores_ = static_cast<const S*>(batch.scores) + begin;
-        classes_ = classes + begin;
-        weights_ = batch.weights ? batch.weights + begin : nullptr;
-        vector_ = batch.vector ? batch.vector + begin : nullptr;
-        grad_ = from(outputs.grad);
-        hess_ = from(outputs.hess);
-        hvp_ = from(outputs.hvp);
-        source_class_ = found.n_pos <= found.n_neg;
-        n_sources_ = source_class_ ? found.n_pos : found.n_neg;
-        sign_ = source_class_ ? 1 : -1;
-        n_switches_ = 0;
-        for (int j = 0; j < question.n_terms; ++j) n_switches_ += question.terms[j].truncated ? n_sources_ : 0;
+        to_[0] = from(outputs.grad), to_[1] = from(outputs.hess), to_[2] = from(outputs.hvp);
+        grad_ = to_[0] ? rows_.keys : nullptr;  // a gradient replaces a key that is no longer needed
+        hess_ = to_[1] ? scratch_.take<S>(n + 1) : nullptr;
+        hvp_ = to_[2] ? scratch_.take<S>(n + 1) : nullptr;
     }
 
-    double run() {
-        Scratch scratch;
-        const Sources<S> sources(scratch, scores_, classes_, n_, n_sources_, source_class_, sign_, question_.threads);
-        const bool one_term = question_.n_terms == 1;
-        // starts_[r] is the left end of piece r. Piece 0, below all switches, is relative to the first switch as well.
-        starts_ = scratch.take<S>(1 + n_switches_ + RanksAmong<S>::few);
-        switches_ = scratch.take<Switch>(one_term ? 0 : n_switches_);
-        if (one_term)
-            for (std::int64_t k = 0; k < n_switches_; ++k) starts_[k + 1] = start(switch_at(sources.key(k), 0));
-        else
-            sort_switches(sources);
-        starts_[0] = starts_[1];
-        const RanksAmong<S> ranks(scratch, starts_ + 1, n_switches_);
-
-        // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many numbers. The number
-        // of lanes depends only on the sizes, so that sums always have the same order.
-        const int tasks = task_count(n_);
-        const std::int64_t some = n_ / (8 * n_switches_), most = std::max<std::int64_t>(8, n_ / (task_rows * n_switches_));
-        const int lanes = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min<std::int64_t>(tasks, most)));
-        width_ = hvp_ ? 2 : 1;
-        stride_ = (n_switches_ + 1) * width_;
-        pieces_ = scratch.take<Piece>(stride_ * lanes);
-        values_ = scratch.take<double>(n_switches_ + 1);
-        one_term ? build<true>(sources) : build<false>(sources);
-        double* squares = scratch.take<double>(lanes);
-        parallel(question_.threads, lanes, [&](int lane) {
-            if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
-        });
-        parallel(question_.threads, lanes, [&](int lane) {
-            const auto first_row = [&](int l) {
-                return std::min(n_, static_cast<std::int64_t>(tasks) * l / lanes * task_rows);
-            };
-            squares[lane] = evaluate_queries(ranks, first_row(lane), first_row(lane + 1), lane * stride_);
-        });
-        double value = 0;
-        for (int lane = 0; lane < lanes; ++lane) value += 0.5 * squares[lane];
-        value += one_term ? evaluate_sources<true>(sources, lanes) : evaluate_sources<false>(sources, lanes);
-        return value * scale_;
-    }
+    double run() { return question_.n_terms == 1 ? run_with<true>() : run_with<false>(); }
 
   private:
     static constexpr int block = 256;
-    static constexpr int ahead = 24;  // sources between the request of their rows and their use
-    // There are as many additions as rows: without what rounding takes off, sums of constant weights would drift. For float32
-    // scores, a double has digits enough for that.
+    // Each part has its own piece 0, and room after its starts for the padding of the look-up.
+    static constexpr int spare = 1 + RanksAmong<S>::padding;
+    // Sums of float64 scores keep what rounding takes off, because sums of many constant weights would drift.
     static constexpr bool keeps_errors = std::is_same_v<S, double>;
     using RunningSum = std::conditional_t<keeps_errors, std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>, Acc>;
 
     struct Switch {
-        S start;
+        S key;  // the start of its piece
         std::uint32_t source, term;
     };
 
@@ -136,78 +100,129 @@ class Exact {
     struct Derivatives {
         Acc grad = 0, hess = 0, hvp = 0;
     };
+    static bool is_truncated(const Term& term) { return term.truncated; }
+    double weight(std::int64_t place) const { return weights_ ? weights_[place] : 1; }
 
-    double weight(std::int64_t row) const { return weights_ ? weights_[row] : 1; }
+    template <bool one_term>
+    double run_with() {
+        sources_ = rows_.sort(scratch_);
+        if (!one_term) sort_switches();
+        find_starts<one_term>();
+        // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many numbers. The number
+        // of lanes depends only on the sizes, so that sums always have the same order. Parts run in parallel without lanes.
+        const std::int64_t n = rows_.n_queries + rows_.n_sources, most_lanes = parts_ > 1 ? 1 : task_count(n);
+        const std::int64_t some = n / (8 * n_switches_), most = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
+        lanes_ = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min(most_lanes, most)));
+        width_ = hvp_ ? 2 : 1;
+        stride_ = (n_switches_ + parts_ * spare) * width_;
+        pieces_ = scratch_.take<Piece>(stride_ * lanes_);
+        values_ = scratch_.take<double>(n_switches_ + parts_ * spare);
+        build<one_term>();
+        const int tasks = std::max(lanes_, parts_);
+        double* squares = scratch_.take<double>(tasks);
+        parallel(question_.threads, lanes_, [&](int lane) {
+            if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
+        });
+        parallel(question_.threads, tasks, [&](int task) {
+            const int part = parts_ > 1 ? task : 0, lane = task - part;
+            const std::int64_t first = first_piece(part);
+            Scratch scratch;
+            const RanksAmong<S> ranks(scratch, starts_ + first + 1, firsts_[part + 1] - firsts_[part]);
+            Piece* pieces = pieces_ + lane * stride_ + first * width_;
+            const std::int64_t end = rows_.first_query(task + 1, tasks);
+            squares[task] = 0;
+            for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block) {
+                const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
+                squares[task] += weights_ ? evaluate_queries<true>(ranks, starts_ + first, pieces, i, count)
+                                          : evaluate_queries<false>(ranks, starts_ + first, pieces, i, count);
+            }
+        });
+        double value = evaluate_sources<one_term>();
+        for (int task = 0; task < tasks; ++task) value += 0.5 * squares[task];
+        rows_.scatter(grad_, to_[0]);
+        rows_.scatter(hess_, to_[1]);
+        rows_.scatter(hvp_, to_[2]);
+        return value * scale_;
+    }
 
     DoubleDouble switch_at(double key, int term) const { return DoubleDouble::sum(key, -question_.terms[term].shift); }
 
-    // The least score beyond a switch.
-    static S start(const DoubleDouble& at) {
-        const double least = at.low < 0 ? at.high : next_above(at.high);
-        const S rounded = static_cast<S>(least);
-        return rounded < least ? next_above(rounded) : rounded;
-    }
-
-    // Merges the switches of all terms; those of one term are sorted already.
-    void sort_switches(const Sources<S>& sources) {
+    // Merges the switches of the terms, each of which are sorted.
+    void sort_switches() {
+        switches_ = scratch_.take<Switch>(n_switches_);
         Scratch scratch;
         Switch *from = scratch.take<Switch>(n_switches_), *to = switches_;
         int merges = 0;
-        for (std::int64_t width = n_sources_; width < n_switches_; width *= 2) ++merges;
+        for (std::int64_t width = rows_.n_sources; width < n_switches_; width *= 2) ++merges;
         if (merges % 2 == 0) std::swap(from, to);  // so that the last merge ends in switches_
         Switch* next = from;
         for (int j = 0; j < question_.n_terms; ++j)
-            for (std::int64_t k = 0; question_.terms[j].truncated && k < n_sources_; ++k)
-                *next++ = {start(switch_at(sources.key(k), j)), static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(j)};
-        for (std::int64_t width = n_sources_; width < n_switches_; width *= 2) {
+            for (std::int64_t k = 0; question_.terms[j].truncated && k < rows_.n_sources; ++k)
+                *next++ = {least_above<S>(switch_at(sources_[k].key, j)), static_cast<std::uint32_t>(k),
+                           static_cast<std::uint32_t>(j)};
+        for (std::int64_t width = rows_.n_sources; width < n_switches_; width *= 2) {
             for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width)
-                merge(from, begin, std::min(begin + width, n_switches_), std::min(begin + 2 * width, n_switches_), to);
+                merge_runs(from + begin, std::min(width, n_switches_ - begin), std::min(2 * width, n_switches_ - begin),
+                           to + begin);
             std::swap(from, to);
         }
-        for (std::int64_t k = 0; k < n_switches_; ++k) starts_[k + 1] = switches_[k].start;
     }
 
-    // Merges two sorted runs, without branches that the processor would mispredict.
-    static void merge(const Switch* from, std::int64_t begin, std::int64_t half, std::int64_t end, Switch* to) {
-        std::int64_t i = begin, j = half, k = begin;
-        while (i < half && j < end) {
-            const bool second = from[j].start < from[i].start;
-            to[k++] = from[second ? j : i];
-            j += second;
-            i += !second;
-        }
-        std::copy(from + i, from + half, to + k);
-        std::copy(from + j, from + end, to + k + (half - i));
+    // Part p has the switches firsts_[p] .. firsts_[p + 1] - 1, and one piece more: its first piece starts at the last switch
+    // below the part. The first piece of all, below all switches, is relative to the first switch.
+    std::int64_t first_piece(int part) const { return firsts_[part] + part * spare; }
+
+    template <bool one_term>
+    void find_starts() {
+        const auto start_of = [&](std::int64_t k) {
+            return one_term ? least_above<S>(switch_at(sources_[k].key, 0)) : switches_[k].key;
+        };
+        firsts_ = scratch_.take<std::int64_t>(parts_ + 1);
+        starts_ = scratch_.take<S>(n_switches_ + parts_ * spare);
+        firsts_[parts_] = n_switches_;
+        parallel(question_.threads, parts_, [&](int part) {
+            std::int64_t low = 0, high = part ? n_switches_ : 0;
+            while (low < high) {
+                const std::int64_t middle = (low + high) / 2;
+                if (rows_.part_of(start_of(middle)) < part)
+                    low = middle + 1;
+                else
+                    high = middle;
+            }
+            firsts_[part] = low;
+        });
+        parallel(question_.threads, parts_, [&](int part) {
+            S* to = starts_ + first_piece(part);
+            *to++ = start_of(std::max<std::int64_t>(firsts_[part] - 1, 0));
+            for (std::int64_t k = firsts_[part]; k < firsts_[part + 1]; ++k) *to++ = start_of(k);
+            std::fill_n(to, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
+        });
     }
 
-    Acc gap_before(std::int64_t k) const { return Acc(starts_[k + 1]) + Acc(-starts_[k]); }
+    // The distance between the starts of two pieces.
+    Acc distance(std::int64_t from, std::int64_t to) const { return Acc(starts_[to]) + Acc(-starts_[from]); }
 
-    // Calls use(source, term, distance of the start from the switch) for switch k.
+    // Calls use(source, term, distance of the start from the switch) for switch k with this piece.
     template <bool one_term, class Use>
-    void with_switch(const Sources<S>& sources, std::int64_t k, Use&& use) const {
+    void with_switch(std::int64_t k, std::int64_t piece, Use&& use) const {
         const std::int64_t source = one_term ? k : switches_[k].source;
         const int term = one_term ? 0 : static_cast<int>(switches_[k].term);
-        const DoubleDouble at = switch_at(sources.key(source), term);
+        const DoubleDouble at = switch_at(sources_[source].key, term);
         // The start is infinite if no score is beyond the switch: then any finite distance will do.
-        const double from = std::min(starts_[k + 1], std::numeric_limits<S>::max());
+        const double from = std::min(starts_[piece], std::numeric_limits<S>::max());
         use(source, term, (Acc(from) + Acc(-at.high)) + Acc(-at.low));
     }
 
-    // The distance of the first start from the knot of a term without truncation and a source.
-    Acc first_distance(double key, double shift) const { return (Acc(starts_[0]) + Acc(-key)) + Acc(shift); }
-
-    // Requests the inputs and outputs of a source that will soon be needed: its row is anywhere.
-    void prefetch(const Sources<S>& sources, std::int64_t k) const {
-        if (k < 0 || k >= n_sources_) return;
-        const std::uint32_t row = sources.row(k);
-        if (weights_) __builtin_prefetch(weights_ + row);
-        if (vector_) __builtin_prefetch(vector_ + row);
-        for (S* out : {grad_, hess_, hvp_})
-            if (out) __builtin_prefetch(out + row, 1);
+    // Calls use(source, term, distance of the first start from the knot) for all terms without truncation.
+    template <class Use>
+    void with_untruncated(Use&& use) const {
+        for (int j = 0; j < question_.n_terms; ++j)
+            for (std::int64_t k = 0; !question_.terms[j].truncated && k < rows_.n_sources; ++k)
+                use(k, j, (Acc(starts_[0]) + Acc(-static_cast<double>(sources_[k].key))) + Acc(question_.terms[j].shift));
     }
 
     template <bool one_term>
-    void build(const Sources<S>& sources) {
+    void build() {
         Scratch scratch;
         const int n_terms = one_term ? 1 : question_.n_terms;
         // By term: the weight of the sources switched on, and the sum of their weights x vector.
@@ -219,12 +234,12 @@ class Exact {
         Acc value = 0, slope = 0;  // without the constant parts b0 and b1 of the terms
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
-            const std::uint32_t row = sources.row(source);
-            const double w = weight(row);
+            const std::uint32_t place = sources_[source].row;
+            const double w = weight(place);
             value += Acc(w) * distance * (Acc(term.b1) + Acc(term.b2) * distance);
             slope += Acc(w) * Acc(2 * term.b2) * distance;
             on[j] += w;
-            if (hvp_) vectors[j] += w * vector_[row];
+            if (hvp_) vectors[j] += w * vector_[place];
         };
         Acc curvature = 0, tilt = 0;
         const auto write = [&](std::int64_t piece) {
@@ -242,62 +257,41 @@ class Exact {
             values_[piece] = static_cast<double>(value + level);
             if (hvp_) pieces_[piece * 2 + 1] = {0, static_cast<double>(vector_curvature)};
         };
-        for (int j = 0; j < n_terms; ++j)
-            for (std::int64_t k = 0; !question_.terms[j].truncated && k < n_sources_; ++k)
-                switch_on(k, j, first_distance(sources.key(k), question_.terms[j].shift));
-        write(0);
-        for (std::int64_t k = 0; k < n_switches_; ++k) {
-            if (weights_ && one_term) __builtin_prefetch(weights_ + sources.row(std::min(k + ahead, n_sources_ - 1)));
-            if (k) {
-                const Acc gap = gap_before(k), turn = gap * curvature;
+        with_untruncated(switch_on);
+        for (int part = 0; part < parts_; ++part) {
+            std::int64_t piece = first_piece(part);
+            write(piece++);
+            for (std::int64_t k = firsts_[part]; k < firsts_[part + 1]; ++k, ++piece) {
+                const Acc gap = distance(piece - 1, piece), turn = gap * curvature;
                 value += gap * ((slope + tilt) + Acc(0.5) * turn);
                 slope += turn;
+                with_switch<one_term>(k, piece, switch_on);
+                write(piece);
             }
-            with_switch<one_term>(sources, k, switch_on);
-            write(k + 1);
         }
     }
 
-    // Computes the derivatives of the queries among these rows, and returns the sum of weight x curvature x distance^2.
-    double evaluate_queries(const RanksAmong<S>& ranks, std::int64_t begin, std::int64_t end, std::int64_t lane) const {
-        std::uint32_t rows[block + 1];
-        double total = 0;
-        for (std::int64_t i = begin; i < end; i += block) {
-            int count = 0;
-            for (std::int64_t r = i; r < std::min<std::int64_t>(end, i + block); ++r) {
-                rows[count] = static_cast<std::uint32_t>(r);
-                count += classes_[r] == 1 - source_class_;
-            }
-            total +=
-                weights_ ? evaluate_block<true>(ranks, rows, count, lane) : evaluate_block<false>(ranks, rows, count, lane);
-        }
-        return total;
-    }
-
-    // Short loops over a block: those that read memory have many loads in flight, the others are vectorised.
+    // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short loops over a block:
+    // those that read memory have many loads in flight, the others are vectorised.
     template <bool weighted>
-    double evaluate_block(const RanksAmong<S>& ranks, const std::uint32_t* rows, int count, std::int64_t lane) const {
-        double at[block], w[block], distances[block], slopes[block], curvatures[block];
+    double evaluate_queries(const RanksAmong<S>& ranks, const S* starts, Piece* pieces, std::int64_t first, int count) const {
+        double distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
         std::uint32_t found[block];
-        const double sign = sign_;
-        Piece* pieces = pieces_ + lane;
+        const double sign = rows_.sign, scale = scale_;
         const std::size_t width = width_;
-        for (int q = 0; q < count; ++q) at[q] = sign * static_cast<double>(scores_[rows[q]]);
+        const S* at = rows_.keys + first;
+        const double* w = weights_ + (weighted ? first : 0);
 #pragma omp simd
         for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
+        for (int q = 0; q < count; ++q) found[q] = ranks.first(cells[q]);
         for (int q = 0; q < count; ++q) {
-            found[q] = ranks.first(cells[q]);
-            ranks.prefetch(found[q]);
-        }
-        for (int q = 0; q < count; ++q) {
-            found[q] = ranks.upto(static_cast<S>(at[q]), cells[q], found[q]);
+            found[q] = ranks.upto(at[q], cells[q], found[q]);
             __builtin_prefetch(pieces + found[q] * width, 1);
         }
-        for (int q = 0; weighted && q < count; ++q) w[q] = weights_[rows[q]];
         for (int q = 0; q < count; ++q) {
             Piece& piece = pieces[found[q] * width];
-            const double distance = at[q] - starts_[found[q]];
+            const double distance = static_cast<double>(at[q]) - starts[found[q]];
             piece.add(weighted ? w[q] : 1, weighted ? w[q] * distance : distance);
             slopes[q] = piece.slope;
             curvatures[q] = piece.curvature;
@@ -308,42 +302,48 @@ class Exact {
         for (int q = 0; q < count; ++q) {
             const double turn = curvatures[q] * distances[q], out = sign * (slopes[q] + turn);
             total += weighted ? w[q] * distances[q] * turn : distances[q] * turn;
-            // The factor of the reduction comes last: scale_ x weight may underflow where the result does not.
-            slopes[q] = scale_ * (weighted ? w[q] * out : out) + 0.0;  // -0.0 becomes 0.0
+            // The factor of the reduction comes last: scale x weight may underflow where the result does not.
+            slopes[q] = scale * (weighted ? w[q] * out : out) + 0.0;  // -0.0 becomes 0.0
         }
         if (grad_)
-            for (int q = 0; q < count; ++q) grad_[rows[q]] = static_cast<S>(slopes[q]);
+            for (int q = 0; q < count; ++q) grad_[first + q] = static_cast<S>(slopes[q]);
         if (hess_)
-            for (int q = 0; q < count; ++q) hess_[rows[q]] = static_cast<S>(scale_ * ((weighted ? w[q] : 1) * curvatures[q]));
+            for (int q = 0; q < count; ++q) hess_[first + q] = static_cast<S>(scale * ((weighted ? w[q] : 1) * curvatures[q]));
         if (hvp_)
             for (int q = 0; q < count; ++q) {
-                const double v = vector_[rows[q]], mass = weighted ? w[q] : 1;
+                const double v = vector_[first + q], mass = weighted ? w[q] : 1;
                 Piece& piece = pieces[found[q] * width + 1];
                 piece.add(mass * v, 0);
-                hvp_[rows[q]] = static_cast<S>(scale_ * (mass * (curvatures[q] * v - piece.curvature)));
+                hvp_[first + q] = static_cast<S>(scale * (mass * (curvatures[q] * v - piece.curvature)));
             }
         return total;
     }
 
     // Sums over the switches downwards, for each over the queries beyond it. Returns the value without the sum of squares.
     template <bool one_term>
-    double evaluate_sources(const Sources<S>& sources, int lanes) const {
+    double evaluate_sources() const {
         Scratch scratch;
-        Derivatives* sums = scratch.take<Derivatives>(one_term ? 0 : n_sources_);
-        std::fill(sums, sums + (one_term ? 0 : n_sources_), Derivatives{});
+        const std::int64_t kept = one_term ? 0 : rows_.n_sources;
+        Derivatives* sums = scratch.take<Derivatives>(kept);
+        std::fill(sums, sums + kept, Derivatives{});
         const auto write = [&](std::int64_t source, const Derivatives& sum) {
-            const std::uint32_t row = sources.row(source);
-            const double w = weight(row);
-            if (grad_) grad_[row] = static_cast<S>(-sign_ * scale_ * (w * static_cast<double>(sum.grad)) + 0.0);
-            if (hess_) hess_[row] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hess)));
-            if (hvp_) hvp_[row] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hvp)));
+            const std::uint32_t place = sources_[source].row;
+            const double w = weight(place);
+            if (grad_) grad_[place] = static_cast<S>(-rows_.sign * scale_ * (w * static_cast<double>(sum.grad)) + 0.0);
+            if (hess_) hess_[place] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hess)));
+            if (hvp_) hvp_[place] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hvp)));
         };
         RunningSum mass{}, vector{};
         Acc moment = 0;
         double value = 0;
+        std::int64_t above = first_piece(parts_ - 1) + firsts_[parts_] - firsts_[parts_ - 1];  // the last piece
+        // Adds the queries of the next lower piece; distances are then relative to its start.
         const auto take = [&](std::int64_t k) {
+            // Pieces without queries beyond them may be so far away that their distances are infinite.
+            if (static_cast<double>(mass) > 0) moment += Acc(mass) * distance(k, above);
+            above = k;
             double here = 0, distance = 0;
-            for (int lane = 0; lane < lanes; ++lane) {
+            for (int lane = 0; lane < lanes_; ++lane) {
                 const Piece* piece = pieces_ + lane * stride_ + k * width_;
                 here += piece->total().mass;
                 distance += piece->total().distance;
@@ -351,100 +351,50 @@ class Exact {
             }
             mass += here;
             moment += Acc(distance);
-            if (here != 0) value += here * values_[k] + pieces_[k * width_].slope * distance;
+            const double added = here * values_[k] + pieces_[k * width_].slope * distance;
+            value += here != 0 ? added : 0;
         };
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
             const Acc all(mass), slope(2 * term.b2);
             Derivatives sum{Acc(term.b1) * all + slope * (moment + all * distance), slope * all, 0};
-            if (hvp_) sum.hvp = slope * (Acc(vector_[sources.row(source)]) * all + Acc(-1) * Acc(vector));
+            if (hvp_) sum.hvp = slope * (Acc(vector_[sources_[source].row]) * all + Acc(-1) * Acc(vector));
             if (one_term) return write(source, sum);
             sums[source].grad += sum.grad;
             sums[source].hess += sum.hess;
             sums[source].hvp += sum.hvp;
         };
-        for (std::int64_t k = n_switches_ - 1; k >= 0; --k) {
-            // Switches without queries beyond them may be so far away that their distances are infinite.
-            if (k + 1 < n_switches_ && static_cast<double>(mass) > 0) moment += Acc(mass) * gap_before(k + 1);
-            take(k + 1);
-            if (one_term) prefetch(sources, k - ahead);
-            with_switch<one_term>(sources, k, switch_on);
+        for (int part = parts_ - 1; part >= 0; --part) {
+            std::int64_t piece = first_piece(part) + firsts_[part + 1] - firsts_[part];
+            for (std::int64_t k = firsts_[part + 1] - 1; k >= firsts_[part]; --k, --piece) {
+                take(piece);
+                with_switch<one_term>(k, piece, switch_on);
+            }
+            take(piece);
         }
-        take(0);
-        for (int j = 0; j < question_.n_terms; ++j)
-            for (std::int64_t k = 0; !question_.terms[j].truncated && k < n_sources_; ++k)
-                switch_on(k, j, first_distance(sources.key(k), question_.terms[j].shift));
-        for (std::int64_t k = 0; !one_term && k < n_sources_; ++k) {
-            prefetch(sources, k + ahead);
-            write(k, sums[k]);
-        }
+        with_untruncated(switch_on);
+        for (std::int64_t k = 0; k < kept; ++k) write(k, sums[k]);
         return value;
     }
 
+    Scratch scratch_;
     const Question& question_;
-    const S* scores_;
-    const std::uint8_t* classes_;
-    const double *weights_, *vector_;
-    S *grad_, *hess_, *hvp_;
-    std::int64_t n_, n_sources_, n_switches_, stride_;
-    std::int64_t width_;  // elements of pieces_ per piece
-    std::uint8_t source_class_;
-    double scale_, sign_;
-    Switch* switches_;
+    const std::int64_t n_truncated_;
+    const Division<S> rows_;
+    const std::int64_t n_switches_;
+    const int parts_;
+    const double scale_;
+    const double *weights_, *vector_;  // by place, like the next ones; may be null
+    S *grad_, *hess_, *hvp_;           // may be null
+    S* to_[3];                         // where the caller wants them
+    Keyed<S>* sources_;                // in ascending order
+    Switch* switches_;                 // in ascending order
+    std::int64_t* firsts_;             // by part: the first switch
+    S* starts_;                        // by piece, like the next ones
     Piece* pieces_;
-    S* starts_;       // by piece
-    double* values_;  // by piece
+    double* values_;
+    std::int64_t width_, stride_;  // elements of pieces_ per piece and per lane
+    int lanes_;
 };
-
-// Returns the weight of the pairs in the right order; ties count half.
-template <class S>
-double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::int64_t begin, std::int64_t n,
-                         const Survey& found, int threads) {
-    const S* scores = static_cast<const S*>(batch.scores) + begin;
-    const double* weights = batch.weights ? batch.weights + begin : nullptr;
-    const std::uint8_t* side = classes + begin;
-    const bool pos_sources = found.n_pos <= found.n_neg;
-    const std::int64_t n_sources = pos_sources ? found.n_pos : found.n_neg;
-    const double sign = pos_sources ? -1 : 1;  // so that the sources below a query are in the right order with it
-    Scratch scratch;
-    const Sources<S> sources(scratch, scores, side, n, n_sources, pos_sources, sign, threads);
-    S* keys = scratch.take<S>(n_sources + RanksAmong<S>::few);
-    double* masses = scratch.take<double>(n_sources + 1);
-    Compensated mass;
-    for (std::int64_t k = 0; k <= n_sources; ++k) {
-        masses[k] = mass;
-        if (k == n_sources) break;
-        keys[k] = static_cast<S>(sources.key(k));
-        mass += weights ? weights[sources.row(k)] : 1;
-    }
-    const RanksAmong<S> ranks(scratch, keys, n_sources);
-    const int tasks = task_count(n);
-    double* parts = scratch.take<double>(tasks);
-    parallel(threads, tasks, [&](int t) {
-        const std::int64_t from = t * task_rows;
-        std::uint32_t rows[task_rows + 1];
-        S at[task_rows];
-        std::int32_t cells[task_rows];
-        int count = 0;
-        for (std::int64_t i = from; i < task_end(n, from); ++i) {
-            rows[count] = static_cast<std::uint32_t>(i);
-            count += side[i] == !pos_sources;
-        }
-        for (int q = 0; q < count; ++q) at[q] = static_cast<S>(sign) * scores[rows[q]];
-#pragma omp simd
-        for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
-        Compensated sum;
-        for (int q = 0; q < count; ++q) {
-            const std::int64_t upto = ranks.upto(at[q], cells[q], ranks.first(cells[q]));
-            const bool tied = upto > 0 && keys[upto - 1] == at[q];
-            const std::int64_t below = tied ? std::lower_bound(keys, keys + upto, at[q]) - keys : upto;
-            sum += 0.5 * (masses[below] + masses[upto]) * (weights ? weights[rows[q]] : 1);
-        }
-        parts[t] = sum;
-    });
-    Compensated sum;
-    for (int t = 0; t < tasks; ++t) sum += parts[t];
-    return sum;
-}
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "auc.hpp"
 #include "bucketed.hpp"
 #include "concordance.hpp"
 #include "everywhere.hpp"

@@ -159,7 +159,8 @@ class PieceSums final : public RowSums {
                 keyed[i] = {rows_are_knots_ ? knots.high[i] : bound(knots.high[i], knots.low[i]),
                             static_cast<std::uint32_t>(i)};
             radix_sort(keyed, n, sorted);
-            double* keys = scratch.take<double>(n + Ranks::few);
+            double* keys = scratch.take<double>(n + Ranks::padding);
+            std::fill_n(keys + n, Ranks::padding, std::numeric_limits<double>::infinity());
             for (std::int64_t i = 0; i < n; ++i) {
                 const std::uint32_t row = sorted[i].row;
                 keys[i] = sorted[i].key;

@@ -30,7 +30,15 @@ inline double threshold(double s, double shift, bool closed = false) {
     return sum.low > 0 || (closed && sum.low == 0) ? next_above(sum.high) : sum.high;
 }
 
-// A non-decreasing map of numbers to the cells 0 .. count - 1. CellMap have equal widths, except that the first and the last
+// The least number of type S above x.
+template <class S>
+S least_above(const DoubleDouble& x) {
+    const double least = x.low < 0 ? x.high : next_above(x.high);
+    const S rounded = static_cast<S>(least);
+    return rounded < least ? next_above(rounded) : rounded;
+}
+
+// A non-decreasing map of numbers to the cells 0 .. count - 1. Cells have equal widths, except that the first and the last
 // one are unbounded: they take the numbers far outside, so that a few outliers do not make the other cells too wide.
 class CellMap {
   public:
@@ -38,13 +46,13 @@ class CellMap {
     template <class Value>
     CellMap(std::int64_t n, std::int64_t wanted, Value&& value) : count(wanted) {
         constexpr std::int64_t most = 64;
-        double sample[most];
-        const std::int64_t some = std::min(n, most), tail = some / 32;
+        double sample[most] = {};
+        const std::int64_t some = std::min(n, most), tail = some / 32, last = std::max<std::int64_t>(some - 1, 0);
         for (std::int64_t k = 0; k < some; ++k) sample[k] = value(k * n / some);
         std::sort(sample, sample + some);
-        const double low = sample[tail], high = sample[some - 1 - tail], span = high - low;
+        const double low = sample[tail], high = sample[last - tail], span = high - low;
         least_ = std::max(sample[0] - span / 2, low - span);
-        const double range = std::min(sample[some - 1] + span / 2, high + span) - least_;
+        const double range = std::min(sample[last] + span / 2, high + span) - least_;
         per_cell_ = static_cast<double>(count) / range;
         // If the sampled numbers are all equal, or the range has no normal reciprocal: one cell.
         if (!(range > 0x1p-900 && range < 0x1p900)) count = 1, per_cell_ = 0, least_ = 0;
@@ -67,7 +75,15 @@ struct Keyed {
     std::uint32_t row;
 };
 
-// Calls use(row, cell) for all rows.
+template <class Row>
+double key_of(const Row& row) {
+    if constexpr (std::is_floating_point_v<Row>)
+        return row;
+    else
+        return row.key;
+}
+
+// Calls use(row, cell) for all rows, which are numbers or have a key.
 template <class Row, class Use>
 void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
     constexpr int block = 256;
@@ -75,7 +91,7 @@ void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
     for (std::int64_t from = 0; from < n; from += block) {
         const int count = static_cast<int>(std::min<std::int64_t>(block, n - from));
 #pragma omp simd
-        for (int k = 0; k < count; ++k) cells[k] = map(rows[from + k].key);
+        for (int k = 0; k < count; ++k) cells[k] = map(key_of(rows[from + k]));
         for (int k = 0; k < count; ++k) use(rows[from + k], static_cast<std::uint32_t>(cells[k]));
     }
 }
@@ -94,6 +110,19 @@ void insert(Row* first, Row* last) {
         if ((moves -= i - j) < 0)
             return std::stable_sort(first, last, [](const auto& a, const auto& b) { return a.key < b.key; });
     }
+}
+
+// Merges the sorted runs 0 .. half - 1 and half .. n - 1, without branches that the processor would mispredict.
+template <class Row>
+void merge_runs(const Row* from, std::int64_t half, std::int64_t n, Row* to) {
+    std::int64_t i = 0, j = half;
+    while (i < half && j < n) {
+        const bool second = from[j].key < from[i].key;
+        *to++ = from[second ? j : i];
+        j += second;
+        i += !second;
+    }
+    std::copy(from + j, from + n, std::copy(from + i, from + half, to));
 }
 
 // Sorts by key; rows with equal keys keep their order. A radix sort by cell: first by the low bits of its number, then by the
@@ -122,88 +151,31 @@ void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
     for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b]);
 }
 
-// The n_sources rows of class `side` in ascending order of their keys: scores, negated if sign is -1.
-template <class S>
-class Sources {
-  public:
-    Sources(Scratch& keep, const S* scores, const std::uint8_t* classes, std::int64_t n_all, std::int64_t n_sources,
-            std::uint8_t side, double sign, int threads)
-        : n(n_sources), sorted_(keep.take<Keyed<S>>(n_sources)) {
-        Scratch scratch;
-        Keyed<S>* gathered = scratch.take<Keyed<S>>(n);
-        const S direction = static_cast<S>(sign);
-        const int parts = task_count(n_all);
-        std::int64_t* firsts = scratch.take<std::int64_t>(parts + 1);
-        parallel(threads, parts, [&](int t) {
-            const std::int64_t end = task_end(n_all, t * task_rows);
-            firsts[t + 1] = 0;
-            for (std::int64_t from = t * task_rows; from < end; from += 128) {  // so few that a byte can count them
-                std::uint8_t count = 0;
-#pragma omp simd reduction(+ : count)
-                for (std::int64_t i = from; i < std::min(end, from + 128); ++i) count += classes[i] == side;
-                firsts[t + 1] += count;
-            }
-        });
-        firsts[0] = 0;
-        for (int t = 0; t < parts; ++t) firsts[t + 1] += firsts[t];
-        parallel(threads, parts, [&](int t) {
-            const std::int64_t begin = t * task_rows, end = task_end(n_all, begin);
-            const auto keyed = [&](std::int64_t i) { return Keyed<S>{direction * scores[i], static_cast<std::uint32_t>(i)}; };
-            if (16 * (firsts[t + 1] - firsts[t]) < end - begin) {  // few: search for the next one
-                std::int64_t i = begin - 1;
-                for (std::int64_t k = firsts[t]; k < firsts[t + 1]; ++k) {
-                    i = static_cast<const std::uint8_t*>(std::memchr(classes + i + 1, side, end - i - 1)) - classes;
-                    gathered[k] = keyed(i);
-                }
-                return;
-            }
-            Keyed<S> mine[task_rows + 1];
-            std::int64_t k = 0;
-            for (std::int64_t i = begin; i < end; ++i) {
-                mine[k] = keyed(i);
-                k += classes[i] == side;
-            }
-            std::copy(mine, mine + k, gathered + firsts[t]);
-        });
-        radix_sort(gathered, n, sorted_);
-    }
-
-    double key(std::int64_t k) const { return static_cast<double>(sorted_[k].key); }
-    std::uint32_t row(std::int64_t k) const { return sorted_[k].row; }
-
-    const std::int64_t n;
-
-  private:
-    Keyed<S>* sorted_;
-};
-
 // Finds ranks among ascending numbers: a table of cells leads to the neighbourhood, comparisons to the rank.
 template <class S>
 class RanksAmong {
   public:
-    static constexpr int few = 4;
+    static constexpr int padding = 4;
 
-    // `numbers` has room for n + few values; the last ones are set here.
-    RanksAmong(Scratch& keep, S* numbers, std::int64_t n)
+    // The n numbers are followed by `padding` infinities.
+    RanksAmong(Scratch& keep, const S* numbers, std::int64_t n)
         : cells(n, 2 * n, [&](std::int64_t k) { return numbers[k]; }),
           numbers_(numbers),
           firsts_(keep.take<std::uint32_t>(cells.count + 1)) {
-        std::fill(numbers + n, numbers + n + few, std::numeric_limits<S>::infinity());
         std::fill(firsts_, firsts_ + cells.count + 1, 0);
         for (std::int64_t k = 0; k < n; ++k) ++firsts_[cells(numbers[k]) + 1];
         for (std::int64_t c = 0; c < cells.count; ++c) firsts_[c + 1] += firsts_[c];
     }
 
-    // The first number of a cell. The caller may ask for it in advance, so that it is in the cache when `rank` reads it.
+    // The first number of a cell.
     std::uint32_t first(std::int32_t cell) const { return firsts_[cell]; }
-    void prefetch(std::uint32_t first) const { __builtin_prefetch(numbers_ + first); }
 
     // How many numbers are at most x, which lies in this cell.
     std::uint32_t upto(S x, std::int32_t cell, std::uint32_t first) const {
         unsigned below = 0;
-        for (int k = 0; k < few; ++k) below += numbers_[first + k] <= x;
-        if (below < few) return first + below;
-        std::uint32_t low = first + few, high = std::max(low, firsts_[cell + 1]);
+        for (int k = 0; k < padding; ++k) below += numbers_[first + k] <= x;
+        if (below < padding) return first + below;
+        std::uint32_t low = first + padding, high = std::max(low, firsts_[cell + 1]);
         while (low < high) {
             const std::uint32_t middle = low + (high - low) / 2;
             if (numbers_[middle] <= x)
