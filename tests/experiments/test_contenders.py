@@ -256,6 +256,21 @@ def test_the_model_is_loaded_without_pickle_and_scores_new_rows(concluded, table
         model.predict_scores(frame[["a"]])
 
 
+def test_the_model_recognises_its_rows_unless_it_is_of_an_older_version(concluded, table, tmp_path):
+    X = ep.load(concluded[0]).encoder.transform(pd.read_csv(table))
+    assert ep.load(concluded[0]).seen.share(X) == 1.0
+    with (
+        zipfile.ZipFile(concluded[0] / "model.zip") as archive,
+        zipfile.ZipFile(tmp_path / "model.zip", "w") as older,
+    ):
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name == "model.json":
+                data = json.dumps({k: v for k, v in json.loads(data).items() if k != "seen"})
+            older.writestr(name, data)
+    assert ep.load(tmp_path).seen.share(X) == 0.0
+
+
 def test_wrong_files_are_one_line(tmp_path, concluded):
     with pytest.raises(UserError, match="a folder without a model"):
         ep.load(tmp_path)
