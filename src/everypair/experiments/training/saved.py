@@ -141,7 +141,9 @@ class SavedModel:
     def _inputs(self, rows: pd.DataFrame | NDArray[Any]) -> Tensor:
         if self.encoder is not None:
             if isinstance(rows, np.ndarray):
-                raise UserError("this model scores tables with named columns; got an array")
+                raise UserError(
+                    "this model scores tables with named columns; got an array. Pass a DataFrame"
+                )
             return torch.from_numpy(self.encoder.transform(rows))
         array = np.asarray(rows)
         wanted = np.uint8 if len(self.input_shape) == 3 else np.float32
