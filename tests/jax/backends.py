@@ -12,7 +12,6 @@ import numpy as np
 from everypair.jax import pair_loss
 
 from ..laws import examples_over
-from ..strategies import SMOOTH, SURROGATES
 
 # Every shape compiles a new program, so batches are padded with rows of weight zero.
 ROWS = 192
@@ -43,20 +42,10 @@ def quick_laws(fewer):
 class JaxBackend:
     """float32 batches without x64, as most people run JAX; float64 ones with it."""
 
+    smooth_names = ("logistic",)
+
     def __init__(self):
         self._last = None, None
-
-    def tries(self, surrogate, batch):
-        """Return whether a law tries a batch, to save the time of compiling a program for it.
-
-        Of the smooth surrogates only one is tried. Of the programs by surrogate, dtype and groups,
-        half are: each surrogate has both dtypes, and batches with groups and without.
-        """
-        if not surrogate.is_polynomial and surrogate.name != "logistic":
-            return False
-        number = (*SURROGATES, *SMOOTH).index(surrogate)
-        has_groups = batch.knobs["groups"] is not None
-        return (number + has_groups + (batch.dtype == np.float64)) % 2 == 0
 
     def loss(self, scores, labels, **knobs):
         x64, scores, labels, knobs = filled(scores, labels, knobs)
