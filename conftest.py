@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-# Threads of OpenMP sleep while they wait for each other. By default they spin, which takes the time of
+# Threads of OpenMP sleep while they wait for each other. By default they spin, which takes time from
 # the other processes that run tests: some tests of XGBoost then need ten times the processor time.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
