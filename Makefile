@@ -44,7 +44,7 @@ define kernel_test
 $(BIN)/cmake --log-level=WARNING -G Ninja -D CMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
     -S . -B $(1) -D EVERYPAIR_KERNEL_TEST=ON $(2)
 $(BIN)/cmake --build $(1)
-$(3) $(BIN)/ctest --test-dir $(1) --output-on-failure
+$(3) $(BIN)/ctest --test-dir $(1) --output-on-failure --parallel 2
 endef
 
 kernel-test: $(STAMPS)/tools  ## test the kernel without Python, for aarch64 too if a cross-compiler and qemu are installed

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks import accuracy, bars, footprint, harness, kernel, rows
+from benchmarks.instruction_sets import instruction_sets
 from benchmarks.rows import ROWS, SCRATCH, KernelRow, Row
 from benchmarks.suites import TIMED
 
@@ -57,7 +58,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     run.add_argument("--output", type=Path, help="folder for the rows")
     ours = run.add_argument_group("options of the kernel suite")
     ours.add_argument(
-        "--isa", nargs="+", choices=kernel.instruction_sets(), help="only these instruction sets"
+        "--isa", nargs="+", choices=instruction_sets(), help="only these instruction sets"
     )
     ours.add_argument("--only", nargs="+", choices=kernel.QUESTIONS, help="only these questions")
     ours.add_argument("--sizes", nargs="+", type=float, help="these batch sizes")

@@ -28,8 +28,9 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 import everypair as ep
+from benchmarks import pages
 from benchmarks.rows import ROOT, ROWS, environment, quantiles, write_csv
-from benchmarks.tables import MARKED, duration, markdown
+from benchmarks.tables import duration, markdown
 from everypair.boosting import xgboost_average_precision_objective
 from everypair.torch import AveragePrecisionLoss
 
@@ -199,19 +200,11 @@ def report() -> None:
     )
     plot(curves)
     tables = {
-        "results": results(curves, BUDGETS, ["table", "batch", "at most epochs"]),
-        "boost": results(boost, (ROUNDS,), ["table", "library", "at most rounds"]),
-        "seconds": seconds(timed),
+        "rows: results": results(curves, BUDGETS, ["table", "batch", "at most epochs"]),
+        "rows: boost": results(boost, (ROUNDS,), ["table", "library", "at most rounds"]),
+        "rows: seconds": seconds(timed),
     }
-    for page in PAGES:
-        page.write_text(
-            MARKED.sub(
-                lambda found: (
-                    found[1] + tables[found[2]] + found[3] if found[2] in tables else found[0]
-                ),
-                page.read_text(),
-            )
-        )
+    pages.fill(PAGES, tables)
 
 
 def main() -> None:

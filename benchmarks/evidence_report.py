@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from benchmarks import pages
 from benchmarks.rows import ROOT
 from everypair.experiments.intervals import resampled_interval
 
@@ -26,9 +26,7 @@ def fill(path: Path) -> str:
     """Write the summary between the markers of the page, and return it."""
     text = summary(pd.read_csv(path))
     if PAGE.exists():
-        pattern = re.compile(r"(<!-- evidence -->\n).*?(<!-- /evidence -->)", re.DOTALL)
-        page = pattern.sub(lambda m: m[1] + "\n" + text + "\n" + m[2], PAGE.read_text())
-        PAGE.write_text(page)
+        pages.fill([PAGE], {"evidence": f"\n{text}\n"})
     return text
 
 

@@ -6,13 +6,13 @@ python -m benchmarks.gpu_report    exit code 1 if a limit is exceeded
 from __future__ import annotations
 
 import csv
-import re
 import sys
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from benchmarks import pages
 from benchmarks.rows import ROOT
 
 ROWS = ROOT / "benchmarks" / "rows" / "gpu"
@@ -119,17 +119,8 @@ def missed(rows: list[dict[str, str]]) -> list[str]:
 def main() -> None:
     rows = read("loss_and_grad.csv")
     draw(rows, PICTURE)
-    text = PAGE.read_text()
-    for mark, filled in (("rows", table(rows)), ("questions", questions(read("questions.csv")))):
-        text = re.sub(
-            rf"<!-- gpu {mark} -->.*?<!-- end of gpu {mark} -->",
-            lambda _, mark=mark, filled=filled: (
-                f"<!-- gpu {mark} -->\n{filled}\n<!-- end of gpu {mark} -->"
-            ),
-            text,
-            flags=re.DOTALL,
-        )
-    PAGE.write_text(text)
+    asked = questions(read("questions.csv"))
+    pages.fill([PAGE], {"gpu rows": f"{table(rows)}\n", "gpu questions": f"{asked}\n"})
     if found := missed(rows):
         sys.exit("missed:\n" + "\n".join(found))
 

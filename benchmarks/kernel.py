@@ -22,13 +22,13 @@ from dataclasses import asdict
 
 import numpy as np
 import torch
-from numpy._core._multiarray_umath import __cpu_dispatch__ as numpy_features
 from torch import nn
 
 import everypair as ep
 from benchmarks import harness, rows
-from benchmarks.contenders import Call, bce, has_native, with_autograd
+from benchmarks.contenders import Call, bce, with_autograd
 from benchmarks.inputs import Batch, batch
+from benchmarks.instruction_sets import instruction_sets, variables
 from benchmarks.rows import ROOT, KernelRow
 from everypair.torch import PairLoss
 
@@ -178,28 +178,6 @@ def measure(
                 )
             )
     return measured
-
-
-def instruction_sets() -> list[str]:
-    """Return the instruction sets that this machine can run, the oldest first."""
-    if not has_native():
-        return []
-    from everypair import _native
-
-    return _native.isas()
-
-
-def variables(isa: str) -> dict[str, str]:
-    """Return the environment variables that limit torch and NumPy to an instruction set."""
-    if isa == "baseline":
-        return {
-            "ATEN_CPU_CAPABILITY": "default",
-            "NPY_DISABLE_CPU_FEATURES": " ".join(numpy_features),
-        }
-    if isa == "avx2":
-        newer = [name for name in numpy_features if name.startswith(("AVX512", "X86_V4"))]
-        return {"ATEN_CPU_CAPABILITY": "avx2", "NPY_DISABLE_CPU_FEATURES": " ".join(newer)}
-    return {}
 
 
 def run(settings: harness.Settings, advance: Callable[[str], None]) -> Iterator[KernelRow]:

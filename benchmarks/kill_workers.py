@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,20 +67,21 @@ def killed_dask_workers(moments: int, random: np.random.Generator) -> Iterator[d
     true = {"exact": whole.result(), "merged": whole.result(), "bounded": table.result()}
     # A task may be on a worker that is killed, several times over.
     dask.config.set({"distributed.scheduler.allowed-failures": 20})
-    for i in range(moments):
-        with (
-            LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster,
-            Client(cluster),
-        ):
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        for i in range(moments):
+            client.wait_for_workers(3)
             _evaluated("exact")  # imports
             began = time.perf_counter()
             _evaluated("exact")
             usual = time.perf_counter() - began
             mode = ("exact", "merged", "bounded")[i % 3]
             wait = float(random.uniform(0.0, usual))
-            pids = [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
-            command = f"sleep {wait}; kill -9 {int(random.choice(pids))}"
-            killer = subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
+            victim = int(random.choice(_processes(cluster)))
+            command = ["sh", "-c", f"sleep {wait}; kill -9 {victim}"]
+            killer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
             result = _evaluated(mode)
             killed = killer.wait() == 0
             same = (result.auc, result.variance, result.n_rows) == (
@@ -89,6 +91,15 @@ def killed_dask_workers(moments: int, random: np.random.Generator) -> Iterator[d
             good = bool(same and abs(loss - known) <= 1e-12 * known)
             times = {"after_s": round(wait, 3), "of_s": round(usual, 3)}
             yield {"part": f"dask {mode}", **times, "killed": killed, "same": good}
+            while killed and victim in _processes(
+                cluster
+            ):  # until its nanny has started another one
+                time.sleep(0.05)
+
+
+def _processes(cluster: Any) -> list[int]:
+    """Return the process ids of the workers of a cluster."""
+    return [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
 
 
 def _evaluated(mode: str) -> ep.StreamResult:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -30,6 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import everypair as ep
+from benchmarks import pages
 from benchmarks.rows import ROOT, ROWS, write_csv
 from everypair.sklearn import PairLinearClassifier, PairLinearClassifierCV
 
@@ -163,8 +163,7 @@ def _line(name: str, found: pd.Series) -> str:
 
 def report() -> None:
     text = summary(pd.read_csv(PATH, dtype={"alpha": str}))
-    pattern = re.compile(r"(<!-- surrogates -->\n).*?(<!-- /surrogates -->)", re.DOTALL)
-    PAGE.write_text(pattern.sub(lambda m: f"{m[1]}\n{text}\n{m[2]}", PAGE.read_text()))
+    pages.fill([PAGE], {"surrogates": f"\n{text}\n"})
     print(text)
 
 

@@ -14,24 +14,19 @@ another such process on the same core stops this one for as long as it computes.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 import everypair as ep
+from benchmarks import pages
 from benchmarks.harness import Timed, interleave
-from benchmarks.kernel import instruction_sets, variables
-from benchmarks.rows import ROOT, ROWS, environment, quantiles, write_csv
+from benchmarks.instruction_sets import command_line, instruction_sets
+from benchmarks.rows import ROOT, ROWS, environment, quantiles
 from benchmarks.tables import duration, markdown
 
-FOLDER = ROWS / "ordered"
+FILE = ROWS / "ordered" / "time.csv"
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 SLOW = {"lifelines": 100_000, "scikit-survival": 30_000}  # timed up to this size, with AVX2 only
 # Limits of seconds, and of the time relative to another call of the same run, by size.
@@ -78,9 +73,6 @@ def calls(n: int, dtype: str) -> dict[str, Callable[[], object]]:
 
 def measure(isa: str, sizes: Sequence[int]) -> Iterator[dict[str, object]]:
     """Yield the times of all questions on one thread with this instruction set."""
-    from everypair import _native
-
-    _native.use_isa(isa)
     ep.set_num_threads(1)
     for n in sizes:
         for dtype in ("float64", "float32"):
@@ -93,27 +85,14 @@ def measure(isa: str, sizes: Sequence[int]) -> Iterator[dict[str, object]]:
             interleave(list(timed.values()), 11, seconds=0.3, fewest=1)
             for name, each in timed.items():
                 cell = {"question": name, "n": n, "dtype": dtype, "threads": 1}
-                yield {**cell, **quantiles(each.samples), **environment(), "isa": isa}
-
-
-def time_all(sizes: Sequence[int], out: Path) -> None:
-    """Measure every instruction set in a process of its own, and write the rows."""
-    rows: list[dict[str, object]] = []
-    for isa in instruction_sets():
-        command = [sys.executable, "-m", "benchmarks.ordered", "measure", "--isa", isa, "--sizes"]
-        made = subprocess.run(
-            [*command, *map(str, sizes)], cwd=ROOT, env={**os.environ, **variables(isa)},
-            stdout=subprocess.PIPE, text=True, check=True,
-        )  # fmt: skip
-        rows += [json.loads(line) for line in made.stdout.splitlines()]
-        write_csv(rows, out)
+                yield {**cell, **quantiles(each.samples), **environment()}
 
 
 def medians() -> dict[tuple[str, str, str, int], float]:
     """Return the median seconds of all rows, by instruction set, dtype, question and size."""
     import pandas as pd
 
-    rows = pd.read_csv(FOLDER / "time.csv")
+    rows = pd.read_csv(FILE)
     return dict(rows.set_index(["isa", "dtype", "question", "n"])["median"].items())
 
 
@@ -126,9 +105,7 @@ def report() -> None:
         times = [seconds.get(("avx2", "float64", question, n)) for n in SIZES]
         body.append([question, *("" if s is None else duration(s) for s in times)])
     table = markdown(["", *(f"{n:,}" for n in SIZES)], body)
-    page = ROOT / "docs" / "performance.md"
-    marked = re.compile(r"(<!-- ordered: times -->\n).*?(<!-- end -->)", re.DOTALL)
-    page.write_text(marked.sub(lambda found: found[1] + table + found[2], page.read_text()))
+    pages.fill([ROOT / "docs" / "performance.md"], {"ordered: times": table})
 
 
 def check() -> None:
@@ -151,19 +128,10 @@ def check() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["time", "report", "check", "measure"])
-    parser.add_argument("--isa", help="Instruction set of the command measure.")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="Numbers of rows.")
-    parser.add_argument("--out", type=Path, default=FOLDER / "time.csv", help="File of time.")
-    given = parser.parse_args()
-    if given.command == "measure":
-        for row in measure(given.isa, given.sizes):
-            print(json.dumps(row), flush=True)
-    elif given.command == "time":
-        time_all(given.sizes, given.out)
-    else:
-        (report if given.command == "report" else check)()
+    command_line(
+        "benchmarks.ordered", __doc__.splitlines()[0], isas=instruction_sets(), sizes=SIZES,
+        file=FILE, measure=measure, report=report, check=check,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ on the validation queries, for each metric by that metric. `xgboost_objective` a
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
@@ -25,8 +24,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import ndcg_score
 
 import everypair as ep
+from benchmarks import pages
 from benchmarks.rows import ROOT, ROWS, environment, write_csv
-from benchmarks.tables import MARKED, markdown
+from benchmarks.tables import markdown
 from everypair.boosting import lightgbm_objective, xgboost_objective
 
 PATH = ROWS / "boosting" / "queries.csv"
@@ -186,11 +186,7 @@ def report() -> None:
                 line.append(f"{test.mean():.3f} ({test.min():.3f} to {test.max():.3f})")
             body.append(line)
     table = markdown(["queries", "library", "objective", "concordance", "NDCG@10"], body)
-
-    def replaced(found: re.Match[str]) -> str:
-        return found[1] + table + found[3] if found[2] == "queries" else found[0]
-
-    PAGE.write_text(MARKED.sub(replaced, PAGE.read_text()))
+    pages.fill([PAGE], {"rows: queries": table})
 
 
 def main() -> None:

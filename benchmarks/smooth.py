@@ -13,22 +13,18 @@ NumPy are limited to AVX2 as well. For real-time priority use ``chrt --rr 50``.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import everypair as ep
+from benchmarks import pages
 from benchmarks.contenders import Call, bce
 from benchmarks.harness import Timed, interleave, num_threads
 from benchmarks.inputs import Batch, batch
-from benchmarks.kernel import MOST_BATCHES, ROWS_OF_ALL_BATCHES, in_turn, variables
-from benchmarks.rows import ROOT, ROWS, environment, quantiles, write_csv
+from benchmarks.instruction_sets import command_line
+from benchmarks.kernel import MOST_BATCHES, ROWS_OF_ALL_BATCHES, in_turn
+from benchmarks.rows import ROOT, ROWS, environment, quantiles
 from benchmarks.tables import markdown, share
 
 ISA = "avx2"
@@ -63,13 +59,10 @@ def calls(n: int, positives: float) -> dict[tuple[str, int], Call]:
     return found
 
 
-def measure(sizes: Sequence[int]) -> Iterator[dict[str, object]]:
+def measure(isa: str, sizes: Sequence[int]) -> Iterator[dict[str, object]]:
     """Yield the times of this process on one thread."""
-    from everypair import _native
-
-    _native.use_isa(ISA)
     for n, positives in itertools.product(sizes, SHARES):
-        print(f"{n:,} rows, {share(positives)} positives", file=sys.stderr, flush=True)
+        print(f"{isa}, {n:,} rows, {share(positives)} positives", file=sys.stderr, flush=True)
         with num_threads(1):
             timed = {key: Timed(call) for key, call in calls(n, positives).items()}
             interleave(list(timed.values()), 31, seconds=0.3, fewest=5)
@@ -77,17 +70,7 @@ def measure(sizes: Sequence[int]) -> Iterator[dict[str, object]]:
         for (dtype, spread), found in times.items():
             ratio = found["median"] / times["BCE", 1]["median"]
             cell = {"n": n, "positives": positives, "dtype": dtype, "spread": spread}
-            yield {**cell, **found, "bce_ratio": ratio, **environment(), "isa": ISA}
-
-
-def time_all(sizes: Sequence[int], out: Path) -> None:
-    """Measure in a process that is limited to the instruction set, and write the rows."""
-    command = [sys.executable, "-m", "benchmarks.smooth", "measure", "--sizes", *map(str, sizes)]
-    made = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **variables(ISA)},
-        stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    write_csv([json.loads(line) for line in made.stdout.splitlines()], out)
+            yield {**cell, **found, "bce_ratio": ratio, **environment()}
 
 
 def ratios() -> dict[tuple[str, float, int, int], float]:
@@ -107,9 +90,7 @@ def report() -> None:
         for dtype, p, spread in itertools.product(DTYPES, SHARES, SPREADS)
     ]
     table = markdown(["scores, positives, spread", *(f"{n:,}" for n in SIZES)], body)
-    page = ROOT / "docs" / "performance.md"
-    marked = re.compile(r"(<!-- smooth: times -->\n).*?(<!-- end -->)", re.DOTALL)
-    page.write_text(marked.sub(lambda match: match[1] + table + match[2], page.read_text()))
+    pages.fill([ROOT / "docs" / "performance.md"], {"smooth: times": table})
 
 
 def check() -> None:
@@ -125,18 +106,10 @@ def check() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["time", "report", "check", "measure"])
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="Numbers of rows.")
-    parser.add_argument("--out", type=Path, default=FILE, help="File of time.")
-    given = parser.parse_args()
-    if given.command == "measure":
-        for row in measure(given.sizes):
-            print(json.dumps(row), flush=True)
-    elif given.command == "time":
-        time_all(given.sizes, given.out)
-    else:
-        (report if given.command == "report" else check)()
+    command_line(
+        "benchmarks.smooth", __doc__.splitlines()[0], isas=(ISA,), sizes=SIZES, file=FILE,
+        measure=measure, report=report, check=check,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

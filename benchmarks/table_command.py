@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import re
 import tarfile
 import tempfile
 import time
@@ -34,6 +33,7 @@ import numpy as np
 import pandas as pd
 
 import everypair as ep
+from benchmarks import pages
 from benchmarks.rows import ROOT, ROWS
 from everypair.cli import main as everypair
 
@@ -220,9 +220,7 @@ def fill_page(rows: pd.DataFrame) -> None:
             counts = [f"{row['positives']:,.0f}", f"{row['splits']:.0f}"]
             counts = ["", ""] if name == "mean" else counts
             lines.append(f"| {' | '.join([str(name), *counts, *aucs])} |")
-    pattern = re.compile(r"(<!-- table_command -->\n).*?(<!-- /table_command -->)", re.DOTALL)
-    text = "\n".join([*lines[1:], ""])
-    PAGE.write_text(pattern.sub(lambda m: m[1] + text + m[2], PAGE.read_text()))
+    pages.fill([PAGE], {"table_command": "\n".join([*lines[1:], ""])})
 
 
 def main() -> None:

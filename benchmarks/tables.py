@@ -5,17 +5,16 @@ The text between ``<!-- rows: NAME -->`` and ``<!-- end -->`` of a page is repla
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from benchmarks import pages
 from benchmarks.bars import ACCURACY, where
 from benchmarks.contenders import NATIVE
 from benchmarks.plot import STYLES
 from benchmarks.rows import ROOT, KernelRow, Row
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
-MARKED = re.compile(r"(<!-- rows: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def markdown(head: Iterable[object], body: Iterable[Iterable[object]]) -> str:
@@ -179,11 +178,6 @@ TABLES: dict[str, Callable[[list[Row]], str]] = {
 
 def fill(rows: list[Row], of_kernel: list[KernelRow]) -> list[Path]:
     """Replace the tables between the markers of each page."""
-
-    def table(marked: re.Match[str]) -> str:
-        made = kernel(of_kernel) if marked[2] == kernel.__name__ else TABLES[marked[2]](rows)
-        return marked[1] + made + marked[3]
-
-    for page in PAGES:
-        page.write_text(MARKED.sub(table, page.read_text()))
+    made = {f"rows: {name}": table(rows) for name, table in TABLES.items()}
+    pages.fill(PAGES, {**made, "rows: kernel": kernel(of_kernel)})
     return list(PAGES)

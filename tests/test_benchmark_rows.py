@@ -14,6 +14,7 @@ pytest.importorskip("rich")
 
 from benchmarks import bars, kernel, rows
 from benchmarks.__main__ import main
+from benchmarks.instruction_sets import instruction_sets
 from benchmarks.rows import KernelRow
 
 COMMITTED = rows.read_kernel()
@@ -107,10 +108,10 @@ def test_a_missing_size_is_reported():
     assert words([r for r in fast if r.n != 520]) == {"pass", "no row"}
 
 
-@pytest.mark.skipif(not kernel.instruction_sets(), reason="needs the compiled kernel")
+@pytest.mark.skipif(not instruction_sets(), reason="needs the compiled kernel")
 def test_a_short_run_writes_rows_of_the_chosen_instruction_set(tmp_path):
     kernel_suite = ["run", "--suite", "kernel", "--quick", "--output", str(tmp_path)]
-    isa = kernel.instruction_sets()[0]
+    isa = instruction_sets()[0]
     main([*kernel_suite, "--isa", isa, "--only", "auc", "PairLoss", "--sizes", "20", "50"])
     found = rows.read_kernel(tmp_path)
     assert [(r.question, r.n, r.positives) for r in found] == [

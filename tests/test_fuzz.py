@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.fuzz import checks
-from benchmarks.fuzz.__main__ import describe, instruction_sets, main
+from benchmarks.fuzz.__main__ import describe, main
 from benchmarks.fuzz.batches import draw
 from benchmarks.fuzz.oracle import exact
+from benchmarks.instruction_sets import instruction_sets
 from everypair import _dispatch
 
 from .exact import exact_double_sum

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from fractions import Fraction
 
@@ -167,6 +168,27 @@ def test_surrogates_compare_by_value():
     assert "expansions" not in repr(twin)
     with pytest.raises(AttributeError):
         twin.name = "other"
+
+
+@pytest.mark.parametrize("name", ["logistic", "sigmoid", "squared_softplus"])
+def test_smooth_surrogates_compare_by_value(name):
+    made = getattr(surrogates, name)(0.25)
+    twin = pickle.loads(pickle.dumps(made))
+    assert twin == made
+    assert hash(twin) == hash(made)
+    smooth = made.terms[-1]
+    for field in ("rate", "centre", "scale"):
+        other = dataclasses.replace(smooth, **{field: 3.0})
+        assert other != smooth
+        assert hash(other) != hash(smooth)
+    # Terms that differ in the coefficients for float32 alone may share a hash, and are not equal.
+    assert dataclasses.replace(smooth, low=smooth.high) != smooth
+
+
+def test_smooth_surrogates_of_different_functions_have_different_hashes():
+    made = [make(0.25) for make in (surrogates.logistic, surrogates.sigmoid)]
+    made.append(surrogates.squared_softplus(0.25))
+    assert len({hash(each.terms[-1]) for each in made}) == 3
 
 
 def test_a_surrogate_of_a_temperature_is_made_once():

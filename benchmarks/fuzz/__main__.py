@@ -19,14 +19,10 @@ from rich.table import Table
 
 from benchmarks.fuzz import checks
 from benchmarks.fuzz.batches import Batch, draw
-from everypair import _dispatch
+from benchmarks.instruction_sets import instruction_sets
 
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 MOST_SHOWN = 40
-
-
-def instruction_sets() -> list[str]:
-    return _dispatch._native.isas() if _dispatch.native_is_here() else []  # type: ignore
 
 
 def arguments(given: list[str] | None) -> argparse.Namespace:

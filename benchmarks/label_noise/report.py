@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
+from benchmarks import pages
 from benchmarks.evidence_report import differs, half_width
 from benchmarks.label_noise.losses import LOSSES
 from benchmarks.plot import ASSETS, STYLE
@@ -38,8 +38,7 @@ def fill(folder: Path) -> str:
         draw(rows, ASSETS / f"label-noise-{model}.svg")
         texts.append(f"### {str(model).capitalize()} model\n\n{summary(str(model), rows)}")
     text = "\n\n".join(texts) + "\n"
-    pattern = re.compile(r"(<!-- label noise -->\n).*?(<!-- /label noise -->)", re.DOTALL)
-    PAGE.write_text(pattern.sub(lambda m: m[1] + "\n" + text + "\n" + m[2], PAGE.read_text()))
+    pages.fill([PAGE], {"label noise": f"\n{text}\n"})
     return text
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from benchmarks import pages
 from benchmarks.evidence_report import differs, half_width
 from benchmarks.rows import ROOT, ROWS
 
@@ -22,10 +21,7 @@ def fill() -> str:
     texts = []
     for name, page in PAGES.items():
         text = {"ranking": ranking, "survival": survival}[name](pd.read_csv(FOLDER / f"{name}.csv"))
-        path = ROOT / "docs" / page
-        mark = f"order evidence: {name}"
-        pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
-        path.write_text(pattern.sub(lambda m, t=text: f"{m[1]}\n{t}\n\n{m[2]}", path.read_text()))
+        pages.fill([ROOT / "docs" / page], {f"order evidence: {name}": f"\n{text}\n\n"})
         texts.append(text)
     return "\n\n".join(texts)
 

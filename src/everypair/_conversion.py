@@ -38,11 +38,16 @@ def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
     if array.dtype.kind == "O":
         for i, value in enumerate(array.ravel().tolist()):
             if not isinstance(value, Real) and not hasattr(value, "__float__"):
-                raise ValueError(f"{name} must be real numbers; got {value!r} at index {i}.")
+                raise ValueError(
+                    f"{name} must be real numbers; got {value!r} at index {i}. Drop the row, or "
+                    "convert the value."
+                )
         try:
             return array.astype(np.float64)
         except (TypeError, ValueError, ArithmeticError) as error:
-            raise ValueError(f"{name} must be real numbers that a float holds ({error}).") from None
+            raise ValueError(
+                f"{name} must be real numbers that a float holds ({error}). Scale them first."
+            ) from None
     if array.dtype.kind not in "biuf":
         first = f", first {array.ravel()[0].item()!r}" if array.size else ""
         raise ValueError(

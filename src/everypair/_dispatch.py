@@ -118,7 +118,7 @@ def evaluate(
             vector, terms, mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
         check_overflow(terms, value, *arrays)
-    return Result(value, pair_weight, *(_as_given(array, batch) for array in arrays))
+    return Result(value, pair_weight, *(as_given(array, batch, order) for array in arrays))
 
 
 def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool = False) -> NativeForm | None:
@@ -210,21 +210,26 @@ def without_offset(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     return vector - low if vector.max() - low < abs(low) else vector
 
 
-def _take(order: NDArray[np.intp], *arrays: NDArray[Any] | None) -> list[Any]:
-    return [None if array is None else array[order] for array in arrays]
+def as_given(
+    array: NDArray[Any] | None, batch: Batch, order: NDArray[np.intp] | None = None
+) -> NDArray[Any] | None:
+    """Return a derivative, or None, in the dtype, shape and order of rows of the caller's scores.
 
-
-def _as_given(array: NDArray[Any] | None, batch: Batch) -> NDArray[Any] | None:
-    """Return a derivative in the caller's order of rows, dtype and shape."""
+    Entry i of the (n,) array belongs to the row ``order[i]``, or to row i without an order.
+    """
     if array is None:
         return None
     with np.errstate(over="ignore", under="ignore"):
         array = array.astype(batch.dtype, copy=False)
-    if batch.order is not None:
+    if order is not None:
         scattered = np.empty_like(array)
-        scattered[batch.order] = array
+        scattered[order] = array
         array = scattered
     return array.reshape(batch.shape)
+
+
+def _take(order: NDArray[np.intp], *arrays: NDArray[Any] | None) -> list[Any]:
+    return [None if array is None else array[order] for array in arrays]
 
 
 def _uses_native() -> bool:

@@ -87,7 +87,7 @@ def batch_from(
     if n == 0:
         raise_no_rows()
     if n_labels != n:
-        _raise_length("labels", n_labels, n)
+        raise_length("labels", n_labels, n)
     batch.scores = scores
     batch.labels = labels
     batch.weights = None if weights is None else _float64_column(weights, "weights", n)
@@ -103,7 +103,7 @@ def set_groups(batch: Batch, groups: ArrayLike) -> None:
     """Check the groups of a batch, and set its `order` and `offsets`."""
     values, n = group_values(groups), batch.scores.shape[0]
     if values.shape[0] != n:
-        _raise_length("groups", values.shape[0], n)
+        raise_length("groups", values.shape[0], n)
     batch.order, batch.offsets = group_runs(values)
 
 
@@ -226,7 +226,7 @@ def _scores(given: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], t
 def _float64_column(given: ArrayLike, name: str, n: int) -> NDArray[np.float64]:
     column = _conversion.to_column(_conversion.to_real(given, name), name)
     if column.shape[0] != n:
-        _raise_length(name, column.shape[0], n)
+        raise_length(name, column.shape[0], n)
     return np.require(column, np.float64, ["C", "A"])
 
 
@@ -245,14 +245,7 @@ def _raise_if_not_finite(values: NDArray[Any], name: str) -> None:
         )
 
 
-def _raise_length(name: str, got: int, n: int) -> NoReturn:
-    raise ValueError(
-        f"{name} must have one entry per score; got {got} for {n} scores. "
-        "Check that both come from the same rows."
-    )
-
-
-# The messages below are shared with the torch and JAX adapters, which check their own arrays.
+# The messages below are shared with other modules, which check their own arrays.
 
 
 def raise_no_rows() -> NoReturn:
@@ -277,4 +270,12 @@ def raise_group_dtype(dtype: object, library: str) -> NoReturn:
     raise ValueError(
         f"groups must be whole numbers, one for every row; got {dtype}. "
         f"Number them first: {library}.unique(groups, return_inverse=True)[1]."
+    )
+
+
+def raise_length(name: str, got: int, n: int) -> NoReturn:
+    """Raise the error about an argument with another number of rows than the scores."""
+    raise ValueError(
+        f"{name} must have one entry per score; got {got} for {n} scores. "
+        "Check that both come from the same rows."
     )

@@ -80,9 +80,7 @@ def _evaluate_graded(
     )
     if not math.isfinite(value):
         return None
-    with np.errstate(over="ignore", under="ignore"):
-        array = None if out is None else out.astype(batch.dtype, copy=False).reshape(batch.shape)
-    return Result(value, pairs, array, None, None)
+    return Result(value, pairs, _dispatch.as_given(out, batch), None, None)
 
 
 def _evaluate_compiled(
@@ -107,10 +105,8 @@ def _evaluate_compiled(
     )  # fmt: skip
     if not math.isfinite(value):
         return None
-    with np.errstate(over="ignore", under="ignore"):
-        of_rows = (None if a is None else a.astype(batch.dtype, copy=False) for a in arrays)
-        shaped = (None if a is None else a.reshape(batch.shape) for a in of_rows)
-        return Result(value, math.ldexp(total, exponent), *shaped)
+    derivatives = (_dispatch.as_given(array, batch) for array in arrays)
+    return Result(value, math.ldexp(total, exponent), *derivatives)
 
 
 def _sorted_arrays(ranked: RankedRows) -> tuple[tuple[NDArray[Any] | None, ...], int]:
@@ -164,9 +160,9 @@ def _evaluate_levels(
         if not mean and total > 0.0:
             scale *= pair_weight
         arrays = [None if s is None else s * scale + 0.0 for s in sums]
-        _dispatch.check_overflow(terms, value * scale, *arrays)
-        of_rows = (None if a is None else _as_given(a, batch, ranked.order) for a in arrays)
-        return Result(value * scale, pair_weight, *of_rows)
+    _dispatch.check_overflow(terms, value * scale, *arrays)
+    derivatives = (_dispatch.as_given(array, batch, ranked.order) for array in arrays)
+    return Result(value * scale, pair_weight, *derivatives)
 
 
 def level_batch(scores: NDArray[Any], level: Level) -> Batch:
@@ -186,10 +182,3 @@ def _pair_weight(level: Level) -> float:
         np.add.reduceat(np.where(level.positive == side, w, 0.0), starts) for side in (True, False)
     )
     return float(winners @ losers)
-
-
-def _as_given(array: Floats, batch: Batch, order: NDArray[np.intp]) -> NDArray[Any]:
-    """Return a derivative in the caller's order of rows, dtype and shape."""
-    scattered = np.empty(array.shape, batch.dtype)
-    scattered[order] = array
-    return scattered.reshape(batch.shape)

@@ -198,12 +198,16 @@ def pair_row_sums(
     labels = np.arange(x.size + y.size) < x.size
     pairs = Pairs(np.concatenate([x, y]), labels, surrogate, margin)
     sums = np.zeros(x.size)
-    for i in range(x.size):
-        values = w * pairs.evaluate(np.array([i]), x.size + np.arange(y.size))[0][0]
-        if groups is not None:
-            codes = group_codes(groups, groups if other_groups is None else other_groups)
-            values = np.where(codes[1] == codes[0][i], values, 0.0)
-        sums[i] = np.delete(values, i).sum() if others is None else values.sum()
+    codes = None
+    if groups is not None:
+        codes = group_codes(groups, groups if other_groups is None else other_groups)
+    for rows, all_others, _ in pairs.blocks():
+        values = w * pairs.evaluate(rows, all_others)[0]
+        if codes is not None:
+            values = np.where(codes[0][rows][:, None] == codes[1], values, 0.0)
+        if others is None:
+            values[np.arange(rows.size), rows] = 0.0
+        sums[rows] = values.sum(axis=1)
     return sums.reshape(np.shape(scores))
 
 

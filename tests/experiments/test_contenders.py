@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -48,16 +49,31 @@ def table(tmp_path_factory):
     return path
 
 
+class Contest:
+    """Trials on a table, each of which is run once."""
+
+    def __init__(self, **table):
+        self.dataset = sources.load("table", table=TableFile(label="fraud", **table))
+        self._parts = cache(lambda seed: parts.parts_of(self.dataset, seed))
+        self._run = cache(lambda trial: cross_validation.run(trial, self._parts(trial.cell.seed)))
+
+    def run(self, folder, families, losses, seeds):
+        """Save the scores of the trials in a folder and return their records."""
+        trials = grid_of(families, losses, seeds).trials()
+        for trial in trials:
+            ranking.save_scores(folder, trial, self._run(trial)[1])
+        return [self._run(trial)[0] for trial in trials]
+
+
 @pytest.fixture(scope="module")
-def concluded(table, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    dataset = sources.load("table", table=TableFile(str(table), "fraud"))
-    divided = parts.parts_of(dataset, 0)
-    records = []
-    for trial in grid_of(["linear", "lightgbm"], ["logistic", "pairs"], [0]).trials():
-        record, scores = cross_validation.run(trial, divided)
-        ranking.save_scores(folder, trial, scores)
-        records.append(record)
+def contest(table):
+    return Contest(path=str(table))
+
+
+@pytest.fixture(scope="module")
+def concluded(contest, tmp_path_factory):
+    folder, dataset = tmp_path_factory.mktemp("run"), contest.dataset
+    records = contest.run(folder, ["linear", "lightgbm"], ["logistic", "pairs"], [0])
     outcome.conclude(folder, dataset, records, skipped=["gbm (not installed)"])
     return folder, dataset, records
 
@@ -256,6 +272,21 @@ def test_the_model_is_loaded_without_pickle_and_scores_new_rows(concluded, table
         model.predict_scores(frame[["a"]])
 
 
+def test_the_model_recognises_its_rows_unless_it_is_of_an_older_version(concluded, table, tmp_path):
+    X = ep.load(concluded[0]).encoder.transform(pd.read_csv(table))
+    assert ep.load(concluded[0]).seen.share(X) == 1.0
+    with (
+        zipfile.ZipFile(concluded[0] / "model.zip") as archive,
+        zipfile.ZipFile(tmp_path / "model.zip", "w") as older,
+    ):
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name == "model.json":
+                data = json.dumps({k: v for k, v in json.loads(data).items() if k != "seen"})
+            older.writestr(name, data)
+    assert ep.load(tmp_path).seen.share(X) == 0.0
+
+
 def test_wrong_files_are_one_line(tmp_path, concluded):
     with pytest.raises(UserError, match="a folder without a model"):
         ep.load(tmp_path)
@@ -273,14 +304,9 @@ def test_wrong_files_are_one_line(tmp_path, concluded):
             ep.load(tmp_path)
 
 
-def test_several_seeds_give_a_corrected_interval(table, tmp_path):
-    dataset = sources.load("table", table=TableFile(str(table), "fraud"))
-    records = []
-    for trial in grid_of(["linear"], ["logistic", "pairs"], [0, 1]).trials():
-        record, scores = cross_validation.run(trial, parts.parts_of(dataset, trial.cell.seed))
-        ranking.save_scores(tmp_path, trial, scores)
-        records.append(record)
-    outcome.conclude(tmp_path, dataset, records)
+def test_several_seeds_give_a_corrected_interval(contest, tmp_path):
+    records = contest.run(tmp_path, ["linear"], ["logistic", "pairs"], [0, 1])
+    outcome.conclude(tmp_path, contest.dataset, records)
     summary = json.loads((tmp_path / "winner" / "summary.json").read_text())
     assert summary["seeds"] == [0, 1]
     assert len(summary["contenders"]) == 2  # one family: no blend
@@ -308,14 +334,9 @@ def test_with_a_test_file_and_several_seeds_the_interval_covers_the_test_rows(ta
     frame = pd.read_csv(table)
     frame[:-150].to_csv(tmp_path / "train.csv", index=False)
     frame[-150:].to_csv(tmp_path / "test.csv", index=False)
-    file = TableFile(str(tmp_path / "train.csv"), "fraud", test=str(tmp_path / "test.csv"))
-    dataset = sources.load("table", table=file)
-    records = []
-    for trial in grid_of(["linear"], ["logistic"], [0, 1]).trials():
-        record, scores = cross_validation.run(trial, parts.parts_of(dataset, trial.cell.seed))
-        ranking.save_scores(tmp_path, trial, scores)
-        records.append(record)
-    outcome.conclude(tmp_path, dataset, records)
+    contest = Contest(path=str(tmp_path / "train.csv"), test=str(tmp_path / "test.csv"))
+    records = contest.run(tmp_path, ["linear"], ["logistic"], [0, 1])
+    outcome.conclude(tmp_path, contest.dataset, records)
     summary = json.loads((tmp_path / "winner" / "summary.json").read_text())
     with np.load(tmp_path / "winner" / "test_scores.npz") as arrays:
         alone = ep.delong(arrays["scores"], arrays["labels"])

@@ -79,7 +79,10 @@ def test_a_table_run_saves_a_model_that_scores_it(tmp_path, table, capsys):
     assert saved.load(out / "model.pt").settings.table.positive == "yes"
     assert "fraud = yes" in (out / "report.html").read_text()
     assert main(["predict", str(out / "model.pt"), str(table), "--json"]) == 0
-    scores = json.loads(capsys.readouterr().out)["score"]
+    printed = capsys.readouterr()
+    scores, seen = (json.loads(printed.out)[name] for name in ("score", "seen"))
+    assert seen == pytest.approx(0.8)  # without the test part
+    assert "the model was fitted on these rows (about 80% of them)" in printed.err
     fraud = pd.read_csv(table)["fraud"] == "yes"
     assert np.mean(np.asarray(scores)[fraud]) > np.mean(np.asarray(scores)[~fraud])
     table_now = table.read_text()
@@ -111,6 +114,14 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
     text = " ".join(capsys.readouterr().out.split())
     assert f"The winner is {names[0]}: test AUC" in text
     assert (out / "model.zip").stat().st_mtime_ns == before
+    shuffled = tmp_path / "shuffled.parquet"
+    pd.read_csv(table).sample(frac=0.5, random_state=0).to_parquet(shuffled)
+    assert main(["predict", str(out), str(shuffled)]) == 0
+    assert "Warning: the model was fitted on these rows (about 100%" in capsys.readouterr().err
+    new = tmp_path / "new.csv"
+    (pd.read_csv(table).drop(columns=["kind", "fraud"]) + 0.5).assign(kind="u").to_csv(new)
+    assert main(["predict", str(out), str(new)]) == 0
+    assert "Warning" not in capsys.readouterr().err
     assert main(["predict", str(out), str(table), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     scores, probabilities = np.asarray(printed["score"]), np.asarray(printed["probability"])

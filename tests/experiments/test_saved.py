@@ -78,6 +78,14 @@ def test_a_loaded_model_equals_the_saved_one(trained):
     assert model.input_shape == (len(split.encoder.names),)
 
 
+def test_a_model_without_its_rows_recognises_none(trained, table, tmp_path):
+    plain = torch.load(trained[0], weights_only=True)
+    del plain["seen"]  # as in models of older versions
+    torch.save(plain, tmp_path / "model.pt")
+    model = saved.load(tmp_path / "model.pt")
+    assert model.seen.share(model.encoder.transform(pd.read_csv(table))) == 0.0
+
+
 def test_new_rows_get_the_scores_of_the_training(trained, table):
     path, split, record = trained
     model = saved.load(path)

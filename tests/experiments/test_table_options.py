@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from everypair.cli import main
-from everypair.experiments.commands._options import planned
+from everypair.experiments.commands._options import NETWORK_OPTIONS, planned
 from everypair.experiments.commands._table_options import describe_table
 from everypair.experiments.data import sources
 from everypair.experiments.errors import UserError
+from everypair.experiments.plan import Settings
 
 ROWS = "id,x,z,day,y\n" + "".join(
     f"{k},{(7 * k) % 11},{k % 3},2024-01-{1 + k // 4:02d},{'abc'[k % 3]}\n" for k in range(90)
@@ -32,6 +34,15 @@ def test_options_become_the_description_of_a_table():
 def test_options_of_a_table_need_a_table():
     with pytest.raises(UserError, match="--drop, --time goes with the preset table only"):
         planned(preset="digits", drop=["a"], time="day")
+
+
+def test_every_setting_of_networks_trains_networks_on_a_table():
+    table = {"data": Path("my.csv"), "label": "y"}
+    assert planned(**table)[1].model == "families"
+    settings = {field.name for field in fields(Settings)} - {"table", "fingerprint", "sampler"}
+    assert {*settings, "batches"} <= set(NETWORK_OPTIONS)
+    grid, settings = planned(**table, precision="bf16")
+    assert (settings.precision, grid.spaces) == ("bf16", {})
 
 
 def test_the_table_is_described_in_the_folder(tmp_path):

@@ -165,7 +165,9 @@ def _current_client() -> Any:
 def _split(frame: Any, target: str, test_share: float, seed: int) -> _Split:
     """Check the columns and hold out rows of every partition."""
     if target not in frame.columns:
-        raise ValueError(f"target must be a column of frame; got {target!r}.")
+        raise ValueError(
+            f"target must be a column of frame; got {target!r}. It has {', '.join(frame.columns)}."
+        )
     for name, dtype in frame.dtypes.items():
         if name != target and dtype.kind not in "biuf":
             raise ValueError(

@@ -135,7 +135,10 @@ def _partitions(scores: Any, labels: Any, weights: Any = None, groups: Any = Non
         whole = {name: _rechunked(column, scores) for name, column in columns.items()}
         parts = [column.to_delayed().ravel() for column in whole.values()]
         if len({len(part) for part in parts}) > 1:
-            raise ValueError("scores, labels, weights and groups must have the same chunks.")
+            raise ValueError(
+                "scores, labels, weights and groups must have the same chunks. Compute the lengths "
+                "of unknown chunks first: labels.compute_chunk_sizes()."
+            )
         return [dict(zip(columns, part, strict=True)) for part in zip(*parts, strict=True)]
     if not hasattr(scores, "to_delayed"):
         raise ValueError(

@@ -117,12 +117,12 @@ def _codes(
         )
     if groups is None:
         return None
-    codes = group_codes(groups) if other_groups is None else group_codes(groups, other_groups)
-    codes = codes * 2 if other_groups is None else codes
+    codes = group_codes(groups) * 2 if other_groups is None else group_codes(groups, other_groups)
     for name, of_set, size in zip(("groups", "other_groups"), codes, (n, m), strict=True):
         if of_set.shape[0] != size:
             raise ValueError(
-                f"{name} must have one entry per row; got {of_set.shape[0]} for {size}."
+                f"{name} must have one entry per row; got {of_set.shape[0]} for {size}. "
+                "Check that both come from the same rows."
             )
     return codes[0], codes[1]
 

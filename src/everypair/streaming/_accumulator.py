@@ -13,7 +13,6 @@ from everypair.streaming import _checkpoint, _exact
 from everypair.streaming._buckets import Buckets
 from everypair.streaming._result import StreamResult, Surrogates, options
 from everypair.streaming._rows import GroupKey, Rows, SortedRows
-from everypair.targets.groups import group_runs, group_values
 
 _NO_RESULT = "there must be rows of both classes; none was added. Call add first."
 
@@ -96,7 +95,10 @@ class PairAccumulator:
         batch = _inputs.batch_from(scores, labels, weights)
         is_plain = weights is None and groups is None
         if self._buckets is not None and not is_plain:
-            raise ValueError("weights and groups must be left out for mode='bounded'.")
+            raise ValueError(
+                "weights and groups must be left out for mode='bounded', which counts rows. Use "
+                "mode='exact'."
+            )
         if not is_plain:
             self._add_columns(batch, groups)
             return
@@ -114,7 +116,7 @@ class PairAccumulator:
         if batch.weights is not None:
             columns["weights"] = batch.weights
         if groups is not None:
-            columns["groups"] = _group_numbers(groups, batch.scores.shape[0], rows)
+            columns["groups"] = rows.numbers_of(groups, batch.scores.shape[0])
         for is_positive, chosen in ((True, positive), (False, ~positive)):
             rows.add(is_positive, **{name: column[chosen] for name, column in columns.items()})
 
@@ -122,7 +124,8 @@ class PairAccumulator:
         """Add all rows of another accumulator, which stays as it is."""
         if self.mode != other.mode:
             raise ValueError(
-                f"mode must be equal to be merged; got {self.mode!r} and {other.mode!r}."
+                f"mode must be equal to be merged; got {self.mode!r} and {other.mode!r}. Make both "
+                "accumulators with the same mode."
             )
         if self._buckets is not None and other._buckets is not None:
             self._buckets.merge(other._buckets)
@@ -177,7 +180,9 @@ class PairAccumulator:
         """Return the result of each group that has pairs; the parameters of `result`."""
         rows = self._sorted()
         if self._rows is None or rows.groups is None:
-            raise ValueError("groups must be added before results by group; none were.")
+            raise ValueError(
+                "groups must be added before results by group; none were. Call add with groups=..."
+            )
         wanted = options(surrogates, margin, max_fpr, min_tpr, confidence)
         return _exact.result_by_group(rows, rows.groups, list(self._rows.group_keys), wanted)
 
@@ -252,7 +257,10 @@ class PairAccumulator:
 
     def _sorted(self) -> SortedRows:
         if self._buckets is not None:
-            raise ValueError("mode must be 'exact' to have rows; got 'bounded'.")
+            raise ValueError(
+                "mode must be 'exact' to have rows; got 'bounded', which keeps none. Make the "
+                "accumulator with mode='exact'."
+            )
         if self._rows is None:
             raise ValueError(_NO_RESULT)
         return self._rows.sorted()
@@ -266,31 +274,12 @@ class PairAccumulator:
         ):
             if mine != given:
                 raise ValueError(
-                    f"{name} must be given for all parts or for none; this part is "
-                    f"{'with' if given else 'without'} {name}, and those before it are not."
+                    f"{name} must be given for all parts or for none; this part has "
+                    f"{name if given else f'no {name}'}, unlike those before it. Give all rows a "
+                    f"{'weight of 1' if name == 'weights' else 'group'}, or leave {name} out."
                 )
         return self._rows
 
 
 def _from_state(plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PairAccumulator:
     return PairAccumulator.from_state(plain, arrays)
-
-
-def _group_numbers(groups: ArrayLike, n: int, rows: Rows) -> NDArray[np.int32]:
-    """Return the numbers of the groups of a part among those of all rows."""
-    values = group_values(groups)
-    if values.shape[0] != n:
-        _inputs._raise_length("groups", values.shape[0], n)
-    order, offsets = group_runs(values)
-    order = np.arange(n) if order is None else order
-    first = order[offsets[:-1]]
-    keys = values[first].tolist()
-    for i, key in zip(first.tolist(), keys, strict=True):
-        if type(key) not in (int, str):
-            raise ValueError(
-                f"groups must be integers or strings in a stream; got {key!r} at index {i}. "
-                "Convert them to strings."
-            )
-    numbers = np.empty(n, np.int32)
-    numbers[order] = np.repeat(rows.number_groups(keys), np.diff(offsets))
-    return numbers

@@ -71,7 +71,10 @@ class Buckets:
     def merge(self, other: Buckets) -> None:
         """Add the counts of another table of the same size."""
         if self.bits != other.bits:
-            raise ValueError(f"bits must be equal to be merged; got {self.bits} and {other.bits}.")
+            raise ValueError(
+                f"bits must be equal to be merged; got {self.bits} and {other.bits}. Make all "
+                "accumulators with the same bits."
+            )
         self.table += other.table
         self.is_rounded |= other.is_rounded
 

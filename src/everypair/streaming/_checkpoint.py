@@ -42,4 +42,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         reason = "it was written by another version"
     except (AttributeError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         reason = str(error) or type(error).__name__
-    raise ValueError(f"{path} must be a checkpoint of a PairAccumulator; it is not ({reason}).")
+    raise ValueError(
+        f"{path} must be a checkpoint of a PairAccumulator; it is not ({reason}). Load a file that "
+        "PairAccumulator.save wrote."
+    )

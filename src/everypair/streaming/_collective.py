@@ -70,7 +70,10 @@ def evaluate_across(
             f"{int(np.argmax(lines[:, 3]))} has them. Merge the accumulators instead."
         )
     if (lines[:, 2] != bits).any():
-        raise ValueError(f"mode and bits must be equal on all workers; got {lines[:, 2].tolist()}.")
+        raise ValueError(
+            f"mode and bits must be equal on all workers; got bits {lines[:, 2].tolist()}, where 0 "
+            "is the mode 'exact'. Make all accumulators with the same arguments."
+        )
     if bits:
         return _sum_of_tables(rows, allreduce).result(
             wanted.surrogates, margin=margin, max_fpr=max_fpr, min_tpr=min_tpr,

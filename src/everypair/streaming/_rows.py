@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from everypair import _dispatch, _inputs, _threads
+from everypair.targets.groups import group_runs, group_values
 
 GroupKey: TypeAlias = int | str
 
@@ -142,6 +143,25 @@ class Rows:
         pos, neg = _dispatch.split_classes(batch, out)
         large.keep((pos if pos_is_large else neg).shape[0])
         self.add(not pos_is_large, scores=neg if pos_is_large else pos)
+
+    def numbers_of(self, groups: ArrayLike, n: int) -> NDArray[np.int32]:
+        """Check the groups of a part of n rows, and return their numbers among all rows, (n,)."""
+        values = group_values(groups)
+        if values.shape[0] != n:
+            _inputs.raise_length("groups", values.shape[0], n)
+        order, offsets = group_runs(values)
+        order = np.arange(n) if order is None else order
+        first = order[offsets[:-1]]
+        keys = values[first].tolist()
+        for i, key in zip(first.tolist(), keys, strict=True):
+            if type(key) not in (int, str):
+                raise ValueError(
+                    f"groups must be integers or strings in a stream; got {key!r} at index {i}. "
+                    "Convert them to strings."
+                )
+        numbers = np.empty(n, np.int32)
+        numbers[order] = np.repeat(self.number_groups(keys), np.diff(offsets))
+        return numbers
 
     def number_groups(self, keys: list[GroupKey]) -> NDArray[np.int32]:
         """Return the numbers of groups, new ones for those not seen before."""

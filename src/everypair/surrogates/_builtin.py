@@ -192,9 +192,8 @@ def _at_temperature(make: Callable[[], Surrogate], temperature: float) -> Surrog
 @lru_cache(maxsize=64)
 def _scaled(make: Callable[[], Surrogate], temperature: float) -> Surrogate:
     surrogate = make()
-    scaled = surrogate.scaled(1.0 / temperature)
     name = f"{surrogate.name}(temperature={temperature!r})"
-    return Surrogate(name, scaled.terms, scaled.default_margin)
+    return surrogate.scaled(1.0 / temperature, name=name)
 
 
 _BY_NAME = {s.name: s for s in (SQUARE, SQUARED_HINGE, LINEAR_HINGE, HUBER_HINGE)}

@@ -30,9 +30,8 @@ from everypair.surrogates._terms import (
 # Maps shortfalls to the value and the first two derivatives of a surrogate.
 Formula: TypeAlias = Callable[[Floats], tuple[Floats | float, Floats | float, Floats | float]]
 
-# Number of margins for which a surrogate caches its expansion. Margins change rarely.
 _NEGLIGIBLE = 2.0**-44  # relative rounding error of a knot, far below the promised errors
-_CACHED_MARGINS = 64
+_CACHED_MARGINS = 64  # a surrogate caches its expansion at these many margins; they change rarely
 
 
 @dataclass(frozen=True)
@@ -174,8 +173,8 @@ class Surrogate:
         """
         return smooth_coefficients(self.at_margin(margin), dtype)
 
-    def scaled(self, rate: float, factor: float = 1.0) -> Surrogate:
-        """Return the surrogate ``factor * value(rate * t)`` of the same name.
+    def scaled(self, rate: float, factor: float = 1.0, name: str | None = None) -> Surrogate:
+        """Return the surrogate ``factor * value(rate * t)``, by default of the same name.
 
         Examples
         --------
@@ -184,7 +183,7 @@ class Surrogate:
         array([12.])
         """
         terms = tuple(_scaled(term, rate, factor) for term in self.terms)
-        return Surrogate(self.name, terms, self.default_margin / rate)
+        return Surrogate(name or self.name, terms, self.default_margin / rate)
 
     def _derivative(self, t: ArrayLike, order: int) -> Floats:
         t = np.asarray(t, dtype=np.float64)
@@ -216,8 +215,8 @@ def pieces(surrogate: Surrogate) -> list[tuple[float | None, Formula]]:
 
 
 def _at_knot(term: Term, margin: float, is_flat: bool) -> KnotTerm:
-    if term.knot is None:
-        return KnotTerm(margin, term.c0, term.c1, term.c2, False)
+    if not term.knot:  # no knot, or a knot at 0: t = d
+        return KnotTerm(margin, term.c0, term.c1, term.c2, term.knot is not None)
     shift = margin - term.knot
     # t = d + knot, but for the rounding of the shift. It matters where terms cancel: margins of
     # 1e16 and 1e16 - 1 are the same float, and then the Huber hinge would be 0.

@@ -109,6 +109,12 @@ class SmoothTerm:
         for name in ("centre", "scale"):
             object.__setattr__(self, name, finite(getattr(self, name), f"SmoothTerm.{name}"))
 
+    def __hash__(self) -> int:
+        # The default would hash all coefficients at each look-up in a cache. The last coefficient
+        # and the error tell functions apart; equality still compares all of them.
+        value = self.high.value
+        return hash((self.rate, self.centre, self.scale, value.bound, value.below[-1:]))
+
     def derivative(self, t: Floats, order: int) -> Floats:
         """Evaluate the term (order 0), its slope (1) or its curvature (2) at shortfalls `t`."""
         u = self.rate * (t - self.centre)

@@ -90,7 +90,10 @@ def partial_weights(
 
 def _check_survival(times: Tensor, events: Tensor) -> None:
     if not bool(((events == 0) | (events == 1)).all()):
-        raise ValueError("events of labels must be 1 (an event) or 0 (censored).")
+        raise ValueError(
+            "events of labels must be 1 (an event) or 0 (censored); got other values. Pass "
+            "(times, events), in this order."
+        )
     if bool((times < 0.0).any()):
         raise ValueError(
             "times of labels must be at least 0. Only times without events are negative where they "

@@ -18,9 +18,9 @@ from everypair.experiments.plan import FULL_BATCH, Grid, Settings, TableFile
 
 NETWORK_OPTIONS = (
     *("imratio", "optimiser", "batch", "rate", "trials", "model", "scores", "epochs", "margin"),
-    *("batches", "schedule", "warm_start", "protocol", "finalists"),
+    *("batches", "schedule", "warm_start", "protocol", "precision", "subtrain_sample", "finalists"),
 )
-"""Options that mean networks. With one of them, networks are trained on a table, nothing else."""
+"""Options of networks. If one is given with a table, networks are trained, and nothing else."""
 
 
 def planned(**given: Any) -> tuple[Grid, Settings]:

@@ -13,6 +13,8 @@ import typer
 from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
+_ROWS_COMPARED = 100_000  # with the rows that the model was fitted on
+_MANY_SEEN = 0.25  # the share of rows that deserves a warning
 _DAMAGED = (AttributeError, EOFError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
@@ -50,14 +52,26 @@ def command(
         if isinstance(loaded, contenders.TableModel):
             name = "probability" if column == "score" else f"{column}_probability"
             columns[name] = loaded.calibration.probabilities(scores)
-        notes = loaded.encoder.unusable(rows) if loaded.encoder is not None else {}
+        notes, seen = {}, 0.0
+        if loaded.encoder is not None:
+            notes = loaded.encoder.unusable(rows)
+            sample = rows.iloc[:: 1 + len(rows) // _ROWS_COMPARED]
+            seen = loaded.seen.share(loaded.encoder.transform(sample))
     if out is not None:
         _scored_file.write(rows, columns, out, file)
     for name, note in notes.items():
         console.print(f"Column {name!r}: {note}", soft_wrap=True, highlight=False, markup=False)
+    if seen > _MANY_SEEN:
+        console.print(
+            f"Warning: the model was fitted on these rows (about {seen:.0%} of them). The AUC of "
+            "their scores is too high: evaluate on rows that the model has not seen.",
+            soft_wrap=True,
+            highlight=False,
+        )
     if json_:
         written = {"out": str(out)} if out else {k: x.tolist() for k, x in columns.items()}
         facts = {"model": str(model), "file": str(file), "rows": len(scores), "notes": notes}
+        facts["seen"] = seen
         typer.echo(json.dumps({**facts, **written}))
     elif out is not None:
         names = " and ".join(map(repr, columns))

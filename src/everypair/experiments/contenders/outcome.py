@@ -25,6 +25,7 @@ from everypair.experiments.data.sources import Dataset
 from everypair.experiments.families import FAMILIES, Fit, Floats, MeanScorer, Rows, fit_mean
 from everypair.experiments.intervals import placements, resampled_interval, same_rows_interval
 from everypair.experiments.plan import Record
+from everypair.experiments.seen_rows import SeenRows
 
 FOLDER, SUMMARY, TEST_SCORES = "winner", "summary.json", "test_scores.npz"
 _TEST_SHARE = 0.2 / 0.8  # test rows for each training row
@@ -218,4 +219,4 @@ def _final(
         scorer = _fit(records[0], rows, chosen, threads)
         parameters = {**dict(records[0].trial.parameters), **chosen}
         members.append(saved.Member(cell.optimiser, cell.loss, parameters, curve, scorer, weight))
-    return saved.TableModel(encoder, members, calibration, facts)
+    return saved.TableModel(encoder, members, calibration, facts, SeenRows.of(rows.X))

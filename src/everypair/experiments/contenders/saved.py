@@ -21,6 +21,7 @@ from everypair.experiments.data import _tables
 from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.errors import UserError
 from everypair.experiments.families import FAMILIES, Floats, MeanScorer
+from everypair.experiments.seen_rows import SeenRows
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -59,12 +60,15 @@ class TableModel:
         Turns scores into probabilities.
     facts : dict
         What `describe` tells: names, AUCs, and the table that the model was trained on.
+    seen : SeenRows
+        Recognises rows that the model was fitted on; models of older versions recognise none.
     """
 
     encoder: TableEncoder
     members: Sequence[Member]
     calibration: Calibration
     facts: Mapping[str, Any] = field(default_factory=dict)
+    seen: SeenRows = field(default_factory=SeenRows)
 
     def predict_scores(self, frame: pd.DataFrame) -> Floats:
         """Return one score per row, (n,); larger means more positive.
@@ -143,6 +147,7 @@ class TableModel:
             "calibration": asdict(self.calibration),
             "members": members,
             "encoder": self.encoder.to_dict(),
+            "seen": self.seen.hashes,
         }
         with (
             replacing(path) as temporary,
@@ -194,6 +199,7 @@ def _from_files(contents: Mapping[str, bytes], path: Path) -> TableModel:
             members,
             Calibration(**plain["calibration"]),
             plain["facts"],
+            SeenRows(tuple(plain.get("seen", ()))),
         )
     except ModuleNotFoundError as error:
         raise UserError(f"{path} needs {error.name}: pip install {error.name}") from None

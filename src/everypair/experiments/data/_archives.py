@@ -77,4 +77,5 @@ def _members(path: Path, names: Collection[str]) -> dict[str, NDArray[np.uint8]]
                 found[name] = np.frombuffer(file.read(), np.uint8)
             if len(found) == len(names):
                 return found
-    raise UserError(f"{path} lacks {', '.join(sorted(set(names) - set(found)))}")
+    lacking = ", ".join(sorted(set(names) - set(found)))
+    raise UserError(f"{path} lacks {lacking}; remove the file, so that it is downloaded again")

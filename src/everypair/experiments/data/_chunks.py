@@ -37,7 +37,7 @@ def files_of(patterns: Sequence[str | Path]) -> list[Path]:
             [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
         )
         if not matches and glob.has_magic(pattern):
-            raise UserError(f"{pattern}: no file matches this pattern")
+            raise UserError(f"{pattern}: no file matches this pattern in {Path.cwd()}")
         found += map(Path, matches or [pattern])
     return found
 

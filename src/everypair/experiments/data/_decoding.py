@@ -32,7 +32,9 @@ def decode(encoded: Sequence[bytes], path: Path, side: int | None = None) -> NDA
         try:
             return _open(encoded[row])
         except _broken() as error:
-            raise UserError(f"{path}: the image in row {row} is corrupt ({error})") from None
+            raise UserError(
+                f"{path}: the image in row {row} is corrupt ({error}); remove the row"
+            ) from None
 
     side = side or opened(0).width
     images = np.empty((len(encoded), 3, side, side), np.uint8)

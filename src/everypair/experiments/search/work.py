@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Record, Settings, TableFile, Trial
 from everypair.experiments.search._workers import OnEpoch, Work, cores
+from everypair.experiments.seen_rows import SeenRows
 from everypair.experiments.training import winner
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ class Training:
                 input_shape=tuple(split.subtrain.inputs.shape[1:]),
                 encoder=split.encoder,
                 validation_auc=record.validation_auc,
+                seen=_seen_rows(split),
             )
         except OSError as error:  # the other trials would fail in the same way
             raise UserError(
@@ -145,6 +149,14 @@ class CrossValidation:
             record, scores = cross_validation.run(trial, parts)
             ranking.save_scores(self.folder, trial, scores)
             yield record
+
+
+def _seen_rows(split: Split) -> SeenRows | None:
+    """Return the rows of subtrain and validation, which chooses the epoch; None for images."""
+    if split.encoder is None:
+        return None
+    parts = [part.inputs.numpy(force=True) for part in (split.subtrain, split.validation)]
+    return SeenRows.of(np.concatenate(parts))
 
 
 @lru_cache(maxsize=1)

@@ -33,6 +33,7 @@ from everypair.experiments.data import _tables, image_datasets
 from everypair.experiments.data._encoder import TableEncoder
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Settings, Trial
+from everypair.experiments.seen_rows import SeenRows
 from everypair.experiments.training import models
 from everypair.experiments.training.measuring import scores_of
 from everypair.experiments.training.objectives import ends_in_sigmoid
@@ -65,6 +66,9 @@ class SavedModel:
         Rows with at least this score count as positive; None if no threshold was chosen.
     notes : dict
         Further information: strings, numbers, lists and dicts of them.
+    seen : SeenRows
+        Recognises rows of a table that the model was fitted on; models of older versions recognise
+        none.
     """
 
     state: Mapping[str, Tensor]
@@ -75,6 +79,7 @@ class SavedModel:
     validation_auc: float = float("nan")
     threshold: float | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    seen: SeenRows = field(default_factory=SeenRows)
 
     def score(self, rows: str | Path | pd.DataFrame | NDArray[Any]) -> NDArray[np.float32]:
         """Return one score per row, (n,) float32; larger means more positive.
@@ -136,7 +141,9 @@ class SavedModel:
     def _inputs(self, rows: pd.DataFrame | NDArray[Any]) -> Tensor:
         if self.encoder is not None:
             if isinstance(rows, np.ndarray):
-                raise UserError("this model scores tables with named columns; got an array")
+                raise UserError(
+                    "this model scores tables with named columns; got an array. Pass a DataFrame"
+                )
             return torch.from_numpy(self.encoder.transform(rows))
         array = np.asarray(rows)
         wanted = np.uint8 if len(self.input_shape) == 3 else np.float32
@@ -159,6 +166,7 @@ def save(
     validation_auc: float = float("nan"),
     threshold: float | None = None,
     notes: Mapping[str, Any] | None = None,
+    seen: SeenRows | None = None,
 ) -> None:
     """Write a model to a file, atomically.
 
@@ -180,6 +188,7 @@ def save(
         "validation_auc": float(validation_auc),
         "threshold": threshold,
         "notes": dict(notes or {}),
+        "seen": list(seen.hashes) if seen else [],
     }
     with replacing(path) as temporary:
         torch.save(plain, temporary)
@@ -207,4 +216,5 @@ def load(path: str | Path) -> SavedModel:
     plain["trial"] = Trial.from_dict(plain["trial"])
     plain["input_shape"] = tuple(plain["input_shape"])
     plain["encoder"] = plain["encoder"] and TableEncoder.from_dict(plain["encoder"])
+    plain["seen"] = SeenRows(tuple(plain.get("seen", ())))
     return SavedModel(**plain)

@@ -128,7 +128,10 @@ def large_batch_backward(
     with torch.autocast(scores.device.type, enabled=False):
         (value if scaler is None else scaler.scale(value)).backward()
     if scores.grad is None:
-        raise ValueError("loss must depend on the scores; it has no gradient in them.")
+        raise ValueError(
+            "loss must depend on the scores; it has no gradient in them. Compute it from the "
+            "scores that it is called with, without detach()."
+        )
     grads = torch.split(scores.grad, [len(part) for part in chunk_scores])
 
     restore_loader()

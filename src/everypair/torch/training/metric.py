@@ -147,7 +147,7 @@ class AUCMetric:
             if other._options() != self._options():
                 raise ValueError(
                     "metrics must have the same options to be merged; got "
-                    f"{other._options()} and {self._options()}."
+                    f"{other._options()} and {self._options()}. Make all metrics alike."
                 )
             self._scores.extend(other._scores)
 

@@ -121,7 +121,8 @@ class SAG(Optimizer):
             if len(group["seen"]) != self.n_batches:
                 raise ValueError(
                     f"state_dict must be of the same partition; it has {len(group['seen'])} "
-                    f"batches, this optimiser {self.n_batches}."
+                    f"batches, this optimiser {self.n_batches}. Make it with "
+                    f"n_batches={len(group['seen'])}."
                 )
         super().load_state_dict(state_dict)
 
