@@ -244,8 +244,7 @@ def check_rows(
     tensor: Tensor, name: str, scores_shape: torch.Size, n_tasks: int, device: torch.device
 ) -> None:
     """Check type, device and shape of labels, weights or groups."""
-    if not isinstance(tensor, Tensor):
-        _raise_not_a_tensor(name, tensor)
+    _check_dense(tensor, name)
     if tensor.device != device:
         _raise_device(name, tensor.device, device)
     n = scores_shape[0]
@@ -264,8 +263,7 @@ def check_rows(
 
 
 def _check_floats(scores: Tensor, name: str) -> None:
-    if not isinstance(scores, Tensor):
-        _raise_not_a_tensor(name, scores)
+    _check_dense(scores, name)
     if scores.dtype not in _FLOATS:
         _inputs.raise_not_floats(scores.dtype, f"{name}.float()")
 
@@ -277,8 +275,13 @@ def _raise_device(name: str, got: torch.device, device: torch.device) -> NoRetur
     )
 
 
-def _raise_not_a_tensor(name: str, given: object) -> NoReturn:
-    raise ValueError(
-        f"{name} must be a tensor; got {type(given).__name__}. Pass torch.as_tensor({name}), or "
-        "call everypair.pair_loss, which takes arrays and lists."
-    )
+def _check_dense(given: object, name: str) -> None:
+    if not isinstance(given, Tensor):
+        raise ValueError(
+            f"{name} must be a tensor; got {type(given).__name__}. Pass torch.as_tensor({name}), "
+            "or call everypair.pair_loss, which takes arrays and lists."
+        )
+    if given.layout is not torch.strided:
+        raise ValueError(
+            f"{name} must be a dense tensor; got the layout {given.layout}. Pass {name}.to_dense()."
+        )
