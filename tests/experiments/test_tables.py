@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from everypair.experiments.data import _tables, _values, sources, splits
@@ -512,6 +513,14 @@ def test_columns_may_be_reordered_but_not_missing():
     assert np.array_equal(encoder.transform(shuffled), encoder.transform(frame))
     with pytest.raises(UserError, match="has no columns b, 7, which"):
         encoder.transform(frame[["a"]])
+
+
+def test_rows_may_be_any_table_but_not_an_array():
+    frame = pd.DataFrame({"age": [20.0, 40.0]})
+    encoder = TableEncoder().fit(frame)
+    assert encoder.transform(pa.table(frame)).tolist() == encoder.transform(frame).tolist()
+    with pytest.raises(UserError, match=r"must be a DataFrame with .* \(age\); got ndarray"):
+        encoder.transform(frame.to_numpy())
 
 
 def test_a_table_without_information_is_refused():
