@@ -246,7 +246,7 @@ def _run(
                 )
         else:
             model = winner.keep_winner(folder, study.records)
-    write_and_show(study, folder, as_json=as_json, model=model)
+    write_and_show(study, folder, folder, as_json=as_json, model=model)
     _report_failures(study)
 
 

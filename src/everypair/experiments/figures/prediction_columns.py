@@ -128,7 +128,7 @@ def events_from(column: pd.Series[Any], chunk: _chunks.Chunk) -> NDArray[np.floa
     happened, known = text.isin(_EVENT).to_numpy(bool), text.isin(_EVENT | _CENSORED).to_numpy(bool)
     rule = "1, true or yes (an event) or 0, false or no (censored)"
     _raise_unless(known, column, "events column", rule, chunk)
-    return happened.astype(np.float64)
+    return np.asarray(happened, np.float64)
 
 
 def _raise_unless(
