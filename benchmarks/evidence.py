@@ -5,19 +5,25 @@
 
 Each split is stratified: 60 % training, 20 % validation, 20 % test. All methods of a family fit the
 same settings on the training rows. Validation AUC chooses the setting and the number of rounds.
+
+A method on a split is a trial of `everypair.experiments`, whose runner and store are used: `run`
+continues where it was stopped. The methods themselves are not those of ``everypair experiment
+table``, which has one pair loss for each family: here are also other Hessians, the objectives for
+ranking, class weights, a linear SVM, and the boosters' defaults without tuning.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import time
 import warnings
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +31,12 @@ import numpy as np
 
 import everypair as ep
 from benchmarks import evidence_report
-from benchmarks.rows import ROWS, write_csv
+from benchmarks.rows import ROOT, ROWS, write_csv
+from everypair.experiments.plan import Cell, Grid, Record, Settings, Trial
+from everypair.experiments.search import runner
+from everypair.experiments.search import store as stores
 
+STORE = ROOT / "runs" / "evidence.db"
 PATH = ROWS / "boosting" / "evidence.csv"
 ROUNDS = (5, 10, 20, 30, 50, 75, 100, 150)
 # For each booster: its defaults (but for the learning rate), small trees, strong regularisation.
@@ -47,21 +57,6 @@ class Part(NamedTuple):
 
     X: np.ndarray
     y: np.ndarray
-
-
-@dataclass(frozen=True)
-class Result:
-    """One method on one split; ``plain`` is the test AUC with defaults after 100 rounds."""
-
-    table: str
-    split: int
-    family: str
-    method: str
-    setting: int
-    rounds: int
-    valid: float
-    test: float
-    plain: float
 
 
 # A fitted model: a function of X and a number of rounds that returns scores.
@@ -173,7 +168,8 @@ def table(folder: Path, name: str, max_rows: int) -> Part:
     return Part(X, y)
 
 
-def thirds(rows: Part, split: int) -> tuple[Part, Part, Part]:
+@lru_cache(maxsize=1)
+def thirds(folder: Path, name: str, max_rows: int, split: int) -> tuple[Part, Part, Part]:
     """Return a stratified split: 60 % training, 20 % validation, 20 % test."""
     from sklearn.model_selection import train_test_split
 
@@ -183,33 +179,55 @@ def thirds(rows: Part, split: int) -> tuple[Part, Part, Part]:
         a, b, ya, yb = train_test_split(*part, test_size=share, stratify=part.y, random_state=seed)
         return Part(a, ya), Part(b, yb)
 
-    rest, test = cut(rows, 0.2)
+    rest, test = cut(table(folder, name, max_rows), 0.2)
     train, valid = cut(rest, 0.25)
     return train, valid, test
 
 
-def measure(job: tuple[Path, str, int, int, tuple[str, ...]]) -> list[Result]:
-    folder, name, max_rows, split, families = job
-    ep.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    train, valid, test = thirds(table(folder, name, max_rows), split)
-    results = []
-    for family in families:
-        fit, methods, settings, rounds = FAMILIES[family]
-        for method in methods:
-            tried = []
-            plain = float("nan")
-            for number, setting in enumerate(settings):
-                score = fit(method, train, setting)
-                for k in rounds:
-                    found = ep.auc(np.float64(score(valid.X, k)), valid.y)
-                    tried.append((found, -number, -k, score))
-                if not setting:
-                    plain = ep.auc(np.float64(score(test.X, 100)), test.y)
-            best, number, k, score = max(tried, key=lambda t: t[:3])
-            result = ep.auc(np.float64(score(test.X, -k)), test.y)
-            results.append(Result(name, split, family, method, -number, -k, best, result, plain))
-    return results
+@dataclass(frozen=True)
+class Tuning:
+    """Fits a method of a family on a split with all settings; see `runner.run`."""
+
+    folder: Path
+    max_rows: int
+    width: int = 1
+
+    def group_key(self, trial: Trial) -> object:
+        return trial
+
+    def __call__(self, trials: Sequence[Trial], on_epoch: object) -> Iterator[Record]:
+        ep.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        for trial in trials:
+            parts = thirds(self.folder, trial.cell.data, self.max_rows, trial.cell.seed)
+            yield measure(trial, *parts)
+
+
+def measure(trial: Trial, train: Part, valid: Part, test: Part) -> Record:
+    """Return the AUCs; ``plain`` is the test AUC with the defaults after 100 rounds."""
+    fit, _, settings, rounds = FAMILIES[trial.cell.optimiser]
+    begin = time.perf_counter()
+    tried = []
+    plain = math.nan
+    for number, setting in enumerate(settings):
+        score = fit(trial.cell.loss, train, setting)
+        for k in rounds:
+            tried.append((ep.auc(np.float64(score(valid.X, k)), valid.y), -number, -k, score))
+        if not setting:
+            plain = ep.auc(np.float64(score(test.X, 100)), test.y)
+    best, number, k, score = max(tried, key=lambda t: t[:3])
+    found = ep.auc(np.float64(score(test.X, -k)), test.y)
+    chosen = {"setting": -number, "rounds": -k, "plain": plain}
+    seconds = time.perf_counter() - begin
+    return Record(trial, "finished", {}, 0, best, found, ([], []), seconds=seconds, chosen=chosen)
+
+
+def grid_of(name: str, families: Sequence[str], splits: int) -> Grid:
+    """Return one trial for each split, family and method on a table."""
+    methods = dict.fromkeys(method for family in families for method in FAMILIES[family][1])
+    of_method = {m: tuple(f for f in families if m in FAMILIES[f][1]) for m in methods}
+    spaces = {family: ((("settings", len(FAMILIES[family][2])),),) for family in families}
+    return Grid(name, (0.0,), tuple(methods), (), tuple(range(splits)), {}, of_method, spaces)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -217,31 +235,33 @@ def run(options: argparse.Namespace) -> None:
     known = json.loads((folder / "manifest.json").read_text())["tabular"]
     smallest_first = sorted(known, key=lambda each: each["rows"] * each["features"])
     names = options.table or [each["name"] for each in smallest_first]
-    # The jobs of a table follow one another, so that a worker reads it only once.
-    jobs = [
-        (folder, name, options.rows, split, tuple(options.family or FAMILIES))
-        for name in names
-        for split in range(options.splits)
-    ]
-    start = time.perf_counter()
-    results: list[Result] = []
-    with ProcessPoolExecutor(options.processes) as workers:
-        for job, found in zip(jobs, workers.map(measure, jobs), strict=True):
-            results += found
-            write(
-                results, options.output
-            )  # after each job, so that an interrupted run keeps its results
-            print(f"{time.perf_counter() - start:6.0f} s  {job[1]} {job[3]}", flush=True)
+    work = Tuning(folder, options.rows)
+    settings = Settings(model="evidence", epochs=0, fingerprint=f"at most {options.rows} rows")
+    rows: list[dict[str, object]] = []
+    for name in names:
+        grid = grid_of(name, options.family or list(FAMILIES), options.splits)
+        with stores.open(f"sqlite:///{options.store.absolute()}#{name}", create=True) as store:
+            runner.run(grid, settings, store, work=work, workers=options.processes)
+            rows += rows_of(name, store.records())
+        write_csv(rows, options.output)
+        print(f"{name}: {len(grid.trials())} trials", flush=True)
 
 
-def write(results: list[Result], path: Path) -> None:
-    write_csv(
-        [
-            {k: f"{v:.5f}" if isinstance(v, float) else v for k, v in asdict(result).items()}
-            for result in results
-        ],
-        path,
-    )
+def rows_of(name: str, records: Sequence[Record]) -> list[dict[str, object]]:
+    """Return a row for each finished trial on a table, by split, family and method."""
+    found = {record.trial.cell: record for record in records if record.state == "finished"}
+    splits = sorted({cell.seed for cell in found})
+    rows = []
+    for split, (family, (_, methods, *_)) in product(splits, FAMILIES.items()):
+        for method in methods:
+            if (one := found.get(Cell(name, 0.0, method, family, split))) is None:
+                continue
+            chosen = {key: int(one.chosen[key]) for key in ("setting", "rounds")}
+            aucs = {"valid": one.validation_auc, "test": one.test_auc, "plain": one.chosen["plain"]}
+            aucs = {key: f"{auc:.5f}" for key, auc in aucs.items()}
+            known = {"table": name, "split": split, "family": family, "method": method}
+            rows.append(known | chosen | aucs)
+    return rows
 
 
 def main() -> None:
@@ -255,6 +275,7 @@ def main() -> None:
     running.add_argument("--processes", type=int, default=2)
     running.add_argument("--table", action="append", help="run only this table; repeatable")
     running.add_argument("--family", action="append", choices=FAMILIES, help="run only this family")
+    running.add_argument("--store", type=Path, default=STORE)
     running.add_argument("--output", type=Path, default=PATH)
     reporting = commands.add_parser("report")
     reporting.add_argument("--rows", type=Path, default=PATH)

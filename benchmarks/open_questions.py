@@ -1,11 +1,13 @@
 """The questions that the paper leaves open, on tables: hinges, optimisers and batch sizes.
 
+python -m benchmarks.open_questions commands             the `everypair experiment` of each part
 EVERYPAIR_DATA=folder python -m benchmarks.open_questions run [PART ...]     about 20 minutes
 python -m benchmarks.open_questions rows                 results/open-questions/PART.jsonl
 python -m benchmarks.study report                        draws them with the rest
 
 The trials, the choice of rates and the rows are those of `benchmarks.study`: all rates of a loss on
-one seed, the best one on five seeds. Data are tables of the folder, networks are trained on a CPU.
+one seed, the best one on five seeds. Networks are trained on a CPU. The data are tables of the
+folder; the commands need ``EVERYPAIR_EXTENSIONS=benchmarks/folder_tables.py``, which adds them.
 """
 
 from __future__ import annotations
@@ -14,16 +16,15 @@ import argparse
 import math
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from benchmarks import study
 from benchmarks.study import ROOT, Part
-from everypair.experiments.data import sources
-from everypair.experiments.plan import FULL_BATCH, Settings, TableFile
+from everypair.experiments.plan import FULL_BATCH, Settings
+from everypair.experiments.registry import EXTENSIONS
 
 STORE = ROOT / "runs" / "open_questions.db"
-TABLES = ("mammography", "abalone_19", "oil_spill", "ijcnn1")
+DATA = ROOT / "benchmarks" / "folder_tables.py"
 MODELS = ("linear", "mlp")
 FOLDER = "open-questions"
 
@@ -46,7 +47,9 @@ def _on_table(data: str, model: str) -> Part:
 
 
 HINGES = {
-    f"hinges-{data}-{model}": _on_table(data, model) for data in TABLES[:3] for model in MODELS
+    f"hinges-{data}-{model}": _on_table(data, model)
+    for data in ("mammography", "abalone_19", "oil_spill")
+    for model in MODELS
 }
 """Linear hinge, squared hinge and logistic loss, by SGD."""
 
@@ -88,15 +91,9 @@ BATCHES = {
 PARTS = HINGES | OPTIMISERS | BATCHES
 
 
-def load(name: str, table: TableFile | None = None) -> sources.Dataset:
-    """Load a table of the folder that EVERYPAIR_DATA names."""
-    path = Path(os.environ["EVERYPAIR_DATA"]) / "tabular" / f"{name}.parquet"
-    return replace(sources.load("table", table=TableFile(str(path), "label")), name=name)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.open_questions")
-    parser.add_argument("task", choices=("run", "rows"))
+    parser.add_argument("task", choices=("commands", "run", "rows"))
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--store", type=Path, default=STORE)
@@ -105,10 +102,12 @@ def main() -> None:
     if given.task == "rows":
         study.write_rows(store, study.RESULTS / FOLDER, PARTS)
         return
-    for name in TABLES:
-        sources.register(name, partial(load, name))
+    os.environ.setdefault(EXTENSIONS, str(DATA))  # worker processes inherit it
     chosen = {name: PARTS[name] for name in given.parts} or PARTS
-    study.run(chosen, store, given.minutes, "cpu", compiled=False)
+    if given.task == "commands":
+        study.print_commands(chosen, store)
+    else:
+        study.run(chosen, store, given.minutes, "cpu", compiled=False)
 
 
 if __name__ == "__main__":

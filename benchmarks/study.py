@@ -1,14 +1,17 @@
 """Rerun the paper's study of images, and draw its tables and figures.
 
+python -m benchmarks.study commands [PART ...]     print the `everypair experiment` of each part
 EVERYPAIR_DATA=folder python -m benchmarks.study run [PART ...] [--minutes 9] [--store FILE]
 python -m benchmarks.study rows [--store FILE]     write the store's records to results/PART.jsonl
 python -m benchmarks.study figure2 --device cpu    time losses, into results/figure2-cpu.json
 python -m benchmarks.study report                  draw tables and figures from files in results/
 
+A part is an experiment of the library. `run` runs several parts until the time is over: it does the
+same as their commands, one after the other. The rows come from the store that both write.
+
 For each imratio and batch size of a part, every loss is trained with all its rates on seed 0. The
 rates with the greatest validation AUC are then trained on all seeds; only they count. In most parts
-these are two of five rates, and five seeds. `run` continues where the store ends, and stops after
-`--minutes`.
+these are two of five rates, and five seeds.
 """
 
 from __future__ import annotations
@@ -16,23 +19,27 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from everypair.experiments.plan import Grid, Record, Settings, Trial
+from everypair.experiments.errors import UserError
+from everypair.experiments.plan import FULL_BATCH, Grid, Record, Settings
+from everypair.experiments.presets import PRESETS, with_losses
 from everypair.experiments.search import store as stores
-from everypair.experiments.search.finalists import finals, screening
-from everypair.experiments.search.work import SideBySide, Training
+from everypair.experiments.search.finalists import blocks, finals, screening
+
+if TYPE_CHECKING:
+    from everypair.experiments.search.runner import Event
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 STORE = ROOT / "runs" / "study.db"
 SEEDS = (0, 1, 2, 3, 4)
-WIDTH = 8
+TOGETHER = 8
 """Trials in one CUDA graph, such as two finalists of a loss on four seeds."""
 
 SHARES = (0.1, 0.01, 0.001)
@@ -70,16 +77,53 @@ class Part:
     optimiser: str = "sgd"  # of all losses except AUCM, which has PESG
     reference: str = ""  # the part with the logistic loss, if this part does not have it
 
-    def blocks(self) -> list[Grid]:
-        """Return one grid for each imratio and batch size, with all seeds and rates."""
+    def grid(self) -> Grid:
+        """Return all combinations; `finalists` of them run on all seeds, for each batch size."""
         own = dict(self.rates)
         rates = {loss: own.get(loss) or RATES[loss] for loss in self.losses}
         optimisers = {loss: (self.optimiser,) for loss in self.losses if loss != "aucm"}
-        return [
-            Grid(self.data, (imratio,), self.losses, (batch,), self.seeds, rates, optimisers)
-            for imratio in self.imratios
-            for batch in self.batches
+        return Grid(
+            self.data, self.imratios, self.losses, self.batches, self.seeds, rates, optimisers
+        )
+
+    def blocks(self) -> list[Grid]:
+        """Return one grid for each imratio and batch size, with all seeds and rates."""
+        return blocks(self.grid(), per_batch=True)
+
+    def command(self, store: str) -> list[str]:
+        """Return the command that runs this part, ``everypair experiment ...``, in words.
+
+        Options whose value is that of the preset are left out.
+        """
+        preset, grid = PRESETS[self.data], self.grid()
+        optimisers = () if self.optimiser == "sgd" else (self.optimiser,)
+        usual = with_losses(preset.grid, self.losses, optimisers)
+        options = [
+            ("imratio", _joined(grid.imratios), _joined(usual.imratios)),
+            ("losses", ",".join(grid.losses), ",".join(preset.grid.losses)),
+            ("optimiser", self.optimiser, "sgd"),
+            ("batch", _sizes(grid.batches), _sizes(usual.batches)),
+            ("seeds", len(grid.seeds), len(usual.seeds)),
+            ("finalists", self.finalists, None),
         ]
+        for name, value in asdict(self.settings).items():
+            option = "batches" if name == "sampler" else name.replace("_", "-")
+            options.append((option, value, getattr(preset.settings, name)))
+        words = [word for name, own, its in options if own != its for word in (f"--{name}", own)]
+        words += ["--per-batch"] * (len(grid.batches) > 1)
+        for cell in screening(blocks(grid)[0]).cells():
+            if grid.rates_of(cell) != usual.rates_of(cell):
+                words += ["--rate", f"{cell.loss}={_joined(grid.rates_of(cell))}"]
+        words += ["--mixed", "--together", TOGETHER, "--storage", store]
+        return ["everypair", "experiment", self.data, *map(str, words)]
+
+
+def _joined(numbers: Sequence[float]) -> str:
+    return ",".join(f"{number:g}" for number in numbers)
+
+
+def _sizes(batches: Sequence[int]) -> str:
+    return ",".join("full" if batch == FULL_BATCH else str(batch) for batch in batches)
 
 
 RAW = replace(IMAGES, scores="raw")
@@ -130,7 +174,7 @@ PARTS = {
     "cifar10-cause-float32": replace(CAUSE, settings=replace(IMAGES, precision="float32")),
     "cifar10-cause-200-epochs": replace(CAUSE, settings=replace(IMAGES, epochs=200)),
     "catdog": Part("catdog"),
-    "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(50, 500, 1000)),
+    "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(1000, 500, 50)),
     "cifar10-paper": Part("cifar10", replace(IMAGES, protocol="paper"), imratios=(0.01,)),
     "stl10": Part("stl10", imratios=(0.1, 0.01)),  # with 0.001, validation would have no positives
     "cifar10-linear-hinge": Part("cifar10", losses=("linear_hinge",), reference="cifar10"),
@@ -145,134 +189,69 @@ PARTS = {
 """The parts of the study by name, in the order in which they run."""
 
 
-class TimeIsUpError(Exception):
-    """The time of `run` is over."""
-
-
-def run_part(
-    part: Part,
-    store: stores.Store,
-    work: Training,
-    deadline: float = math.inf,
-    say: Callable[[str], None] = print,
-) -> None:
-    """Run the missing trials of a part; raise TimeIsUpError at the deadline."""
-    for block in part.blocks():
-        _run_grid(screening(block), part.settings, store, work, deadline, say)
-        final = finals(block, store.records(), part.finalists)
-        _run_grid(final, part.settings, store, work, deadline, say)
-
-
-def _run_grid(
-    grid: Grid,
-    settings: Settings,
-    store: stores.Store,
-    work: Training,
-    deadline: float,
-    say: Callable[[str], None],
-) -> None:
-    store.prepare(grid, settings)
-    n_failed, mixed = 0, True
-    while claims := _claim_group(store, work, _room(store, grid, work, deadline), mixed=mixed):
-        begin = time.monotonic()
-        by_trial = {claim.trial: claim for claim in claims}
-
-        def on_epoch(row: dict[str, float]) -> None:
-            if time.monotonic() > deadline:
-                raise TimeIsUpError
-
-        try:
-            for record in work([claim.trial for claim in claims], on_epoch):
-                store.finish(by_trial.pop(record.trial), record)
-        except (RuntimeError, ValueError) as error:  # the next run tries these trials again
-            say(traceback.format_exc())
-            if len({claim.trial.cell.loss for claim in claims}) > 1:
-                mixed = False  # the trials wait again, and each loss is tried alone
-                continue
-            for claim in list(by_trial.values()):
-                store.finish(claim, Record(claim.trial, "failed", {}, reason=str(error)[:500]))
-                del by_trial[claim.trial]
-            n_failed += 1
-            if n_failed == 2:  # the device or the compiler is at fault, not these trials
-                raise
-        finally:
-            for claim in by_trial.values():
-                store.release(claim)
-        cell = claims[0].trial.cell
-        each = (time.monotonic() - begin) / len(claims)
-        losses = ", ".join(dict.fromkeys(claim.trial.cell.loss for claim in claims))
-        say(
-            f"{cell.data} {cell.imratio:g} batch {claims[0].trial.batch} ({losses}): "
-            f"{len(claims)} trials, {each:.2f} s each; {store.counts()}"
-        )
-
-
-def _room(store: stores.Store, grid: Grid, work: Training, deadline: float) -> int:
-    """Return how many trials may start, by the time of the trials so far; TimeIsUpError if none."""
-    waiting = store.counts().waiting
-    # Groups of nearly the same size: 6 and 6, not 8 and 4.
-    even = -(-waiting // max(1, -(-waiting // work.width)))
-    if not waiting or math.isinf(deadline):
-        return even
-    seconds = [r.seconds for r in store.records() if r.trial.batch == grid.batches[0]][-WIDTH:]
-    room = (deadline - time.monotonic()) / (sum(seconds) / len(seconds) if seconds else 1.0)
-    # Fewer than four at once leave the GPU idle, and each then takes longer than estimated.
-    if room < min(4, even):
-        raise TimeIsUpError
-    return min(even, int(room))
-
-
-def _claim_group(
-    store: stores.Store, work: Training, width: int, *, mixed: bool
-) -> list[stores.Claim]:
-    """Claim trials that may run at once; unless `mixed`, of one loss."""
-    claims: list[stores.Claim] = []
-
-    def key(trial: Trial) -> object:
-        return work.group_key(trial), mixed or trial.cell.loss
-
-    while len(claims) < width and (
-        claim := store.claim(lambda t: not claims or key(t) == key(claims[0].trial))
-    ):
-        claims.append(claim)
-    return claims
-
-
 def run(parts: Mapping[str, Part], path: Path, minutes: float, device: str, compiled: bool) -> None:
-    """Run parts of the study in order until the time is over."""
+    """Run parts one after the other until the time is over, as `Part.command` does one part."""
     from everypair.experiments.data import sources
-    from everypair.experiments.training.objectives import OBJECTIVES
+    from everypair.experiments.search import runner
+    from everypair.experiments.search.work import work_for
 
     deadline = time.monotonic() + 60 * minutes
-    path.parent.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
-        if missing := [loss for loss in part.losses if loss not in OBJECTIVES]:
-            print(f"{name}: no loss {', '.join(missing)} in this version; left out", flush=True)
-            part = replace(part, losses=tuple(x for x in part.losses if x in OBJECTIVES))
         try:
             data = sources.load(part.data)
         except Exception as error:  # the other parts may have their data
             print(f"{name}: left out, {error}", flush=True)
             continue
-        part = replace(part, settings=replace(part.settings, fingerprint=data.fingerprint))
-        work = Training(part.settings, device)
-        if device.startswith("cuda"):
-            work = SideBySide(part.settings, device, None, WIDTH, compiled, mixed=True)
         print(f"{name}: {len(data.positive)} rows", flush=True)
+        settings = replace(part.settings, fingerprint=data.fingerprint)
+        work, workers = work_for(
+            settings, device, None, together=TOGETHER, mixed=True, compiled=compiled
+        )
         try:
             with stores.open(f"sqlite:///{path}#{name}", create=True) as store:
-                run_part(part, store, work, deadline, lambda text: print(text, flush=True))
-        except TimeIsUpError:
+                runner.run(
+                    part.grid(),
+                    settings,
+                    store,
+                    work=work,
+                    workers=workers,
+                    finalists=part.finalists,
+                    per_batch=True,
+                    deadline=deadline,
+                    on_event=_print_event,
+                )
+        except runner.TimeIsUpError:
             print("time is up; the same command continues", flush=True)
             return
-        except RuntimeError as error:  # the other parts may work
-            print(f"{name}: given up, {error}"[:500], flush=True)
+        except UserError as error:  # the other parts may work
+            print(f"{name}: given up, {error}", flush=True)
+
+
+def print_commands(parts: Mapping[str, Part], path: Path) -> None:
+    """Print the command of each part; its report goes to a folder beside the store."""
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    for name, part in parts.items():
+        words = part.command(f"sqlite:///{path}#{name}")
+        print(shlex.join([*words, "--out", str(path.parent / name)]))
+
+
+def _print_event(event: Event) -> None:
+    place = f"stage {event.stage} of {event.n_stages}, {event.counts}"
+    if event.kind == "separated":
+        print(f"{place}: each loss is tried alone, because {event.reason}", flush=True)
+    if (record := event.record) is not None:
+        cell = record.trial.cell
+        found = record.reason or f"validation AUC {record.validation_auc:.4f}"
+        print(
+            f"{place}: {cell.loss} imratio={cell.imratio:g} seed={cell.seed} {record.trial.name} "
+            f"{record.state}, {record.seconds:.1f} s, {found}",
+            flush=True,
+        )
 
 
 def write_rows(path: Path, folder: Path = RESULTS, parts: Mapping[str, Part] | None = None) -> None:
     """Write the finished trials of every part of a store to ``PART.jsonl``, if it has any."""
-    from everypair.experiments.errors import UserError
-
     folder.mkdir(parents=True, exist_ok=True)
     for name in PARTS if parts is None else parts:
         try:
@@ -323,7 +302,7 @@ def counted(part: Part, records: Sequence[Record]) -> list[Record]:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.study")
-    parser.add_argument("task", choices=("run", "rows", "figure2", "report"))
+    parser.add_argument("task", choices=("commands", "run", "rows", "figure2", "report"))
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--store", type=Path, default=STORE)
@@ -333,8 +312,10 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"no part {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
-    if given.task == "run":
-        parts = {name: PARTS[name] for name in given.parts} or PARTS
+    parts = {name: PARTS[name] for name in given.parts} or PARTS
+    if given.task == "commands":
+        print_commands(parts, given.store)
+    elif given.task == "run":
         run(parts, given.store.absolute(), given.minutes, given.device, given.compile)
     elif given.task == "rows":
         write_rows(given.store.absolute(), given.results)

@@ -11,13 +11,14 @@ import csv
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import open_questions_report, study_figure2
+from benchmarks import open_questions_report, study_figure2, study_recipe
 from benchmarks.open_questions_report import chosen, gap
 from benchmarks.study import PARTS, RESULTS, Part, counted, read_rows
 from everypair.experiments import report
@@ -30,13 +31,18 @@ from everypair.experiments.report.study import Study
 PAPER = RESULTS / "paper_figure3.csv"
 """Test AUC, mean and sd of five seeds, read off the figures that the authors published."""
 
+HEADER = """# The study of images
+
+Made by `make results` from the rows in this folder; do not edit. The command of a part runs its
+trials, and `python -m benchmarks.study rows` writes them into this folder.
+"""
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
 ALT = "Test AUC by seed, for each loss and share of positives"
 CAUSES = ("cifar10-cause-float32", "cifar10-cause-200-epochs")
 """Parts with the logistic loss alone, which are compared with each other and not with losses."""
 
-LOSSES = ("cifar10", "cifar10-raw")
-"""Parts whose losses are all compared with each other."""
+LOSSES = (("cifar10", "cifar10-raw"), ("catdog",), ("stl10",))
+"""Parts of a data set whose losses are all compared with each other."""
 
 SHARES_OF_EPOCHS = (0.25, 0.5, 0.75, 1.0)
 
@@ -48,7 +54,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
     test AUCs instead of `folder`.
     """
     files: list[Path] = []
-    pages = ["# The study of images\n\nMade by `make results`; do not edit.\n"]
+    pages = [HEADER]
     missing, shown = [], []
     for name, part in PARTS.items():
         path = folder / f"{name}.jsonl"
@@ -84,7 +90,8 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             body = f"{intro}\n\n{comparison(study, part)}\n"
             epochs = f"\n{by_epoch(study, settings.epochs)}\n"
             link = os.path.relpath(figure, folder)
-            pages.append(f"## {called}\n\n{body}{epochs}\n![{ALT}]({link})\n")
+            command = shlex.join(part.command(f"sqlite:///runs/study.db#{name}"))
+            pages.append(f"## {called}\n\n    {command}\n\n{body}{epochs}\n![{ALT}]({link})\n")
             shown.append(
                 f"### {called}\n\n{body}{epochs if name == 'cifar10' else ''}\n"
                 f"![{ALT}](assets/{figure.name})\n"
@@ -98,8 +105,10 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
     for name, text in answers.items():
         title = open_questions_report.QUESTIONS[name][0]
         pages.append(f"## {title}\n\n{text.format(assets=assets)}")
-    if every := every_difference(folder):
-        pages.append(f"## All losses on CIFAR10\n\n{every}")
+    every = "\n".join(filter(None, (every_difference(folder, names) for names in LOSSES)))
+    pages.append(f"## All losses\n\n{every}")
+    recipe = study_recipe.section(folder)
+    pages.append(f"## The recipe on CIFAR10, 1 % positives\n\n{recipe}")
     pages.append(f"## Logistic loss, 10 % positives\n\n{causes(folder)}")
     if missing:
         pages.append("\n".join(["## Not complete, and not shown above", "", *missing, ""]))
@@ -110,6 +119,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
         _fill(page, "study", "\n".join(shown))
         _fill(page, "figure2", timings.format(assets="assets"))
         _fill(page, "losses", every)
+        _fill(page, "recipe", recipe)
         _fill(page, "causes", causes(folder))
         for name, text in answers.items():
             _fill(page, name, text.format(assets="assets"))
@@ -138,10 +148,10 @@ def logistic_of(folder: Path, part: Part, records: Sequence[Record]) -> list[Rec
     ]
 
 
-def every_difference(folder: Path) -> str:
-    """Return a table of the differences between all losses of two parts; empty without rows."""
+def every_difference(folder: Path, names: Sequence[str]) -> str:
+    """Return a table of the differences between all losses of some parts; empty without rows."""
     aucs: dict[str, dict[float, dict[int, Record]]] = {}
-    for name in LOSSES:
+    for name in names:
         path = folder / f"{name}.jsonl"
         if not path.is_file():
             return ""
@@ -167,7 +177,8 @@ def every_difference(folder: Path) -> str:
     count = f"{n_clear} of {n_all} intervals exclude 0 (bold)."
     head = f"| first | second | {heads} |"
     rule = "|---" * (2 + len(imratios)) + "|"
-    return "\n".join([f"Test AUC, first minus second. {count}", "", head, rule, *lines, ""])
+    title = f"{display_name(PARTS[names[0]].data)}, test AUC, first minus second. {count}"
+    return "\n".join([title, "", head, rule, *lines, ""])
 
 
 def causes(folder: Path) -> str:

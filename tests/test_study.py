@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import shutil
-import time
+import sys
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("sqlalchemy")
+pytest.importorskip("typer")
 
-from benchmarks import study, study_report
+import typer
+
+from benchmarks import open_questions, study, study_report
+from everypair.experiments.commands import app
 from everypair.experiments.commands._options import planned
+from everypair.experiments.data.sources import SOURCES
 from everypair.experiments.plan import Settings
+from everypair.experiments.presets import PRESETS
+from everypair.experiments.registry import EXTENSIONS
 from everypair.experiments.search import store as stores
-from everypair.experiments.search.work import SideBySide, Training
+from everypair.experiments.search.finalists import blocks
 
 TINY = study.Part(
     "digits",
@@ -36,15 +45,21 @@ def records_of(path):
         return store.records()
 
 
-def run(path, deadline=float("inf"), work=None):
-    work = work or SideBySide(TINY.settings, "cpu", None, study.WIDTH, mixed=True)
-    with stores.open(f"sqlite:///{path}#tiny", create=True) as store:
-        study.run_part(TINY, store, work, deadline, lambda text: None)
+def run(path, minutes=math.inf):
+    study.run({"tiny": TINY}, path, minutes, "cpu", compiled=False)
 
 
-def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small):
+def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small, capsys):
     path = tmp_path / "study.db"
+    run(path, minutes=0)
+    assert "time is up; the same command continues" in capsys.readouterr().out
+    with stores.open(f"sqlite:///{path}#tiny") as store:
+        assert store.counts() == (10, 0, 0)
+    study.write_rows(path, tmp_path)
+    assert not (tmp_path / "tiny.jsonl").exists()  # no trial is finished
+
     run(path)
+    assert "stage 2 of 2" in capsys.readouterr().out
     records = records_of(path)
     by_seed = {seed: [r for r in records if r.trial.cell.seed == seed] for seed in study.SEEDS}
     assert [len(own) for own in by_seed.values()] == [10, 4, 4, 4, 4]
@@ -77,69 +92,54 @@ def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small):
     assert "tiny: 25 trials, 1 of 2 losses complete" in page
 
 
-def test_a_run_stops_at_its_deadline_and_continues(tmp_path, small):
-    path = tmp_path / "study.db"
-    with pytest.raises(study.TimeIsUpError):
-        run(path, deadline=time.monotonic() - 1)
-    with stores.open(f"sqlite:///{path}#tiny") as store:
-        assert store.counts() == (10, 0, 0)
-    study.write_rows(path, tmp_path)
-    assert not (tmp_path / "tiny.jsonl").exists()  # no trial is finished
-    run(path)
-    assert len(records_of(path)) == 26
+def options_of(part):
+    """Return the parameters of `everypair experiment` that the command of a part gives."""
+    words = part.command("sqlite:///study.db#part")
+    assert words[:2] == ["everypair", "experiment"]
+    command = typer.main.get_command(app).commands["experiment"]
+    return command.make_context("experiment", words[2:]).params
 
 
-def test_trials_that_fail_are_tried_again(tmp_path, small):
-    class Broken(Training):
-        def __call__(self, trials, on_epoch):
-            raise RuntimeError("no graph")
-
-    path = tmp_path / "study.db"
-    with pytest.raises(RuntimeError, match="no graph"):
-        run(path, work=Broken(TINY.settings, "cpu", None, 4))
-    assert [record.state for record in records_of(path)] == ["failed"] * 2
-    run(path)
-    assert all(r.state == "finished" for r in study.counted(TINY, records_of(path)))
+def check_command(part):
+    options = options_of(part)
+    grid, settings = planned(**options)
+    assert settings == part.settings
+    assert set(grid.trials()) == set(part.grid().trials())
+    assert (options["finalists"], options["together"]) == (part.finalists, study.TOGETHER)
+    assert options["per_batch"] == (len(part.batches) > 1)
+    found = [block.trials() for block in blocks(grid, per_batch=options["per_batch"])]
+    assert [set(trials) for trials in found] == [set(block.trials()) for block in part.blocks()]
 
 
-def test_after_a_failure_each_loss_is_trained_alone(tmp_path, small):
-    groups = []
-
-    class NoHinge(SideBySide):
-        def __call__(self, trials, on_epoch):
-            losses = {trial.cell.loss for trial in trials}
-            groups.append(losses)
-            if "squared_hinge" in losses:
-                raise RuntimeError("no graph")
-            return super().__call__(trials, on_epoch)
-
-    path = tmp_path / "study.db"
-    run(path, work=NoHinge(TINY.settings, "cpu", None, 16, mixed=True))
-    hinge, logistic = {"squared_hinge"}, {"logistic"}
-    assert groups == [hinge | logistic, hinge, logistic, logistic]
-    assert {r.trial.cell.loss for r in study.counted(TINY, records_of(path))} == logistic
+@pytest.mark.parametrize("name", study.PARTS)
+def test_a_part_is_a_command_of_everypair_experiment(name):
+    check_command(study.PARTS[name])
 
 
-def test_parts_equal_commands_of_everypair_experiment():
-    shared = {"preset": "cifar10", "batch": "100", "precision": "bf16", "subtrain_sample": 2000}
-    recipe = study.PARTS["cifar10-recipe"]
-    commands = {
-        "cifar10": {},
-        "cifar10-recipe": {
-            "imratio": "0.01",
-            "scores": "raw",
-            "batches": "stratified",
-            "schedule": "cosine",
-            "optimiser": "momentum",
-            "losses": ",".join(recipe.losses),
-            "rate": [f"{loss}={','.join(map(str, rates))}" for loss, rates in recipe.rates],
-        },
-    }
-    for name, options in commands.items():
-        grid, settings = planned(**shared, **options)
-        part = study.PARTS[name]
-        assert settings == part.settings
-        assert set(grid.trials()) == {trial for block in part.blocks() for trial in block.trials()}
+def test_the_open_questions_are_commands_with_an_extension(monkeypatch):
+    monkeypatch.setenv(EXTENSIONS, str(open_questions.DATA))
+    try:
+        for part in open_questions.PARTS.values():
+            check_command(part)
+    finally:  # other tests list these tables
+        for name in sys.modules.pop(open_questions.DATA.stem).TABLES:
+            del PRESETS[name], SOURCES[name]
+
+
+def test_commands_are_printed_with_a_store_and_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    study.print_commands({"cifar10": study.PARTS["cifar10"]}, tmp_path / "runs" / "study.db")
+    assert capsys.readouterr().out == (
+        "everypair experiment cifar10 --batch 100 --finalists 2 --precision bf16 "
+        "--subtrain-sample 2000 --mixed --together 8 --storage 'sqlite:///runs/study.db#cifar10' "
+        "--out runs/cifar10\n"
+    )
+
+
+def test_a_part_whose_data_cannot_be_loaded_is_left_out(tmp_path, capsys):
+    parts = {"none": replace(TINY, data="no_such_data")}
+    study.run(parts, tmp_path / "study.db", math.inf, "cpu", compiled=False)
+    assert "none: left out, data must be one of digits" in capsys.readouterr().out
 
 
 def test_the_committed_tables_follow_from_the_committed_rows(tmp_path):

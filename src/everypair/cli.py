@@ -1,6 +1,7 @@
 """The command ``everypair``. Errors are one line on stderr; ``--debug`` shows the traceback.
 
-Exit codes: 0 success, 1 unexpected error, 2 wrong arguments or files, 130 interrupted.
+Exit codes: 0 success, 1 unexpected error, 2 wrong arguments or files, 75 `--minutes` is over,
+130 interrupted.
 """
 
 from __future__ import annotations

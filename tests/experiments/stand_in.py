@@ -37,9 +37,10 @@ class StandIn:
     log: str
     seconds: float = 0.0
     width: int = 1
+    mixed: bool = False
 
     def group_key(self, trial):
-        return trial.cell.loss, trial.batch
+        return (None if self.mixed else trial.cell.loss), trial.batch
 
     def __call__(self, trials, on_epoch):
         for trial in trials:

@@ -54,7 +54,11 @@ def test_digits_run_to_a_report_and_a_model(tmp_path, capsys):
 def test_finalists_are_trained_on_all_seeds(tmp_path, capsys):
     command = ["experiment", "digits", *TINY, "--out", str(tmp_path), "--workers", "1", "--json"]
     command += ["--losses", "logistic", "--rate", "0.001,0.5", "--finalists", "1"]
-    assert main([*command, "--schedule", "cosine", "--warm-start", "1"]) == 0
+    command += ["--schedule", "cosine", "--warm-start", "1"]
+    assert main([*command, "--minutes", "0"]) == 75
+    stopped = "the time is up. Stage 1 of 2: 0 of 2 trials are finished and kept; the same command"
+    assert stopped in capsys.readouterr().err
+    assert main([*command, "--minutes", "60", "--mixed", "--together", "8"]) == 0
     assert json.loads(capsys.readouterr().out)["n_trials"] == 3
     with store.open(str(tmp_path)) as opened:
         tried = [(r.trial.cell.seed, r.trial.rate) for r in opened.records()]
@@ -167,6 +171,7 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
         (["digits", "--batch", "1.5"], "each a whole number, or full"),
         (["digits", "--trials", "9"], "--sampler tpe"),
         (["digits", "--sampler", "tpe", "--trials", "2", "--finalists", "1"], "exclude each other"),
+        (["digits", "--per-batch"], "--per-batch needs --finalists"),
         (["digits", "--warm-start", "50"], "less than the 50 epochs"),
         (["digits", "--device", "abacus"], "--device abacus"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everypair.experiments.plan import Grid, Record
-from everypair.experiments.search.finalists import finals, screening
+from everypair.experiments.search.finalists import blocks, finals, screening
 
 GRID = Grid("digits", (0.1, 0.01), ("logistic",), (50, 500), (3, 4), {"logistic": (0.1, 1.0)})
 
@@ -39,3 +39,9 @@ def test_failed_trials_do_not_take_part():
     grid = finals(GRID, failed, 2)
     assert pairs(grid, 0.1, 4) == [(50, 1.0)]
     assert pairs(grid, 0.01, 4) == []
+
+
+def test_blocks_have_one_imratio_and_if_wanted_one_batch_size():
+    assert [block.imratios for block in blocks(GRID)] == [(0.1,), (0.01,)]
+    found = [(*block.imratios, *block.batches) for block in blocks(GRID, per_batch=True)]
+    assert found == [(0.1, 50), (0.1, 500), (0.01, 50), (0.01, 500)]

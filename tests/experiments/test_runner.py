@@ -38,18 +38,18 @@ def workers_find_the_tests(monkeypatch):
 def run(tmp_path):
     events = []
 
-    def run(*losses, width=1, workers=2, **knobs):
+    def run(*losses, workers=2, work=(), options=(), **knobs):
         grid = stand_in.grid(*losses, **knobs)
-        work = stand_in.StandIn(str(tmp_path / "log"), width=width)
         with store.open(str(tmp_path), create=True) as opened:
             try:
                 runner.run(
                     grid,
                     stand_in.SETTINGS,
                     opened,
-                    work=work,
+                    work=stand_in.StandIn(str(tmp_path / "log"), **dict(work)),
                     workers=workers,
                     on_event=events.append,
+                    **dict(options),
                 )
             finally:
                 run.counts = opened.counts()
@@ -97,10 +97,51 @@ def test_an_error_that_the_user_has_to_correct_ends_the_run_and_loses_nothing(ru
     assert run.counts == store.Counts(waiting=2, running=0, finished=2)
 
 
+def sizes(log):
+    """Return for each trial with how many it was run together."""
+    return [int(line.split(" ")[0]) for line in log.read_text().splitlines()]
+
+
 def test_trials_with_the_same_group_key_are_run_together(run):
-    run("square", "logistic", width=3, workers=1, batches=(10,))
-    together = [line.split(" ")[0] for line in run.log.read_text().splitlines()]
-    assert sorted(together) == ["1"] * 2 + ["3"] * 6  # of 4 trials for each loss
+    run("square", "logistic", work={"width": 3}, workers=1, batches=(10,))
+    assert sizes(run.log) == [2] * 8  # of 4 trials for each loss: 2 and 2, not 3 and 1
+
+
+def test_after_a_mixed_group_failed_each_loss_is_run_alone(run):
+    work = {"width": 8, "mixed": True}
+    records = run("raises", "square", work=work, workers=1, batches=(10,))
+    states = {record.trial.cell.loss: record.state for record in records}
+    assert states == {"raises": "failed", "square": "finished"}
+    assert sizes(run.log) == [8] * 8 + [4] * 8
+    [event] = [event for event in run.events if event.kind == "separated"]
+    assert "no such pixel" in event.reason
+    assert event.counts == store.Counts(waiting=8, running=0, finished=0)
+    shown = Console(file=io.StringIO(), width=200)
+    Display(shown)(event)
+    assert "Each loss is tried alone" in shown.file.getvalue()
+
+
+def test_each_batch_size_has_its_own_finalists_if_that_is_wanted(run):
+    options = {"finalists": 1}
+    records = run("square", options=options, workers=1)
+    assert [r.trial.batch for r in records if r.trial.cell.seed == 1] == [50]  # the greatest AUC
+    assert {event.n_stages for event in run.events} == {2}
+    records = run("square", options=options | {"per_batch": True}, workers=1)
+    last = [(r.trial.batch, r.trial.rate) for r in records if r.trial.cell.seed == 1]
+    assert sorted(last) == [(10, 1.0), (50, 1.0)]
+    assert {event.stage for event in run.events if event.n_stages == 4} == {1, 2, 3, 4}
+
+
+def test_at_its_deadline_a_run_ends_and_its_trials_wait_again(run):
+    begin = time.monotonic()
+    with pytest.raises(runner.TimeIsUpError):
+        run("lasts", seeds=1, options={"deadline": begin + 3})
+    assert time.monotonic() < begin + 30  # a trial that lasts would take 60 seconds
+    assert run.counts == store.Counts(waiting=4, running=0, finished=0)
+    with pytest.raises(runner.TimeIsUpError):
+        run("square", seeds=1, options={"deadline": time.monotonic()})
+    assert run.counts == store.Counts(waiting=4, running=0, finished=0)
+    assert len(run("square", seeds=1)) == 4
 
 
 def test_a_worker_answers_until_its_parent_closes_the_pipe(monkeypatch, tmp_path):
@@ -124,10 +165,10 @@ def test_a_worker_answers_until_its_parent_closes_the_pipe(monkeypatch, tmp_path
     _workers._run_worker(there, stand_in.StandIn(str(tmp_path / "log")))
     answers.join()
     assert [message.kind for message in got] == [
-        *["epoch", "record"] * 2,
+        *("epoch", "record", "epoch", "failed"),
         *["epoch", "stop"] * 2,
     ]
-    assert got[3].content.state == "failed"
+    assert "no such pixel" in got[3].content[0]
     assert "disk is full" in got[-1].content
 
 

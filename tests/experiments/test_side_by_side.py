@@ -163,6 +163,7 @@ def test_the_compiled_form_of_a_network_is_trained(digits, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own modules, by version
 @pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore:TensorFloat32")  # the compiler advises it; we want float32
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="compilation takes minutes on a CPU")
 def test_compiled_networks_train_alike_on_cuda(digits):
     together = trials("squared_hinge", rates=(0.03,))

@@ -29,6 +29,8 @@ def test_the_device_decides_the_work_and_the_number_of_processes():
     assert type(work) is SideBySide
     assert (work.width, processes) == (GRAPH_TRIALS, 1)
     assert pickle.loads(pickle.dumps(work)) == work
+    work, _ = work_for(SETTINGS, "cuda", None, together=8, mixed=True)
+    assert (work.width, work.mixed) == (8, True)
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from everypair.experiments.search.runner import Event
+    from everypair.experiments.search.store import Counts
 
 _LINE_SECONDS = 10.0  # between two lines, if standard error is not a terminal
 
@@ -42,10 +43,11 @@ class Display:
         self.states: Counter[str] = Counter()
         self.epoch = ""
         self.epochs = epochs
+        self.stage = ""  # such as "Stage 2 of 6: "; empty if there is one stage
         self._epochs_done: dict[Trial, float] = {}  # of the trials that run
         self._printed = time.monotonic()
         self._bar = progress.Progress(
-            progress.TextColumn("Trials"),
+            progress.TextColumn("{task.description}Trials"),
             progress.BarColumn(),
             progress.MofNCompleteColumn(),
             progress.TimeElapsedColumn(),
@@ -69,11 +71,16 @@ class Display:
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
+        if event.n_stages > 1:
+            self.stage = f"Stage {event.stage} of {event.n_stages}: "
         if event.record is not None:
             self._add(event.record)
             self._epochs_done.pop(event.record.trial, None)
-        if event.kind == "died":
+        if event.kind in ("died", "separated"):
             self._epochs_done.clear()  # the other workers report their next epoch
+        if event.kind == "separated":
+            text = f"A group of several losses failed ({event.reason}). Each loss is tried alone."
+            self.console.print(text, highlight=False, soft_wrap=True, markup=False)
         if event.row is not None and event.trials:
             self._epochs_done |= dict.fromkeys(event.trials, event.row["epoch"])
             self.epoch = self._epoch_text(event.trials, event.row)
@@ -82,14 +89,19 @@ class Display:
         total = sum(event.counts)
         if self.console.is_terminal:
             share = sum(self._epochs_done.values()) / max(1, self.epochs)
-            self._bar.update(self._task, completed=event.counts.finished + share, total=total)
+            finished = event.counts.finished + share
+            self._bar.update(self._task, completed=finished, total=total, description=self.stage)
             self._live.update(self._picture())
         elif time.monotonic() - self._printed > _LINE_SECONDS or event.kind == "end":
             self._printed = time.monotonic()
             running = f" {self.epoch}." if self._epochs_done else ""
-            done = f"{event.counts.finished} of {total} trials{self._lost()}."
+            done = f"{self.progress(event.counts)}{self._lost()}."
             line = f"{done}{running} {self._bests()}"
             self.console.print(line, highlight=False, soft_wrap=True)
+
+    def progress(self, counts: Counts) -> str:
+        """Return how many trials are finished, in words."""
+        return f"{self.stage}{counts.finished} of {sum(counts)} trials"
 
     def _add(self, record: Record) -> None:
         self.states[record.state] += 1

@@ -16,7 +16,12 @@ def option(text: str, *, default: str | None = None, **more: Any) -> Any:
     return typer.Option(help=text, show_default=True if default is None else default, **more)
 
 
-JsonFlag: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+def flag(name: str, text: str, **more: Any) -> Any:
+    """Return a typer option without a value, and without an opposite such as ``--no-json``."""
+    return typer.Option(name, help=text, **more)
+
+
+JsonFlag: TypeAlias = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 
 
 def words(text: str) -> list[str]:

@@ -5,28 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from everypair.experiments.commands import _table_options
-from everypair.experiments.commands._parameters import JsonFlag, option
+from everypair.experiments.commands._execution import Execution, deadline_after, usable_device
+from everypair.experiments.commands._parameters import JsonFlag, flag, option
 from everypair.experiments.errors import UserError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from everypair.experiments.data.sources import Dataset
-    from everypair.experiments.plan import Grid, Settings
-    from everypair.experiments.report import Study
 
 FEW_POSITIVES = 10
 """With fewer positives for validation, the standard error of the AUC is about 0.1 or more."""
 
+TRY_PANEL, RUN_PANEL = ({"rich_help_panel": p} for p in ("Hyper-parameters to try", "Execution"))
 DATA = partial(option, rich_help_panel="Data", default="none")
-TRY = partial(option, rich_help_panel="Hyper-parameters to try", default="the preset's")
+TRY = partial(option, **TRY_PANEL, default="the preset's")
 TRAIN = partial(option, rich_help_panel="Settings of all trials", default="the preset's")
-RUN = partial(option, rich_help_panel="Execution")
+RUN = partial(option, **RUN_PANEL)
 
 
 def command(
@@ -84,6 +79,10 @@ def command(
         int | None,
         TRY("Try all on the first seed, the best N of each loss on all.", default="none", min=1),
     ] = None,
+    per_batch: Annotated[
+        bool,
+        flag("--per-batch", "With --finalists: the best N of each batch size.", **TRY_PANEL),
+    ] = False,
     grid: Annotated[
         Literal["preset", "paper"],
         TRY("Hyper-parameters of the preset, or all of the paper's.", default=None),
@@ -148,6 +147,25 @@ def command(
         int | None, RUN("Number of processes.", default="one per core; one with a GPU", min=1)
     ] = None,
     device: Annotated[str, RUN("auto (a GPU if there is one), cpu, cuda, cuda:1, ...")] = "auto",
+    minutes: Annotated[
+        float | None,
+        RUN("Stop after so many minutes; the same command continues.", default="none", min=0.0),
+    ] = None,
+    together: Annotated[
+        int | None,
+        RUN("Most trials in one CUDA graph; on a CPU each runs alone.", default="16", min=1),
+    ] = None,
+    mixed: Annotated[
+        bool,
+        flag(
+            "--mixed",
+            "Several losses in one CUDA graph, if each has few trials.",
+            **RUN_PANEL,
+        ),
+    ] = False,
+    compiled: Annotated[
+        bool, flag("--compile", "Compile the networks in CUDA graphs.", **RUN_PANEL)
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train with several losses, choose by validation AUC, report test AUC.
@@ -155,6 +173,7 @@ def command(
     The same command continues a run that was interrupted.
     """
     given = locals()
+    deadline = deadline_after(minutes)
     # Printed before torch and pandas are imported, which takes seconds.
     typer.echo(
         f"everypair experiment: {(data.name or data) if data else preset or 'digits'}", err=True
@@ -169,8 +188,10 @@ def command(
         )
     if finalists and sampler == "tpe":
         raise UserError("--finalists and --sampler tpe exclude each other; give only one of them.")
+    if per_batch and not finalists:
+        raise UserError("--per-batch needs --finalists; for example --finalists 2 --per-batch.")
     check_names(plan, settings)
-    device = "cpu" if plan.spaces else _device(device)
+    device = "cpu" if plan.spaces else usable_device(device)
     dataset = sources.load(plan.data, table=settings.table)
     fewest = check_splits(plan, settings, dataset)
     notes = [_few_positives(fewest), *(f"Skipped: {reason}." for reason in plan.skipped)]
@@ -180,87 +201,11 @@ def command(
         table = replace(table, positive=dataset.positive_name.removeprefix(f"{table.label} = "))
         settings = replace(settings, table=table)
         notes = [*_table_options.describe_table(table, plan, settings, dataset, folder), *notes]
-    choice = {"tpe_trials": trials, "finalists": finalists}
-    _run(plan, settings, dataset, folder, storage, workers, choice, device, as_json, notes)
-
-
-def _run(
-    grid: Grid,
-    settings: Settings,
-    dataset: Dataset,
-    folder: Path,
-    storage: str | None,
-    workers: int | None,
-    choice: dict[str, int | None],  # how trials are chosen; see `runner.run`
-    device: str,
-    as_json: bool,
-    notes: Sequence[str],
-) -> None:
-    from rich.console import Console
-
-    from everypair.experiments import report
-    from everypair.experiments.commands._display import Display
-    from everypair.experiments.commands.report import write_and_show
-    from everypair.experiments.contenders.outcome import conclude
-    from everypair.experiments.search import runner, store
-    from everypair.experiments.search.work import work_for
-    from everypair.experiments.training import winner
-
-    work, default_workers = work_for(settings, device, str(folder), families=bool(grid.spaces))
-    with store.open(storage or str(folder), create=True) as opened:
-        before = opened.records()
-        done = [record for record in before if record.state != "failed"]
-        display = Display(Console(stderr=True), done, epochs=settings.epochs)
-        models = winner.BestSeeds(folder, before)
-
-        def on_event(event: runner.Event) -> None:
-            if event.kind == "begin" and event.stage == 1:  # the store has accepted the settings
-                for note in filter(None, notes):
-                    display.console.print(note, soft_wrap=True, highlight=False, markup=False)
-            if event.record is not None:
-                models.add(event.record)
-            display(event)
-
-        try:
-            with display:
-                options = {"workers": workers or default_workers, **choice}
-                runner.run(grid, settings, opened, work=work, on_event=on_event, **options)
-        except KeyboardInterrupt:
-            counts = opened.counts()
-            typer.echo(
-                f"everypair: stopped. {counts.finished} of {sum(counts)} trials are finished and "
-                "kept; the same command continues.",
-                err=True,
-            )
-            raise SystemExit(130) from None
-        study = report.study_of(opened, settings)
-        if grid.spaces:
-            with display.console.status("Comparing the models") as status:
-                model = conclude(
-                    folder,
-                    dataset,
-                    study.records,
-                    skipped=grid.skipped,
-                    threads=default_workers,
-                    say=status.update,
-                )
-        else:
-            model = winner.keep_winner(folder, study.records)
-    write_and_show(study, folder, folder, as_json=as_json, model=model)
-    _report_failures(study)
-
-
-def _report_failures(study: Study) -> None:
-    """Print how many trials failed; exit with code 1 if all did."""
-    if not (failed := [record for record in study.records if record.state == "failed"]):
-        return
-    typer.echo(
-        f"everypair: {len(failed)} of {len(study.records)} trials failed ({failed[0].reason}). "
-        "The same command tries them again.",
-        err=True,
+    execution = Execution(
+        folder, storage, workers, device, deadline, together, mixed=mixed, compiled=compiled
     )
-    if len(failed) == len(study.records):
-        raise SystemExit(1)
+    choice = {"tpe_trials": trials, "finalists": finalists, "per_batch": per_batch}
+    execution.run(plan, settings, dataset, choice, notes, as_json=as_json)
 
 
 def _few_positives(fewest: dict[float, int]) -> str:
@@ -272,16 +217,3 @@ def _few_positives(fewest: dict[float, int]) -> str:
         f"Few positives for validation: {counts}. What is chosen there is mostly chance; rely on "
         "the intervals, not on the means."
     )
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--device {name} cannot be used here: {reason}") from None
-    return name

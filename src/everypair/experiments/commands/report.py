@@ -34,12 +34,12 @@ def command(
 
 
 def write_and_show(
-    study: Study, folder: Path, origin: Path, *, as_json: bool, **best: Path | None
+    study: Study, folder: Path, origin: Path | None = None, *, as_json: bool, **best: Path | None
 ) -> None:
     """Write the files of a report into a folder, and print its tables or the same as JSON.
 
-    `origin` is the folder of the experiment, which has a summary if it compared models on a table.
-    `best` may name the file of the best model: ``model=path`` is printed as well.
+    `origin` is the folder of the experiment if it is another one; it has a summary if models were
+    compared on a table. `best` may name the file of the best model: ``model=path`` is printed as well.
     """
     from rich.console import Console
 
@@ -48,7 +48,7 @@ def write_and_show(
     from everypair.experiments.report import wording
 
     paths = report.write(study, study.settings, folder)
-    summary = contenders.read(origin)
+    summary = contenders.read(origin or folder)
     if as_json:
         plain = {**report.as_json(study), "files": [str(path) for path in paths.files], **summary}
         plain |= {name: path and str(path) for name, path in best.items()}

@@ -58,7 +58,7 @@ class Work(Protocol):
 class Message:
     """A message from a worker to its parent."""
 
-    kind: Literal["epoch", "record", "stop", "died"]
+    kind: Literal["epoch", "record", "failed", "stop", "died"]
     content: Any = None
 
 
@@ -92,9 +92,8 @@ class WorkerPool:
         for worker in self.workers:
             # Nothing is lost: trials that are not in the store yet run again.
             worker.process.kill()
-        for worker in self.workers:
-            worker.process.join()
-            worker.pipe.close()
+        for worker in list(self.workers):
+            self.end(worker)
 
     def idle(self) -> Iterator[Worker]:
         """Yield the workers that run nothing, then new ones up to the size of the pool."""
@@ -109,6 +108,13 @@ class WorkerPool:
             there.close()  # so that the end of the process is the end of the pipe
             self.workers.append(Worker(process, here))
             yield self.workers[-1]
+
+    def end(self, worker: Worker) -> None:
+        """End a worker. If one is needed, a new process takes its place."""
+        worker.process.kill()
+        worker.process.join()
+        worker.pipe.close()
+        self.workers.remove(worker)
 
     def messages(self, timeout: float) -> Iterator[tuple[Worker, Message]]:
         """Yield the messages that have arrived; wait at most so many seconds for the first."""
@@ -179,8 +185,7 @@ def _outcomes(work: Work, trials: Sequence[Trial], on_epoch: OnEpoch) -> Iterato
         at = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({os.path.basename(at.filename)}:{at.lineno})"
         seconds = (time.monotonic() - begin) / max(1, len(left))
-        for trial in left:
-            yield Message("record", Record(trial, "failed", {}, reason=reason, seconds=seconds))
+        yield Message("failed", (reason, seconds))
 
 
 def _exit_with_parent() -> None:

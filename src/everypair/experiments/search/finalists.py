@@ -20,6 +20,20 @@ from dataclasses import replace
 from everypair.experiments.plan import Grid, Record
 
 
+def blocks(grid: Grid, *, per_batch: bool = False) -> list[Grid]:
+    """Return a grid for each imratio, or for each imratio and batch size.
+
+    Finalists are chosen in each block by itself, and one block is run after the other. If a run
+    stops, most of its blocks are then complete.
+    """
+    sizes = [(batch,) for batch in grid.batches] if per_batch else [grid.batches]
+    return [
+        replace(grid, imratios=(imratio,), batches=batches)
+        for imratio in grid.imratios
+        for batches in sizes
+    ]
+
+
 def screening(grid: Grid) -> Grid:
     """Return the grid with its first seed only."""
     return replace(grid, seeds=grid.seeds[:1])

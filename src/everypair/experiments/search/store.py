@@ -80,6 +80,7 @@ class Store:
         address, _, self.name = where.partition("#") if "://" in where else (where, "", "")
         self.where = _database.without_password(where)
         self._slots: dict[int, Slot] = {}  # of the prepared grid, by row
+        self._is_prepared = False
         self._claims: set[Claim] = set()
         self._lock = threading.RLock()
         self._settings = select(EXPERIMENTS.c.settings).where(EXPERIMENTS.c.name == self.name)
@@ -149,7 +150,16 @@ class Store:
             rows = self._rows("id", "cell", "slot", within=connection)
         ids = {(row.cell, row.slot): row.id for row in rows}
         self._slots = {ids[key]: slot for key, slot in slots.items()}
+        self._is_prepared = True
         self.requeue_dead_trials()
+
+    def waiting(self) -> list[Trial]:
+        """Return the trials of the prepared grid that wait, in its order.
+
+        Before TPE has chosen, batch and rate are -1.
+        """
+        ids = {row.id for row in self._rows("id", only=TRIALS.c.state == "waiting")}
+        return [slot.trial for row, slot in self._slots.items() if row in ids]
 
     def claim(self, where: Callable[[Trial], bool] = lambda trial: True) -> Claim | None:
         """Return the right to run a trial, or None if none waits.
@@ -229,7 +239,7 @@ class Store:
         These are the trials of the prepared grid, or all if none was prepared.
         """
         rows = self._rows("id", "state")
-        states = [row.state for row in rows if not self._slots or row.id in self._slots]
+        states = [row.state for row in rows if row.id in self._slots or not self._is_prepared]
         waiting, running = states.count("waiting"), states.count("running")
         return Counts(waiting, running, len(states) - waiting - running)
 

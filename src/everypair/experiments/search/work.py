@@ -179,14 +179,22 @@ def _split(settings: Settings, data: str, imratio: float, seed: int, device: str
 
 
 def work_for(
-    settings: Settings, device: str, folder: str, *, families: bool = False
+    settings: Settings,
+    device: str,
+    folder: str | None,
+    *,
+    families: bool = False,
+    together: int = GRAPH_TRIALS,
+    mixed: bool = False,
+    compiled: bool = False,
 ) -> tuple[Work, int]:
     """Return the work that suits a device, and the number of processes to run it.
 
-    `families` asks for models for tables instead of networks.
+    `families` asks for models for tables instead of networks. At most `together` trials are in one
+    CUDA graph; see `SideBySide` for `mixed` and `compiled`. On a CPU each trial is run alone.
     """
     if families:
-        return CrossValidation(settings, folder), cores()
+        return CrossValidation(settings, folder or "."), cores()
     if device.startswith("cuda"):
-        return SideBySide(settings, device, folder), 1
+        return SideBySide(settings, device, folder, together, compiled, mixed), 1
     return Training(settings, device, folder), cores() if device == "cpu" else 1
