@@ -39,7 +39,7 @@ def write_and_show(
     """Write the files of a report into a folder, and print its tables or the same as JSON.
 
     `origin` is the folder of the experiment if it is another one; it has a summary if models were
-    compared on a table. `best` may name the file of the best model: ``model=path`` is printed as well.
+    compared on a table. `best` may name the file of the best model: ``model=path`` is printed too.
     """
     from rich.console import Console
 
