@@ -255,10 +255,12 @@ def check_rows(
         return
     allowed = [f"({n},)"] if n_tasks == 1 or name == "weights" else []
     allowed += [f"({n}, {n_tasks})"] if n_tasks > 1 else []
+    advice = "Check that both come from the same rows and tasks."
+    if n == 1 and shape == (n_tasks,):
+        advice = f"Scores of shape (1, {n_tasks}) are one row of {n_tasks} tasks: pass scores[0]."
     raise ValueError(
         f"{name} must have the shape {' or '.join(allowed)} for scores of shape "
-        f"{tuple(scores_shape)}; got {tuple(shape)}. "
-        "Check that both come from the same rows and tasks."
+        f"{tuple(scores_shape)}; got {tuple(shape)}. {advice}"
     )
 
 
