@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import scipy.sparse
 import torch
 
 import everypair as ep
@@ -202,7 +203,11 @@ MISTAKES = {
         {"scores": np.array([1.0, "2", 0, 1], object)},
         "scores must be real numbers; got '2' at index 1",
     ),
-    "missing score": ({"scores": [0.5, None, 0, 1]}, "scores", "got None at index 1"),
+    "missing score": (
+        {"scores": [0.5, None, 0, 1]},
+        "scores",
+        "got None at index 1. Drop such rows",
+    ),
     "missing in Arrow": ({"scores": pa.array([0.5, None, 0, 1])}, "scores", "nan", "index 1"),
     "complex scores": ({"scores": np.array(SCORES, complex)}, "real numbers", "complex128"),
     "dates for scores": ({"scores": np.array([1, 2, 3, 4], "M8[s]")}, "real numbers", "datetime64"),
@@ -222,7 +227,18 @@ MISTAKES = {
     "empty text": ({"scores": np.array([], "U1")}, "scores must be real numbers", "<U1"),
     "three classes": ({"labels": [0, 1, 2, 1]}, "labels", "got 2 (first at index 2)", "per class"),
     "half a label": ({"labels": [0.0, 0.5, 1, 1]}, "labels", "got 0.5 (first at index 1)"),
-    "nan label": ({"labels": [0, 1, 1, np.nan]}, "labels", "got nan (first at index 3)"),
+    "nan label": (
+        {"labels": [0, 1, 1, np.nan]},
+        "labels",
+        "got nan (first at index 3). Drop the rows whose label is missing.",
+    ),
+    "no labels": ({"labels": None}, "labels must be an array of n values; got NoneType"),
+    "generator": ({"scores": iter(SCORES)}, "scores must be an array", "got list_iterator"),
+    "sparse scores": (
+        {"scores": scipy.sparse.csr_matrix(SCORES)},
+        "scores must be an array of n values; got csr_matrix",
+        "toarray",
+    ),
     "mixed codings": (
         {"labels": [1, 0, -1, 0]},
         "0 (first at index 1) and -1 (first at index 2)",

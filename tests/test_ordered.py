@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import kendalltau, somersd
 
@@ -123,6 +124,14 @@ BAD = {
     "strings": ({"labels": ["a", "b", "c"], "pairs": "ordered"}, "real numbers"),
     "length": ({"labels": [0, 1], "pairs": "ordered"}, "got 2 for 3 scores"),
     "events": ({"labels": ([1, 2, 3], [1, 2, 0]), "pairs": "survival"}, "events of labels"),
+    "events as text": (
+        {"labels": pd.DataFrame({"t": [1.0, 2, 3], "e": ["y", "n", "y"]}), "pairs": "survival"},
+        "events of labels must be 1 .an event. or 0 .censored.; got 'y' .first at index 0.",
+    ),
+    "event before time": (
+        {"labels": pd.DataFrame({"e": [True, False, True], "t": [1.0, 2, 3]}), "pairs": "survival"},
+        r"got 2.0 .first at index 1.. Pass .time, event. columns",
+    ),
     "times": ({"labels": ([1, -2, 3], [1, 1, 0]), "pairs": "survival"}, "at least 0; got -2.0"),
     "lengths": ({"labels": ([1, 2, 3], [1, 0]), "pairs": "survival"}, "one event per time"),
     "three columns": ({"labels": np.ones((3, 3)), "pairs": "survival"}, "times and events"),
@@ -134,6 +143,7 @@ BAD = {
     "scores": ({"scores": [0, np.inf, 1], "pairs": "ordered"}, "inf .first at index 1"),
     "partial": ({"pairs": "ordered", "max_fpr": 0.5}, "max_fpr and min_tpr must be left out"),
     "max_fpr": ({"labels": [0, 1, 1], "max_fpr": 1.5}, "max_fpr must be a number at least 0"),
+    "text max_fpr": ({"labels": [0, 1, 1], "max_fpr": "0.5"}, "max_fpr must be a number"),
     "min_tpr": ({"labels": [0, 1, 1], "min_tpr": 1.0}, "min_tpr must be a number at least 0"),
 }
 

@@ -222,6 +222,26 @@ def test_the_exponential_loss_is_inf_only_where_it_overflows():
     np.testing.assert_allclose(grad[:2], -np.exp([-100.0, -400.0]) / 3, rtol=1e-12)
 
 
+@pytest.mark.parametrize("groups", [None, [0, 1] * 10])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_weight_0_change_nothing_at_any_offset(name, groups):
+    rng = np.random.default_rng(2)
+    scores, labels = rng.normal(size=20) + 1e4, np.arange(20) % 3 == 0
+    kept = np.arange(20) % 7 > 0
+    knobs = {"surrogate": name, "weights": kept, "groups": groups}
+    alone = {"surrogate": name, "groups": None if groups is None else np.array(groups)[kept]}
+    got = ep.pair_derivatives(scores, labels, **knobs)
+    expected = naive.pair_derivatives(scores[kept], labels[kept], **alone)
+    for found, right in zip(got[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(found[kept], right, rtol=1e-11)
+        assert not found[~kept].any()
+    assert got[0] == pytest.approx(expected[0], rel=1e-11)
+    hvp = ep.pair_hvp(scores, labels, scores, **knobs)
+    np.testing.assert_allclose(
+        hvp[kept], ep.pair_hvp(scores[kept], labels[kept], scores[kept], **alone), rtol=1e-9
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("temperature", [0.01, 0.3, 7.0])
 def test_a_temperature_scales_the_scores(name, temperature):

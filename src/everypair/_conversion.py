@@ -24,12 +24,19 @@ def to_array(given: ArrayLike, name: str) -> NDArray[Any]:
             )
         given = given.data
     try:
-        return np.asarray(given)
+        array = np.asarray(given)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{name} must be an array of n numbers; got {type(given).__name__} that NumPy cannot "
             f"read ({error})."
         ) from None
+    # NumPy makes a single object of a sparse matrix, a generator, a set or None.
+    if array.ndim == 0 and array.dtype.kind == "O":
+        raise ValueError(
+            f"{name} must be an array of n values; got {type(given).__name__}. "
+            "Pass a list or an array; for a sparse matrix, x.toarray().ravel()."
+        )
+    return array
 
 
 def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
@@ -39,8 +46,8 @@ def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
         for i, value in enumerate(array.ravel().tolist()):
             if not isinstance(value, Real) and not hasattr(value, "__float__"):
                 raise ValueError(
-                    f"{name} must be real numbers; got {value!r} at index {i}. Drop the row, or "
-                    "convert the value."
+                    f"{name} must be real numbers; got {value!r} at index {i}. "
+                    "Drop such rows, or convert them to numbers first."
                 )
         try:
             return array.astype(np.float64)

@@ -135,6 +135,21 @@ def test_real_targets_and_survival_times(frame, tmp_path, capsys):
     assert f"{concordance:.6f}" in capsys.readouterr().out
 
 
+def test_events_may_be_words(frame, tmp_path):
+    died = np.where(frame.label == 1, "Yes", "no")
+    table = pd.DataFrame({"score": frame.score, "time": frame.index % 40, "died": died})
+    table.to_csv(tmp_path / "p.csv")
+    found = evaluation.evaluate(evaluation.read(tmp_path / "p.csv", pairs="survival"))
+    assert found.auc == ep.auc(frame.score, (frame.index % 40, frame.label), pairs="survival")
+
+
+def test_without_events_the_number_of_censored_times_is_shown(frame, tmp_path, capsys):
+    table = pd.DataFrame({"score": frame.score, "time": frame.index + 1})
+    table.to_csv(tmp_path / "p.csv")
+    assert cli.main(["evaluate", str(tmp_path / "p.csv"), "--pairs", "survival", "--json"]) == 0
+    assert "0 negative times are censored, and all others are events" in capsys.readouterr().err
+
+
 def test_negative_times_are_censored_without_events(frame, tmp_path):
     times = np.where(frame.label == 1, 1.0, -1.0) * (frame.index + 1)
     pd.DataFrame({"score": frame.score, "time": times}).to_csv(tmp_path / "p.csv")
@@ -349,14 +364,18 @@ def test_columns_without_a_usual_name_must_be_given(frame, tmp_path):
 @pytest.mark.parametrize(
     ("change", "options", "text"),
     [
-        ({"score": "inf"}, [], "scores must be finite"),
+        ({"score": "inf"}, [], "must hold a finite number in every row; got 'inf' in row 1"),
         ({"heavy": -1}, ["--weights", "heavy"], "weights must"),
         ({"heavy": range(300)}, ["--group", "heavy"], "both classes in at least one group"),
         ({}, ["--margin", "inf"], "margin must be"),
         ({}, ["--out", "roc.pdf"], "--out must end in"),
         ({}, ["--out", "roc", "--pairs", "ordered"], "has no ROC curve"),
         ({}, ["--events", "label"], "--events must come with --pairs survival"),
-        ({"time": 1, "event": 2}, ["--pairs", "survival", "--labels", "time"], "1 (an event) or 0"),
+        (
+            {"time": 1, "event": 2},
+            ["--pairs", "survival", "--labels", "time"],
+            "yes (an event) or 0",
+        ),
     ],
 )
 def test_wrong_arguments_give_one_line(frame, tmp_path, capsys, change, options, text):

@@ -109,7 +109,8 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
     assert output["winner"]["name"] == names[0]
     assert (out / "report.html").is_file()
     before = (out / "model.zip").stat().st_mtime_ns
-    assert main(["report", str(out)]) == 0
+    assert main(["report", str(out), "--out", str(tmp_path / "elsewhere")]) == 0
+    assert f"The winner is {names[0]}" in " ".join(capsys.readouterr().out.split())
     assert main(command) == 0  # finished: nothing is trained again
     text = " ".join(capsys.readouterr().out.split())
     assert f"The winner is {names[0]}: test AUC" in text

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from everypair.experiments.data import _tables, _values, sources, splits
@@ -133,6 +134,8 @@ def test_a_missing_file_suggests_a_similar_one(tmp_path):
     written(tmp_path, GOOD, "transactions.csv")
     with pytest.raises(UserError, match=r"no such file\. Did you mean .*transactions\.csv"):
         _tables.read(tmp_path / "transaction.csv")
+    with pytest.raises(UserError, match=r"no such file\.$"):
+        _tables.read(tmp_path / "clients.csv")
     with pytest.raises(UserError, match=r"is a folder; name a CSV, Parquet or Excel file"):
         _tables.read(tmp_path)
     with pytest.raises(UserError, match=r"no such file\.$"):
@@ -403,6 +406,16 @@ def test_a_constant_with_missing_values_becomes_an_indicator():
     assert list(encoded([5.0, np.nan, 5.0])) == ["x is missing"]
 
 
+def test_lists_and_records_are_not_used(tmp_path):
+    path = tmp_path / "nested.parquet"
+    records = {"tags": [["a"], None, ["b"]], "at": [{"x": 1}] * 3}
+    pd.DataFrame({"age": [1, 2, 4], "y": [0, 1, 0], **records}).to_parquet(path)
+    found = _tables.load(TableFile(str(path), label="y"))
+    assert list(found["inputs"]) == ["age"]
+    why = "lists or records; write their parts as columns"
+    assert found["unused"] == {"y": "the label", "tags": why, "at": why}
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -430,6 +443,16 @@ def test_dates_give_hour_weekday_and_month():
     assert found["x: month (cosine)"] == pytest.approx([1.0, 0.0])
     assert found["x: Monday"] == [1.0, 0.0]
     assert found["x is missing"] == [0.0, 1.0]
+
+
+def test_times_of_day_give_hours():
+    found = encoded(["06:00", "18:00", "12:30"], ["12:00", "00:00"])
+    assert found["x: hour (cosine)"] == pytest.approx([-1.0, 1.0])
+    assert found["x"][0] > found["x"][1]
+
+
+def test_text_that_reads_as_a_date_in_year_0_is_dropped():
+    assert encoded([f"{i:08x}" for i in range(257, 300)]) == {}
 
 
 def test_durations_are_numbers():
@@ -490,6 +513,14 @@ def test_columns_may_be_reordered_but_not_missing():
     assert np.array_equal(encoder.transform(shuffled), encoder.transform(frame))
     with pytest.raises(UserError, match="has no columns b, 7, which"):
         encoder.transform(frame[["a"]])
+
+
+def test_rows_may_be_any_table_but_not_an_array():
+    frame = pd.DataFrame({"age": [20.0, 40.0]})
+    encoder = TableEncoder().fit(frame)
+    assert encoder.transform(pa.table(frame)).tolist() == encoder.transform(frame).tolist()
+    with pytest.raises(UserError, match=r"must be a DataFrame with .* \(age\); got ndarray"):
+        encoder.transform(frame.to_numpy())
 
 
 def test_a_table_without_information_is_refused():

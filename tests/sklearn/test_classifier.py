@@ -213,6 +213,8 @@ def test_invalid_parameters_raise(knobs, message):
         ({"sample_weight": [0, 1, 0, 1]}, "all rows of class 0 have weight zero"),
         ({"sample_weight": [-1, 1, 1, 1]}, "[Nn]egative"),
         ({"groups": [0, 1]}, "groups must have one value per row; got 2 for 4 rows"),
+        ({"groups": [0.0, 0.0, np.nan, 0.0]}, "got .*nan.* .first at index 2"),
+        ({"groups": ["a", None, "a", "a"]}, "got None .first at index 1"),
         ({"groups": [0, 1, 0, 1]}, "no group holds rows of both classes"),
         ({"groups": ["a", "a\0", "a", "a\0"]}, "no group holds rows of both classes"),
         ({"groups": [2**63, 2**63 + 1] * 2}, "no group holds rows of both classes"),

@@ -155,6 +155,12 @@ BAD = {
     r"labels must have one column per task; got the shape \(4,\) .* \(4, 2\)": (MANY, LABELS),
     r"labels must have one column per task; got the shape \(4, 1\)": (MANY, LABELS[:, None]),
     "labels must be whole numbers, bools or floats; got torch.complex64": (SCORES, LABELS + 0j),
+    r"labels must have the shape .* got \(4,\)\. .* one row of 4 tasks: pass scores\[0\]": (
+        SCORES[None],
+        LABELS,
+    ),
+    "scores must be a dense tensor; got the layout torch.sparse_coo": (SCORES.to_sparse(), LABELS),
+    "labels must be a dense tensor; .* Pass labels.to_dense": (SCORES, LABELS.to_sparse()),
     "labels must be on the device of the scores; got labels on cpu and scores on meta": (
         SCORES.to("meta"),
         LABELS,

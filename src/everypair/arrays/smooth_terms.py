@@ -153,10 +153,11 @@ def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums)
     # relative to each row.
     near = two_sum(xp.where(positive, bottom, x), -xp.where(positive, x, top))
     far = xp.plus(two_sum(xp.where(positive, top, x), -xp.where(positive, x, bottom)), shift)
-    own = xp.exp(xp.times(near, rate))
+    w = Number(xp.zeros_like(x) + 1.0 if rows.w is None else rows.w[None])
+    # The scores of rows without weight are 0 here, so their exponentials may be infinite.
+    own = each(lambda part: xp.where(w.high > 0.0, part, 0.0), xp.exp(xp.times(near, rate)))
     exponent = xp.times(far, rate)
     factor = xp.exp(exponent)
-    w = Number(xp.zeros_like(x) + 1.0 if rows.w is None else rows.w[None])
 
     def of_others(a: Number) -> Number:
         """Return the sums over the other class of its rows relative to its extreme row."""

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
 from sklearn.utils import validation  # type: ignore[import-untyped]
 
 from everypair import surrogates
+from everypair.losses import pair_loss
 from everypair.sklearn._fit import FitOptions
 from everypair.sklearn._objective import Vector
 from everypair.sklearn._solvers import SOLVERS
@@ -105,5 +106,9 @@ def group_codes(groups: ArrayLike | None, n: int) -> NDArray[np.int64] | None:
         groups = np.array(groups, dtype=object)
     values = validation.column_or_1d(groups)
     if len(values) != n:
-        raise ValueError(f"groups must have one value per row; got {len(values)} for {n} rows.")
+        raise ValueError(
+            f"groups must have one value per row; got {len(values)} for {n} rows. Check that both "
+            "come from the same rows."
+        )
+    pair_loss(np.zeros(n), np.zeros(n), groups=groups)  # raises an error if a group is missing
     return np.unique(values, return_inverse=True)[1].astype(np.int64)

@@ -80,6 +80,8 @@ def _raise_label(value: object, i: int) -> NoReturn:
         hint = f"Pass labels == {value!r} to make that value the positive class."
     elif isinstance(value, tuple):
         hint = "For times with events, use pair_loss, PairLoss or auc with pairs='survival'."
+    elif value is None or value != value:
+        hint = "Drop the rows whose label is missing."
     else:
         hint = (
             "For grades or real targets, use pair_loss, PairLoss or auc with pairs='ordered'; for "

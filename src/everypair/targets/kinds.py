@@ -14,7 +14,7 @@ def check_rate(given: object, name: str, whole: float, *, closed: bool = True) -
     The other end is allowed for max_fpr if the bound is `closed`, and never for min_tpr.
     """
     try:
-        rate = float(given)  # type: ignore[arg-type]
+        rate = math.nan if isinstance(given, str) else float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         rate = math.nan
     if 0.0 <= rate <= 1.0 and (rate != 1.0 - whole or (closed and whole == 1.0)):

@@ -89,7 +89,7 @@ def _checked(times: Any, events: NDArray[Any]) -> Survival:
     if not np.all(known):
         i = int(np.argmin(known))
         raise ValueError(
-            f"events of labels must be 1 (an event) or 0 (censored); got {events[i].item()!r} "
+            f"events of labels must be 1 (an event) or 0 (censored); got {events.tolist()[i]!r} "
             f"(first at index {i}). {_FORMS}"
         )
     below = column < 0.0

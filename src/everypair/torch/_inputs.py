@@ -244,8 +244,7 @@ def check_rows(
     tensor: Tensor, name: str, scores_shape: torch.Size, n_tasks: int, device: torch.device
 ) -> None:
     """Check type, device and shape of labels, weights or groups."""
-    if not isinstance(tensor, Tensor):
-        _raise_not_a_tensor(name, tensor)
+    _check_dense(tensor, name)
     if tensor.device != device:
         _raise_device(name, tensor.device, device)
     n = scores_shape[0]
@@ -256,16 +255,17 @@ def check_rows(
         return
     allowed = [f"({n},)"] if n_tasks == 1 or name == "weights" else []
     allowed += [f"({n}, {n_tasks})"] if n_tasks > 1 else []
+    advice = "Check that both come from the same rows and tasks."
+    if n == 1 and shape == (n_tasks,):
+        advice = f"Scores of shape (1, {n_tasks}) are one row of {n_tasks} tasks: pass scores[0]."
     raise ValueError(
         f"{name} must have the shape {' or '.join(allowed)} for scores of shape "
-        f"{tuple(scores_shape)}; got {tuple(shape)}. "
-        "Check that both come from the same rows and tasks."
+        f"{tuple(scores_shape)}; got {tuple(shape)}. {advice}"
     )
 
 
 def _check_floats(scores: Tensor, name: str) -> None:
-    if not isinstance(scores, Tensor):
-        _raise_not_a_tensor(name, scores)
+    _check_dense(scores, name)
     if scores.dtype not in _FLOATS:
         _inputs.raise_not_floats(scores.dtype, f"{name}.float()")
 
@@ -277,8 +277,13 @@ def _raise_device(name: str, got: torch.device, device: torch.device) -> NoRetur
     )
 
 
-def _raise_not_a_tensor(name: str, given: object) -> NoReturn:
-    raise ValueError(
-        f"{name} must be a tensor; got {type(given).__name__}. Pass torch.as_tensor({name}), or "
-        "call everypair.pair_loss, which takes arrays and lists."
-    )
+def _check_dense(given: object, name: str) -> None:
+    if not isinstance(given, Tensor):
+        raise ValueError(
+            f"{name} must be a tensor; got {type(given).__name__}. Pass torch.as_tensor({name}), "
+            "or call everypair.pair_loss, which takes arrays and lists."
+        )
+    if given.layout is not torch.strided:
+        raise ValueError(
+            f"{name} must be a dense tensor; got the layout {given.layout}. Pass {name}.to_dense()."
+        )

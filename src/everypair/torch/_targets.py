@@ -89,13 +89,19 @@ def partial_weights(
 
 
 def _check_survival(times: Tensor, events: Tensor) -> None:
-    if not bool(((events == 0) | (events == 1)).all()):
+    known = ((events == 0) | (events == 1)).flatten()
+    if not bool(known.all()):
+        i = int(known.int().argmin())
         raise ValueError(
-            "events of labels must be 1 (an event) or 0 (censored); got other values. Pass "
-            "(times, events), in this order."
+            "events of labels must be 1 (an event) or 0 (censored); got "
+            f"{events.flatten()[i].item()!r} (first at index {i}). Pass a tuple (times, events), "
+            "columns (time, event) of shape (n, 2), or times that are negative where they are "
+            "censored."
         )
-    if bool((times < 0.0).any()):
+    below = (times < 0.0).flatten()
+    if bool(below.any()):
+        i = int(below.int().argmax())
         raise ValueError(
-            "times of labels must be at least 0. Only times without events are negative where they "
-            "are censored."
+            f"times of labels must be at least 0; got {times.flatten()[i].item()!r} (first at "
+            f"index {i}). Only times without events are negative where they are censored."
         )

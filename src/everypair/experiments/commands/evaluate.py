@@ -50,7 +50,7 @@ def command(
     events: Annotated[
         str | None,
         option(
-            "Column of events (1) and censored times (0).",
+            "Column of events: 1 or yes; 0 or no for censored times.",
             default="event, died, ...; else negative times are censored",
         ),
     ] = None,
@@ -110,6 +110,13 @@ def command(
         found = evaluation.evaluate(predictions, margin=margin, losses=loss, by_group=by_group)
     except ValueError as error:  # from the library: no pairs in groups, ...
         raise UserError(f"{_shown(paths)}: {error}") from error
+    if pairs == PairsOption.survival and "events" not in predictions.columns:
+        n_censored = int((predictions.arrays["labels"] < 0.0).sum())
+        typer.echo(
+            f"No column of events was named (--events) or found: {n_censored:,} negative times are "
+            "censored, and all others are events.",
+            err=True,
+        )
     written = ""
     if targets:
         curve = evaluation.curve(predictions)

@@ -29,13 +29,17 @@ def command(
     with open_store(store, create=False) as opened:
         folder = None if "://" in store else store
         study = report.study_of(opened, opened.settings, folder=folder)
-    write_and_show(study, out or Path("report" if "://" in store else store), as_json=as_json)
+    origin = Path("report" if folder is None else folder)
+    write_and_show(study, out or origin, origin, as_json=as_json)
 
 
-def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | None) -> None:
+def write_and_show(
+    study: Study, folder: Path, origin: Path | None = None, *, as_json: bool, **best: Path | None
+) -> None:
     """Write the files of a report into a folder, and print its tables or the same as JSON.
 
-    `best` may name the file of the best model: ``model=path`` is printed as well.
+    `origin` is the folder of the experiment if it is another one; it has a summary if models were
+    compared on a table. `best` may name the file of the best model: ``model=path`` is printed too.
     """
     from rich.console import Console
 
@@ -44,7 +48,7 @@ def write_and_show(study: Study, folder: Path, *, as_json: bool, **best: Path | 
     from everypair.experiments.report import wording
 
     paths = report.write(study, study.settings, folder)
-    summary = contenders.read(folder)
+    summary = contenders.read(origin or folder)
     if as_json:
         plain = {**report.as_json(study), "files": [str(path) for path in paths.files], **summary}
         plain |= {name: path and str(path) for name, path in best.items()}

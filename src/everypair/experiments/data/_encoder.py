@@ -163,6 +163,13 @@ class TableEncoder:
 
     def transform(self, frame: pd.DataFrame) -> NDArray[np.float32]:
         """Return (n, features) float32; columns that are not in the fitted table are ignored."""
+        if hasattr(frame, "to_pandas"):  # polars and Arrow
+            frame = frame.to_pandas()
+        if not hasattr(frame, "items"):
+            raise UserError(
+                "the rows must be a DataFrame with the columns that the model was trained on "
+                f"({', '.join(column.name for column in self.columns)}); got {type(frame).__name__}"
+            )
         present = {str(name): values for name, values in frame.items()}
         if missing := [column.name for column in self.columns if column.name not in present]:
             lacking = ", ".join(missing)

@@ -96,9 +96,10 @@ def file_kind(path: Path) -> Kind:
     if path.is_dir():
         raise UserError(f"{path} is a folder; name a CSV, Parquet or Excel file in it")
     if not path.is_file():
-        neighbours = [p.name for p in path.parent.glob("*")]  # empty if there is no such folder
-        near = difflib.get_close_matches(path.name, neighbours, 1)
-        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+        # The endings are not compared: all files of a folder may share theirs.
+        neighbours = {p.stem: p for p in path.parent.glob("*")}  # empty without such a folder
+        near = difflib.get_close_matches(path.stem, neighbours, 1)
+        hint = f" Did you mean {neighbours[near[0]]}?" if near else ""
         raise UserError(f"{path}: no such file.{hint}")
     with unpacked(path) as file:
         first = file.read(_HEAD)

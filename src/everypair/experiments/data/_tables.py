@@ -134,6 +134,8 @@ def _features(frame: pd.DataFrame, table: TableFile) -> tuple[pd.DataFrame, dict
     for name in frame.columns:
         if table.only and str(name) not in table.only:
             unused.setdefault(str(name), "not named by --only")
+        elif _is_nested(frame[name]):
+            unused.setdefault(str(name), "lists or records; write their parts as columns")
         elif not table.only and name != table.time and _is_row_number(frame[name]):
             unused.setdefault(str(name), "row numbers: 0, 1, 2, ... in the order of the file")
     columns = frame.drop(columns=[name for name in frame.columns if str(name) in unused])
@@ -147,6 +149,13 @@ def _is_row_number(values: pd.Series[Any]) -> bool:
     if values.dtype.kind not in "iu" or len(values) < _FEWEST_NUMBERED:
         return False
     return bool((np.diff(values.to_numpy()) == 1).all())
+
+
+def _is_nested(values: pd.Series[Any]) -> bool:
+    """Return whether the values are lists or records, which Parquet files can hold."""
+    if values.dtype != object or len(known := values.dropna()) == 0:
+        return False
+    return isinstance(known.iloc[0], list | dict | np.ndarray)
 
 
 def _test_part(table: TableFile, positive_name: str, columns: pd.DataFrame) -> dict[str, Any]:

@@ -54,7 +54,11 @@ _DAYS = (
     *("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y"),
     *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
 )
-_DATE_FORMATS = (_ISO, *(day + time for time in ("", " %H:%M", " %H:%M:%S") for day in _DAYS))
+_DATE_FORMATS = (
+    _ISO,
+    *(day + time for time in ("", " %H:%M", " %H:%M:%S") for day in _DAYS),
+    *("%H:%M", "%H:%M:%S"),  # times of day
+)
 
 
 def kind_of(values: pd.Series[Any]) -> tuple[str, str]:
@@ -127,7 +131,9 @@ def as_dates(values: pd.Series[Any], style: str = _ISO) -> NDArray[np.float64]:
     if not types.is_datetime64_any_dtype(values.dtype):
         values = values.astype(object).map(str)
     times = pd.to_datetime(values, errors="coerce", utc=True, format=style)
-    return np.asarray((times - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), np.float64)
+    # Microseconds reach from year 0 to 9999. pandas' own difference to 1970 does not.
+    exact = times.dt.tz_localize(None).to_numpy().astype("datetime64[us]")
+    return np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / 1e6)
 
 
 READ: dict[str, Callable[[pd.Series[Any], str], NDArray[np.float64]]] = {

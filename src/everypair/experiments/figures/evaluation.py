@@ -22,6 +22,7 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.figures.output import styled
 from everypair.experiments.figures.prediction_columns import (
     Classes,
+    events_from,
     group_values,
     numbers,
     recognised,
@@ -116,8 +117,8 @@ def read(
     pairs : {"binary", "ordered", "survival"}
         What the labels are: two classes, real targets, or times.
     events : str, optional
-        Column with 1 for an event and 0 for a censored time. The default is the column with a usual
-        name, see `EVENTS`; without one, negative times are censored.
+        Column with 1, true or yes for an event and 0, false or no for a censored time. The default
+        is the column with a usual name, see `EVENTS`; without one, negative times are censored.
     bounded : bool
         Whether to count scores in buckets instead of keeping them: constant memory, and results
         with bounds of their errors. Only for two classes without weights and groups.
@@ -162,7 +163,7 @@ def read(
             else:
                 part["labels"] = numbers(frame[labels], "labels", chunk)
                 if events is not None:
-                    happened = numbers(frame[events], "events", chunk)
+                    happened = events_from(frame[events], chunk)
                     part["labels"] = np.column_stack([part["labels"], happened])
                 kept.append(part)
             advance((chunk.share - done) * size)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_EVENT = {"1", "1.0", "true", "t", "yes", "y"}
+_CENSORED = {"0", "0.0", "false", "f", "no", "n"}
+
+
 class Classes:
     """The two values of a label column, found as the chunks arrive.
 
@@ -110,13 +114,33 @@ def numbers(column: pd.Series[Any], role: str, chunk: _chunks.Chunk) -> NDArray[
     import pandas as pd
 
     found = pd.to_numeric(column, errors="coerce")
-    if found.isna().any():
-        i = int(found.isna().argmax())
+    rule = f"{role} column", "a finite number"
+    _raise_unless(found.notna().to_numpy(bool), column, *rule, chunk)
+    array: NDArray[Any] = found.to_numpy()
+    array = array if array.dtype.kind == "f" else array.astype(np.float64)
+    _raise_unless(np.isfinite(array), column, *rule, chunk)
+    return array
+
+
+def events_from(column: pd.Series[Any], chunk: _chunks.Chunk) -> NDArray[np.float64]:
+    """Return 1 for events and 0 for censored times; raise UserError for other values."""
+    text = column.astype(str).str.strip().str.lower()
+    happened, known = text.isin(_EVENT).to_numpy(bool), text.isin(_EVENT | _CENSORED).to_numpy(bool)
+    rule = "1, true or yes (an event) or 0, false or no (censored)"
+    _raise_unless(known, column, "events column", rule, chunk)
+    return np.asarray(happened, np.float64)
+
+
+def _raise_unless(
+    valid: NDArray[np.bool_], column: pd.Series[Any], role: str, rule: str, chunk: _chunks.Chunk
+) -> None:
+    import pandas as pd
+
+    if not valid.all():
+        i = int(np.argmin(valid))
         got = column.iloc[i]
         what = "nothing" if pd.isna(got) else repr(str(got))
         raise UserError(
-            f"{chunk.path}: {role} column {column.name!r} must hold a number in every row; got "
-            f"{what} in row {chunk.start + i + 1}. Remove such rows, or choose another column."
+            f"{chunk.path}: {role} {column.name!r} must hold {rule} in every row; got {what} in "
+            f"row {chunk.start + i + 1}. Remove or recode such rows, or choose another column."
         )
-    array: NDArray[Any] = found.to_numpy()
-    return array if array.dtype.kind == "f" else array.astype(np.float64)
