@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.library import opcheck
 
+from everypair import surrogates
 from everypair.torch import PairLoss, _operators, pair_loss
 
 from ..strategies import BUMPY
@@ -48,6 +49,21 @@ def test_the_operators_pass_opcheck(kind):
     vector = torch.randn_like(inputs[0], dtype=torch.float64).requires_grad_()
     opcheck(_operators.pair_values_op, (*inputs, *options))
     opcheck(_operators.pair_hvp_op, (*inputs, vector.float(), *options))
+
+
+@pytest.mark.parametrize("name", ["squared_hinge", "huber_hinge", "logistic", "exponential"])
+def test_surrogates_are_expanded_while_compiling(name):
+    """The first call of a new surrogate, and calls after changes of the margin, are compiled."""
+    scores, labels = sample()
+    own = surrogates.get(name).scaled(1.7)
+    criterion = PairLoss(surrogate=own)
+    compiled = torch.compile(criterion, fullgraph=True, backend="eager")
+    for margin in (criterion.margin, 0.3, 0.7, 2.0):
+        criterion.margin = margin
+        wanted = pair_loss(
+            scores, labels, surrogate=surrogates.get(name).scaled(1.7), margin=margin
+        )
+        torch.testing.assert_close(compiled(scores, labels), wanted)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, cast
 
+import torch
 from torch import Tensor
 
 from everypair import _inputs, surrogates
@@ -21,6 +22,27 @@ from everypair.torch._targets import (
     partial_weights,
     survival_labels,
 )
+
+
+def terms_of(surrogate: str | Surrogate, margin: float | None) -> tuple[PairTerm, ...]:
+    """Return the terms of a surrogate at a margin."""
+    if torch.compiler.is_compiling():
+        if margin is not None:
+            # After a change of the margin the compiler makes it a variable; digits are constant.
+            margin = float.fromhex(float(margin).hex())
+        _expand(surrogate, margin)
+    chosen = surrogates.get(surrogate)
+    return chosen.at_margin(check_margin(margin, chosen.default_margin))
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _expand(surrogate: str | Surrogate, margin: float | None) -> bool:
+    """Expand a surrogate while a compiler traces the program, which cannot trace the expansion.
+
+    The compiler then finds the terms in the surrogate's cache.
+    """
+    chosen = surrogates.get(surrogate)
+    return bool(chosen.at_margin(check_margin(margin, chosen.default_margin)))
 
 
 class PairDerivatives(NamedTuple):
@@ -140,8 +162,7 @@ def pair_loss(
     >>> pair_loss(scores[:, None].expand(4, 2), labels, reduction="none").tolist()
     [0.625, 0.0]
     """
-    chosen = surrogates.get(surrogate)
-    terms = chosen.at_margin(check_margin(margin, chosen.default_margin))
+    terms = terms_of(surrogate, margin)
     options = check_pair_options(pairs, censoring, max_fpr, min_tpr)
     return loss_and_pair_weight(
         scores, labels, weights, groups, terms, check_reduction(reduction), check, options
@@ -211,8 +232,7 @@ def pair_derivatives(
     >>> found.hess
     tensor([1.0000, 0.0000, 0.5000, 0.5000])
     """
-    chosen = surrogates.get(surrogate)
-    terms = chosen.at_margin(check_margin(margin, chosen.default_margin))
+    terms = terms_of(surrogate, margin)
     mean = _inputs.check_reduction(reduction)
     which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
     data = _checked(scores, labels, weights, groups, check, which)

@@ -13,7 +13,7 @@ from everypair import surrogates
 from everypair._inputs import check_margin
 from everypair.surrogates import Surrogate
 from everypair.torch._compat import is_transformed
-from everypair.torch._functional import loss_and_pair_weight
+from everypair.torch._functional import loss_and_pair_weight, terms_of
 from everypair.torch._inputs import check_reduction
 from everypair.torch._targets import Labels, check_pair_options
 from everypair.torch.distributed import Gradients, check_gradients, global_loss_and_pair_weight
@@ -107,7 +107,7 @@ class PairLoss(nn.Module):
         """Return the loss; see `pair_loss` for shapes and types."""
         if self.process_group is not None:
             return self._global_loss(scores, labels, weights, groups)
-        terms = self.surrogate.at_margin(self.margin)
+        terms = terms_of(self.surrogate, self.margin)
         loss, pair_weight = loss_and_pair_weight(
             scores, labels, weights, groups, terms, self.reduction, self.check, self._which,
             self._counter_on,
