@@ -22,7 +22,7 @@ from torch import Tensor
 
 from everypair.surrogates import PairTerm
 from everypair.torch import _arrays, _compat, _cpu, _inputs
-from everypair.torch._flat_terms import flatten, unflatten
+from everypair.torch._terms import flatten, unflatten
 
 Counter = Callable[[torch.device], Tensor]
 Backend = Literal["cpu", "triton", "operations"]

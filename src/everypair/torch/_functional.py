@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, cast
 
-import torch
 from torch import Tensor
 
-from everypair import _inputs, surrogates
-from everypair._inputs import check_margin
+from everypair import _inputs
 from everypair.surrogates import PairTerm, Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._autograd import direct_loss, loss_values
@@ -22,27 +20,7 @@ from everypair.torch._targets import (
     partial_weights,
     survival_labels,
 )
-
-
-def terms_of(surrogate: str | Surrogate, margin: float | None) -> tuple[PairTerm, ...]:
-    """Return the terms of a surrogate at a margin."""
-    if torch.compiler.is_compiling():
-        if margin is not None:
-            # After a change of the margin the compiler makes it a variable; digits are constant.
-            margin = float.fromhex(float(margin).hex())
-        _expand(surrogate, margin)
-    chosen = surrogates.get(surrogate)
-    return chosen.at_margin(check_margin(margin, chosen.default_margin))
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _expand(surrogate: str | Surrogate, margin: float | None) -> bool:
-    """Expand a surrogate while a compiler traces the program, which cannot trace the expansion.
-
-    The compiler then finds the terms in the surrogate's cache.
-    """
-    chosen = surrogates.get(surrogate)
-    return bool(chosen.at_margin(check_margin(margin, chosen.default_margin)))
+from everypair.torch._terms import terms_of
 
 
 class PairDerivatives(NamedTuple):

@@ -13,9 +13,10 @@ from everypair import surrogates
 from everypair._inputs import check_margin
 from everypair.surrogates import Surrogate
 from everypair.torch._compat import is_transformed
-from everypair.torch._functional import loss_and_pair_weight, terms_of
+from everypair.torch._functional import loss_and_pair_weight
 from everypair.torch._inputs import check_reduction
 from everypair.torch._targets import Labels, check_pair_options
+from everypair.torch._terms import terms_of
 from everypair.torch.distributed import Gradients, check_gradients, global_loss_and_pair_weight
 
 if TYPE_CHECKING:

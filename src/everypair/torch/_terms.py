@@ -1,8 +1,9 @@
-"""The terms of a surrogate as a list of floats, the form in which registered operators take them.
+"""The terms of a surrogate, also as a list of floats, in which form registered operators take them.
 
-A `KnotTerm` is its five numbers, the last of which is 0 or 1. Any other term starts with the five
-numbers shift, rate, scale, centre and kind: 2 is an exponential term. 3 is a smooth one, followed
-by its six fits: the bound, the numbers of powers below and above, and their coefficients.
+In the list, a `KnotTerm` is its five numbers, the last of which is 0 or 1. Any other term starts
+with the five numbers shift, rate, scale, centre and kind: 2 is an exponential term. 3 is a smooth
+one, followed by its six fits: the bound, the numbers of powers below and above, and their
+coefficients.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+import torch
+
+from everypair import surrogates
+from everypair._inputs import check_margin
 from everypair.surrogates import (
     ExponentialTerm,
     Fit,
@@ -18,6 +23,7 @@ from everypair.surrogates import (
     PairTerm,
     ShiftedTerm,
     SmoothTerm,
+    Surrogate,
 )
 
 _EXPONENTIAL, _SMOOTH = 2.0, 3.0
@@ -63,3 +69,24 @@ def _fit(numbers: Iterator[float]) -> Fit:
         tuple((next(numbers), next(numbers)) for _ in range(int(size))) for size in sizes
     )
     return Fit(below, above, bound)
+
+
+def terms_of(surrogate: str | Surrogate, margin: float | None) -> tuple[PairTerm, ...]:
+    """Return the terms of a surrogate at a margin."""
+    if torch.compiler.is_compiling():
+        if margin is not None:
+            # After a change of the margin the compiler makes it a variable; digits are constant.
+            margin = float.fromhex(float(margin).hex())
+        _expand(surrogate, margin)
+    chosen = surrogates.get(surrogate)
+    return chosen.at_margin(check_margin(margin, chosen.default_margin))
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _expand(surrogate: str | Surrogate, margin: float | None) -> bool:
+    """Expand a surrogate while a compiler traces the program, which cannot trace the expansion.
+
+    The compiler then finds the terms in the surrogate's cache.
+    """
+    chosen = surrogates.get(surrogate)
+    return bool(chosen.at_margin(check_margin(margin, chosen.default_margin)))
