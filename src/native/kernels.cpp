@@ -131,14 +131,14 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                 certified_term(scores, sides, group.n, group.found, terms[0].shift, 2 * terms[0].b2 * scale, grad,
                                question.threads, value))
                 return value;
-            // Few sources need more buckets: those of one bucket are then more uneven. The tables of the buckets must not take
-            // longer than the exact plan.
-            const int buckets = sources >= 7000 ? 1 << 12 : group.n < 1 << 19 ? 1 << 13 : 1 << 14;
+            // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets often are too
+            // few. The tables of the buckets must not take longer than the exact plan.
+            const int buckets = sources >= 40000 ? 1 << 12 : group.n < 1 << 19 ? 1 << 13 : 1 << 14;
             // Sums of weights are rounded, so terms must not cancel too much.
             const double reached = group.found.max_neg - group.found.min_pos + reach;
             const bool rounded = weights && cancellation(terms, question.n_terms, reached) > 0x1p14;
-            for (const int most : {buckets, 4 * buckets})
-                if (question.n_terms > 1 && !rounded && group.n + 20 * sources >= 36 * most &&
+            for (const int most : {buckets, 2 * buckets})
+                if (question.n_terms > 1 && !rounded && group.n + 20 * sources >= 28 * most &&
                     (weights ? weighted.several_terms(terms, question.n_terms, mean_scale, grad, most, value)
                              : certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad,
                                                question.threads, most, value)))

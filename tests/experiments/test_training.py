@@ -198,12 +198,13 @@ def test_divergence_is_recorded_with_its_epoch_and_advice(loss, optimiser, batch
 
 @pytest.mark.parametrize("optimiser", ["sgd", "lbfgs"])
 def test_a_full_batch_in_chunks_equals_one_at_once(optimiser, split, monkeypatch):
-    one = trial("squared_hinge", optimiser, batch=0, rate=0.1)
+    # With smaller rates, the steps of L-BFGS amplify rounding errors to more than a percent.
+    one = trial("squared_hinge", optimiser, batch=0, rate=0.2)
     at_once, _ = train(one, SETTINGS, split)
     monkeypatch.setattr(trial_module, "CHUNK_ROWS", 30)
     in_chunks, _ = train(one, SETTINGS, split)
     for name, column in at_once.history.items():
-        assert in_chunks.history[name] == pytest.approx(column, rel=5e-3), name
+        assert in_chunks.history[name] == pytest.approx(column, rel=1e-4), name
     diverged, _ = train(replace(one, rate=1e30), SETTINGS, split)
     assert optimiser == "lbfgs" or diverged.state == "diverged"
 
