@@ -31,9 +31,8 @@ constexpr std::int64_t certified_rows = 6000;
 #else
 constexpr std::int64_t certified_rows = 10000;
 #endif
-// With more rows, the certified plan takes less time than sorting the rows into buckets. With fewer, the exact plan is about
-// as fast, and its loss has more correct digits.
-constexpr std::int64_t fewest_bucketed_rows = 100, bucketed_rows = 4000;
+// With more rows, the certified plan takes less time than sorting the rows into buckets; with fewer, the exact plan.
+constexpr std::int64_t fewest_bucketed_rows = 20, bucketed_rows = 4000;
 // The fewest rows of the certified plan for ordered pairs, for each grade.
 #if defined(__AVX2__)
 constexpr std::int64_t graded_rows = 300;

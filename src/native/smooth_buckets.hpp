@@ -61,7 +61,7 @@ class SmoothBuckets {
         const DoubleDouble of_neg = DoubleDouble::sum(origin, -smooth_.shift);
         const double range = std::max(most_pos - origin, most_neg - of_neg.high) / width;
         const double most_buckets = std::is_same_v<S, float> ? 1 << 17 : 1 << 16;
-        if (!(range < std::min(most_buckets, static_cast<double>(rows_.n - few_rows) / rows_per_bucket))) return false;
+        if (!(range < std::min(most_buckets, static_cast<double>(rows_.n) / rows_per_bucket))) return false;
         const Grid grid{{of_neg.high, origin}, {of_neg.low, 0}, 1 / width, static_cast<std::int32_t>(range) + 1};
 
         Scratch scratch;
@@ -304,8 +304,7 @@ class SmoothBuckets {
     const GroupRows<S> rows_;
     const Smooth& smooth_;
     static constexpr int block_rows = 256;
-    // With fewer rows, or fewer on average, sorting takes less time.
-    static constexpr int few_rows = 100, rows_per_bucket = 6;
+    static constexpr int rows_per_bucket = 6;  // with fewer rows on average, sorting takes less time
 };
 
 }  // namespace everypair::EVERYPAIR_ISA
