@@ -132,7 +132,7 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                 return value;
             // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets often are too
             // few. The tables of the buckets must not take longer than the exact plan.
-            const int buckets = sources >= 30000 ? 1 << 12 : group.n < 1 << 19 ? 1 << 13 : 1 << 14;
+            const int buckets = sources >= 100000 ? 1 << 12 : group.n < 1 << 19 ? 1 << 13 : 1 << 14;
             // Sums of weights are rounded, so terms must not cancel too much.
             const double reached = group.found.max_neg - group.found.min_pos + reach;
             const bool rounded = weights && cancellation(terms, question.n_terms, reached) > 0x1p14;
