@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from benchmarks.contenders import NATIVE, PAIR_LOSS
-from benchmarks.kernel import LARGEST_SMALL_SIZE, SHARES, SIZES
+from benchmarks.kernel import SHARES, SIZES
 from benchmarks.rows import KernelRow, Row
 from benchmarks.runner_overhead import BARE, RUNNER
 
@@ -115,22 +115,9 @@ def series(rows: list[KernelRow]) -> dict[tuple[str, str, float], list[KernelRow
     return found
 
 
-def neighbours(line: list[KernelRow]) -> list[tuple[KernelRow, KernelRow]]:
-    """Return the pairs of neighbouring sizes whose times can be compared.
-
-    Most of the time of PairLoss with few rows is that of Python and torch. It depends on the code
-    that ran before, which differs between the cell of all small sizes and the others.
-    """
-    return [
-        (a, b)
-        for a, b in pairwise(line)
-        if a.question != "PairLoss" or not a.n <= LARGEST_SMALL_SIZE < b.n
-    ]
-
-
 def longest_step(line: list[KernelRow]) -> tuple[float, int]:
     """Return the largest time of a size relative to that of the next size, and this size."""
-    return max((a.seconds / b.seconds, a.n) for a, b in neighbours(line))
+    return max((a.seconds / b.seconds, a.n) for a, b in pairwise(line))
 
 
 def kernel_verdicts(rows: list[KernelRow]) -> Iterator[Verdict]:
@@ -160,7 +147,7 @@ def kernel_verdicts(rows: list[KernelRow]) -> Iterator[Verdict]:
                     ratio, n = max((ours[n] / bce[n], n) for n in sizes)
                     yield Verdict(f"{bar_name} ({n:,})", factor * limit, ratio)
     for (isa, question, share), line in found.items():
-        if neighbours(line):
+        if len(line) > 1:
             step, n = longest_step(line)
             name = f"{isa}, {question}, {100 * share:g} %: over the next size ({n:,})"
             yield Verdict(name, NEXT_SIZE_FACTOR, step)

@@ -6,6 +6,7 @@ No test here measures a time. The times are those of `benchmarks/rows/kernel`.
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import pairwise
 
 import pytest
 
@@ -21,14 +22,6 @@ COMMITTED = rows.read_kernel()
 SERIES = bars.series(COMMITTED)
 
 
-def disturbance(small: KernelRow, large: KernelRow) -> float:
-    """Return the factor by which BCE, timed alternately with ours, took longer for fewer rows.
-
-    It comes from other programs on the machine. `benchmarks check` does not allow for it.
-    """
-    return max(1.0, small.bce_seconds / large.bce_seconds)
-
-
 @pytest.mark.skipif(not COMMITTED, reason="benchmarks/rows/kernel is empty; run: make bench")
 @pytest.mark.parametrize("isa", dict.fromkeys(row.isa for row in COMMITTED))
 def test_no_size_is_slower_than_the_next_larger_one(isa):
@@ -37,8 +30,8 @@ def test_no_size_is_slower_than_the_next_larger_one(isa):
         f"n = {large.n:,} takes {large.seconds:.3g} s"
         for (name, question, share), line in SERIES.items()
         if name == isa
-        for small, large in bars.neighbours(line)
-        if small.seconds > bars.NEXT_SIZE_FACTOR * large.seconds * disturbance(small, large)
+        for small, large in pairwise(line)
+        if small.seconds > bars.NEXT_SIZE_FACTOR * large.seconds
     ]
     assert not too_slow, "\n".join(too_slow)
 
