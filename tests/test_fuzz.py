@@ -53,6 +53,12 @@ def test_batches_at_the_limits_of_rounding(isa, number):
 
 
 @pytest.mark.parametrize("isa", instruction_sets())
+def test_an_outlier_where_terms_cancel(isa):
+    """Squares of 1e18 cancel to a line: more digits than two doubles have left."""
+    assert_no_failure(draw(12, 58810, large=0.004), {isa: checks.native(isa)})
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
 def test_random_batches_next_to_the_limits_between_plans(isa):
     for number in range(6):
         batch = draw(3, number, large=1.0)
