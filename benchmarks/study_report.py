@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import math
 import os
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from statistics import fmean
 
 from benchmarks import open_questions_report, study_figure2, study_recipe
 from benchmarks.open_questions_report import chosen, gap
+from benchmarks.pages import fill
 from benchmarks.study import PARTS, RESULTS, Part, counted, read_rows
 from everypair.experiments import report
 from everypair.experiments.display_names import display_name
@@ -115,20 +115,16 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
     index = folder / "README.md"
     index.write_text("\n".join(pages))
     if docs is not None:
-        page = docs / "evidence.md"
-        _fill(page, "study", "\n".join(shown))
-        _fill(page, "figure2", timings.format(assets="assets"))
-        _fill(page, "losses", every)
-        _fill(page, "recipe", recipe)
-        _fill(page, "causes", causes(folder))
-        for name, text in answers.items():
-            _fill(page, name, text.format(assets="assets"))
+        texts = {
+            "study": "\n".join(shown),
+            "figure2": timings.format(assets="assets"),
+            "losses": every,
+            "recipe": recipe,
+            "causes": causes(folder),
+            **{name: text.format(assets="assets") for name, text in answers.items()},
+        }
+        fill([docs / "evidence.md"], {name: f"\n{text}\n" for name, text in texts.items()})
     return [*files, index]
-
-
-def _fill(page: Path, name: str, text: str) -> None:
-    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-    page.write_text(pattern.sub(lambda m: f"{m[1]}\n{text}\n{m[2]}", page.read_text()))
 
 
 def logistic_of(folder: Path, part: Part, records: Sequence[Record]) -> list[Record]:
