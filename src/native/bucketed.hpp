@@ -12,17 +12,12 @@
 
 #include "profile.hpp"
 #include "survey.hpp"
+#include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
 // A vector of floats as wide as the registers, and the doubles of its lanes.
-#if defined(__AVX512F__)
-constexpr int float_lanes = 16;
-#elif defined(__AVX2__)
-constexpr int float_lanes = 8;
-#else
-constexpr int float_lanes = 4;
-#endif
+constexpr int float_lanes = 2 * lanes;
 typedef float Floats __attribute__((vector_size(4 * float_lanes)));
 typedef double Doubles __attribute__((vector_size(8 * float_lanes)));
 

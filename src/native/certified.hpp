@@ -313,7 +313,7 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
         lines = scratch.take<Line<float>>(finer.slots());
         heavy = scratch.take<Heavy>(finer.buckets);
         counted->profile.draw(finer, factor, lines);
-        all = counted->profile.pair_squares(finer, true);
+        all = counted->profile.pair_squares(finer);
         list_heavy();
     }
     const double tolerance = own_slack * all.least();

@@ -98,7 +98,7 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     parallel(n < threaded_rows() ? 1 : threads, n_terms, [&](int j) {
         profiles[j].take(axis, counted.profile, moved[j]);
         profiles[j].sweep(axis, {});
-        pairs[j] = profiles[j].pair_squares(axis, true);
+        pairs[j] = profiles[j].pair_squares(axis);
     });
     double total = 0, doubt = 0, active[2] = {0, 0};
     value = 0;

@@ -157,7 +157,7 @@ inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_
         profile.read(axis, tallies.rows);
     profile.read_squares(axis, tallies.squares);
     profile.sweep(axis, {});
-    const Estimate all = profile.pair_squares(axis, true);
+    const Estimate all = profile.pair_squares(axis);
     profile.sweep(axis, around);
     profile.draw(axis, target.factor, lines);
     const int n_heavy = profile.list_heavy(axis, target.limit, all, tolerance, heavy);

@@ -173,16 +173,15 @@ struct Profile {
     }
 
     // The sum of d^2 over all pairs of rows on this axis; exact for pairs of different buckets, as a sum of positive numbers.
-    // There must be no rows outside the axis. If the squares are not `counted`, their part is left out: width^2 x others x
-    // fraction^2 for each row.
-    Estimate pair_squares(const Axis& axis, bool counted) const {
-        const double use = counted, *n0 = rows[0], *n1 = rows[1], *f0 = fractions[0], *f1 = fractions[1], *q0 = squares[0],
-                     *q1 = squares[1], *i0 = inverse[0], *i1 = inverse[1], *wide = widths, one = heaviest[0] ? 0 : 1;
+    // There must be no rows outside the axis.
+    Estimate pair_squares(const Axis& axis) const {
+        const double *n0 = rows[0], *n1 = rows[1], *f0 = fractions[0], *f1 = fractions[1], *q0 = squares[0], *q1 = squares[1],
+                     *i0 = inverse[0], *i1 = inverse[1], *wide = widths, one = heaviest[0] ? 0 : 1;
         double own = 0, doubt = 0;
 #pragma omp simd reduction(+ : own, doubt)
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, {i0[b], i1[b]}, wide[b], one};
-            own += here.squares().value - (1 - use) * here.slopes();
+            own += here.squares().value;
             doubt += here.squares().doubt;
         }
         constexpr int some = 64;
@@ -194,8 +193,8 @@ struct Profile {
             const double *n_neg = rows[0] + from, *f_neg = fractions[0] + from, *q_neg = squares[0] + from;
 #pragma omp simd reduction(+ : sum)
             for (int b = 0; b < count; ++b) {
-                steps[b] = w[b] * (2 * first[b] + w[b] * (met[b] + n[b] - 2 * f[b] + use * q[b]));
-                sum += w[b] * (2 * first[b] * f_neg[b] + w[b] * met[b] * use * q_neg[b]);
+                steps[b] = w[b] * (2 * first[b] + w[b] * (met[b] + n[b] - 2 * f[b] + q[b]));
+                sum += w[b] * (2 * first[b] * f_neg[b] + w[b] * met[b] * q_neg[b]);
             }
             for (int b = 0; b < count; ++b) {
                 sum += n_neg[b] * below;
@@ -203,11 +202,6 @@ struct Profile {
             }
         }
         return {sum + own, doubt};
-    }
-
-    // The largest sum of d over the pairs of one row of a class.
-    double greatest(const Axis& axis, int side) const {
-        return side ? moment[1][0] + others[1][0] * widths[0] : moment[0][axis.buckets + 1];
     }
 
     // The largest gradient of a weighted row of a class, or less, over the largest weight. It is 0 if the lines, which are

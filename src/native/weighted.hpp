@@ -46,7 +46,7 @@ class WeightedBuckets {
                     slack * std::min(profile.greatest_by_weight(axis, side), 16 * profile.total / profile.active[side]);
             // Lines are float32, and must not be denormal where the gradient of a heavy row is not.
             if (!(std::abs(factor) * std::min(limit[0], limit[1]) > 0x1p-110)) return false;
-            const Estimate all = profile.pair_squares(axis, true);
+            const Estimate all = profile.pair_squares(axis);
             Heavy* heavy = scratch.take<Heavy>(axis.buckets);
             const int n_heavy = profile.list_heavy(axis, limit, all, own_slack * all.least(), heavy);
             double mass = 0;
@@ -84,7 +84,7 @@ class WeightedBuckets {
             Profile& of_term = *new (profiles + j) Profile(scratch, axis);
             of_term.take(axis, profile, moved[j]);
             of_term.sweep(axis, {});
-            const Estimate pairs = of_term.pair_squares(axis, true);
+            const Estimate pairs = of_term.pair_squares(axis);
             const double factor = 2 * terms[j].b2 * scale;
             value += factor / 2 * pairs.value;
             doubt += std::abs(factor) / 2 * pairs.doubt;
