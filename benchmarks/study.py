@@ -164,6 +164,14 @@ PARTS = {
         rates=(("squared_hinge", TINY),),
         reference="cifar10",
     ),
+    "cifar10-raw-rates": Part(  # the losses whose best rate was the largest
+        "cifar10",
+        RAW,
+        ("squared_hinge", "weighted_logistic"),
+        imratios=(0.1,),
+        rates=(("squared_hinge", SMALL), ("weighted_logistic", LARGE)),
+        reference="cifar10",
+    ),
     "cifar10-recipe": RECIPE_PART,
     "cifar10-recipe-warm": replace(
         RECIPE_PART,
@@ -172,7 +180,7 @@ PARTS = {
         reference="cifar10-recipe",
     ),
     "cifar10-cause-float32": replace(CAUSE, settings=replace(IMAGES, precision="float32")),
-    "cifar10-cause-200-epochs": replace(CAUSE, settings=replace(IMAGES, epochs=200)),
+    "cifar10-cause-200-epochs": replace(CAUSE, settings=replace(IMAGES, epochs=200), seeds=SEEDS),
     "catdog": Part("catdog"),
     "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(1000, 500, 50)),
     "cifar10-paper": Part("cifar10", replace(IMAGES, protocol="paper"), imratios=(0.01,)),
