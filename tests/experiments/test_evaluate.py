@@ -125,14 +125,41 @@ def test_real_targets_and_survival_times(frame, tmp_path, capsys):
     assert found["auc"] == ep.auc(table.score, labels, pairs="survival")
     expected = ep.pair_loss(table.score, labels, pairs="survival", surrogate="logistic")
     assert found["losses"]["logistic"] == expected
-    assert (found["positives"], found["auc_interval"]) == (None, None)
+    assert found["positives"] is None
+    _, _, low, high = ep.delong(table.score, labels, pairs="survival")
+    assert found["auc_interval"] == [low, high]
     assert cli.main(line) == 0
     text = capsys.readouterr().out
+    assert f"{low:.4f} to {high:.4f}" in text
     assert "times from time, events from died" in text
     assert "concordance index" in text
     assert cli.main(["evaluate", str(path), "--pairs", "ordered", "--labels", "time"]) == 0
     concordance = ep.auc(table.score, table.time, pairs="ordered")
     assert f"{concordance:.6f}" in capsys.readouterr().out
+
+
+def test_a_time_column_comes_before_a_label_column(frame, tmp_path, capsys):
+    path = tmp_path / "both.csv"
+    frame.assign(time=frame.index % 40 + 1, event=1).to_csv(path, index=False)
+    assert cli.main(["evaluate", str(path), "--pairs", "survival"]) == 0
+    assert "times from time" in capsys.readouterr().out
+
+
+def test_the_error_about_grades_names_the_option_for_them(frame, tmp_path, capsys):
+    path = tmp_path / "grades.csv"
+    frame.assign(label=frame.index % 3).to_csv(path, index=False)
+    assert cli.main(["evaluate", str(path)]) == 2
+    assert "use --pairs ordered" in capsys.readouterr().err
+    frame.assign(label=[f"kind {i % 3}" for i in frame.index]).to_csv(path, index=False)
+    assert cli.main(["evaluate", str(path)]) == 2
+    assert "--pairs ordered" not in capsys.readouterr().err
+
+
+def test_one_positive_row_has_no_interval(frame, tmp_path, capsys):
+    path = tmp_path / "one.csv"
+    frame.assign(label=(frame.index == 5).astype(int)).to_csv(path, index=False)
+    assert cli.main(["evaluate", str(path)]) == 0
+    assert "needs two rows of each class" in capsys.readouterr().out
 
 
 def test_events_may_be_words(frame, tmp_path):

@@ -189,9 +189,12 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
     for average, value in (found.group_aucs or {}).items():
         weighted = "each group once" if average == "groups" else "groups by their rows"
         table.add_row(f"  mean, {weighted}", f"{value:.6f}")
-    if found.auc_interval is not None:
-        low, high = found.auc_interval
-        table.add_row("  95 % interval (DeLong)", f"{low:.4f} to {high:.4f}")
+    if found.groups is None:
+        interval = "needs two rows of each class"
+        if found.auc_interval is not None:
+            interval = "{:.4f} to {:.4f}".format(*found.auc_interval)
+        method = " (DeLong)" if found.pairs == "binary" else ""
+        table.add_row(f"  95 % interval{method}", interval)
     for name, loss in found.losses.items():
         margin = surrogates.get(name).default_margin if found.margin is None else found.margin
         table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}", *shown.get(name, ()))

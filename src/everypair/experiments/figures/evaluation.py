@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
 LABELS = ("label", "labels", "target", "y_true", "y", "class")
-TIMES = ("time", "times", "duration", "survival_time", "label", "labels", "target", "y_true", "y")
+TIMES = ("time", "times", "duration", "survival_time")
 EVENTS = ("event", "events", "observed", "died", "death", "status")
 Pairs = Literal["binary", "ordered", "survival"]
 # The losses of more rows than this take minutes, so that only one is computed if none is named.
@@ -63,9 +63,8 @@ class Evaluation:
     """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate.
 
     `auc` is the concordance index if `pairs` is not "binary"; then the numbers of positives and
-    negatives are None. `auc_interval` is DeLong's 95 % confidence interval; None with groups,
-    without two classes, or if a class has fewer than two rows of positive weight. With groups,
-    `group_aucs` has the means of the AUCs of the groups: "groups", and "rows" weighted by rows.
+    negatives are None. `auc_interval` is the 95 % confidence interval of `ep.delong`; None with
+    groups, or if a class has fewer than two rows of positive weight. With groups, `group_aucs` has the means of the AUCs of the groups: "groups", and "rows" weighted by rows.
     `auc_bound` and `loss_bounds` are the largest errors, 0 if the
     results are exact. `by_group` holds the measures of each group that has pairs, if
     they were asked for.
@@ -132,7 +131,8 @@ def read(
     files = _chunks.files_of([paths] if isinstance(paths, str | Path) else paths)
     present = _chunks.column_names(files[0])
     scores = scores or recognised(present, SCORES, "scores", files[0])
-    usual = TIMES if pairs == "survival" else LABELS
+    has_times = pairs == "survival" and any(name.lower() in TIMES for name in present)
+    usual = TIMES if has_times else LABELS
     labels = labels or recognised(present, usual, "labels", files[0])
     if pairs == "survival" and events is None and any(name.lower() in EVENTS for name in present):
         events = recognised(present, EVENTS, "events", files[0])
@@ -244,10 +244,13 @@ def _evaluated_arrays(
         raise ValueError(f"--by-group must be left out, because --pairs {p.pairs} has none.")
     given: dict[str, Any] = {**p.arrays, "pairs": p.pairs}
     values = {name: ep.pair_loss(**given, surrogate=name, margin=margin) for name in losses}
-    n, auc = len(p.arrays["scores"]), ep.auc(**given)
-    means = None if p.groups is None else _means(**given)
+    n, auc, interval, means = len(p.arrays["scores"]), ep.auc(**given), None, None
+    if p.groups is None:
+        interval = ep.delong(**given)[2:]
+    else:
+        means = _means(**given)
     return Evaluation(
-        n, None, None, p.groups, auc, None, margin, values, pairs=p.pairs, group_aucs=means
+        n, None, None, p.groups, auc, interval, margin, values, pairs=p.pairs, group_aucs=means
     )
 
 
