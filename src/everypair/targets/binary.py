@@ -77,7 +77,9 @@ def raise_no_pairs(
 
 def _raise_label(value: object, i: int) -> NoReturn:
     if isinstance(value, str):
-        hint = f"Name the positive class; if it is this one, pass numpy.asarray(labels) == {value!r}."
+        hint = (
+            f"Name the positive class; if it is this one, pass numpy.asarray(labels) == {value!r}."
+        )
     elif isinstance(value, tuple):
         hint = "For times with events, use pair_loss, PairLoss or auc with pairs='survival'."
     elif value is None or type(value).__name__ == "NAType" or value != value:

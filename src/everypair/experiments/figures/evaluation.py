@@ -64,10 +64,10 @@ class Evaluation:
 
     `auc` is the concordance index if `pairs` is not "binary"; then the numbers of positives and
     negatives are None. `auc_interval` is the 95 % confidence interval of `ep.delong`; None with
-    groups, or if a class has fewer than two rows of positive weight. With groups, `group_aucs` has the means of the AUCs of the groups: "groups", and "rows" weighted by rows.
-    `auc_bound` and `loss_bounds` are the largest errors, 0 if the
-    results are exact. `by_group` holds the measures of each group that has pairs, if
-    they were asked for.
+    groups, or if a class has fewer than two rows of positive weight. With groups, `group_aucs` has
+    the means of the AUCs of the groups: "groups", and "rows" weighted by rows. `auc_bound` and
+    `loss_bounds` are the largest errors, 0 if the results are exact. `by_group` holds the measures
+    of each group that has pairs, if they were asked for.
     """
 
     rows: int
