@@ -12,7 +12,7 @@ import pytest
 import everypair as ep
 from everypair import cli
 from everypair.experiments.errors import UserError
-from everypair.experiments.figures import evaluation
+from everypair.experiments.figures import evaluation, roc_curve
 
 
 def predictions(scores, positive, weights=None, groups=None):
@@ -199,10 +199,10 @@ def test_a_long_curve_is_drawn_with_few_points():
     random = np.random.default_rng(0)
     scored = predictions(random.normal(size=20_000), random.random(20_000) < 0.5)
     found = evaluation.evaluate(scored)
-    curve = evaluation.curve(scored)
-    (axes,) = evaluation.draw(curve, found).axes
+    curve = roc_curve.curve(scored)
+    (axes,) = roc_curve.draw(curve, found).axes
     fpr, tpr = axes.lines[1].get_data()
-    assert len(fpr) <= evaluation._POINTS_DRAWN
+    assert len(fpr) <= roc_curve._POINTS_DRAWN
     assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0.0, 0.0, 1.0, 1.0)
     assert np.trapezoid(tpr, fpr) == pytest.approx(found.auc, abs=1e-3)
 
@@ -210,7 +210,7 @@ def test_a_long_curve_is_drawn_with_few_points():
 def test_the_figure_notes_that_the_curve_ignores_groups(frame):
     scored = predictions(frame.score.to_numpy(), frame.label == 1, groups=frame.patient)
     found = evaluation.evaluate(scored)
-    (axes,) = evaluation.draw(ep.roc_curve(frame.score, frame.label), found).axes
+    (axes,) = roc_curve.draw(ep.roc_curve(frame.score, frame.label), found).axes
     assert "inside groups; the curve is over all rows" in axes.get_title()
 
 

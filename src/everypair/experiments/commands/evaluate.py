@@ -89,7 +89,7 @@ def command(
     """
     from everypair.experiments._progress import progress
     from everypair.experiments.data import _chunks
-    from everypair.experiments.figures import evaluation, output
+    from everypair.experiments.figures import evaluation, output, roc_curve
 
     if by_group and group is None:
         raise UserError("--by-group needs --group, which names the column of the groups.")
@@ -119,9 +119,9 @@ def command(
         )
     written = ""
     if targets:
-        curve = evaluation.curve(predictions)
-        rows = evaluation.curve_rows(curve)
-        written = output.save_all(targets, evaluation.draw(curve, found), rows)
+        curve = roc_curve.curve(predictions)
+        rows = roc_curve.curve_rows(curve)
+        written = output.save_all(targets, roc_curve.draw(curve, found), rows)
     if json_:
         plain = {"files": [str(path) for path in paths], "columns": predictions.columns}
         plain |= asdict(found) | {"written": [str(path) for path in targets.values()]}

@@ -1,4 +1,4 @@
-"""Evaluate files of predictions: exact AUC or concordance, pairwise losses and ROC curve.
+"""Evaluate files of predictions: exact AUC or concordance, and pairwise losses.
 
 >>> rows = ep.PairAccumulator()
 >>> rows.add([0.9, 0.2, 0.6, 0.6], [1, 0, 0, 1])
@@ -8,18 +8,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 import everypair as ep
 from everypair.experiments.data import _chunks, _tables
 from everypair.experiments.errors import UserError
-from everypair.experiments.figures.output import styled
 from everypair.experiments.figures.prediction_columns import (
     Classes,
     events_from,
@@ -27,9 +25,6 @@ from everypair.experiments.figures.prediction_columns import (
     numbers,
     recognised,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
@@ -39,7 +34,6 @@ EVENTS = ("event", "events", "observed", "died", "death", "status")
 Pairs = Literal["binary", "ordered", "survival"]
 # The losses of more rows than this take minutes, so that only one is computed if none is named.
 ALL_LOSSES_UP_TO = 10_000_000
-_POINTS_DRAWN = 2000  # at most, of an ROC curve
 
 
 @dataclass(frozen=True)
@@ -220,12 +214,6 @@ def evaluate(
     return replace(found, **more)
 
 
-def curve(predictions: Predictions) -> ep.RocCurve:
-    """Return the ROC curve of all rows, across groups."""
-    rows = predictions.rows.rows()
-    return ep.roc_curve(rows.scores, rows.labels, weights=rows.weights)
-
-
 def _evaluation(result: ep.StreamResult, margin: float | None) -> Evaluation:
     interval = None
     if result.low is not None and result.high is not None:
@@ -260,36 +248,3 @@ def _means(scores: Any, labels: Any, **given: Any) -> dict[str, float]:
         "groups": ep.auc(scores, labels, average="groups", **given),
         "rows": ep.auc(scores, labels, average="rows", **given),
     }
-
-
-def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
-    """Draw the ROC curve."""
-    from matplotlib.figure import Figure
-
-    fpr, tpr = curve.fpr, curve.tpr
-    if fpr.size > _POINTS_DRAWN:  # points at about equal distances along the curve
-        length = fpr + tpr
-        kept = np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], _POINTS_DRAWN)))
-        fpr, tpr = fpr[kept], tpr[kept]
-    # With groups, the AUC counts pairs inside groups and is not the area under this curve.
-    within = "" if found.groups is None else " inside groups; the curve is over all rows"
-    with styled():
-        figure = Figure(figsize=(5.2, 5), layout="constrained")
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
-        axes.plot(fpr, tpr, color="#0b62c4", linewidth=2)
-        if not within:
-            axes.fill_between(fpr, tpr, color="#0b62c4", alpha=0.08)
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-        axes.set_xlabel(f"false positive rate ({found.negatives:,} negatives)")
-        axes.set_ylabel(f"true positive rate ({found.positives:,} positives)")
-        axes.set_title(f"AUC {found.auc:.4f}{within}", fontsize=9 if within else 11)
-    return figure
-
-
-def curve_rows(curve: ep.RocCurve) -> bytes:
-    """Return every point of the curve as CSV."""
-    text, header = io.BytesIO(), "fpr,tpr,threshold"
-    columns = np.column_stack([np.asarray(column, np.float64) for column in curve])
-    np.savetxt(text, columns, fmt="%.17g", delimiter=",", header=header, comments="")
-    return text.getvalue()
