@@ -97,6 +97,53 @@ def test_no_interval_for_groups_and_single_rows(frame):
     assert evaluation.evaluate(single).auc_interval is None
 
 
+@pytest.mark.parametrize("negative", [0, 1])  # the rows begin with either class
+def test_two_models_are_compared_by_a_paired_test(frame, tmp_path, capsys, negative):
+    order = np.argsort(frame.label.to_numpy() == negative, kind="stable")
+    rows = frame.assign(old=-frame.score.to_numpy() + frame.index % 7, label=frame.label).iloc[
+        order
+    ]
+    path = tmp_path / "two.csv"
+    rows.to_csv(path, index=False)
+    line = ["evaluate", str(path), "--compare", "old", "--weights", "heavy"]
+    assert cli.main([*line, "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    expected = ep.delong_test(rows.score, rows.old, rows.label, weights=rows.heavy)
+    found = output["comparison"]
+    assert output["auc"] == pytest.approx(expected.auc_a, rel=1e-12)
+    assert (found["auc"], found["difference"]) == (expected.auc_b, expected.difference)
+    assert found["interval"] == [expected.low, expected.high]
+    assert found["p_value"] == expected.p_value
+    assert cli.main(line) == 0
+    text = capsys.readouterr().out
+    assert "AUC of old" in text
+    assert f"{expected.difference:+.6f}" in text
+
+
+def test_two_models_are_compared_by_their_concordance(frame, tmp_path, capsys):
+    path = tmp_path / "two.csv"
+    rows = frame.assign(old=-frame.score, target=frame.index % 11)
+    rows.to_csv(path, index=False)
+    line = ["evaluate", str(path), "--compare", "old", "--pairs", "ordered", "--labels", "target"]
+    assert cli.main([*line, "--json"]) == 0
+    expected = ep.delong_test(rows.score, rows.old, rows.target, pairs="ordered")
+    assert json.loads(capsys.readouterr().out)["comparison"]["p_value"] == expected.p_value
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--compare", "score"], "--compare must name another column than --scores"),
+        (["--compare", "heavy", "--group", "patient"], "--compare must be used without"),
+        (["--compare", "heavy", "--bounded"], "--compare must be used without"),
+        (["--compare", "heavi"], "did you mean 'heavy'?"),
+    ],
+)
+def test_comparisons_that_cannot_be_made(file, capsys, options, text):
+    assert cli.main(["evaluate", str(file), *options]) == 2
+    assert text in capsys.readouterr().err
+
+
 def test_the_output_mentions_groups(file, capsys):
     assert cli.main(["evaluate", str(file), "--group", "patient"]) == 0
     text = capsys.readouterr().out

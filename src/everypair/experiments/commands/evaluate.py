@@ -40,6 +40,10 @@ def command(
     scores: Annotated[
         str | None, option("Name of the score column.", default="score, prediction, ...")
     ] = None,
+    compare: Annotated[
+        str | None,
+        option("Score column of another model: test the difference (DeLong).", default="none"),
+    ] = None,
     labels: Annotated[
         str | None,
         option("Name of the label column.", default="label, target, y_true, time, ..."),
@@ -104,7 +108,7 @@ def command(
     with progress(f"Reading {_shown(paths)}", total, in_bytes=True) as advance:
         predictions = evaluation.read(
             paths, scores=scores, labels=labels, weights=weights, group=group, positive=positive,
-            pairs=pairs.value, events=events, bounded=bounded, advance=advance,
+            pairs=pairs.value, events=events, bounded=bounded, compare=compare, advance=advance,
         )  # fmt: skip
     try:
         found = evaluation.evaluate(predictions, margin=margin, losses=loss, by_group=by_group)
@@ -195,6 +199,11 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
             interval = "{:.4f} to {:.4f}".format(*found.auc_interval)
         method = " (DeLong)" if found.pairs == "binary" else ""
         table.add_row(f"  95 % interval{method}", interval)
+    if (other := found.comparison) is not None:
+        table.add_row(f"{name} of {columns['compare']}", f"{other.auc:.6f}", style="bold")
+        table.add_row("  difference", f"{other.difference:+.6f}")
+        table.add_row("  95 % interval (paired)", "{:+.4f} to {:+.4f}".format(*other.interval))
+        table.add_row("  p-value (paired)", f"{other.p_value:.2g}")
     for name, loss in found.losses.items():
         margin = surrogates.get(name).default_margin if found.margin is None else found.margin
         table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}", *shown.get(name, ()))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 import everypair as ep
 from everypair.experiments.data import _chunks, _tables
@@ -42,7 +43,8 @@ class Predictions:
 
     Binary rows are in `rows`. With other pairs, `arrays` holds them as arguments of `pair_loss`:
     labels are real targets if `pairs` is "ordered"; columns (time, event), or times that are
-    negative where they are censored, if it is "survival".
+    negative where they are censored, if it is "survival". `compared` holds the scores of another
+    model for the same rows; binary rows are then in `arrays` too, in the order of the files.
     """
 
     rows: ep.PairAccumulator
@@ -50,6 +52,17 @@ class Predictions:
     groups: int | None = None  # how many
     pairs: Pairs = "binary"
     arrays: dict[str, Any] = field(default_factory=dict)
+    compared: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The AUC of another model, and the paired test: `difference` is `Evaluation.auc` - `auc`."""
+
+    auc: float
+    difference: float
+    interval: tuple[float, float]
+    p_value: float
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class Evaluation:
     groups, or if a class has fewer than two rows of positive weight. With groups, `group_aucs` has
     the means of the AUCs of the groups: "groups", and "rows" weighted by rows. `auc_bound` and
     `loss_bounds` are the largest errors, 0 if the results are exact. `by_group` holds the measures
-    of each group that has pairs, if they were asked for.
+    of each group that has pairs, if they were asked for. `comparison` is that with another model.
     """
 
     rows: int
@@ -77,6 +90,7 @@ class Evaluation:
     pairs: Pairs = "binary"
     group_aucs: dict[str, float] | None = None
     by_group: dict[int | str, Evaluation] | None = None
+    comparison: Comparison | None = None
 
 
 def read(
@@ -90,6 +104,7 @@ def read(
     pairs: Pairs = "binary",
     events: str | None = None,
     bounded: bool = False,
+    compare: str | None = None,
     advance: Callable[[float], None] = lambda amount: None,
 ) -> Predictions:
     """Read predictions from CSV, Parquet or Arrow files, chunk by chunk.
@@ -115,11 +130,15 @@ def read(
     bounded : bool
         Whether to count scores in buckets instead of keeping them: constant memory, and results
         with bounds of their errors. Only for two classes without weights and groups.
+    compare : str, optional
+        Column of the scores of another model, to be compared with `scores`. Without groups only.
     advance : callable
         Called with the number of bytes of each chunk.
     """
     if bounded and (weights is not None or group is not None or pairs != "binary"):
         raise UserError("--bounded must be used without --weights, --group and --pairs.")
+    if compare is not None and (bounded or group is not None):
+        raise UserError("--compare must be used without --bounded and --group.")
     if events is not None and pairs != "survival":
         raise UserError(f"--events must come with --pairs survival; got --pairs {pairs}.")
     files = _chunks.files_of([paths] if isinstance(paths, str | Path) else paths)
@@ -131,13 +150,16 @@ def read(
     if pairs == "survival" and events is None and any(name.lower() in EVENTS for name in present):
         events = recognised(present, EVENTS, "events", files[0])
     named = {"scores": scores, "labels": labels, "events": events}
-    named |= {"weights": weights, "group": group}
+    named |= {"weights": weights, "group": group, "compare": compare}
     columns = {role: name for role, name in named.items() if name is not None}
+    if scores == compare:
+        raise UserError(f"--compare must name another column than --scores; got {compare} twice.")
     for path in files:
         names = present if path is files[0] else _chunks.column_names(path)
         _tables.require_columns(names, list(columns.values()), path)
     rows = ep.PairAccumulator(mode="bounded" if bounded else "exact")
     classes, groups, kept = Classes(labels, positive), set[Any](), list[dict[str, Any]]()
+    compared = []
     for path in files:
         done, size = 0.0, path.stat().st_size
         for chunk in _chunks.chunks(path, list(columns.values())):
@@ -159,18 +181,22 @@ def read(
                 if events is not None:
                     happened = events_from(frame[events], chunk)
                     part["labels"] = np.column_stack([part["labels"], happened])
+            if compare is not None:
+                compared.append(numbers(frame[compare], "compared", chunk))
+            if compare is not None or pairs != "binary":
                 kept.append(part)
             advance((chunk.share - done) * size)
             done = chunk.share
     n_groups = None if group is None else len(groups)
-    if pairs != "binary":
-        arrays = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
-        return Predictions(rows, columns, n_groups, pairs, arrays)
-    name, swap = classes.positive(rows, files[0])
-    if swap:
-        rows.swap_classes()
-    columns["positive"] = f"{labels} = {name}"
-    return Predictions(rows, columns, n_groups)
+    arrays = {name: np.concatenate([part[name] for part in kept]) for name in (kept or [{}])[0]}
+    if pairs == "binary":
+        name, swap = classes.positive(rows, files[0])
+        if swap:
+            rows.swap_classes()
+            arrays |= {"labels": ~arrays["labels"]} if arrays else {}
+        columns["positive"] = f"{labels} = {name}"
+    others = np.concatenate(compared) if compared else None
+    return Predictions(rows, columns, n_groups, pairs, arrays, others)
 
 
 def evaluate(
@@ -200,14 +226,16 @@ def evaluate(
             losses = tuple(name for name in losses if ep.surrogates.get(name).is_polynomial)
         elif rows.n_rows > ALL_LOSSES_UP_TO:
             losses = ("squared_hinge",)
+    comparison = None if p.compared is None else _comparison(p)
     if p.pairs != "binary":
-        return _evaluated_arrays(p, margin, losses, by_group)
+        found = _evaluated_arrays(p, margin, losses, by_group)
+        return replace(found, comparison=comparison)
     found = _evaluation(rows.result(losses, margin=margin), margin)
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"comparison": comparison}
     if p.groups is not None:
         held = rows.rows()
         given = {"weights": held.weights, "groups": held.groups}
-        more = {"groups": p.groups, "group_aucs": _means(held.scores, held.labels, **given)}
+        more |= {"groups": p.groups, "group_aucs": _means(held.scores, held.labels, **given)}
     if by_group:
         each = rows.result_by_group(losses, margin=margin)
         more["by_group"] = {key: _evaluation(result, margin) for key, result in each.items()}
@@ -240,6 +268,12 @@ def _evaluated_arrays(
     return Evaluation(
         n, None, None, p.groups, auc, interval, margin, values, pairs=p.pairs, group_aucs=means
     )
+
+
+def _comparison(p: Predictions) -> Comparison:
+    given = {"labels": p.arrays["labels"], "weights": p.arrays.get("weights"), "pairs": p.pairs}
+    test = ep.delong_test(p.arrays["scores"], p.compared, **given)
+    return Comparison(test.auc_b, test.difference, (test.low, test.high), test.p_value)
 
 
 def _means(scores: Any, labels: Any, **given: Any) -> dict[str, float]:
