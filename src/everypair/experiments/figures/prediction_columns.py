@@ -61,7 +61,7 @@ class Classes:
                 return i
         if len(self.values) == 2 and self.wanted is None:
             first, second = self.values
-            grades = all(map(_is_number, (first, second, value)))
+            grades = all(map(_tables.is_number, (first, second, value)))
             raise UserError(
                 f"{where} must hold exactly two values; it holds {first!r}, {second!r} and, in row "
                 f"{row}, {value!r}. Name the positive one with --positive, or choose another column"
@@ -84,14 +84,6 @@ class Classes:
         counts = dict(zip(self.values, (rows.n_neg, rows.n_pos), strict=True))
         value = _tables.positive_value(counts, None, where)
         return value, value == self.values[0]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def recognised(present: list[str], names: tuple[str, ...], role: str, path: Path) -> str:
