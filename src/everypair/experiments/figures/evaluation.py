@@ -226,7 +226,7 @@ def evaluate(
             losses = tuple(name for name in losses if ep.surrogates.get(name).is_polynomial)
         elif rows.n_rows > ALL_LOSSES_UP_TO:
             losses = ("squared_hinge",)
-    comparison = None if p.compared is None else _comparison(p)
+    comparison = None if p.compared is None else _comparison(p, p.compared)
     if p.pairs != "binary":
         found = _evaluated_arrays(p, margin, losses, by_group)
         return replace(found, comparison=comparison)
@@ -270,9 +270,9 @@ def _evaluated_arrays(
     )
 
 
-def _comparison(p: Predictions) -> Comparison:
+def _comparison(p: Predictions, others: NDArray[Any]) -> Comparison:
     given = {"labels": p.arrays["labels"], "weights": p.arrays.get("weights"), "pairs": p.pairs}
-    test = ep.delong_test(p.arrays["scores"], p.compared, **given)
+    test = ep.delong_test(p.arrays["scores"], others, **given)
     return Comparison(test.auc_b, test.difference, (test.low, test.high), test.p_value)
 
 
