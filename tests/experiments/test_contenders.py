@@ -19,7 +19,7 @@ from everypair.experiments.errors import UserError
 from everypair.experiments.families import FAMILIES, Fit, Rows, grid_of
 from everypair.experiments.families.linear import Tails
 from everypair.experiments.intervals import placements, same_rows_interval
-from everypair.experiments.plan import TableFile
+from everypair.experiments.plan import Cell, Record, TableFile, Trial
 
 PACKAGES = {
     "linear": "sklearn",
@@ -250,6 +250,21 @@ def test_missing_scores_are_computed_again(concluded):
     found = ranking.load_scores(folder, records[0], parts.parts_of(dataset, 0))
     np.testing.assert_allclose(found.test, kept)
     assert path.is_file()
+
+
+@pytest.mark.parametrize(
+    ("families", "name"),
+    [
+        (["linear"], "linear logistic"),
+        (["linear", "linear"], "blend of linear models"),
+        (["linear", "lightgbm"], "blend of linear and LightGBM"),
+        (["xgboost", "catboost", "mlp"], "blend of XGBoost, CatBoost and MLP"),
+    ],
+)
+def test_the_name_of_a_blend_lists_its_families(families, name):
+    cells = [Cell("table", 0, "logistic", family, seed=0) for family in families]
+    members = tuple((Record(Trial(cell, 0, 0.0), "finished", {}),) for cell in cells)
+    assert ranking.Contender(members, (), (), np.empty(0), ()).name == name
 
 
 def test_the_model_is_loaded_without_pickle_and_scores_new_rows(concluded, table):

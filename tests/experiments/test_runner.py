@@ -328,6 +328,16 @@ def test_the_display_shows_the_progress(run, terminal):
     assert ("that other processes run" if terminal else "4 of 4 trials (3 failed).") in text
 
 
+def test_the_display_names_the_imratio_only_if_rows_were_removed():
+    texts = []
+    for imratio in (0.1, 0.0):
+        trial = Trial(Cell("table", imratio, "logistic", "sgd", 0), 100, 0.01)
+        row = {"epoch": 3.0, "validation_auc": 0.75}
+        texts.append(Display(Console(), epochs=5)._epoch_text((trial,), row))
+    assert texts[0] == "logistic, imratio 0.1: epoch 3 of 5, validation AUC 0.7500"
+    assert texts[1] == "logistic: epoch 3 of 5, validation AUC 0.7500"
+
+
 def test_the_display_counts_the_epochs_of_trials_that_are_trained_together(monkeypatch):
     monkeypatch.setattr(_display, "_LINE_SECONDS", 0.0)
     lines = Console(file=io.StringIO(), width=200)

@@ -111,9 +111,10 @@ class Display:
 
     def _epoch_text(self, trials: Sequence[Trial], row: Mapping[str, float]) -> str:
         cell = trials[0].cell
+        ratio = f", imratio {cell.imratio:g}" if cell.imratio else ""
         together = f", {len(trials)} trials together" if len(trials) > 1 else ""
         return (
-            f"{display_name(cell.loss)}, imratio {cell.imratio:g}{together}: epoch "
+            f"{display_name(cell.loss)}{ratio}{together}: epoch "
             f"{row['epoch']:.0f} of {self.epochs}, validation AUC {row['validation_auc']:.4f}"
         )
 

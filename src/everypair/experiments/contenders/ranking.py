@@ -80,8 +80,10 @@ class Contender:
         if len(self.members) == 1:
             return _called(self.members[0])
         families = dict.fromkeys(records[0].trial.cell.optimiser for records in self.members)
-        models = " models" if len(families) == 1 else ""
-        return f"blend of {' and '.join(map(display_name, families))}{models}"
+        *others, last = map(display_name, families)
+        if not others:
+            return f"blend of {last} models"
+        return f"blend of {', '.join(others)} and {last}"
 
 
 def _called(records: Sequence[Record]) -> str:
