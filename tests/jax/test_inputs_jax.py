@@ -36,6 +36,7 @@ WRONG = {
     "scores must have the shape (n,) or (n, 1); got (1, 4, 1)": {"scores": jnp.ones((1, 4, 1))},
     "scores must hold at least one row": {"scores": jnp.ones(0)},
     "scores must be an array of numbers; got str": {"scores": "high"},
+    "labels must be an array of numbers; got list. Pass an array or": {"labels": ["no", "yes"] * 2},
     "labels must have the shape (4,), one entry per score; got (3,)": {"labels": LABELS[:3]},
     "labels must be real numbers": {"labels": LABELS * 1j},
     "weights must have the shape (4,)": {"weights": jnp.ones((4, 2))},

@@ -154,6 +154,7 @@ BAD = {
     r"labels must have the shape \(4, 2\) for scores .* got \(4, 3\)": (MANY, torch.zeros(4, 3)),
     r"labels must have one column per task; got the shape \(4,\) .* \(4, 2\)": (MANY, LABELS),
     r"labels must have one column per task; got the shape \(4, 1\)": (MANY, LABELS[:, None]),
+    r"for two logits scores\[:, 1\] - scores\[:, 0\]": (MANY, LABELS),
     "labels must be whole numbers, bools or floats; got torch.complex64": (SCORES, LABELS + 0j),
     r"labels must have the shape .* got \(4,\)\. .* one row of 4 tasks: pass scores\[0\]": (
         SCORES[None],
