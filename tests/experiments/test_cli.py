@@ -9,7 +9,7 @@ import time
 import pytest
 import typer
 
-from everypair import __version__, cli
+from everypair import __version__, cli, get_backend
 from everypair.experiments.commands import app
 from everypair.experiments.errors import UserError
 
@@ -31,7 +31,7 @@ def raising(monkeypatch, error):
 
 def test_shows_its_version(capsys):
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"everypair {__version__}\n"
+    assert capsys.readouterr().out == f"everypair {__version__}, {get_backend()}\n"
 
 
 def test_every_command_is_registered_and_has_help(capsys):

@@ -101,6 +101,8 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
     assert main([*command, "--json"]) == 0
     printed = capsys.readouterr()
     assert printed.err.startswith("everypair experiment: my.csv\n")
+    steps = ("Comparing the models.", "Fitting the winner on all rows", "Measuring which columns")
+    assert all(step in printed.err for step in steps)  # progress without a terminal
     output = json.loads(printed.out)
     assert output["n_trials"] == 4
     assert output["model"] == str(out / "model.zip")
@@ -299,6 +301,13 @@ def test_a_model_folder_that_cannot_be_written_ends_the_run(tmp_path, capsys):
     assert main([*command, "--out", str(tmp_path), "--workers", "1"]) == 2
     assert "could not be written" in capsys.readouterr().err
     assert counts(tmp_path).finished == 0
+
+
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        assert main(["experiment", "digits", *TINY, "--out", str(out)]) == 2
+        assert f"--out must be a folder; {out} cannot be one" in capsys.readouterr().err
 
 
 def test_no_records_give_no_winner(tmp_path):

@@ -70,8 +70,9 @@ def check_data(
     if n_tasks > 1 and labels.shape != shape:
         raise ValueError(
             f"labels must have one column per task; got the shape {tuple(labels.shape)} for scores "
-            f"of shape {tuple(shape)}. Pass labels[:, None].expand_as(scores) if all tasks share "
-            "them, or one score per row if there is one task."
+            f"of shape {tuple(shape)}. If there is one task, pass one score per row, for two "
+            "logits scores[:, 1] - scores[:, 0]; if all tasks share the labels, pass "
+            "labels[:, None].expand_as(scores)."
         )
     if weights is not None:
         if isinstance(weights, Tensor) and weights.requires_grad:

@@ -88,6 +88,9 @@ class TableModel:
         """
         return self.calibration.probabilities(self.predict_scores(frame))
 
+    def __repr__(self) -> str:
+        return f"<TableModel: {self.describe().splitlines()[0]}>"
+
     def describe(self) -> str:
         """Return a text about the model: what it is, how good it is, and what it needs."""
         facts = self.facts
