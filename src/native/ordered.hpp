@@ -13,10 +13,7 @@
 // are positive, and distances are relative to the nearest row, so no digits of a term cancel, at any offset. Several terms may
 // cancel (see `cancellation`), so their sums are compensated. Nodes of few rows visit all pairs.
 //
-// Cost of the gradient of one term: a level reads and writes 28 bytes per row (score, gradient, position, two numbers) and a
-// table of 32 bytes, with about 60 instructions. At 10^5 rows there are 12 levels above the nodes of few rows: 100 ns per row
-// at 3 instructions per cycle and 2.4 GHz were expected, and 105 ns were measured (AVX2), besides 40 ns for the sort of the
-// scores.
+// The gradient of one term of 10^5 rows takes 12 levels of 9 ns per row (AVX2), besides 40 ns for the sort of the scores.
 #pragma once
 
 #include <algorithm>
@@ -69,11 +66,11 @@ class OrderedPairs {
     double run() {
         std::vector<Node> nodes;
         for (std::int64_t g = 0; g < rows_.n_groups; ++g) nodes.push_back({rows_.offsets[g], rows_.offsets[g + 1], 0});
-        // A node has one more entry of `before` than rows, and two more moments.
-        const auto room = static_cast<std::size_t>(rows_.n + 2 * (rows_.n_groups + 2 * rows_.n / large + 2));
-        const Workspace work{scratch_.take<std::uint32_t>(room), scratch_.take<std::uint32_t>(room),
-                             scratch_.take<std::uint32_t>(room * n_terms()), scratch_.take<Moments>(room),
-                             scratch_.take<double>(has(2) ? room : 0)};
+        before_ = scratch_.take<std::uint32_t>(2 * rows_.n);
+        target_ = scratch_.take<std::uint32_t>(rows_.n);
+        counts_ = scratch_.take<std::uint32_t>(rows_.n * n_terms());
+        moments_ = scratch_.take<Moments>(rows_.n);
+        vectors_ = scratch_.take<double>(has(2) ? rows_.n : 0);
         std::vector<double> values;
         Compensated total;
         // The large nodes of a level run in parallel, each on one thread, as do the smaller ones with all nodes below them.
@@ -82,13 +79,12 @@ class OrderedPairs {
             std::vector<Node> parts(2 * nodes.size());
             parallel(question_.threads, static_cast<int>(nodes.size()), [&](int k) {
                 const auto [begin, end, buffer] = nodes[k];
-                const Workspace own = work.from(begin + 2 * k, n_terms());
                 if (end - begin <= large || is_one_rank(begin, end)) {
-                    values[k] = evaluate(begin, end, buffer, own);
+                    values[k] = evaluate(begin, end, buffer);
                     return;
                 }
                 const std::int64_t middle = boundary(begin, end);
-                values[k] = divide(begin, middle, end, buffer, own);
+                values[k] = divide(begin, middle, end, buffer);
                 parts[2 * k] = {begin, middle, !buffer};
                 parts[2 * k + 1] = {middle, end, !buffer};
             });
@@ -116,15 +112,6 @@ class OrderedPairs {
     };
     struct Moments {
         double mass, first, second, at;
-    };
-    struct Workspace {
-        std::uint32_t *before, *target, *counts;  // `counts` by term and row
-        Moments* moments;
-        double* vectors;
-
-        Workspace from(std::int64_t i, int n_terms) const {
-            return {before + i, target + i, counts + i * n_terms, moments + i, vectors + i};
-        }
     };
     // One term without weights has integer masses, and numbers that do not cancel.
     using RunningSum = std::conditional_t<asked == Asked::one_term, double, Compensated>;
@@ -191,12 +178,12 @@ class OrderedPairs {
         return s[n - 1] - s[0];
     }
 
-    double evaluate(std::int64_t begin, std::int64_t end, int buffer, const Workspace& work) {
+    double evaluate(std::int64_t begin, std::int64_t end, int buffer) {
         if (end - begin <= few) return visit_pairs(begin, end, buffer);
         if (is_one_rank(begin, end)) return write(begin, end, buffer), 0.0;
         const std::int64_t middle = boundary(begin, end);
-        const double value = divide(begin, middle, end, buffer, work);
-        return value + (evaluate(begin, middle, !buffer, work) + evaluate(middle, end, !buffer, work));
+        const double value = divide(begin, middle, end, buffer);
+        return value + (evaluate(begin, middle, !buffer) + evaluate(middle, end, !buffer));
     }
 
     void write(std::int64_t begin, std::int64_t end, int buffer) const {
@@ -207,11 +194,12 @@ class OrderedPairs {
 
     // Moves the rows of a node to the other buffer, lower ranks first, adds the derivatives of the pairs of a lower and an
     // upper row, and returns the value of those pairs.
-    double divide(std::int64_t begin, std::int64_t middle, std::int64_t end, int buffer, const Workspace& work) {
+    double divide(std::int64_t begin, std::int64_t middle, std::int64_t end, int buffer) {
         const Columns &from = buffers_[buffer], &to = buffers_[!buffer];
-        const std::int64_t n = end - begin, n_low = middle - begin, n_high = end - middle;
+        const std::int64_t n = end - begin, n_low = middle - begin;
         const std::uint32_t *position = from.position + begin, first_upper = static_cast<std::uint32_t>(middle);
-        std::uint32_t *before = work.before, *target = work.target, upper = 0;  // `before`: the upper rows before each row
+        std::uint32_t *before = before_ + 2 * begin, *target = target_ + begin, *all_counts = counts_ + begin * n_terms();
+        std::uint32_t upper = 0;
         for (std::int64_t i = 0; i < n; ++i) {
             before[i] = upper;
             upper += position[i] >= first_upper;
@@ -228,7 +216,7 @@ class OrderedPairs {
         for (int t = 0; t < n_terms(); ++t) {
             const std::int64_t first = t * rows_.n + begin;
             const std::uint32_t *above = from.above + first, *below = from.below + first;
-            std::uint32_t *new_above = to.above + first, *new_below = to.below + first, *counts = work.counts + t * n;
+            std::uint32_t *new_above = to.above + first, *new_below = to.below + first, *counts = all_counts + t * n;
             for (std::int64_t i = 0; i < n; ++i) {
                 const std::uint32_t is_upper = -static_cast<std::uint32_t>(position[i] >= first_upper);  // all bits or none
                 const std::uint32_t all = above[i], none = has_derivatives() ? below[i] : 0;
@@ -238,13 +226,13 @@ class OrderedPairs {
                 counts[place] = select(is_upper, none - b, a);
             }
         }
-        Moments* of_lower = work.moments + n_high + 1;
-        double* v_lower = work.vectors + n_high + 1;
-        sum<true>(to, middle, end, work.moments, work.vectors);
-        const double value = add<false>(to, begin, middle, work.counts, n, work.moments, work.vectors);
+        Moments* moments = moments_ + begin;  // each part has at most n - 1 rows
+        double* vectors = vectors_ + begin;
+        sum<true>(to, middle, end, moments, vectors);
+        const double value = add<false>(to, begin, middle, all_counts, n, moments, vectors);
         if (has_derivatives()) {
-            sum<false>(to, begin, middle, of_lower, v_lower);
-            add<true>(to, middle, end, work.counts + n_low, n, of_lower, v_lower);
+            sum<false>(to, begin, middle, moments, vectors);
+            add<true>(to, middle, end, all_counts + n_low, n, moments, vectors);
         }
         return value;
     }
@@ -306,68 +294,62 @@ class OrderedPairs {
         return total;
     }
 
-    struct alignas(64) Few {
-        typedef double Lanes __attribute__((vector_size(8 * lanes), may_alias));
-        double of[few] = {};
-        double& operator[](std::int64_t i) { return of[i]; }
-        Lanes& from(int i) { return *reinterpret_cast<Lanes*>(of + i); }  // elements i .. i + lanes - 1
+    struct Few {
+        Vec of[few / lanes] = {};
+        double& operator[](std::int64_t i) { return reinterpret_cast<double*>(of)[i]; }
     };
-
-    static typename Few::Lanes pair_weights(const typename Few::Lanes& own, double other) {
-        return asked == Asked::any ? own * other : typename Few::Lanes{} + 1;
-    }
 
     // Visits all pairs of a node of at most `few` rows and writes their derivatives. Arrays are in the order of ranks.
     double visit_pairs(std::int64_t begin, std::int64_t end, int buffer) {
-        using Lanes = typename Few::Lanes;
         const Columns& from = buffers_[buffer];
         const std::uint32_t* position = from.position + begin;
         const int n = static_cast<int>(end - begin);
-        Few place, bound, rank, s, high, low, v, values, sums[3], weights[2];  // by role: 0 loser, 1 winner
+        Few place, bound, rank, s, high, low, v, w_loser, w_winner, values, lost[3], won[3];
         const auto fill = [&](Few& to, auto&& number) {
             for (int i = 0; i < n; ++i) to[position[i] - begin] = number(begin + i);
         };
-        const auto fill_column = [&](Few& to, int column, double missing) {
-            const double* source = from.real[column];
-            fill(to, [&](std::int64_t i) { return source ? source[i] : missing; });
+        const auto fill_column = [&](Few& to, int column) {
+            if (const double* source = from.real[column]) return fill(to, [&](std::int64_t i) { return source[i]; });
+            std::fill_n(to.of, few / lanes, Vec{} + 1);
         };
         fill(place, [&](std::int64_t i) { return static_cast<double>(i - begin); });
-        for (int i = 0; i < few; ++i) rank[i] = i < n ? static_cast<double>(rows_.ranks[begin + i]) : -1;
-        if (asked == Asked::any) fill_column(weights[0], loser, 1), fill_column(weights[1], winner, 1);
-        fill_column(s, score, 0);
-        if (has(2)) fill_column(v, vector, 0);
+        for (int i = 0; i < n; ++i) rank[i] = static_cast<double>(rows_.ranks[begin + i]);
+        if (asked == Asked::any) fill_column(w_loser, loser), fill_column(w_winner, winner);
+        fill_column(s, score);
+        if (has(2)) fill_column(v, vector);
         for (int t = 0; t < n_terms(); ++t) {
-            Few of_term[3];  // added up apart, so that terms that cancel for all pairs leave exactly 0
+            Few lost_term[3], won_term[3];  // added up apart, so that terms that cancel for all pairs leave exactly 0
             const Term& term = question_.terms[t];
-            [[maybe_unused]] const double b0 = term.b0, b1 = term.b1, b2 = term.b2, b22 = 2 * b2;
+            const double b0 = term.b0, b1 = term.b1, b2 = term.b2, b22 = 2 * b2;
             const std::uint32_t* bounds = from.above + t * rows_.n;
             fill(bound, [&](std::int64_t i) { return static_cast<double>(bounds[i]); });
             for (int i = 0; i < n; ++i) {
                 const DoubleDouble reach = DoubleDouble::sum(s[i], term.shift);
                 high[i] = reach.high, low[i] = reach.low;
             }
-            // The rows from i on lose to row `other`, or win against it, where they are a pair that counts.
-            const auto visit = [&]<bool wins>(int i, int other) {
-                const auto counts = wins ? (place.from(i) < bound[other]) & (rank.from(i) > rank[other])
-                                         : (bound.from(i) > place[other]) & (rank.from(i) < rank[other]);
-                const Lanes w = counts ? pair_weights(weights[wins].from(i), weights[!wins][other]) : Lanes{};
-                const Lanes d = wins ? (high[other] - s.from(i)) + low[other] : (high.from(i) - s[other]) + low.from(i);
-                if (!wins) values.from(i) += w * (b0 + d * (b1 + b2 * d));
-                if (has(0)) of_term[0].from(i) += (wins ? -w : w) * (b1 + b22 * d);
-                if (has(1)) of_term[1].from(i) += w * b22;
-                if (has(2)) of_term[2].from(i) += w * b22 * (v.from(i) - v[other]);
-            };
-            for (int other = 1; other < n; ++other)
-                for (int i = 0; i < other; i += lanes) visit.template operator()<false>(i, other);
-            for (int other = 0; has_derivatives() && other + 1 < n; ++other)
-                for (int i = (other + 1) / lanes * lanes; i < n; i += lanes) visit.template operator()<true>(i, other);
+            for (int other = 1; other < n; ++other) {  // wins against the rows i that are a pair that counts
+                Vec sums[3] = {};
+                for (int i = 0; i * lanes < other; ++i) {
+                    const auto counts = (bound.of[i] > place[other]) & (rank.of[i] < rank[other]);
+                    const Vec weights = asked == Asked::any ? w_loser.of[i] * w_winner[other] : Vec{} + 1;
+                    const Vec w = counts ? weights : Vec{}, d = (high.of[i] - s[other]) + low.of[i];
+                    values.of[i] += w * (b0 + d * (b1 + b2 * d));
+                    const Vec found[3] = {w * (b1 + b22 * d), w * b22, w * b22 * (v.of[i] - v[other])};
+                    for (int k = 0; k < 3; ++k)
+                        if (has(k)) lost_term[k].of[i] += found[k], sums[k] += found[k];
+                }
+                for (int k = 0; k < 3; ++k)
+                    if (has(k)) won_term[k][other] = sum_of(sums[k]);
+            }
             for (int k = 0; k < 3; ++k)
-                for (int i = 0; has(k) && i < n; i += lanes) sums[k].from(i) += of_term[k].from(i);
+                for (int i = 0; has(k) && i < few / lanes; ++i)
+                    lost[k].of[i] += lost_term[k].of[i], won[k].of[i] += won_term[k].of[i];
         }
         for (int k = 0; k < 3; ++k)
             for (int i = 0; has(k) && i < n; ++i) {
-                const std::int64_t at = position[i];
-                sums_[k][at] = from.real[grad + k][begin + i] + sums[k][at - begin];
+                const std::int64_t at = position[i] - begin;
+                const double wins = k == 1 ? won[k][at] : -won[k][at];
+                sums_[k][begin + at] = from.real[grad + k][begin + i] + (lost[k][at] + wins);
             }
         double total = 0;
         for (int i = 0; i < n; ++i) total += values[i];
@@ -380,6 +362,11 @@ class OrderedPairs {
     double* const sums_[3];
     Scratch scratch_;
     Columns buffers_[2];
+    // Working arrays of the nodes, each from its first row on: the number of upper rows before each row (one more than there
+    // are rows, so that there is room for two per row), the new place of each row, the numbers k, and the table by k.
+    std::uint32_t *before_, *target_, *counts_;
+    Moments* moments_;
+    double* vectors_;
 };
 
 // Adds the terms without a knot, which count for all pairs, to `sums`, and returns their value: running moments, about the mean
@@ -429,17 +416,12 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
 inline double ordered_weight(const Ranked& rows) {
     Compensated total;
     for (std::int64_t g = 0; g < rows.n_groups; ++g) {
-        Compensated below, wins, loses;  // the rows of lower rank, and those of one rank
+        Compensated below, own;  // of losers: the rows of lower rank, and those of one rank
         for (std::int64_t i = rows.offsets[g]; i < rows.offsets[g + 1]; ++i) {
-            if (i > rows.offsets[g] && rows.ranks[i] != rows.ranks[i - 1]) {
-                total += wins * below;
-                below += loses;
-                wins = loses = {};
-            }
-            wins += rows.winner ? rows.winner[i] : 1;
-            loses += rows.loser ? rows.loser[i] : 1;
+            if (i > rows.offsets[g] && rows.ranks[i] != rows.ranks[i - 1]) below += own, own = {};
+            total += (rows.winner ? rows.winner[i] : 1) * below;
+            own += rows.loser ? rows.loser[i] : 1;
         }
-        total += wins * below;
     }
     return total;
 }
