@@ -134,13 +134,11 @@ PositionedRows sort_targets(Scratch& keep, const L* targets, const std::uint8_t*
     std::uint32_t *rows = keep.take<std::uint32_t>(n), *first = keep.take<std::uint32_t>(n);
     std::uint8_t* wins = events ? keep.take<std::uint8_t>(n) : nullptr;
     Scratch scratch;
-    Keyed<Key>*given = scratch.take<Keyed<Key>>(n + 1), *sorted = scratch.take<Keyed<Key>>(n);
-    std::int64_t k = 0;
-    for (const bool event : {false, true})  // the sort is stable, so that censored rows come first
-        for (std::int64_t i = 0; i < n && k < n; ++i) {
-            given[k] = {static_cast<Key>(targets[i]) * (events ? -1 : 1), static_cast<std::uint32_t>(i)};
-            k += !events || (events[i] != 0) == event;
-        }
+    Keyed<Key>*given = scratch.take<Keyed<Key>>(n), *sorted = scratch.take<Keyed<Key>>(n);
+    // The sort is stable, so that the censored rows of a time come first.
+    std::int64_t next[2] = {0, events ? std::count(events, events + n, 0) : 0};
+    for (std::int64_t i = 0; i < n; ++i)
+        given[next[events && events[i]]++] = {static_cast<Key>(targets[i]) * (events ? -1 : 1), static_cast<std::uint32_t>(i)};
     radix_sort(given, n, sorted);
     bool ties = false;
     for (std::int64_t p = 0; p < n; ++p) {

@@ -7,9 +7,9 @@
 //
 // gives for a row at p the sum over all these rows, as the sum of a_k A_k, and likewise for the rows above. Moving on by g
 // multiplies A_k by exp(-rate g)^k. Factors |d| x^k need B_k, the same sum with weights x distances, which becomes
-// (B_k + g A_k) exp(-k rate g). All numbers added are positive and all factors at most one, so nothing overflows and nothing
-// cancels. All pairs have slopes of one sign, so a bound of the relative error of the slope of each pair (everypair/surrogates)
-// holds for each gradient.
+// (B_k + g A_k) exp(-k rate g). All numbers added are positive and all factors at most one, so nothing overflows or cancels.
+// All pairs have slopes of one sign, so a bound of the relative error of each pair's slope (everypair/surrogates) holds for
+// each gradient.
 //
 // The rows are sorted by p; then come one sweep upwards and one downwards. For float64 the sums are kept in two parts, the rows
 // of the current run of 32 and those before it, so that rounding errors grow with the number of runs. Whether d > 0 is decided
@@ -35,28 +35,18 @@ template <class S, int V, bool linear>
 class SmoothSweep {
   public:
     SmoothSweep(const GroupRows<S>& rows, const Smooth& smooth)
-        : rows_(rows), smooth_(smooth), n_(rows.found.n_pos + rows.found.n_neg) {
-        sort_positions();
-        for (std::int64_t i = n_ - 1; i > 0; --i) {
-            const Place &low = sorted_[i - 1], &high = sorted_[i];
-            sorted_[i].gap = std::max((high.key - low.key) + (high.low - low.low), 0.0);
-        }
-        sorted_[0].gap = sorted_[n_].gap = 0;
-        const Place* sorted = sorted_;
-        const double rate = smooth.rate;
-        double* factors = factors_;
-#pragma omp simd
-        for (std::int64_t i = 0; i <= n_; ++i) factors[i] = vector_exp(-rate * sorted[i].gap);
-    }
+        : rows_(rows), smooth_(smooth), n_(rows.found.n_pos + rows.found.n_neg) {}
 
+    // Fills the output arrays and returns the value.
     double run() {
+        place_rows();
         double *sums = take(), *above = take(), *w = rows_.weights ? take() : nullptr, value = 0;
         for (std::int64_t i = 0; w && i < n_; ++i) w[i] = rows_.weights[sorted_[i].row()];
         const Coefficients value_of(smooth_, 0);
         // Fills `sums` with the sum over all rows of the other class; the slopes also with the value.
         const auto fill_sums = [&](int order, const double* weights) {
             const Coefficients f(smooth_, order);
-            parallel(n_ < threaded_rows() ? 1 : rows_.threads, 2, [&](int part) {
+            parallel(rows_.threads, 2, [&](int part) {
                 if (part)
                     sweep<false, false>(f, f, weights, above);
                 else if (order == 1)
@@ -118,19 +108,27 @@ class SmoothSweep {
 
     double* take() { return scratch_.take<double>(n_ + 1); }
 
-    // Sorts the rows by position, negatives before positives at the same one. The key of a negative is the least double that
-    // is not below its position, so that it decides exactly which positives are below.
-    void sort_positions() {
+    // Sorts the rows by position, negatives before positives at the same one, and computes their gaps. The key of a negative is
+    // the least double that is not below its position, so that it decides exactly which positives are below.
+    void place_rows() {
         std::int64_t k = 0;
+        Place* sorted = sorted_;
         for (const std::uint8_t side : {0, 1})
             for (std::int64_t i = 0; i < rows_.n; ++i) {
                 const DoubleDouble at = DoubleDouble::sum(static_cast<double>(rows_.scores[i]), side ? 0 : smooth_.shift);
                 const double key = at.low > 0 ? next_above(at.high) : at.high;
-                sorted_[k] = {key, static_cast<std::uint32_t>(i | (std::int64_t{side} << 31)),
-                              static_cast<float>((at.high - key) + at.low)};
+                sorted[k] = {{key},
+                             static_cast<std::uint32_t>(i | (std::int64_t{side} << 31)),
+                             static_cast<float>((at.high - key) + at.low)};
                 k += rows_.classes[i] == side;
             }
-        radix_sort(sorted_, n_, sorted_);
+        radix_sort(sorted, n_, sorted);
+        for (std::int64_t i = n_ - 1; i > 0; --i)
+            sorted[i].gap = std::max((sorted[i].key - sorted[i - 1].key) + (sorted[i].low - sorted[i - 1].low), 0.0);
+        sorted[0].gap = sorted[n_].gap = 0;
+        double *factors = factors_, rate = smooth_.rate;
+#pragma omp simd
+        for (std::int64_t i = 0; i <= n_; ++i) factors[i] = vector_exp(-rate * sorted[i].gap);
     }
 
     // Writes for each row the sum over the rows of the other class below it (up) or above it, in order of position. If valued,

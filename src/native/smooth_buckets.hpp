@@ -10,14 +10,13 @@
 // Error: the function of d is interpolated in one offset, then in the other. In one the error is at most E = 2 (q / 4)^8 / 8! x
 // the largest 8th derivative in rate d; the second multiplies it by at most the Lebesgue constant of 8 nodes, 2.3. For the
 // logistic slope that derivative is at most 6.5 times the slope, which varies by at most exp(q / 2) over the offsets: 3.3 E <
-// 3e-13 of the slope for q = 1/4, and 3e-8 for q = 1. For other functions _smooth_kernel.py measures the error on grids.
+// 3e-13 of the slope for q = 1/4, and 3e-8 for q = 1. For other functions _smooth_kernel.py measures it: at most 5e-13.
 // Rounding: a sum of a slot has at most b + n / slices / b + 2 slices additions in a row, where b is the larger of 1024 and the
-// root of n / slices, and large n have 16 slices. At worst, equal weights and offsets all err the same way, by 5.6e-17 of the
-// sum per addition: 9e-14 for n = 1e7, 3e-13 for 1e8. A_k is multiplied by a rounded factor per bucket, which adds 2.2e-16 D /
-// q for a row whose nearest row of the other class is D temperatures away. For float64 and n up to 1e7 these bounds add up to
-// less than 1e-12 for the logistic slope (q from 1/8 to 1/4) up to D = 340, and for functions whose interpolation error, at
-// most 5e-13, is measured, up to D = 1800 q. Rows farther away have slopes below exp(-D); for them the bounds add up to 1.3e-12
-// (logistic, D = 690), or more for small q.
+// root of n / slices, and large n have 16 slices. At worst all err the same way, by 5.6e-17 of the sum: 9e-14 for n = 1e7. A_k
+// is multiplied by a rounded factor per bucket: 2.2e-16 D / q for a row whose nearest row of the other class is D temperatures
+// away. For float64 and n up to 1e7 this is less than 1e-12 in all for the logistic slope (q from 1/8 to 1/4) up to D = 340,
+// and for other functions up to D = 1800 q. Rows farther away, with slopes below exp(-D), may err by 1.3e-12 (logistic,
+// D = 690), or more for small q.
 #pragma once
 
 #include <algorithm>
@@ -199,8 +198,8 @@ class SmoothBuckets {
         fill_powers<V>(x, x, factor);
         for (const bool up : {true, false}) {
             const double turn = up ? 1 : -1;
-            Vec turned;  // the powers of turn
-            for (int l = 0; l < lanes; ++l) turned[l] = l % 2 ? turn : 1;
+            Vec turned, back;  // the powers of turn and of -turn
+            for (int l = 0; l < lanes; ++l) turned[l] = l % 2 ? turn : 1, back[l] = l % 2 ? -turn : 1;
             alignas(64) double sums[2][kinds][n] = {};
             Moments met;  // of the class for which d > 0, relative to the centre
             for (int t = 0; t < n_buckets_; ++t) {
@@ -224,15 +223,18 @@ class SmoothBuckets {
                 }
                 // Add the rows of this bucket, and move on to the next centre.
                 for (int c = 0; c < 2; ++c) {
-                    const Octets& m = here[c];
-                    Vec a[kinds * V];
-                    for (int v = 0; v < kinds * V; ++v) {
-                        a[v] = load(sums[c][0] + v * lanes);
-                        for (int j = 0; m[0] != 0 && j < n_moments; ++j) a[v] += source[j][v] * ((j % 2 ? -turn : 1) * m[j]);
-                    }
+                    Octets m;  // the moments of the offsets against the direction
+                    m.add(here[c], back);
+                    const bool any = m[0] != 0;
+                    const auto sum = [&](int v) {
+                        Vec a = load(sums[c][0] + v * lanes);
+                        for (int j = 0; any && j < n_moments; ++j) a += source[j][v] * m[j];
+                        return a;
+                    };
                     for (int v = 0; v < V; ++v) {
-                        if constexpr (linear) store((a[V + v] + width * a[v]) * factor[v], sums[c][1] + v * lanes);
-                        store(a[v] * factor[v], sums[c][0] + v * lanes);
+                        const Vec a = sum(v);
+                        if constexpr (linear) store((sum(V + v) + width * a) * factor[v], sums[c][1] + v * lanes);
+                        store(a * factor[v], sums[c][0] + v * lanes);
                     }
                 }
                 const Octets& m = here[up];
