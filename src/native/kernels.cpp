@@ -299,12 +299,12 @@ Answer concordance_targets(const Batch& batch, const std::uint8_t* events, doubl
 
 void rank_targets(const Batch& batch, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks) {
     Scratch scratch;
-    const auto [rows, positioned] = sort_targets(scratch, batch, events);
+    const PositionedRows found = sort_targets(scratch, batch, events);
     std::int64_t rank = -1;
-    for (std::int64_t p = 0; p < batch.n; ++p) {
-        rank += !positioned.first || positioned.first[p] == p;
+    for (std::uint32_t p = 0; p < batch.n; ++p) {
+        rank += found.first_of(p) == p;
         ranks[p] = rank;
-        order[p] = rows[p];
+        order[p] = found.rows[p];
     }
 }
 
