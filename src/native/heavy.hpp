@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "moments.hpp"
 #include "profile.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
@@ -69,14 +70,6 @@ inline double solve_by_pairs(const Row* pos, std::int64_t n_pos, const Row* neg,
     for (int i = 0; i < n_long; ++i) write(rows[i], side, at[i], sums[i]);
     return squares;
 }
-
-// The number of some rows, and the sums of their distances from a point and of the squares of these.
-struct Moments {
-    double count = 0, first = 0, second = 0;
-
-    // The moments relative to a point that is further away by `step`.
-    Moments shifted(double step) const { return {count, first + step * count, second + step * (2 * first + step * count)}; }
-};
 
 // Exact solution by sorting both lists, if further buckets do not help.
 inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
