@@ -75,6 +75,21 @@ def test_an_invalid_value_is_one_line(capsys):
     assert text.count("\n") == 1
 
 
+def test_an_invalid_number_is_shown_for_every_option(capsys):
+    checked = set()
+    for name in NAMES:
+        arguments = {"evaluate": ["file.csv"]}.get(name, [])
+        for parameter in typer.main.get_command(app).commands[name].params:
+            if getattr(parameter, "min", None) is not None:  # the options that are numbers
+                checked.add(option := parameter.opts[0])
+                for value in ("few", "-3"):
+                    assert cli.main([name, *arguments, f"{option}={value}"]) == 2
+                    text = capsys.readouterr().err
+                    assert f"'{option}'" in text
+                    assert text.count(f"got '{value}'") == 1
+    assert checked >= {"--minutes", "--together", "--seeds", "--margin", "--threads", "--limit"}
+
+
 def test_without_arguments_it_shows_the_help(capsys):
     assert cli.main([]) == 0
     assert "experiment" in capsys.readouterr().out
