@@ -40,12 +40,18 @@ STORE = ROOT / "runs" / "evidence.db"
 PATH = ROWS / "boosting" / "evidence.csv"
 ROUNDS = (5, 10, 20, 30, 50, 75, 100, 150)
 # For each booster: its defaults (but for the learning rate), small trees, strong regularisation.
-SETTINGS: tuple[dict[str, float], ...] = (
+LIGHTGBM: tuple[dict[str, float], ...] = (
     {},
-    {"leaves": 7, "depth": 3, "l2": 1.0, "child": 1.0},
-    {"leaves": 15, "depth": 4, "l2": 10.0, "child": 1.0},
+    {"num_leaves": 7, "lambda_l2": 1.0, "min_sum_hessian_in_leaf": 1.0},
+    {"num_leaves": 15, "lambda_l2": 10.0, "min_sum_hessian_in_leaf": 1.0},
 )
-REGULARISED = ({"leaves": 31, "l2": 1.0, "child": 1.0},)  # XGBoost's defaults, for LightGBM
+XGBOOST: tuple[dict[str, float], ...] = (
+    {},
+    {"max_depth": 3, "reg_lambda": 1.0, "min_child_weight": 1.0},
+    {"max_depth": 4, "reg_lambda": 10.0, "min_child_weight": 1.0},
+)
+# The regularisation of XGBoost's defaults, for LightGBM.
+REGULARISED = ({"num_leaves": 31, "lambda_l2": 1.0, "min_sum_hessian_in_leaf": 1.0},)
 STRENGTHS = (1e-4, 1e-2, 1.0)  # C of scikit-learn, for the linear models
 LEARNING_RATE = 0.1
 SEED = 1000  # of the first split; the objectives were developed on splits 0 to 3
@@ -76,16 +82,11 @@ def lightgbm(method: str, train: Part, setting: dict[str, float]) -> Scorer:
         "ranking": {"objective": "lambdarank"},
     }[method]
     params = {"num_threads": 1, "verbose": -1, "metric": "None", "learning_rate": LEARNING_RATE}
-    if setting:
-        params |= {
-            "num_leaves": int(setting["leaves"]),
-            "lambda_l2": setting["l2"],
-            "min_sum_hessian_in_leaf": setting["child"],
-        }
+    params |= setting | chosen
     group = None
     if method == "ranking":  # the rows are in random order
         group = [len(part) for part in np.array_split(train.y, -(-len(train.y) // QUERY))]
-    booster = lgb.train(params | chosen, lgb.Dataset(*train, group=group), ROUNDS[-1])
+    booster = lgb.train(params, lgb.Dataset(*train, group=group), ROUNDS[-1])
     return lambda X, rounds: booster.predict(X, raw_score=True, num_iteration=rounds, num_threads=1)
 
 
@@ -95,31 +96,20 @@ def xgboost(method: str, train: Part, setting: dict[str, float]) -> Scorer:
     from everypair.boosting import xgboost_objective
 
     n_pos = int(train.y.sum())
-    chosen: dict[str, Any] = {
-        "everypair": {"base_score": 0.0},
-        "logistic": {"base_score": 0.0},
-        "logloss": {"objective": "binary:logistic"},
-        "balanced": {
-            "objective": "binary:logistic",
-            "scale_pos_weight": (len(train.y) - n_pos) / n_pos,
-        },
-        "ranking": {"objective": "rank:pairwise"},
+    weight = (len(train.y) - n_pos) / n_pos
+    chosen: dict[str, Any]
+    chosen, objective = {
+        "everypair": ({"base_score": 0.0}, xgboost_objective()),
+        "logistic": ({"base_score": 0.0}, xgboost_objective(hessian="logistic")),
+        "logloss": ({"objective": "binary:logistic"}, None),
+        "balanced": ({"objective": "binary:logistic", "scale_pos_weight": weight}, None),
+        "ranking": ({"objective": "rank:pairwise"}, None),
     }[method]
-    params = {"nthread": 1, "verbosity": 0, "learning_rate": LEARNING_RATE}
-    if setting:
-        params |= {
-            "max_depth": int(setting["depth"]),
-            "reg_lambda": setting["l2"],
-            "min_child_weight": setting["child"],
-        }
+    params = {"nthread": 1, "verbosity": 0, "learning_rate": LEARNING_RATE} | setting | chosen
     rows = xgb.DMatrix(*train, nthread=1)
     if method == "ranking":
         rows.set_group([len(train.y)])
-    objective = {
-        "everypair": xgboost_objective(),
-        "logistic": xgboost_objective(hessian="logistic"),
-    }.get(method)
-    booster = xgb.train(params | chosen, rows, ROUNDS[-1], obj=objective)
+    booster = xgb.train(params, rows, ROUNDS[-1], obj=objective)
     return lambda X, rounds: booster.predict(
         xgb.DMatrix(X, nthread=1), output_margin=True, iteration_range=(0, rounds)
     )
@@ -148,9 +138,9 @@ def linear(method: str, train: Part, strength: float) -> Scorer:
 
 RIVALS = ("logloss", "balanced", "ranking")
 FAMILIES: dict[str, tuple[Callable[..., Scorer], tuple[str, ...], tuple, tuple[int, ...]]] = {
-    "LightGBM": (lightgbm, ("everypair", "pairs", *RIVALS), SETTINGS, ROUNDS),
+    "LightGBM": (lightgbm, ("everypair", "pairs", *RIVALS), LIGHTGBM, ROUNDS),
     "LightGBM-regularised": (lightgbm, ("everypair", "pairs", *RIVALS), REGULARISED, (100,)),
-    "XGBoost": (xgboost, ("everypair", "logistic", *RIVALS), SETTINGS, ROUNDS),
+    "XGBoost": (xgboost, ("everypair", "logistic", *RIVALS), XGBOOST, ROUNDS),
     "linear": (linear, ("everypair", "logloss", "balanced", "svm"), STRENGTHS, (1,)),
 }
 

@@ -93,7 +93,7 @@ def _usage_error(error: Any) -> str:
     Typer validates numbers with pydantic, whose messages leave the value out.
     """
     message: str = error.format_message().rstrip(".")
-    found = getattr(error.__cause__, "errors", list)()
+    found: list[Any] = getattr(error.__cause__, "errors", list)()
     value = repr(found[0]["input"]) if found else ""
     return message if value in message else f"{message}; got {value}"
 

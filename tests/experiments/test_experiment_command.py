@@ -186,6 +186,7 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
         (["digits", "--sampler", "tpe", "--trials", "2", "--finalists", "1"], "exclude each other"),
         (["digits", "--per-batch"], "--per-batch needs --finalists"),
         (["digits", "--warm-start", "50"], "less than the 50 epochs"),
+        (["digits", "--margin", "inf"], "--margin must be a finite number; got inf"),
         (["digits", "--device", "abacus"], "--device abacus"),
     ],
 )

@@ -98,7 +98,7 @@ def test_command_takes_terms_and_prints_json(capsys):
         (["--term", "a,b,c"], "numbers separated by commas, each finite"),
         (["--positives", ""], "--positives must be numbers"),
         (["--negatives", "1,inf"], "--negatives must be numbers"),
-        (["--margin", "inf"], "--margin must be numbers separated by commas, each finite"),
+        (["--margin", "inf"], "--margin must be a finite number; got inf"),
         (["--surrogate", "logistic"], "--surrogate must be made of polynomials"),
         (["--out", "figure.jpg"], ".png, .svg"),
     ],

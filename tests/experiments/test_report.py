@@ -161,7 +161,7 @@ def test_nobody_won(tmp_path):
     assert "diverged" in shown(lost)
 
 
-def test_nothing_to_report_is_said():
+def test_a_study_without_records_is_an_error():
     with pytest.raises(UserError, match="at least one trial that has ended"):
         report.study_of([], PLAIN)
 
@@ -232,7 +232,7 @@ def test_the_command_reads_a_store(kept, tmp_path):
     assert (kept / "report.html").exists()
 
 
-def test_the_command_speaks_json(kept, tmp_path):
+def test_the_command_prints_json(kept, tmp_path):
     ran = CliRunner().invoke(app, ["report", str(kept), "--out", str(tmp_path / "out"), "--json"])
     told = json.loads(ran.stdout)
     assert (told["n_trials"], told["n_planned"]) == (6, 12)

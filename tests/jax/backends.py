@@ -44,17 +44,22 @@ class JaxBackend:
 
     smooth_names = ("logistic",)
 
-    def __init__(self):
+    def __init__(self, *, fewer_programs=False):
         self._last = None, None
+        self._fewer_programs = fewer_programs
+
+    def _filled(self, scores, labels, knobs):
+        one_group = self._fewer_programs and scores.dtype == np.float64
+        return filled(scores, labels, knobs, one_group)
 
     def loss(self, scores, labels, **knobs):
-        x64, scores, labels, knobs = filled(scores, labels, knobs)
+        x64, scores, labels, knobs = self._filled(scores, labels, knobs)
         with jax.enable_x64(x64):
             return float(pair_loss(scores, labels, **knobs))
 
     def loss_and_grad(self, scores, labels, **knobs):
         n = len(scores)
-        x64, scores, labels, knobs = filled(scores, labels, knobs)
+        x64, scores, labels, knobs = self._filled(scores, labels, knobs)
         with jax.enable_x64(x64):
             value, grad = jax.value_and_grad(pair_loss)(scores, labels, **knobs)
             return float(value), np.asarray(grad)[:n]
@@ -80,7 +85,7 @@ class JaxBackend:
         return graph
 
     def _new_graph(self, scores, labels, knobs):
-        x64, scores, labels, knobs = filled(scores, labels, knobs)
+        x64, scores, labels, knobs = self._filled(scores, labels, knobs)
 
         def value_and_grad(x):
             return jax.value_and_grad(pair_loss)(x, labels, **knobs)
@@ -101,14 +106,19 @@ class JaxBackend:
         return float(value), np.asarray(grad), times_hessian
 
 
-def filled(scores, labels, knobs):
-    """Fill up a batch with rows without weight, in any group."""
+def filled(scores, labels, knobs, one_group):
+    """Fill up a batch with rows without weight, in any group.
+
+    With `one_group`, a batch without groups is one group, so that fewer programs are compiled.
+    """
     n, knobs = len(scores), dict(knobs)
     weights = np.zeros(ROWS)
     weights[:n] = 1.0 if knobs.get("weights") is None else knobs["weights"]
     knobs["weights"] = weights
     if knobs.get("groups") is not None:
         knobs["groups"] = np.resize(np.asarray(knobs["groups"], np.int32), ROWS)
+    elif one_group:
+        knobs["groups"] = np.zeros(ROWS, np.int32)
     if knobs.get("pairs", "binary") == "binary":
         target = np.zeros(ROWS, bool)
         target[:n] = np.asarray(labels) == 1

@@ -12,7 +12,7 @@ globals().update(LAWS)
 
 @pytest.fixture(scope="module")
 def backend():
-    return JaxBackend()
+    return JaxBackend(fewer_programs=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -58,4 +58,4 @@ def test_a_third_derivative_raises():
         return jax.jvp(grad, (x,), (jnp.ones_like(x),))[1].sum()
 
     with pytest.raises(ValueError, match="differentiated three times"):
-        jax.grad(product)(jnp.asarray(scores))
+        jax.make_jaxpr(jax.grad(product))(jnp.asarray(scores))  # traced, not compiled

@@ -92,7 +92,7 @@ def catboost_objective(
 
 
 class CatboostTables:
-    """What makes a loss with `derivatives` an objective of CatBoost: they are looked up by score.
+    """Mixin: makes a loss an objective of CatBoost, which looks up `derivatives` by score.
 
     The parameters after the first two are those of the loss.
     """

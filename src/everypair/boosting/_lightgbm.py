@@ -152,7 +152,7 @@ def lightgbm_metric(
 
 
 class LightgbmCall:
-    """What makes a loss with `derivatives` an objective of LightGBM."""
+    """Mixin: makes a loss with a method `derivatives` an objective of LightGBM."""
 
     derivatives: Any
 

@@ -117,7 +117,7 @@ def xgboost_metric(
 
 
 class XgboostCall:
-    """What makes a loss with `derivatives` an objective of XGBoost."""
+    """Mixin: makes a loss with a method `derivatives` an objective of XGBoost."""
 
     derivatives: Any
 

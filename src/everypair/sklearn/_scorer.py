@@ -1,4 +1,4 @@
-"""What all estimators share: parameters, checks of the rows, and the scores ``X @ coef``."""
+"""Base class of all estimators: parameters, checks of the rows, and scores ``X @ coef``."""
 
 from __future__ import annotations
 

@@ -21,6 +21,18 @@ def flag(name: str, text: str, **more: Any) -> Any:
     return typer.Option(name, help=text, **more)
 
 
+def margin_option(default: str, **more: Any) -> Any:
+    """Return the option ``--margin``; `default` describes what a default of None means."""
+    text = "Margin of the pairwise losses."
+    return option(text, default=default, min=0.0, callback=_check_finite, **more)
+
+
+def _check_finite(margin: float | None) -> float | None:
+    if margin == math.inf:
+        raise UserError("--margin must be a finite number; got inf.")
+    return margin
+
+
 JsonFlag: TypeAlias = Annotated[bool, flag("--json", "Print JSON instead of text.")]
 
 

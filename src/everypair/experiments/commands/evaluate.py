@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everypair.experiments.commands._parameters import JsonFlag, option
+from everypair.experiments.commands._parameters import JsonFlag, margin_option, option
 from everypair.experiments.errors import UserError
 
 _GROUPS_SHOWN = 20
@@ -66,10 +66,7 @@ def command(
         str | None,
         option("Label of the positive class.", default="1, true or yes, else the rarer label"),
     ] = None,
-    margin: Annotated[
-        float | None,
-        option("Margin of the pairwise losses.", default="that of each surrogate", min=0.0),
-    ] = None,
+    margin: Annotated[float | None, margin_option("that of each surrogate")] = None,
     loss: Annotated[
         list[str] | None,
         option("Pairwise loss to compute; may be repeated.", default="all, or one for large files"),

@@ -11,16 +11,19 @@ import typer
 
 from everypair.experiments.commands import _table_options
 from everypair.experiments.commands._execution import Execution, deadline_after, usable_device
-from everypair.experiments.commands._parameters import JsonFlag, flag, option
+from everypair.experiments.commands._parameters import JsonFlag, flag, margin_option, option
 from everypair.experiments.errors import UserError
 
 FEW_POSITIVES = 10
 """With fewer positives for validation, the standard error of the AUC is about 0.1 or more."""
 
-TRY_PANEL, RUN_PANEL = ({"rich_help_panel": p} for p in ("Hyper-parameters to try", "Execution"))
+TRY_PANEL, TRAIN_PANEL, RUN_PANEL = (
+    {"rich_help_panel": p}
+    for p in ("Hyper-parameters to try", "Settings of all trials", "Execution")
+)
 DATA = partial(option, rich_help_panel="Data", default="none")
 TRY = partial(option, **TRY_PANEL, default="the preset's")
-TRAIN = partial(option, rich_help_panel="Settings of all trials", default="the preset's")
+TRAIN = partial(option, **TRAIN_PANEL, default="the preset's")
 RUN = partial(option, **RUN_PANEL)
 
 
@@ -101,9 +104,7 @@ def command(
         TRAIN("Scores: the network's outputs or their sigmoid.", default="the preset's: sigmoid"),
     ] = None,
     epochs: Annotated[int | None, TRAIN("Passes over the training rows.", min=1)] = None,
-    margin: Annotated[
-        float | None, TRAIN("Margin of the pairwise losses.", default="that of each loss", min=0.0)
-    ] = None,
+    margin: Annotated[float | None, margin_option("that of each loss", **TRAIN_PANEL)] = None,
     batches: Annotated[
         Literal["shuffle", "stratified"] | None,
         TRAIN("Draw at random, or both classes in each batch.", default="the preset's: shuffle"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everypair.experiments.commands._parameters import JsonFlag, numbers, option
+from everypair.experiments.commands._parameters import JsonFlag, margin_option, numbers, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ def command(
         list[str] | None,
         option("Term c0,c1,c2 or c0,c1,c2,knot of your own surrogate; repeatable.", default="none"),
     ] = None,
-    margin: Annotated[
-        float | None,
-        option(
-            "Margin between a positive and a negative.", default="that of the surrogate", min=0.0
-        ),
-    ] = None,
+    margin: Annotated[float | None, margin_option("that of the surrogate")] = None,
     positives: Annotated[str, option("Scores of the positives.")] = "-1,0.5,2",
     negatives: Annotated[str, option("Scores of the negatives.")] = "-2.2,-0.8,0.2,1.4",
     out: Annotated[
@@ -52,7 +47,7 @@ def command(
         chosen,
         positives=numbers("positives", positives),
         negatives=numbers("negatives", negatives),
-        margin=None if margin is None else numbers("margin", str(margin))[0],
+        margin=margin,
     )
     if json_:
         typer.echo(json.dumps({**asdict(found), "surrogate": chosen.name}, indent=2))

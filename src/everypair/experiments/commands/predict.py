@@ -84,7 +84,7 @@ def command(
 
 @contextmanager
 def _clear_errors(model: Path, file: Path) -> Iterator[None]:
-    """Say so if the arguments are swapped or the model is damaged."""
+    """Raise a clear UserError if the arguments are swapped or the model is damaged."""
     try:
         yield
     except (UserError, *_DAMAGED) as error:

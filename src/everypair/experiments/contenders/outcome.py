@@ -121,7 +121,7 @@ def conclude(
 
 
 def _coverage(n_seeds: int, *, over_rows: bool) -> str:
-    """Say what the intervals cover, as a part of a sentence; empty if there are none."""
+    """Return what the intervals cover, as part of a sentence; empty if there are none."""
     if over_rows:
         folds = f", and of the folds by {n_seeds} seeds" if n_seeds > 1 else ""
         return f"the choice of the test rows (DeLong){folds}"

@@ -98,7 +98,7 @@ class Column:
             yield np.isin(text, self.pooled) & ~missing
 
     def unusable(self, values: pd.Series[Any]) -> str:
-        """Say what of these values the encoding cannot use; empty if it can use most of them."""
+        """Return why the encoding cannot use these values; empty if it can use most of them."""
         known = values.dropna()
         if len(known) == 0:
             return "all values are missing"

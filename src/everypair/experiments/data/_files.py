@@ -92,7 +92,7 @@ def explained_errors(path: Path) -> Iterator[None]:
 
 
 def file_kind(path: Path) -> Kind:
-    """Tell the kind of a file by its first bytes; raise UserError if it is no table."""
+    """Return the kind of a file by its first bytes; raise UserError if it is no table."""
     if path.is_dir():
         raise UserError(f"{path} is a folder; name a CSV, Parquet or Excel file in it")
     if not path.is_file():

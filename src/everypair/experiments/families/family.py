@@ -63,7 +63,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Fit:
-    """What a family fits: rows, a loss, and parameters.
+    """The arguments of a fit: rows, a loss, and parameters.
 
     `path` holds the values of the family's last parameter, which one fit can try at little cost.
     """

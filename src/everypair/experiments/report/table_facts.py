@@ -1,6 +1,6 @@
-"""What the report of a table shows beyond its trials: the data, the winner, and its test scores.
+"""Facts about a table for its report: the data, the winner, and its test scores.
 
-Three files in the folder of an experiment hold it, and each may be missing: ``data.json`` (see
+Three files in the folder of an experiment hold them, and each may be missing: ``data.json`` (see
 `everypair.experiments.data.profile`), ``winner/summary.json`` (winner, contenders, importance of
 the columns) and ``winner/test_scores.npz`` (scores, labels and probabilities of the test rows).
 """

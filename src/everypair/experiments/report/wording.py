@@ -131,7 +131,7 @@ def listing(items: Sequence[str]) -> str:
 
 
 def standing(place: Standing, called: Callable[[Contender], str]) -> str:
-    """Say in one or two sentences who is ahead in a comparison."""
+    """Return one or two sentences about who is ahead in a comparison."""
     leader = called(place.leader)
     tied, behind, unknown = (
         [called(who) for who in place.where(verdict)] for verdict in ("tie", "first", "unknown")
@@ -149,7 +149,7 @@ def standing(place: Standing, called: Callable[[Contender], str]) -> str:
 
 
 def winner(summary: Mapping[str, Any]) -> str:
-    """Say which model won on a table, how good it is, and whether its lead is certain."""
+    """Return a text: which model won on a table, its AUC, and whether its lead is certain."""
     won, rivals = summary["winner"], summary["contenders"]
     name = f"the {won['name']}" if won["name"].startswith("blend of") else won["name"]
     name = name[0].upper() + name[1:]

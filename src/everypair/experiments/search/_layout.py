@@ -1,4 +1,4 @@
-"""What a store keeps of a grid: named slots, and settings that have to stay the same."""
+"""The contents of a store: named slots for trials, and settings that have to stay the same."""
 
 from __future__ import annotations
 
