@@ -14,7 +14,8 @@ namespace everypair::EVERYPAIR_ISA {
 // smooth rank of i among the positives and b_i the smooth number of negatives above it (everypair/ranks/_average_precision.py).
 // Fills the gradient.
 template <class S>
-double precision_loss(const PrecisionBatch& batch, const Piece& piece, int threads) {
+double precision_loss(const Batch& batch, const double* shares, const Piece& piece, int threads, double* grad) {
+    const auto* positive = static_cast<const std::uint8_t*>(batch.labels);
     struct Class {
         std::int64_t n;
         std::uint32_t* rows;
@@ -24,13 +25,13 @@ double precision_loss(const PrecisionBatch& batch, const Piece& piece, int threa
     } of[2];  // positives, negatives
     Scratch scratch;
     const auto take = [&](std::int64_t n) { return scratch.take<double>(n); };
-    const std::int64_t n = batch.n, n_neg = std::count(batch.positive, batch.positive + n, 0), n_pos = n - n_neg;
+    const std::int64_t n = batch.n, n_neg = std::count(positive, positive + n, 0), n_pos = n - n_neg;
     for (Class& c : of) {
         const std::int64_t size = &c == of ? n_pos : n_neg;
         c = {0, scratch.take<std::uint32_t>(size), take(size), take(size), take(n_pos), {take(n_pos), take(n_pos)}, nullptr};
     }
     for (std::int64_t i = 0; i < n; ++i) {
-        Class& c = of[!batch.positive[i]];
+        Class& c = of[!positive[i]];
         c.rows[c.n] = static_cast<std::uint32_t>(i);
         c.scores[c.n] = static_cast<double>(static_cast<const S*>(batch.scores)[i]);
         c.w[c.n++] = batch.weights ? batch.weights[i] : 1;
@@ -45,18 +46,18 @@ double precision_loss(const PrecisionBatch& batch, const Piece& piece, int threa
     for (int k = 0; k < piece.n_powers; ++k) own += piece.powers[k];
     for (std::int64_t i = 0; i < n_pos; ++i) {
         const double rank = of[0].sums[0][i] + of[0].w[i] * (1 - own), above = of[1].sums[0][i], total = rank + above;
-        loss += batch.shares[i] * above / total;
-        of[0].factors[i] = -batch.shares[i] * above / (total * total);
-        of[1].factors[i] = batch.shares[i] * rank / (total * total);
+        loss += shares[i] * above / total;
+        of[0].factors[i] = -shares[i] * above / (total * total);
+        of[1].factors[i] = shares[i] * rank / (total * total);
     }
     double* found[1] = {take(std::max(n_pos, n_neg))};
     for (const Class& c : of) {
         c.pairs->sums(c.factors, true, 1, orders + 1, found, threads);
-        for (std::int64_t k = 0; k < c.n; ++k) batch.grad[c.rows[k]] = c.w[k] * found[0][k];
+        for (std::int64_t k = 0; k < c.n; ++k) grad[c.rows[k]] = c.w[k] * found[0][k];
     }
     // As a row, a positive has the negative slopes.
     for (std::int64_t i = 0; i < n_pos; ++i)
-        for (const Class& c : of) batch.grad[of[0].rows[i]] -= c.factors[i] * c.sums[1][i];
+        for (const Class& c : of) grad[of[0].rows[i]] -= c.factors[i] * c.sums[1][i];
     return loss;
 }
 
