@@ -16,7 +16,6 @@ struct Moments {
         first += step * count + joining.first;
         count += joining.count;
     }
-
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

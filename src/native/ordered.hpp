@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -86,8 +87,7 @@ class OrderedPairs {
     }
 
   private:
-    static constexpr std::int64_t large = 1 << 14;
-    static constexpr int few = 32;
+    static constexpr int large = 1 << 14, few = 32;  // rows of a node
     enum { score, winner, loser, vector, grad, hess, hvp, n_columns };
 
     // The positions begin .. end - 1 in the order of ranks, and the buffer that has these rows in the order of scores.
@@ -169,7 +169,6 @@ class OrderedPairs {
         return value + (evaluate(parts[0]) + evaluate(parts[1]));
     }
 
-    // Adds the derivatives of a node that is not divided any more to the results.
     void write(const Node& node) const {
         const Columns& rows = buffers_[node.buffer];
         for (int k = 0; k < 3; ++k)
@@ -300,18 +299,23 @@ class OrderedPairs {
                 high[i] = reach.high, low[i] = reach.low;
             }
             for (int other = 1; other < n; ++other) {  // wins against the rows i that are a pair that counts
-                Vec sums[3] = {};
-                for (int i = 0; i * lanes < other; ++i) {
-                    const auto counts = (bound.of[i] > place[other]) & (rank.of[i] < rank[other]);
-                    const Vec weights = asked == Asked::any ? w_loser.of[i] * w_winner[other] : Vec{} + 1;
-                    const Vec w = counts ? weights : Vec{}, d = (high.of[i] - s[other]) + low.of[i];
-                    values.of[i] += w * (b0 + d * (b1 + b2 * d));
-                    const Vec found[3] = {w * (b1 + b22 * d), w * b22, w * b22 * (v.of[i] - v[other])};
-                    for (int k = 0; k < 3; ++k)
-                        if (has(k)) lost_term[k].of[i] += found[k], sums[k] += found[k];
+                Vec sums[3][8 / lanes] = {};  // eight sums each, so that all instruction sets have the same order of additions
+                for (int first = 0; first * lanes < other; first += 8 / lanes)
+                    for (int h = 0; h < 8 / lanes; ++h) {
+                        const int i = first + h;
+                        const auto counts = (bound.of[i] > place[other]) & (rank.of[i] < rank[other]);
+                        const Vec weights = asked == Asked::any ? w_loser.of[i] * w_winner[other] : Vec{} + 1;
+                        const Vec w = counts ? weights : Vec{}, d = (high.of[i] - s[other]) + low.of[i];
+                        values.of[i] += w * (b0 + d * (b1 + b2 * d));
+                        const Vec found[3] = {w * (b1 + b22 * d), w * b22, w * b22 * (v.of[i] - v[other])};
+                        for (int k = 0; k < 3; ++k)
+                            if (has(k)) lost_term[k].of[i] += found[k], sums[k][h] += found[k];
+                    }
+                for (int k = 0; k < 3; ++k) {
+                    const double* a = reinterpret_cast<const double*>(sums[k]);
+                    const double sum = ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+                    if (has(k)) sums_[k][begin + other] += k == 1 ? sum : -sum;
                 }
-                for (int k = 0; k < 3; ++k)
-                    if (has(k)) sums_[k][begin + other] += (k == 1 ? 1 : -1) * sum_of(sums[k]);
             }
             for (int k = 0; k < 3; ++k)
                 for (int i = 0; has(k) && i < few / lanes; ++i) lost[k].of[i] += lost_term[k].of[i];
@@ -319,9 +323,7 @@ class OrderedPairs {
         for (int k = 0; k < 3; ++k)
             for (int i = 0; has(k) && i < n; ++i) sums_[k][begin + i] += lost[k][i];
         write(node);
-        double total = 0;
-        for (int i = 0; i < n; ++i) total += values[i];
-        return total;
+        return std::accumulate(&values[0], &values[0] + n, 0.0);
     }
 
     const Ranked& rows_;

@@ -67,14 +67,14 @@ class SmoothBuckets {
         // errors grow with its root. Without weights, the sum of order 0 is exact, and the others count for at most q / 2.
         const auto batch_rows = static_cast<std::uint32_t>(std::max(1024.0, std::sqrt(rows_.n / slices_)));
         const std::int64_t table = slots * slices_, tables = (1 + in_batches) * table;
-        Octets* moments = scratch.take<Octets>(tables);
+        ByPower* moments = scratch.take<ByPower>(tables);
         std::uint32_t* batched = scratch.take<std::uint32_t>(in_batches ? table : 0);
-        std::fill_n(moments, tables, Octets{});
+        parallel(rows_.threads, slices_ * (1 + in_batches), [&](int k) { std::fill_n(moments + slots * k, slots, ByPower{}); });
         std::fill_n(batched, in_batches ? table : 0, 0);
         by_located_blocks(false, [&](int slice, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
-            Octets* mine = moments + slots * slice;
+            ByPower* mine = moments + slots * slice;
             for (int k = 0; k < count; ++k) {
-                Octets powers;
+                ByPower powers;
                 fill_powers<parts>(static_cast<double>(offsets[k]), rows_.weights ? rows_.weights[i + k] : 1, powers.at);
                 mine[where[k]].add(powers);
                 if (in_batches && ++batched[slots * slice + where[k]] == batch_rows) {
@@ -87,10 +87,10 @@ class SmoothBuckets {
         for (std::int64_t first = slots; first < tables; first += slots)
             for (std::int64_t slot = 0; slot < slots; ++slot) moments[slot].add(moments[first + slot]);
 
-        Octets* sums[3];
+        ByPower* sums[3];
         for (int order = 0; order < 3; ++order) {
-            sums[order] = order == 0 || (order == 1 ? rows_.grad : rows_.hess) ? scratch.take<Octets>(slots) : nullptr;
-            std::fill_n(sums[order], sums[order] ? slots : 0, Octets{});
+            sums[order] = order == 0 || (order == 1 ? rows_.grad : rows_.hess) ? scratch.take<ByPower>(slots) : nullptr;
+            std::fill_n(sums[order], sums[order] ? slots : 0, ByPower{});
         }
         expand(moments, sums);
         value = 0;
@@ -101,7 +101,7 @@ class SmoothBuckets {
         const double units[2] = {rows_.weights ? static_cast<double>(rows_.found.w_neg) : 1.0,
                                  rows_.weights ? static_cast<double>(rows_.found.w_pos) : 1.0};
         Octet<S>* lines = scratch.take<Octet<S>>(slots);
-        const auto write = [&](S* out, const Octets* found, double sign) {
+        const auto write = [&](S* out, const ByPower* found, double sign) {
             if (!out) return;
             for (std::int64_t slot = 0; slot < slots; ++slot)
                 for (int j = 0; j < n_moments; ++j)
@@ -123,10 +123,10 @@ class SmoothBuckets {
   private:
     // The coefficients of a polynomial in the offset of a row, or the sums of weight x offset^j, for j = 0 .. 7.
     static constexpr int n_moments = bucket_moments, parts = n_moments / lanes;
-    struct Octets {
+    struct ByPower {
         Vec at[parts] = {};
 
-        void add(const Octets& other, const Vec& factor = Vec{} + 1) {
+        void add(const ByPower& other, const Vec& factor = Vec{} + 1) {
             for (int v = 0; v < parts; ++v) at[v] += other.at[v] * factor;
         }
         double operator[](int j) const { return at[j / lanes][j % lanes]; }
@@ -170,7 +170,7 @@ class SmoothBuckets {
 
     // For each order, bucket and class of a row: the sum over all rows of the other class, as a polynomial in the offset of the
     // row. Orders without a result are left out, as are positives for the values: the negatives have all pairs.
-    void expand(const Octets* moments, Octets* const out[3]) const {
+    void expand(const ByPower* moments, ByPower* const out[3]) const {
         const FlushDenormals flush;
         constexpr int kinds = 1 + linear, n = V * lanes;  // A_k and, if linear, B_k
         const double width = smooth_.width;
@@ -180,7 +180,7 @@ class SmoothBuckets {
             return (kind ? width : 1) * smooth_.series[(kind * n_moments + j) * smooth_.n_series + k];
         };
         Vec source[n_moments][kinds * V] = {};  // by j, for all sums
-        Octets factors[3][2][kinds][n];         // by order, side and sum, for all j
+        ByPower factors[3][2][kinds][n];        // by order, side and sum, for all j
         for (int k = 0; k < n_powers; ++k)
             for (int j = 0; j < n_moments; ++j) {
                 for (int kind = 0; kind < kinds; ++kind) source[j][kind * V + k / lanes][k % lanes] = series(kind, j, k);
@@ -203,12 +203,12 @@ class SmoothBuckets {
             alignas(64) double sums[2][kinds][n] = {};
             Moments met;  // of the class for which d > 0, relative to the centre
             for (int t = 0; t < n_buckets_; ++t) {
-                const Octets* here = moments + 2 * (up ? t : n_buckets_ - 1 - t);
+                const ByPower* here = moments + 2 * (up ? t : n_buckets_ - 1 - t);
                 for (int positive = 0; positive < 2; ++positive) {
                     const int side = up ? 1 - positive : positive;
                     for (int order = positive; order < 3 && here[positive][0] != 0; ++order) {
                         if (!out[order]) continue;
-                        Octets total;
+                        ByPower total;
                         for (int kind = 0; kind < kinds; ++kind)
                             for (int k = 0; k < n_powers; ++k)
                                 total.add(factors[order][side][kind][k], Vec{} + sums[1 - positive][kind][k]);
@@ -223,7 +223,7 @@ class SmoothBuckets {
                 }
                 // Add the rows of this bucket, and move on to the next centre.
                 for (int c = 0; c < 2; ++c) {
-                    Octets m;  // the moments of the offsets against the direction
+                    ByPower m;  // the moments of the offsets against the direction
                     m.add(here[c], back);
                     const bool any = m[0] != 0;
                     const auto sum = [&](int v) {
@@ -237,18 +237,18 @@ class SmoothBuckets {
                         store(a * factor[v], sums[c][0] + v * lanes);
                     }
                 }
-                const Octets& m = here[up];
+                const ByPower& m = here[up];
                 met.advance(width, {m[0], width * (m[0] - turn * m[1]), width * width * (m[0] - 2 * turn * m[1] + m[2])});
             }
         }
         // Pairs inside a bucket: polynomials in the offsets of the negative and of the positive.
         for (int order = 0; order < 3; ++order) {
-            Octets inside[2][n_moments];  // by class of the row and power of the other offset
+            ByPower inside[2][n_moments];  // by class of the row and power of the other offset
             for (int j = 0; j < n_moments; ++j)
                 for (int i = 0; i < n_moments; ++i)
                     inside[0][j][i] = inside[1][i][j] = smooth_.inside[(order * n_moments + i) * n_moments + j];
             for (int slot = 0; out[order] && slot < 2 * n_buckets_; ++slot) {
-                const Octets& m = moments[slot ^ 1];
+                const ByPower& m = moments[slot ^ 1];
                 if (m[0] == 0 || moments[slot][0] == 0) continue;
                 for (int j = 0; j < n_moments; ++j) out[order][slot].add(inside[slot % 2][j], Vec{} + m[j]);
             }
