@@ -70,14 +70,6 @@ inline double solve_by_pairs(const Row* pos, std::int64_t n_pos, const Row* neg,
     return squares;
 }
 
-// The number of some rows, and the sums of their distances from a point and of the squares of these.
-struct Moments {
-    double count = 0, first = 0, second = 0;
-
-    // The moments relative to a point that is further away by `step`.
-    Moments shifted(double step) const { return {count, first + step * count, second + step * (2 * first + step * count)}; }
-};
-
 // Exact solution by sorting both lists, if further buckets do not help.
 inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
                                const Outside& outside, const Target& target) {
@@ -95,8 +87,7 @@ inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int6
         const double u = target.positions.u(neg[i].score, 0);
         for (; j < n_pos && target.positions.u(pos[j].score, 1) < u; ++j) {
             const double v = target.positions.u(pos[j].score, 1);
-            below = below.shifted(v - at);
-            below.count += 1;
+            below.advance(v - at, {1, 0, 0});
             at = v;
         }
         const Moments met = below.shifted(u - at);
@@ -108,8 +99,7 @@ inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int6
         const double u = target.positions.u(pos[i].score, 1);
         for (; j >= 0 && target.positions.u(neg[j].score, 0) > u; --j) {
             const double v = target.positions.u(neg[j].score, 0);
-            above = above.shifted(at - v);
-            above.count += 1;
+            above.advance(at - v, {1, 0, 0});
             at = v;
         }
         const Moments met = above.shifted(at - u);

@@ -13,9 +13,8 @@ namespace everypair::EVERYPAIR_ISA {
 // smooth rank of i among the positives and b_i the smooth number of negatives above it (everypair/ranks/_average_precision.py).
 // Fills the gradient.
 template <class S>
-double precision_loss(const Batch& batch, const double* shares, const Piece& piece, int threads, double* grad) {
+double precision_loss(const PrecisionBatch& batch, const Piece& piece, int threads) {
     Scratch scratch;
-    const auto* positive = static_cast<const std::uint8_t*>(batch.labels);
     const S* scores = static_cast<const S*>(batch.scores);
     std::uint32_t* rows[2];
     double *of_class[2], *w[2], *sums[2][2];
@@ -24,7 +23,7 @@ double precision_loss(const Batch& batch, const double* shares, const Piece& pie
         rows[c] = scratch.take<std::uint32_t>(batch.n + 1);
         for (std::int64_t i = 0; i < batch.n; ++i) {
             rows[c][sizes[c]] = static_cast<std::uint32_t>(i);
-            sizes[c] += (positive[i] != 0) == (c == 0);
+            sizes[c] += (batch.positive[i] != 0) == (c == 0);
         }
         of_class[c] = scratch.take<double>(sizes[c]);
         w[c] = scratch.take<double>(sizes[c]);
@@ -49,10 +48,10 @@ double precision_loss(const Batch& batch, const double* shares, const Piece& pie
     double *factors[2] = {scratch.take<double>(n_pos), scratch.take<double>(n_pos)}, loss = 0;
     for (std::int64_t i = 0; i < n_pos; ++i) {
         const double rank = sums[0][0][i] + w[0][i] * (1 - own[0]), above = sums[1][0][i], total = rank + above;
-        loss += shares[i] * above / total;
+        loss += batch.shares[i] * above / total;
         // Derivatives of the loss in `rank` and in `above`.
-        factors[0][i] = -shares[i] * above / (total * total);
-        factors[1][i] = shares[i] * rank / (total * total);
+        factors[0][i] = -batch.shares[i] * above / (total * total);
+        factors[1][i] = batch.shares[i] * rank / (total * total);
     }
     for (int c = 0; c < 2; ++c) {
         double* found[1] = {scratch.take<double>(sizes[c])};
@@ -61,7 +60,7 @@ double precision_loss(const Batch& batch, const double* shares, const Piece& pie
             double sum = w[c][k] * found[0][k];
             // As a row, a positive has the negative slopes. Those of the pair with itself cancel.
             if (c == 0) sum -= factors[0][k] * sums[0][1][k] + factors[1][k] * sums[1][1][k];
-            grad[rows[c][k]] = sum;
+            batch.grad[rows[c][k]] = sum;
         }
     }
     return loss;

@@ -39,6 +39,12 @@ auto with_labels(const Batch& batch, Use&& use) {
     }
 }
 
+// Calls use(zero) with a zero of the type of the scores, and returns its result.
+template <class Use>
+auto with_scores(Dtype type, Use&& use) {
+    return type == Dtype::f32 ? use(float{}) : use(double{});
+}
+
 // Rows sorted by group and rank. `winner`, `loser` and `ranks` are in this order, `scores` and `vector` in that of the caller.
 // A pair is a row and one of lower rank in the same group; its weight is the product of their weights as winner and loser.
 struct Ranked {
@@ -140,6 +146,13 @@ class RowSums {
                       int threads) const = 0;
 };
 
+// `positive` has the labels, and `shares` one number for each positive.
+struct PrecisionBatch : Batch {
+    const std::uint8_t* positive;
+    const double* shares;
+    double* grad;
+};
+
 // The kernels of one instruction set. If a value is NaN, the caller must compute the batch in another way.
 struct Kernels {
     Answer (*evaluate)(const Batch&, const Question&, const Outputs&);
@@ -154,8 +167,7 @@ struct Kernels {
     // `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not wanted.
     Answer (*concordance_targets)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
     RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads);
-    // The labels are bytes, and `shares` has one number for each positive.
-    double (*smooth_precision)(const Batch&, const double* shares, const Piece&, int threads, double* grad);
+    double (*smooth_precision)(const PrecisionBatch&, const Piece&, int threads);
 };
 
 }  // namespace everypair

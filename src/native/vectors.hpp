@@ -61,13 +61,18 @@ inline void store(Vec found, double* to) { std::memcpy(to, &found, sizeof found)
 // Fills first, first x, first x^2, ...
 template <int V>
 void fill_powers(double x, double first, Vec* out) {
-    decltype(Vec{} > Vec{}) lane;
-    for (int i = 0; i < lanes; ++i) lane[i] = i;
-    const Vec one = Vec{} + 1;
-    Vec powers = one;
-    for (int step = 1; step < lanes; step *= 2, x *= x) powers *= (lane & step) != 0 ? one * x : one;
-    out[0] = powers * first;
-    for (int v = 1; v < V; ++v) out[v] = out[v - 1] * x;
+    const double x2 = x * x;
+#if defined(__AVX512F__)
+    const double x3 = x2 * x, x4 = x2 * x2, next = x4 * x4;
+    out[0] = Vec{1, x, x2, x3, x4, x4 * x, x4 * x2, x4 * x3} * first;
+#elif defined(__AVX2__)
+    const double next = x2 * x2;
+    out[0] = Vec{1, x, x2, x2 * x} * first;
+#else
+    const double next = x2;
+    out[0] = Vec{1, x} * first;
+#endif
+    for (int v = 1; v < V; ++v) out[v] = out[v - 1] * next;
 }
 
 // Up to eight coefficients of the function of one bucket.
