@@ -59,6 +59,21 @@ def kernel() -> Any:
     return _native if _uses_native() else None
 
 
+def get_backend() -> str:
+    """Return what computes on the CPU: ``"numpy"``, or ``"native"`` with the instruction set.
+
+    "native" is the compiled kernel. Without it, the same results take longer.
+
+    Examples
+    --------
+    >>> import everypair as ep
+    >>> ep.get_backend() == "numpy" or ep.get_backend().startswith("native (")  # "native (avx2)"
+    True
+    """
+    native = kernel()
+    return "numpy" if native is None else f"native ({native.isa()})"
+
+
 def native_is_here() -> bool:
     """Return whether the compiled kernel is installed."""
     return _native is not None

@@ -154,7 +154,6 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
     std::uint8_t* classes = scratch.take<std::uint8_t>(batch.n);
     const std::int64_t n_groups = batch.offsets ? batch.n_groups : 1;
     const std::span groups(scratch.take<GroupRows<S>>(n_groups), n_groups);
-    double* values = scratch.take<double>(n_groups);
     // Many groups run in parallel, each on one thread. Few groups run one after the other, each on all threads.
     const bool many = n_groups >= 2 * static_cast<std::int64_t>(threads);
     const auto each_group = [&](auto&& body) {
@@ -214,9 +213,9 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
         if (has_pairs)
             group.scale =
                 std::ldexp(total == Total::mean ? 1 / pair_weight : 1, group.exponent - (total == Total::sum ? 0 : top));
-        values[&group - groups.data()] = has_pairs ? solve_group(group) : 0;
+        group.value = has_pairs ? solve_group(group) : 0;
     });
-    for (std::int64_t g = 0; g < n_groups; ++g) value += values[g];
+    for (const GroupRows<S>& group : groups) value += group.value;
     if (total == Total::concordance || !(pair_weight > 0)) return {0, value, pair_weight};
     // On the scale of the caller, but neither infinite nor 0.
     return {0, value, std::clamp(std::ldexp(pair_weight, top), smallest, largest)};
@@ -288,12 +287,12 @@ Answer concordance_targets(const Batch& batch, const std::uint8_t* events, doubl
 
 void rank_targets(const Batch& batch, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks) {
     Scratch scratch;
-    const auto [rows, positioned] = sort_targets(scratch, batch, events);
+    const PositionedRows found = sort_targets(scratch, batch, events);
     std::int64_t rank = -1;
-    for (std::int64_t p = 0; p < batch.n; ++p) {
-        rank += !positioned.first || positioned.first[p] == p;
+    for (std::uint32_t p = 0; p < batch.n; ++p) {
+        rank += found.first_of(p) == p;
         ranks[p] = rank;
-        order[p] = rows[p];
+        order[p] = found.rows[p];
     }
 }
 
@@ -327,8 +326,8 @@ Answer concordance(const Batch& batch, int threads) {
     });
 }
 
-double smooth_precision(const PrecisionBatch& batch, const Piece& piece, int threads) {
-    return with_scores(batch.score_type, [&]<class S>(S) { return precision_loss<S>(batch, piece, threads); });
+double smooth_precision(const Batch& batch, const double* shares, const Piece& piece, int threads, double* grad) {
+    return with_scores(batch.score_type, [&]<class S>(S) { return precision_loss<S>(batch, shares, piece, threads, grad); });
 }
 
 }  // namespace

@@ -178,13 +178,14 @@ void fill_row_sums(const RowSums& prepared, nb::handle weights, bool per_other, 
 double smooth_precision(nb::handle scores, nb::handle positive, nb::handle weights, nb::handle shares, nb::tuple piece,
                         int threads, nb::handle grad) {
     Arrays arrays;
-    PrecisionBatch batch{arrays.batch(scores, positive, weights), arrays.read<std::uint8_t>(positive).data(), nullptr, nullptr};
-    const std::int64_t n_pos = batch.n - std::count(batch.positive, batch.positive + batch.n, 0);
+    const Batch batch = arrays.batch(scores, positive, weights);
+    const auto is_pos = arrays.read<std::uint8_t>(positive);
+    const std::int64_t n_pos = batch.n - std::ranges::count(is_pos, 0);
     if (n_pos == 0 || n_pos == batch.n) throw std::invalid_argument("both classes are needed");
-    batch.shares = arrays.read<double>(shares, n_pos);
-    batch.grad = arrays.write<double>(grad, batch.n);
+    const double* of_pos = arrays.read<double>(shares, n_pos);
+    double* out = arrays.write<double>(grad, batch.n);
     const Piece function = arrays.piece(piece);
-    return unlocked([&] { return chosen.kernels->smooth_precision(batch, function, threads); });
+    return unlocked([&] { return chosen.kernels->smooth_precision(batch, of_pos, function, threads, out); });
 }
 
 // Binds a function of positional arguments, each of which may be None.

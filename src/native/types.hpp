@@ -146,13 +146,6 @@ class RowSums {
                       int threads) const = 0;
 };
 
-// `positive` has the labels, and `shares` one number for each positive.
-struct PrecisionBatch : Batch {
-    const std::uint8_t* positive;
-    const double* shares;
-    double* grad;
-};
-
 // The kernels of one instruction set. If a value is NaN, the caller must compute the batch in another way.
 struct Kernels {
     Answer (*evaluate)(const Batch&, const Question&, const Outputs&);
@@ -167,7 +160,8 @@ struct Kernels {
     // `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not wanted.
     Answer (*concordance_targets)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
     RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads);
-    double (*smooth_precision)(const PrecisionBatch&, const Piece&, int threads);
+    // The labels are bytes, and `shares` has one number for each positive.
+    double (*smooth_precision)(const Batch&, const double* shares, const Piece&, int threads, double* grad);
 };
 
 }  // namespace everypair
