@@ -264,11 +264,9 @@ Answer evaluate_ordered(const Ranked& rows, const Question& question, double uni
 Answer concordance_ordered(const Ranked& rows, int threads) {
     threads = rows.n < threaded_rows() ? 1 : threads;
     // Pairs are counted if all weights are equal, or 0 for winners (censored rows).
-    double w = rows.winner ? 0 : 1;
-    for (std::int64_t i = 0; rows.winner && i < rows.n; ++i) w = std::max(w, rows.winner[i]);
-    bool equal = !rows.loser;
-    for (std::int64_t i = 0; equal && rows.winner && i < rows.n; ++i) equal = rows.winner[i] == 0 || rows.winner[i] == w;
-    if (equal) {
+    const std::span winner(rows.winner, rows.winner ? rows.n : 0);
+    const double w = winner.empty() ? 1 : std::ranges::max(winner);
+    if (!rows.loser && std::ranges::all_of(winner, [&](double of_row) { return of_row == 0 || of_row == w; })) {
         const PairCount count = with_scores(rows.score_type, [&]<class S>(S) { return count_pairs<S>(rows, threads); });
         return {0, w * (static_cast<double>(count.twice) / 2), w * static_cast<double>(count.pairs)};
     }

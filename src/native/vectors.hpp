@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
@@ -61,18 +62,10 @@ inline void store(Vec found, double* to) { std::memcpy(to, &found, sizeof found)
 // Fills first, first x, first x^2, ...
 template <int V>
 void fill_powers(double x, double first, Vec* out) {
-    const double x2 = x * x;
-#if defined(__AVX512F__)
-    const double x3 = x2 * x, x4 = x2 * x2, next = x4 * x4;
-    out[0] = Vec{1, x, x2, x3, x4, x4 * x, x4 * x2, x4 * x3} * first;
-#elif defined(__AVX2__)
-    const double next = x2 * x2;
-    out[0] = Vec{1, x, x2, x2 * x} * first;
-#else
-    const double next = x2;
-    out[0] = Vec{1, x} * first;
-#endif
-    for (int v = 1; v < V; ++v) out[v] = out[v - 1] * next;
+    const double x2 = x * x, x3 = x2 * x, x4 = x2 * x2, powers[] = {1, x, x2, x3, x4, x4 * x, x4 * x2, x4 * x3, x4 * x4};
+    const auto vector = [&]<int... lane>(std::integer_sequence<int, lane...>) { return Vec{powers[lane]...}; };
+    out[0] = vector(std::make_integer_sequence<int, lanes>()) * first;
+    for (int v = 1; v < V; ++v) out[v] = out[v - 1] * powers[lanes];
 }
 
 // Up to eight coefficients of the function of one bucket.
