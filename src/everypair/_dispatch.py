@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -193,24 +193,6 @@ def split_classes(
     if status:
         _inputs.raise_bad_values(batch)
     return pos[:n_pos], neg[: batch.scores.shape[0] - n_pos]
-
-
-def count_natively(scores: NDArray[np.float32], bits: int, table: NDArray[np.int64]) -> bool:
-    """Add scores to a table of buckets by the compiled kernel; return whether it is in use."""
-    if not _uses_native():
-        return False
-    _native.count(scores, bits, table)
-    return True
-
-
-def row_sums_kernel() -> Callable[..., Any] | None:
-    """Return the compiled kernel of row sums; None if NumPy must compute them."""
-    return _native.row_sums if _uses_native() else None
-
-
-def smooth_precision_kernel() -> Callable[..., float] | None:
-    """Return the compiled kernel of smooth average precision; None if NumPy must compute it."""
-    return _native.smooth_precision if _uses_native() else None
 
 
 def check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] | None) -> None:

@@ -20,67 +20,36 @@ namespace everypair {
 
 namespace nb = nanobind;
 
-// A contiguous array: a buffer, the memory of a tensor as a tuple (address, format, size), or None. Tensors are no buffers, and
-// making one of a tensor takes longer than a small batch.
-class Array {
-  public:
-    Array() = default;
-    Array(const Array&) = delete;
-    Array& operator=(const Array&) = delete;
-    ~Array() {
-        if (view_.obj) PyBuffer_Release(&view_);
+// A contiguous array; the data of None are null.
+struct Array {
+    void* data = nullptr;
+    Dtype type = Dtype::f64;
+    std::int64_t size = 0;
+
+    // The data, or null. The Python code has validated the input; this check only prevents reading beyond the buffer after a
+    // programming error.
+    void* of(std::int64_t n, Dtype expected) const {
+        if (data && (size != n || type != expected)) throw std::invalid_argument("a buffer has the wrong length or type");
+        return data;
     }
-
-    void open(nb::handle object, bool writable) {
-        if (object.is_none()) return;
-        if (PyTuple_CheckExact(object.ptr())) {
-            data_ = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object[0]));
-            format_ = nb::cast<const char*>(object[1]);
-            size_ = nb::cast<std::int64_t>(object[2]);
-            itemsize_ = format_[0] == 'q' ? 8 : 4;
-            if (!data_) throw std::invalid_argument("a tensor has no memory");
-            return;
-        }
-        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
-            throw nb::python_error();
-        data_ = view_.buf;
-        format_ = view_.format ? view_.format : "B";
-        size_ = view_.len / view_.itemsize;
-        itemsize_ = view_.itemsize;
-    }
-
-    std::int64_t size() const { return size_; }
-
-    Dtype dtype() const {
-        const char* format = format_;
-        // Arrays made from C types name their byte order even if it is the native one.
-        if (format[0] == '<' || format[0] == '=' || format[0] == '@') ++format;
-        switch (format[0]) {
-            case '?':
-            case 'B': return Dtype::u8;
-            case 'b': return Dtype::i8;
-            case 'f': return Dtype::f32;
-            case 'd': return Dtype::f64;
-            case 'i':
-            case 'l':
-            case 'q': return itemsize_ == 4 ? Dtype::i32 : Dtype::i64;
-            default: throw std::invalid_argument(std::string("unexpected buffer format ") + format);
-        }
-    }
-
-    // The data; null if the array is None. The Python code has validated the input; this check only prevents reading beyond the
-    // buffer after a programming error.
-    void* data(std::int64_t n, Dtype type) const {
-        if (format_ && (size_ != n || dtype() != type)) throw std::invalid_argument("a buffer has the wrong length or type");
-        return data_;
-    }
-
-  private:
-    Py_buffer view_{};
-    void* data_ = nullptr;
-    const char* format_ = nullptr;
-    std::int64_t size_ = 0, itemsize_ = 0;
 };
+
+// The type of elements with a format as in `struct`.
+inline Dtype dtype_from(const char* format, std::int64_t itemsize) {
+    // Arrays made from C types name their byte order even if it is the native one.
+    if (format[0] == '<' || format[0] == '=' || format[0] == '@') ++format;
+    switch (format[0]) {
+        case '?':
+        case 'B': return Dtype::u8;
+        case 'b': return Dtype::i8;
+        case 'f': return Dtype::f32;
+        case 'd': return Dtype::f64;
+        case 'i':
+        case 'l':
+        case 'q': return itemsize == 4 ? Dtype::i32 : Dtype::i64;
+        default: throw std::invalid_argument(std::string("unexpected buffer format ") + format);
+    }
+}
 
 template <class T>
 constexpr Dtype dtype_of = std::is_same_v<T, double>         ? Dtype::f64
@@ -96,47 +65,67 @@ inline std::int64_t check_rows(std::int64_t n) {
 // The arrays of one call, which stay open until it ends, and the arguments of kernels that are made of them.
 class Arrays {
   public:
-    const Array& open(nb::handle object, bool writable = false) {
-        if (used_ == std::size(arrays_)) throw std::logic_error("too many arrays");
-        arrays_[used_].open(object, writable);
-        return arrays_[used_++];
+    Arrays() = default;
+    Arrays(const Arrays&) = delete;
+    Arrays& operator=(const Arrays&) = delete;
+    ~Arrays() {
+        while (used_ > 0) PyBuffer_Release(&views_[--used_]);
+    }
+
+    // Opens a buffer, the memory of a tensor as a tuple (address, format, size), or None. Tensors are no buffers, and making
+    // one of a tensor takes longer than a small batch.
+    Array open(nb::handle object, bool writable = false) {
+        if (object.is_none()) return {};
+        if (PyTuple_CheckExact(object.ptr())) {
+            const auto address = nb::cast<std::uintptr_t>(object[0]);
+            const char* format = nb::cast<const char*>(object[1]);
+            if (!address) throw std::invalid_argument("a tensor has no memory");
+            return {reinterpret_cast<void*>(address), dtype_from(format, format[0] == 'q' ? 8 : 4),
+                    nb::cast<std::int64_t>(object[2])};
+        }
+        if (used_ == std::size(views_)) throw std::logic_error("too many arrays");
+        Py_buffer& view = views_[used_];
+        if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
+            throw nb::python_error();
+        ++used_;
+        return {view.buf, dtype_from(view.format ? view.format : "B", view.itemsize), view.len / view.itemsize};
     }
 
     // n numbers of type T; null if the array is None.
     template <class T>
     const T* read(nb::handle object, std::int64_t n) {
-        return static_cast<const T*>(open(object).data(n, dtype_of<T>));
+        return static_cast<const T*>(open(object).of(n, dtype_of<T>));
     }
     template <class T>
     T* write(nb::handle object, std::int64_t n) {
-        return static_cast<T*>(open(object, true).data(n, dtype_of<T>));
+        return static_cast<T*>(open(object, true).of(n, dtype_of<T>));
     }
     // All numbers of an array; none if it is None.
     template <class T>
     std::span<const T> read(nb::handle object) {
-        const Array& array = open(object);
-        return {static_cast<const T*>(array.data(array.size(), dtype_of<T>)), static_cast<std::size_t>(array.size())};
+        const Array array = open(object);
+        return {static_cast<const T*>(array.of(array.size, dtype_of<T>)), static_cast<std::size_t>(array.size)};
     }
 
     // The labels may also be targets.
     Batch batch(nb::handle scores, nb::handle labels, nb::handle weights = nb::none(), nb::handle vector = nb::none(),
                 nb::handle offsets = nb::none()) {
-        const Array &s = open_scores(scores), &y = open(labels);
-        const std::int64_t n = s.size();
+        const Array s = open_scores(scores), y = open(labels);
+        const std::int64_t n = s.size;
         const double *w = read<double>(weights, n), *v = read<double>(vector, n);
         const auto [starts, n_groups] = groups(offsets, n);
-        return {s.data(n, s.dtype()), s.dtype(), y.data(n, y.dtype()), y.dtype(), w, v, n, starts, n_groups};
+        return {s.data, s.type, y.of(n, y.type), y.type, w, v, n, starts, n_groups};
     }
 
     // `ranked` has the arrays of `everypair.targets.ranked.RankedRows`: order, ranks, offsets, winner, loser.
-    Ranked ranked(nb::handle scores, nb::tuple ranked, nb::handle vector = nb::none()) {
-        const Array& s = open_scores(scores);
-        const std::int64_t n = s.size();
+    Ranked ranked(nb::handle scores, const nb::tuple& ranked, nb::handle vector = nb::none()) {
+        const Array s = open_scores(scores);
+        const std::int64_t n = s.size;
         const auto *order = read<std::int64_t>(ranked[0], n), *ranks = read<std::int64_t>(ranked[1], n);
         const auto [starts, n_groups] = groups(ranked[2], n);
         if (!starts) throw std::invalid_argument("ordered pairs need offsets");
         const double *winner = read<double>(ranked[3], n), *loser = read<double>(ranked[4], n), *v = read<double>(vector, n);
-        return {s.data(n, s.dtype()), s.dtype(), order, ranks, winner, loser, v, n, starts, n_groups};
+        return {s.data, s.type, order, ranks, winner, loser, v, n, starts, n_groups};
     }
 
     RowSet row_set(nb::handle scores, nb::handle offsets) {
@@ -149,24 +138,26 @@ class Arrays {
     // The results for a Batch or Ranked.
     template <class Rows>
     Outputs outputs(const Rows& rows, nb::handle grad, nb::handle hess = nb::none(), nb::handle hvp = nb::none()) {
-        const auto result = [&](nb::handle array) { return open(array, true).data(rows.n, rows.score_type); };
+        const auto result = [&](nb::handle array) { return open(array, true).of(rows.n, rows.score_type); };
         if (!hvp.is_none() && !rows.vector) throw std::invalid_argument("a Hessian-vector product needs a vector");
         return {result(grad), result(hess), result(hvp)};
     }
 
     // `surrogate` is an `everypair._dispatch.NativeForm`: terms, smooth form and exponential term, two of which are None.
-    Question question(nb::tuple surrogate, bool mean, int threads) {
-        const nb::object terms = surrogate[0], smooth = surrogate[1], exponential = surrogate[2];
+    Question question(const nb::tuple& surrogate, bool mean, int threads) {
         Question asked{nullptr, 0, mean, threads};
-        if (!smooth.is_none()) {
-            smooth_ = read_smooth(smooth);
+        if (const nb::object smooth = surrogate[1]; !smooth.is_none()) {
+            smooth_ = read_smooth(nb::cast<nb::tuple>(smooth));
             asked.smooth = &smooth_;
-        } else if (!exponential.is_none()) {
-            exponential_ = {number(exponential, 0), number(exponential, 1), number(exponential, 2)};
+        } else if (const nb::object found = surrogate[2]; !found.is_none()) {
+            const nb::tuple term = nb::cast<nb::tuple>(found);
+            exponential_ = {number(term, 0), number(term, 1), number(term, 2)};
             asked.exponential = &exponential_;
         } else {
-            for (nb::handle term : nb::cast<nb::tuple>(terms))
+            for (nb::handle found_term : nb::cast<nb::tuple>(surrogate[0])) {
+                const nb::tuple term = nb::cast<nb::tuple>(found_term);
                 terms_.push_back({number(term, 0), number(term, 1), number(term, 2), number(term, 3), nb::cast<bool>(term[4])});
+            }
             if (terms_.empty()) throw std::invalid_argument("terms must not be empty");
             asked.terms = terms_.data();
             asked.n_terms = static_cast<int>(terms_.size());
@@ -175,7 +166,7 @@ class Arrays {
     }
 
     // `piece` has the shift, rate, powers and polynomials of an `everypair.ranks._pieces.Piece`.
-    Piece piece(nb::tuple piece) {
+    Piece piece(const nb::tuple& piece) {
         const std::span<const double> powers = read<double>(piece[2]);
         if (powers.size() % 6 || powers.size() > 6 * most_powers) throw std::invalid_argument("wrong number of powers");
         return {number(piece, 0), number(piece, 1), powers.data(), read<double>(piece[3], 18),
@@ -183,12 +174,12 @@ class Arrays {
     }
 
   private:
-    static double number(nb::handle numbers, int k) { return nb::cast<double>(numbers[k]); }
+    static double number(const nb::tuple& numbers, int k) { return nb::cast<double>(numbers[k]); }
 
-    const Array& open_scores(nb::handle scores) {
-        const Array& found = open(scores);
-        check_rows(found.size());
-        if (found.dtype() != Dtype::f32 && found.dtype() != Dtype::f64)
+    Array open_scores(nb::handle scores) {
+        const Array found = open(scores);
+        check_rows(found.size);
+        if (found.type != Dtype::f32 && found.type != Dtype::f64)
             throw std::invalid_argument("scores must be float32 or float64");
         return found;
     }
@@ -207,8 +198,8 @@ class Arrays {
     }
 
     // `form` is an `everypair._smooth_kernel.SmoothForm`: the term, value, slope, curvature, series and inside.
-    Smooth read_smooth(nb::handle form) {
-        const nb::object term = form[0];
+    Smooth read_smooth(const nb::tuple& form) {
+        const nb::tuple term = nb::cast<nb::tuple>(form[0]);
         Smooth found{number(term, 0), number(term, 1),         number(term, 2), number(term, 3),
                      number(term, 4), nb::cast<bool>(term[5]), number(term, 6)};
         for (int order = 0; order < 3; ++order) {
@@ -227,7 +218,7 @@ class Arrays {
         return found;
     }
 
-    Array arrays_[14];
+    Py_buffer views_[14];
     std::size_t used_ = 0;
     std::vector<Term> terms_;
     Smooth smooth_;

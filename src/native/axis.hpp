@@ -127,34 +127,25 @@ struct Squares {
     void add(const Squares& other) { sum += other.sum; }
 };
 
-// Sums over the weighted rows of one slot: weights, weights x fraction, weights x fraction^2; and the largest weight. Vectors
-// of 16 bytes, because all processors have them.
+// Sums over the weighted rows of one slot: weights, weights x fraction, weights x fraction^2; and the largest weight.
 struct WeightSums {
-    typedef double Two __attribute__((vector_size(16)));
-    Two first{}, last{};
-
-    double weights() const { return first[0]; }
-    double fractions() const { return first[1]; }
-    double squares() const { return last[0]; }
-    double heaviest() const { return last[1]; }
+    double weights() const { return w; }
+    double fractions() const { return wf; }
+    double squares() const { return wff; }
+    double heaviest() const { return most; }
     void add(const WeightSums& more) {
-        first += more.first;
-        last = __builtin_shufflevector(last + more.last, last > more.last ? last : more.last, 0, 3);
+        w += more.w, wf += more.wf, wff += more.wff;
+        most = most > more.most ? most : more.most;
     }
+
+    double w = 0, wf = 0, wff = 0, most = 0;
 };
 
-// Adds rows to these sums, by slot. Two rows at a time, so that a transposition makes the vectors to be added.
+// Adds rows to these sums, by slot.
 inline void add_weights(WeightSums* sums, const std::int32_t* slots, const float* fractions, const double* weights, int count) {
-    using Two = WeightSums::Two;
-    int i = 0;
-    for (; i + 2 <= count; i += 2) {
-        const Two w{weights[i], weights[i + 1]}, f{fractions[i], fractions[i + 1]}, wf = w * f, wff = wf * f;
-        sums[slots[i]].add({__builtin_shufflevector(w, wf, 0, 2), __builtin_shufflevector(wff, w, 0, 2)});
-        sums[slots[i + 1]].add({__builtin_shufflevector(w, wf, 1, 3), __builtin_shufflevector(wff, w, 1, 3)});
-    }
-    for (; i < count; ++i) {
+    for (int i = 0; i < count; ++i) {
         const double w = weights[i], f = fractions[i];
-        sums[slots[i]].add({Two{w, w * f}, Two{w * f * f, w}});
+        sums[slots[i]].add({w, w * f, w * f * f, w});
     }
 }
 
@@ -172,13 +163,9 @@ class Tallies {
         pending_ = 0;
     }
 
-    void add(const std::int32_t* slots, const float* fractions, int count) {
-        add(slots, fractions, count, [](int, std::int32_t) {});
-    }
-
     // Calls use(i, number of rows that its slot had before) for each row.
-    template <class Use>
-    void add(const std::int32_t* slots, const float* fractions, int count, Use&& use) {
+    template <class Use = decltype([](int, std::int32_t) {})>
+    void add(const std::int32_t* slots, const float* fractions, int count, Use&& use = {}) {
         if (wide && pending_ + count >= tally_rows) spill();
         pending_ += count;
         std::int32_t fixed[block_rows];

@@ -22,6 +22,7 @@ struct GroupRows {
     Survey found{};
     int exponent = 0;  // the weights of the pairs are over 2^exponent
     double scale = 1;  // the factor of all results
+    double value = 0;  // the result of the group
 
     bool has_pairs() const { return found.w_pos > 0 && found.w_neg > 0; }
 

@@ -24,22 +24,20 @@
 namespace everypair::EVERYPAIR_ISA {
 namespace {
 
-// With fewer rows the bucket plan takes longer than the exact plan, in which a source takes about four times as long as a
-// query. From the rows of `python -m benchmarks run --suite kernel`: with 128-bit vectors the tables of buckets cost about
-// twice as much.
+// The fewest rows of the certified plans, from the rows of `python -m benchmarks run --suite kernel`. With fewer rows of two
+// classes, or for each grade of ordered pairs, the exact plans take less time: a source of theirs takes about four times as
+// long as a query. With 128-bit vectors the tables of buckets cost about twice as much.
 #if defined(__AVX2__)
-constexpr std::int64_t certified_rows = 6000;
+constexpr std::int64_t certified_rows = 6000, graded_rows = 300;
 #else
-constexpr std::int64_t certified_rows = 10000;
+constexpr std::int64_t certified_rows = 10000, graded_rows = 600;
 #endif
 // With more rows, the certified plan takes less time than sorting the rows into buckets; with fewer, the exact plan.
 constexpr std::int64_t fewest_bucketed_rows = 12, bucketed_rows = 4000;
-// The fewest rows of the certified plan for ordered pairs, for each grade.
-#if defined(__AVX2__)
-constexpr std::int64_t graded_rows = 300;
-#else
-constexpr std::int64_t graded_rows = 600;
-#endif
+
+// The answer of a plan that does not fit the batch: the caller must use another way.
+constexpr Answer declined{0, std::numeric_limits<double>::quiet_NaN(), 0};
+
 // The power of two by which weights with this sum are divided: 0 unless their sums could overflow or lose digits.
 inline int exponent_of(double sum) {
     if (sum == 0 || (sum > 0x1p-100 && sum < 0x1p100)) return 0;
@@ -113,7 +111,7 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     if (asked.smooth) return smooth_sums(rows, *asked.smooth);
     if (asked.exponential) return ExponentialSums<S>(rows, *asked.exponential).run();
     const Survey& found = rows.found;
-    const double gap = found.max_neg - found.min_pos, unreliable = std::numeric_limits<double>::quiet_NaN();
+    const double gap = found.max_neg - found.min_pos;
     // Terms that no pair reaches, not even the lowest positive with the highest negative, are left out.
     Scratch scratch;
     const auto counts = [&](const Term& term) {
@@ -132,7 +130,7 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
         range = std::max(range, gap + std::abs(term.shift));
         largest = std::max(largest, std::abs(term.shift));
     }
-    if (!(largest < 0x1p1000 && reach > 0x1p-960)) return unreliable;
+    if (!(largest < 0x1p1000 && reach > 0x1p-960)) return declined.value;
     const Question question{first, static_cast<int>(terms.size()), asked.mean, rows.threads};
     if (std::ranges::none_of(terms, &Term::truncated)) return everywhere(rows, question);
     if constexpr (std::is_same_v<S, float>)
@@ -140,7 +138,7 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     // The rounding errors of the additions, one per row, do not cancel.
     const double cancelled = static_cast<double>(rows.n) * cancellation(terms, range);
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
-    if (cancelled > 0x1p62) return unreliable;
+    if (cancelled > 0x1p62) return declined.value;
     return cancelled > room ? Exact<S, DoubleDouble>(rows, question).run() : Exact<S, double>(rows, question).run();
 }
 
@@ -156,7 +154,6 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
     std::uint8_t* classes = scratch.take<std::uint8_t>(batch.n);
     const std::int64_t n_groups = batch.offsets ? batch.n_groups : 1;
     const std::span groups(scratch.take<GroupRows<S>>(n_groups), n_groups);
-    double* values = scratch.take<double>(n_groups);
     // Many groups run in parallel, each on one thread. Few groups run one after the other, each on all threads.
     const bool many = n_groups >= 2 * static_cast<std::int64_t>(threads);
     const auto each_group = [&](auto&& body) {
@@ -216,9 +213,9 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
         if (has_pairs)
             group.scale =
                 std::ldexp(total == Total::mean ? 1 / pair_weight : 1, group.exponent - (total == Total::sum ? 0 : top));
-        values[&group - groups.data()] = has_pairs ? solve_group(group) : 0;
+        group.value = has_pairs ? solve_group(group) : 0;
     });
-    for (std::int64_t g = 0; g < n_groups; ++g) value += values[g];
+    for (const GroupRows<S>& group : groups) value += group.value;
     if (total == Total::concordance || !(pair_weight > 0)) return {0, value, pair_weight};
     // On the scale of the caller, but neither infinite nor 0.
     return {0, value, std::clamp(std::ldexp(pair_weight, top), smallest, largest)};
@@ -227,8 +224,7 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
 template <class S>
 Answer ordered_as(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
     const double total = ordered_weight(rows), scale = question.mean ? 1 / total : unit;
-    constexpr Answer unreliable{0, std::numeric_limits<double>::quiet_NaN(), 0};
-    if (!(total > 0x1p-900)) return unreliable;
+    if (!(total > 0x1p-900)) return declined;
     Scratch scratch;
     void* const arrays[] = {outputs.grad, outputs.hess, outputs.hvp};
     Sums sums;
@@ -248,7 +244,7 @@ Answer ordered_as(const Ranked& rows, const Question& question, double unit, con
         const double range = pairs.template sort<S>() + shift, room = std::is_same_v<S, float> ? 0x1p26 : 0x1p9;
         const bool reliable =
             range < 0x1p500 && cancellation({question.terms, question.terms + question.n_terms}, range) < room;
-        value = reliable ? pairs.run() : unreliable.value;
+        value = reliable ? pairs.run() : declined.value;
     };
     if (inner.n_terms == 1 && !rows.winner && !rows.loser && sums[0] && !sums[1] && !sums[2])
         evaluate(OrderedPairs<Asked::one_term>(rows, inner, false, sums));
@@ -261,39 +257,29 @@ Answer ordered_as(const Ranked& rows, const Question& question, double unit, con
     return {0, value * scale, total};
 }
 
-// Calls use(zero) with a zero of the type of the scores, and returns its result.
-template <class Use>
-auto with_scores(Dtype type, Use&& use) {
-    return type == Dtype::f32 ? use(float{}) : use(double{});
-}
-
 Answer evaluate_ordered(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
-    return with_scores(rows.score_type, [&](auto zero) { return ordered_as<decltype(zero)>(rows, question, unit, outputs); });
+    return with_scores(rows.score_type, [&]<class S>(S) { return ordered_as<S>(rows, question, unit, outputs); });
 }
 
 Answer concordance_ordered(const Ranked& rows, int threads) {
     threads = rows.n < threaded_rows() ? 1 : threads;
     // Pairs are counted if all weights are equal, or 0 for winners (censored rows).
-    double w = rows.winner ? 0 : 1;
-    for (std::int64_t i = 0; rows.winner && i < rows.n; ++i) w = std::max(w, rows.winner[i]);
-    bool equal = !rows.loser;
-    for (std::int64_t i = 0; equal && rows.winner && i < rows.n; ++i) equal = rows.winner[i] == 0 || rows.winner[i] == w;
-    if (equal) {
-        const PairCount count =
-            with_scores(rows.score_type, [&](auto zero) { return count_pairs<decltype(zero)>(rows, threads); });
+    const std::span winner(rows.winner, rows.winner ? rows.n : 0);
+    const double w = winner.empty() ? 1 : std::ranges::max(winner);
+    if (!rows.loser && std::ranges::all_of(winner, [&](double of_row) { return of_row == 0 || of_row == w; })) {
+        const PairCount count = with_scores(rows.score_type, [&]<class S>(S) { return count_pairs<S>(rows, threads); });
         return {0, w * (static_cast<double>(count.twice) / 2), w * static_cast<double>(count.pairs)};
     }
     const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
     const Question question{half, 2, false, threads};
     OrderedPairs<Asked::any> pairs(rows, question, true, {});
-    with_scores(rows.score_type, [&](auto zero) { return pairs.sort<decltype(zero)>(); });
+    with_scores(rows.score_type, [&]<class S>(S) { return pairs.sort<S>(); });
     return {0, pairs.run(), ordered_weight(rows)};
 }
 
 Answer concordance_targets(const Batch& batch, const std::uint8_t* events, double* ordered, double* pairs) {
-    const RowCounts of_rows{ordered, pairs};
     const PairCount count =
-        with_scores(batch.score_type, [&](auto zero) { return count_pairs<decltype(zero)>(batch, events, of_rows); });
+        with_scores(batch.score_type, [&]<class S>(S) { return count_pairs<S>(batch, events, {ordered, pairs}); });
     return {0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
 }
 
@@ -309,7 +295,6 @@ void rank_targets(const Batch& batch, const std::uint8_t* events, std::int64_t* 
 }
 
 Answer evaluate_graded(const Batch& batch, const Question& question, const Outputs& outputs) {
-    constexpr Answer declined{0, std::numeric_limits<double>::quiet_NaN(), 0};
     const Term& term = question.terms[0];
     if (batch.score_type != Dtype::f32 || batch.n < graded_rows || batch.n >= std::int64_t{1} << 29 || question.n_terms > 1 ||
         !term.truncated || term.b0 != 0 || term.b1 != 0 || !(term.shift >= 0 && term.shift < 0x1p900))

@@ -32,7 +32,7 @@ extern const Kernels kernels;
 namespace {
 
 struct InstructionSet {
-    const char* name;
+    std::string name;
     const Kernels* kernels;
 };
 
@@ -111,11 +111,10 @@ nb::tuple evaluate_graded(nb::handle scores, nb::handle targets, nb::tuple surro
 
 void rank_targets(nb::handle targets, nb::handle events, nb::handle order, nb::handle ranks) {
     Arrays arrays;
-    const Array& y = arrays.open(targets);
-    const std::int64_t n = check_rows(y.size());
-    const Batch batch{nullptr, Dtype::f64, y.data(n, y.dtype()), y.dtype(), nullptr, nullptr, n, nullptr, 1};
-    const auto* is_event = arrays.read<std::uint8_t>(events, n);
-    auto *rows = arrays.write<std::int64_t>(order, n), *numbers = arrays.write<std::int64_t>(ranks, n);
+    const Array y = arrays.open(targets);
+    const Batch batch{nullptr, Dtype::f64, y.data, y.type, nullptr, nullptr, check_rows(y.size), nullptr, 1};
+    const auto* is_event = arrays.read<std::uint8_t>(events, y.size);
+    auto *rows = arrays.write<std::int64_t>(order, y.size), *numbers = arrays.write<std::int64_t>(ranks, y.size);
     unlocked([&] { chosen.kernels->rank_targets(batch, is_event, rows, numbers); });
 }
 
@@ -131,15 +130,16 @@ nb::tuple auc_targets(nb::handle scores, nb::handle targets, nb::handle events, 
 nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle neg) {
     Arrays arrays;
     const Batch batch = arrays.batch(scores, labels);
-    void *to_pos = arrays.open(pos, true).data(batch.n, batch.score_type),
-         *to_neg = arrays.open(neg, true).data(batch.n, batch.score_type);
-    const auto of_type = [&]<class S>(S) {
-        return with_labels(batch, [&](const auto* given) {
-            const S* rows = static_cast<const S*>(batch.scores);
-            return stream::split(rows, given, batch.n, static_cast<S*>(to_pos), static_cast<S*>(to_neg));
+    void *to_pos = arrays.open(pos, true).of(batch.n, batch.score_type),
+         *to_neg = arrays.open(neg, true).of(batch.n, batch.score_type);
+    const auto found = unlocked([&] {
+        return with_scores(batch.score_type, [&]<class S>(S) {
+            return with_labels(batch, [&](const auto* given) {
+                return stream::split(static_cast<const S*>(batch.scores), given, batch.n, static_cast<S*>(to_pos),
+                                     static_cast<S*>(to_neg));
+            });
         });
-    };
-    const auto found = unlocked([&] { return batch.score_type == Dtype::f32 ? of_type(float{}) : of_type(double{}); });
+    });
     return nb::make_tuple(found.status, found.n_pos);
 }
 
@@ -179,8 +179,8 @@ double smooth_precision(nb::handle scores, nb::handle positive, nb::handle weigh
                         int threads, nb::handle grad) {
     Arrays arrays;
     const Batch batch = arrays.batch(scores, positive, weights);
-    const auto* is_pos = arrays.read<std::uint8_t>(positive, batch.n);
-    const std::int64_t n_pos = batch.n - std::count(is_pos, is_pos + batch.n, 0);
+    const auto is_pos = arrays.read<std::uint8_t>(positive);
+    const std::int64_t n_pos = batch.n - std::ranges::count(is_pos, 0);
     if (n_pos == 0 || n_pos == batch.n) throw std::invalid_argument("both classes are needed");
     const double* of_pos = arrays.read<double>(shares, n_pos);
     double* out = arrays.write<double>(grad, batch.n);
@@ -213,19 +213,16 @@ NB_MODULE(_native, m) {
     bind(m, "row_sums", row_sums);
     bind(m, "smooth_precision", smooth_precision);
     m.def("borrow_team", [](std::uintptr_t fork) { borrow_team(reinterpret_cast<Fork*>(fork)); });
-    m.def("isa", [] { return chosen.name; });
+    m.def("isa", [] { return chosen.name.c_str(); });
     // For tests and benchmarks: all instruction sets that this machine can run.
     m.def("isas", [] {
         nb::list names;
-        for (const InstructionSet& set : available()) names.append(set.name);
+        for (const InstructionSet& set : available()) names.append(set.name.c_str());
         return names;
     });
     m.def("use_isa", [](const char* name) {
         for (const InstructionSet& set : available())
-            if (std::string(name) == set.name) {
-                chosen = set;
-                return;
-            }
+            if (set.name == name) return void(chosen = set);
         throw std::invalid_argument(std::string("this machine cannot run ") + name);
     });
 }

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "axis.hpp"
+#include "moments.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 

@@ -39,6 +39,12 @@ auto with_labels(const Batch& batch, Use&& use) {
     }
 }
 
+// Calls use(zero) with a zero of the type of the scores, and returns its result.
+template <class Use>
+auto with_scores(Dtype type, Use&& use) {
+    return type == Dtype::f32 ? use(float{}) : use(double{});
+}
+
 // Rows sorted by group and rank. `winner`, `loser` and `ranks` are in this order, `scores` and `vector` in that of the caller.
 // A pair is a row and one of lower rank in the same group; its weight is the product of their weights as winner and loser.
 struct Ranked {

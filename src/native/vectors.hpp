@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
@@ -61,13 +62,10 @@ inline void store(Vec found, double* to) { std::memcpy(to, &found, sizeof found)
 // Fills first, first x, first x^2, ...
 template <int V>
 void fill_powers(double x, double first, Vec* out) {
-    decltype(Vec{} > Vec{}) lane;
-    for (int i = 0; i < lanes; ++i) lane[i] = i;
-    const Vec one = Vec{} + 1;
-    Vec powers = one;
-    for (int step = 1; step < lanes; step *= 2, x *= x) powers *= (lane & step) != 0 ? one * x : one;
-    out[0] = powers * first;
-    for (int v = 1; v < V; ++v) out[v] = out[v - 1] * x;
+    const double x2 = x * x, x3 = x2 * x, x4 = x2 * x2, powers[] = {1, x, x2, x3, x4, x4 * x, x4 * x2, x4 * x3, x4 * x4};
+    const auto vector = [&]<int... lane>(std::integer_sequence<int, lane...>) { return Vec{powers[lane]...}; };
+    out[0] = vector(std::make_integer_sequence<int, lanes>()) * first;
+    for (int v = 1; v < V; ++v) out[v] = out[v - 1] * powers[lanes];
 }
 
 // Up to eight coefficients of the function of one bucket.

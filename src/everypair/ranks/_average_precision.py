@@ -52,13 +52,13 @@ def smooth_precision_loss(
     """
     if not 0 < np.count_nonzero(positive) < positive.size:
         return 0.0, np.zeros(scores.shape[0])
-    kernel = _dispatch.smooth_precision_kernel()
+    kernel = _dispatch.kernel()
     if kernel is None or codes is not None:
         return _by_row_sums(scores, positive, shares, _terms(temperature), weights, codes)
     grad = np.empty(scores.shape[0])
     piece = _kernel_piece(temperature, scores.dtype == np.float64)
-    loss = kernel(scores, positive, weights, shares, piece, _threads.kernel_threads(), grad)
-    return loss, grad
+    threads = _threads.kernel_threads()
+    return kernel.smooth_precision(scores, positive, weights, shares, piece, threads, grad), grad
 
 
 def _by_row_sums(

@@ -60,10 +60,10 @@ def plan(
 
 
 def _sweep(xp: NumpyArrays, x: Floats, y: Floats, groups: Groups | None, piece: Piece) -> Part:
-    kernel = _dispatch.row_sums_kernel()
+    kernel = _dispatch.kernel()
     if kernel is None or not can_take(piece):
         return Sweep(xp, x, y, groups, piece)
-    return CompiledSweep(kernel, x, y, groups, piece)
+    return CompiledSweep(kernel.row_sums, x, y, groups, piece)
 
 
 def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
@@ -72,7 +72,7 @@ def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
     They are computed as all others, so that subtracting them leaves nothing of a row without
     others.
     """
-    return _own_pair(terms, wide, _dispatch.row_sums_kernel())
+    return _own_pair(terms, wide, _dispatch.kernel())
 
 
 @lru_cache(maxsize=64)

@@ -58,7 +58,8 @@ class Buckets:
                 f"{scores[np.argmin(np.isfinite(narrow))].item()!r}. Use mode='exact'."
             )
         self.is_rounded |= scores.dtype != np.float32 and bool((narrow != scores).any())
-        if _dispatch.count_natively(narrow, self.bits, self.table[int(positive)]):
+        if (kernel := _dispatch.kernel()) is not None:
+            kernel.count(narrow, self.bits, self.table[int(positive)])
             return
         pattern = narrow.view(np.uint32)
         ordered = np.where(pattern & _SIGN, ~pattern, pattern | _SIGN)
