@@ -31,7 +31,8 @@ class ExponentialSums {
         : rows_(rows),
           rate_(term.rate),
           shift_(term.shift),
-          factor_(rows.scale * term.factor),
+          last_(std::abs(rows.scale * term.factor) < 0x1p-500 ? 0x1p-500 : 1),
+          factor_(rows.scale * term.factor / last_),
           largest_(rate_ * ((rows.found.max_neg - rows.found.min_pos) + shift_)) {}
 
     // Fills the output arrays and returns the value; NaN if the caller must compute it in another way.
@@ -46,7 +47,7 @@ class ExponentialSums {
             const ByClass along = class_sums(rows_.vector);
             write(rows_.hvp, rate_ * of_neg, rate_ * of_pos, rows_.vector, {along.neg / sums.neg, along.pos / sums.pos});
         }
-        return factor_ * sums.neg * sums.pos * vector_exp(largest_);
+        return factor_ * sums.neg * sums.pos * vector_exp(largest_) * last_;
     }
 
   private:
@@ -112,17 +113,20 @@ class ExponentialSums {
     // class.
     void write(S* out, double of_neg, double of_pos, const double* vector, const ByClass& means) const {
         if (!out) return;
+        const double last = last_;
         parallel(rows_.threads, task_count(rows_.n), [&](int t) {
             by_blocks<false>(t, [&](std::int64_t i, int count, double* e, const double* sides) {
                 for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k] - (sides[k] > 0 ? means.neg : means.pos);
-                for (int k = 0; k < count; ++k) out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) + 0.0);
+                for (int k = 0; k < count; ++k)
+                    out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) * last + 0.0);
             });
         });
     }
 
     const GroupRows<S> rows_;
-    const double rate_, shift_, factor_;
-    const double largest_;  // exponent of a pair
+    const double rate_, shift_;
+    const double last_, factor_;  // their product is the factor; a tiny part comes last, so that nothing underflows before it
+    const double largest_;        // exponent of a pair
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -150,8 +150,10 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     const double cancelled = static_cast<double>(group.n) * cancellation(terms, question.n_terms, range);
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
     // The rounding errors of the additions, one per row, do not cancel.
-    if (cancelled > 0x1p62) return std::numeric_limits<double>::quiet_NaN();  // the caller must use another way
-    if (cancelled > room)
+    if (cancelled > room * 0x1p52) return std::numeric_limits<double>::quiet_NaN();  // the caller must use another way
+    // Second derivatives of several terms may vanish far from the knots: of heavy rows there only rounding errors are left.
+    const bool heavy = std::is_same_v<S, double> && question.n_terms > 1 && batch.weights && (outputs.hess || outputs.hvp);
+    if (cancelled > room || heavy)
         return Exact<S, DoubleDouble>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
     return Exact<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
 }

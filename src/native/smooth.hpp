@@ -49,11 +49,10 @@ struct Coefficients {
     }
 };
 
-// A row on the axis of p, at key + low; low is the rounding error. The class is the highest bit of `tag`, the row the others.
+// A row on the axis of p, at the key up to rounding. The class is the highest bit of `tag`, the row the others.
 struct Place {
     double key;
     std::uint32_t tag;
-    float low;
 
     std::uint32_t row() const { return tag & 0x7fffffff; }
     std::uint8_t side() const { return static_cast<std::uint8_t>(tag >> 31); }
@@ -70,6 +69,7 @@ class SmoothSweep {
         const std::int64_t n = rows_.found.n_pos + rows_.found.n_neg;
         Place* sorted = scratch.take<Place>(n + 1);
         sort_positions(sorted, n);
+        const double* gaps = gaps_between(scratch, sorted, n);
         double *up = scratch.take<double>(n), *down = scratch.take<double>(n);
         double* w = rows_.weights ? scratch.take<double>(n) : nullptr;
         for (std::int64_t i = 0; w && i < n; ++i) w[i] = rows_.weights[sorted[i].row()];
@@ -79,11 +79,11 @@ class SmoothSweep {
             const Coefficients<V> f(smooth_, order);
             parallel(n < threaded_rows() ? 1 : rows_.threads, 2, [&](int part) {
                 if (part)
-                    sweep<false, false>(sorted, n, f, value_of, weights, down);
+                    sweep<false, false>(sorted, gaps, n, f, value_of, weights, down);
                 else if (valued)
-                    value = sweep<true, true>(sorted, n, f, value_of, weights, up);
+                    value = sweep<true, true>(sorted, gaps, n, f, value_of, weights, up);
                 else
-                    sweep<true, false>(sorted, n, f, value_of, weights, up);
+                    sweep<true, false>(sorted, gaps, n, f, value_of, weights, up);
             });
         };
         const auto write = [&](S* out, auto&& result) {
@@ -113,41 +113,54 @@ class SmoothSweep {
         std::int64_t k = 0;
         for (const std::uint8_t side : {0, 1})
             for (std::int64_t i = 0; i < rows_.n; ++i) {
-                const DoubleDouble at = DoubleDouble::sum(static_cast<double>(rows_.scores[i]), side ? 0 : smooth_.shift);
-                const double key = at.low > 0 ? next_above(at.high) : at.high;
-                rows[k] = {key, static_cast<std::uint32_t>(i | (std::int64_t{side} << 31)),
-                           static_cast<float>((at.high - key) + at.low)};
+                const DoubleDouble at = position(i, side);
+                rows[k] = {at.low > 0 ? next_above(at.high) : at.high,
+                           static_cast<std::uint32_t>(i | (std::int64_t{side} << 31))};
                 k += rows_.classes[i] == side;
             }
         radix_sort(rows, n, rows);
     }
 
+    DoubleDouble position(std::int64_t row, std::uint8_t side) const {
+        return DoubleDouble::sum(static_cast<double>(rows_.scores[row]), side ? 0 : smooth_.shift);
+    }
+
+    // Returns the distances of sorted rows from the row before, and 0 at both ends. Next to large scores the shift is in the
+    // lower part of a position.
+    const double* gaps_between(Scratch& scratch, const Place* sorted, std::int64_t n) const {
+        double* gaps = scratch.take<double>(n + 1);
+        DoubleDouble before;
+        for (std::int64_t i = 0; i < n; ++i) {
+            const bool shifted = smooth_.shift != 0 && !sorted[i].side();
+            const DoubleDouble at = shifted ? position(sorted[i].row(), 0) : DoubleDouble(sorted[i].key);
+            gaps[i] = i ? std::max((at.high - before.high) + (at.low - before.low), 0.0) : 0;
+            before = at;
+        }
+        gaps[n] = 0;
+        return gaps;
+    }
+
     // Writes for each row the sum over the rows of the other class below it (up) or above it, in order of position. If valued,
     // returns the sum of the values of these pairs: each pair has one row above the other.
     template <bool up, bool valued>
-    double sweep(const Place* sorted, std::int64_t n, const Coefficients<V>& f, const Coefficients<V>& g, const double* weights,
-                 double* out) const {
+    double sweep(const Place* sorted, const double* gaps, std::int64_t n, const Coefficients<V>& f, const Coefficients<V>& g,
+                 const double* weights, double* out) const {
         const FlushDenormals flush;
         // By class of the rows met so far.
         Vec sums[2][V] = {}, distances[2][V] = {}, carried[2][V] = {}, factor[V], since[V];
         double count = 0, first = 0, second = 0, value = 0;  // of the class for which d > 0
         double distance = 0, reach = 1;                      // from the first row of the run, and exp(-rate distance)
-        double gaps[block_rows], factors[block_rows];        // from the row before
+        double factors[block_rows];                          // exp(-rate gap), by row of the block
         const double rate = smooth_.rate;
         for (std::int64_t k = 0; k < n; ++k) {
             const std::int64_t i = up ? k : n - 1 - k;
             const int at = static_cast<int>(k % block_rows);
             if (at == 0) {
                 const int many = static_cast<int>(std::min<std::int64_t>(block_rows, n - k));
-                for (int j = 0; j < many; ++j) {
-                    const std::int64_t here = up ? k + j : n - 1 - (k + j), before = up ? here - 1 : here + 1;
-                    const Place &high = sorted[up ? here : before], &low = sorted[up ? before : here];
-                    gaps[j] = k + j > 0 ? std::max((high.key - low.key) + (high.low - low.low), 0.0) : 0;
-                }
 #pragma omp simd
-                for (int j = 0; j < many; ++j) factors[j] = vector_exp(-rate * gaps[j]);
+                for (int j = 0; j < many; ++j) factors[j] = vector_exp(-rate * gaps[up ? k + j : n - k - j]);
             }
-            const double gap = gaps[at], w = weights ? weights[i] : 1;
+            const double gap = gaps[up ? k : n - k], w = weights ? weights[i] : 1;
             const int positive = sorted[i].side(), side = up ? 1 - positive : positive;
             fill_powers<V>(factors[at], factors[at], factor);
             const bool starts = in_runs && k % run_rows == 0;

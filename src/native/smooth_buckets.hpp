@@ -57,6 +57,9 @@ class SmoothBuckets {
             most_pos = high_pos > most_pos ? high_pos : most_pos;
             most_neg = high_neg > most_neg ? high_neg : most_neg;
         }
+        // The polynomials of float32 scores have float32 coefficients, which must not overflow.
+        const double total = rows_.scale * rows_.found.w_pos * rows_.found.w_neg;
+        if (std::is_same_v<S, float> && !(total < 0x1p100)) return false;
         const double width = smooth_.width, origin = std::min<double>(least_pos, least_neg + smooth_.shift);
         const DoubleDouble of_neg = DoubleDouble::sum(origin, -smooth_.shift);
         const double range = std::max(most_pos - origin, most_neg - of_neg.high) / width;
