@@ -87,18 +87,21 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
         std::nth_element(sample, sample + count / 2, sample + count);
         origin = sample[count / 2];
     }
-    // Negatives are relative to origin - shift, so that d = x_neg - x_pos + rest: a large shift costs no digits.
-    const DoubleDouble at = DoubleDouble::sum(origin, -shift);
-    const double rest = -at.low, neg_origin = at.high;
-    const auto x = [=](std::int64_t i) { return static_cast<double>(scores[i]) - (side[i] ? origin : neg_origin); };
+    // Negatives are relative to origin - shift, so that d = x_neg - x_pos + rest: a large shift costs no digits. Products with
+    // the class are quicker than a choice; the origin of the positives is rounded for them, and the rest is exact.
+    const double below = origin - shift, apart = origin - below;
+    const DoubleDouble between = DoubleDouble::sum(below, -(below + apart));
+    const double rest = (between.high + shift) + between.low;
+    const auto x = [=](std::int64_t i) { return static_cast<double>(scores[i]) - (below + apart * side[i]); };
     const Two first = sums(x);
     const Two mean{first[0] / found.w_neg, first[1] / found.w_pos};
     // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero over all pairs.
     const double centre = mean[0] - mean[1] + rest;
     double value = found.w_pos * found.w_neg * (b0 + b1 * centre + b2 * centre * centre);
     if (b2 != 0) {
+        const double of_neg = mean[0], step = mean[1] - mean[0];
         const Two spread = sums([=](std::int64_t i) {
-            const double u = x(i) - (side[i] ? mean[1] : mean[0]);
+            const double u = x(i) - (of_neg + step * side[i]);
             return u * u;
         });
         value += b2 * (spread[0] * found.w_pos + spread[1] * found.w_neg);
