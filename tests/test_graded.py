@@ -36,8 +36,8 @@ def graded(n, n_grades, seed=0, kind=np.int64):
 
 def is_planned(scores, grades, margin=1.0):
     """Return whether the kernel evaluates these rows without a sort."""
-    terms = SQUARED_HINGE.at_margin(margin)
-    return math.isfinite(native.evaluate_graded(scores, grades, terms, True, 1, None)[0])
+    form = (SQUARED_HINGE.at_margin(margin), None, None)
+    return math.isfinite(native.evaluate_graded(scores, grades, form, True, 1, None)[1])
 
 
 def assert_equals_exact_plan(scores, grades, **knobs):

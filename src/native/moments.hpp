@@ -17,12 +17,6 @@ struct Moments {
         count += joining.count;
     }
 
-    // Adds one row.
-    void add(double distance) {
-        count += 1;
-        first += distance;
-        second += distance * distance;
-    }
 };
 
 }  // namespace everypair::EVERYPAIR_ISA
