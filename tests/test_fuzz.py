@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+import everypair as ep
 from benchmarks.fuzz import checks
 from benchmarks.fuzz.__main__ import describe, main
-from benchmarks.fuzz.batches import draw
+from benchmarks.fuzz.batches import draw, polynomial
 from benchmarks.fuzz.oracle import exact
+from benchmarks.fuzz.variants import draw_varied
 from benchmarks.instruction_sets import instruction_sets
 from everypair import _dispatch
 
@@ -52,10 +55,77 @@ def test_batches_at_the_limits_of_rounding(isa, number):
     assert_no_failure(draw(5, number, large=0.004), {isa: checks.native(isa)})
 
 
+# Squares of 1e18 that cancel to a line, and a margin that cancels scores of 1e100.
+@pytest.mark.parametrize("number", [58810, 98728])
 @pytest.mark.parametrize("isa", instruction_sets())
-def test_an_outlier_where_terms_cancel(isa):
-    """Squares of 1e18 cancel to a line: more digits than two doubles have left."""
-    assert_no_failure(draw(12, 58810, large=0.004), {isa: checks.native(isa)})
+def test_large_numbers_that_cancel(isa, number):
+    assert_no_failure(draw(12, number, large=0.004), {isa: checks.native(isa)})
+
+
+CANCELLING = polynomial("cancelling", (0, 0, 1, 0.1), (-0.5, 3, -1, None), (0, 1, 0, 7))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("distance", [1e4, 1e8, 1e14])
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_an_outlier_far_from_the_vertex_of_a_term_without_a_knot(isa, distance, dtype):
+    rng = np.random.default_rng(0)
+    batch = draw(0, 0, large=0.0)
+    for outlier in (distance, -distance):
+        for label in (True, False):
+            labels = np.arange(300) % 3 == 0
+            scores = rng.normal(size=300) + labels
+            scores[np.flatnonzero(labels == label)[5]] = outlier
+            changed = replace(
+                batch, scores=scores.astype(dtype), labels=labels, vector=rng.normal(size=300),
+                surrogate=CANCELLING, margin=0.7, weights=None, groups=None,
+            )  # fmt: skip
+            assert_no_failure(changed, {isa: checks.native(isa)})
+
+
+# Weights of 1e-170 times exponentials, shifts next to scores of 1e38 and 1e288, and a loss of 0
+# times weights of 1e600.
+@pytest.mark.parametrize(("seed", "number"), [(20, 81), (21, 5), (21, 616), (21, 141), (22, 83)])
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_varied_batches_that_once_failed(isa, seed, number):
+    batch = draw_varied(seed, number, 0.0, 0.8 if seed == 22 else 1.0)
+    assert_no_failure(batch, {isa: checks.native(isa)})
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_varied_batches(isa):
+    for number in range(60):
+        assert_no_failure(draw_varied(23, number, 0.0, 1.0), {isa: checks.native(isa)})
+
+
+def test_scores_next_to_the_largest_float_without_a_pair():
+    assert_no_failure(draw_varied(22, 825, 0.0, 0.8), {"numpy": checks.on_numpy})
+
+
+def test_heavy_pairs_beyond_both_knots_do_not_change_the_hessian_of_light_ones():
+    scores, labels = [-9.0, 0.0, 0.5, 0.25], [1, 1, 0, 0]
+    weights, vector = np.array([1e5, 1e-5, 1e-5, 1e-5]), [0.7, 1.0, -1.0, 0.3]
+    options = {"surrogate": "huber_hinge", "margin": 0.1, "reduction": "sum"}
+    found = ep.pair_hvp(scores, labels, vector, weights=weights, **options)
+    expected = ep.naive.pair_hvp(scores, labels, vector, weights=weights, **options)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("surrogate", ["huber_hinge", "square", "logistic", "exponential"])
+@pytest.mark.parametrize("factor", [1e-300, 1e100, 1e300])
+def test_vectors_of_any_size(surrogate, factor):
+    rng = np.random.default_rng(0)
+    labels = np.arange(50) % 3 == 0
+    scores, vector = rng.normal(size=50) + labels, rng.normal(size=50)
+    expected = ep.pair_hvp(scores, labels, vector, surrogate=surrogate)
+    found = ep.pair_hvp(scores, labels, factor * vector, surrogate=surrogate) / factor
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+def test_denormal_weights_of_survival_times_in_torch():
+    pytest.importorskip("torch")
+    batch = draw_varied(21, 98, 0.0, 1.0)
+    assert_no_failure(batch, {"operations": checks.on_torch_operations})
 
 
 @pytest.mark.parametrize("isa", instruction_sets())

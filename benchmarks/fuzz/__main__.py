@@ -18,7 +18,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.fuzz import checks
-from benchmarks.fuzz.batches import Batch, draw
+from benchmarks.fuzz.batches import Batch
+from benchmarks.fuzz.variants import draw_varied
 from benchmarks.instruction_sets import instruction_sets
 
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
@@ -41,6 +42,12 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--large", type=float, default=0.01, help="share of batches over 1,500 rows (0.01)"
+    )
+    parser.add_argument(
+        "--varied",
+        type=float,
+        default=0.1,
+        help="share of batches with other targets, smooth surrogates or the largest floats (0.1)",
     )
     parser.add_argument("--log", type=Path, help="append all failures to this file")
     return parser.parse_args(given)
@@ -77,7 +84,7 @@ def main(given: list[str] | None = None) -> int:
     with Progress(console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("batches", total=options.batches)
         for number in range(options.first, options.first + options.batches):
-            batch = draw(options.seed, number, large=options.large)
+            batch = draw_varied(options.seed, number, options.large, options.varied)
             backends = backends_for(number, isas, options.others)
             found: dict[str, list[str]] = defaultdict(list)
             for backend, checked in checks.check(batch, backends):

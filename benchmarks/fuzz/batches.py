@@ -25,10 +25,23 @@ class Batch:
     groups: np.ndarray | None
     reduction: str
     kind: str  # names of the distributions that it was drawn from
+    pairs: str = "binary"  # "ordered": labels are grades; "survival": times, -time if censored
 
     @property
     def positive(self) -> np.ndarray:
         return self.labels == 1
+
+    def are_pairs(self, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
+        """Return whether each of these rows is to score higher than each of the others."""
+        i, j = winners[:, None], losers
+        if self.pairs == "binary":
+            found = self.positive[i] & ~self.positive[j]
+        elif self.pairs == "ordered":
+            found = self.labels[i] > self.labels[j]
+        else:
+            time, event = np.abs(self.labels), self.labels > 0
+            found = event[i] & ((time[i] < time[j]) | ((time[i] == time[j]) & ~event[j]))
+        return found if self.groups is None else found & (self.groups[i] == self.groups[j])
 
     @property
     def options(self) -> dict:
@@ -38,6 +51,7 @@ class Batch:
             "weights": self.weights,
             "groups": self.groups,
             "reduction": self.reduction,
+            **({} if self.pairs == "binary" else {"pairs": self.pairs}),
         }
 
 

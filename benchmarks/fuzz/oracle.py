@@ -63,14 +63,9 @@ def exact(batch: Batch) -> Answer:
     margin, one = x[-2], x[-1]
     value, pair_weight, concordant = 0, 0, 0
     slopes, curvatures, products = (np.zeros(n, object) for _ in range(3))
-    for rows in groups_of(batch):
-        order = rows[np.argsort(batch.scores[rows], kind="stable")]
-        pos, neg = (
-            Side(of, x[of], w[of], z[of])
-            for of in (order[batch.positive[order]], order[~batch.positive[order]])
-        )
-        if not (pos.rows.size and neg.rows.size):
-            continue
+    for rows in blocks_of(batch):
+        by_score = (of[np.argsort(batch.scores[of], kind="stable")] for of in rows)
+        pos, neg = (Side(of, x[of], w[of], z[of]) for of in by_score)
         pair_weight += pos.w.sum() * neg.w.sum()
         concordant += twice_concordant(pos, neg)
         for j in range(len(terms)):
@@ -171,6 +166,17 @@ def quotient(numerator: int, divisor: int, exponent: int) -> float:
         return numerator / divisor
     except OverflowError:
         return math.inf if numerator > 0 else -math.inf
+
+
+def blocks_of(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield rows and the rows that each of them is to outscore, so that every pair occurs once."""
+    for rows in groups_of(batch):
+        for label in [1] if batch.pairs == "binary" else np.unique(batch.labels[rows]):
+            pos = rows[batch.labels[rows] == label]
+            if pos.size:
+                neg = rows[batch.are_pairs(pos[:1], rows)[0]]
+                if neg.size:
+                    yield pos, neg
 
 
 def groups_of(batch: Batch) -> Iterator[np.ndarray]:

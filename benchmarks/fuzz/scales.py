@@ -26,7 +26,7 @@ class Scales(NamedTuple):
     hess: np.ndarray
     hvp: np.ndarray
     overflows: bool  # whether an OverflowError is right
-    unbounded: bool  # whether weights of pairs or rounding errors overflow: only NaN is wrong
+    unbounded: bool  # whether weights of pairs overflow: only NaN is wrong
 
 
 def scales_of(batch: Batch, expected: Answer) -> Scales:
@@ -34,52 +34,54 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
 
     Five errors that no kernel can avoid are added, as scales whose share `TOLERANCE` they are:
     terms that cancel leave rounding errors of the size that they have next to their knots;
-    coefficients of terms are rounded themselves; so are differences of scores; the parts of one
-    term may cancel, as in -1 + t next to t = 1; and in the product of the Hessian and a vector,
-    heavy rows with the same entry of the vector cancel.
+    coefficients of terms are rounded themselves; terms with and without a knot may cancel more
+    digits than two doubles have, from scores of 1e24 on; the parts of one term may cancel, as in
+    -1 + t next to t = 1; and in the product of the Hessian and a vector, heavy rows with the same
+    entry of the vector cancel.
     """
     most = 600  # rows of a class; larger classes are sampled
-    pos, neg = (sample(batch, np.flatnonzero(of), most) for of in (batch.positive, ~batch.positive))
+    classes = (batch.positive, ~batch.positive)
+    if batch.pairs != "binary":  # every row may win and lose
+        classes = (np.ones(batch.scores.size, bool),) * 2
+    pos, neg = (sample(batch, np.flatnonzero(of), most) for of in classes)
     s, v, top = batch.scores.astype(np.float64), batch.vector, np.finfo(np.float64).max
     w = np.ones(s.size) if batch.weights is None else batch.weights
     with np.errstate(all="ignore"):
         # Weights relative to the largest of their class; `unit` is the product of the largest ones.
-        largest = [w[of].max(initial=0.0) or 1.0 for of in (batch.positive, ~batch.positive)]
-        u = w / np.where(batch.positive, *largest)
-        together = np.outer(u[pos], u[neg])
-        if batch.groups is not None:
-            together = together * (batch.groups[pos][:, None] == batch.groups[neg])
-        grow = np.count_nonzero(batch.positive) / max(pos.size, 1)
-        grow_neg = np.count_nonzero(~batch.positive) / max(neg.size, 1)
+        largest = [w[of].max(initial=0.0) or 1.0 for of in classes]
+        u = w / np.where(classes[0], *largest)
+        together = np.outer(u[pos], u[neg]) * batch.are_pairs(pos, neg)
+        grow, grow_neg = (
+            np.count_nonzero(of) / max(sampled.size, 1)
+            for of, sampled in zip(classes, (pos, neg), strict=True)
+        )
         unit = largest[0] * largest[1]
         if batch.reduction == "mean":
-            unit = 1.0 / (pair_weight(batch, u) or 1.0)
+            binary = batch.pairs == "binary"
+            weight = pair_weight(batch, u) if binary else together.sum() * grow * grow_neg
+            unit = 1.0 / (weight or 1.0)
         t = np.clip((s[neg] - s[pos][:, None]) + batch.margin, -top, top)
         far = float(np.abs(t).max(initial=0.0))
         sizes, rounding = sizes_of(batch, float(t.max(initial=-top)))
         share = 16 * np.finfo(np.float64).eps / TOLERANCE[batch.scores.dtype]
-        if any(term.knot is None for term in batch.surrogate.terms):
-            # Such terms are evaluated at t itself, which is a rounded difference.
-            blur = share * np.abs(s[neg] - s[pos][:, None]) + share * batch.margin
-        else:
-            blur = np.zeros_like(t)
         of_t = [
             np.abs(f(t)) + size + share * part
             for f, size, part in zip(functions(batch), sizes, parts_of(batch, t), strict=True)
         ]
-        second = np.minimum(blur, 1e150) ** 2 * TOLERANCE[batch.scores.dtype]
-        pairs = [
-            together * (of_t[0] + of_t[1] * blur + of_t[2] * second),
-            together * (of_t[1] + of_t[2] * blur),
-            together * of_t[2],
-        ]
+        if any(term.knot is None for term in batch.surrogate.terms):
+            # Two doubles hold the terms with and without a knot, which may cancel.
+            size, digits = np.abs(t), 2.0**-94 / TOLERANCE[batch.scores.dtype]
+            c0, c1, c2 = (
+                sum(abs(getattr(term, c)) for term in batch.surrogate.terms)
+                for c in ("c0", "c1", "c2")
+            )
+            of_t[0] += digits * (c0 + c1 * size + c2 * size * size)
+            of_t[1] += digits * (c1 + 2.0 * c2 * size)
+        pairs = [together * part for part in of_t]
         spread = np.abs(v[pos][:, None] - v[neg]) + share * (v.max() - v.min())
         pairs.append(together * (of_t[2] * spread + sizes[2] * (v.max() - v.min())))
-        by_class = [
-            np.array([p.sum(0).max(initial=0.0) * grow, p.sum(1).max(initial=0.0) * grow_neg])
-            for p in pairs
-        ]
-        masses = np.array([together.sum(0).max(initial=0.0), together.sum(1).max(initial=0.0)])
+        by_class = [by_side(batch, p, grow, grow_neg) for p in pairs]
+        masses = by_side(batch, together, 1.0, 1.0)
         of_pair = max(
             abs(term.c0) + abs(term.c1) * (far + batch.margin) + abs(term.c2) * far * far
             for term in batch.surrogate.terms
@@ -88,7 +90,7 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         arrays = [
             np.maximum(
                 unit * (scale + masses * added),
-                [np.abs(exact[of]).max(initial=0.0) for of in (~batch.positive, batch.positive)],
+                [np.abs(exact[of]).max(initial=0.0) for of in classes[::-1]],
             )
             for scale, exact, added in zip(
                 by_class[1:], expected[1:4], (extra[1], extra[2], extra[2]), strict=True
@@ -97,8 +99,15 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         total = (pairs[0].sum() + together.sum() * extra[0]) * grow * grow_neg * unit
         value = max(float(total), abs(expected.value))
         overflows = not (of_pair * s.size**2 * max(unit, 1.0) < 1e290)
-        unbounded = not (math.isfinite(unit) and math.isfinite(unit * blur.max(initial=0.0)))
-    return Scales(value, *arrays, overflows, unbounded)
+    return Scales(value, *arrays, overflows, unbounded=not math.isfinite(unit))
+
+
+def by_side(batch: Batch, p: np.ndarray, grow: float, grow_neg: float) -> np.ndarray:
+    """Return the largest sum over the pairs of a row, for negatives and for positives."""
+    of_neg, of_pos = p.sum(0) * grow, p.sum(1) * grow_neg
+    if batch.pairs != "binary":
+        of_neg = of_pos = of_neg + of_pos
+    return np.array([of_neg.max(initial=0.0), of_pos.max(initial=0.0)])
 
 
 def sample(batch: Batch, rows: np.ndarray, most: int) -> np.ndarray:
@@ -122,18 +131,20 @@ def functions(batch: Batch) -> tuple[Callable, Callable, Callable]:
 
 
 def parts_of(batch: Batch, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the sums of absolute values that value, slope and curvature of a single term add up.
+    """Return the sums of absolute values that value, slope and curvature of one polynomial add up.
 
-    They are 0 for several terms: `sizes_of` covers these.
+    Terms without a knot are one polynomial. For other sums of terms they are 0: `sizes_of` covers
+    these.
     """
     reached = [
         k for k in batch.surrogate.terms if k.knot is None or k.knot < t.max(initial=-np.inf)
     ]
-    if len(reached) != 1:
+    knots = {term.knot for term in reached}
+    if not reached or len(knots) > 1 or (len(reached) > 1 and knots != {None}):
         return (np.zeros_like(t),) * 3
-    (term,) = reached
-    size = np.where(t > (-np.inf if term.knot is None else term.knot), np.abs(t), 0.0)
-    c0, c1, c2 = abs(term.c0), abs(term.c1), abs(term.c2)
+    (knot,) = knots
+    size = np.where(t > (-np.inf if knot is None else knot), np.abs(t), 0.0)
+    c0, c1, c2 = (abs(sum(getattr(term, c) for term in reached)) for c in ("c0", "c1", "c2"))
     counts = size > 0.0
     return c0 * counts + c1 * size + c2 * size * size, c1 * counts + 2.0 * c2 * size, 0.0 * size
 

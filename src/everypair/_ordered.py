@@ -153,16 +153,17 @@ def _evaluate_levels(
         value += share * found.value
         for summed, of_level in zip(sums, found[2:], strict=True):
             if summed is not None and of_level is not None:
-                summed += share * of_level
-    with np.errstate(over="ignore", under="ignore"):
+                with np.errstate(all="ignore"):
+                    summed += share * of_level
+    with np.errstate(all="ignore"):
         pair_weight = float(np.ldexp(total, ranked.exponent))
-        scale = most / total if total > 0.0 else 1.0
-        if not mean and total > 0.0:
-            scale *= pair_weight
-        arrays = [None if s is None else s * scale + 0.0 for s in sums]
-    _dispatch.check_overflow(terms, value * scale, *arrays)
+        scale = most / total if mean and total > 0.0 else most
+        power = 0 if mean else ranked.exponent
+        value = float(np.ldexp(value * scale, power))
+        arrays = [None if s is None else np.ldexp(s * scale, power) + 0.0 for s in sums]
+    _dispatch.check_overflow(terms, value, *arrays)
     derivatives = (_dispatch.as_given(array, batch, ranked.order) for array in arrays)
-    return Result(value * scale, pair_weight, *derivatives)
+    return Result(value, pair_weight, *derivatives)
 
 
 def level_batch(scores: NDArray[Any], level: Level) -> Batch:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _dispatch, _inputs, _ordered, surrogates
@@ -267,7 +268,15 @@ def pair_hvp(
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
     v = _inputs.vector_for(batch, vector)
-    hvp: NDArray[Any] = _evaluate(batch, surrogate, margin, reduction, vector=v)[-1]
+    # The product is linear in v. Sums of entries next to the limits of float64 would overflow or
+    # vanish. The entries themselves must not, if weights of a sum are near the other limit.
+    exponent = int(np.frexp(np.abs(v).max())[1])
+    heaviest = 1.0 if batch.weights is None or reduction == "mean" else batch.weights.max()
+    if abs(exponent) < 64 or not 2.0**-100 < heaviest < 2.0**100:
+        exponent = 0
+    found = _evaluate(batch, surrogate, margin, reduction, vector=np.ldexp(v, -exponent))
+    with np.errstate(over="ignore", under="ignore"):
+        hvp: NDArray[Any] = np.ldexp(found[-1], exponent)
     return hvp
 
 

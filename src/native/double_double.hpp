@@ -51,9 +51,9 @@ struct Compensated {
     double sum = 0, lost = 0;
 
     Compensated& operator+=(double x) {
-        const double next = sum + x, part = next - sum;
-        lost += (sum - (next - part)) + (x - part);
-        sum = next;
+        const DoubleDouble next = DoubleDouble::sum(sum, x);
+        lost += next.low;
+        sum = next.high;
         return *this;
     }
     operator double() const { return sum + lost; }
@@ -65,9 +65,9 @@ struct CompensatedLanes {
     double sum[count] = {}, lost[count] = {};
 
     void add(int k, double x) {
-        const double next = sum[k] + x, part = next - sum[k];
-        lost[k] += (sum[k] - (next - part)) + (x - part);
-        sum[k] = next;
+        const DoubleDouble next = DoubleDouble::sum(sum[k], x);
+        lost[k] += next.low;
+        sum[k] = next.high;
     }
     Compensated total() const {
         Compensated all;

@@ -2,19 +2,18 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 
+#include "double_double.hpp"
 #include "group_rows.hpp"
 #include "pool.hpp"
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
-// By class: 0 negatives, 1 positives.
-struct Two {
-    double of[2];
-};
+using Two = std::array<double, 2>;  // by class: 0 negatives, 1 positives
 
 // Sums w q over each class, where q(i) is a quantity of row i. Explicit lanes fix the order of the additions.
 template <class Quantity>
@@ -42,13 +41,13 @@ Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t 
             add_all([&](std::int64_t i) { return weights[i]; });
         else
             add_all([](std::int64_t) { return 1.0; });
-        Two part{{0, 0}};
-        for (int k = 0; k < lanes; ++k) part.of[0] += neg[k], part.of[1] += pos[k];
+        Two part{};
+        for (int k = 0; k < lanes; ++k) part[0] += neg[k], part[1] += pos[k];
         parts[t] = part;
     });
-    Two total{{0, 0}};
+    Two total{};
     for (int t = 0; t < tasks; ++t)
-        for (int side = 0; side < 2; ++side) total.of[side] += parts[t].of[side];
+        for (int side = 0; side < 2; ++side) total[side] += parts[t][side];
     return total;
 }
 
@@ -67,7 +66,7 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
     const Survey& found = rows.found;
     const auto sums = [&](auto&& quantity) { return class_sums(side, weights, n, question.threads, quantity); };
 
-    // Scores are relative to a typical or a heavy positive. A distant one would cost the others their digits.
+    // Positives are relative to a typical or a heavy positive. A distant one would cost the others their digits.
     double origin;
     if (weights) {
         double heaviest = 0;
@@ -89,40 +88,47 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
         std::nth_element(sample, sample + count / 2, sample + count);
         origin = sample[count / 2];
     }
-    const Two first = sums([=](std::int64_t i) { return static_cast<double>(scores[i]) - origin; });
-    const double mean[2] = {first.of[0] / found.w_neg, first.of[1] / found.w_pos};
+    // Negatives are relative to origin - shift, so that d = x_neg - x_pos + rest: a large shift costs no digits. Products with
+    // the class are quicker than a choice; the origin of the positives is rounded for them, and the rest is exact.
+    const double below = origin - shift, apart = origin - below;
+    const DoubleDouble between = DoubleDouble::sum(below, -(below + apart));
+    const double rest = (between.high + shift) + between.low;
+    const auto x = [=](std::int64_t i) { return static_cast<double>(scores[i]) - (below + apart * side[i]); };
+    const Two first = sums(x);
+    const Two mean{first[0] / found.w_neg, first[1] / found.w_pos};
     // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero over all pairs.
-    const double centre = mean[0] - mean[1] + shift;
+    const double centre = mean[0] - mean[1] + rest;
     double value = found.w_pos * found.w_neg * (b0 + b1 * centre + b2 * centre * centre);
     if (b2 != 0) {
-        const double of_neg = mean[0], between = mean[1] - mean[0];
+        const double of_neg = mean[0], step = mean[1] - mean[0];
         const Two spread = sums([=](std::int64_t i) {
-            const double u = (static_cast<double>(scores[i]) - origin) - (of_neg + between * side[i]);
+            const double u = x(i) - (of_neg + step * side[i]);
             return u * u;
         });
-        value += b2 * (spread.of[0] * found.w_pos + spread.of[1] * found.w_neg);
+        value += b2 * (spread[0] * found.w_pos + spread[1] * found.w_neg);
     }
 
-    // The gradient of a row is its weight times a linear function of x = s - origin: for a negative, the sum over the positives
-    // of w (b1 + 2 b2 (x + shift - x_pos)). It is computed from sums, because the mean of denormal numbers loses digits.
-    const double d0 = scale * 2 * b2 * found.w_pos, c0 = scale * ((b1 + 2 * b2 * shift) * found.w_pos - 2 * b2 * first.of[1]);
-    const double d1 = scale * 2 * b2 * found.w_neg, c1 = -scale * ((b1 + 2 * b2 * shift) * found.w_neg + 2 * b2 * first.of[0]);
-    Two vector_sums{{0, 0}};
+    // The gradient of a row is its weight times a linear function of x: for a negative, the sum over the positives of
+    // w (b1 + 2 b2 (x - x_pos + rest)). It is computed from sums, because the mean of denormal numbers loses digits. The
+    // factor of the reduction comes last: it may be tiny.
+    const double d0 = 2 * b2 * found.w_pos, c0 = (b1 + 2 * b2 * rest) * found.w_pos - 2 * b2 * first[1];
+    const double d1 = 2 * b2 * found.w_neg, c1 = -(b1 + 2 * b2 * rest) * found.w_neg - 2 * b2 * first[0];
+    Two vector_sums{};
     if (rows.hvp) vector_sums = sums([=](std::int64_t i) { return vector[i]; });
-    const double t0 = vector_sums.of[1] / found.w_pos, t1 = vector_sums.of[0] / found.w_neg;
+    const double t0 = vector_sums[1] / found.w_pos, t1 = vector_sums[0] / found.w_neg;
     const auto write = [&](S* out, auto&& result) {
         if (!out) return;
         parallel(question.threads, task_count(n), [&](int t) {
             const std::int64_t from = t * task_rows, to = task_end(n, from);
-#pragma omp simd
-            for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(result(i));
             if (weights)
-                for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(weights[i] > 0 ? result(i) * weights[i] : 0);
+                for (std::int64_t i = from; i < to; ++i)
+                    out[i] = static_cast<S>(weights[i] > 0 ? result(i) * weights[i] * scale : 0);
+            else
+#pragma omp simd
+                for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(result(i) * scale);
         });
     };
-    write(rows.grad, [=](std::int64_t i) {
-        return (side[i] ? c1 : c0) + (side[i] ? d1 : d0) * (static_cast<double>(scores[i]) - origin);
-    });
+    write(rows.grad, [=](std::int64_t i) { return (side[i] ? c1 : c0) + (side[i] ? d1 : d0) * x(i); });
     write(rows.hess, [=](std::int64_t i) { return side[i] ? d1 : d0; });
     write(rows.hvp, [=](std::int64_t i) { return (side[i] ? d1 : d0) * (vector[i] - (side[i] ? t1 : t0)); });
     return value * scale;

@@ -14,16 +14,20 @@
 // type of the sums from gap to gap, is DoubleDouble.
 //
 // Many switches are divided by position into parts (division.hpp), so that the pieces that queries look up stay in the cache.
-// Terms without a knot count for all pairs. They are evaluated relative to the first switch, also for the queries below it.
+// Terms without a knot count for all pairs, also for the queries below the first switch. They may be large at the left end of a
+// piece and small at its right end: then the function of the piece is relative to its right end.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <ranges>
 #include <type_traits>
 
 #include "division.hpp"
 #include "double_double.hpp"
+#include "exact_piece.hpp"
 #include "group_rows.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
@@ -58,42 +62,12 @@ class Exact {
     static constexpr int spare = 1 + RanksAmong<S>::padding;
     // Sums of float64 scores keep what rounding takes off, because sums of many constant weights would drift.
     static constexpr bool keeps_errors = std::is_same_v<S, double>;
-    using RunningSum = std::conditional_t<keeps_errors, std::conditional_t<std::is_same_v<Acc, double>, Compensated, Acc>, Acc>;
+    using RunningSum = std::conditional_t<keeps_errors && std::is_same_v<Acc, double>, Compensated, Acc>;
+    using Piece = ExactPiece<keeps_errors>;
 
     struct Switch {
         S key;  // the start of its piece
         std::uint32_t source, term;
-    };
-
-    // What rounding took off the sums of a piece, which many queries may share.
-    struct Lost {
-        float mass = 0, distance = 0;
-    };
-    struct Nothing {};
-
-    // The function at the left end of a piece, and the sums of weight and weight x distance over its queries. If a vector is
-    // given, a second element follows, in the same cache line if possible: `curvature` and `mass` times the vector.
-    struct Piece {
-        double slope, curvature, mass = 0, distance = 0;
-        [[no_unique_address]] std::conditional_t<keeps_errors, Lost, Nothing> lost{};
-
-        void add(double w, double weighted_distance) {
-            if constexpr (keeps_errors) {
-                const DoubleDouble masses = DoubleDouble::sum(mass, w),
-                                   distances = DoubleDouble::sum(distance, weighted_distance);
-                lost.mass += static_cast<float>(masses.low);
-                lost.distance += static_cast<float>(distances.low);
-                mass = masses.high;
-                distance = distances.high;
-            } else {
-                mass += w;
-                distance += weighted_distance;
-            }
-        }
-        Piece total() const {
-            if constexpr (keeps_errors) return {slope, curvature, mass + lost.mass, distance + lost.distance};
-            return *this;
-        }
     };
 
     struct Derivatives {
@@ -132,8 +106,8 @@ class Exact {
             squares[task] = 0;
             for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
-                squares[task] += weights_ ? evaluate_queries<true>(ranks, starts_ + first, pieces, i, count)
-                                          : evaluate_queries<false>(ranks, starts_ + first, pieces, i, count);
+                squares[task] += weights_ ? evaluate_queries<true>(ranks, bases_ + first, pieces, i, count)
+                                          : evaluate_queries<false>(ranks, bases_ + first, pieces, i, count);
             }
         });
         double value = evaluate_sources<one_term>();
@@ -179,16 +153,10 @@ class Exact {
         firsts_ = scratch_.take<std::int64_t>(parts_ + 1);
         starts_ = scratch_.take<S>(n_switches_ + parts_ * spare);
         firsts_[parts_] = n_switches_;
+        const auto all = std::views::iota(std::int64_t{0}, n_switches_);
         parallel(question_.threads, parts_, [&](int part) {
-            std::int64_t low = 0, high = part ? n_switches_ : 0;
-            while (low < high) {
-                const std::int64_t middle = (low + high) / 2;
-                if (rows_.part_of(start_of(middle)) < part)
-                    low = middle + 1;
-                else
-                    high = middle;
-            }
-            firsts_[part] = low;
+            const auto below = [&](std::int64_t k) { return rows_.part_of(start_of(k)) < part; };
+            firsts_[part] = part ? std::ranges::partition_point(all, below) - all.begin() : 0;
         });
         parallel(question_.threads, parts_, [&](int part) {
             S* to = starts_ + first_piece(part);
@@ -196,28 +164,36 @@ class Exact {
             for (std::int64_t k = firsts_[part]; k < firsts_[part + 1]; ++k) *to++ = start_of(k);
             std::fill_n(to, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
         });
+        bases_ = starts_;
+        if (n_truncated_ == question_.n_terms) return;
+        bases_ = scratch_.take<S>(n_switches_ + parts_ * spare);
+        std::copy(starts_, starts_ + n_switches_ + parts_ * spare, bases_);
     }
 
     // The distance between the starts of two pieces.
     Acc distance(std::int64_t from, std::int64_t to) const { return Acc(starts_[to]) + Acc(-starts_[from]); }
+
+    // The distance of the start of a piece from the point where this term of a source has d = 0.
+    Acc beyond(std::int64_t piece, std::int64_t source, int term) const {
+        const DoubleDouble at = switch_at(sources_[source].key, term);
+        // The start is infinite if no score is beyond the switch: then any finite distance will do.
+        const double from = std::min(starts_[piece], std::numeric_limits<S>::max());
+        return (Acc(from) + Acc(-at.high)) + Acc(-at.low);
+    }
 
     // Calls use(source, term, distance of the start from the switch) for switch k with this piece.
     template <bool one_term, class Use>
     void with_switch(std::int64_t k, std::int64_t piece, Use&& use) const {
         const std::int64_t source = one_term ? k : switches_[k].source;
         const int term = one_term ? 0 : static_cast<int>(switches_[k].term);
-        const DoubleDouble at = switch_at(sources_[source].key, term);
-        // The start is infinite if no score is beyond the switch: then any finite distance will do.
-        const double from = std::min(starts_[piece], std::numeric_limits<S>::max());
-        use(source, term, (Acc(from) + Acc(-at.high)) + Acc(-at.low));
+        use(source, term, beyond(piece, source, term));
     }
 
-    // Calls use(source, term, distance of the first start from the knot) for all terms without truncation.
+    // The same for all terms without truncation, at the first start.
     template <class Use>
     void with_untruncated(Use&& use) const {
         for (int j = 0; j < question_.n_terms; ++j)
-            for (std::int64_t k = 0; !question_.terms[j].truncated && k < rows_.n_sources; ++k)
-                use(k, j, (Acc(starts_[0]) + Acc(-static_cast<double>(sources_[k].key))) + Acc(question_.terms[j].shift));
+            for (std::int64_t k = 0; !question_.terms[j].truncated && k < rows_.n_sources; ++k) use(k, j, beyond(0, k, j));
     }
 
     template <bool one_term>
@@ -240,10 +216,10 @@ class Exact {
             on[j] += w;
             if (hvp_) vectors[j] += w * vector_[place];
         };
-        Acc curvature = 0, tilt = 0;
+        Acc curvature = 0, tilt = 0, level = 0;
         const auto write = [&](std::int64_t piece) {
-            Acc level = 0, vector_curvature = 0;
-            curvature = tilt = 0;
+            Acc vector_curvature = 0;
+            curvature = tilt = level = 0;
             for (int j = 0; j < n_terms; ++j) {
                 const Term& term = question_.terms[j];
                 const Acc mass(on[j]);
@@ -264,6 +240,10 @@ class Exact {
                 const Acc gap = distance(piece - 1, piece), turn = gap * curvature;
                 value += gap * ((slope + tilt) + Acc(0.5) * turn);
                 slope += turn;
+                if (bases_ != starts_ && std::abs(static_cast<double>(value + level)) < std::abs(values_[piece - 1])) {
+                    bases_[piece - 1] = starts_[piece];
+                    write(piece - 1);
+                }
                 with_switch<one_term>(k, piece, switch_on);
                 write(piece);
             }
@@ -273,7 +253,7 @@ class Exact {
     // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short loops over a block:
     // those that read memory have many loads in flight, the others are vectorised.
     template <bool weighted>
-    double evaluate_queries(const RanksAmong<S>& ranks, const S* starts, Piece* pieces, std::int64_t first, int count) const {
+    double evaluate_queries(const RanksAmong<S>& ranks, const S* bases, Piece* pieces, std::int64_t first, int count) const {
         double distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
         std::uint32_t found[block];
@@ -290,7 +270,7 @@ class Exact {
         }
         for (int q = 0; q < count; ++q) {
             Piece& piece = pieces[found[q] * width];
-            const double distance = static_cast<double>(at[q]) - starts[found[q]];
+            const double distance = static_cast<double>(at[q]) - bases[found[q]];
             piece.add(weighted ? w[q] : 1, weighted ? w[q] * distance : distance);
             slopes[q] = piece.slope;
             curvatures[q] = piece.curvature;
@@ -350,6 +330,7 @@ class Exact {
             }
             mass += here;
             moment += Acc(distance);
+            if (bases_[k] != starts_[k]) moment += Acc(here) * (Acc(bases_[k]) + Acc(-starts_[k]));
             const double added = here * values_[k] + pieces_[k * width_].slope * distance;
             value += here != 0 ? added : 0;
         };
@@ -389,7 +370,7 @@ class Exact {
     Keyed<S>* sources_;                // in ascending order
     Switch* switches_;                 // in ascending order
     std::int64_t* firsts_;             // by part: the first switch
-    S* starts_;                        // by piece, like the next ones
+    S *starts_, *bases_;               // by piece, like the next ones: its left end, and the point that it is relative to
     Piece* pieces_;
     double* values_;
     std::int64_t width_, stride_;  // elements of pieces_ per piece and per lane

@@ -29,7 +29,11 @@ template <class S>
 class ExponentialSums {
   public:
     ExponentialSums(const GroupRows<S>& rows, const Exponential& term)
-        : rows_(rows), rate_(term.rate), shift_(term.shift), factor_(rows.scale * term.factor) {}
+        : rows_(rows),
+          rate_(term.rate),
+          shift_(term.shift),
+          last_(std::abs(rows.scale * term.factor) < 0x1p-500 ? 0x1p-500 : 1),
+          factor_(rows.scale * term.factor / last_) {}
 
     // Fills the output arrays and returns the value; NaN if the caller must compute it in another way.
     double run() const {
@@ -45,7 +49,7 @@ class ExponentialSums {
             for (int side = 0; side < 2; ++side) means[side] /= sums[side];
             write(rows_.hvp, rate_ * of_neg, rate_ * of_pos, rows_.vector, means);
         }
-        return factor_ * sums[0] * sums[1] * vector_exp(largest_);
+        return factor_ * sums[0] * sums[1] * vector_exp(largest_) * last_;
     }
 
   private:
@@ -107,14 +111,16 @@ class ExponentialSums {
     // class.
     void write(S* out, double of_neg, double of_pos, const double* vector, const double means[2]) const {
         if (!out) return;
+        const double last = last_;
         by_exponentials<false>([&](int, std::int64_t i, int count, double* e, const double* sides) {
             for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k] - (sides[k] > 0 ? means[0] : means[1]);
-            for (int k = 0; k < count; ++k) out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) + 0.0);
+            for (int k = 0; k < count; ++k) out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) * last + 0.0);
         });
     }
 
     const GroupRows<S> rows_;
-    const double rate_, shift_, factor_;
+    const double rate_, shift_;
+    const double last_, factor_;  // their product is the factor; a tiny part comes last, so that nothing underflows before it
     const double largest_ = rate_ * ((rows_.found.max_neg - rows_.found.min_pos) + shift_);  // exponent of a pair
 };
 

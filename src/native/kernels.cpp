@@ -138,8 +138,11 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     // The rounding errors of the additions, one per row, do not cancel.
     const double cancelled = static_cast<double>(rows.n) * cancellation(terms, range);
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
-    if (cancelled > 0x1p62) return declined.value;
-    return cancelled > room ? Exact<S, DoubleDouble>(rows, question).run() : Exact<S, double>(rows, question).run();
+    if (cancelled > room * 0x1p52) return declined.value;
+    // Second derivatives of several terms may vanish far from the knots: of heavy rows there only rounding errors are left.
+    const bool heavy = std::is_same_v<S, double> && terms.size() > 1 && rows.weights && (rows.hess || rows.hvp);
+    if (cancelled > room || heavy) return Exact<S, DoubleDouble>(rows, question).run();
+    return Exact<S, double>(rows, question).run();
 }
 
 // What is added up over the groups: losses with the factor of the mean or of the sum, or weights of concordant pairs, which are

@@ -78,14 +78,13 @@ class SmoothSweep {
     }
 
   private:
-    // A row on the axis of p, at key + low; low is the rounding error. The class is the highest bit of `tag`, the row the rest.
-    // After the sort, the distance from the row below replaces the key.
+    // A row on the axis of p, at the key up to rounding. The class is the highest bit of `tag`, the row the rest. After the
+    // sort, the distance from the row below replaces the key.
     struct Place {
         union {
             double key, gap;
         };
         std::uint32_t tag;
-        float low;
 
         std::uint32_t row() const { return tag & 0x7fffffff; }
         int side() const { return static_cast<int>(tag >> 31); }
@@ -106,6 +105,10 @@ class SmoothSweep {
         }
     };
 
+    DoubleDouble position(std::int64_t row, int side) const {
+        return DoubleDouble::sum(static_cast<double>(rows_.scores[row]), side ? 0 : smooth_.shift);
+    }
+
     double* take() { return scratch_.take<double>(n_ + 1); }
 
     // Sorts the rows by position, negatives before positives at the same one, and computes their gaps. The key of a negative is
@@ -115,16 +118,20 @@ class SmoothSweep {
         Place* sorted = sorted_;
         for (const std::uint8_t side : {0, 1})
             for (std::int64_t i = 0; i < rows_.n; ++i) {
-                const DoubleDouble at = DoubleDouble::sum(static_cast<double>(rows_.scores[i]), side ? 0 : smooth_.shift);
-                const double key = at.low > 0 ? next_above(at.high) : at.high;
-                sorted[k] = {{key},
-                             static_cast<std::uint32_t>(i | (std::int64_t{side} << 31)),
-                             static_cast<float>((at.high - key) + at.low)};
+                const DoubleDouble at = position(i, side);
+                sorted[k] = {{at.low > 0 ? next_above(at.high) : at.high},
+                             static_cast<std::uint32_t>(i | (std::int64_t{side} << 31))};
                 k += rows_.classes[i] == side;
             }
         radix_sort(sorted, n_, sorted);
-        for (std::int64_t i = n_ - 1; i > 0; --i)
-            sorted[i].gap = std::max((sorted[i].key - sorted[i - 1].key) + (sorted[i].low - sorted[i - 1].low), 0.0);
+        // Next to large scores the shift is in the lower part of a position.
+        DoubleDouble below;
+        for (std::int64_t i = 0; i < n_; ++i) {
+            const bool shifted = smooth_.shift != 0 && !sorted[i].side();
+            const DoubleDouble at = shifted ? position(sorted[i].row(), 0) : DoubleDouble(sorted[i].key);
+            sorted[i].gap = std::max((at.high - below.high) + (at.low - below.low), 0.0);
+            below = at;
+        }
         sorted[0].gap = sorted[n_].gap = 0;
         double *factors = factors_, rate = smooth_.rate;
 #pragma omp simd

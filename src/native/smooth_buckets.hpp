@@ -51,6 +51,9 @@ class SmoothBuckets {
             least = low < least ? low : least;
             most = high > most ? high : most;
         }
+        // The polynomials of float32 scores have float32 coefficients, which must not overflow.
+        const double total = rows_.scale * rows_.found.w_pos * rows_.found.w_neg;
+        if (std::is_same_v<S, float> && !(total < 0x1p100)) return false;
         const double origin = least + std::min(smooth_.shift, 0.0);
         const double range = (most - origin + std::max(smooth_.shift, 0.0)) / smooth_.width;
         const double most_buckets = in_batches ? 1 << 16 : 1 << 17;

@@ -87,10 +87,12 @@ def evaluate(
     size = 2.0 ** x.shape[-1].bit_length()
     weighted = winner is not None
     weights, scales = [], [unit, unit]
+    smallest, largest_float = xp.float_range
     if weighted:
         largest = [xp.max(w) for w in (winner, loser)]
-        scales = [
-            xp.keep_bits(xp.where(top > 0.0, top, 1.0) * unit, xp.mantissa_bits) for top in largest
+        scales = [  # a denormal number would have no bits left
+            xp.keep_bits(xp.where(top > smallest, top, smallest) * unit, xp.mantissa_bits)
+            for top in largest
         ]
         weights = [
             xp.gather(w, order) / scale for w, scale in zip((winner, loser), scales, strict=True)
@@ -126,7 +128,6 @@ def evaluate(
         out = part / divisor[..., None] * factors[0][..., None] * factors[1][..., None]
         return xp.scatter(xp.where(out == 0.0, 0.0, out), order)
 
-    smallest, largest_float = xp.float_range
     true = pair_weight * size * scales[0][..., 0] * size * scales[1][..., 0]
     true = xp.where(true > largest_float, largest_float, xp.where(true < smallest, smallest, true))
     return PairSums(

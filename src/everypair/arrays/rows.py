@@ -117,12 +117,11 @@ def prepare(
     ones = Number(xp.zeros_like(x) + 1.0 if w is None else w)
     masses = runs.class_totals(ones, positive, counts=w is None)
     pairs = masses[0].high * masses[1].high
-    # Rows that are in no pair must not leave rounding errors in sums that others share.
+    # Rows that are in no pair must not overflow, nor leave rounding errors in sums that others
+    # share.
     if w is not None:
         w = xp.where(pairs > 0.0, w, 0.0)
-        x = xp.where(w > 0.0, x, 0.0)
-    elif groups is not None:
-        x = xp.where(pairs > 0.0, x, 0.0)
+    x = xp.where(pairs > 0.0 if w is None else w > 0.0, x, 0.0)
     of_vector = None
     if z is not None:
         # The Hessian maps constants to zero. Without the common part less is left to cancel.
