@@ -20,6 +20,10 @@ constexpr int lanes = 4;
 constexpr int lanes = 2;
 #endif
 typedef double Vec __attribute__((vector_size(8 * lanes)));
+// A vector of floats as wide as the registers, and the doubles of its lanes.
+constexpr int float_lanes = 2 * lanes;
+typedef float Floats __attribute__((vector_size(4 * float_lanes)));
+typedef double Doubles __attribute__((vector_size(8 * float_lanes)));
 
 inline double sum_of(Vec a) {
     double sum = 0;
@@ -75,6 +79,15 @@ void fill_powers(double x, double first, Vec* out) {
     for (int v = 1; v < V; ++v) out[v] = out[v - 1] * next;
 }
 
+// Turns four vectors of four numbers, the rows of a matrix, into its columns.
+template <class Quad>
+void transpose(Quad a, Quad b, Quad c, Quad d, Quad* to) {
+    const Quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Quad cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    to[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), to[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+    to[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), to[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+}
+
 // Up to eight coefficients of the function of one bucket.
 template <class S>
 struct Octet {
@@ -86,12 +99,6 @@ struct Octet {
 
     // Fills out[j] with coefficient j of the lines of four slots: two transpositions.
     static void columns(const Octet* lines, const std::int32_t* slots, Quad* out) {
-        const auto transpose = [](Quad a, Quad b, Quad c, Quad d, Quad* to) {
-            const Quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-            const Quad cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-            to[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), to[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
-            to[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), to[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
-        };
         const Octet &a = lines[slots[0]], &b = lines[slots[1]], &c = lines[slots[2]], &d = lines[slots[3]];
         transpose(a.low, b.low, c.low, d.low, out);
         transpose(a.high, b.high, c.high, d.high, out + 4);
