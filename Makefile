@@ -7,9 +7,10 @@ NATIVE ?= ON
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMPS  := $(VENV)/.stamps
-PIP     := $(BIN)/python -m pip
+# --no-compile: Python compiles a module when it is first imported; most modules of large packages never are.
+PIP     := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 # No build isolation: the pinned build tools stay in .venv, so that a rebuild compiles only what changed.
-INSTALL := EVERYPAIR_NATIVE=$(NATIVE) $(PIP) install --quiet --constraint constraints.txt --no-build-isolation
+INSTALL := EVERYPAIR_NATIVE=$(NATIVE) $(PIP) --no-build-isolation
 # Files that require a new installation when they change. Python files do not, except those of new packages.
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.py $(wildcard src/native/*) \
            $(wildcard src/everypair/*/__init__.py src/everypair/*/*/__init__.py)
@@ -26,11 +27,12 @@ demo: $(STAMPS)/demo  ## compare three losses on digits with 10 % positives; the
 	$(BIN)/everypair experiment digits --imratio 0.1 --seeds 5 --out demo
 
 # One worker runs all tests of a file, so that what they share is computed once. Files run in their usual order, which has the
-# slow ones first. The Triton kernels need a process of their own, in which Triton interprets them; its output comes last.
+# slow ones first. Three workers keep two cores busy, because some tests wait for other processes. The Triton kernels need a
+# process of their own, in which Triton interprets them; its output comes last.
 test: $(STAMPS)/dev  ## run all tests, with branch coverage
 	@TRITON_INTERPRET=$${TRITON_INTERPRET-1} $(BIN)/python -m pytest -p no:cacheprovider tests/torch/triton \
 	    > $(VENV)/triton.log 2>&1 & triton=$$!; trap "kill $$triton 2> /dev/null" INT TERM; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/torch/triton \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/torch/triton \
 	    --cov --cov-report=term --cov-fail-under=95; main=$$?; \
 	wait $$triton; triton=$$?; cat $(VENV)/triton.log; \
 	exit $$((main ? main : triton))
@@ -84,7 +86,7 @@ clean:  ## remove everything that was built, .venv included
 
 $(STAMPS)/tools: constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
+	$(PIP) scikit-build-core nanobind cmake ninja
 	@mkdir -p $(STAMPS) && touch $@
 
 # Changing NATIVE reinstalls the package.
@@ -97,8 +99,8 @@ $(STAMPS)/demo: $(STAMPS)/native-$(NATIVE) $(SOURCES)
 
 $(STAMPS)/dev: $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	$(INSTALL) --editable '.[dev]' tqdm
-	$(PIP) install --quiet --constraint constraints.txt --no-deps libauc
-	@$(PIP) install --quiet --constraint constraints.txt scikit-survival \
+	$(PIP) --no-deps libauc
+	@$(PIP) scikit-survival \
 	    || echo "scikit-survival could not be installed: its data and the comparison with it are skipped."
 	@touch $@
 

@@ -60,11 +60,13 @@ def gap(ours: Mapping[int, Record], theirs: Mapping[int, Record]) -> tuple[float
     return fmean(differences), low, high
 
 
-def _gap(found: tuple[float, float, float]) -> str:
+def gap_text(found: tuple[float, float, float]) -> str:
+    """Return a difference and its interval, as text."""
     return f"{found[0]:+.3f} ({found[1]:.3f} to {found[2]:.3f})"
 
 
-def _table(head: str, lines: Sequence[Sequence[object]]) -> str:
+def table(head: str, lines: Sequence[Sequence[object]]) -> str:
+    """Return a table in Markdown; `head` has the titles of the columns with bars between them."""
     rule = "|---" * (head.count("|") + 1) + "|"
     return "\n".join([f"| {head} |", rule, *(f"| {' | '.join(map(str, x))} |" for x in lines)])
 
@@ -97,11 +99,11 @@ def hinges(folder: Path) -> tuple[str, Figure] | None:
         where = f"{part.data}, {display_name(part.settings.model)}"
         gaps[where] = gap(by_loss["linear_hinge"], by_loss["squared_hinge"])
         aucs = [mean_auc(by_loss[loss]) for loss in ("linear_hinge", "squared_hinge", "logistic")]
-        lines.append([where, *aucs, _gap(gaps[where])])
+        lines.append([where, *aucs, gap_text(gaps[where])])
     if not lines:
         return None
     head = "data, model | linear hinge | squared hinge | logistic | linear minus squared hinge"
-    return _table(head, lines), _gaps_figure(gaps, "test AUC, linear minus squared hinge")
+    return table(head, lines), _gaps_figure(gaps, "test AUC, linear minus squared hinge")
 
 
 def last_layers(folder: Path) -> tuple[str, Figure] | None:
@@ -114,11 +116,11 @@ def last_layers(folder: Path) -> tuple[str, Figure] | None:
         if key[2] == "squared_hinge" and key in raw:
             where = f"CIFAR10, {100 * key[0]:g} % positives"
             gaps[where] = gap(raw[key], sigmoid[key])
-            lines.append([where, mean_auc(raw[key]), mean_auc(sigmoid[key]), _gap(gaps[where])])
+            lines.append([where, mean_auc(raw[key]), mean_auc(sigmoid[key]), gap_text(gaps[where])])
     if not lines:
         return None
     head = "data | raw scores | sigmoid scores | raw minus sigmoid"
-    return _table(head, lines), _gaps_figure(gaps, "test AUC, raw minus sigmoid scores")
+    return table(head, lines), _gaps_figure(gaps, "test AUC, raw minus sigmoid scores")
 
 
 def optimisers(folder: Path) -> tuple[str, Figure] | None:
@@ -146,7 +148,7 @@ def optimisers(folder: Path) -> tuple[str, Figure] | None:
                 rate = next(iter(seeds.values())).trial.rate
                 best = fmean(r.best_epoch for r in seeds.values())
                 base = by_sgd.setdefault((model, loss), seeds)
-                ahead = "" if base is seeds else _gap(gap(seeds, base))
+                ahead = "" if base is seeds else gap_text(gap(seeds, base))
                 cells = [mean_auc(seeds), ahead, f"{curve[-1]:.3g}", f"{best:.0f}"]
                 lines.append([display_name(model), display_name(loss), optimiser, rate, *cells])
         for axes in panels.values():
@@ -157,7 +159,7 @@ def optimisers(folder: Path) -> tuple[str, Figure] | None:
     lines.sort(key=lambda line: (str(line[0]), str(line[1])))
     head = "model | loss | optimiser | rate | test AUC | minus SGD | training loss at the end"
     head += " | best epoch"
-    return _table(head, lines), figure
+    return table(head, lines), figure
 
 
 def _mean_curve(records: object, column: str) -> list[float]:
@@ -198,7 +200,7 @@ def batch_sizes(folder: Path) -> tuple[str, Figure] | None:
         axes.set(xlabel="rows in a batch", ylabel="test AUC")
         axes.legend()
     head = f"loss | batches | {' | '.join(_size(batch) for batch in batches)}"
-    return _table(head, lines), figure
+    return table(head, lines), figure
 
 
 def _rate(records: Mapping[int, Record]) -> str:

@@ -180,7 +180,7 @@ PARTS = {
         reference="cifar10-recipe",
     ),
     "cifar10-cause-float32": replace(CAUSE, settings=replace(IMAGES, precision="float32")),
-    "cifar10-cause-200-epochs": replace(CAUSE, settings=replace(IMAGES, epochs=200), seeds=SEEDS),
+    "cifar10-cause-200-epochs": replace(CAUSE, settings=replace(IMAGES, epochs=200)),
     "catdog": Part("catdog"),
     "cifar10-batches": Part("cifar10", imratios=(0.01,), batches=(1000, 500, 50)),
     "cifar10-paper": Part("cifar10", replace(IMAGES, protocol="paper"), imratios=(0.01,)),

@@ -12,13 +12,10 @@ import math
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import open_questions_report, study_figure2, study_recipe
-from benchmarks.open_questions_report import chosen, gap
+from benchmarks import open_questions_report, study_figure2, study_summaries
 from benchmarks.pages import fill
 from benchmarks.study import PARTS, RESULTS, Part, counted, read_rows
 from everypair.experiments import report
@@ -35,14 +32,15 @@ HEADER = """# The study of images
 
 Made by `make results` from the rows in this folder; do not edit. The command of a part runs its
 trials, and `python -m benchmarks.study rows` writes them into this folder.
+
+Intervals over the seeds are corrected for splits that share rows; differences are paired by seed. A
+median rate is marked if it is the smallest or the largest that was tried. The paper's values are
+means ± standard deviations, read off its figure 3.
 """
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
 ALT = "Test AUC by seed, for each loss and share of positives"
-CAUSES = ("cifar10-cause-float32", "cifar10-cause-200-epochs")
-"""Parts with the logistic loss alone, which are compared with each other and not with losses."""
-
-LOSSES = (("cifar10", "cifar10-raw"), ("catdog",), ("stl10",))
-"""Parts of a data set whose losses are all compared with each other."""
+IN_DOCS = ("cifar10", "cifar10-raw", "catdog", "stl10")
+"""Parts whose tables and figures are in docs/evidence.md too. The others have summaries there."""
 
 SHARES_OF_EPOCHS = (0.25, 0.5, 0.75, 1.0)
 
@@ -68,7 +66,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
         if n_complete < n_losses:
             done = f"{len(records)} trials, {n_complete} of {n_losses} losses complete"
             missing.append(f"- {name}: {done} (a loss counts once for each imratio and batch size)")
-        if name in CAUSES:
+        if name in study_summaries.CAUSES:
             continue
         tried = _rates(part)
         for batch, own in gathered(kept, lambda record: record.trial.batch).items():
@@ -81,7 +79,8 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
                 one.n_at_edge = sum(record.trial.rate in ends for record in one.chosen)
             written = report.write(study, settings, target, formats=("csv", "svg")).files
             figure = target / "figure3.svg"
-            if docs is not None:
+            in_docs = docs is not None and name in IN_DOCS
+            if docs is not None and in_docs:
                 figure = figure.replace(docs / "assets" / f"study-{called}.svg")
                 written = (*(file for file in written if file.is_file()), figure)
             files += written
@@ -92,6 +91,8 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             link = os.path.relpath(figure, folder)
             command = shlex.join(part.command(f"sqlite:///runs/study.db#{name}"))
             pages.append(f"## {called}\n\n    {command}\n\n{body}{epochs}\n![{ALT}]({link})\n")
+            if not in_docs:
+                continue
             shown.append(
                 f"### {called}\n\n{body}{epochs if name == 'cifar10' else ''}\n"
                 f"![{ALT}](assets/{figure.name})\n"
@@ -105,11 +106,8 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
     for name, text in answers.items():
         title = open_questions_report.QUESTIONS[name][0]
         pages.append(f"## {title}\n\n{text.format(assets=assets)}")
-    every = "\n".join(filter(None, (every_difference(folder, names) for names in LOSSES)))
-    pages.append(f"## All losses\n\n{every}")
-    recipe = study_recipe.section(folder)
-    pages.append(f"## The recipe on CIFAR10, 1 % positives\n\n{recipe}")
-    pages.append(f"## Logistic loss, 10 % positives\n\n{causes(folder)}")
+    summaries = study_summaries.write(folder)
+    pages += [f"## {title}\n\n{text}" for title, text in summaries.values()]
     if missing:
         pages.append("\n".join(["## Not complete, and not shown above", "", *missing, ""]))
     index = folder / "README.md"
@@ -118,9 +116,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
         texts = {
             "study": "\n".join(shown),
             "figure2": timings.format(assets="assets"),
-            "losses": every,
-            "recipe": recipe,
-            "causes": causes(folder),
+            **{name: text for name, (_, text) in summaries.items()},
             **{name: text.format(assets="assets") for name, text in answers.items()},
         }
         fill([docs / "evidence.md"], {name: f"\n{text}\n" for name, text in texts.items()})
@@ -144,64 +140,6 @@ def logistic_of(folder: Path, part: Part, records: Sequence[Record]) -> list[Rec
     ]
 
 
-def every_difference(folder: Path, names: Sequence[str]) -> str:
-    """Return a table of the differences between all losses of some parts; empty without rows."""
-    aucs: dict[str, dict[float, dict[int, Record]]] = {}
-    for name in names:
-        path = folder / f"{name}.jsonl"
-        if not path.is_file():
-            return ""
-        raw = " (raw)" if name == "cifar10-raw" else ""
-        for (imratio, _, loss), seeds in chosen(path, PARTS[name]).items():
-            label = display_name(loss) + (raw if loss == "squared_hinge" else "")
-            aucs.setdefault(label, {})[imratio] = seeds
-    imratios = sorted({imratio for own in aucs.values() for imratio in own}, reverse=True)
-    lines, n_all, n_clear = [], 0, 0
-    for first, second in combinations(aucs, 2):
-        cells = []
-        for imratio in imratios:
-            if imratio not in aucs[first] or imratio not in aucs[second]:
-                cells.append("")
-                continue
-            mean, low, high = gap(aucs[first][imratio], aucs[second][imratio])
-            is_clear = low > 0 or high < 0
-            text = f"{mean:+.3f} {_interval((low, high))}"
-            cells.append(f"**{text}**" if is_clear else text)
-            n_all, n_clear = n_all + 1, n_clear + is_clear
-        lines.append(f"| {first} | {second} | {' | '.join(cells)} |")
-    heads = " | ".join(f"{100 * imratio:g} % positives" for imratio in imratios)
-    count = f"{n_clear} of {n_all} intervals exclude 0 (bold)."
-    head = f"| first | second | {heads} |"
-    rule = "|---" * (2 + len(imratios)) + "|"
-    title = f"{display_name(PARTS[names[0]].data)}, test AUC, first minus second. {count}"
-    return "\n".join([title, "", head, rule, *lines, ""])
-
-
-def causes(folder: Path) -> str:
-    """Return a table of the logistic loss with 10 % positives, by precision and epochs."""
-    lines = [
-        "| network | epochs | seed | rate | best epoch | validation AUC | test AUC |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name in ("cifar10", *CAUSES):
-        path = folder / f"{name}.jsonl"
-        if not path.is_file():
-            continue
-        settings, records = read_rows(path)
-        block = PARTS[CAUSES[0]].blocks()[0]
-        found = {record.trial: record for record in records}
-        for seed in block.seeds:
-            trials = replace(block, seeds=(seed,)).trials()
-            own = [found[trial] for trial in trials if trial in found]
-            if len(own) < len(trials):
-                continue
-            best = max(own, key=lambda record: record.validation_auc)
-            cells = (settings.precision, settings.epochs, seed, f"{best.trial.rate:g}")
-            aucs = (best.best_epoch, f"{best.validation_auc:.3f}", f"{best.test_auc:.3f}")
-            lines.append(f"| {' | '.join(map(str, (*cells, *aucs)))} |")
-    return "\n".join([*lines, ""])
-
-
 def introduction(
     part: Part, settings: Settings, batch: int, n_trials: int, n_counted: int, borrowed: bool
 ) -> str:
@@ -223,16 +161,9 @@ def introduction(
 def comparison(study: Study, part: Part) -> str:
     """Return the table of test AUCs beside those of the paper, in Markdown."""
     data = study.records[0].trial.cell.data
-    lines = [
-        f"| {HEAD} |",
-        "|---" * (HEAD.count("|") + 1) + "|",
-        *_table(data, study, part),
-        "",
-        "Intervals over the seeds are corrected for splits that share rows; differences are "
-        "paired by seed. A median rate is marked if it is the smallest or the largest that was "
-        "tried. The paper's values are means ± standard deviations, read off its figure 3.",
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [f"| {HEAD} |", "|---" * (HEAD.count("|") + 1) + "|", *_table(data, study, part)]
+    )
 
 
 def by_epoch(study: Study, epochs: int) -> str:

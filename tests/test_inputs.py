@@ -220,13 +220,17 @@ MISTAKES = {
         {"scores": np.array([np.zeros(2), np.zeros(3)], object)},
         "scores must be real numbers that a float holds",
     ),
-    "wide scores": ({"scores": np.zeros((4, 2))}, "scores must have the shape", "got (4, 2)"),
+    "wide scores": ({"scores": np.zeros((4, 2))}, "scores must have the shape", "pass [:, 1]"),
     "flat scores": ({"scores": np.zeros((1, 4))}, "scores must have the shape", "got (1, 4)"),
     "one number": ({"scores": 3.0}, "scores must have the shape", "got ()"),
     "empty": ({"scores": [], "labels": []}, "scores must hold at least one row; got none"),
     "empty text": ({"scores": np.array([], "U1")}, "scores must be real numbers", "<U1"),
     "three classes": ({"labels": [0, 1, 2, 1]}, "labels", "got 2 (first at index 2)", "per class"),
     "half a label": ({"labels": [0.0, 0.5, 1, 1]}, "labels", "got 0.5 (first at index 1)"),
+    "labels before scores": (
+        {"scores": LABELS, "labels": SCORES},
+        "got 0.5 (first at index 0). Scores are the first argument and labels the second.",
+    ),
     "nan label": (
         {"labels": [0, 1, 1, np.nan]},
         "labels",
@@ -251,9 +255,13 @@ MISTAKES = {
     "text labels": (
         {"labels": ["no", "yes", "no", "yes"]},
         "got 'no' (first at index 0)",
-        "labels == 'no'",
+        "numpy.asarray(labels) == 'no'",
     ),
     "missing label": ({"labels": [0, 1, None, 1]}, "labels", "got None (first at index 2)"),
+    "NA label": (
+        {"labels": pd.Series([False, True, None, True], dtype="boolean")},
+        "got <NA> (first at index 2). Drop the rows whose label is missing.",
+    ),
     "short labels": ({"labels": [0, 1, 1]}, "labels must have one entry per score; got 3 for 4"),
     "wide labels": ({"labels": np.zeros((4, 3))}, "labels must have the shape", "got (4, 3)"),
     "negative weight": ({"weights": [1, -0.5, 1, 1]}, "weights", "got -0.5 (first at index 1)"),

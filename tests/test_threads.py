@@ -148,7 +148,7 @@ def test_backends_by_name(monkeypatch):
         _dispatch.backend("cuda").__enter__()
     monkeypatch.setattr(_dispatch, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "numpy")
-    assert not _dispatch._uses_native()
+    assert ep.get_backend() == "numpy"
     monkeypatch.setattr(_dispatch, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "gpu")
     with pytest.raises(ValueError, match="EVERYPAIR_BACKEND must be one of"):
@@ -163,3 +163,12 @@ def test_a_missing_kernel(monkeypatch):
         ep.pair_loss([1.0, 2.0], [0, 1])
     monkeypatch.setenv("EVERYPAIR_BACKEND", "")
     assert ep.pair_loss([1.0, 2.0], [0, 1]) == 0.0
+    assert ep.get_backend() == "numpy"
+
+
+def test_the_backend_names_the_instruction_set():
+    native = pytest.importorskip("everypair._native")
+    with _dispatch.backend("native"):
+        assert ep.get_backend() == f"native ({native.isa()})"
+    with _dispatch.backend("numpy"):
+        assert ep.get_backend() == "numpy"

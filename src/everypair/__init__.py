@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from everypair import naive, surrogates
+from everypair._dispatch import get_backend
 from everypair._threads import get_num_threads, set_num_threads
 from everypair._version import __version__
 from everypair.losses import (
@@ -51,6 +52,7 @@ __all__ = [
     "delong",
     "delong_test",
     "evaluate_twice",
+    "get_backend",
     "get_num_threads",
     "load",
     "naive",

@@ -59,7 +59,8 @@ def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
         first = f", first {array.ravel()[0].item()!r}" if array.size else ""
         raise ValueError(
             f"{name} must be real numbers; got an array of {array.dtype}{first}. "
-            "Convert it first, for example with numpy.asarray(..., dtype=float)."
+            "Convert it to numbers first: text with a number for each value, dates with "
+            ".astype('int64')."
         )
     return array
 
@@ -72,7 +73,7 @@ def to_column(array: NDArray[Any], name: str) -> NDArray[Any]:
         return array[:, 0]
     raise ValueError(
         f"{name} must have the shape (n,) or (n, 1); got {array.shape}. "
-        "For several tasks, call once per column."
+        "Of the probabilities of two classes, pass [:, 1]; for several tasks, call once per column."
     )
 
 

@@ -19,9 +19,14 @@ from numpy.typing import NDArray
 
 from everypair import _inputs, _threads
 from everypair._inputs import Batch
-from everypair._smooth_kernel import exponential_form, smooth_form
+from everypair._smooth_kernel import SmoothForm, exponential_form, smooth_form
 from everypair.arrays import numpy as _numpy
-from everypair.surrogates import PairTerm, are_polynomials
+from everypair.surrogates import (
+    ExponentialCoefficients,
+    KnotTerm,
+    PairTerm,
+    are_polynomials,
+)
 
 try:
     from everypair import _native
@@ -35,8 +40,8 @@ _chosen: ContextVar[bool | None] = ContextVar("everypair_backend", default=None)
 _default: bool | None = None
 
 
-NativeForm = tuple[Callable[..., tuple[int, float, float]], tuple[Any, ...]]
-"""A function of the compiled kernel, and those of its arguments that describe the surrogate."""
+NativeForm = tuple[tuple[KnotTerm, ...] | None, SmoothForm | None, ExponentialCoefficients | None]
+"""A surrogate as the compiled kernel takes it: in one of three forms, the others being None."""
 
 
 class Result(NamedTuple):
@@ -52,6 +57,21 @@ class Result(NamedTuple):
 def kernel() -> Any:
     """Return the module of the compiled kernel, or None if NumPy is chosen."""
     return _native if _uses_native() else None
+
+
+def get_backend() -> str:
+    """Return what computes on the CPU: ``"numpy"``, or ``"native"`` with the instruction set.
+
+    "native" is the compiled kernel. Without it, the same results take longer.
+
+    Examples
+    --------
+    >>> import everypair as ep
+    >>> ep.get_backend() == "numpy" or ep.get_backend().startswith("native (")  # "native (avx2)"
+    True
+    """
+    native = kernel()
+    return "numpy" if native is None else f"native ({native.isa()})"
 
 
 def native_is_here() -> bool:
@@ -97,11 +117,10 @@ def evaluate(
             np.empty_like(scores) if hess else None,
             np.empty_like(scores) if vector is not None else None,
         )
-        function, surrogate = form
-        status, value, pair_weight = function(
+        status, value, pair_weight = _native.evaluate(
             scores, labels, weights, batch.offsets,
             None if vector is None else without_offset(vector),
-            *surrogate, mean, _threads.kernel_threads(), *arrays,
+            form, mean, _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
             _inputs.raise_bad_values(batch)
@@ -129,11 +148,11 @@ def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool = False) -> 
     if not _uses_native():
         return None
     if are_polynomials(terms):
-        return _native.evaluate, (terms,)
-    if (form := smooth_form(terms, wide, hess)) is not None:
-        return _native.evaluate_smooth, (form,)
-    term = exponential_form(terms)
-    return None if term is None else (_native.evaluate_exponential, (term,))
+        return terms, None, None
+    if (smooth := smooth_form(terms, wide, hess)) is not None:
+        return None, smooth, None
+    exponential = exponential_form(terms)
+    return None if exponential is None else (None, None, exponential)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:

@@ -1,162 +1,87 @@
 # The compiled kernel (src/native/module.cpp). Arrays are contiguous. Each may also be given as a
-# tuple of its address, the format of an element as in `struct` ("f" for float32), and its size. The
-# kernel checks the values and returns a status other than 0 if one of them is bad. Arguments are
-# positional.
+# tuple of its address, the format of an element as in `struct` ("f" for float32), and its size.
+# Arguments are positional.
 
 from typing import Any
 
 from numpy.typing import NDArray
 
-from everypair._smooth_kernel import SmoothForm
-from everypair.surrogates import ExponentialCoefficients, KnotTerm
+from everypair._dispatch import NativeForm
 
-# Return status, value and pair weight; fill the arrays grad, hess and hvp that are not None.
+Array = NDArray[Any]
+MaybeArray = NDArray[Any] | None
+
+# Answers are status, value and pair weight. The kernel checks the values of scores, labels and
+# weights: the status is 0 unless one of them is bad. A value of NaN says that the batch must be
+# computed in another way. Functions fill the arrays grad, hess and hvp that are not None.
+Answer = tuple[int, float, float]
+
 def evaluate(
-    scores: NDArray[Any],
-    labels: NDArray[Any],
-    weights: NDArray[Any] | None,
-    offsets: NDArray[Any] | None,
-    vector: NDArray[Any] | None,
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
-    threads: int,
-    grad: NDArray[Any] | None,
-    hess: NDArray[Any] | None,
-    hvp: NDArray[Any] | None,
-) -> tuple[int, float, float]: ...
+    scores: Array, labels: Array, weights: MaybeArray, offsets: MaybeArray, vector: MaybeArray,
+    surrogate: NativeForm, mean: bool, threads: int,
+    grad: MaybeArray, hess: MaybeArray, hvp: MaybeArray,
+) -> Answer: ...  # fmt: skip
 
-# The same for a smooth surrogate, and for an exponential one.
-def evaluate_smooth(
-    scores: NDArray[Any],
-    labels: NDArray[Any],
-    weights: NDArray[Any] | None,
-    offsets: NDArray[Any] | None,
-    vector: NDArray[Any] | None,
-    form: SmoothForm,
-    mean: bool,
-    threads: int,
-    grad: NDArray[Any] | None,
-    hess: NDArray[Any] | None,
-    hvp: NDArray[Any] | None,
-) -> tuple[int, float, float]: ...
-def evaluate_exponential(
-    scores: NDArray[Any],
-    labels: NDArray[Any],
-    weights: NDArray[Any] | None,
-    offsets: NDArray[Any] | None,
-    vector: NDArray[Any] | None,
-    term: ExponentialCoefficients,
-    mean: bool,
-    threads: int,
-    grad: NDArray[Any] | None,
-    hess: NDArray[Any] | None,
-    hvp: NDArray[Any] | None,
-) -> tuple[int, float, float]: ...
-
-# Return status, weight of the correctly ordered pairs (ties half) and weight of all pairs.
+# The value is the weight of the correctly ordered pairs (ties half).
 def auc(
-    scores: NDArray[Any],
-    labels: NDArray[Any],
-    weights: NDArray[Any] | None,
-    offsets: NDArray[Any] | None,
-    threads: int,
-) -> tuple[int, float, float]: ...
+    scores: Array, labels: Array, weights: MaybeArray, offsets: MaybeArray, threads: int
+) -> Answer: ...
 
-# The same two for ordered pairs. `ranked` has the arrays order, ranks, offsets, winner and loser of
-# `everypair.targets.ranked.RankedRows`. They return no status; the value is NaN if the sums would
-# lose digits. A sum is multiplied by `unit`.
+# The same two for ordered pairs of polynomials. `ranked` has the arrays order, ranks, offsets,
+# winner and loser of `everypair.targets.ranked.RankedRows`. A sum is multiplied by `unit`. Nothing
+# is checked.
 def evaluate_ordered(
-    scores: NDArray[Any],
-    ranked: tuple[NDArray[Any] | None, ...],
-    vector: NDArray[Any] | None,
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
-    unit: float,
-    threads: int,
-    grad: NDArray[Any] | None,
-    hess: NDArray[Any] | None,
-    hvp: NDArray[Any] | None,
-) -> tuple[float, float]: ...
-def auc_ordered(
-    scores: NDArray[Any], ranked: tuple[NDArray[Any] | None, ...], threads: int
-) -> tuple[float, float]: ...
+    scores: Array, ranked: tuple[MaybeArray, ...], vector: MaybeArray,
+    surrogate: NativeForm, mean: bool, unit: float, threads: int,
+    grad: MaybeArray, hess: MaybeArray, hvp: MaybeArray,
+) -> Answer: ...  # fmt: skip
+def auc_ordered(scores: Array, ranked: tuple[MaybeArray, ...], threads: int) -> Answer: ...
 
 # The same two for targets without weights and groups, in the order of the scores. The first one is
-# for float32 scores and few grades; the value is NaN if another plan has to be used. With events,
-# the targets of the others are survival times. `rank_targets` fills order and ranks, and
-# `auc_targets` the number of pairs of each row in order, ties half, and of all its pairs.
+# for float32 scores and few grades. With events, the targets of the others are survival times.
+# `rank_targets` fills order and ranks, and `auc_targets` the number of pairs of each row in order,
+# ties half, and of all its pairs.
 def evaluate_graded(
-    scores: NDArray[Any],
-    targets: NDArray[Any],
-    terms: tuple[KnotTerm, ...],
-    mean: bool,
-    threads: int,
-    grad: NDArray[Any] | None,
-) -> tuple[float, float]: ...
-def rank_targets(
-    targets: NDArray[Any],
-    events: NDArray[Any] | None,
-    order: NDArray[Any],
-    ranks: NDArray[Any],
-) -> None: ...
+    scores: Array, targets: Array, surrogate: NativeForm, mean: bool, threads: int, grad: MaybeArray
+) -> Answer: ...
+def rank_targets(targets: Array, events: MaybeArray, order: Array, ranks: Array) -> None: ...
 def auc_targets(
-    scores: NDArray[Any],
-    targets: NDArray[Any],
-    events: NDArray[Any] | None,
-    ordered: NDArray[Any] | None,
-    pairs: NDArray[Any] | None,
-) -> tuple[float, float]: ...
+    scores: Array, targets: Array, events: MaybeArray, ordered: MaybeArray, pairs: MaybeArray
+) -> Answer: ...
 
 # Copy the scores of each class to the first entries of pos and neg; return status and positives.
-def split(
-    scores: NDArray[Any], labels: NDArray[Any], pos: NDArray[Any], neg: NDArray[Any]
-) -> tuple[int, int]: ...
+def split(scores: Array, labels: Array, pos: Array, neg: Array) -> tuple[int, int]: ...
 
 # Add float32 scores to a table of 2**bits buckets: see `everypair.streaming._buckets`.
-def count(scores: NDArray[Any], bits: int, table: NDArray[Any]) -> None: ...
+def count(scores: Array, bits: int, table: Array) -> None: ...
+
+# The shift and rate of an `everypair.ranks._pieces.Piece`, and its coefficients by order and side:
+# powers (3, 2, K) and polynomials (3, 2, 3).
+Piece = tuple[float, float, Array, Array]
 
 # Sums of one piece of a surrogate over all pairs of a row (n,) and another row (m,), both float64.
 class RowSums:
-    # Fill one array for each order (0, 1, 2): (n,) sums over the others with weights (m,), or with
-    # per_other (m,) sums over the rows with weights (n,). All float64.
+    # Fill the arrays of the orders 0, 1 and 2 that are not None: (n,) sums over the others with
+    # weights (m,), or with per_other (m,) sums over the rows with weights (n,). All float64.
     def fill(
-        self,
-        weights: NDArray[Any],
-        orders: tuple[int, ...],
-        per_other: bool,
-        threads: int,
-        outputs: tuple[NDArray[Any], ...],
-    ) -> None: ...
+        self, weights: Array, per_other: bool, threads: int,
+        outputs: tuple[MaybeArray, MaybeArray, MaybeArray],
+    ) -> None: ...  # fmt: skip
 
 # Prepare them. Group g has the rows row_offsets[g] .. row_offsets[g + 1] - 1, and likewise others.
-# The coefficients of `everypair.ranks._pieces.Piece` are by order and side: powers (3, 2, K) and
-# polynomials (3, 2, 3). A score that is not finite gives results without meaning.
+# A score that is not finite gives results without meaning.
 def row_sums(
-    rows: NDArray[Any],
-    others: NDArray[Any],
-    row_offsets: NDArray[Any] | None,
-    other_offsets: NDArray[Any] | None,
-    shift: float,
-    rate: float,
-    powers: NDArray[Any],
-    polynomials: NDArray[Any],
-    threads: int,
-) -> RowSums: ...
+    rows: Array, others: Array, row_offsets: MaybeArray, other_offsets: MaybeArray,
+    piece: Piece, threads: int,
+) -> RowSums: ...  # fmt: skip
 
 # Return the loss of `everypair.ranks.smooth_precision_loss` without groups, and fill its gradient.
 # Scores are float32 or float64, positive is bool and has both values, and shares are those of the
-# positives. The surrogate is one piece without a shift, with the coefficients of `row_sums`.
+# positives. The surrogate is one piece without a shift.
 def smooth_precision(
-    scores: NDArray[Any],
-    positive: NDArray[Any],
-    weights: NDArray[Any] | None,
-    shares: NDArray[Any],
-    rate: float,
-    powers: NDArray[Any],
-    polynomials: NDArray[Any],
-    threads: int,
-    grad: NDArray[Any],
-) -> float: ...
+    scores: Array, positive: Array, weights: MaybeArray, shares: Array,
+    piece: Piece, threads: int, grad: Array,
+) -> float: ...  # fmt: skip
 
 # Return the name of the instruction set in use: baseline, avx2 or avx512; neon on aarch64.
 def isa() -> str: ...

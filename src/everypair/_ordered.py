@@ -51,10 +51,10 @@ def concordance(batch: Batch) -> tuple[float, float]:
         return _dispatch.concordance(batch)
     if (kernel := _dispatch.kernel()) is not None:
         if (plain := batch.ranked.plain()) is not None:
-            concordant, total = kernel.auc_targets(batch.scores, *plain, None, None)
+            _, concordant, total = kernel.auc_targets(batch.scores, *plain, None, None)
         else:
             arrays, threads = batch.ranked.arrays(), _threads.kernel_threads()
-            concordant, total = kernel.auc_ordered(batch.scores, arrays, threads)
+            _, concordant, total = kernel.auc_ordered(batch.scores, arrays, threads)
         return concordant, total
     scores = batch.scores[batch.ranked.order]
     concordant = total = 0.0
@@ -75,8 +75,8 @@ def _evaluate_graded(
     if kernel is None or plain is None or plain[1] is not None or batch.scores.itemsize > 4:
         return None
     out = np.empty_like(batch.scores) if grad else None
-    value, pairs = kernel.evaluate_graded(
-        batch.scores, plain[0], terms, mean, _threads.kernel_threads(), out
+    _, value, pairs = kernel.evaluate_graded(
+        batch.scores, plain[0], (terms, None, None), mean, _threads.kernel_threads(), out
     )
     if not math.isfinite(value):
         return None
@@ -99,9 +99,9 @@ def _evaluate_compiled(
     scores = batch.scores
     asked = (grad, hess, vector is not None)
     arrays = [np.empty_like(scores) if wanted else None for wanted in asked]
-    value, total = _dispatch.kernel().evaluate_ordered(
+    _, value, total = _dispatch.kernel().evaluate_ordered(
         scores, sorted_arrays, None if vector is None else _dispatch.without_offset(vector),
-        terms, mean, math.ldexp(1.0, exponent), _threads.kernel_threads(), *arrays,
+        (terms, None, None), mean, math.ldexp(1.0, exponent), _threads.kernel_threads(), *arrays,
     )  # fmt: skip
     if not math.isfinite(value):
         return None

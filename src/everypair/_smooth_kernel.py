@@ -39,7 +39,7 @@ _DISTANCES = np.array([1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256])
 
 
 class SmoothForm(NamedTuple):
-    """A surrogate as ``_native.evaluate_smooth`` takes it.
+    """A smooth surrogate as ``_native.evaluate`` takes it.
 
     Attributes
     ----------

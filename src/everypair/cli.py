@@ -82,9 +82,20 @@ def _report(error: Exception) -> int:
     if hasattr(error, "format_message"):  # typer's usage errors have no public base class
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "everypair"
-        return _fail(f"{error.format_message().rstrip('.')}. See: {command} --help", 2)
+        return _fail(f"{_usage_error(error)}. See: {command} --help", 2)
     message = " ".join(f"{type(error).__name__}: {error}".split())
     return _fail(f"{message} (everypair --debug ... shows the traceback)", 1)
+
+
+def _usage_error(error: Any) -> str:
+    """Return typer's message about an argument, with the value that arrived.
+
+    Typer validates numbers with pydantic, whose messages leave the value out.
+    """
+    message: str = error.format_message().rstrip(".")
+    found = getattr(error.__cause__, "errors", list)()
+    value = repr(found[0]["input"]) if found else ""
+    return message if value in message else f"{message}; got {value}"
 
 
 def _fail(message: str, code: int) -> int:

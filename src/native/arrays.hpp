@@ -3,12 +3,16 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "types.hpp"
 
@@ -107,21 +111,11 @@ class Arrays {
     T* write(nb::handle object, std::int64_t n) {
         return static_cast<T*>(open(object, true).data(n, dtype_of<T>));
     }
-
-    // Offsets of groups of n rows; without offsets there is one group. A group may be empty if `may_be_empty`.
-    struct Groups {
-        const std::int64_t* offsets;
-        std::int64_t count;
-    };
-    Groups groups(nb::handle object, std::int64_t n, bool may_be_empty = false) {
-        if (object.is_none()) return {nullptr, 1};
+    // All numbers of an array; none if it is None.
+    template <class T>
+    std::span<const T> read(nb::handle object) {
         const Array& array = open(object);
-        const std::int64_t count = array.size() - 1;
-        const auto* offsets = static_cast<const std::int64_t*>(array.data(array.size(), Dtype::i64));
-        bool good = count >= 1 && offsets[0] == 0 && offsets[count] == n;
-        for (std::int64_t g = 0; good && g < count; ++g) good = offsets[g] + !may_be_empty <= offsets[g + 1];
-        if (!good) throw std::invalid_argument("offsets must rise from 0 to the number of rows");
-        return {offsets, count};
+        return {static_cast<const T*>(array.data(array.size(), dtype_of<T>)), static_cast<std::size_t>(array.size())};
     }
 
     // The labels may also be targets.
@@ -130,8 +124,8 @@ class Arrays {
         const Array &s = open_scores(scores), &y = open(labels);
         const std::int64_t n = s.size();
         const double *w = read<double>(weights, n), *v = read<double>(vector, n);
-        const Groups of_rows = groups(offsets, n);
-        return {s.data(n, s.dtype()), s.dtype(), y.data(n, y.dtype()), y.dtype(), w, v, n, of_rows.offsets, of_rows.count};
+        const auto [starts, n_groups] = groups(offsets, n);
+        return {s.data(n, s.dtype()), s.dtype(), y.data(n, y.dtype()), y.dtype(), w, v, n, starts, n_groups};
     }
 
     // `ranked` has the arrays of `everypair.targets.ranked.RankedRows`: order, ranks, offsets, winner, loser.
@@ -139,10 +133,17 @@ class Arrays {
         const Array& s = open_scores(scores);
         const std::int64_t n = s.size();
         const auto *order = read<std::int64_t>(ranked[0], n), *ranks = read<std::int64_t>(ranked[1], n);
-        const Groups of_rows = groups(ranked[2], n);
-        if (!of_rows.offsets) throw std::invalid_argument("ordered pairs need offsets");
+        const auto [starts, n_groups] = groups(ranked[2], n);
+        if (!starts) throw std::invalid_argument("ordered pairs need offsets");
         const double *winner = read<double>(ranked[3], n), *loser = read<double>(ranked[4], n), *v = read<double>(vector, n);
-        return {s.data(n, s.dtype()), s.dtype(), order, ranks, winner, loser, v, n, of_rows.offsets, of_rows.count};
+        return {s.data(n, s.dtype()), s.dtype(), order, ranks, winner, loser, v, n, starts, n_groups};
+    }
+
+    RowSet row_set(nb::handle scores, nb::handle offsets) {
+        const std::span<const double> s = read<double>(scores);
+        const std::int64_t n = check_rows(std::ssize(s));
+        const auto [starts, n_groups] = groups(offsets, n, true);
+        return {s.data(), n, starts, n_groups};
     }
 
     // The results for a Batch or Ranked.
@@ -153,39 +154,37 @@ class Arrays {
         return {result(grad), result(hess), result(hvp)};
     }
 
-    // `form` is an `everypair._smooth_kernel.SmoothForm`: the term, value, slope, curvature, series and inside.
-    Smooth smooth(nb::tuple form) {
-        Smooth found{};
-        int k = 0;
-        for (double* number : {&found.shift, &found.rate, &found.b0, &found.b1, &found.b2})
-            *number = nb::cast<double>(form[0][k++]);
-        found.linear = nb::cast<bool>(form[0][5]);
-        found.width = nb::cast<double>(form[0][6]);
-        for (int order = 0; order < 3; ++order) {
-            const Array& powers = open(form[1 + order]);
-            const std::int64_t size = powers.size();
-            if (size < 4 || size % 4 || size > 4 * most_powers) throw std::invalid_argument("wrong number of powers");
-            found.powers[order] = static_cast<const double*>(powers.data(size, Dtype::f64));
-            found.n_powers[order] = static_cast<int>(size / 4);
+    // `surrogate` is an `everypair._dispatch.NativeForm`: terms, smooth form and exponential term, two of which are None.
+    Question question(nb::tuple surrogate, bool mean, int threads) {
+        const nb::object terms = surrogate[0], smooth = surrogate[1], exponential = surrogate[2];
+        Question asked{nullptr, 0, mean, threads};
+        if (!smooth.is_none()) {
+            smooth_ = read_smooth(smooth);
+            asked.smooth = &smooth_;
+        } else if (!exponential.is_none()) {
+            exponential_ = {number(exponential, 0), number(exponential, 1), number(exponential, 2)};
+            asked.exponential = &exponential_;
+        } else {
+            for (nb::handle term : nb::cast<nb::tuple>(terms))
+                terms_.push_back({number(term, 0), number(term, 1), number(term, 2), number(term, 3), nb::cast<bool>(term[4])});
+            if (terms_.empty()) throw std::invalid_argument("terms must not be empty");
+            asked.terms = terms_.data();
+            asked.n_terms = static_cast<int>(terms_.size());
         }
-        const Array& series = open(form[4]);
-        found.n_series = static_cast<int>(series.size() / (2 * bucket_moments));
-        found.series = static_cast<const double*>(series.data(series.size(), Dtype::f64));
-        found.inside = read<double>(form[5], 3 * bucket_moments * bucket_moments);
-        if (found.width > 0 && (!found.inside || found.n_series < 1 || found.n_series > most_powers))
-            throw std::invalid_argument("buckets need the polynomials that replace the function");
-        return found;
+        return asked;
     }
 
-    Piece piece(nb::handle powers, nb::handle polynomials, double shift, double rate) {
-        const Array& of_powers = open(powers);
-        const std::int64_t n_powers = of_powers.size() / 6;
-        if (n_powers > most_powers) throw std::invalid_argument("too many powers");
-        return {shift, rate, static_cast<const double*>(of_powers.data(6 * n_powers, Dtype::f64)),
-                read<double>(polynomials, 18), static_cast<int>(n_powers)};
+    // `piece` has the shift, rate, powers and polynomials of an `everypair.ranks._pieces.Piece`.
+    Piece piece(nb::tuple piece) {
+        const std::span<const double> powers = read<double>(piece[2]);
+        if (powers.size() % 6 || powers.size() > 6 * most_powers) throw std::invalid_argument("wrong number of powers");
+        return {number(piece, 0), number(piece, 1), powers.data(), read<double>(piece[3], 18),
+                static_cast<int>(powers.size() / 6)};
     }
 
   private:
+    static double number(nb::handle numbers, int k) { return nb::cast<double>(numbers[k]); }
+
     const Array& open_scores(nb::handle scores) {
         const Array& found = open(scores);
         check_rows(found.size());
@@ -194,8 +193,45 @@ class Arrays {
         return found;
     }
 
+    // Offsets of groups of n rows, and their number; without offsets there is one group. A group may be empty if
+    // `may_be_empty`.
+    std::pair<const std::int64_t*, std::int64_t> groups(nb::handle object, std::int64_t n, bool may_be_empty = false) {
+        if (object.is_none()) return {nullptr, 1};
+        const std::span<const std::int64_t> offsets = read<std::int64_t>(object);
+        const bool good = offsets.size() > 1 && offsets.front() == 0 && offsets.back() == n &&
+                          std::ranges::adjacent_find(offsets, [&](std::int64_t begin, std::int64_t end) {
+                              return begin + !may_be_empty > end;
+                          }) == offsets.end();
+        if (!good) throw std::invalid_argument("offsets must rise from 0 to the number of rows");
+        return {offsets.data(), std::ssize(offsets) - 1};
+    }
+
+    // `form` is an `everypair._smooth_kernel.SmoothForm`: the term, value, slope, curvature, series and inside.
+    Smooth read_smooth(nb::handle form) {
+        const nb::object term = form[0];
+        Smooth found{number(term, 0), number(term, 1),         number(term, 2), number(term, 3),
+                     number(term, 4), nb::cast<bool>(term[5]), number(term, 6)};
+        for (int order = 0; order < 3; ++order) {
+            const std::span<const double> powers = read<double>(form[1 + order]);
+            if (powers.empty() || powers.size() % 4 || powers.size() > 4 * most_powers)
+                throw std::invalid_argument("wrong number of powers");
+            found.powers[order] = powers.data();
+            found.n_powers[order] = static_cast<int>(powers.size() / 4);
+        }
+        const std::span<const double> series = read<double>(form[4]);
+        found.series = series.data();
+        found.n_series = static_cast<int>(series.size() / (2 * bucket_moments));
+        found.inside = read<double>(form[5], 3 * bucket_moments * bucket_moments);
+        if (found.width > 0 && (!found.inside || found.n_series < 1 || found.n_series > most_powers))
+            throw std::invalid_argument("buckets need the polynomials that replace the function");
+        return found;
+    }
+
     Array arrays_[14];
     std::size_t used_ = 0;
+    std::vector<Term> terms_;
+    Smooth smooth_;
+    Exponential exponential_;
 };
 
 }  // namespace everypair

@@ -6,16 +6,16 @@
 #include <limits>
 
 #include "division.hpp"
+#include "group_rows.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
 // Returns the weight of the pairs in the right order; ties count half.
 template <class S>
-double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::int64_t begin, std::int64_t n,
-                         const Survey& found, int threads) {
+double concordant_weight(const GroupRows<S>& group) {
     Scratch scratch;
-    const Division<S> rows(scratch, static_cast<const S*>(batch.scores) + begin, classes + begin, n, found, 0, 1, threads);
-    const double* weights = rows.gather(scratch, batch.weights ? batch.weights + begin : nullptr);
+    const Division<S> rows(scratch, group.scores, group.classes, group.n, group.found, 0, 1, group.threads);
+    const double* weights = rows.gather(scratch, group.weights);
     const Keyed<S>* sources = rows.sort(scratch);
     // A pair is in the right order if the source is above the query. above[k] is the weight of source k and those above it.
     double* above = scratch.take<double>(rows.n_sources + 1);
@@ -26,10 +26,10 @@ double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::i
         above[k] = mass;
     }
     // Each task makes its own table, so that there are fewer tasks than rows of the table.
-    const std::int64_t some = std::clamp<std::int64_t>(rows.n_queries / (8 * rows.n_sources), 1, task_count(n));
+    const std::int64_t some = std::clamp<std::int64_t>(rows.n_queries / (8 * rows.n_sources), 1, task_count(group.n));
     const int tasks = rows.parts > 1 ? rows.parts : static_cast<int>(some);
     double* sums = scratch.take<double>(tasks);
-    parallel(threads, tasks, [&](int task) {
+    parallel(group.threads, tasks, [&](int task) {
         const int part = rows.parts > 1 ? task : 0;
         const std::int64_t first = rows.first_source(part), count = rows.first_source(part + 1) - first;
         Scratch local;

@@ -6,10 +6,9 @@
 #include <cstdint>
 
 #include "pool.hpp"
+#include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
-
-constexpr int block_rows = 256;  // the working arrays of a block stay in the first-level cache
 
 // Positions u of scores: positives at s - origin, negatives at s - origin + shift. With this order of operations a common
 // offset of the scores costs no digits.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "group_rows.hpp"
 #include "pool.hpp"
 #include "survey.hpp"
 
@@ -52,18 +53,18 @@ Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t 
 }
 
 template <class S>
-double everywhere(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes,
-                  std::int64_t begin, std::int64_t n, const Survey& found, double scale) {
+double everywhere(const GroupRows<S>& rows, const Question& question) {
     // Terms without a knot have the same shift, so their sum is one polynomial in d.
     double b0 = 0, b1 = 0, b2 = 0;
     for (int j = 0; j < question.n_terms; ++j)
         b0 += question.terms[j].b0, b1 += question.terms[j].b1, b2 += question.terms[j].b2;
     const double shift = question.terms[0].shift;
 
-    const S* scores = static_cast<const S*>(batch.scores) + begin;
-    const double* weights = batch.weights ? batch.weights + begin : nullptr;
-    const double* vector = batch.vector ? batch.vector + begin : nullptr;
-    const std::uint8_t* side = classes + begin;
+    const S* scores = rows.scores;
+    const double *weights = rows.weights, *vector = rows.vector, scale = rows.scale;
+    const std::uint8_t* side = rows.classes;
+    const std::int64_t n = rows.n;
+    const Survey& found = rows.found;
     const auto sums = [&](auto&& quantity) { return class_sums(side, weights, n, question.threads, quantity); };
 
     // Scores are relative to a typical or a heavy positive. A distant one would cost the others their digits.
@@ -107,11 +108,10 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
     const double d0 = scale * 2 * b2 * found.w_pos, c0 = scale * ((b1 + 2 * b2 * shift) * found.w_pos - 2 * b2 * first.of[1]);
     const double d1 = scale * 2 * b2 * found.w_neg, c1 = -scale * ((b1 + 2 * b2 * shift) * found.w_neg + 2 * b2 * first.of[0]);
     Two vector_sums{{0, 0}};
-    if (outputs.hvp) vector_sums = sums([=](std::int64_t i) { return vector[i]; });
+    if (rows.hvp) vector_sums = sums([=](std::int64_t i) { return vector[i]; });
     const double t0 = vector_sums.of[1] / found.w_pos, t1 = vector_sums.of[0] / found.w_neg;
-    const auto write = [&](void* array, auto&& result) {
-        if (!array) return;
-        S* out = static_cast<S*>(array) + begin;
+    const auto write = [&](S* out, auto&& result) {
+        if (!out) return;
         parallel(question.threads, task_count(n), [&](int t) {
             const std::int64_t from = t * task_rows, to = task_end(n, from);
 #pragma omp simd
@@ -120,11 +120,11 @@ double everywhere(const Batch& batch, const Question& question, const Outputs& o
                 for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(weights[i] > 0 ? result(i) * weights[i] : 0);
         });
     };
-    write(outputs.grad, [=](std::int64_t i) {
+    write(rows.grad, [=](std::int64_t i) {
         return (side[i] ? c1 : c0) + (side[i] ? d1 : d0) * (static_cast<double>(scores[i]) - origin);
     });
-    write(outputs.hess, [=](std::int64_t i) { return side[i] ? d1 : d0; });
-    write(outputs.hvp, [=](std::int64_t i) { return (side[i] ? d1 : d0) * (vector[i] - (side[i] ? t1 : t0)); });
+    write(rows.hess, [=](std::int64_t i) { return side[i] ? d1 : d0; });
+    write(rows.hvp, [=](std::int64_t i) { return (side[i] ? d1 : d0) * (vector[i] - (side[i] ? t1 : t0)); });
     return value * scale;
 }
 

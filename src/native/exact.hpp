@@ -24,6 +24,7 @@
 
 #include "division.hpp"
 #include "double_double.hpp"
+#include "group_rows.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
 
@@ -32,23 +33,21 @@ namespace everypair::EVERYPAIR_ISA {
 template <class S, class Acc>
 class Exact {
   public:
-    Exact(const Batch& batch, const Question& question, const Outputs& outputs, const std::uint8_t* classes, std::int64_t begin,
-          std::int64_t n, const Survey& found, double scale)
+    Exact(const GroupRows<S>& group, const Question& question)
         : question_(question),
           n_truncated_(std::count_if(question.terms, question.terms + question.n_terms, is_truncated)),
-          rows_(scratch_, static_cast<const S*>(batch.scores) + begin, classes + begin, n, found,
+          rows_(scratch_, group.scores, group.classes, group.n, group.found,
                 std::find_if(question.terms, question.terms + question.n_terms, is_truncated)->shift, n_truncated_,
                 question.threads),
           n_switches_(n_truncated_ * rows_.n_sources),
           parts_(rows_.parts),
-          scale_(scale),
-          weights_(rows_.gather(scratch_, batch.weights ? batch.weights + begin : nullptr)),
-          vector_(rows_.gather(scratch_, batch.vector ? batch.vector + begin : nullptr)) {
-        const auto from = [&](void* array) { return array ? static_cast<S*>(array) + begin : nullptr; };
-        to_[0] = from(outputs.grad), to_[1] = from(outputs.hess), to_[2] = from(outputs.hvp);
+          scale_(group.scale),
+          weights_(rows_.gather(scratch_, group.weights)),
+          vector_(rows_.gather(scratch_, group.vector)),
+          to_{group.grad, group.hess, group.hvp} {
         grad_ = to_[0] ? rows_.keys : nullptr;  // a gradient replaces a key that is no longer needed
-        hess_ = to_[1] ? scratch_.take<S>(n + 1) : nullptr;
-        hvp_ = to_[2] ? scratch_.take<S>(n + 1) : nullptr;
+        hess_ = to_[1] ? scratch_.take<S>(group.n + 1) : nullptr;
+        hvp_ = to_[2] ? scratch_.take<S>(group.n + 1) : nullptr;
     }
 
     double run() { return question_.n_terms == 1 ? run_with<true>() : run_with<false>(); }

@@ -10,7 +10,7 @@
 //
 // Error for float64: an exponent is at most 700, and rate times its difference of scores at most 256 more. Three operations
 // round it, by 3e-13 in total at worst, which is the relative error of the exponential of a row. The sums err by at
-// most 1.1e-16 for each addition in a row, of which there are 520 + n / 4096: 3e-13 for n = 1e7.
+// most 1.1e-16 for each addition in a row, of which there are 150 + n / 4096: 3e-13 for n = 1e7.
 #pragma once
 
 #include <algorithm>
@@ -28,101 +28,86 @@ template <class S>
 class ExponentialSums {
   public:
     ExponentialSums(const GroupRows<S>& rows, const Exponential& term)
-        : rows_(rows),
-          rate_(term.rate),
-          shift_(term.shift),
-          factor_(rows.scale * term.factor),
-          largest_(rate_ * ((rows.found.max_neg - rows.found.min_pos) + shift_)) {}
+        : rows_(rows), rate_(term.rate), shift_(term.shift), factor_(rows.scale * term.factor) {}
 
     // Fills the output arrays and returns the value; NaN if the caller must compute it in another way.
     double run() const {
-        const ByClass sums = class_sums(nullptr);
-        if (!(largest_ < 700 && std::abs(rate_ * shift_) < 256 && std::min(sums.neg, sums.pos) > 0x1p-900))
+        double sums[2], means[2] = {0, 0};  // of negatives, of positives
+        fill_sums(nullptr, sums);
+        if (!(largest_ < 700 && std::abs(rate_ * shift_) < 256 && std::min(sums[0], sums[1]) > 0x1p-900))
             return std::numeric_limits<double>::quiet_NaN();
-        const double slope = factor_ * rate_, of_neg = slope * sums.pos, of_pos = slope * sums.neg;
-        write(rows_.grad, of_neg, -of_pos, nullptr, {});
-        write(rows_.hess, rate_ * of_neg, rate_ * of_pos, nullptr, {});
+        const double slope = factor_ * rate_, of_neg = slope * sums[1], of_pos = slope * sums[0];
+        write(rows_.grad, of_neg, -of_pos, nullptr, means);
+        write(rows_.hess, rate_ * of_neg, rate_ * of_pos, nullptr, means);
         if (rows_.hvp) {
-            const ByClass along = class_sums(rows_.vector);
-            write(rows_.hvp, rate_ * of_neg, rate_ * of_pos, rows_.vector, {along.neg / sums.neg, along.pos / sums.pos});
+            fill_sums(rows_.vector, means);
+            for (int side = 0; side < 2; ++side) means[side] /= sums[side];
+            write(rows_.hvp, rate_ * of_neg, rate_ * of_pos, rows_.vector, means);
         }
-        return factor_ * sums.neg * sums.pos * vector_exp(largest_);
+        return factor_ * sums[0] * sums[1] * vector_exp(largest_);
     }
 
   private:
-    static constexpr int block_rows = 256, n_lanes = 8;
-    struct ByClass {
-        double neg = 0, pos = 0;
-    };
-
-    // Calls use(first row, count, exponentials, sides) for blocks of rows; a side is 1 for a positive and 0 for a negative. The
-    // exponent is that of the pair of a row and the extreme row of the other class or, if `own`, -rate times its distance from
-    // the extreme row of its own class. The scores of rows of weight 0 may be outside the range of their class, so exponents
-    // are limited. Each loop has values of one or two widths, so that it is vectorised.
+    // Calls use(task, first row, count, weights x exponentials, sides) for blocks of rows; a side is 1 for a positive and 0 for
+    // a negative. The exponent is that of the pair of a row and the extreme row of the other class or, if `own`, -rate times
+    // its distance from the extreme row of its own class. The scores of rows of weight 0 may be outside the range of their
+    // class, so exponents are limited. Each loop has values of one or two widths, so that it is vectorised.
     template <bool own, class Use>
-    void by_blocks(int task, Use&& use) const {
-        const double neg_bound = own ? rows_.found.max_neg : rows_.found.min_pos,
-                     pos_bound = own ? rows_.found.min_pos : rows_.found.max_neg;
-        const double shift = own ? 0 : shift_, largest = own ? 0 : largest_;
-        double e[block_rows], sides[block_rows];
-        const double rate = rate_;
-        const std::int64_t begin = task * task_rows, end = task_end(rows_.n, begin);
-        for (std::int64_t i = begin; i < end; i += block_rows) {
-            const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
+    void by_exponentials(Use&& use) const {
+        by_blocks(rows_.n, task_count(rows_.n), rows_.threads, [&](int task, std::int64_t i, int count) {
+            const double max_neg = rows_.found.max_neg, min_pos = rows_.found.min_pos;
+            const double neg_bound = own ? max_neg : min_pos, pos_bound = own ? min_pos : max_neg;
+            const double rate = rate_, shift = own ? 0 : shift_, largest = own ? 0 : largest_;
+            double e[block_rows], sides[block_rows];
             for (int k = 0; k < count; ++k) sides[k] = rows_.classes[i + k] & 1;
-            for (int k = 0; k < count; ++k) e[k] = static_cast<double>(rows_.scores[i + k]);
+            const S* scores = rows_.scores + i;
 #pragma omp simd
             for (int k = 0; k < count; ++k) {
-                const double y = rate * ((sides[k] > 0 ? pos_bound - e[k] : e[k] - neg_bound) + shift);
+                const double s = static_cast<double>(scores[k]);
+                const double y = rate * ((sides[k] > 0 ? pos_bound - s : s - neg_bound) + shift);
                 e[k] = vector_exp<S>(y < largest ? y : largest);
             }
-            if (rows_.weights)
-                for (int k = 0; k < count; ++k) e[k] *= rows_.weights[i + k];
-            use(i, count, e, sides);
-        }
+            for (int k = 0; rows_.weights && k < count; ++k) e[k] *= rows_.weights[i + k];
+            use(task, i, count, e, sides);
+        });
     }
 
-    // The sums of weight x exponential, or of weight x exponential x vector, relative to the extreme row of each class.
-    // Explicit lanes fix the order of the additions.
-    ByClass class_sums(const double* vector) const {
+    // The sums of weight x exponential (x vector) of each class, relative to its extreme row.
+    void fill_sums(const double* vector, double sums[2]) const {
+        struct ByClass {
+            double neg, pos;
+        };
         Scratch scratch;
         const int tasks = task_count(rows_.n);
         ByClass* parts = scratch.take<ByClass>(tasks);
-        parallel(rows_.threads, tasks, [&](int t) {
-            double neg[n_lanes] = {}, pos[n_lanes] = {};
-            by_blocks<true>(t, [&](std::int64_t i, int count, double* e, double* sides) {
-                for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k];
-                for (; count % n_lanes; ++count) e[count] = sides[count] = 0;
-                for (int k = 0; k < count; k += n_lanes)
-#pragma omp simd
-                    for (int l = 0; l < n_lanes; ++l) {
-                        neg[l] += e[k + l] * (1 - sides[k + l]);
-                        pos[l] += e[k + l] * sides[k + l];
-                    }
-            });
-            parts[t] = {};
-            for (int l = 0; l < n_lanes; ++l) parts[t].neg += neg[l], parts[t].pos += pos[l];
+        std::fill_n(parts, tasks, ByClass{});
+        by_exponentials<true>([&](int task, std::int64_t i, int count, double* e, const double* sides) {
+            for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k];
+            double neg = 0, pos = 0;
+#pragma omp simd reduction(+ : neg, pos)
+            for (int k = 0; k < count; ++k) {
+                neg += e[k] * (1 - sides[k]);
+                pos += e[k] * sides[k];
+            }
+            parts[task].neg += neg, parts[task].pos += pos;
         });
-        ByClass total;
-        for (int t = 0; t < tasks; ++t) total.neg += parts[t].neg, total.pos += parts[t].pos;
-        return total;
+        sums[0] = sums[1] = 0;
+        for (int t = 0; t < tasks; ++t) sums[0] += parts[t].neg, sums[1] += parts[t].pos;
     }
 
     // Writes weight x exponential x factor of the class, and with a vector also times its difference from the mean of the other
     // class.
-    void write(S* out, double of_neg, double of_pos, const double* vector, const ByClass& means) const {
+    void write(S* out, double of_neg, double of_pos, const double* vector, const double means[2]) const {
         if (!out) return;
-        parallel(rows_.threads, task_count(rows_.n), [&](int t) {
-            by_blocks<false>(t, [&](std::int64_t i, int count, double* e, const double* sides) {
-                for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k] - (sides[k] > 0 ? means.neg : means.pos);
-                for (int k = 0; k < count; ++k) out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) + 0.0);
-            });
+        by_exponentials<false>([&](int, std::int64_t i, int count, double* e, const double* sides) {
+            for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k] - (sides[k] > 0 ? means[0] : means[1]);
+            for (int k = 0; k < count; ++k) out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) + 0.0);
         });
     }
 
     const GroupRows<S> rows_;
     const double rate_, shift_, factor_;
-    const double largest_;  // exponent of a pair
+    const double largest_ = rate_ * ((rows_.found.max_neg - rows_.found.min_pos) + shift_);  // exponent of a pair
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -2,26 +2,26 @@
 // proven error bound. It is the plan of certified.hpp, for all pairs of a row (the winner) and a row of a lower grade (the
 // loser).
 //
-// A winner has the position s and a loser s + shift; a pair counts where the loser's position is higher. Each row has both
-// roles. The width of the buckets divides the shift, so that a row has the same fraction f of its bucket in both roles, and its
-// bucket as a loser is `moved` buckets higher. Pass 1 counts the rows of each bucket and grade, with the sums of f and f^2.
-// Running sums over grades and buckets then give, for each bucket and grade, the sums over the winners of higher grades below
-// it and over the losers of lower grades above it. In each bucket the gradient of a row as a loser is a line in f, plus the sum
-// phi of (f - f_pos)+ over the c winners in the same bucket. With their mean m and standard deviation s,
+// A winner has the position s and a loser s + shift; a pair counts where the loser's position is higher. The width of the
+// buckets divides the shift, so a row has the same fraction f of its bucket in both roles, and its bucket as a loser is `moved`
+// buckets higher. Pass 1 counts the rows of each bucket and grade, with the sums of f and f^2. Running sums over grades and
+// buckets give, for each bucket and grade, the sums over the winners of higher grades below it and over the losers of lower
+// grades above it. So the gradient of a row as a loser is a line in f, plus the sum phi of (f - f_pos)+ over the c winners in
+// the same bucket. With their mean m and standard deviation s,
 //
 //     c (f - m)+  <=  phi(f)  <=  c (f - m)+ + c s / 2    and    phi(f)  <=  c (1 - m) f ,
 //
-// so the first bound plus c s / 4 has an error of at most c s / 4, and the last one minus c m (1 - m) / 2 has an error of at
-// most that. The better of the two is used, and mirrored for winners. Pass 2 evaluates the sum of both roles for each row: a
-// line with two kinks. Distances are in units of the width of a bucket.
+// so the first bound plus c s / 4 has an error of at most c s / 4, and the last one minus c m (1 - m) / 2 of at most that. The
+// better of the two is used, and mirrored for winners. Pass 2 evaluates the sum of both roles for each row: a line with two
+// kinks. Distances are in units of the width of a bucket.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "certified.hpp"
 #include "vectors.hpp"
@@ -81,247 +81,185 @@ class GradedPairs {
   public:
     // The loss is the sum of b2 d^2 over all pairs with d > 0, or the mean. The shift must be at least 0.
     GradedPairs(const GradedRows& rows, double shift, double b2, bool mean) : rows_(rows), shift_(shift), b2_(b2), mean_(mean) {
-        Scratch scratch;
-        const int tasks = task_count(rows.n);
-        double* found = scratch.take<double>(2 * tasks);
-        parallel(rows.threads, tasks, [&](int t) {
-            const std::int64_t begin = t * task_rows, end = task_end(rows.n, begin);
-            const float inf = std::numeric_limits<float>::infinity();
-            const std::uint8_t top = static_cast<std::uint8_t>(rows.n_grades - 1);
-            float least = inf, most = -inf;
-            const float* s = rows.scores + begin;
-            const std::uint8_t* g = rows.grades + begin;
+        const float inf = std::numeric_limits<float>::infinity();
+        const std::uint8_t top = static_cast<std::uint8_t>(rows.n_grades - 1);
+        float least = inf, most = -inf;
 #pragma omp simd reduction(min : least) reduction(max : most)
-            for (int i = 0; i < static_cast<int>(end - begin); ++i) {
-                const float wins = g[i] > 0 ? s[i] : inf, loses = g[i] < top ? s[i] : -inf;
-                least = wins < least ? wins : least;
-                most = loses > most ? loses : most;
-            }
-            found[2 * t] = least, found[2 * t + 1] = most;
-        });
-        lowest_ = found[0], highest_ = found[1];
-        for (int t = 1; t < tasks; ++t) {
-            lowest_ = std::min(lowest_, found[2 * t]);
-            highest_ = std::max(highest_, found[2 * t + 1]);
+        for (std::int64_t i = 0; i < rows.n; ++i) {
+            const float s = rows.scores[i], wins = rows.grades[i] > 0 ? s : inf, loses = rows.grades[i] < top ? s : -inf;
+            least = wins < least ? wins : least;
+            most = loses > most ? loses : most;
         }
+        lowest_ = least, reach_ = most - lowest_ + shift;
     }
 
     // Writes the gradients and sets the value and the number of pairs. Returns false, without writing, if the error bound is
     // too large.
     bool run(float* grad, double& value, double& pairs) {
-        if (!(reach() > 0)) return false;
-        int wanted = rows_.n < 1 << 14 ? 1536 : 2048;
+        if (!(reach_ > 0)) return false;
+        double wanted = rows_.n < 1 << 14 ? 1536 : 2048;
         for (int tries = 0; tries < 3; ++tries) {
             Scratch scratch;
-            const double excess = solve(scratch, wanted, value, pairs);
+            const double excess = solve(scratch, static_cast<int>(wanted), value, pairs);
             if (excess <= 1) {
                 if (grad) write(grad);
                 return true;
             }
             // The error bound of evenly spread rows falls with the square of the number of buckets.
-            const double more = 1.2 * std::sqrt(excess) * wanted;
-            if (!(more < 1 << 15) || more * rows_.n_grades > 2 * static_cast<double>(rows_.n)) return false;
-            wanted = static_cast<int>(more);
+            wanted *= 1.2 * std::sqrt(excess);
+            if (!(wanted < 1 << 15) || wanted * rows_.n_grades > 2 * static_cast<double>(rows_.n)) break;
         }
         return false;
     }
 
   private:
-    // The largest difference d of a pair.
-    double reach() const { return highest_ - lowest_ + shift_; }
-
-    // Sums over the rows of one slot, or over the slots of several grades.
+    // By bucket, or by place: the number of rows, the sum of their fractions, or of their distances, and that of the squares.
     struct Sums3 {
-        double *n, *f, *q;  // by bucket: the number of rows, the sum of their fractions, and that of the squares of these
+        double *n, *f, *q;
 
         Sums3 from(std::size_t bucket) const { return {n + bucket, f + bucket, q + bucket}; }
     };
+    // Over all grades: the sum of d^2 over the pairs and the bound of its error; the sum of d over the pairs of different
+    // buckets; at least the largest gradient, the largest end of a line, and the largest error bound of a gradient.
+    struct Totals {
+        double squares = 0, doubt = 0, firsts = 0, greatest = 0, steepest = 0, worst = 0;
+    };
     // Number of rows (upper 20 bits) and sum of their 24-bit fractions, and the sum of the squares of the fractions.
     typedef std::uint64_t Tally2 __attribute__((vector_size(16), may_alias));
-    void locate(std::int64_t begin, int count, std::int32_t* slots, float* fractions) const {
-        const float* scores = rows_.scores + begin;
-        const std::uint8_t* grades = rows_.grades + begin;
+
+    // Calls use(slice, first row, count, slots, fractions) for blocks of rows.
+    template <class Use>
+    void by_located_blocks(int slices, Use&& use) const {
         const double origin = lowest_, offset = offset_, scale = 1 / width_, last = n_buckets_ - 0.5;
         const std::int32_t stride = n_buckets_;
+        by_blocks(rows_.n, slices, rows_.threads, [&](int slice, std::int64_t from, int count) {
+            std::int32_t slots[block_rows];
+            float fractions[block_rows];
+            const float* scores = rows_.scores + from;
+            const std::uint8_t* grades = rows_.grades + from;
 #pragma omp simd
-        for (int i = 0; i < count; ++i) {
-            const double p = ((static_cast<double>(scores[i]) - origin) + offset) * scale;
-            double q = p > 0 ? p : 0;
-            q = q < last ? q : last;
-            const std::int32_t bucket = static_cast<std::int32_t>(q);
-            const float f = static_cast<float>(q - bucket);
-            slots[i] = grades[i] * stride + bucket;
-            fractions[i] = f < 1 ? f : 1 - 0x1p-24f;
-        }
+            for (int i = 0; i < count; ++i) {
+                const double p = ((static_cast<double>(scores[i]) - origin) + offset) * scale;
+                double q = p > 0 ? p : 0;
+                q = q < last ? q : last;
+                const std::int32_t bucket = static_cast<std::int32_t>(q);
+                const float f = static_cast<float>(q - bucket);
+                slots[i] = grades[i] * stride + bucket;
+                fractions[i] = f < 1 ? f : 1 - 0x1p-24f;
+            }
+            for (int i = count; i % 4; ++i) slots[i] = slots[0], fractions[i] = 0;
+            use(slice, from, count, slots, fractions);
+        });
     }
-
-    template <class Use>
-    void by_blocks(std::int64_t begin, std::int64_t end, Use&& use) const {
-        std::int32_t slots[block_rows];
-        float fractions[block_rows];
-        for (std::int64_t i = begin; i < end; i += block_rows) {
-            const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-            locate(i, count, slots, fractions);
-            use(i, slots, fractions, count);
-        }
-    }
-
-    // An integer below 2^52 as a double. Most instruction sets cannot convert vectors of 64-bit integers.
-    static double whole(std::uint64_t x) { return std::bit_cast<double>(x | 0x4330000000000000) - 0x1p52; }
 
     // Pass 1. The sums are integers, so they do not depend on the order of rows or on threads.
-    void count_rows(Scratch& scratch, const Sums3& sums) {
+    void count_rows(Scratch& scratch) {
+        const Sums3 sums = all_;
         const std::size_t n_slots = static_cast<std::size_t>(n_buckets_) * rows_.n_grades;
-        const int tasks = task_count(rows_.n), fewest = tasks / 128 + 1;  // a slice has less than 2^20 rows
+        const int fewest = task_count(rows_.n) / 128 + 1;  // a slice has less than 2^20 rows
         const int slices =
             std::max(fewest, std::min(slice_count(rows_.n, rows_.threads), 1 + static_cast<int>(rows_.n / n_slots)));
         Tally2* tallies = scratch.take<Tally2>(n_slots * slices);
-        parallel(rows_.threads, slices, [&](int slice) {
-            Tally2* mine = tallies + n_slots * slice;
-            std::fill(mine, mine + n_slots, Tally2{});
-            const auto first = [&](int k) {
-                return std::min(rows_.n, static_cast<std::int64_t>(tasks) * k / slices * task_rows);
-            };
-            by_blocks(first(slice), first(slice + 1),
-                      [&](std::int64_t, const std::int32_t* slots, const float* fractions, int count) {
-                          std::int32_t fixed[block_rows], squares[block_rows];
+        std::fill_n(tallies, n_slots * slices, Tally2{});
+        by_located_blocks(slices, [&](int slice, std::int64_t, int count, const std::int32_t* slots, const float* fractions) {
+            std::int32_t fixed[block_rows], squares[block_rows];
 #pragma omp simd
-                          for (int i = 0; i < count; ++i) {
-                              fixed[i] = static_cast<std::int32_t>(fractions[i] * 0x1p24f);
-                              squares[i] = static_cast<std::int32_t>(fractions[i] * fractions[i] * 0x1p24f);
-                          }
-                          for (int i = 0; i < count; ++i)
-                              mine[slots[i]] += Tally2{(std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]),
-                                                       static_cast<std::uint32_t>(squares[i])};
-                      });
+            for (int i = 0; i < count; ++i) {
+                fixed[i] = static_cast<std::int32_t>(fractions[i] * 0x1p24f);
+                squares[i] = static_cast<std::int32_t>(fractions[i] * fractions[i] * 0x1p24f);
+            }
+            for (int i = 0; i < count; ++i)
+                tallies[n_slots * slice + slots[i]] += Tally2{(std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]),
+                                                              static_cast<std::uint32_t>(squares[i])};
         });
-        for (int g = 0; g < rows_.n_grades; ++g) {
-            const std::size_t start = static_cast<std::size_t>(n_buckets_) * g;
-            const auto is_empty = [&](int b) {
-                for (int slice = 0; slice < slices; ++slice)
-                    if (tallies[n_slots * slice + start + b][0]) return false;
-                return true;
-            };
-            int &low = low_[g] = 0, &high = high_[g] = n_buckets_ - 1;
-            while (is_empty(low)) ++low;
-            while (is_empty(high)) --high;
-            for (int slice = 0; slice < slices; ++slice) {
-                const std::uint64_t* from = reinterpret_cast<const std::uint64_t*>(tallies + n_slots * slice + start);
-                double *n = sums.n + start, *f = sums.f + start, *q = sums.q + start;
-                if (slice == 0)
-                    for (double* array : {n, f, q}) std::fill(array + low, array + high + 1, 0.0);
+        for (int slice = 0; slice < slices; ++slice) {
+            const std::uint64_t* from = reinterpret_cast<const std::uint64_t*>(tallies + n_slots * slice);
 #pragma omp simd
-                for (int b = low; b <= high; ++b) {
-                    const std::uint64_t packed = from[2 * b], squares = from[2 * b + 1];
-                    n[b] += whole(packed >> 44);
-                    f[b] += whole(packed << 20 >> 20) * 0x1p-24;
-                    q[b] += whole(squares) * 0x1p-24;
-                }
+            for (std::size_t slot = 0; slot < n_slots; ++slot) {
+                sums.n[slot] = (slice ? sums.n[slot] : 0) + exact(from[2 * slot] >> 44);
+                sums.f[slot] = (slice ? sums.f[slot] : 0) + exact(from[2 * slot] << 20 >> 20) * 0x1p-24;
+                sums.q[slot] = (slice ? sums.q[slot] : 0) + exact(from[2 * slot + 1]) * 0x1p-24;
             }
         }
-    }
-
-    Sums3 take(Scratch& scratch, std::size_t count) const {
-        return {scratch.take<double>(count), scratch.take<double>(count), scratch.take<double>(count)};
     }
 
     // Computes the lines of all slots and the value. Returns the error bound over the allowed error.
     double solve(Scratch& scratch, int wanted, double& value, double& pairs) {
-        const double range = reach() + shift_, parts = std::ceil(shift_ * wanted / range);
+        constexpr double unreliable = std::numeric_limits<double>::infinity();
+        const double range = reach_ + shift_, parts = std::ceil(shift_ * wanted / range);
         width_ = parts > 0 ? shift_ / parts : range / wanted;
-        if (!(range / width_ < 4.0 * wanted)) return std::numeric_limits<double>::infinity();
+        if (!(range / width_ < 4.0 * wanted)) return unreliable;
         moved_ = static_cast<int>(parts);
         // The lowest row that may have pairs is at the start of bucket 1; rows outside the buckets have no pairs.
         offset_ = shift_ + (1 + 0x1p-40) * width_;
         n_buckets_ = static_cast<int>(range / width_) + 4;
-        const int n = n_buckets_, n_places = n + moved_;
-        const std::size_t n_slots = static_cast<std::size_t>(n) * rows_.n_grades;
-        const Sums3 all = take(scratch, n_slots), winners = take(scratch, n_places), losers = take(scratch, n_places);
-        // Of each place: the winners below it and the losers above it. Number, sum of distances from its edge, and of squares.
-        const Sums3 below = take(scratch, n_places), above = take(scratch, n_places);
+        const std::size_t n = n_buckets_, n_slots = n * rows_.n_grades, n_places = n + moved_;
+        const auto take = [&](std::size_t size) -> Sums3 {
+            return {scratch.take<double>(size), scratch.take<double>(size), scratch.take<double>(size)};
+        };
+        all_ = take(n_slots), winners_ = take(n_places), losers_ = take(n_places), below_ = take(n_places),
+        above_ = take(n_places);
+        for (const Sums3& sums : {winners_, losers_})
+            for (double* array : {sums.n, sums.f, sums.q}) std::fill_n(array, n_places, 0.0);
         lines_ = scratch.take<Octet<float>>(n_slots);
-        count_rows(scratch, all);
-        pairs = 0;
-        double lower = 0;
-        for (int g = 0; g < rows_.n_grades; ++g) {
-            double count = 0;
-#pragma omp simd reduction(+ : count)
-            for (int b = low_[g]; b <= high_[g]; ++b) count += all.n[static_cast<std::size_t>(n) * g + b];
-            pairs += count * lower;
-            lower += count;
-        }
-        factor_ = mean_ ? 2 * b2_ / pairs : 2 * b2_;
-        // Gradients must stay well below the largest float32.
-        if (!(std::abs(factor_) * static_cast<double>(rows_.n) * range < 0x1p120))
-            return std::numeric_limits<double>::infinity();
-        for (const Sums3& sums : {winners, losers})
-            for (double* array : {sums.n, sums.f, sums.q}) std::fill(array, array + n_places, 0.0);
+        count_rows(scratch);
         const auto add = [&](const Sums3& to, int grade, double sign, int moved) {
             for (const auto array : {&Sums3::n, &Sums3::f, &Sums3::q}) {
                 double* sum = to.*array + moved;
-                const double* own = all.*array + static_cast<std::size_t>(n) * grade;
+                const double* own = all_.*array + n * grade;
 #pragma omp simd
                 for (int b = low_[grade]; b <= high_[grade]; ++b) sum[b] += sign * own[b];
             }
         };
-        for (int g = 0; g < rows_.n_grades; ++g) add(winners, g, 1, 0);
-        const int first = *std::min_element(low_, low_ + rows_.n_grades);
-        const int last = *std::max_element(high_, high_ + rows_.n_grades) + moved_;
-        double squares = 0, doubt = 0, total = 0, greatest = 0, steepest = 0, worst = 0;
+        int first = n_buckets_, last = 0;
+        double lower = 0;
+        pairs = 0;
         for (int g = 0; g < rows_.n_grades; ++g) {
-            add(winners, g, -1, 0);
-            if (g) add(losers, g - 1, 1, moved_);
-            sweep(winners, losers, below, above, first, last, std::max(high_[g] + moved_ - first, last - low_[g]) + 1);
-            const std::size_t start = static_cast<std::size_t>(n) * g;
-            add_pairs(g, all.from(start), winners.from(moved_), below.from(moved_), squares, doubt, total);
-            draw(g, all.n + start, winners, losers, below, above, lines_ + start, greatest, steepest, worst);
+            const double* own = all_.n + n * g;
+            low_[g] = 0, high_[g] = n_buckets_ - 1;
+            while (own[low_[g]] == 0) ++low_[g];
+            while (own[high_[g]] == 0) --high_[g];
+            first = std::min(first, low_[g]), last = std::max(last, high_[g] + moved_);
+            const double count = std::reduce(own + low_[g], own + high_[g] + 1);
+            pairs += count * lower;
+            lower += count;
+            add(winners_, g, 1, 0);
         }
-        value = factor_ / 2 * width_ * width_ * squares;
-        const double limit = slack * std::min(greatest, 16 * total / static_cast<double>(rows_.n));
+        factor_ = mean_ ? 2 * b2_ / pairs : 2 * b2_;
+        // Gradients must stay well below the largest float32.
+        if (!(std::abs(factor_) * static_cast<double>(rows_.n) * range < 0x1p120)) return unreliable;
+        Totals totals;
+        for (int g = 0; g < rows_.n_grades; ++g) {
+            add(winners_, g, -1, 0);
+            if (g) add(losers_, g - 1, 1, moved_);
+            sweep(first, last, std::max(high_[g] + moved_ - first, last - low_[g]) + 1);
+            draw(g, totals);
+        }
+        value = factor_ / 2 * width_ * width_ * totals.squares;
+        const double limit = slack * std::min(totals.greatest, 16 * totals.firsts / static_cast<double>(rows_.n));
         // Lines are rounded to float32, so no line may be much larger than the gradients.
-        if (!(steepest <= 2 * greatest)) return std::numeric_limits<double>::infinity();
-        return std::max(worst / limit, doubt / (own_slack * squares));
+        if (!(totals.steepest <= 2 * totals.greatest)) return unreliable;
+        return std::max(totals.worst / limit, totals.doubt / (own_slack * totals.squares));
     }
 
     // Sums over so many places, upwards from `first` and downwards from `last`. Both directions run in one loop: each is a
     // chain of dependent additions, and the two chains run in parallel.
-    static void sweep(const Sums3& winners, const Sums3& losers, const Sums3& below, const Sums3& above, int first, int last,
-                      int count) {
-        double n = 0, f = 0, q = 0, n_above = 0, f_above = 0;
+    void sweep(int first, int last, int count) const {
+        const Sums3 w = winners_, l = losers_, below = below_, above = above_;
+        Moments met;
+        double n = 0, f = 0;
         for (int b = first, e = last; b < first + count; ++b, --e) {
-            below.n[b] = n, below.f[b] = f, below.q[b] = q;
-            q += 2 * f + n + (winners.n[b] - 2 * winners.f[b] + winners.q[b]);
-            f += n + (winners.n[b] - winners.f[b]);
-            n += winners.n[b];
-            above.n[e] = n_above, above.f[e] = f_above;
-            f_above += n_above + losers.f[e];
-            n_above += losers.n[e];
+            below.n[b] = met.count, below.f[b] = met.first, below.q[b] = met.second;
+            met.advance(1, {w.n[b], w.n[b] - w.f[b], w.n[b] - 2 * w.f[b] + w.q[b]});
+            above.n[e] = n, above.f[e] = f;
+            f += n + l.f[e];
+            n += l.n[e];
         }
-    }
-
-    // Adds the sum of d^2 over the pairs that the rows `own` lose, the bound of its error, and the sum of d over the pairs of
-    // different buckets.
-    void add_pairs(int grade, const Sums3& own, const Sums3& winners, const Sums3& below, double& squares, double& doubt,
-                   double& total) const {
-        double sum = 0, unsure = 0, first = 0;
-#pragma omp simd reduction(+ : sum, unsure, first)
-        for (int b = low_[grade]; b <= high_[grade]; ++b) {
-            // As in Profile::Inside::squares, for the pairs inside this bucket.
-            const double pairs = own.n[b] * winners.n[b], some = pairs > 0 ? pairs : 1;
-            const double inside = winners.n[b] * own.q[b] + own.n[b] * winners.q[b] - 2 * own.f[b] * winners.f[b];
-            const double apart = winners.n[b] * own.f[b] - own.n[b] * winners.f[b], known = apart * apart / some;
-            const double bound = (pairs > 1) & (inside - known > 0x1p-20 * inside) ? inside : 0;
-            sum += own.n[b] * below.q[b] + 2 * own.f[b] * below.f[b] + own.q[b] * below.n[b] +
-                   (pairs > 0 ? 0.5 * (inside + (apart > 0 ? known : -known)) : 0);
-            unsure += 0.5 * bound;
-            first += own.n[b] * below.f[b] + own.f[b] * below.n[b];
-        }
-        squares += sum, doubt += unsure, total += first;
     }
 
     // Estimates of the sum over c rows of one bucket: c (f - m)+ + lift, or the line rise f + lift.
     struct Estimated {
-        double kink, mean, rise, lift, error;
+        double inverse, kink, mean, rise, lift, error;
     };
     static Estimated estimate(double c, double sum, double squares) {
         const double inverse = 1 / (c > 0 ? c : 1), m = sum * inverse, left = squares * inverse - m * m;
@@ -329,81 +267,78 @@ class GradedPairs {
         const double s = c > 1 ? std::sqrt((left > 0 ? left : 0) + 0x1p-22) : 0;
         const double kinked = c * s / 4, straight = c * m * (1 - m) / 2;
         const bool is_straight = straight < kinked;
-        return {is_straight ? 0 : c, m, is_straight ? c * (1 - m) : 0, is_straight ? -straight : kinked,
+        return {inverse,
+                is_straight ? 0 : c,
+                m,
+                is_straight ? c * (1 - m) : 0,
+                is_straight ? -straight : kinked,
                 is_straight ? straight : kinked};
     }
 
-    void draw(int grade, const double* own, const Sums3& winners, const Sums3& losers, const Sums3& below, const Sums3& above,
-              Octet<float>* lines, double& greatest, double& steepest, double& worst) const {
+    // Computes the lines of a grade, and adds the pairs that its rows lose to the totals.
+    void draw(int grade, Totals& totals) const {
         constexpr int some = 64;
         float table[6][some];
         const double scale = factor_ * width_;
-        double largest = 0, steep = 0, bad = 0;
+        double squares = 0, doubt = 0, firsts = 0, greatest = 0, steepest = 0, worst = 0;
         for (int from = low_[grade]; from <= high_[grade]; from += some) {
             const int count = std::min(some, high_[grade] + 1 - from);
-            if (std::all_of(own + from, own + from + count, [](double rows) { return rows == 0; })) continue;
-            const Sums3 w = winners.from(moved_ + from), l = losers.from(from), u = below.from(moved_ + from),
-                        v = above.from(from);
-            const double* n = own + from;
-#pragma omp simd reduction(max : largest, steep, bad)
+            const std::size_t slot = static_cast<std::size_t>(n_buckets_) * grade + from;
+            const Sums3 own = all_.from(slot), w = winners_.from(moved_ + from), l = losers_.from(from),
+                        below = below_.from(moved_ + from), above = above_.from(from);
+            if (std::all_of(own.n, own.n + count, [](double rows) { return rows == 0; })) continue;
+#pragma omp simd reduction(+ : squares, doubt, firsts) reduction(max : greatest, steepest, worst)
             for (int b = 0; b < count; ++b) {
+                const double n = own.n[b], f = own.f[b], q = own.q[b], inverse = 1 / (n > 0 ? n : 1);
                 const Estimated lost = estimate(w.n[b], w.f[b], w.q[b]);
                 // The sum of (f_neg - f)+ is that of (f - f_neg)+, less the sum of f - f_neg.
                 const Estimated won = estimate(l.n[b], l.f[b], l.q[b]);
-                const double c = u.f[b] + lost.lift - (v.f[b] + v.n[b] + l.f[b] + won.lift);
-                const double d = u.n[b] + lost.rise + v.n[b] + l.n[b] - won.rise;
+                const Profile::Inside here{{n, w.n[b]}, {f, w.f[b]}, {q, w.q[b]}, {inverse, lost.inverse}, 1};
+                squares += n * below.q[b] + 2 * f * below.f[b] + q * below.n[b] + here.squares().value;
+                doubt += here.squares().doubt;
+                firsts += n * below.f[b] + f * below.n[b];
+                const double c = below.f[b] + lost.lift - (above.f[b] + above.n[b] + l.f[b] + won.lift);
+                const double d = below.n[b] + lost.rise + above.n[b] + l.n[b] - won.rise;
                 const double last = c + d + lost.kink * (1 - lost.mean) - won.kink * (1 - won.mean);
                 const double error = lost.error + won.error, low = c < 0 ? -c : c, high = last < 0 ? -last : last;
                 const double least = ((c > 0) == (last > 0) ? (low < high ? low : high) : 0) - error;
-                largest = n[b] > 0 && least > largest ? least : largest;
                 const double most = low > high ? low : high;
-                steep = n[b] > 0 && most > steep ? most : steep;
-                bad = n[b] > 0 && error > bad ? error : bad;
-                table[0][b] = static_cast<float>(scale * c);
-                table[1][b] = static_cast<float>(scale * d);
-                table[2][b] = static_cast<float>(scale * lost.kink);
-                table[3][b] = static_cast<float>(lost.mean);
-                table[4][b] = static_cast<float>(-scale * won.kink);
-                table[5][b] = static_cast<float>(won.mean);
+                greatest = n > 0 && least > greatest ? least : greatest;
+                steepest = n > 0 && most > steepest ? most : steepest;
+                worst = n > 0 && error > worst ? error : worst;
+                const double line[6] = {scale * c, scale * d, scale * lost.kink, lost.mean, -scale * won.kink, won.mean};
+                for (int k = 0; k < 6; ++k) table[k][b] = static_cast<float>(line[k]);
             }
             for (int b = 0; b < count; ++b)
-                for (int k = 0; k < 6; ++k) lines[from + b][k] = table[k][b];
+                for (int k = 0; k < 6; ++k) lines_[slot + b][k] = table[k][b];
         }
-        greatest = std::max(greatest, largest), steepest = std::max(steepest, steep), worst = std::max(worst, bad);
+        totals.squares += squares, totals.doubt += doubt, totals.firsts += firsts;
+        totals.greatest = std::max(totals.greatest, greatest);
+        totals.steepest = std::max(totals.steepest, steepest);
+        totals.worst = std::max(totals.worst, worst);
     }
 
-    // Pass 2, four rows at a time.
+    // Pass 2.
     void write(float* grad) const {
-        using Quad = typename Octet<float>::Quad;
-        const auto evaluate = [&](std::int64_t from, const std::int32_t* slots, const float* fractions, int count) {
-            int i = 0;
-            for (; i + 4 <= count; i += 4) {
-                Quad q[8], f;
-                Octet<float>::columns(lines_, slots + i, q);
-                std::memcpy(&f, fractions + i, sizeof f);
-                const Quad past0 = f - q[3], past1 = f - q[5];
-                const Quad result = q[0] + q[1] * f + q[2] * (past0 > 0.0f ? past0 : past0 - past0) +
-                                    q[4] * (past1 > 0.0f ? past1 : past1 - past1);
-                std::memcpy(grad + from + i, &result, sizeof result);
-            }
-            for (; i < count; ++i) {
-                const Octet<float>& line = lines_[slots[i]];
-                const float f = fractions[i], past0 = f - line[3], past1 = f - line[5];
-                grad[from + i] = line[0] + line[1] * f + line[2] * (past0 > 0 ? past0 : 0) + line[4] * (past1 > 0 ? past1 : 0);
-            }
+        const auto line = [](const auto* q, const auto& f, auto& sum) {
+            const auto past0 = f - q[3], past1 = f - q[5], zero = f - f;
+            sum = q[0] + q[1] * f + q[2] * (past0 > 0.0f ? past0 : zero) + q[4] * (past1 > 0.0f ? past1 : zero);
         };
-        parallel(rows_.threads, task_count(rows_.n),
-                 [&](int t) { by_blocks(t * task_rows, task_end(rows_.n, t * task_rows), evaluate); });
+        by_located_blocks(task_count(rows_.n), [&](int, std::int64_t i, int count, const std::int32_t* slots, const float* f) {
+            Octet<float>::evaluate(lines_, slots, f, count, grad + i, line);
+        });
     }
 
     const GradedRows& rows_;
     const double shift_, b2_;
     const bool mean_;
-    double lowest_, highest_;  // the lowest score that may win a pair, and the highest that may lose one
+    double lowest_, reach_;  // the lowest score that may win a pair, and the largest difference d of a pair
     double width_ = 0, offset_ = 0;
     double factor_ = 0;  // the gradient per unit of d
     int moved_ = 0, n_buckets_ = 0;
     int low_[most_grades] = {}, high_[most_grades] = {};  // the first and the last bucket with rows of each grade
+    Sums3 all_, winners_, losers_;   // by grade and bucket; by place: of the higher grades and of the lower grades
+    Sums3 below_, above_;            // of each place: the winners below it and the losers above it, relative to its edge
     Octet<float>* lines_ = nullptr;  // by slot: c, d, k0, m0, k1, m1 of c + d f + k0 (f - m0)+ + k1 (f - m1)+
 };
 

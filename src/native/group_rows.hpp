@@ -1,6 +1,7 @@
 // The rows of one group as a plan gets them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "survey.hpp"
@@ -8,30 +9,26 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// All arrays begin with the first row of the group. `weights`, `vector` and results that are not wanted are null.
+// All arrays begin with the first row of the group. `weights`, `vector` and results that are not wanted are null. The weights
+// are those of the caller, times a power of two for each class if they are very large or very small.
 template <class S>
 struct GroupRows {
-    GroupRows(const Batch& batch, const Outputs& outputs, const std::uint8_t* all_classes, std::int64_t begin,
-              std::int64_t count, const Survey& survey, double factor, int n_threads)
-        : n(count), found(survey), scale(factor), threads(n_threads) {
-        const auto from = [&](auto* array) { return array ? array + begin : nullptr; };
-        scores = static_cast<const S*>(batch.scores) + begin;
-        classes = all_classes + begin;
-        weights = from(batch.weights);
-        vector = from(batch.vector);
-        grad = from(static_cast<S*>(outputs.grad));
-        hess = from(static_cast<S*>(outputs.hess));
-        hvp = from(static_cast<S*>(outputs.hvp));
-    }
-
     const S* scores;
     const std::uint8_t* classes;
     const double *weights, *vector;
     S *grad, *hess, *hvp;
     std::int64_t n;
-    const Survey& found;
-    double scale;  // the factor of all results
     int threads;
+    Survey found{};
+    int exponent = 0;  // the weights of the pairs are over 2^exponent
+    double scale = 1;  // the factor of all results
+
+    bool has_pairs() const { return found.w_pos > 0 && found.w_neg > 0; }
+
+    void clear() const {
+        for (S* out : {grad, hess, hvp})
+            if (out) std::fill_n(out, n, S{0});
+    }
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

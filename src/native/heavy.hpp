@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "moments.hpp"
 #include "profile.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
@@ -87,7 +88,8 @@ inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int6
         const double u = target.positions.u(neg[i].score, 0);
         for (; j < n_pos && target.positions.u(pos[j].score, 1) < u; ++j) {
             const double v = target.positions.u(pos[j].score, 1);
-            below.advance(v - at, {1, 0, 0});
+            below = below.shifted(v - at);
+            below.count += 1;
             at = v;
         }
         const Moments met = below.shifted(u - at);
@@ -99,7 +101,8 @@ inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int6
         const double u = target.positions.u(pos[i].score, 1);
         for (; j >= 0 && target.positions.u(neg[j].score, 0) > u; --j) {
             const double v = target.positions.u(neg[j].score, 0);
-            above.advance(at - v, {1, 0, 0});
+            above = above.shifted(at - v);
+            above.count += 1;
             at = v;
         }
         const Moments met = above.shifted(at - u);

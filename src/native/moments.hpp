@@ -16,13 +16,6 @@ struct Moments {
         first += step * count + joining.first;
         count += joining.count;
     }
-
-    // Adds one row.
-    void add(double distance) {
-        count += 1;
-        first += distance;
-        second += distance * distance;
-    }
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -2,26 +2,20 @@
 //
 // The rows of a group are divided in two at the rank boundary nearest to their middle. The pairs of a lower and an upper row
 // are computed together, then both parts are divided again: a tree with about log2(n) levels, or log2(number of ranks) if that
-// is less. The rows of a node are in ascending order of their scores. A stable partition hands this order down, so scores are
-// sorted once. They are compared once as well: `above` of a row is the number of rows of its node with s < s_row + shift, with
-// which it is a pair that counts if it loses; `below` is the number of rows with s + shift <= s_row, with which it is none if
-// it wins. The number of upper rows before each position turns these two numbers of a node into those of its parts, and into
-// the number k of upper rows with which a lower row counts.
+// is less. Nodes of few rows visit all pairs. The rows of a node are in ascending order of their scores; a stable partition
+// hands this order down, so scores are sorted once. They are compared once as well: `above` of a row is the number of rows of
+// its node with s < s_row + shift, with which it is a pair that counts if it loses; `below` is the number of rows with
+// s + shift <= s_row, with which it is none if it wins. The number of upper rows before each position turns these two numbers
+// of a node into those of its parts, and into the number k of upper rows with which a lower row counts.
 //
 // Those are the k lowest upper rows. A table by k holds sums over them of w, w x and w x^2, where x is the distance from the
 // highest of them; it is computed from row to row. For upper rows and the highest lower rows it is the same. All numbers added
 // are positive, and distances are relative to the nearest row, so no digits of a term cancel, at any offset. Several terms may
-// cancel (see `cancellation`), so their sums are compensated. Nodes of few rows visit all pairs.
-//
-// Cost of the gradient of one term: a level reads and writes 28 bytes per row (score, gradient, position, two numbers) and a
-// table of 32 bytes, with about 60 instructions. At 10^5 rows there are 12 levels above the nodes of few rows: 100 ns per row
-// at 3 instructions per cycle and 2.4 GHz were expected, and 105 ns were measured (AVX2), besides 40 ns for the sort of the
-// scores.
+// cancel (see `cancellation`), so their sums are compensated.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -36,14 +30,15 @@ namespace everypair::EVERYPAIR_ISA {
 // Gradient, diagonal Hessian and Hessian times vector in the order of ranks; null if not wanted.
 using Sums = double* [3];
 
+inline double weight(const double* weights, std::int64_t i) { return weights ? weights[i] : 1; }
+
 // What a call asks for: value and gradient of one term, without weights; or anything.
 enum class Asked { one_term, any };
 
 template <Asked asked>
 class OrderedPairs {
   public:
-    // All terms are truncated. With `concordance` there are two terms of shift 0, and the second one counts on its knot as
-    // well.
+    // All terms are truncated. With `concordance` there are two terms of shift 0; the second one counts on its knot as well.
     OrderedPairs(const Ranked& rows, const Question& question, bool concordance, const Sums& sums)
         : rows_(rows), question_(question), concordance_(concordance), sums_{sums[0], sums[1], sums[2]} {
         constexpr bool any = asked == Asked::any;
@@ -65,36 +60,27 @@ class OrderedPairs {
         return *std::max_element(ranges.begin(), ranges.end());
     }
 
-    // Writes the derivatives to `sums` and returns the value.
+    // Adds the derivatives to `sums` and returns the value.
     double run() {
-        std::vector<Node> nodes;
-        for (std::int64_t g = 0; g < rows_.n_groups; ++g) nodes.push_back({rows_.offsets[g], rows_.offsets[g + 1], 0});
-        // A node has one more entry of `before` than rows, and two more moments.
-        const auto room = static_cast<std::size_t>(rows_.n + 2 * (rows_.n_groups + 2 * rows_.n / large + 2));
-        const Workspace work{scratch_.take<std::uint32_t>(room), scratch_.take<std::uint32_t>(room),
-                             scratch_.take<std::uint32_t>(room * n_terms()), scratch_.take<Moments>(room),
-                             scratch_.take<double>(has(2) ? room : 0)};
-        std::vector<double> values;
+        std::vector<Node> nodes(rows_.n_groups);
+        for (std::int64_t g = 0; g < rows_.n_groups; ++g) nodes[g] = {rows_.offsets[g], rows_.offsets[g + 1], 0};
+        before_ = scratch_.take<std::uint32_t>(2 * rows_.n);
+        target_ = scratch_.take<std::uint32_t>(rows_.n);
+        counts_ = scratch_.take<std::uint32_t>(rows_.n * n_terms());
+        moments_ = scratch_.take<Moments>(rows_.n);
+        vectors_ = scratch_.take<double>(has(2) ? rows_.n : 0);
         Compensated total;
         // The large nodes of a level run in parallel, each on one thread, as do the smaller ones with all nodes below them.
         while (!nodes.empty()) {
-            values.assign(nodes.size(), 0);
+            std::vector<double> values(nodes.size());
             std::vector<Node> parts(2 * nodes.size());
             parallel(question_.threads, static_cast<int>(nodes.size()), [&](int k) {
-                const auto [begin, end, buffer] = nodes[k];
-                const Workspace own = work.from(begin + 2 * k, n_terms());
-                if (end - begin <= large || is_one_rank(begin, end)) {
-                    values[k] = evaluate(begin, end, buffer, own);
-                    return;
-                }
-                const std::int64_t middle = boundary(begin, end);
-                values[k] = divide(begin, middle, end, buffer, own);
-                parts[2 * k] = {begin, middle, !buffer};
-                parts[2 * k + 1] = {middle, end, !buffer};
+                const bool small = nodes[k].end - nodes[k].begin <= large || is_one_rank(nodes[k]);
+                values[k] = small ? evaluate(nodes[k]) : divide(nodes[k], &parts[2 * k]);
             });
             for (const double value : values) total += value;
-            nodes.clear();
-            std::copy_if(parts.begin(), parts.end(), std::back_inserter(nodes), [](const Node& node) { return node.end > 0; });
+            std::erase_if(parts, [](const Node& node) { return node.end == 0; });
+            nodes.swap(parts);
         }
         return total;
     }
@@ -117,15 +103,6 @@ class OrderedPairs {
     struct Moments {
         double mass, first, second, at;
     };
-    struct Workspace {
-        std::uint32_t *before, *target, *counts;  // `counts` by term and row
-        Moments* moments;
-        double* vectors;
-
-        Workspace from(std::int64_t i, int n_terms) const {
-            return {before + i, target + i, counts + i * n_terms, moments + i, vectors + i};
-        }
-    };
     // One term without weights has integer masses, and numbers that do not cancel.
     using RunningSum = std::conditional_t<asked == Asked::one_term, double, Compensated>;
 
@@ -134,17 +111,15 @@ class OrderedPairs {
     // Whether gradient (0), diagonal Hessian (1) or Hessian times vector (2) is wanted.
     bool has(int order) const { return asked == Asked::any ? sums_[order] != nullptr : order == 0; }
 
-    static double weight(const double* weights, std::int64_t i) { return asked == Asked::any && weights ? weights[i] : 1; }
-
-    bool is_one_rank(std::int64_t begin, std::int64_t end) const { return rows_.ranks[begin] == rows_.ranks[end - 1]; }
+    bool is_one_rank(const Node& node) const { return rows_.ranks[node.begin] == rows_.ranks[node.end - 1]; }
 
     // The first position of a rank, nearest to the middle.
     std::int64_t boundary(std::int64_t begin, std::int64_t end) const {
         const std::int64_t *ranks = rows_.ranks, middle = begin + (end - begin) / 2, rank = ranks[middle];
         if (ranks[middle - 1] != rank) return middle;
-        const std::int64_t low = std::lower_bound(ranks + begin, ranks + middle, rank) - ranks;
-        const std::int64_t high = std::upper_bound(ranks + middle, ranks + end, rank) - ranks;
-        return low > begin && (high == end || middle - low <= high - middle) ? low : high;
+        const auto [low, high] = std::equal_range(ranks + begin, ranks + end, rank);
+        const std::int64_t before = low - ranks, after = high - ranks;
+        return before > begin && (after == end || middle - before <= after - middle) ? before : after;
     }
 
     template <class S>
@@ -168,55 +143,50 @@ class OrderedPairs {
         fill(to.real[loser], [&](std::uint32_t i) { return rows_.loser[i]; });
         fill(to.real[vector], [&](std::uint32_t i) { return rows_.vector[rows_.order[i]]; });
         for (const int column : {grad, hess, hvp}) fill(to.real[column], [](std::uint32_t) { return 0.0; });
-        double *s = scratch.take<double>(n), *thresholds = scratch.take<double>(n);
-        for (std::int64_t i = 0; i < n; ++i) {
-            s[i] = sorted[i].key;
-            to.position[begin + i] = sorted[i].row;
-            // Only comparisons matter for the concordance, and differences of scores may overflow.
-            to.real[score][begin + i] = concordance_ ? 0 : s[i];
-        }
+        double *s = to.real[score] + begin, *thresholds = scratch.take<double>(n);
+        for (std::int64_t i = 0; i < n; ++i) s[i] = sorted[i].key, to.position[begin + i] = sorted[i].row;
         for (int t = 0; t < n_terms(); ++t) {
             const bool closed = concordance_ && t == 1;
             for (std::int64_t i = 0; i < n; ++i) thresholds[i] = threshold(s[i], question_.terms[t].shift, closed);
-            std::uint32_t *above = to.above + t * rows_.n + begin, *below = to.below + t * rows_.n + begin;
-            for (std::int64_t i = 0, k = 0; i < n; ++i) {
-                while (k < n && s[k] < thresholds[i]) ++k;
-                above[i] = static_cast<std::uint32_t>(k);
-            }
-            for (std::int64_t i = 0, k = 0; has_derivatives() && i < n; ++i) {
-                while (k < n && thresholds[k] <= s[i]) ++k;
-                below[i] = static_cast<std::uint32_t>(k);
-            }
+            const auto count = [&](std::uint32_t* numbers, auto&& counts) {
+                for (std::uint32_t i = 0, k = 0; i < n; numbers[t * rows_.n + begin + i++] = k)
+                    while (k < n && counts(k, i)) ++k;
+            };
+            count(to.above, [&](std::uint32_t k, std::uint32_t i) { return s[k] < thresholds[i]; });
+            if (has_derivatives()) count(to.below, [&](std::uint32_t k, std::uint32_t i) { return thresholds[k] <= s[i]; });
         }
-        return s[n - 1] - s[0];
+        const double range = s[n - 1] - s[0];
+        // Only comparisons matter for the concordance, and differences of scores may overflow.
+        if (concordance_) std::fill_n(s, n, 0.0);
+        return range;
     }
 
-    double evaluate(std::int64_t begin, std::int64_t end, int buffer, const Workspace& work) {
-        if (end - begin <= few) return visit_pairs(begin, end, buffer);
-        if (is_one_rank(begin, end)) return write(begin, end, buffer), 0.0;
-        const std::int64_t middle = boundary(begin, end);
-        const double value = divide(begin, middle, end, buffer, work);
-        return value + (evaluate(begin, middle, !buffer, work) + evaluate(middle, end, !buffer, work));
+    double evaluate(const Node& node) {
+        if (node.end - node.begin <= few) return visit_pairs(node);
+        if (is_one_rank(node)) return write(node), 0.0;
+        Node parts[2];
+        const double value = divide(node, parts);
+        return value + (evaluate(parts[0]) + evaluate(parts[1]));
     }
 
-    void write(std::int64_t begin, std::int64_t end, int buffer) const {
-        const Columns& rows = buffers_[buffer];
+    // Adds the derivatives of a node that is not divided any more to the results.
+    void write(const Node& node) const {
+        const Columns& rows = buffers_[node.buffer];
         for (int k = 0; k < 3; ++k)
-            for (std::int64_t i = begin; has(k) && i < end; ++i) sums_[k][rows.position[i]] = rows.real[grad + k][i];
+            for (std::int64_t i = node.begin; has(k) && i < node.end; ++i) sums_[k][rows.position[i]] += rows.real[grad + k][i];
     }
 
-    // Moves the rows of a node to the other buffer, lower ranks first, adds the derivatives of the pairs of a lower and an
-    // upper row, and returns the value of those pairs.
-    double divide(std::int64_t begin, std::int64_t middle, std::int64_t end, int buffer, const Workspace& work) {
+    // Divides a node in two. Moves its rows to the other buffer, lower ranks first, adds the derivatives of the pairs of a
+    // lower and an upper row, and returns the value of those pairs.
+    double divide(const Node& node, Node* parts) {
+        const auto [begin, end, buffer] = node;
         const Columns &from = buffers_[buffer], &to = buffers_[!buffer];
-        const std::int64_t n = end - begin, n_low = middle - begin, n_high = end - middle;
+        const std::int64_t n = end - begin, middle = boundary(begin, end), n_low = middle - begin;
+        parts[0] = {begin, middle, !buffer}, parts[1] = {middle, end, !buffer};
         const std::uint32_t *position = from.position + begin, first_upper = static_cast<std::uint32_t>(middle);
-        std::uint32_t *before = work.before, *target = work.target, upper = 0;  // `before`: the upper rows before each row
-        for (std::int64_t i = 0; i < n; ++i) {
-            before[i] = upper;
-            upper += position[i] >= first_upper;
-        }
-        before[n] = upper;
+        std::uint32_t *before = before_ + 2 * begin, *target = target_ + begin, *all_counts = counts_ + begin * n_terms();
+        before[0] = 0;
+        for (std::int64_t i = 0; i < n; ++i) before[i + 1] = before[i] + (position[i] >= first_upper);
 #pragma omp simd
         for (std::int64_t i = 0; i < n; ++i) {
             const std::uint32_t if_upper = static_cast<std::uint32_t>(n_low) + before[i];
@@ -228,7 +198,7 @@ class OrderedPairs {
         for (int t = 0; t < n_terms(); ++t) {
             const std::int64_t first = t * rows_.n + begin;
             const std::uint32_t *above = from.above + first, *below = from.below + first;
-            std::uint32_t *new_above = to.above + first, *new_below = to.below + first, *counts = work.counts + t * n;
+            std::uint32_t *new_above = to.above + first, *new_below = to.below + first, *counts = all_counts + t * n;
             for (std::int64_t i = 0; i < n; ++i) {
                 const std::uint32_t is_upper = -static_cast<std::uint32_t>(position[i] >= first_upper);  // all bits or none
                 const std::uint32_t all = above[i], none = has_derivatives() ? below[i] : 0;
@@ -238,14 +208,8 @@ class OrderedPairs {
                 counts[place] = select(is_upper, none - b, a);
             }
         }
-        Moments* of_lower = work.moments + n_high + 1;
-        double* v_lower = work.vectors + n_high + 1;
-        sum<true>(to, middle, end, work.moments, work.vectors);
-        const double value = add<false>(to, begin, middle, work.counts, n, work.moments, work.vectors);
-        if (has_derivatives()) {
-            sum<false>(to, begin, middle, of_lower, v_lower);
-            add<true>(to, middle, end, work.counts + n_low, n, of_lower, v_lower);
-        }
+        const double value = add<false>(to, node, middle, all_counts);
+        if (has_derivatives()) add<true>(to, node, middle, all_counts + n_low);
         return value;
     }
 
@@ -256,47 +220,48 @@ class OrderedPairs {
         for (std::int64_t i = 0; i < n; ++i) to[target[i]] = from[i];
     }
 
-    // The table of the rows begin .. end - 1. Entry k of upper rows has sums over the first k, as winners, relative to the last
-    // of those; entry k of lower rows over the rows from the k-th on, as losers, relative to the k-th.
+    // Adds the derivatives of the upper rows of a node, or of the lower rows. Returns the value of their pairs (for lower
+    // rows).
     template <bool upper>
-    void sum(const Columns& rows, std::int64_t begin, std::int64_t end, Moments* moments, double* vectors) const {
-        const std::int64_t n = end - begin;
-        const double *s = rows.real[score] + begin, *weights = rows.real[upper ? winner : loser];
+    double add(const Columns& rows, const Node& node, std::int64_t middle, const std::uint32_t* counts) const {
+        Moments* moments = moments_ + node.begin;  // each part has at most n - 1 rows
+        double* vectors = vectors_ + node.begin;
+        // The table of the other rows. Entry k of upper rows has sums over the first k, as winners, relative to the last of
+        // those; entry k of lower rows over the rows from the k-th on, as losers, relative to the k-th.
+        const std::int64_t first_other = upper ? node.begin : middle, n = upper ? middle - node.begin : node.end - middle;
+        const double *s_other = rows.real[score] + first_other,
+                     *weights = asked == Asked::any ? rows.real[upper ? loser : winner] : nullptr;
         RunningSum mass{}, first{}, second{}, along{};
-        double at = s[upper ? 0 : n - 1];
-        moments[upper ? 0 : n] = {0, 0, 0, at};
-        if (has(2)) vectors[upper ? 0 : n] = 0;
+        double at = s_other[upper ? n - 1 : 0];
+        moments[upper ? n : 0] = {0, 0, 0, at};
+        if (has(2)) vectors[upper ? n : 0] = 0;
         for (std::int64_t r = 0; r < n; ++r) {
-            const std::int64_t i = upper ? r : n - 1 - r, k = upper ? i + 1 : i;
-            const double gap = upper ? s[i] - at : at - s[i], w = weight(weights, begin + i), turn = mass * gap;
-            at = s[i];
-            if (upper) second += gap * (2 * first + turn);  // for the value, to which lower rows add
+            const std::int64_t i = upper ? n - 1 - r : r, k = upper ? i : i + 1;
+            const double gap = upper ? at - s_other[i] : s_other[i] - at, w = weight(weights, first_other + i),
+                         turn = mass * gap;
+            at = s_other[i];
+            if (!upper) second += gap * (2 * first + turn);  // for the value, to which lower rows add
             first += turn;
             mass += w;
             moments[k] = {mass, first, second, at};
-            if (has(2)) vectors[k] = along += w * rows.real[vector][begin + i];
+            if (has(2)) vectors[k] = along += w * rows.real[vector][first_other + i];
         }
-    }
-
-    // Adds the derivatives of the rows begin .. end - 1 and returns the value of their pairs (for lower rows).
-    template <bool upper>
-    double add(const Columns& rows, std::int64_t begin, std::int64_t end, const std::uint32_t* counts, std::int64_t stride,
-               const Moments* moments, const double* vectors) const {
-        const double sign = upper ? -1 : 1;
+        const std::int64_t begin = upper ? middle : node.begin, end = upper ? node.end : middle;
+        const double sign = upper ? -1 : 1, *own = asked == Asked::any ? rows.real[upper ? winner : loser] : nullptr;
         RunningSum total{};
         for (std::int64_t i = begin; i < end; ++i) {
-            const double s = rows.real[score][i], w = weight(rows.real[upper ? winner : loser], i);
+            const double s = rows.real[score][i], w = weight(own, i);
             double value = 0, slope = 0, bend = 0, across = 0;
             for (int t = 0; t < n_terms(); ++t) {
                 const Term& term = question_.terms[t];
-                const std::uint32_t k = counts[t * stride + (i - begin)];
-                const auto [mass, first, second, at] = moments[k];
-                const DoubleDouble reach = DoubleDouble::sum(upper ? at : s, term.shift);
-                const double d = (reach.high - (upper ? s : at)) + reach.low, moment = first + mass * d;
-                if (!upper) value += term.b0 * mass + term.b1 * moment + term.b2 * (second + d * (first + moment));
-                slope += term.b1 * mass + 2 * term.b2 * moment;
-                bend += 2 * term.b2 * mass;
-                if (has(2)) across += 2 * term.b2 * (mass * rows.real[vector][i] - vectors[k]);
+                const std::uint32_t k = counts[t * (node.end - node.begin) + (i - begin)];
+                const auto [m0, m1, m2, edge] = moments[k];
+                const DoubleDouble reach = DoubleDouble::sum(upper ? edge : s, term.shift);
+                const double d = (reach.high - (upper ? s : edge)) + reach.low, moment = m1 + m0 * d;
+                if (!upper) value += term.b0 * m0 + term.b1 * moment + term.b2 * (m2 + d * (m1 + moment));
+                slope += term.b1 * m0 + 2 * term.b2 * moment;
+                bend += 2 * term.b2 * m0;
+                if (has(2)) across += 2 * term.b2 * (m0 * rows.real[vector][i] - vectors[k]);
             }
             total += w * value;
             if (has(0)) rows.real[grad][i] += sign * w * slope;
@@ -306,69 +271,54 @@ class OrderedPairs {
         return total;
     }
 
-    struct alignas(64) Few {
-        typedef double Lanes __attribute__((vector_size(8 * lanes), may_alias));
-        double of[few] = {};
-        double& operator[](std::int64_t i) { return of[i]; }
-        Lanes& from(int i) { return *reinterpret_cast<Lanes*>(of + i); }  // elements i .. i + lanes - 1
+    struct Few {
+        Vec of[few / lanes] = {};
+        double& operator[](std::int64_t i) { return reinterpret_cast<double*>(of)[i]; }
     };
 
-    static typename Few::Lanes pair_weights(const typename Few::Lanes& own, double other) {
-        return asked == Asked::any ? own * other : typename Few::Lanes{} + 1;
-    }
-
     // Visits all pairs of a node of at most `few` rows and writes their derivatives. Arrays are in the order of ranks.
-    double visit_pairs(std::int64_t begin, std::int64_t end, int buffer) {
-        using Lanes = typename Few::Lanes;
-        const Columns& from = buffers_[buffer];
+    double visit_pairs(const Node& node) {
+        const std::int64_t begin = node.begin;
+        const Columns& from = buffers_[node.buffer];
         const std::uint32_t* position = from.position + begin;
-        const int n = static_cast<int>(end - begin);
-        Few place, bound, rank, s, high, low, v, values, sums[3], weights[2];  // by role: 0 loser, 1 winner
-        const auto fill = [&](Few& to, auto&& number) {
-            for (int i = 0; i < n; ++i) to[position[i] - begin] = number(begin + i);
+        const int n = static_cast<int>(node.end - begin);
+        Few place, bound, rank, s, high, low, v, w_loser, w_winner, values, lost[3];
+        const auto fill = [&](Few& to, const auto* column) {
+            for (int i = 0; i < n; ++i) to[position[i] - begin] = column ? static_cast<double>(column[begin + i]) : 1;
         };
-        const auto fill_column = [&](Few& to, int column, double missing) {
-            const double* source = from.real[column];
-            fill(to, [&](std::int64_t i) { return source ? source[i] : missing; });
-        };
-        fill(place, [&](std::int64_t i) { return static_cast<double>(i - begin); });
-        for (int i = 0; i < few; ++i) rank[i] = i < n ? static_cast<double>(rows_.ranks[begin + i]) : -1;
-        if (asked == Asked::any) fill_column(weights[0], loser, 1), fill_column(weights[1], winner, 1);
-        fill_column(s, score, 0);
-        if (has(2)) fill_column(v, vector, 0);
+        for (int i = 0; i < n; ++i) place[position[i] - begin] = i, rank[i] = static_cast<double>(rows_.ranks[begin + i]);
+        if (asked == Asked::any) fill(w_loser, from.real[loser]), fill(w_winner, from.real[winner]);
+        fill(s, from.real[score]);
+        if (has(2)) fill(v, from.real[vector]);
         for (int t = 0; t < n_terms(); ++t) {
-            Few of_term[3];  // added up apart, so that terms that cancel for all pairs leave exactly 0
+            Few lost_term[3];  // added up apart, so that terms that cancel for all pairs leave exactly 0
             const Term& term = question_.terms[t];
-            [[maybe_unused]] const double b0 = term.b0, b1 = term.b1, b2 = term.b2, b22 = 2 * b2;
-            const std::uint32_t* bounds = from.above + t * rows_.n;
-            fill(bound, [&](std::int64_t i) { return static_cast<double>(bounds[i]); });
+            const double b0 = term.b0, b1 = term.b1, b2 = term.b2, b22 = 2 * b2;
+            fill(bound, from.above + t * rows_.n);
             for (int i = 0; i < n; ++i) {
                 const DoubleDouble reach = DoubleDouble::sum(s[i], term.shift);
                 high[i] = reach.high, low[i] = reach.low;
             }
-            // The rows from i on lose to row `other`, or win against it, where they are a pair that counts.
-            const auto visit = [&]<bool wins>(int i, int other) {
-                const auto counts = wins ? (place.from(i) < bound[other]) & (rank.from(i) > rank[other])
-                                         : (bound.from(i) > place[other]) & (rank.from(i) < rank[other]);
-                const Lanes w = counts ? pair_weights(weights[wins].from(i), weights[!wins][other]) : Lanes{};
-                const Lanes d = wins ? (high[other] - s.from(i)) + low[other] : (high.from(i) - s[other]) + low.from(i);
-                if (!wins) values.from(i) += w * (b0 + d * (b1 + b2 * d));
-                if (has(0)) of_term[0].from(i) += (wins ? -w : w) * (b1 + b22 * d);
-                if (has(1)) of_term[1].from(i) += w * b22;
-                if (has(2)) of_term[2].from(i) += w * b22 * (v.from(i) - v[other]);
-            };
-            for (int other = 1; other < n; ++other)
-                for (int i = 0; i < other; i += lanes) visit.template operator()<false>(i, other);
-            for (int other = 0; has_derivatives() && other + 1 < n; ++other)
-                for (int i = (other + 1) / lanes * lanes; i < n; i += lanes) visit.template operator()<true>(i, other);
+            for (int other = 1; other < n; ++other) {  // wins against the rows i that are a pair that counts
+                Vec sums[3] = {};
+                for (int i = 0; i * lanes < other; ++i) {
+                    const auto counts = (bound.of[i] > place[other]) & (rank.of[i] < rank[other]);
+                    const Vec weights = asked == Asked::any ? w_loser.of[i] * w_winner[other] : Vec{} + 1;
+                    const Vec w = counts ? weights : Vec{}, d = (high.of[i] - s[other]) + low.of[i];
+                    values.of[i] += w * (b0 + d * (b1 + b2 * d));
+                    const Vec found[3] = {w * (b1 + b22 * d), w * b22, w * b22 * (v.of[i] - v[other])};
+                    for (int k = 0; k < 3; ++k)
+                        if (has(k)) lost_term[k].of[i] += found[k], sums[k] += found[k];
+                }
+                for (int k = 0; k < 3; ++k)
+                    if (has(k)) sums_[k][begin + other] += (k == 1 ? 1 : -1) * sum_of(sums[k]);
+            }
             for (int k = 0; k < 3; ++k)
-                for (int i = 0; has(k) && i < n; i += lanes) sums[k].from(i) += of_term[k].from(i);
+                for (int i = 0; has(k) && i < few / lanes; ++i) lost[k].of[i] += lost_term[k].of[i];
         }
         for (int k = 0; k < 3; ++k)
-            for (int i = 0; has(k) && i < n; ++i) {
-                const std::int64_t at = position[i];
-                sums_[k][at] = from.real[grad + k][begin + i] + sums[k][at - begin];
-            }
+            for (int i = 0; has(k) && i < n; ++i) sums_[k][begin + i] += lost[k][i];
+        write(node);
         double total = 0;
         for (int i = 0; i < n; ++i) total += values[i];
         return total;
@@ -380,6 +330,11 @@ class OrderedPairs {
     double* const sums_[3];
     Scratch scratch_;
     Columns buffers_[2];
+    // Working arrays of a node, from its first row on: the number of upper rows before each row and after the last one, with
+    // room for two per row; the new place of each row; the numbers k; and the table by k.
+    std::uint32_t *before_, *target_, *counts_;
+    Moments* moments_;
+    double* vectors_;
 };
 
 // Adds the terms without a knot, which count for all pairs, to `sums`, and returns their value: running moments, about the mean
@@ -390,7 +345,6 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
     for (const Term& term : terms) b0 += term.b0, b1 += term.b1, b2 += term.b2;  // they have the same shift
     const double shift = terms[0].shift, b22 = 2 * b2;
     const auto score = [&](std::int64_t i) { return static_cast<double>(static_cast<const S*>(rows.scores)[rows.order[i]]); };
-    const auto weight = [](const double* weights, std::int64_t i) { return weights ? weights[i] : 1; };
     Compensated value;
     for (std::int64_t g = 0; g < rows.n_groups; ++g) {
         const std::int64_t begin = rows.offsets[g], end = rows.offsets[g + 1];
@@ -429,17 +383,14 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
 inline double ordered_weight(const Ranked& rows) {
     Compensated total;
     for (std::int64_t g = 0; g < rows.n_groups; ++g) {
-        Compensated below, wins, loses;  // the rows of lower rank, and those of one rank
-        for (std::int64_t i = rows.offsets[g]; i < rows.offsets[g + 1]; ++i) {
-            if (i > rows.offsets[g] && rows.ranks[i] != rows.ranks[i - 1]) {
-                total += wins * below;
-                below += loses;
-                wins = loses = {};
-            }
-            wins += rows.winner ? rows.winner[i] : 1;
-            loses += rows.loser ? rows.loser[i] : 1;
+        Compensated below;  // the losers of lower rank
+        for (std::int64_t i = rows.offsets[g], j; i < rows.offsets[g + 1]; i = j) {
+            Compensated wins, loses;  // of one rank
+            for (j = i; j < rows.offsets[g + 1] && rows.ranks[j] == rows.ranks[i]; ++j)
+                wins += weight(rows.winner, j), loses += weight(rows.loser, j);
+            total += wins * below;
+            below += loses;
         }
-        total += wins * below;
     }
     return total;
 }

@@ -1,12 +1,15 @@
 #include "pool.hpp"
 
+#include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__linux__)
@@ -32,7 +35,7 @@ inline void pause() {
 class Job {
   public:
     Job(int threads, int count, void (*task)(void*, int), void* context)
-        : threads_(threads < max_chunks ? threads : max_chunks), count_(count), task_(task), context_(context) {
+        : threads_(std::min(threads, max_chunks)), count_(count), task_(task), context_(context) {
         for (int t = 0; t < threads_; ++t) chunks_[t].next.store(first(t), std::memory_order_relaxed);
     }
 
@@ -63,161 +66,118 @@ class Job {
 class Pool {
   public:
     // Returns false, and runs nothing, while another caller uses the pool.
-    bool run(int threads, int count, Job& job) {
-        std::unique_lock<std::mutex> owner(busy_, std::try_to_lock);
-        if (!owner.owns_lock()) return false;
-        const int helpers = (threads < count ? threads : count) - 1;
+    bool run(int helpers, Job& job) {
+        const std::unique_lock owner(busy_, std::try_to_lock);
+        if (!owner) return false;
         try {
             for (; workers_ < helpers; ++workers_) std::thread(&Pool::work, this, workers_).detach();
         } catch (const std::system_error&) {
             // The system starts no more threads: the existing ones do the work.
         }
-        {
-            std::lock_guard<std::mutex> lock(state_);
-            job_ = &job;
-            open_ = helpers;
-            round_.fetch_add(1, std::memory_order_release);
-        }
-        wake_.notify_all();
+        job_ = &job;
+        open_ = helpers;
+        ++round_;
+        round_.notify_all();
         job.run();
-        {
-            // Workers that have not joined yet are no longer needed.
-            std::lock_guard<std::mutex> lock(state_);
-            open_ = 0;
-        }
-        while (joined_.load(std::memory_order_acquire) != 0) pause();
+        // Workers that have not joined yet are no longer needed.
+        open_ = 0;
+        while (joined_ != 0) pause();
         return true;
     }
 
   private:
     void work(int worker) {
-        std::uint64_t seen = 0;
-        for (;;) {
+        for (std::uint32_t seen = 0;;) {
             // The passes of a call follow each other quickly, so wait actively for a moment before sleeping.
-            for (int turn = 0; turn < 2000 && round_.load(std::memory_order_acquire) == seen; ++turn) pause();
-            {
-                std::unique_lock<std::mutex> lock(state_);
-                wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
-                seen = round_.load(std::memory_order_relaxed);
-                if (worker >= open_) continue;
-                joined_.fetch_add(1, std::memory_order_relaxed);
-            }
-            job_->run();
-            joined_.fetch_sub(1, std::memory_order_release);
+            for (int turn = 0; turn < 2000 && round_ == seen; ++turn) pause();
+            round_.wait(seen);
+            seen = round_;
+            // A worker joins before it looks whether the job is open, and `run` closes the job before it looks who has joined.
+            ++joined_;
+            if (worker < open_) job_->run();
+            --joined_;
         }
     }
 
-    std::mutex busy_, state_;
-    std::condition_variable wake_;
+    std::mutex busy_;
     int workers_ = 0;
     Job* job_ = nullptr;
-    int open_ = 0;  // workers below this number may join the job
+    std::atomic<int> open_{0};  // workers below this number may join the job
     std::atomic<int> joined_{0};
-    std::atomic<std::uint64_t> round_{0};
+    std::atomic<std::uint32_t> round_{0};
 };
 
-std::atomic<Pool*> current{nullptr};
+Pool pool;  // its threads sleep until the process ends
 
 // The function that starts the team of threads of another library, if one was set.
 std::atomic<Fork*> borrowed{nullptr};
 
-// Threads do not survive a fork. The child process starts a new pool when it needs one, and does not use the borrowed team.
-void forget_threads_after_fork() {
 #if defined(__unix__) || defined(__APPLE__)
-    static std::once_flag once;
-    std::call_once(once, [] {
-        pthread_atfork(nullptr, nullptr, [] {
-            current.store(nullptr);
-            borrowed.store(nullptr);
-        });
-    });
+// Threads do not survive a fork. The child process starts with a new pool, and does not use the borrowed team.
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
+    new (&pool) Pool;
+    borrowed = nullptr;
+});
 #endif
-}
 
-Pool& pool() {
-    Pool* here = current.load(std::memory_order_acquire);
-    if (here) return *here;
-    // The pool is never destroyed: its threads sleep until the process ends.
-    Pool* fresh = new Pool;
-    if (!current.compare_exchange_strong(here, fresh)) {
-        delete fresh;
-        return *here;
-    }
-    forget_threads_after_fork();
-    return *fresh;
-}
-
+struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+};
 struct Block {
-    std::byte* data = nullptr;
+    std::unique_ptr<std::byte, Free> data;
     std::size_t size = 0;
 };
 
-constexpr std::size_t kept_bytes = std::size_t{128} << 20;
-constexpr std::size_t huge_page = std::size_t{2} << 20;
-
 Block allocate(std::size_t size) {
+    constexpr std::size_t huge_page = std::size_t{2} << 20;
     const std::size_t alignment = size >= huge_page ? huge_page : 64;
-    Block block{static_cast<std::byte*>(::operator new(size, std::align_val_t(alignment))), size};
+    size = (size + alignment - 1) / alignment * alignment;
+    Block block{std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(std::aligned_alloc(alignment, size))), size};
+    if (!block.data) throw std::bad_alloc();
 #if defined(__linux__)
-    if (size >= huge_page) madvise(block.data, size, MADV_HUGEPAGE);
+    if (size >= huge_page) madvise(block.data.get(), size, MADV_HUGEPAGE);
 #endif
     return block;
-}
-
-void release(Block& block) {
-    const std::size_t alignment = block.size >= huge_page ? huge_page : 64;
-    ::operator delete(block.data, std::align_val_t(alignment));
-    block = {};
 }
 
 // The first block is kept between calls. Arrays that do not fit go to extra blocks, and the next call starts with a block that
 // is large enough.
 struct Arena {
     Block kept;
-    std::size_t used = 0;   // bytes used of the kept block
-    std::size_t spilt = 0;  // bytes of the extra blocks
-    std::size_t peak = 0;
     std::vector<Block> extra;
-
-    ~Arena() { release(kept); }
+    std::size_t used = 0;   // bytes used of the kept block
+    std::size_t taken = 0;  // bytes of all arrays
+    std::size_t peak = 0;
 };
 
 thread_local Arena arena;
 
 }  // namespace
 
-void borrow_team(Fork* fork) {
-    forget_threads_after_fork();
-    borrowed.store(fork);
-}
+void borrow_team(Fork* fork) { borrowed = fork; }
 
 std::int64_t threaded_rows() { return borrowed.load(std::memory_order_relaxed) ? 1 << 15 : 1 << 17; }
 
 void run_tasks(int threads, int count, void (*task)(void*, int), void* context) {
     if (threads > 1 && count > 1) {
         Job job(threads, count, task, context);
-        if (Fork* fork = borrowed.load(std::memory_order_relaxed)) {
-            fork([](void* self) { static_cast<Job*>(self)->run(); }, &job, static_cast<unsigned>(threads), 0);
-            return;
-        }
-        if (pool().run(threads, count, job)) return;
+        if (Fork* fork = borrowed.load(std::memory_order_relaxed))
+            return fork([](void* self) { static_cast<Job*>(self)->run(); }, &job, static_cast<unsigned>(threads), 0);
+        if (pool.run(std::min(threads, count) - 1, job)) return;
     }
     for (int i = 0; i < count; ++i) task(context, i);
 }
 
-Scratch::Scratch() : used_(arena.used), extra_(arena.extra.size()) {}
+Scratch::Scratch() : used_(arena.used), taken_(arena.taken), extra_(arena.extra.size()) {}
 
 Scratch::~Scratch() {
     arena.used = used_;
-    while (arena.extra.size() > extra_) {
-        arena.spilt -= arena.extra.back().size;
-        release(arena.extra.back());
-        arena.extra.pop_back();
-    }
-    if (used_ != 0 || extra_ != 0) return;
-    if (arena.kept.size > kept_bytes) release(arena.kept);
-    if (arena.peak > arena.kept.size && arena.peak <= kept_bytes) {
-        release(arena.kept);
+    arena.taken = taken_;
+    arena.extra.resize(extra_);
+    if (taken_ != 0) return;
+    constexpr std::size_t most_kept = std::size_t{128} << 20;
+    if (arena.peak > arena.kept.size && arena.peak <= most_kept) {
+        arena.kept = {};
         arena.kept = allocate(arena.peak);
     }
     arena.peak = 0;
@@ -225,17 +185,10 @@ Scratch::~Scratch() {
 
 void* Scratch::bytes(std::size_t size) {
     size = (size + 127) & ~std::size_t{63};
-    std::byte* here;
-    if (arena.used + size <= arena.kept.size) {
-        here = arena.kept.data + arena.used;
-        arena.used += size;
-    } else {
-        arena.extra.push_back(allocate(size));
-        arena.spilt += size;
-        here = arena.extra.back().data;
-    }
-    if (arena.used + arena.spilt > arena.peak) arena.peak = arena.used + arena.spilt;
-    return here;
+    arena.taken += size;
+    arena.peak = std::max(arena.peak, arena.taken);
+    if (arena.used + size <= arena.kept.size) return arena.kept.data.get() + std::exchange(arena.used, arena.used + size);
+    return arena.extra.emplace_back(allocate(size)).data.get();
 }
 
 }  // namespace everypair

@@ -51,8 +51,8 @@ class Scratch {
     }
 
   private:
-    void* bytes(std::size_t size);  // 64-byte aligned, not zeroed
-    std::size_t used_, extra_;      // state of the thread's memory before this object
+    void* bytes(std::size_t size);      // 64-byte aligned, not zeroed
+    std::size_t used_, taken_, extra_;  // state of the thread's memory before this object
 };
 
 }  // namespace everypair

@@ -1,6 +1,7 @@
 // The loss of smooth average precision and its gradient, as row sums of the positives over each class.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -13,56 +14,50 @@ namespace everypair::EVERYPAIR_ISA {
 // smooth rank of i among the positives and b_i the smooth number of negatives above it (everypair/ranks/_average_precision.py).
 // Fills the gradient.
 template <class S>
-double precision_loss(const PrecisionBatch& batch, const Piece& piece, int threads) {
+double precision_loss(const Batch& batch, const double* shares, const Piece& piece, int threads, double* grad) {
+    const auto* positive = static_cast<const std::uint8_t*>(batch.labels);
+    struct Class {
+        std::int64_t n;
+        std::uint32_t* rows;
+        double *scores, *w;
+        double *factors, *sums[2];  // by positive: derivative of the loss, value and slope of the pairs with this class
+        std::unique_ptr<RowSums> pairs;
+    } of[2];  // positives, negatives
     Scratch scratch;
-    const S* scores = static_cast<const S*>(batch.scores);
-    std::uint32_t* rows[2];
-    double *of_class[2], *w[2], *sums[2][2];
-    std::int64_t sizes[2] = {0, 0};
-    for (int c = 0; c < 2; ++c) {
-        rows[c] = scratch.take<std::uint32_t>(batch.n + 1);
-        for (std::int64_t i = 0; i < batch.n; ++i) {
-            rows[c][sizes[c]] = static_cast<std::uint32_t>(i);
-            sizes[c] += (batch.positive[i] != 0) == (c == 0);
-        }
-        of_class[c] = scratch.take<double>(sizes[c]);
-        w[c] = scratch.take<double>(sizes[c]);
-        for (std::int64_t k = 0; k < sizes[c]; ++k) {
-            of_class[c][k] = static_cast<double>(scores[rows[c][k]]);
-            w[c][k] = batch.weights ? batch.weights[rows[c][k]] : 1;
-        }
+    const auto take = [&](std::int64_t n) { return scratch.take<double>(n); };
+    const std::int64_t n = batch.n, n_neg = std::count(positive, positive + n, 0), n_pos = n - n_neg;
+    for (Class& c : of) {
+        const std::int64_t size = &c == of ? n_pos : n_neg;
+        c = {0, scratch.take<std::uint32_t>(size), take(size), take(size), take(n_pos), {take(n_pos), take(n_pos)}, nullptr};
     }
-    const std::int64_t n_pos = sizes[0];
-    std::unique_ptr<RowSums> pairs[2];
-    const int value_and_slope[2] = {0, 1}, slope[1] = {1};
-    for (int c = 0; c < 2; ++c) {
-        const RowSet pos{of_class[0], n_pos, nullptr}, others{of_class[c], sizes[c], nullptr};
-        pairs[c].reset(make_row_sums(pos, others, piece, 1, threads));
-        for (double*& of_order : sums[c]) of_order = scratch.take<double>(n_pos);
-        pairs[c]->sums(w[c], false, 2, value_and_slope, sums[c], threads);
+    for (std::int64_t i = 0; i < n; ++i) {
+        Class& c = of[!positive[i]];
+        c.rows[c.n] = static_cast<std::uint32_t>(i);
+        c.scores[c.n] = static_cast<double>(static_cast<const S*>(batch.scores)[i]);
+        c.w[c.n++] = batch.weights ? batch.weights[i] : 1;
     }
-    // The pair of a positive with itself, which does not count: d = 0.
-    double own[2] = {0, 0};
-    for (int order = 0; order < 2; ++order)
-        for (int k = 0; k < piece.n_powers; ++k) own[order] += piece.powers[order * 2 * piece.n_powers + k];
-    double *factors[2] = {scratch.take<double>(n_pos), scratch.take<double>(n_pos)}, loss = 0;
+    const int orders[2] = {0, 1};
+    for (Class& c : of) {
+        c.pairs.reset(make_row_sums({of[0].scores, n_pos, nullptr}, {c.scores, c.n, nullptr}, piece, 1, threads));
+        c.pairs->sums(c.w, false, 2, orders, c.sums, threads);
+    }
+    // The value of the pair of a positive with itself, which does not count: d = 0. Its slopes in both roles cancel.
+    double own = 0, loss = 0;
+    for (int k = 0; k < piece.n_powers; ++k) own += piece.powers[k];
     for (std::int64_t i = 0; i < n_pos; ++i) {
-        const double rank = sums[0][0][i] + w[0][i] * (1 - own[0]), above = sums[1][0][i], total = rank + above;
-        loss += batch.shares[i] * above / total;
-        // Derivatives of the loss in `rank` and in `above`.
-        factors[0][i] = -batch.shares[i] * above / (total * total);
-        factors[1][i] = batch.shares[i] * rank / (total * total);
+        const double rank = of[0].sums[0][i] + of[0].w[i] * (1 - own), above = of[1].sums[0][i], total = rank + above;
+        loss += shares[i] * above / total;
+        of[0].factors[i] = -shares[i] * above / (total * total);
+        of[1].factors[i] = shares[i] * rank / (total * total);
     }
-    for (int c = 0; c < 2; ++c) {
-        double* found[1] = {scratch.take<double>(sizes[c])};
-        pairs[c]->sums(factors[c], true, 1, slope, found, threads);
-        for (std::int64_t k = 0; k < sizes[c]; ++k) {
-            double sum = w[c][k] * found[0][k];
-            // As a row, a positive has the negative slopes. Those of the pair with itself cancel.
-            if (c == 0) sum -= factors[0][k] * sums[0][1][k] + factors[1][k] * sums[1][1][k];
-            batch.grad[rows[c][k]] = sum;
-        }
+    double* found[1] = {take(std::max(n_pos, n_neg))};
+    for (const Class& c : of) {
+        c.pairs->sums(c.factors, true, 1, orders + 1, found, threads);
+        for (std::int64_t k = 0; k < c.n; ++k) grad[c.rows[k]] = c.w[k] * found[0][k];
     }
+    // As a row, a positive has the negative slopes.
+    for (std::int64_t i = 0; i < n_pos; ++i)
+        for (const Class& c : of) grad[of[0].rows[i]] -= c.factors[i] * c.sums[1][i];
     return loss;
 }
 

@@ -1,6 +1,7 @@
 // The first pass: check all values, convert labels to class bytes, and find the range of scores that counts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -24,6 +25,19 @@ inline int slice_count(std::int64_t n, int threads) {
 
 inline int task_count(std::int64_t n) { return static_cast<int>((n + task_rows - 1) / task_rows); }
 inline std::int64_t task_end(std::int64_t n, std::int64_t begin) { return n - begin < task_rows ? n : begin + task_rows; }
+
+constexpr int block_rows = 256;  // the working arrays of a block stay in the first-level cache
+
+// Calls use(slice, first row, number of rows) for blocks of rows. Slices run in parallel; each has a fixed range of tasks.
+template <class Use>
+void by_blocks(std::int64_t n, int slices, int threads, Use&& use) {
+    const std::int64_t tasks = task_count(n);
+    const auto first = [&](int slice) { return std::min(n, tasks * slice / slices * task_rows); };
+    parallel(threads, slices, [&](int slice) {
+        for (std::int64_t i = first(slice), end = first(slice + 1); i < end; i += block_rows)
+            use(slice, i, static_cast<int>(std::min<std::int64_t>(block_rows, end - i)));
+    });
+}
 
 // Class bytes: 0 negatives, 1 positives; rows of weight 0 have this bit as well. They take no part in anything, so that scores
 // of any size do no harm there.

@@ -65,15 +65,7 @@ enum Status : int { bad_scores = 1, bad_labels = 2, bad_weights = 4 };
 struct Answer {
     int status;
     double value;        // the loss, or the weight of concordant pairs
-    double pair_weight;  // sum over groups of W_pos W_neg; with the weight of concordant pairs, both are over 2^exponent
-    int exponent = 0;
-};
-
-struct Question {
-    const Term* terms;
-    int n_terms;
-    bool mean;
-    int threads;
+    double pair_weight;  // sum over groups of W_pos W_neg; with the weight of concordant pairs, both over one power of two
 };
 
 constexpr int most_powers = 24;
@@ -84,15 +76,15 @@ constexpr int bucket_moments = 8;
 // ..., where side = d > 0; the value has b0 + b1 d + b2 d^2 as well where d > 0.
 struct Smooth {
     double shift, rate, b0, b1, b2;
-    const double* powers[3];  // by order
-    int n_powers[3];
-    bool linear;  // some a[..][1] are not zero
-    // For buckets, or 0 and null if there are none: their width, a power of two; the polynomials of degree 7 in u that replace
-    // exp(-k rate width u), and the same times u, by factor, power of u and k = 1 .. n_series; by order, the polynomials in the
-    // offsets of the negative and of the positive that replace the function inside a bucket.
-    double width;
-    int n_series;
-    const double *series, *inside;
+    bool linear;                // some a[..][1] are not zero
+    double width;               // of buckets, a power of two; 0 if there are none
+    const double* powers[3]{};  // by order
+    int n_powers[3]{};
+    // If there are buckets: the polynomials of degree 7 in u that replace exp(-k rate width u), and the same times u, by
+    // factor, power of u and k = 1 .. n_series; by order, the polynomials in the offsets of the negative and of the positive
+    // that replace the function inside a bucket.
+    const double *series = nullptr, *inside = nullptr;
+    int n_series = 0;
 
     // The coefficient of |d|^factor x^(k + 1) of this order.
     double power(int order, int side, int k, int factor) const {
@@ -110,11 +102,22 @@ struct Exponential {
     double shift, rate, factor;
 };
 
+// A surrogate of one of three forms, and how to reduce it.
+struct Question {
+    const Term* terms;
+    int n_terms;
+    bool mean;
+    int threads;
+    const Smooth* smooth = nullptr;            // if not null, there are no terms
+    const Exponential* exponential = nullptr;  // the same
+};
+
 // The scores of rows, or of other rows; group g holds offsets[g] .. offsets[g + 1] - 1. Without offsets, all are one group.
 struct RowSet {
     const double* scores;
     std::int64_t n;
     const std::int64_t* offsets;
+    std::int64_t n_groups = 1;
 
     std::int64_t begin(std::int64_t group) const { return offsets ? offsets[group] : group * n; }
 };
@@ -130,27 +133,16 @@ struct Piece {
 // Sums of such a function over all pairs of a row and another row (row_sums.hpp). Copies what it needs of the scores.
 class RowSums {
   public:
+    std::int64_t n_rows = 0, n_others = 0;
     virtual ~RowSums() = default;
     // Fills one array for each order: the sums over the others for each row, or with `per_other` the reverse.
     virtual void sums(const double* weights, bool per_other, int n_orders, const int* orders, double* const* out,
                       int threads) const = 0;
 };
 
-// Rows of both classes; `shares` has one number for each positive.
-struct PrecisionBatch {
-    const void* scores;
-    Dtype score_type;
-    const std::uint8_t* positive;
-    const double *weights, *shares;
-    std::int64_t n;
-    double* grad;
-};
-
 // The kernels of one instruction set. If a value is NaN, the caller must compute the batch in another way.
 struct Kernels {
     Answer (*evaluate)(const Batch&, const Question&, const Outputs&);
-    Answer (*evaluate_smooth)(const Batch&, const Smooth&, bool mean, int threads, const Outputs&);
-    Answer (*evaluate_exponential)(const Batch&, const Exponential&, bool mean, int threads, const Outputs&);
     Answer (*concordance)(const Batch&, int threads);
     Answer (*evaluate_ordered)(const Ranked&, const Question&, double unit, const Outputs&);
     Answer (*concordance_ordered)(const Ranked&, int threads);
@@ -162,7 +154,8 @@ struct Kernels {
     // `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not wanted.
     Answer (*concordance_targets)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
     RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads);
-    double (*smooth_precision)(const PrecisionBatch&, const Piece&, int threads);
+    // The labels are bytes, and `shares` has one number for each positive.
+    double (*smooth_precision)(const Batch&, const double* shares, const Piece&, int threads, double* grad);
 };
 
 }  // namespace everypair

@@ -65,18 +65,13 @@ inline void store(Vec found, double* to) { std::memcpy(to, &found, sizeof found)
 // Fills first, first x, first x^2, ...
 template <int V>
 void fill_powers(double x, double first, Vec* out) {
-    const double x2 = x * x;
-#if defined(__AVX512F__)
-    const double x3 = x2 * x, x4 = x2 * x2, next = x4 * x4;
-    out[0] = Vec{1, x, x2, x3, x4, x4 * x, x4 * x2, x4 * x3} * first;
-#elif defined(__AVX2__)
-    const double next = x2 * x2;
-    out[0] = Vec{1, x, x2, x2 * x} * first;
-#else
-    const double next = x2;
-    out[0] = Vec{1, x} * first;
-#endif
-    for (int v = 1; v < V; ++v) out[v] = out[v - 1] * next;
+    decltype(Vec{} > Vec{}) lane;
+    for (int i = 0; i < lanes; ++i) lane[i] = i;
+    const Vec one = Vec{} + 1;
+    Vec powers = one;
+    for (int step = 1; step < lanes; step *= 2, x *= x) powers *= (lane & step) != 0 ? one * x : one;
+    out[0] = powers * first;
+    for (int v = 1; v < V; ++v) out[v] = out[v - 1] * x;
 }
 
 // Turns four vectors of four numbers, the rows of a matrix, into its columns.
@@ -97,11 +92,23 @@ struct Octet {
     S& operator[](int j) { return reinterpret_cast<S*>(this)[j]; }
     S operator[](int j) const { return reinterpret_cast<const S*>(this)[j]; }
 
-    // Fills out[j] with coefficient j of the lines of four slots: two transpositions.
-    static void columns(const Octet* lines, const std::int32_t* slots, Quad* out) {
-        const Octet &a = lines[slots[0]], &b = lines[slots[1]], &c = lines[slots[2]], &d = lines[slots[3]];
-        transpose(a.low, b.low, c.low, d.low, out);
-        transpose(a.high, b.high, c.high, d.high, out + 4);
+    // Writes the results of formula(q, x, result) for rows with these slots and offsets x, four rows at a time; q[j] has
+    // coefficient j of their lines. After the last row, there are slots and offsets up to a multiple of four.
+    template <class Formula>
+    static void evaluate(const Octet* lines, const std::int32_t* slots, const S* offsets, int count, S* out,
+                         Formula&& formula) {
+        for (int i = 0; i < count; i += 4) {
+            const Octet &a = lines[slots[i]], &b = lines[slots[i + 1]], &c = lines[slots[i + 2]], &d = lines[slots[i + 3]];
+            Quad q[8], x, results;
+            transpose(a.low, b.low, c.low, d.low, q);
+            transpose(a.high, b.high, c.high, d.high, q + 4);
+            std::memcpy(&x, offsets + i, sizeof x);
+            formula(q, x, results);
+            if (i + 4 <= count)
+                std::memcpy(out + i, &results, sizeof results);
+            else
+                for (int k = i; k < count; ++k) out[k] = results[k - i];
+        }
     }
 };
 

@@ -9,7 +9,7 @@ import time
 import pytest
 import typer
 
-from everypair import __version__, cli
+from everypair import __version__, cli, get_backend
 from everypair.experiments.commands import app
 from everypair.experiments.errors import UserError
 
@@ -31,7 +31,7 @@ def raising(monkeypatch, error):
 
 def test_shows_its_version(capsys):
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"everypair {__version__}\n"
+    assert capsys.readouterr().out == f"everypair {__version__}, {get_backend()}\n"
 
 
 def test_every_command_is_registered_and_has_help(capsys):
@@ -73,6 +73,21 @@ def test_an_invalid_value_is_one_line(capsys):
     assert text.startswith("everypair: Invalid value for '--threads'")
     assert text.endswith("See: everypair timing --help\n")
     assert text.count("\n") == 1
+
+
+def test_an_invalid_number_is_shown_for_every_option(capsys):
+    checked = set()
+    for name in NAMES:
+        arguments = {"evaluate": ["file.csv"]}.get(name, [])
+        for parameter in typer.main.get_command(app).commands[name].params:
+            if getattr(parameter, "min", None) is not None:  # the options that are numbers
+                checked.add(option := parameter.opts[0])
+                for value in ("few", "-3"):
+                    assert cli.main([name, *arguments, f"{option}={value}"]) == 2
+                    text = capsys.readouterr().err
+                    assert f"'{option}'" in text
+                    assert text.count(f"got '{value}'") == 1
+    assert checked >= {"--minutes", "--together", "--seeds", "--margin", "--threads", "--limit"}
 
 
 def test_without_arguments_it_shows_the_help(capsys):

@@ -264,6 +264,8 @@ def test_the_model_is_loaded_without_pickle_and_scores_new_rows(concluded, table
     assert ep.auc(chances, dataset.positive) == ep.auc(scores, dataset.positive)
     assert chances.mean() == pytest.approx(dataset.positive.mean(), abs=0.1)
     assert "400 rows" in model.describe()
+    assert repr(model).startswith("<TableModel: ")
+    assert len(repr(model)) < 200
     assert "columns: a, b, c, d, kind" in model.describe()
     with zipfile.ZipFile(folder / "model.zip") as archive:
         kinds = {name.rpartition(".")[2] for name in archive.namelist()}

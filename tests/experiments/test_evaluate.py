@@ -12,7 +12,7 @@ import pytest
 import everypair as ep
 from everypair import cli
 from everypair.experiments.errors import UserError
-from everypair.experiments.figures import evaluation
+from everypair.experiments.figures import evaluation, roc_curve
 
 
 def predictions(scores, positive, weights=None, groups=None):
@@ -97,6 +97,53 @@ def test_no_interval_for_groups_and_single_rows(frame):
     assert evaluation.evaluate(single).auc_interval is None
 
 
+@pytest.mark.parametrize("negative", [0, 1])  # the rows begin with either class
+def test_two_models_are_compared_by_a_paired_test(frame, tmp_path, capsys, negative):
+    order = np.argsort(frame.label.to_numpy() == negative, kind="stable")
+    rows = frame.assign(old=-frame.score.to_numpy() + frame.index % 7, label=frame.label).iloc[
+        order
+    ]
+    path = tmp_path / "two.csv"
+    rows.to_csv(path, index=False)
+    line = ["evaluate", str(path), "--compare", "old", "--weights", "heavy"]
+    assert cli.main([*line, "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    expected = ep.delong_test(rows.score, rows.old, rows.label, weights=rows.heavy)
+    found = output["comparison"]
+    assert output["auc"] == pytest.approx(expected.auc_a, rel=1e-12)
+    assert (found["auc"], found["difference"]) == (expected.auc_b, expected.difference)
+    assert found["interval"] == [expected.low, expected.high]
+    assert found["p_value"] == expected.p_value
+    assert cli.main(line) == 0
+    text = capsys.readouterr().out
+    assert "AUC of old" in text
+    assert f"{expected.difference:+.6f}" in text
+
+
+def test_two_models_are_compared_by_their_concordance(frame, tmp_path, capsys):
+    path = tmp_path / "two.csv"
+    rows = frame.assign(old=-frame.score, target=frame.index % 11)
+    rows.to_csv(path, index=False)
+    line = ["evaluate", str(path), "--compare", "old", "--pairs", "ordered", "--labels", "target"]
+    assert cli.main([*line, "--json"]) == 0
+    expected = ep.delong_test(rows.score, rows.old, rows.target, pairs="ordered")
+    assert json.loads(capsys.readouterr().out)["comparison"]["p_value"] == expected.p_value
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--compare", "score"], "--compare must name another column than --scores"),
+        (["--compare", "heavy", "--group", "patient"], "--compare must be used without"),
+        (["--compare", "heavy", "--bounded"], "--compare must be used without"),
+        (["--compare", "heavi"], "did you mean 'heavy'?"),
+    ],
+)
+def test_comparisons_that_cannot_be_made(file, capsys, options, text):
+    assert cli.main(["evaluate", str(file), *options]) == 2
+    assert text in capsys.readouterr().err
+
+
 def test_the_output_mentions_groups(file, capsys):
     assert cli.main(["evaluate", str(file), "--group", "patient"]) == 0
     text = capsys.readouterr().out
@@ -125,14 +172,41 @@ def test_real_targets_and_survival_times(frame, tmp_path, capsys):
     assert found["auc"] == ep.auc(table.score, labels, pairs="survival")
     expected = ep.pair_loss(table.score, labels, pairs="survival", surrogate="logistic")
     assert found["losses"]["logistic"] == expected
-    assert (found["positives"], found["auc_interval"]) == (None, None)
+    assert found["positives"] is None
+    _, _, low, high = ep.delong(table.score, labels, pairs="survival")
+    assert found["auc_interval"] == [low, high]
     assert cli.main(line) == 0
     text = capsys.readouterr().out
+    assert f"{low:.4f} to {high:.4f}" in text
     assert "times from time, events from died" in text
     assert "concordance index" in text
     assert cli.main(["evaluate", str(path), "--pairs", "ordered", "--labels", "time"]) == 0
     concordance = ep.auc(table.score, table.time, pairs="ordered")
     assert f"{concordance:.6f}" in capsys.readouterr().out
+
+
+def test_a_time_column_comes_before_a_label_column(frame, tmp_path, capsys):
+    path = tmp_path / "both.csv"
+    frame.assign(time=frame.index % 40 + 1, event=1).to_csv(path, index=False)
+    assert cli.main(["evaluate", str(path), "--pairs", "survival"]) == 0
+    assert "times from time" in capsys.readouterr().out
+
+
+def test_the_error_about_grades_names_the_option_for_them(frame, tmp_path, capsys):
+    path = tmp_path / "grades.csv"
+    frame.assign(label=frame.index % 3).to_csv(path, index=False)
+    assert cli.main(["evaluate", str(path)]) == 2
+    assert "use --pairs ordered" in capsys.readouterr().err
+    frame.assign(label=[f"kind {i % 3}" for i in frame.index]).to_csv(path, index=False)
+    assert cli.main(["evaluate", str(path)]) == 2
+    assert "--pairs ordered" not in capsys.readouterr().err
+
+
+def test_one_positive_row_has_no_interval(frame, tmp_path, capsys):
+    path = tmp_path / "one.csv"
+    frame.assign(label=(frame.index == 5).astype(int)).to_csv(path, index=False)
+    assert cli.main(["evaluate", str(path)]) == 0
+    assert "needs two rows of each class" in capsys.readouterr().out
 
 
 def test_events_may_be_words(frame, tmp_path):
@@ -172,10 +246,10 @@ def test_a_long_curve_is_drawn_with_few_points():
     random = np.random.default_rng(0)
     scored = predictions(random.normal(size=20_000), random.random(20_000) < 0.5)
     found = evaluation.evaluate(scored)
-    curve = evaluation.curve(scored)
-    (axes,) = evaluation.draw(curve, found).axes
+    curve = roc_curve.curve(scored)
+    (axes,) = roc_curve.draw(curve, found).axes
     fpr, tpr = axes.lines[1].get_data()
-    assert len(fpr) <= evaluation._POINTS_DRAWN
+    assert len(fpr) <= roc_curve._POINTS_DRAWN
     assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0.0, 0.0, 1.0, 1.0)
     assert np.trapezoid(tpr, fpr) == pytest.approx(found.auc, abs=1e-3)
 
@@ -183,7 +257,7 @@ def test_a_long_curve_is_drawn_with_few_points():
 def test_the_figure_notes_that_the_curve_ignores_groups(frame):
     scored = predictions(frame.score.to_numpy(), frame.label == 1, groups=frame.patient)
     found = evaluation.evaluate(scored)
-    (axes,) = evaluation.draw(ep.roc_curve(frame.score, frame.label), found).axes
+    (axes,) = roc_curve.draw(ep.roc_curve(frame.score, frame.label), found).axes
     assert "inside groups; the curve is over all rows" in axes.get_title()
 
 

@@ -101,6 +101,8 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
     assert main([*command, "--json"]) == 0
     printed = capsys.readouterr()
     assert printed.err.startswith("everypair experiment: my.csv\n")
+    steps = ("Comparing the models.", "Fitting the winner on all rows", "Measuring which columns")
+    assert all(step in printed.err for step in steps)  # progress without a terminal
     output = json.loads(printed.out)
     assert output["n_trials"] == 4
     assert output["model"] == str(out / "model.zip")
@@ -144,7 +146,7 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
     data[300:340] = bytes(40)  # inside the compressed description
     (out / "model.zip").write_bytes(data)
     assert main(["predict", str(out), str(table)]) == 2
-    assert "or it is damaged" in capsys.readouterr().err
+    assert "model.zip is a damaged zip archive (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_models_are_compared_on_a_table_and_the_winner_is_kept(tmp_path, table, 
         (["digits", "--epochs", "many"], "everypair experiment --help"),
         (["digits", "--losses", "hinge", "--rate", "1"], "loss must be one of"),
         (["digits", "--model", "resnet"], "resnet20"),
-        (["digits", "--optimiser", "lbfgs", "--batch", "50"], "--batch 0"),
+        (["digits", "--optimiser", "lbfgs", "--batch", "50"], "--batch full"),
         (["digits", "--rate", "fast"], "--rate must be numbers"),
         (["digits", "--rate", "-1"], "each greater than 0"),
         (["digits", "--rate", "square=1"], "names a loss that is not run"),
@@ -201,7 +203,7 @@ def test_a_wrong_argument_is_one_line_and_leaves_no_files(arguments, text, table
 def test_few_positives_for_validation_give_a_warning(tmp_path, capsys):
     few = ["--imratio", "0.1,0.01", "--seeds", "1", "--batch", "full", "--epochs", "1"]
     command = ["experiment", "digits", *few, "--losses", "logistic", "--rate", "0.1", "--json"]
-    assert main([*command, "--workers", "1", "--out", str(tmp_path)]) == 0
+    assert main([*command, "--minutes", "0", "--out", str(tmp_path)]) == 75  # nothing is trained
     assert "Few positives for validation: 1 at imratio 0.01." in capsys.readouterr().err
 
 
@@ -299,6 +301,13 @@ def test_a_model_folder_that_cannot_be_written_ends_the_run(tmp_path, capsys):
     assert main([*command, "--out", str(tmp_path), "--workers", "1"]) == 2
     assert "could not be written" in capsys.readouterr().err
     assert counts(tmp_path).finished == 0
+
+
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        assert main(["experiment", "digits", *TINY, "--out", str(out)]) == 2
+        assert f"--out must be a folder; {out} cannot be one" in capsys.readouterr().err
 
 
 def test_no_records_give_no_winner(tmp_path):

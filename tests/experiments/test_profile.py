@@ -79,6 +79,12 @@ def test_repeated_rows_and_few_positives_are_named(tmp_path, frame):
     assert record["few_positives"].startswith("Few positives: 3 in the training part and 1 in the")
 
 
+def test_few_combinations_of_values_are_not_called_repeated_rows(tmp_path, frame):
+    few = pd.DataFrame({"town": frame["town"], "open": frame.index % 2, "y": frame["y"]})
+    assert few.duplicated().mean() > 0.9
+    assert described(tmp_path, few)["warnings"] == []
+
+
 def test_unreadable_values_are_named(tmp_path, frame):
     frame["x"] = frame["x"].map("{:.3f}".format)
     frame.loc[::50, "x"] = "unknown"

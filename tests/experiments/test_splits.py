@@ -151,8 +151,13 @@ def test_groups_without_a_pair_are_refused():
     each_class_apart = Dataset(
         "apart", dataset.inputs, dataset.positive, groups=np.arange(200) * 2 + dataset.positive
     )
-    with pytest.raises(UserError, match=r"inside a group .* a coarser group column"):
+    with pytest.raises(UserError, match="no group has both classes; take another group"):
         made(each_class_apart, 0)
+    groups = np.arange(200)
+    groups[[0, -1]] = 500  # the only group with both classes is in one part of the split
+    one_mixed = Dataset("one", dataset.inputs, dataset.positive, groups=groups)
+    with pytest.raises(UserError, match=r"inside a group .* a coarser group column"):
+        made(one_mixed, 0)
 
 
 def test_an_imratio_above_the_share_of_positives_is_refused():

@@ -521,6 +521,8 @@ def test_rows_may_be_any_table_but_not_an_array():
     assert encoder.transform(pa.table(frame)).tolist() == encoder.transform(frame).tolist()
     with pytest.raises(UserError, match=r"must be a DataFrame with .* \(age\); got ndarray"):
         encoder.transform(frame.to_numpy())
+    with pytest.raises(UserError, match=r"got Series. Of a DataFrame, frame.iloc\[\[0\]\] is one"):
+        encoder.transform(frame.iloc[0])
 
 
 def test_a_table_without_information_is_refused():

@@ -178,6 +178,13 @@ def test_calibration_makes_probabilities():
     assert calibrated.predict_proba(data.X)[:, 1].mean() == pytest.approx(0.3, abs=0.03)
 
 
+def test_the_error_about_probabilities_names_the_calibration():
+    model = PairLinearClassifier()
+    assert not hasattr(model, "predict_proba")
+    with pytest.raises(AttributeError, match="CalibratedClassifierCV"):
+        model.predict_proba(table(n=20).X)
+
+
 def test_more_classes_by_one_versus_rest():
     data = table(n=300)
     y = data.y + (data.X[:, 0] > 0.2)

@@ -146,7 +146,7 @@ def test_bad_input_is_left_to_the_general_path(scores, labels):
 def test_the_kernel_refuses_addresses_that_it_must_not_read():
     scores, labels = np.zeros(2, np.float32), np.zeros(2, np.float32)
     evaluate = _dispatch.kernel().evaluate
-    options = None, None, None, TERMS, True, 1, None, None, None
+    options = None, None, None, (TERMS, None, None), True, 1, None, None, None
     with pytest.raises(ValueError, match="no memory"):
         evaluate((0, "f", 2), labels, *options)
     with pytest.raises(ValueError, match="wrong length or type"):

@@ -200,6 +200,19 @@ def test_bad_options_raise(message):
         pair_loss(SCORES, LABELS, **BAD_OPTIONS[message])
 
 
+@pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_labels_that_require_a_gradient_raise(pairs, requires_grad):
+    scores = SCORES.clone().requires_grad_(requires_grad)
+    labels = LABELS.float().requires_grad_()
+    if pairs == "survival":
+        labels = (labels + 1.0, LABELS.bool())
+    with pytest.raises(ValueError, match=r"labels must not require .* Pass labels.detach\(\)"):
+        pair_loss(scores, labels, pairs=pairs)
+    with pytest.raises(ValueError, match="labels must not require a gradient"):
+        PairLoss(pairs=pairs)(scores, labels)
+
+
 @pytest.mark.parametrize("option", ["margin", "surrogate", "reduction"])
 def test_the_module_checks_options_when_it_is_created(option):
     with pytest.raises(ValueError, match=f"{option} must be"):

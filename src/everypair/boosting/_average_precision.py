@@ -10,12 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from everypair.boosting._catboost import CatboostTables
 from everypair.boosting._lightgbm import LightgbmCall
 from everypair.boosting._logistic_hess import logistic_hess
+from everypair.boosting._makers import catboost_maker, maker
 from everypair.boosting._scaled_loss import Data, check_one_column
 from everypair.boosting._xgboost import XgboostCall
 from everypair.ranks import smooth_precision_loss
 from everypair.surrogates import sigmoid
 
 
+@maker
 def lightgbm_average_precision_objective(
     *, temperature: float = 1.0
 ) -> LightgbmAveragePrecisionObjective:
@@ -59,6 +61,7 @@ def lightgbm_average_precision_objective(
     return LightgbmAveragePrecisionObjective(temperature)
 
 
+@maker
 def xgboost_average_precision_objective(
     *, temperature: float = 1.0
 ) -> XgboostAveragePrecisionObjective:
@@ -78,6 +81,7 @@ def xgboost_average_precision_objective(
     return XgboostAveragePrecisionObjective(temperature)
 
 
+@catboost_maker
 def catboost_average_precision_objective(
     labels: ArrayLike, *, weights: ArrayLike | None = None, temperature: float = 1.0
 ) -> CatboostAveragePrecisionObjective:

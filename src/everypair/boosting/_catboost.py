@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import metrics
+from everypair.boosting._makers import catboost_maker
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
     Censoring,
@@ -24,6 +25,7 @@ from everypair.targets import ordered
 Floats = NDArray[np.float64]
 
 
+@catboost_maker
 def catboost_objective(
     labels: ArrayLike,
     *,

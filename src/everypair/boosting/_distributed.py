@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everypair import _inputs, losses
+from everypair.boosting._makers import maker
 from everypair.boosting._scaled_loss import SOFT_HINGE, ScaledLoss, check_one_column
 from everypair.streaming import PairAccumulator, evaluate_across
 from everypair.surrogates import Surrogate, get
@@ -163,6 +164,7 @@ class XgboostDistributedMetric:
         return self.__name__, value
 
 
+@maker
 def xgboost_distributed_objective(
     *, surrogate: str | Surrogate = SOFT_HINGE, margin: float | None = None
 ) -> XgboostDistributedObjective:
@@ -195,6 +197,7 @@ def xgboost_distributed_objective(
     return XgboostDistributedObjective(surrogate, margin, "pairs")
 
 
+@maker
 def xgboost_distributed_metric(
     metric: Metric = "auc",
     *,

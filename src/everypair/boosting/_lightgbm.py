@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from everypair.boosting._makers import maker
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
     Censoring,
@@ -20,6 +21,7 @@ from everypair.metrics._tie_blocks import Average
 from everypair.surrogates import Surrogate
 
 
+@maker
 def lightgbm_objective(
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
@@ -103,6 +105,7 @@ def lightgbm_objective(
     return LightgbmObjective(*options)
 
 
+@maker
 def lightgbm_metric(
     metric: Literal["auc", "loss"] = "auc",
     *,

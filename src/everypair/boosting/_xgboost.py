@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.boosting._makers import maker
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
     Censoring,
@@ -21,6 +22,7 @@ from everypair.metrics._tie_blocks import Average
 from everypair.surrogates import Surrogate
 
 
+@maker
 def xgboost_objective(
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
@@ -79,6 +81,7 @@ def xgboost_objective(
     return XgboostObjective(*options)
 
 
+@maker
 def xgboost_metric(
     metric: Literal["auc", "loss"] = "auc",
     *,

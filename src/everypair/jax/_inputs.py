@@ -166,7 +166,7 @@ def _array(given: ArrayLike, name: str) -> Array:
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{name} must be an array of numbers; got {type(given).__name__}. "
-                f"Pass jnp.asarray({name})."
+                "Pass an array or a list of numbers."
             ) from error
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         _inputs.raise_not_real(name, array.dtype)

@@ -56,10 +56,8 @@ def smooth_precision_loss(
     if kernel is None or codes is not None:
         return _by_row_sums(scores, positive, shares, _terms(temperature), weights, codes)
     grad = np.empty(scores.shape[0])
-    terms = _kernel_terms(temperature, scores.dtype == np.float64)
-    loss = kernel(
-        scores, positive, weights, shares, *terms, _threads.kernel_threads(), grad,
-    )  # fmt: skip
+    piece = _kernel_piece(temperature, scores.dtype == np.float64)
+    loss = kernel(scores, positive, weights, shares, piece, _threads.kernel_threads(), grad)
     return loss, grad
 
 
@@ -102,9 +100,9 @@ def _terms(temperature: float) -> tuple[PairTerm, ...]:
 
 
 @lru_cache(maxsize=64)
-def _kernel_terms(temperature: float, wide: bool) -> tuple[float, Floats, Floats]:
-    """Return rate, powers and polynomials for the kernel, without the unused curvature."""
+def _kernel_piece(temperature: float, wide: bool) -> tuple[float, float, Floats, Floats]:
+    """Return shift, rate, powers and polynomials for the kernel, without the unused curvature."""
     ((piece,), _) = pieces_of(_terms(temperature), wide=wide)
     powers, polynomials = piece.coefficients
     n_powers = np.flatnonzero(powers[:2].any((0, 1)))[-1] + 1
-    return piece.rate, np.ascontiguousarray(powers[..., :n_powers]), polynomials
+    return piece.shift, piece.rate, np.ascontiguousarray(powers[..., :n_powers]), polynomials

@@ -45,20 +45,19 @@ class CompiledSweep:
         self._orders, self._sizes = orders, (x.shape[0], y.shape[0])
         sets = [np.ascontiguousarray(a) for a in sets]
         threads = _threads.kernel_threads()
-        self._kernel = kernel(
-            *sets, *offsets, piece.shift, piece.rate, *piece.coefficients, threads
-        )
+        function = (piece.shift, piece.rate, *piece.coefficients)
+        self._kernel = kernel(*sets, *offsets, function, threads)
 
     def sums(self, weights: Floats, orders: Sequence[int], per_other: bool) -> list[Floats]:
         """See `RowSums`."""
         of_sources, of_targets = self._orders if per_other else self._orders[::-1]
         w = np.ascontiguousarray(weights if of_sources is None else weights[of_sources])
-        found = [np.empty(self._sizes[per_other]) for _ in orders]
-        threads = _threads.kernel_threads()
-        self._kernel.fill(w, tuple(orders), per_other, threads, tuple(found))
+        found = {order: np.empty(self._sizes[per_other]) for order in orders}
+        arrays = found.get(0), found.get(1), found.get(2)
+        self._kernel.fill(w, per_other, _threads.kernel_threads(), arrays)
         if of_targets is None:
-            return found
-        out = [np.empty_like(sums) for sums in found]
-        for a, sums in zip(out, found, strict=True):
+            return list(found.values())
+        out = [np.empty_like(sums) for sums in found.values()]
+        for a, sums in zip(out, found.values(), strict=True):
             a[of_targets] = sums
         return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,14 @@ class PairLinearBase(ClassifierMixin, PairLinearScorer):  # type: ignore[misc]
         """
         above = self.decision_function(X) > 0.0
         return np.asarray(self.classes_[above.astype(np.intp)])
+
+    @property
+    def predict_proba(self) -> NoReturn:
+        """Raise AttributeError, so that ``hasattr`` is false: scores are not probabilities."""
+        raise AttributeError(
+            f"{type(self).__name__} has no predict_proba, because its scores are not probabilities."
+            " Use decision_function, or sklearn.calibration.CalibratedClassifierCV around it."
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

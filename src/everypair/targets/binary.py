@@ -77,11 +77,18 @@ def raise_no_pairs(
 
 def _raise_label(value: object, i: int) -> NoReturn:
     if isinstance(value, str):
-        hint = f"Pass labels == {value!r} to make that value the positive class."
+        hint = (
+            f"Name the positive class; if it is this one, pass numpy.asarray(labels) == {value!r}."
+        )
     elif isinstance(value, tuple):
         hint = "For times with events, use pair_loss, PairLoss or auc with pairs='survival'."
-    elif value is None or value != value:
+    elif value is None or type(value).__name__ == "NAType" or value != value:
         hint = "Drop the rows whose label is missing."
+    elif isinstance(value, float) and not value.is_integer():
+        hint = (
+            "Scores are the first argument and labels the second. For real targets, use pair_loss, "
+            "PairLoss or auc with pairs='ordered'."
+        )
     else:
         hint = (
             "For grades or real targets, use pair_loss, PairLoss or auc with pairs='ordered'; for "

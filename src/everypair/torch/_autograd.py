@@ -43,6 +43,7 @@ def direct_loss(
         not is_ordinary(scores)
         or not (scores.is_cpu and scores.requires_grad and torch.is_grad_enabled())
         or type(labels) not in PLAIN_TENSORS
+        or labels.requires_grad
         or _dispatch.choose_backend(scores) != "cpu"
     ):
         return None

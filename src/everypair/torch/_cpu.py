@@ -64,10 +64,9 @@ def loss_and_grad(
     w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
     # NumPy's memory takes less time than torch's: fewer calls, and huge pages for large arrays.
     grad = torch.from_numpy(np.empty(shape, score_format))
-    function, surrogate = form
-    status, value, pair_weight = function(
+    status, value, pair_weight = _dispatch.kernel().evaluate(
         (scores.data_ptr(), score_format, n), (labels.data_ptr(), label_format, n), w, None, None,
-        *surrogate, mean, _threads.kernel_threads(),
+        form, mean, _threads.kernel_threads(),
         (grad.data_ptr(), score_format, n), None, None,
     )  # fmt: skip
     # A status is that of a bad value. A value that is not finite would fail the second test.

@@ -70,13 +70,14 @@ def pair_loss(
         NaN is missing: its row is left out of that task. With ``pairs="ordered"``, grades or real
         numbers. With ``pairs="survival"``, a tuple (times, events) of such tensors, times that are
         negative where they are censored, or for one task columns (time, event) of shape (n, 2).
+        Labels that require a gradient raise an error.
     surrogate : str or Surrogate
         A name from `everypair.surrogates.names`, or a `Surrogate`.
     margin : float, optional
         The lead in score that a positive should have over a negative; at least 0. The default is
         that of the surrogate: 1 for the square and the hinges, 0 for the smooth ones.
     weights : (n,) or (n, tasks) tensor, optional
-        A pair weighs the product of its two weights. Finite and at least 0.
+        A pair weighs the product of its two weights. Finite and at least 0; no gradient, as labels.
     groups : (n,) tensor of whole numbers, optional
         Only pairs inside a group count, for example a query, a patient or a day.
     reduction : {"mean", "sum", "none"}

@@ -62,6 +62,7 @@ def check_data(
         )
     device, n_tasks = scores.device, 1 if len(shape) == 1 else shape[1]
     check_rows(labels, "labels", shape, n_tasks, device)
+    _check_constant(labels, "labels")
     if labels.dtype not in LABEL_DTYPES:
         raise ValueError(
             f"labels must be whole numbers, bools or floats; got {labels.dtype}. "
@@ -70,16 +71,13 @@ def check_data(
     if n_tasks > 1 and labels.shape != shape:
         raise ValueError(
             f"labels must have one column per task; got the shape {tuple(labels.shape)} for scores "
-            f"of shape {tuple(shape)}. Pass labels[:, None].expand_as(scores) if all tasks share "
-            "them, or one score per row if there is one task."
+            f"of shape {tuple(shape)}. If there is one task, pass one score per row, for two "
+            "logits scores[:, 1] - scores[:, 0]; if all tasks share the labels, pass "
+            "labels[:, None].expand_as(scores)."
         )
     if weights is not None:
-        if isinstance(weights, Tensor) and weights.requires_grad:
-            raise ValueError(
-                "weights must not require a gradient, because the loss is differentiated in the "
-                "scores only; got weights that do. Pass weights.detach()."
-            )
         check_rows(weights, "weights", shape, n_tasks, device)
+        _check_constant(weights, "weights")
         if weights.is_complex():
             _inputs.raise_not_real("weights", weights.dtype)
     if groups is not None:
@@ -268,6 +266,14 @@ def _check_floats(scores: Tensor, name: str) -> None:
     _check_dense(scores, name)
     if scores.dtype not in _FLOATS:
         _inputs.raise_not_floats(scores.dtype, f"{name}.float()")
+
+
+def _check_constant(tensor: Tensor, name: str) -> None:
+    if tensor.requires_grad:
+        raise ValueError(
+            f"{name} must not require a gradient, because the loss is differentiated in the scores "
+            f"only; got {name} that do. Pass {name}.detach()."
+        )
 
 
 def _raise_device(name: str, got: torch.device, device: torch.device) -> NoReturn:

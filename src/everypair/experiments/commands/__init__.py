@@ -25,7 +25,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"everypair {everypair.__version__}")
+        typer.echo(f"everypair {everypair.__version__}, {everypair.get_backend()}")
         raise typer.Exit
 
 

@@ -71,6 +71,12 @@ class Execution:
             mixed=self.mixed,
             compiled=self.compiled,
         )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"--out must be a folder; {self.folder} cannot be one: {error.strerror}."
+            ) from error
         with store.open(self.storage or str(self.folder), create=True) as opened:
             before = opened.records()
             done = [record for record in before if record.state != "failed"]
@@ -124,14 +130,16 @@ def _conclude(
     """Compare the models for a table, save the best one, and return its path."""
     from everypair.experiments.contenders.outcome import conclude
 
-    with display.console.status("Comparing the models") as status:
+    console = display.console
+    with console.status("") as status:
+
+        def say(text: str) -> None:
+            status.update(text)
+            if not console.is_terminal:  # where a status is not shown
+                console.print(f"{text}.", highlight=False, soft_wrap=True, markup=False)
+
         return conclude(
-            folder,
-            dataset,
-            study.records,
-            skipped=grid.skipped,
-            threads=threads,
-            say=status.update,
+            folder, dataset, study.records, skipped=grid.skipped, threads=threads, say=say
         )
 
 

@@ -40,6 +40,10 @@ def command(
     scores: Annotated[
         str | None, option("Name of the score column.", default="score, prediction, ...")
     ] = None,
+    compare: Annotated[
+        str | None,
+        option("Score column of another model: test the difference (DeLong).", default="none"),
+    ] = None,
     labels: Annotated[
         str | None,
         option("Name of the label column.", default="label, target, y_true, time, ..."),
@@ -89,7 +93,7 @@ def command(
     """
     from everypair.experiments._progress import progress
     from everypair.experiments.data import _chunks
-    from everypair.experiments.figures import evaluation, output
+    from everypair.experiments.figures import evaluation, output, roc_curve
 
     if by_group and group is None:
         raise UserError("--by-group needs --group, which names the column of the groups.")
@@ -104,7 +108,7 @@ def command(
     with progress(f"Reading {_shown(paths)}", total, in_bytes=True) as advance:
         predictions = evaluation.read(
             paths, scores=scores, labels=labels, weights=weights, group=group, positive=positive,
-            pairs=pairs.value, events=events, bounded=bounded, advance=advance,
+            pairs=pairs.value, events=events, bounded=bounded, compare=compare, advance=advance,
         )  # fmt: skip
     try:
         found = evaluation.evaluate(predictions, margin=margin, losses=loss, by_group=by_group)
@@ -119,9 +123,9 @@ def command(
         )
     written = ""
     if targets:
-        curve = evaluation.curve(predictions)
-        rows = evaluation.curve_rows(curve)
-        written = output.save_all(targets, evaluation.draw(curve, found), rows)
+        curve = roc_curve.curve(predictions)
+        rows = roc_curve.curve_rows(curve)
+        written = output.save_all(targets, roc_curve.draw(curve, found), rows)
     if json_:
         plain = {"files": [str(path) for path in paths], "columns": predictions.columns}
         plain |= asdict(found) | {"written": [str(path) for path in targets.values()]}
@@ -189,9 +193,17 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
     for average, value in (found.group_aucs or {}).items():
         weighted = "each group once" if average == "groups" else "groups by their rows"
         table.add_row(f"  mean, {weighted}", f"{value:.6f}")
-    if found.auc_interval is not None:
-        low, high = found.auc_interval
-        table.add_row("  95 % interval (DeLong)", f"{low:.4f} to {high:.4f}")
+    if found.groups is None:
+        interval = "needs two rows of each class"
+        if found.auc_interval is not None:
+            interval = "{:.4f} to {:.4f}".format(*found.auc_interval)
+        method = " (DeLong)" if found.pairs == "binary" else ""
+        table.add_row(f"  95 % interval{method}", interval)
+    if (other := found.comparison) is not None:
+        table.add_row(f"{name} of {columns['compare']}", f"{other.auc:.6f}", style="bold")
+        table.add_row("  difference", f"{other.difference:+.6f}")
+        table.add_row("  95 % interval (paired)", "{:+.4f} to {:+.4f}".format(*other.interval))
+        table.add_row("  p-value (paired)", f"{other.p_value:.2g}")
     for name, loss in found.losses.items():
         margin = surrogates.get(name).default_margin if found.margin is None else found.margin
         table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}", *shown.get(name, ()))

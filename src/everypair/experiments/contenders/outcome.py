@@ -78,6 +78,7 @@ def conclude(
     key = _key(able, skipped)
     if path.is_file() and target.is_file() and json.loads(target.read_text()).get("key") == key:
         return path
+    say("Comparing the models")
     seeds = sorted({record.trial.cell.seed for record in able})
     divided = [parts.parts_of(dataset, seed) for seed in seeds]
     contenders = ranked(folder, able, seeds, divided)
@@ -96,6 +97,7 @@ def conclude(
         "positive": dataset.positive_name,
     }
     model = _final(winner, dataset, calibration, facts, threads)
+    say("Measuring which columns matter")
     summary = {
         "key": key,
         "winner": {**facts, "parameters": [_parameters(member) for member in model.members]},

@@ -88,6 +88,9 @@ class TableModel:
         """
         return self.calibration.probabilities(self.predict_scores(frame))
 
+    def __repr__(self) -> str:
+        return f"<TableModel: {self.describe().splitlines()[0]}>"
+
     def describe(self) -> str:
         """Return a text about the model: what it is, how good it is, and what it needs."""
         facts = self.facts
@@ -172,17 +175,29 @@ def load(path: str | Path) -> Any:
         path = found[0]
     if not path.is_file():
         raise UserError(f"{path}: no such file; an experiment saves its best model in its folder")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            contents = {name: archive.read(name) for name in names} if _DESCRIPTION in names else {}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError):
-        contents = {}
-    if contents:
+    if contents := _archived_files(path):
         return _from_files(contents, path)
     from everypair.experiments.training import saved  # a network; needs torch
 
     return saved.load(path)
+
+
+def _archived_files(path: Path) -> dict[str, bytes]:
+    """Return the files of a table's model by name; an empty dict if the file is not such a model.
+
+    Raises UserError for a damaged zip archive.
+    """
+    if not zipfile.is_zipfile(path):
+        return {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            return {name: archive.read(name) for name in names} if _DESCRIPTION in names else {}
+    # NotImplementedError: unknown kind of compression. RuntimeError: the file is encrypted.
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"{path} is a damaged zip archive ({error}); copy the model again, or train again"
+        ) from None
 
 
 def _from_files(contents: Mapping[str, bytes], path: Path) -> TableModel:

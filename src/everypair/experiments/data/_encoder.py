@@ -165,10 +165,11 @@ class TableEncoder:
         """Return (n, features) float32; columns that are not in the fitted table are ignored."""
         if hasattr(frame, "to_pandas"):  # polars and Arrow
             frame = frame.to_pandas()
-        if not hasattr(frame, "items"):
+        if not hasattr(frame, "columns"):
             raise UserError(
                 "the rows must be a DataFrame with the columns that the model was trained on "
-                f"({', '.join(column.name for column in self.columns)}); got {type(frame).__name__}"
+                f"({', '.join(column.name for column in self.columns)}); got "
+                f"{type(frame).__name__}. Of a DataFrame, frame.iloc[[0]] is one row."
             )
         present = {str(name): values for name, values in frame.items()}
         if missing := [column.name for column in self.columns if column.name not in present]:

@@ -86,7 +86,7 @@ def require_columns(
     if len(present) == 1:
         *others, last = SEPARATORS.values()
         hint = f"it has {present[0]!r} only. Columns are separated by {', '.join(others)} or {last}"
-    if present and all(_is_number(name) for name in present):
+    if present and all(is_number(name) for name in present):
         hint = (
             f"its first line has only numbers ({', '.join(shown)}), so the file seems to have no "
             "header. Add a first line with the names of the columns"
@@ -95,7 +95,8 @@ def require_columns(
     raise UserError(f"{path} has no column{plural} {', '.join(map(repr, missing))}; {hint}")
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether ``float`` can read the text."""
     try:
         float(text)
     except ValueError:
@@ -202,8 +203,11 @@ def two_classes(labels: pd.Series[Any], table: TableFile) -> tuple[NDArray[np.bo
         shown = ", ".join(f"{value!r} ({n})" for value, n in list(counts.items())[:5])
         more = ", ..." * (len(counts) > 5)
         advice = "To compare one value with all others, name it: --positive VALUE"
-        if len(counts) > _MANY_VALUES and all(map(_is_number, counts)):
-            advice = "If it is a quantity, make a column that says whether it is above a limit"
+        if len(counts) > _MANY_VALUES and all(map(is_number, counts)):
+            advice = (
+                "If it is a quantity, make a column that says whether it is above a limit, or rank "
+                "by it in Python: everypair.sklearn.PairLinearRanker"
+            )
         elif len({value.strip().lower() for value in counts}) < len(counts):
             advice = "Some differ only in capital letters or spaces: write them alike"
         raise UserError(
@@ -230,7 +234,7 @@ def positive_value(counts: dict[str, int], wanted: str | None, where: str) -> st
 
 def same_number(one: str, other: str) -> bool:
     """Return whether two labels are the same number, or the same text but for capital letters."""
-    if _is_number(one) and _is_number(other):
+    if is_number(one) and is_number(other):
         return float(one) == float(other)
     return one.lower() == other.lower()
 

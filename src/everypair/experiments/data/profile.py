@@ -7,6 +7,7 @@ where the report reads it.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,12 +182,18 @@ def _suspicions(dataset: Dataset) -> list[str]:
         repeated = float(frame.assign(**{"\0label": positive}).duplicated().mean())
     except TypeError:  # a Parquet column of lists
         repeated = 0.0
-    if repeated > 0.01:
+    if repeated > 0.01 and not _must_repeat(frame):
         found.append(
             f"{repeated:.1%} of the rows repeat another row. Equal rows in training and test make "
             "the test AUC too good: remove them, or keep them together with --group."
         )
     return found
+
+
+def _must_repeat(frame: pd.DataFrame) -> bool:
+    """Return whether there are more rows than combinations of a label and the columns' values."""
+    distinct = (int(values.nunique(dropna=False)) for _, values in frame.items())
+    return 2 * math.prod(distinct) < len(frame)
 
 
 def _looks_like_index(values: pd.Series[Any]) -> bool:

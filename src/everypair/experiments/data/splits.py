@@ -135,6 +135,8 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
     corrected = protocol == "corrected"
     own = _Chooser(dataset.positive, dataset.groups, imratio, np.random.default_rng(seed))
     train, test = np.arange(len(dataset.positive)), np.empty(0, np.int64)
+    if dataset.groups is not None and not own.has_pair(train):
+        raise UserError(f"{dataset.name}: no group has both classes; take another group column")
     if dataset.time is None and dataset.test_positive is None:
         train, test = own.hold_out(train, stratified=corrected)
     if dataset.time is not None:
@@ -156,12 +158,11 @@ def split_rows(dataset: Dataset, *, imratio: float, seed: int, protocol: str) ->
             f"{name} {chooser.positive[rows].sum()} positives of {len(rows)}"
             for name, (chooser, rows) in parts.items()
         )
-        grouped = dataset.groups is not None
+        inside = " inside a group" if dataset.groups is not None else ""
         raise UserError(
             f"{dataset.name}{f', imratio {imratio:g}' * bool(imratio)}, seed {seed}: "
-            f"{' and '.join(lacking)} would have no "
-            f"(positive, negative) pair{' inside a group' * grouped} ({counts}); "
-            f"try {_advice(imratio, protocol, grouped, dataset.time is not None)}"
+            f"{' and '.join(lacking)} would have no (positive, negative) pair{inside} ({counts}); "
+            f"try {_advice(dataset, imratio, protocol)}"
         )
     return SplitRows(subtrain, validation, test)
 
@@ -189,10 +190,11 @@ def _by_time(time: NDArray[np.float64], seed: int) -> SplitRows:
     return SplitRows(*map(np.sort, (order[:middle], order[middle:last], order[last:])))
 
 
-def _advice(imratio: float, protocol: str, grouped: bool, by_time: bool) -> str:
+def _advice(dataset: Dataset, imratio: float, protocol: str) -> str:
     """Return the changes that may give every part a pair."""
+    grouped = dataset.groups is not None
     helps = {
-        "a random split, without --time": by_time,
+        "a random split, without --time": dataset.time is not None,
         "a larger imratio": imratio > 0,
         "another seed": grouped or protocol == "paper",
         "protocol=corrected": protocol == "paper",

@@ -1,4 +1,4 @@
-"""Evaluate files of predictions: exact AUC or concordance, pairwise losses and ROC curve.
+"""Evaluate files of predictions: exact AUC or concordance, and pairwise losses.
 
 >>> rows = ep.PairAccumulator()
 >>> rows.add([0.9, 0.2, 0.6, 0.6], [1, 0, 0, 1])
@@ -8,18 +8,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 import everypair as ep
 from everypair.experiments.data import _chunks, _tables
 from everypair.experiments.errors import UserError
-from everypair.experiments.figures.output import styled
 from everypair.experiments.figures.prediction_columns import (
     Classes,
     events_from,
@@ -28,18 +27,14 @@ from everypair.experiments.figures.prediction_columns import (
     recognised,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 # Column names, in lower case, that are recognised if no column is given.
 SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
 LABELS = ("label", "labels", "target", "y_true", "y", "class")
-TIMES = ("time", "times", "duration", "survival_time", "label", "labels", "target", "y_true", "y")
+TIMES = ("time", "times", "duration", "survival_time")
 EVENTS = ("event", "events", "observed", "died", "death", "status")
 Pairs = Literal["binary", "ordered", "survival"]
 # The losses of more rows than this take minutes, so that only one is computed if none is named.
 ALL_LOSSES_UP_TO = 10_000_000
-_POINTS_DRAWN = 2000  # at most, of an ROC curve
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,8 @@ class Predictions:
 
     Binary rows are in `rows`. With other pairs, `arrays` holds them as arguments of `pair_loss`:
     labels are real targets if `pairs` is "ordered"; columns (time, event), or times that are
-    negative where they are censored, if it is "survival".
+    negative where they are censored, if it is "survival". `compared` holds the scores of another
+    model for the same rows; binary rows are then in `arrays` too, in the order of the files.
     """
 
     rows: ep.PairAccumulator
@@ -56,6 +52,17 @@ class Predictions:
     groups: int | None = None  # how many
     pairs: Pairs = "binary"
     arrays: dict[str, Any] = field(default_factory=dict)
+    compared: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The AUC of another model, and the paired test: `difference` is `Evaluation.auc` - `auc`."""
+
+    auc: float
+    difference: float
+    interval: tuple[float, float]
+    p_value: float
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,11 @@ class Evaluation:
     """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate.
 
     `auc` is the concordance index if `pairs` is not "binary"; then the numbers of positives and
-    negatives are None. `auc_interval` is DeLong's 95 % confidence interval; None with groups,
-    without two classes, or if a class has fewer than two rows of positive weight. With groups,
-    `group_aucs` has the means of the AUCs of the groups: "groups", and "rows" weighted by rows.
-    `auc_bound` and `loss_bounds` are the largest errors, 0 if the
-    results are exact. `by_group` holds the measures of each group that has pairs, if
-    they were asked for.
+    negatives are None. `auc_interval` is the 95 % confidence interval of `ep.delong`; None with
+    groups, or if a class has fewer than two rows of positive weight. With groups, `group_aucs` has
+    the means of the AUCs of the groups: "groups", and "rows" weighted by rows. `auc_bound` and
+    `loss_bounds` are the largest errors, 0 if the results are exact. `by_group` holds the measures
+    of each group that has pairs, if they were asked for. `comparison` is that with another model.
     """
 
     rows: int
@@ -84,6 +90,7 @@ class Evaluation:
     pairs: Pairs = "binary"
     group_aucs: dict[str, float] | None = None
     by_group: dict[int | str, Evaluation] | None = None
+    comparison: Comparison | None = None
 
 
 def read(
@@ -97,6 +104,7 @@ def read(
     pairs: Pairs = "binary",
     events: str | None = None,
     bounded: bool = False,
+    compare: str | None = None,
     advance: Callable[[float], None] = lambda amount: None,
 ) -> Predictions:
     """Read predictions from CSV, Parquet or Arrow files, chunk by chunk.
@@ -122,28 +130,36 @@ def read(
     bounded : bool
         Whether to count scores in buckets instead of keeping them: constant memory, and results
         with bounds of their errors. Only for two classes without weights and groups.
+    compare : str, optional
+        Column of the scores of another model, to be compared with `scores`. Without groups only.
     advance : callable
         Called with the number of bytes of each chunk.
     """
     if bounded and (weights is not None or group is not None or pairs != "binary"):
         raise UserError("--bounded must be used without --weights, --group and --pairs.")
+    if compare is not None and (bounded or group is not None):
+        raise UserError("--compare must be used without --bounded and --group.")
     if events is not None and pairs != "survival":
         raise UserError(f"--events must come with --pairs survival; got --pairs {pairs}.")
     files = _chunks.files_of([paths] if isinstance(paths, str | Path) else paths)
     present = _chunks.column_names(files[0])
     scores = scores or recognised(present, SCORES, "scores", files[0])
-    usual = TIMES if pairs == "survival" else LABELS
+    has_times = pairs == "survival" and any(name.lower() in TIMES for name in present)
+    usual = TIMES if has_times else LABELS
     labels = labels or recognised(present, usual, "labels", files[0])
     if pairs == "survival" and events is None and any(name.lower() in EVENTS for name in present):
         events = recognised(present, EVENTS, "events", files[0])
     named = {"scores": scores, "labels": labels, "events": events}
-    named |= {"weights": weights, "group": group}
+    named |= {"weights": weights, "group": group, "compare": compare}
     columns = {role: name for role, name in named.items() if name is not None}
+    if scores == compare:
+        raise UserError(f"--compare must name another column than --scores; got {compare} twice.")
     for path in files:
         names = present if path is files[0] else _chunks.column_names(path)
         _tables.require_columns(names, list(columns.values()), path)
     rows = ep.PairAccumulator(mode="bounded" if bounded else "exact")
     classes, groups, kept = Classes(labels, positive), set[Any](), list[dict[str, Any]]()
+    compared = []
     for path in files:
         done, size = 0.0, path.stat().st_size
         for chunk in _chunks.chunks(path, list(columns.values())):
@@ -165,18 +181,22 @@ def read(
                 if events is not None:
                     happened = events_from(frame[events], chunk)
                     part["labels"] = np.column_stack([part["labels"], happened])
+            if compare is not None:
+                compared.append(numbers(frame[compare], "compared", chunk))
+            if compare is not None or pairs != "binary":
                 kept.append(part)
             advance((chunk.share - done) * size)
             done = chunk.share
     n_groups = None if group is None else len(groups)
-    if pairs != "binary":
-        arrays = {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
-        return Predictions(rows, columns, n_groups, pairs, arrays)
-    name, swap = classes.positive(rows, files[0])
-    if swap:
-        rows.swap_classes()
-    columns["positive"] = f"{labels} = {name}"
-    return Predictions(rows, columns, n_groups)
+    arrays = {name: np.concatenate([part[name] for part in kept]) for name in (kept or [{}])[0]}
+    if pairs == "binary":
+        name, swap = classes.positive(rows, files[0])
+        if swap:
+            rows.swap_classes()
+            arrays |= {"labels": ~arrays["labels"]} if arrays else {}
+        columns["positive"] = f"{labels} = {name}"
+    others = np.concatenate(compared) if compared else None
+    return Predictions(rows, columns, n_groups, pairs, arrays, others)
 
 
 def evaluate(
@@ -206,24 +226,20 @@ def evaluate(
             losses = tuple(name for name in losses if ep.surrogates.get(name).is_polynomial)
         elif rows.n_rows > ALL_LOSSES_UP_TO:
             losses = ("squared_hinge",)
+    comparison = None if p.compared is None else _comparison(p)
     if p.pairs != "binary":
-        return _evaluated_arrays(p, margin, losses, by_group)
+        found = _evaluated_arrays(p, margin, losses, by_group)
+        return replace(found, comparison=comparison)
     found = _evaluation(rows.result(losses, margin=margin), margin)
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"comparison": comparison}
     if p.groups is not None:
         held = rows.rows()
         given = {"weights": held.weights, "groups": held.groups}
-        more = {"groups": p.groups, "group_aucs": _means(held.scores, held.labels, **given)}
+        more |= {"groups": p.groups, "group_aucs": _means(held.scores, held.labels, **given)}
     if by_group:
         each = rows.result_by_group(losses, margin=margin)
         more["by_group"] = {key: _evaluation(result, margin) for key, result in each.items()}
     return replace(found, **more)
-
-
-def curve(predictions: Predictions) -> ep.RocCurve:
-    """Return the ROC curve of all rows, across groups."""
-    rows = predictions.rows.rows()
-    return ep.roc_curve(rows.scores, rows.labels, weights=rows.weights)
 
 
 def _evaluation(result: ep.StreamResult, margin: float | None) -> Evaluation:
@@ -244,11 +260,20 @@ def _evaluated_arrays(
         raise ValueError(f"--by-group must be left out, because --pairs {p.pairs} has none.")
     given: dict[str, Any] = {**p.arrays, "pairs": p.pairs}
     values = {name: ep.pair_loss(**given, surrogate=name, margin=margin) for name in losses}
-    n, auc = len(p.arrays["scores"]), ep.auc(**given)
-    means = None if p.groups is None else _means(**given)
+    n, auc, interval, means = len(p.arrays["scores"]), ep.auc(**given), None, None
+    if p.groups is None:
+        interval = ep.delong(**given)[2:]
+    else:
+        means = _means(**given)
     return Evaluation(
-        n, None, None, p.groups, auc, None, margin, values, pairs=p.pairs, group_aucs=means
+        n, None, None, p.groups, auc, interval, margin, values, pairs=p.pairs, group_aucs=means
     )
+
+
+def _comparison(p: Predictions) -> Comparison:
+    given = {"labels": p.arrays["labels"], "weights": p.arrays.get("weights"), "pairs": p.pairs}
+    test = ep.delong_test(p.arrays["scores"], p.compared, **given)
+    return Comparison(test.auc_b, test.difference, (test.low, test.high), test.p_value)
 
 
 def _means(scores: Any, labels: Any, **given: Any) -> dict[str, float]:
@@ -257,36 +282,3 @@ def _means(scores: Any, labels: Any, **given: Any) -> dict[str, float]:
         "groups": ep.auc(scores, labels, average="groups", **given),
         "rows": ep.auc(scores, labels, average="rows", **given),
     }
-
-
-def draw(curve: ep.RocCurve, found: Evaluation) -> Figure:
-    """Draw the ROC curve."""
-    from matplotlib.figure import Figure
-
-    fpr, tpr = curve.fpr, curve.tpr
-    if fpr.size > _POINTS_DRAWN:  # points at about equal distances along the curve
-        length = fpr + tpr
-        kept = np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], _POINTS_DRAWN)))
-        fpr, tpr = fpr[kept], tpr[kept]
-    # With groups, the AUC counts pairs inside groups and is not the area under this curve.
-    within = "" if found.groups is None else " inside groups; the curve is over all rows"
-    with styled():
-        figure = Figure(figsize=(5.2, 5), layout="constrained")
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
-        axes.plot(fpr, tpr, color="#0b62c4", linewidth=2)
-        if not within:
-            axes.fill_between(fpr, tpr, color="#0b62c4", alpha=0.08)
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-        axes.set_xlabel(f"false positive rate ({found.negatives:,} negatives)")
-        axes.set_ylabel(f"true positive rate ({found.positives:,} positives)")
-        axes.set_title(f"AUC {found.auc:.4f}{within}", fontsize=9 if within else 11)
-    return figure
-
-
-def curve_rows(curve: ep.RocCurve) -> bytes:
-    """Return every point of the curve as CSV."""
-    text, header = io.BytesIO(), "fpr,tpr,threshold"
-    columns = np.column_stack([np.asarray(column, np.float64) for column in curve])
-    np.savetxt(text, columns, fmt="%.17g", delimiter=",", header=header, comments="")
-    return text.getvalue()

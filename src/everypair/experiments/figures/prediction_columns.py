@@ -61,9 +61,11 @@ class Classes:
                 return i
         if len(self.values) == 2 and self.wanted is None:
             first, second = self.values
+            grades = all(map(_tables.is_number, (first, second, value)))
             raise UserError(
                 f"{where} must hold exactly two values; it holds {first!r}, {second!r} and, in row "
                 f"{row}, {value!r}. Name the positive one with --positive, or choose another column"
+                + ("; for grades or real targets, use --pairs ordered" if grades else "")
             )
         self.values.append(value)
         return len(self.values) - 1

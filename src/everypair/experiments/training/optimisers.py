@@ -189,7 +189,7 @@ def check(loss: str, optimiser: str, *, batch: int, warm_start: int = 0) -> None
         rule = "0 (all rows at once)" if chosen.full_batch else "at least 1, or 0 for all rows"
         raise UserError(
             f"batch must be {rule} with the optimiser {optimiser}; got {batch}. "
-            "Give --batch 0, or another optimiser."
+            "Give --batch full, or another optimiser."
         )
     if warm_start and (chosen.full_batch or chosen.fixed_batches):
         raise UserError(

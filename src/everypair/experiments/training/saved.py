@@ -203,7 +203,7 @@ def load(path: str | Path) -> SavedModel:
         raise UserError(f"{path}: no such file; an experiment saves its best model as model.pt")
     try:
         plain = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # torch reads the bytes of any file as a program, which may fail anyhow
+    except Exception:  # torch raises errors of many types for files that it did not write
         plain = None
     if not isinstance(plain, dict) or plain.pop("format", None) != _MARK:
         raise UserError(f"{path} is not a model that an experiment saved, or it is damaged")
