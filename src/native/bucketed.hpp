@@ -98,9 +98,7 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
         // whose results are written later.
         const auto each_vector = [&](std::int32_t from, std::int32_t to, auto&& use) {
             for (; from < to; from += float_lanes) {
-                Floats f;
-                std::memcpy(&f, sorted + from, sizeof f);
-                const Floats result = use(f, lane < static_cast<float>(to - from));
+                const Floats result = use(load(sorted + from), lane < static_cast<float>(to - from));
                 std::memcpy(results + from, &result, sizeof result);
             }
         };

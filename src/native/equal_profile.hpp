@@ -1,6 +1,5 @@
-// Computes the lines of an axis with equal buckets, its sum of squares and the buckets that are not certified, from the
-// tallies. Does what Profile's functions do together, block by block, so that all but the tallies and the lines stays in the
-// first-level cache.
+// Computes the lines of equal buckets, the sum of squares and the list of heavy buckets from the tallies of an axis. Does what
+// several functions of Profile do, but block by block, so that all but tallies and lines stays in the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -103,12 +102,6 @@ class EqualProfile {
             }
         }
     };
-
-    static Floats load(const float* from) {
-        Floats found;
-        std::memcpy(&found, from, sizeof found);
-        return found;
-    }
 
     // The pairs inside some buckets, as if rows were spread evenly around their mean, with a variance of 1/12. The formulas are
     // those of Profile::Inside, simplified.

@@ -54,8 +54,10 @@ template <class S = double>
     return y > -708 ? p * power : 0;
 }
 
-inline Vec load(const double* from) {
-    Vec found;
+// A vector from memory: a Vec of doubles, or Floats.
+template <class T>
+auto load(const T* from) {
+    std::conditional_t<std::is_same_v<T, double>, Vec, Floats> found;
     std::memcpy(&found, from, sizeof found);
     return found;
 }
