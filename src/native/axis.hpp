@@ -104,9 +104,11 @@ inline double exact(std::uint64_t number) { return std::bit_cast<double>(number 
 struct Tally {
     std::uint64_t packed;
 
-    double rows() const { return exact(packed >> 44); }
+    std::uint64_t count() const { return packed >> 44; }
+    double rows() const { return exact(count()); }
     double fractions() const { return exact(packed << 20 >> 20) * 0x1p-24; }
     void add(const Tally& other) { packed += other.packed; }
+    void subtract(const Tally& other) { packed -= other.packed; }
 };
 constexpr std::int64_t tally_rows = 1 << 20;  // more would overflow
 
@@ -114,9 +116,11 @@ constexpr std::int64_t tally_rows = 1 << 20;  // more would overflow
 struct WideTally {
     std::uint64_t n, sum;
 
+    std::uint64_t count() const { return n; }
     double rows() const { return static_cast<double>(n); }
     double fractions() const { return static_cast<double>(sum) * 0x1p-24; }
     void add(const WideTally& other) { n += other.n, sum += other.sum; }
+    void subtract(const WideTally& other) { n -= other.n, sum -= other.sum; }
 };
 
 // The sum of the squares of the fractions, if it is needed.

@@ -16,11 +16,6 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// A vector of floats as wide as the registers, and the doubles of its lanes.
-constexpr int float_lanes = 2 * lanes;
-typedef float Floats __attribute__((vector_size(4 * float_lanes)));
-typedef double Doubles __attribute__((vector_size(8 * float_lanes)));
-
 // The sum of max(d, 0) over the rows `others`, where d is the distance of the fractions; adds the squares to `squares`. Short
 // sums first, so that no sum has the rounding errors of many additions.
 template <bool is_below, bool has_squares>
@@ -85,10 +80,9 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
     if (pairs > most_pairs * n || longest > 8 * axis.cells || !(std::abs(unit) > 0x1p-100)) return false;
     float* sorted = scratch.take<float>(n + float_lanes);
     std::fill(sorted + n, sorted + n + float_lanes, 0.0f);
-    for (std::int64_t i = 0; i < n; ++i) {
-        ranks[i] += begins[slots[i]];
-        sorted[ranks[i]] = fractions[i];
-    }
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) ranks[i] += begins[slots[i]];
+    for (std::int64_t i = 0; i < n; ++i) sorted[ranks[i]] = fractions[i];
 
     float* results = scratch.take<float>(n + float_lanes);
     const float scale = static_cast<float>(unit);
@@ -104,9 +98,7 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
         // whose results are written later.
         const auto each_vector = [&](std::int32_t from, std::int32_t to, auto&& use) {
             for (; from < to; from += float_lanes) {
-                Floats f;
-                std::memcpy(&f, sorted + from, sizeof f);
-                const Floats result = use(f, lane < static_cast<float>(to - from));
+                const Floats result = use(load(sorted + from), lane < static_cast<float>(to - from));
                 std::memcpy(results + from, &result, sizeof result);
             }
         };
@@ -136,7 +128,9 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
     }
     for (int k = 0; k < float_lanes; ++k) total += total_lanes[k];
     value = factor / 2 * axis.width() * axis.width() * total;
-    for (std::int64_t i = 0; grad && i < n; ++i) grad[i] = results[ranks[i]] + 0.0f;  // -0.0 becomes 0.0
+    const std::int64_t wanted = grad ? n : 0;
+#pragma omp simd
+    for (std::int64_t i = 0; i < wanted; ++i) grad[i] = results[ranks[i]] + 0.0f;  // -0.0 becomes 0.0
     return true;
 }
 

@@ -31,15 +31,13 @@
 #include <cstdint>
 #include <new>
 
+#include "equal_profile.hpp"
 #include "heavy.hpp"
 #include "pool.hpp"
 #include "profile.hpp"
 #include "survey.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
-
-// Allowed relative errors: of a gradient, and of the loss due to pairs of one bucket.
-constexpr double slack = 0x1.8p-21, own_slack = 0x1p-22;
 
 // Pass 1 over a whole batch: counts the rows of an axis and computes its profile.
 class Counted {
@@ -70,20 +68,16 @@ class Counted {
             packed_ = merged(scratch, &Tallies::rows);
         else
             wide_ = merged(scratch, &Tallies::wide);
-        if (!squares) return;  // the profile is not needed unless a bucket is heavy
+        if (!squares) return;  // then the profile is not needed
         profile.read_squares(axis, merged(scratch, &Tallies::squares));
-        fill_profile();
+        packed_ ? profile.read(axis, packed_) : profile.read(axis, wide_);
+        profile.sweep(axis, {});
     }
 
     // Calls use(tallies of all slices).
     template <class Use>
     void with_tallies(Use&& use) const {
         packed_ ? use(packed_) : use(wide_);
-    }
-
-    void fill_profile() {
-        with_tallies([&](const auto* tallies) { profile.read(axis, tallies); });
-        profile.sweep(axis, {});
     }
 
     // Each slice has its own counts and a fixed range of tasks.
@@ -177,102 +171,6 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     return finer;
 }
 
-// Computes the lines and the sum of squares of an axis with equal buckets from its tallies, block by block, so that all but the
-// tallies stays in the first-level cache: what Profile's `read`, `sweep`, `guess_squares`, `pair_squares` and `draw` compute.
-struct EqualTables {
-    Estimate squares;
-    double limit[2];
-    bool certain;  // the errors of all rows are within the limits
-
-    template <class AnyTally>
-    EqualTables(Scratch& scratch, const Axis& axis, const AnyTally* tallies, double factor, Line<float>* lines) {
-        typedef float Four __attribute__((vector_size(16)));
-        constexpr int some = 64;
-        const int n_buckets = axis.buckets + 2;
-        const double scale = factor * axis.width();
-        // Of the negatives above the right edge of each bucket. All distances are in units of the width.
-        double *count_above = scratch.take<double>(n_buckets + some), *moment_above = scratch.take<double>(n_buckets + some);
-        double above = 0, above_moment = 0;
-        for (int b = n_buckets - 1; b >= 0; --b) {
-            count_above[b] = above;
-            moment_above[b] = above_moment;
-            above_moment += above + tallies[2 * b].fractions();
-            above += tallies[2 * b].rows();
-        }
-        double below = 0, below_moment = 0, last_moment = 0, below_squares = 0;  // of the positives below the left edge
-        double total = 0, sum = 0, own = 0, doubt = 0, errors[2] = {0, 0};
-        for (int from = 0; from < n_buckets; from += some) {
-            const int count = std::min(some, n_buckets - from);
-            const double *a1 = count_above + from, *m1 = moment_above + from;
-            double n0[some], n1[some], f0[some], f1[some], a0[some], m0[some], steps[some];
-            alignas(16) float lines0[4][some], lines1[4][some];
-#pragma omp simd
-            for (int b = 0; b < count; ++b) {
-                const AnyTally &neg = tallies[2 * (from + b)], &pos = tallies[2 * (from + b) + 1];
-                n0[b] = neg.rows(), f0[b] = neg.fractions();
-                n1[b] = pos.rows(), f1[b] = pos.fractions();
-            }
-            for (int b = 0; b < count; ++b) {
-                a0[b] = below;
-                m0[b] = last_moment = below_moment;
-                below_moment += below + (n1[b] - f1[b]);
-                below += n1[b];
-            }
-            double most0 = errors[0], most1 = errors[1];
-#pragma omp simd reduction(+ : total, sum, own, doubt) reduction(max : most0, most1)
-            for (int b = 0; b < count; ++b) {
-                const double i0 = n0[b] > 0 ? 1 / n0[b] : 0, i1 = n1[b] > 0 ? 1 / n1[b] : 0;
-                const double mean0 = f0[b] * i0, mean1 = f1[b] * i1;
-                const double q0 = f0[b] * mean0 + (n0[b] > 1 ? n0[b] * (1.0 / 12) : 0);
-                const double q1 = f1[b] * mean1 + (n1[b] > 1 ? n1[b] * (1.0 / 12) : 0);
-                const Profile::Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0, q1}, {i0, i1}, 1.0};
-                own += here.squares().value - here.slopes();
-                doubt += here.squares().doubt;
-                steps[b] = 2 * m0[b] + (a0[b] + n1[b] - 2 * f1[b]);
-                total += n0[b] * m0[b] + a0[b] * f0[b];
-                sum += 2 * m0[b] * f0[b];
-                const double error0 = (n0[b] > 0) & (n1[b] > 1) ? mean1 * (n1[b] - f1[b]) : 0;
-                const double error1 = (n1[b] > 0) & (n0[b] > 1) ? mean0 * (n0[b] - f0[b]) : 0;
-                most0 = error0 > most0 ? error0 : most0;
-                most1 = error1 > most1 ? error1 : most1;
-                const double chord0 = n1[b] > 1 ? 0.5 : 0, chord1 = n0[b] > 1 ? 0.5 : 0;
-                lines0[0][b] = static_cast<float>(scale * m0[b]);
-                lines0[1][b] = static_cast<float>(scale * (a0[b] + chord0 * (n1[b] - f1[b])));
-                lines0[2][b] = static_cast<float>(scale * (1 - chord0) * n1[b]);
-                lines0[3][b] = static_cast<float>(mean1);
-                lines1[0][b] = static_cast<float>(-scale * (m1[b] + a1[b] + f0[b]));
-                lines1[1][b] = static_cast<float>(scale * (a1[b] + (1 - chord1) * n0[b] + chord1 * f0[b]));
-                lines1[2][b] = static_cast<float>(-scale * (1 - chord1) * n0[b]);
-                lines1[3][b] = static_cast<float>(mean0);
-            }
-            errors[0] = most0, errors[1] = most1;
-            for (int b = 0; b < count; ++b) {
-                sum += n0[b] * below_squares;
-                below_squares += steps[b];
-            }
-            for (int side = 0; side < 2; ++side)
-                for (int b = 0; b < count; b += 4) {
-                    Four x[4];
-                    for (int j = 0; j < 4; ++j) std::memcpy(x + j, (side ? lines1 : lines0)[j] + b, sizeof(Four));
-                    const Four cd0 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5),
-                               cd1 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
-                    const Four km0 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5),
-                               km1 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-                    const Four made[4] = {
-                        __builtin_shufflevector(cd0, km0, 0, 1, 4, 5), __builtin_shufflevector(cd0, km0, 2, 3, 6, 7),
-                        __builtin_shufflevector(cd1, km1, 0, 1, 4, 5), __builtin_shufflevector(cd1, km1, 2, 3, 6, 7)};
-                    for (int j = 0; j < 4; ++j) std::memcpy(lines + 2 * (from + b + j) + side, made + j, sizeof(Four));
-                }
-        }
-        const double unit = axis.width(), ends[2] = {tallies[0].rows() + tallies[2 * n_buckets - 2].rows(),
-                                                     tallies[1].rows() + tallies[2 * n_buckets - 1].rows()};
-        squares = {(sum + own) * unit * unit, doubt * unit * unit};
-        limit[0] = slack * unit * std::min(last_moment, 16 * total / (above - ends[0]));
-        limit[1] = slack * unit * std::min(moment_above[0] + count_above[0], 16 * total / (below - ends[1]));
-        certain = errors[0] * unit <= 2 * limit[0] && errors[1] * unit <= 2 * limit[1];
-    }
-};
-
 // Evaluates one term over a whole batch. The value is b2 x sum of d^2 x the scale of the reduction; factor is 2 b2 x that
 // scale. The range must be positive and neither denormal nor infinite, and both classes must have rows. Returns false if many
 // rows of a small batch are not certified: then the exact plan is quicker than another count.
@@ -284,28 +182,24 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     // Fewer buckets take less time, unless many of them become heavy: with few rows of one class, two of them in a bucket do.
     const std::int64_t sources = std::min(found.n_pos, found.n_neg);
     const bool even = 4 * sources > n, few = 32 * sources < n;
-    const int buckets = n >= 1 << 17 ? 4096 : n >= 1 << 14 ? (few ? 3072 : 2048) : even || few ? 1536 : 2048;
-    Counted* counted =
-        new (scratch.take<Counted>(1)) Counted(scratch, axis_over(positions, 0, range, buckets), scores, classes, n, threads);
-    Line<float>* lines = scratch.take<Line<float>>(counted->axis.slots() + 8);
+    const int buckets = n >= 1 << 17 ? 4094 : n >= 1 << 14 ? (few ? 3070 : 2046) : even || few ? 1534 : 2046;
+    const Axis equal = axis_over(positions, 0, range, buckets);
+    if (!(std::abs(factor * equal.width()) > 0x1p-120)) return false;  // the lines are float32
+    Counted* counted = new (scratch.take<Counted>(1)) Counted(scratch, equal, scores, classes, n, threads);
+    Line<float>* lines = scratch.take<Line<float>>(counted->axis.slots());
     Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
+    double* own = scratch.take<double>(counted->axis.buckets);
     Estimate all;
     Target target{positions, factor, {}, grad};
-    std::int64_t n_rows = 0;
     int n_heavy = 0;
-    const auto list_heavy = [&] {
-        n_heavy = counted->profile.list_heavy(counted->axis, target.limit, all, own_slack * all.least(), heavy);
-        for (int h = 0; h < n_heavy; ++h) n_rows += heavy[h].n_pos + heavy[h].n_neg;
-    };
     counted->with_tallies([&](const auto* tallies) {
-        const EqualTables tables(scratch, counted->axis, tallies, factor, lines);
-        all = tables.squares;
-        std::copy(tables.limit, tables.limit + 2, target.limit);
-        if (tables.certain && all.doubt <= own_slack * all.least()) return;
-        counted->fill_profile();
-        counted->profile.guess_squares(counted->axis);
-        list_heavy();
+        const EqualProfile profile(scratch, counted->axis, tallies, factor, lines);
+        all = profile.squares;
+        std::copy(profile.limit, profile.limit + 2, target.limit);
+        n_heavy = profile.list_heavy(own_slack * all.least(), heavy, own);
     });
+    std::int64_t n_rows = 0;
+    for (int h = 0; h < n_heavy; ++h) n_rows += heavy[h].n_pos + heavy[h].n_neg;
     if (n_rows > n / 8) {
         if (n < 1 << 15) return false;
         const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, target.limit);
@@ -314,7 +208,9 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
         heavy = scratch.take<Heavy>(finer.buckets);
         counted->profile.draw(finer, factor, lines);
         all = counted->profile.pair_squares(finer);
-        list_heavy();
+        n_heavy = counted->profile.list_heavy(finer, target.limit, all, own_slack * all.least(), heavy);
+        own = scratch.take<double>(n_heavy);
+        for (int h = 0; h < n_heavy; ++h) own[h] = counted->profile.inside(heavy[h].bucket).squares().value;
     }
     const double tolerance = own_slack * all.least();
     const Axis& axis = counted->axis;
@@ -362,8 +258,7 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
         Row *pos = rest + begins[h], *neg = pos + heavy[h].n_pos;
         parts[counted->tasks + h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high,
                                                heavy[h].outside, target, tolerance / n_heavy, 1) -
-                                    counted->profile.inside(heavy[h].bucket).squares().value +
-                                    (axis.is_split ? 0 : counted->profile.inside(heavy[h].bucket).slopes());
+                                    own[h];
     });
     double squares = all.value;
     for (int t = 0; t < counted->tasks + n_heavy; ++t) squares += parts[t];

@@ -107,17 +107,6 @@ struct Profile {
         }
     }
 
-    // Estimates the squares of the fractions as if rows were spread evenly around their mean, with a variance of 1/12.
-    void guess_squares(const Axis& axis) {
-        for (int side = 0; side < 2; ++side) {
-            const double *n = rows[side], *sum = fractions[side], *inverted = inverse[side];
-            double* guess = squares[side];
-#pragma omp simd
-            for (int b = 0; b < axis.buckets + 2; ++b)
-                guess[b] = sum[b] * sum[b] * inverted[b] + (n[b] > 1 ? n[b] * (1.0 / 12) : 0);
-        }
-    }
-
     // Both sweeps run in one loop: each is a chain of dependent additions, and the two chains run in parallel.
     void sweep(const Axis& axis, const Outside& outside) {
         const int n = axis.buckets + 2;

@@ -21,6 +21,10 @@ constexpr int lanes = 4;
 constexpr int lanes = 2;
 #endif
 typedef double Vec __attribute__((vector_size(8 * lanes)));
+// A vector of floats as wide as the registers, and the doubles of its lanes.
+constexpr int float_lanes = 2 * lanes;
+typedef float Floats __attribute__((vector_size(4 * float_lanes)));
+typedef double Doubles __attribute__((vector_size(8 * float_lanes)));
 
 inline double sum_of(Vec a) {
     double sum = 0;
@@ -51,8 +55,10 @@ template <class S = double>
     return y > -708 ? p * power : 0;
 }
 
-inline Vec load(const double* from) {
-    Vec found;
+// A vector from memory: a Vec of doubles, or Floats.
+template <class T>
+auto load(const T* from) {
+    std::conditional_t<std::is_same_v<T, double>, Vec, Floats> found;
     std::memcpy(&found, from, sizeof found);
     return found;
 }
@@ -66,6 +72,15 @@ void fill_powers(double x, double first, Vec* out) {
     const auto vector = [&]<int... lane>(std::integer_sequence<int, lane...>) { return Vec{powers[lane]...}; };
     out[0] = vector(std::make_integer_sequence<int, lanes>()) * first;
     for (int v = 1; v < V; ++v) out[v] = out[v - 1] * powers[lanes];
+}
+
+// Turns four vectors of four numbers, the rows of a matrix, into its columns.
+template <class Quad>
+void transpose(Quad a, Quad b, Quad c, Quad d, Quad* to) {
+    const Quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Quad cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    to[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), to[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+    to[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), to[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
 }
 
 // Up to eight coefficients of the function of one bucket.
@@ -82,12 +97,6 @@ struct Octet {
     template <class Formula>
     static void evaluate(const Octet* lines, const std::int32_t* slots, const S* offsets, int count, S* out,
                          Formula&& formula) {
-        const auto transpose = [](Quad a, Quad b, Quad c, Quad d, Quad* to) {
-            const Quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-            const Quad cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-            to[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), to[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
-            to[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), to[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
-        };
         for (int i = 0; i < count; i += 4) {
             const Octet &a = lines[slots[i]], &b = lines[slots[i + 1]], &c = lines[slots[i + 2]], &d = lines[slots[i + 3]];
             Quad q[8], x, results;
