@@ -11,40 +11,48 @@ namespace everypair::EVERYPAIR_ISA {
 
 // Returns the weight of the pairs in the right order; ties count half.
 template <class S>
-double concordant_weight(const Batch& batch, const std::uint8_t* classes, std::int64_t begin, std::int64_t n,
-                         const Survey& found, int threads) {
+double concordant_weight(const GroupRows<S>& given) {
+    constexpr int block = Division<S>::block, padding = RanksAmong<S>::padding;
     Scratch scratch;
-    const Division<S> rows(scratch, static_cast<const S*>(batch.scores) + begin, classes + begin, n, found, 0, 1, threads);
-    const double* weights = rows.gather(scratch, batch.weights ? batch.weights + begin : nullptr);
+    const Division<S> rows(scratch, given, 0, 1);
     const Keyed<S>* sources = rows.sort(scratch);
     // A pair is in the right order if the source is above the query. above[k] is the weight of source k and those above it.
     double* above = scratch.take<double>(rows.n_sources + 1);
     Compensated mass;
     above[rows.n_sources] = 0;
     for (std::int64_t k = rows.n_sources - 1; k >= 0; --k) {
-        mass += weights ? weights[sources[k].row] : 1;
+        mass += rows.weights ? rows.weights[sources[k].row] : 1;
         above[k] = mass;
     }
     // Each task makes its own table, so that there are fewer tasks than rows of the table.
-    const std::int64_t some = std::clamp<std::int64_t>(rows.n_queries / (8 * rows.n_sources), 1, task_count(n));
+    const std::int64_t some = std::clamp<std::int64_t>(given.n / (8 * rows.n_sources), 1, task_count(given.n));
     const int tasks = rows.parts > 1 ? rows.parts : static_cast<int>(some);
     double* sums = scratch.take<double>(tasks);
-    parallel(threads, tasks, [&](int task) {
+    parallel(given.threads, tasks, [&](int task) {
         const int part = rows.parts > 1 ? task : 0;
         const std::int64_t first = rows.first_source(part), count = rows.first_source(part + 1) - first;
         Scratch local;
-        S* numbers = local.take<S>(count + RanksAmong<S>::padding);
+        S* numbers = local.take<S>(count + padding);
         for (std::int64_t k = 0; k < count; ++k) numbers[k] = sources[first + k].key;
-        std::fill_n(numbers + count, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
+        std::fill_n(numbers + count, padding, std::numeric_limits<S>::infinity());
         const RanksAmong<S> ranks(local, numbers, count);
         Compensated sum;
-        std::int64_t i = rows.first_query(task, tasks);
-        by_cells(rows.keys + i, rows.first_query(task + 1, tasks) - i, ranks.cells, [&](S at, std::uint32_t cell) {
-            const std::int64_t upto = ranks.upto(at, cell, ranks.first(cell));
-            const bool tied = upto > 0 && numbers[upto - 1] == at;
-            const std::int64_t below = tied ? std::lower_bound(numbers, numbers + upto, at) - numbers : upto;
-            sum += 0.5 * (above[first + below] + above[first + upto]) * (weights ? weights[i++] : 1);
-        });
+        const std::int64_t end = rows.first_query(task + 1, tasks);
+        for (std::int64_t i = rows.first_query(task, tasks); i < end; i += block) {
+            const int size = static_cast<int>(std::min<std::int64_t>(block, end - i));
+            S at[block];
+            double w[block];
+            std::int32_t cells[block];
+            rows.queries(i, size, at, w);
+#pragma omp simd
+            for (int q = 0; q < size; ++q) cells[q] = ranks.cells(at[q]);
+            for (int q = 0; q < size; ++q) {
+                const std::int64_t upto = ranks.upto(at[q], cells[q], ranks.first(cells[q]));
+                const bool tied = upto > 0 && numbers[upto - 1] == at[q];
+                const std::int64_t below = tied ? std::lower_bound(numbers, numbers + upto, at[q]) - numbers : upto;
+                sum += 0.5 * (above[first + below] + above[first + upto]) * w[q];
+            }
+        }
         sums[task] = sum;
     });
     Compensated sum;

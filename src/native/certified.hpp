@@ -17,9 +17,9 @@
 //
 // The bounds differ most at f = m, by c m (1 - m). Their average, a line with one kink, is therefore wrong by at most
 // w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose error bound exceeds `slack` times the largest M
-// of the class, or sixteen times the mean M, is not certified: its rows are gathered and solved as a separate problem, in finer
-// buckets over the range that they occupy, and finally by a sort. If that would be many rows, the buckets with many rows are
-// split and all rows are counted again first. The mirror image (positives against negatives) has the same bound.
+// of the class, or sixteen times the mean M, is not certified: its rows are gathered, and the pairs inside it are solved
+// exactly (heavy.hpp). If that would be many rows, the buckets with many rows are split and all rows are counted again first.
+// The mirror image (positives against negatives) has the same bound.
 //
 // The loss is computed from the counts: exactly for pairs of different buckets, as a sum of positive numbers, and by an
 // estimate with an error bound for pairs of one bucket, which are of second order. It also needs the squares of the fractions:
@@ -83,7 +83,7 @@ class Counted {
 
     void fill_profile() {
         with_tallies([&](const auto* tallies) { profile.read(axis, tallies); });
-        profile.sweep(axis, {});
+        profile.sweep(axis);
     }
 
     // Each slice has its own counts and a fixed range of tasks.
@@ -100,8 +100,6 @@ class Counted {
         locate<false>(axis, scores_ + i, classes_ + i, count, slots, fractions);
         return {slots, fractions};
     }
-
-    std::int64_t rows_of(int slice, std::size_t slot) const { return tallies_[slice].count(slot); }
 
     const Axis axis;
     Profile profile;
@@ -290,17 +288,17 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     Line<float>* lines = scratch.take<Line<float>>(counted->axis.slots() + 8);
     Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
     Estimate all;
-    Target target{positions, factor, {}, grad};
+    double limit[2];
     std::int64_t n_rows = 0;
     int n_heavy = 0;
     const auto list_heavy = [&] {
-        n_heavy = counted->profile.list_heavy(counted->axis, target.limit, all, own_slack * all.least(), heavy);
+        n_heavy = counted->profile.list_heavy(counted->axis, limit, all, own_slack * all.least(), heavy);
         for (int h = 0; h < n_heavy; ++h) n_rows += heavy[h].n_pos + heavy[h].n_neg;
     };
     counted->with_tallies([&](const auto* tallies) {
         const EqualTables tables(scratch, counted->axis, tallies, factor, lines);
         all = tables.squares;
-        std::copy(tables.limit, tables.limit + 2, target.limit);
+        std::copy(tables.limit, tables.limit + 2, limit);
         if (tables.certain && all.doubt <= own_slack * all.least()) return;
         counted->fill_profile();
         counted->profile.guess_squares(counted->axis);
@@ -308,7 +306,7 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     });
     if (n_rows > n / 8) {
         if (n < 1 << 15) return false;
-        const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, target.limit);
+        const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, limit);
         counted = new (scratch.take<Counted>(1)) Counted(scratch, finer, scores, classes, n, threads);
         lines = scratch.take<Line<float>>(finer.slots());
         heavy = scratch.take<Heavy>(finer.buckets);
@@ -316,31 +314,14 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
         all = counted->profile.pair_squares(finer);
         list_heavy();
     }
-    const double tolerance = own_slack * all.least();
     const Axis& axis = counted->axis;
-    const std::size_t slots = axis.slots();
-    const int slices = counted->slices;
     mark_unsolved(lines, heavy, n_heavy, factor);
-
-    // The position of the next row of each slice and heavy bucket: rows keep their order for any number of slices.
-    std::int64_t* next = scratch.take<std::int64_t>(n_heavy ? slots * slices : 0);
-    std::int64_t* begins = scratch.take<std::int64_t>(n_heavy);
-    std::int64_t n_rest = 0;
-    for (int h = 0; h < n_heavy; ++h) {
-        begins[h] = n_rest;
-        for (const int side : {1, 0})
-            for (int slice = 0; slice < slices; ++slice) {
-                const std::size_t slot = 2 * static_cast<std::size_t>(heavy[h].bucket) + side;
-                next[slice * slots + slot] = n_rest;
-                n_rest += counted->rows_of(slice, slot);
-            }
-    }
-    Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
-    double* parts = scratch.take<double>(counted->tasks + n_heavy);
-    parallel(threads, slices, [&](int slice) {
+    HeavyRows rest(scratch, heavy, n_heavy, n, counted->slices);
+    double* parts = scratch.take<double>(counted->tasks);
+    parallel(threads, counted->slices, [&](int slice) {
         std::int32_t spare_slots[block_rows];
         float spare_fractions[block_rows], spare[block_rows];
-        std::int64_t* my_next = next + slice * slots;
+        rest.start(slice, counted->first_row(slice));
         for (std::int64_t begin = counted->first_row(slice); begin < counted->first_row(slice + 1);
              begin = task_end(n, begin)) {
             const std::int64_t end = task_end(n, begin);
@@ -350,23 +331,18 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
                 float* out = grad ? grad + i : spare;
                 const auto [where, fractions] = counted->located(i, count, spare_slots, spare_fractions);
                 sum += look_up(lines, where, fractions, count, out);
-                if (n_heavy)
-                    take_unsolved(out, count, [&](int k) {
-                        rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)};
-                    });
+                rest.take(slice, i, where, count, out);
             }
             parts[begin / task_rows] = axis.is_split ? 0 : sum * axis.width() / factor;
         }
     });
-    parallel(n_rest < task_rows ? 1 : threads, n_heavy, [&](int h) {
-        Row *pos = rest + begins[h], *neg = pos + heavy[h].n_pos;
-        parts[counted->tasks + h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high,
-                                               heavy[h].outside, target, tolerance / n_heavy, 1) -
-                                    counted->profile.inside(heavy[h].bucket).squares().value +
-                                    (axis.is_split ? 0 : counted->profile.inside(heavy[h].bucket).slopes());
-    });
+    const auto known = [&](int bucket) {
+        const Profile::Inside inside = counted->profile.inside(bucket);
+        return inside.squares().value - (axis.is_split ? 0 : inside.slopes());
+    };
     double squares = all.value;
-    for (int t = 0; t < counted->tasks + n_heavy; ++t) squares += parts[t];
+    for (int t = 0; t < counted->tasks; ++t) squares += parts[t];
+    squares += rest.solve(axis, positions, scores, [](std::uint32_t, int) { return 1.0; }, known, factor, grad, threads);
     value = factor / 2 * squares;
     return true;
 }

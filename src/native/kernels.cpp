@@ -139,7 +139,7 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
             for (const int most : {buckets, 2 * buckets})
                 if (question.n_terms > 1 && !rounded && group.n + 20 * sources >= 28 * most &&
                     (weights ? weighted.several_terms(terms, question.n_terms, mean_scale, grad, most, value)
-                             : certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad,
+                             : certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, reach, scale, grad,
                                                question.threads, most, value)))
                     return value;
         }
@@ -151,9 +151,8 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
     // The rounding errors of the additions, one per row, do not cancel.
     if (cancelled > 0x1p62) return std::numeric_limits<double>::quiet_NaN();  // the caller must use another way
-    if (cancelled > room)
-        return Exact<S, DoubleDouble>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
-    return Exact<S, double>(batch, question, outputs, classes, group.begin, group.n, group.found, scale).run();
+    const GroupRows<S> rows(batch, outputs, classes, group.begin, group.n, group.found, scale, question.threads);
+    return cancelled > room ? Exact<S, DoubleDouble>(rows, question).run() : Exact<S, double>(rows, question).run();
 }
 
 // Surveys all groups, calls `use` for each one with both classes, and adds up the returned values. `use` gets the batch with
@@ -263,8 +262,8 @@ Answer evaluate_as(const Batch& batch, const Question& question, const Outputs& 
 template <class S>
 Answer concordance_as(const Batch& batch, int threads) {
     const auto use = [](const Batch& scaled, const std::uint8_t* classes, const Group& group, int top, double, int inner) {
-        return std::ldexp(concordant_weight<S>(scaled, classes, group.begin, group.n, group.found, inner),
-                          group.exponent - top);
+        const GroupRows<S> rows(scaled, {}, classes, group.begin, group.n, group.found, 1, inner);
+        return std::ldexp(concordant_weight(rows), group.exponent - top);
     };
     return over_groups<S>(batch, -4000, threads, use, [](const Group&) {});
 }
