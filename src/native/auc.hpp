@@ -13,6 +13,7 @@ namespace everypair::EVERYPAIR_ISA {
 template <class S>
 double concordant_weight(const GroupRows<S>& given) {
     constexpr int block = Division<S>::block, padding = RanksAmong<S>::padding;
+    constexpr S infinity = std::numeric_limits<S>::infinity();
     Scratch scratch;
     const Division<S> rows(scratch, given, 0, 1);
     const Keyed<S>* sources = rows.sort(scratch);
@@ -34,7 +35,7 @@ double concordant_weight(const GroupRows<S>& given) {
         Scratch local;
         S* numbers = local.take<S>(count + padding);
         for (std::int64_t k = 0; k < count; ++k) numbers[k] = sources[first + k].key;
-        std::fill_n(numbers + count, padding, std::numeric_limits<S>::infinity());
+        std::fill_n(numbers + count, padding, infinity);
         const RanksAmong<S> ranks(local, numbers, count);
         Compensated sum;
         const std::int64_t end = rows.first_query(task + 1, tasks);
@@ -43,7 +44,7 @@ double concordant_weight(const GroupRows<S>& given) {
             S at[block];
             double w[block];
             std::int32_t cells[block];
-            rows.queries(i, size, at, w);
+            rows.queries(i, size, -infinity, at, w);
 #pragma omp simd
             for (int q = 0; q < size; ++q) cells[q] = ranks.cells(at[q]);
             for (int q = 0; q < size; ++q) {

@@ -97,7 +97,7 @@ class Counted {
     };
     Located located(std::int64_t i, int count, std::int32_t* slots, float* fractions) const {
         if (kept_slots_) return {kept_slots_ + i, kept_fractions_ + i};
-        locate<false>(axis, scores_ + i, classes_ + i, count, slots, fractions);
+        locate(axis, scores_ + i, classes_ + i, count, slots, fractions);
         return {slots, fractions};
     }
 
@@ -119,7 +119,7 @@ class Counted {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 std::int32_t* where = kept_slots_ ? kept_slots_ + i : spare_slots;
                 float* fractions = kept_slots_ ? kept_fractions_ + i : spare_fractions;
-                locate<false>(axis, scores_ + i, classes_ + i, count, where, fractions);
+                locate(axis, scores_ + i, classes_ + i, count, where, fractions);
                 mine.add(where, fractions, count);
                 if (squares) mine.add_squares(where, fractions, count);
             }
@@ -273,7 +273,7 @@ struct EqualTables {
 
 // Evaluates one term over a whole batch. The value is b2 x sum of d^2 x the scale of the reduction; factor is 2 b2 x that
 // scale. The range must be positive and neither denormal nor infinite, and both classes must have rows. Returns false if many
-// rows of a small batch are not certified: then the exact plan is quicker than another count.
+// rows are not certified: then the exact plan is quicker, for a small batch even before another count.
 inline bool certified_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, double shift,
                            double factor, float* grad, int threads, double& value) {
     Scratch scratch;
@@ -293,6 +293,7 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     int n_heavy = 0;
     const auto list_heavy = [&] {
         n_heavy = counted->profile.list_heavy(counted->axis, limit, all, own_slack * all.least(), heavy);
+        n_rows = 0;
         for (int h = 0; h < n_heavy; ++h) n_rows += heavy[h].n_pos + heavy[h].n_neg;
     };
     counted->with_tallies([&](const auto* tallies) {
@@ -313,6 +314,7 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
         counted->profile.draw(finer, factor, lines);
         all = counted->profile.pair_squares(finer);
         list_heavy();
+        if (n_rows > n / 8) return false;
     }
     const Axis& axis = counted->axis;
     mark_unsolved(lines, heavy, n_heavy, factor);

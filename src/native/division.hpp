@@ -96,8 +96,9 @@ class Division {
     // The number of sources below a part.
     std::int64_t first_source(int part) const { return parts > 1 ? firsts_[parts + part] - n_queries_ : part * n_sources; }
 
-    // Fills the keys and the weights of the rows from place `first` on. A row that is no query has key and weight 0.
-    void queries(std::int64_t first, int count, S* keys, double* masses) const {
+    // Fills the keys and the weights of the rows from place `first` on. A row that is no query has the key `unused`, and weight
+    // 0.
+    void queries(std::int64_t first, int count, S unused, S* keys, double* masses) const {
         if (parts > 1) {
             std::copy_n(keys_ + first, count, keys);
             std::fill_n(masses, count, 1.0);
@@ -105,7 +106,7 @@ class Division {
             const std::uint8_t *classes = rows_.classes + first, of_query = 1 - source_class;
             const S *scores = rows_.scores + first, factor = sign;
 #pragma omp simd
-            for (int q = 0; q < count; ++q) keys[q] = classes[q] == of_query ? factor * scores[q] : S{0};
+            for (int q = 0; q < count; ++q) keys[q] = classes[q] == of_query ? factor * scores[q] : unused;
 #pragma omp simd
             for (int q = 0; q < count; ++q) masses[q] = classes[q] == of_query;
         }

@@ -277,8 +277,8 @@ class Exact {
         std::uint32_t found[block];
         const double sign = rows_.sign, scale = given_.scale;
         const std::size_t width = width_;
-        rows_.queries(first, count, at, w);
-        if (count % 2) at[count] = 0, w[count] = 0;
+        rows_.queries(first, count, starts[0], at, w);
+        if (count % 2) at[count] = starts[0], w[count] = 0;
         const int even = count + count % 2;
 #pragma omp simd
         for (int q = 0; q < even; ++q) cells[q] = ranks.cells(at[q]);
@@ -310,13 +310,13 @@ class Exact {
         if (grad_)
             for (int q = 0; q < count; ++q) grad_[first + q] = static_cast<S>(slopes[q]);
         if (hess_)
-            for (int q = 0; q < count; ++q) hess_[first + q] = static_cast<S>(scale * (w[q] * curvatures[q]));
+            for (int q = 0; q < count; ++q) hess_[first + q] = static_cast<S>(scale * (w[q] * curvatures[q]) + 0.0);
         if (hvp_)
             for (int q = 0; q < count; ++q) {
                 Piece& piece = pieces[found[q] * width + 1];
                 const double v = vector_[first + q];
                 piece.add(Two{w[q] * v, 0});
-                hvp_[first + q] = static_cast<S>(scale * (w[q] * (curvatures[q] * v - piece.line[1])));
+                hvp_[first + q] = static_cast<S>(scale * (w[q] * (curvatures[q] * v - piece.line[1])) + 0.0);
             }
         return total;
     }

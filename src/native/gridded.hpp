@@ -84,15 +84,17 @@ struct Grid {
     static constexpr int most_terms = 16;  // each term has its own tables
 
     // With about `most` buckets. `exists` is false if the terms have no common grid.
-    Grid(const Term* terms, int n_terms, const Scale& positions, double range, int most) {
-        const double reach = positions.shift, step = std::min(common_step(terms, n_terms, reach), range);
+    Grid(const Term* terms, int n_terms, const Survey& found, int most) {
+        double reach = terms[0].shift;
+        for (int j = 1; j < n_terms; ++j) reach = std::max(reach, terms[j].shift);
+        const double range = found.max_neg - found.min_pos + reach, step = std::min(common_step(terms, n_terms, reach), range);
         // If the reach is far larger than the range, the positions have too few digits.
         exists = n_terms <= most_terms && step > 0 && range <= most * step && std::abs(reach) <= 0x1p24 * range;
         if (!exists) return;
         // Slightly beyond the end of place 0, so that the lowest positive is in place 1.
         const double width = step / std::ceil(step * most / range), forward = (1 + 0x1p-40) * width;
         const int cells = static_cast<int>(range / width) + 2;
-        axis = {positions.origin, {reach + forward, forward}, 0, 1 / width, cells, cells};
+        axis = {found.min_pos, {reach + forward, forward}, 0, 1 / width, cells, cells};
         for (int j = 0; j < n_terms; ++j) moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
     }
 
@@ -130,14 +132,16 @@ struct Grid {
                 sums.add<side>(profile, first - from, last - first, first + met, 2 * terms[j].b2 * scale);
             }
             for (int b = from; b < to; ++b) lines[2 * b + side] = sums.line<side>(b - from);
-            const double *rows = profile.rows[side] + from, *heaviest = profile.heaviest[side];
+            // The largest weight of each bucket, 0 if it has no rows.
+            double heaviest[LineSums::some];
+            for (int k = 0; k < to - from; ++k)
+                heaviest[k] = profile.heaviest[side] ? profile.heaviest[side][from + k] : profile.rows[side][from + k] > 0;
 #pragma omp simd reduction(max : greatest, steepest, worst, worst_by_weight)
             for (int k = 0; k < to - from; ++k) {
                 // The smallest and the largest possible gradient in this bucket.
                 const double start = sums.start[k], end = start + sums.rise[k], first = std::abs(start), last = std::abs(end);
                 const double least = start * end > 0 ? (first < last ? first : last) : 0, most = first > last ? first : last;
-                const double used = rows[k] > 0 ? 1 : 0, w = heaviest ? heaviest[from + k] : used;
-                const double left = used * (sums.doubt[k] - sums.gain[k]);
+                const double w = heaviest[k], left = w > 0 ? sums.doubt[k] - sums.gain[k] : 0;
                 greatest = w * least > greatest ? w * least : greatest;
                 steepest = w * most > steepest ? w * most : steepest;
                 worst = left > worst ? left : worst;
@@ -154,9 +158,8 @@ struct Grid {
 
 // As `certified_term`, for several terms. Returns false if an exact plan must be used.
 inline bool certified_terms(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
-                            const Term* terms, int n_terms, double reach, double scale, float* grad, int threads, int most,
-                            double& value) {
-    const Grid grid(terms, n_terms, {found.min_pos, reach}, found.max_neg - found.min_pos + reach, most);
+                            const Term* terms, int n_terms, double scale, float* grad, int threads, int most, double& value) {
+    const Grid grid(terms, n_terms, found, most);
     if (!grid.exists) return false;
     Scratch scratch;
     const Counted& counted = *new (scratch.take<Counted>(1)) Counted(scratch, grid.axis, scores, classes, n, threads, true);

@@ -21,6 +21,20 @@ inline int buckets_for(double n_pos, double n_neg, double range, const double li
     return buckets;
 }
 
+// The weight of some rows, and the sums of their weighted distances from a point and of the squares of these.
+struct Moments {
+    double weight = 0, first = 0, second = 0;
+
+    // The moments relative to a point that is further away by `step`.
+    Moments shifted(double step) const { return {weight, first + step * weight, second + step * (2 * first + step * weight)}; }
+
+    // Moves the point away by `step` and adds a row there.
+    void add(double step, double w) {
+        *this = shifted(step);
+        weight += w;
+    }
+};
+
 // The rows of heavy buckets. Each slice lists its own rows.
 class HeavyRows {
   public:
@@ -127,8 +141,7 @@ class HeavyRows {
         Moments met;
         for (std::int64_t i = 0, j = 0; i < n_neg; ++i) {
             const double u = neg[i].key, w = rows.w[neg[i].row];
-            for (; j < n_pos && pos[j].key < u; ++j)
-                met.advance(j ? pos[j].key - pos[j - 1].key : 0, {rows.w[pos[j].row], 0, 0});
+            for (; j < n_pos && pos[j].key < u; ++j) met.add(j ? pos[j].key - pos[j - 1].key : 0, rows.w[pos[j].row]);
             const Moments here = j ? met.shifted(u - pos[j - 1].key) : met;
             squares += w * here.second;
             rows.sums[neg[i].row] += here.first;
@@ -137,7 +150,7 @@ class HeavyRows {
         for (std::int64_t i = n_pos - 1, j = n_neg; i >= 0; --i) {
             const double u = pos[i].key;
             for (; j > 0 && neg[j - 1].key > u; --j)
-                met.advance(j < n_neg ? neg[j].key - neg[j - 1].key : 0, {rows.w[neg[j - 1].row], 0, 0});
+                met.add(j < n_neg ? neg[j].key - neg[j - 1].key : 0, rows.w[neg[j - 1].row]);
             rows.sums[pos[i].row] -= j < n_neg ? met.shifted(neg[j].key - u).first : 0;
         }
         return squares;

@@ -132,14 +132,15 @@ double solve(const Batch& batch, const Question& question, const Outputs& output
                 return value;
             // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets often are too
             // few. The tables of the buckets must not take longer than the exact plan.
-            const int buckets = sources >= 100000 ? 1 << 12 : group.n < 1 << 19 ? 1 << 13 : 1 << 14;
+            const bool even = sources >= 100000 || (sources >= 3000 && group.n < 1 << 16);
+            const int buckets = even ? 1 << 12 : group.n < 1 << 19 ? 1 << 13 : 1 << 14;
             // Sums of weights are rounded, so terms must not cancel too much.
             const double reached = group.found.max_neg - group.found.min_pos + reach;
             const bool rounded = weights && cancellation(terms, question.n_terms, reached) > 0x1p14;
             for (const int most : {buckets, 2 * buckets})
-                if (question.n_terms > 1 && !rounded && group.n + 20 * sources >= 28 * most &&
+                if (question.n_terms > 1 && !rounded && 2 * group.n + 25 * sources >= 17 * most &&
                     (weights ? weighted.several_terms(terms, question.n_terms, mean_scale, grad, most, value)
-                             : certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, reach, scale, grad,
+                             : certified_terms(scores, sides, group.n, group.found, terms, question.n_terms, scale, grad,
                                                question.threads, most, value)))
                     return value;
         }

@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "axis.hpp"
-#include "moments.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 

@@ -89,13 +89,10 @@ void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
     }
 }
 
+// Sorts rows of which few are out of order. If there are more than a few moves per row, all are sorted by comparisons, so that
+// no input takes more than O(n log n). If the rows are in the order of `cells`, those of each cell are sorted separately.
 template <class Row>
-void radix_sort(const Row* rows, std::int64_t n, Row* sorted, int depth = 0);
-
-// Sorts rows of which few are out of order. If there are more than a few moves per row, because many rows share a cell, they
-// get cells of their own, and at last are sorted by comparisons, so that no input takes more than O(n log n).
-template <class Row>
-void insert(Row* first, Row* last, int depth = 0) {
+void insert(Row* first, Row* last, const CellMap* cells = nullptr) {
     std::int64_t moves = 8 * (last - first);
     for (Row* i = first + 1; i < last; ++i) {
         if (!(i->key < i[-1].key)) continue;
@@ -104,11 +101,13 @@ void insert(Row* first, Row* last, int depth = 0) {
         for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
         *j = moved;
         if ((moves -= i - j) >= 0) continue;
-        if (depth == 3) return std::stable_sort(first, last, [](const auto& a, const auto& b) { return a.key < b.key; });
-        Scratch scratch;
-        Row* rows = scratch.take<Row>(last - first);
-        std::copy(first, last, rows);
-        return radix_sort(rows, last - first, first, depth + 1);
+        const auto cell = [&](const Row& row) { return cells ? (*cells)(row.key) : 0; };
+        while (first < last) {
+            Row* end = std::find_if(first, last, [&](const Row& row) { return cell(row) != cell(*first); });
+            std::stable_sort(first, end, [](const auto& a, const auto& b) { return a.key < b.key; });
+            first = end;
+        }
+        return;
     }
 }
 
@@ -128,7 +127,7 @@ void merge_runs(const Row* from, std::int64_t half, std::int64_t n, Row* to) {
 // Sorts by key; rows with equal keys keep their order. A radix sort by cell: first by the low bits of its number, then by the
 // high bits. There are more cells than rows, so that few rows are out of order afterwards, and insertion puts them right.
 template <class Row>
-void radix_sort(const Row* rows, std::int64_t n, Row* sorted, int depth) {
+void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
     Scratch scratch;
     const int bits = std::clamp((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) + 5) / 2, 4, 11);
     const CellMap cells(n, std::int64_t{1} << (2 * bits), [&](std::int64_t k) { return rows[k].key; });
@@ -148,7 +147,7 @@ void radix_sort(const Row* rows, std::int64_t n, Row* sorted, int depth) {
     by_cells(rows, n, cells, [&](const Row& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
     by_cells(half, n, cells, [&](const Row& row, std::uint32_t cell) { sorted[high[cell >> bits]++] = row; });
     // The rows of a high bin end where its last row was put. Rows far out of order share an end cell, and so a bin.
-    for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b], depth);
+    for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b], &cells);
 }
 
 // Finds ranks among ascending numbers: a table of cells leads to the neighbourhood, comparisons to the rank.

@@ -30,6 +30,7 @@ class WeightedBuckets {
           weights_(weights),
           n_(n),
           threads_(threads),
+          found_(found),
           positions_{found.min_pos, shift},
           range_(found.max_neg - found.min_pos + shift),
           unit_{static_cast<double>(found.n_neg) / found.w_neg, static_cast<double>(found.n_pos) / found.w_pos} {}
@@ -67,7 +68,7 @@ class WeightedBuckets {
 
     // As `certified_terms`; scale includes the mean weights of both classes.
     bool several_terms(const Term* terms, int n_terms, double scale, float* grad, int most, double& value) const {
-        const Grid grid(terms, n_terms, positions_, range_, most);
+        const Grid grid(terms, n_terms, found_, most);
         if (!grid.exists) return false;
         Scratch scratch;
         const Profile profile = counted(scratch, grid.axis);
@@ -88,7 +89,7 @@ class WeightedBuckets {
         std::uint8_t sides[block_rows];
         const double of_neg = unit_[0], of_pos = unit_[1];
         for (int k = 0; k < count; ++k) sides[k] = classes_[i + k] & 1;
-        locate<false>(axis, scores_ + i, sides, count, block.slots, block.fractions);
+        locate(axis, scores_ + i, sides, count, block.slots, block.fractions);
 #pragma omp simd
         for (int k = 0; k < count; ++k) block.weights[k] = weights_[i + k] * (sides[k] ? of_pos : of_neg);
     }
@@ -151,6 +152,7 @@ class WeightedBuckets {
     const double* weights_;
     const std::int64_t n_;
     const int threads_;
+    const Survey& found_;
     const Scale positions_;
     const double range_, unit_[2];
 };
