@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "division.hpp"
 
@@ -28,6 +29,7 @@ double concordant_weight(const GroupRows<S>& given) {
     // Each task makes its own table, so that there are fewer tasks than rows of the table.
     const std::int64_t some = std::clamp<std::int64_t>(given.n / (8 * rows.n_sources), 1, task_count(given.n));
     const int tasks = rows.parts > 1 ? rows.parts : static_cast<int>(some);
+    const bool many = rows.parts == 1 && 4 * rows.n_sources > given.n;  // many rows to look up are no queries: leave them out
     double* sums = scratch.take<double>(tasks);
     parallel(given.threads, tasks, [&](int task) {
         const int part = rows.parts > 1 ? task : 0;
@@ -40,11 +42,19 @@ double concordant_weight(const GroupRows<S>& given) {
         Compensated sum;
         const std::int64_t end = rows.first_query(task + 1, tasks);
         for (std::int64_t i = rows.first_query(task, tasks); i < end; i += block) {
-            const int size = static_cast<int>(std::min<std::int64_t>(block, end - i));
+            int size = static_cast<int>(std::min<std::int64_t>(block, end - i));
             S at[block];
             double w[block];
             std::int32_t cells[block];
             rows.queries(i, size, -infinity, at, w);
+            if (many) {
+                const int all = std::exchange(size, 0);
+                for (int q = 0; q < all; ++q) {
+                    at[size] = at[q];
+                    w[size] = w[q];
+                    size += w[q] > 0;
+                }
+            }
 #pragma omp simd
             for (int q = 0; q < size; ++q) cells[q] = ranks.cells(at[q]);
             for (int q = 0; q < size; ++q) {

@@ -18,8 +18,9 @@
 // The bounds differ most at f = m, by c m (1 - m). Their average, a line with one kink, is therefore wrong by at most
 // w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose error bound exceeds `slack` times the largest M
 // of the class, or sixteen times the mean M, is not certified: its rows are gathered, and the pairs inside it are solved
-// exactly (heavy.hpp). If that would be many rows, the buckets with many rows are split and all rows are counted again first.
-// The mirror image (positives against negatives) has the same bound.
+// exactly (heavy.hpp). If that would be many rows, the buckets with many rows are split and all rows are counted again first,
+// with the squares of the fractions; then the lower bound alone is used where their standard deviation s is small: its error is
+// at most w c s / 2. The mirror image (positives against negatives) has the same bound.
 //
 // The loss is computed from the counts: exactly for pairs of different buckets, as a sum of positive numbers, and by an
 // estimate with an error bound for pairs of one bucket, which are of second order. It also needs the squares of the fractions:

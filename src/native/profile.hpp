@@ -45,6 +45,7 @@ struct Profile {
     double *rows[2], *fractions[2], *squares[2];  // number of rows, sums of their fractions and of the squares of these
     double* inverse[2];                           // 1 / number of rows, 0 if there are none
     double* heaviest[2] = {nullptr, nullptr};     // if rows have weights: the largest weight; then all sums are weighted
+    double variance_error = 0;                    // of the variances of fractions; 0 if the squares are only estimated
     // Number and sum of distances of the rows of the other class: below the left edge of the bucket for class 0, above its
     // right edge for class 1.
     double *others[2], *moment[2];
@@ -71,6 +72,7 @@ struct Profile {
     }
 
     void read(Scratch& scratch, const Axis& axis, const WeightSums* sums) {
+        variance_error = 0x1p-50;
         for (int side = 0; side < 2; ++side) {
             heaviest[side] = scratch.take<double>(axis.buckets + 2);
             for (int b = 0; b < axis.buckets + 2; ++b) {
@@ -85,6 +87,7 @@ struct Profile {
     }
 
     void read_squares(const Axis& axis, const Squares* counted) {
+        variance_error = 0x1p-22;  // the sums have 24 bits
         for (int side = 0; side < 2; ++side) {
             double* sum = squares[side];
 #pragma omp simd
@@ -205,28 +208,25 @@ struct Profile {
         return steepest <= 2 * most && top > 0 ? most / top : 0;
     }
 
-    // The standard deviation of the fractions of weighted rows.
+    // The standard deviation of the fractions, or more.
     double deviation(int side, int b) const {
         const double mean = fractions[side][b] * inverse[side][b];
         const double variance = squares[side][b] * inverse[side][b] - mean * mean;
-        return std::sqrt((variance > 0 ? variance : 0) + 0x1p-50);  // the rounding error of the variance
+        return std::sqrt((variance > 0 ? variance : 0) + variance_error);
     }
 
     // The weight of the chord in the average of the two bounds: 0 if the lower bound alone has a smaller error.
-    template <bool weighted>
     double chord(int side, int b) const {
-        if (!weighted) return rows[side][b] > 1 ? 0.5 : 0;
         const double mean = fractions[side][b] * inverse[side][b];
         return deviation(side, b) > mean * (1 - mean) ? 0.5 : 0;
     }
 
-    // Computes the lines of all buckets; `factor` is the gradient per unit of d.
-    template <bool weighted = false>
+    // Computes the lines of all buckets; `factor` is the gradient per unit of d. The squares must not be estimated.
     void draw(const Axis& axis, double factor, Line<float>* lines) const {
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[1][b], sum = fractions[1][b], scale = factor * widths[b];
-            const double chord = this->chord<weighted>(1, b);
+            const double chord = this->chord(1, b);
             lines[2 * b] = {static_cast<float>(factor * moment[0][b]),
                             static_cast<float>(scale * (others[0][b] + chord * (own - sum))),
                             static_cast<float>(scale * (1 - chord) * own), static_cast<float>(sum * inverse[1][b])};
@@ -234,7 +234,7 @@ struct Profile {
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[0][b], sum = fractions[0][b], scale = factor * widths[b];
-            const double chord = this->chord<weighted>(0, b);
+            const double chord = this->chord(0, b);
             // The mirror image, with (m - f)+ = (f - m)+ - f + m.
             lines[2 * b + 1] = {static_cast<float>(-factor * moment[1][b] - scale * (others[1][b] + sum)),
                                 static_cast<float>(scale * (others[1][b] + (1 - chord) * own + chord * sum)),
@@ -244,17 +244,17 @@ struct Profile {
 
     // Returns whether the error of some row in the buckets from .. to - 1 may exceed the limit of its class. The error is at
     // most c m (1 - m) / 2 widths, where c m is the sum of fractions of the other class, and 0 if c = 1. The loop has no
-    // divisions and no branches, so that it is vectorised. With weights, the error is also at most c s / 2 widths, where s is
-    // the standard deviation.
+    // divisions and no branches, so that it is vectorised. If the squares are known, the error is also at most c s / 2 widths,
+    // where s is the standard deviation.
     bool exceeds(const double limit[2], int from, int to) const {
         int bad = 0;
         for (int side = 0; side < 2; ++side) {
             const double *mine = rows[side], *other = rows[1 - side], *sums = fractions[1 - side], most = 2 * limit[side];
-            const bool weighted = heaviest[0];
+            const double one = heaviest[0] ? 0 : 1, known = variance_error > 0;
 #pragma omp simd reduction(| : bad)
             for (int b = from; b < to; ++b)
-                bad |= (mine[b] > 0) & (sums[b] * (other[b] - sums[b]) * widths[b] > most * other[b]) &
-                       (weighted ? other[b] * deviation(1 - side, b) * widths[b] > most : other[b] > 1);
+                bad |= (mine[b] > 0) & (sums[b] * (other[b] - sums[b]) * widths[b] > most * other[b]) & (other[b] > one) &
+                       (other[b] * deviation(1 - side, b) * widths[b] >= known * most);
         }
         return bad;
     }

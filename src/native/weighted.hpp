@@ -54,7 +54,7 @@ class WeightedBuckets {
             for (int h = 0; h < n_heavy; ++h) mass += profile.rows[0][heavy[h].bucket] + profile.rows[1][heavy[h].bucket];
             if (mass <= static_cast<double>(n_) / 8) {
                 Line<float>* lines = scratch.take<Line<float>>(axis.slots());
-                profile.draw<true>(axis, factor, lines);
+                profile.draw(axis, factor, lines);
                 mark_unsolved(lines, heavy, n_heavy, factor);
                 value = all.value;
                 if (grad || n_heavy) value += evaluate(axis, lines, profile, heavy, n_heavy, factor, grad);
