@@ -4,47 +4,66 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "division.hpp"
-#include "group_rows.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
 // Returns the weight of the pairs in the right order; ties count half.
 template <class S>
-double concordant_weight(const GroupRows<S>& group) {
+double concordant_weight(const GroupRows<S>& given) {
+    constexpr int block = Division<S>::block, padding = RanksAmong<S>::padding;
+    constexpr S infinity = std::numeric_limits<S>::infinity();
     Scratch scratch;
-    const Division<S> rows(scratch, group.scores, group.classes, group.n, group.found, 0, 1, group.threads);
-    const double* weights = rows.gather(scratch, group.weights);
+    const Division<S> rows(scratch, given, 0, 1);
     const Keyed<S>* sources = rows.sort(scratch);
     // A pair is in the right order if the source is above the query. above[k] is the weight of source k and those above it.
     double* above = scratch.take<double>(rows.n_sources + 1);
     Compensated mass;
     above[rows.n_sources] = 0;
     for (std::int64_t k = rows.n_sources - 1; k >= 0; --k) {
-        mass += weights ? weights[sources[k].row] : 1;
+        mass += rows.weights ? rows.weights[sources[k].row] : 1;
         above[k] = mass;
     }
     // Each task makes its own table, so that there are fewer tasks than rows of the table.
-    const std::int64_t some = std::clamp<std::int64_t>(rows.n_queries / (8 * rows.n_sources), 1, task_count(group.n));
+    const std::int64_t some = std::clamp<std::int64_t>(given.n / (8 * rows.n_sources), 1, task_count(given.n));
     const int tasks = rows.parts > 1 ? rows.parts : static_cast<int>(some);
+    const bool many = rows.parts == 1 && 4 * rows.n_sources > given.n;  // many rows to look up are no queries: leave them out
     double* sums = scratch.take<double>(tasks);
-    parallel(group.threads, tasks, [&](int task) {
+    parallel(given.threads, tasks, [&](int task) {
         const int part = rows.parts > 1 ? task : 0;
         const std::int64_t first = rows.first_source(part), count = rows.first_source(part + 1) - first;
         Scratch local;
-        S* numbers = local.take<S>(count + RanksAmong<S>::padding);
+        S* numbers = local.take<S>(count + padding);
         for (std::int64_t k = 0; k < count; ++k) numbers[k] = sources[first + k].key;
-        std::fill_n(numbers + count, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
+        std::fill_n(numbers + count, padding, infinity);
         const RanksAmong<S> ranks(local, numbers, count);
         Compensated sum;
-        std::int64_t i = rows.first_query(task, tasks);
-        by_cells(rows.keys + i, rows.first_query(task + 1, tasks) - i, ranks.cells, [&](S at, std::uint32_t cell) {
-            const std::int64_t upto = ranks.upto(at, cell, ranks.first(cell));
-            const bool tied = upto > 0 && numbers[upto - 1] == at;
-            const std::int64_t below = tied ? std::lower_bound(numbers, numbers + upto, at) - numbers : upto;
-            sum += 0.5 * (above[first + below] + above[first + upto]) * (weights ? weights[i++] : 1);
-        });
+        const std::int64_t end = rows.first_query(task + 1, tasks);
+        for (std::int64_t i = rows.first_query(task, tasks); i < end; i += block) {
+            int size = static_cast<int>(std::min<std::int64_t>(block, end - i));
+            S at[block];
+            double w[block];
+            std::int32_t cells[block];
+            rows.queries(i, size, -infinity, at, w);
+            if (many) {
+                const int all = std::exchange(size, 0);
+                for (int q = 0; q < all; ++q) {
+                    at[size] = at[q];
+                    w[size] = w[q];
+                    size += w[q] > 0;
+                }
+            }
+#pragma omp simd
+            for (int q = 0; q < size; ++q) cells[q] = ranks.cells(at[q]);
+            for (int q = 0; q < size; ++q) {
+                const std::int64_t upto = ranks.upto(at[q], cells[q], ranks.first(cells[q]));
+                const bool tied = upto > 0 && numbers[upto - 1] == at[q];
+                const std::int64_t below = tied ? std::lower_bound(numbers, numbers + upto, at[q]) - numbers : upto;
+                sum += 0.5 * (above[first + below] + above[first + upto]) * w[q];
+            }
+        }
         sums[task] = sum;
     });
     Compensated sum;

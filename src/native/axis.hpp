@@ -57,11 +57,10 @@ inline void measure(const Axis& axis, double* widths) {
             widths[b++] = axis.width() / axis.split.parts[c];
 }
 
-// Computes slot (2 x bucket + class) and fraction of each row of a block. If `open`, rows outside the axis have fractions
-// outside [0, 1), for extrapolation. Otherwise the fractions are clipped, because gradients outside the axis are zero.
-template <bool open>
-void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
-            float* fractions) {
+// Computes slot (2 x bucket + class) and fraction of each row of a block. Fractions outside the axis are clipped, because
+// gradients there are zero.
+inline void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
+                   float* fractions) {
     const double origin = axis.origin, of_neg = axis.offset[0], of_pos = axis.offset[1];
     const double scale = axis.scale, last = axis.cells + 1.5;
     if (!axis.is_split) {
@@ -72,7 +71,7 @@ void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, 
             q = q < last ? q : last;
             const std::int32_t cell = static_cast<std::int32_t>(q);
             slots[i] = cell * 2 + classes[i];
-            fractions[i] = static_cast<float>((open ? p : q) - cell);
+            fractions[i] = static_cast<float>(q - cell);
         }
         return;
     }
@@ -207,7 +206,7 @@ class Tallies {
     }
 
   private:
-    // Rows outside an open axis have fractions outside [0, 1).
+    // A fraction next to 1 may have been rounded to 1.
     static float proper(float fraction) {
         const float f = fraction > 0 ? fraction : 0;
         return f < 1 ? f : 1 - 0x1p-24f;

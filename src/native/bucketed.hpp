@@ -50,7 +50,7 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
     float* fractions = grad ? grad : scratch.take<float>(n);
     for (std::int64_t i = 0; i < n; i += block_rows) {
         const int count = static_cast<int>(std::min<std::int64_t>(block_rows, n - i));
-        locate<false>(axis, scores + i, classes + i, count, slots + i, fractions + i);
+        locate(axis, scores + i, classes + i, count, slots + i, fractions + i);
         tallies.add(slots + i, fractions + i, count, [&](int k, std::int32_t before) { ranks[i + k] = before; });
     }
 

@@ -17,9 +17,10 @@
 //
 // The bounds differ most at f = m, by c m (1 - m). Their average, a line with one kink, is therefore wrong by at most
 // w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose error bound exceeds `slack` times the largest M
-// of the class, or sixteen times the mean M, is not certified: its rows are gathered and solved as a separate problem, in finer
-// buckets over the range that they occupy, and finally by a sort. If that would be many rows, the buckets with many rows are
-// split and all rows are counted again first. The mirror image (positives against negatives) has the same bound.
+// of the class, or sixteen times the mean M, is not certified: its rows are gathered, and the pairs inside it are solved
+// exactly (heavy.hpp). If that would be many rows, the buckets with many rows are split and all rows are counted again first,
+// with the squares of the fractions; then the lower bound alone is used where their standard deviation s is small: its error is
+// at most w c s / 2. The mirror image (positives against negatives) has the same bound.
 //
 // The loss is computed from the counts: exactly for pairs of different buckets, as a sum of positive numbers, and by an
 // estimate with an error bound for pairs of one bucket, which are of second order. It also needs the squares of the fractions:
@@ -71,7 +72,7 @@ class Counted {
         if (!squares) return;  // then the profile is not needed
         profile.read_squares(axis, merged(scratch, &Tallies::squares));
         packed_ ? profile.read(axis, packed_) : profile.read(axis, wide_);
-        profile.sweep(axis, {});
+        profile.sweep(axis);
     }
 
     // Calls use(tallies of all slices).
@@ -91,11 +92,9 @@ class Counted {
     };
     Located located(std::int64_t i, int count, std::int32_t* slots, float* fractions) const {
         if (kept_slots_) return {kept_slots_ + i, kept_fractions_ + i};
-        locate<false>(axis, scores_ + i, classes_ + i, count, slots, fractions);
+        locate(axis, scores_ + i, classes_ + i, count, slots, fractions);
         return {slots, fractions};
     }
-
-    std::int64_t rows_of(int slice, std::size_t slot) const { return tallies_[slice].count(slot); }
 
     const Axis axis;
     Profile profile;
@@ -115,7 +114,7 @@ class Counted {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 std::int32_t* where = kept_slots_ ? kept_slots_ + i : spare_slots;
                 float* fractions = kept_slots_ ? kept_fractions_ + i : spare_fractions;
-                locate<false>(axis, scores_ + i, classes_ + i, count, where, fractions);
+                locate(axis, scores_ + i, classes_ + i, count, where, fractions);
                 mine.add(where, fractions, count);
                 if (squares) mine.add_squares(where, fractions, count);
             }
@@ -173,7 +172,7 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
 
 // Evaluates one term over a whole batch. The value is b2 x sum of d^2 x the scale of the reduction; factor is 2 b2 x that
 // scale. The range must be positive and neither denormal nor infinite, and both classes must have rows. Returns false if many
-// rows of a small batch are not certified: then the exact plan is quicker than another count.
+// rows are not certified: then the exact plan is quicker, for a small batch even before another count.
 inline bool certified_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, double shift,
                            double factor, float* grad, int threads, double& value) {
     Scratch scratch;
@@ -190,53 +189,40 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
     double* own = scratch.take<double>(counted->axis.buckets);
     Estimate all;
-    Target target{positions, factor, {}, grad};
+    double limit[2];
     int n_heavy = 0;
     counted->with_tallies([&](const auto* tallies) {
         const EqualProfile profile(scratch, counted->axis, tallies, factor, lines);
         all = profile.squares;
-        std::copy(profile.limit, profile.limit + 2, target.limit);
+        std::copy(profile.limit, profile.limit + 2, limit);
         n_heavy = profile.list_heavy(own_slack * all.least(), heavy, own);
     });
-    std::int64_t n_rows = 0;
-    for (int h = 0; h < n_heavy; ++h) n_rows += heavy[h].n_pos + heavy[h].n_neg;
-    if (n_rows > n / 8) {
+    const auto has_many = [&] {
+        std::int64_t n_rows = 0;
+        for (int h = 0; h < n_heavy; ++h) n_rows += heavy[h].n_pos + heavy[h].n_neg;
+        return n_rows > n / 8;
+    };
+    if (has_many()) {
         if (n < 1 << 15) return false;
-        const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, target.limit);
+        const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, limit);
         counted = new (scratch.take<Counted>(1)) Counted(scratch, finer, scores, classes, n, threads);
         lines = scratch.take<Line<float>>(finer.slots());
         heavy = scratch.take<Heavy>(finer.buckets);
         counted->profile.draw(finer, factor, lines);
         all = counted->profile.pair_squares(finer);
-        n_heavy = counted->profile.list_heavy(finer, target.limit, all, own_slack * all.least(), heavy);
+        n_heavy = counted->profile.list_heavy(finer, limit, all, own_slack * all.least(), heavy);
         own = scratch.take<double>(n_heavy);
         for (int h = 0; h < n_heavy; ++h) own[h] = counted->profile.inside(heavy[h].bucket).squares().value;
+        if (has_many()) return false;
     }
-    const double tolerance = own_slack * all.least();
     const Axis& axis = counted->axis;
-    const std::size_t slots = axis.slots();
-    const int slices = counted->slices;
     mark_unsolved(lines, heavy, n_heavy, factor);
-
-    // The position of the next row of each slice and heavy bucket: rows keep their order for any number of slices.
-    std::int64_t* next = scratch.take<std::int64_t>(n_heavy ? slots * slices : 0);
-    std::int64_t* begins = scratch.take<std::int64_t>(n_heavy);
-    std::int64_t n_rest = 0;
-    for (int h = 0; h < n_heavy; ++h) {
-        begins[h] = n_rest;
-        for (const int side : {1, 0})
-            for (int slice = 0; slice < slices; ++slice) {
-                const std::size_t slot = 2 * static_cast<std::size_t>(heavy[h].bucket) + side;
-                next[slice * slots + slot] = n_rest;
-                n_rest += counted->rows_of(slice, slot);
-            }
-    }
-    Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
-    double* parts = scratch.take<double>(counted->tasks + n_heavy);
-    parallel(threads, slices, [&](int slice) {
+    HeavyRows rest(scratch, heavy, n_heavy, n, counted->slices);
+    double* parts = scratch.take<double>(counted->tasks);
+    parallel(threads, counted->slices, [&](int slice) {
         std::int32_t spare_slots[block_rows];
         float spare_fractions[block_rows], spare[block_rows];
-        std::int64_t* my_next = next + slice * slots;
+        rest.start(slice, counted->first_row(slice));
         for (std::int64_t begin = counted->first_row(slice); begin < counted->first_row(slice + 1);
              begin = task_end(n, begin)) {
             const std::int64_t end = task_end(n, begin);
@@ -246,22 +232,15 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
                 float* out = grad ? grad + i : spare;
                 const auto [where, fractions] = counted->located(i, count, spare_slots, spare_fractions);
                 sum += look_up(lines, where, fractions, count, out);
-                if (n_heavy)
-                    take_unsolved(out, count, [&](int k) {
-                        rest[my_next[where[k]]++] = {scores[i + k], static_cast<std::uint32_t>(i + k)};
-                    });
+                rest.take(slice, i, where, count, out);
             }
             parts[begin / task_rows] = axis.is_split ? 0 : sum * axis.width() / factor;
         }
     });
-    parallel(n_rest < task_rows ? 1 : threads, n_heavy, [&](int h) {
-        Row *pos = rest + begins[h], *neg = pos + heavy[h].n_pos;
-        parts[counted->tasks + h] = solve_rows(pos, heavy[h].n_pos, neg, heavy[h].n_neg, heavy[h].low, heavy[h].high,
-                                               heavy[h].outside, target, tolerance / n_heavy, 1) -
-                                    own[h];
-    });
     double squares = all.value;
-    for (int t = 0; t < counted->tasks + n_heavy; ++t) squares += parts[t];
+    for (int t = 0; t < counted->tasks; ++t) squares += parts[t];
+    squares += rest.solve(
+        axis, positions, scores, [](std::uint32_t, int) { return 1.0; }, [&](int h) { return own[h]; }, factor, grad, threads);
     value = factor / 2 * squares;
     return true;
 }

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <ranges>
 #include <type_traits>
@@ -37,27 +38,23 @@ namespace everypair::EVERYPAIR_ISA {
 template <class S, class Acc>
 class Exact {
   public:
-    Exact(const GroupRows<S>& group, const Question& question)
-        : question_(question),
+    Exact(const GroupRows<S>& rows, const Question& question)
+        : given_(rows),
+          question_(question),
           n_truncated_(std::count_if(question.terms, question.terms + question.n_terms, is_truncated)),
-          rows_(scratch_, group.scores, group.classes, group.n, group.found,
-                std::find_if(question.terms, question.terms + question.n_terms, is_truncated)->shift, n_truncated_,
-                question.threads),
+          rows_(scratch_, rows, std::find_if(question.terms, question.terms + question.n_terms, is_truncated)->shift,
+                n_truncated_),
           n_switches_(n_truncated_ * rows_.n_sources),
           parts_(rows_.parts),
-          scale_(group.scale),
-          weights_(rows_.gather(scratch_, group.weights)),
-          vector_(rows_.gather(scratch_, group.vector)),
-          to_{group.grad, group.hess, group.hvp} {
-        grad_ = to_[0] ? rows_.keys : nullptr;  // a gradient replaces a key that is no longer needed
-        hess_ = to_[1] ? scratch_.take<S>(group.n + 1) : nullptr;
-        hvp_ = to_[2] ? scratch_.take<S>(group.n + 1) : nullptr;
-    }
+          vector_(rows_.gather(scratch_, rows.vector)),
+          grad_(rows_.results(scratch_, rows.grad)),
+          hess_(rows_.results(scratch_, rows.hess)),
+          hvp_(rows_.results(scratch_, rows.hvp)) {}
 
     double run() { return question_.n_terms == 1 ? run_with<true>() : run_with<false>(); }
 
   private:
-    static constexpr int block = 256;
+    static constexpr int block = Division<S>::block;
     // Each part has its own piece 0, and room after its starts for the padding of the look-up.
     static constexpr int spare = 1 + RanksAmong<S>::padding;
     // Sums of float64 scores keep what rounding takes off, because sums of many constant weights would drift.
@@ -74,7 +71,7 @@ class Exact {
         Acc grad = 0, hess = 0, hvp = 0;
     };
     static bool is_truncated(const Term& term) { return term.truncated; }
-    double weight(std::int64_t place) const { return weights_ ? weights_[place] : 1; }
+    double weight(std::int64_t place) const { return rows_.weights ? rows_.weights[place] : 1; }
 
     template <bool one_term>
     double run_with() {
@@ -83,7 +80,7 @@ class Exact {
         find_starts<one_term>();
         // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many numbers. The number
         // of lanes depends only on the sizes, so that sums always have the same order. Parts run in parallel without lanes.
-        const std::int64_t n = rows_.n_queries + rows_.n_sources, most_lanes = parts_ > 1 ? 1 : task_count(n);
+        const std::int64_t n = given_.n, most_lanes = parts_ > 1 ? 1 : task_count(n);
         const std::int64_t some = n / (8 * n_switches_), most = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
         lanes_ = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min(most_lanes, most)));
         width_ = hvp_ ? 2 : 1;
@@ -93,10 +90,10 @@ class Exact {
         build<one_term>();
         const int tasks = std::max(lanes_, parts_);
         double* squares = scratch_.take<double>(tasks);
-        parallel(question_.threads, lanes_, [&](int lane) {
+        parallel(given_.threads, lanes_, [&](int lane) {
             if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
         });
-        parallel(question_.threads, tasks, [&](int task) {
+        parallel(given_.threads, tasks, [&](int task) {
             const int part = parts_ > 1 ? task : 0, lane = task - part;
             const std::int64_t first = first_piece(part);
             Scratch scratch;
@@ -104,21 +101,21 @@ class Exact {
             Piece* pieces = pieces_ + lane * stride_ + first * width_;
             const std::int64_t end = rows_.first_query(task + 1, tasks);
             squares[task] = 0;
-            for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block) {
-                const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
-                squares[task] += weights_ ? evaluate_queries<true>(ranks, bases_ + first, pieces, i, count)
-                                          : evaluate_queries<false>(ranks, bases_ + first, pieces, i, count);
-            }
+            for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block)
+                squares[task] += evaluate_queries(ranks, bases_ + first, pieces, i,
+                                                  static_cast<int>(std::min<std::int64_t>(block, end - i)));
         });
         double value = evaluate_sources<one_term>();
         for (int task = 0; task < tasks; ++task) value += 0.5 * squares[task];
-        rows_.scatter(grad_, to_[0]);
-        rows_.scatter(hess_, to_[1]);
-        rows_.scatter(hvp_, to_[2]);
-        return value * scale_;
+        rows_.scatter(grad_, given_.grad);
+        rows_.scatter(hess_, given_.hess);
+        rows_.scatter(hvp_, given_.hvp);
+        return value * given_.scale;
     }
 
-    DoubleDouble switch_at(double key, int term) const { return DoubleDouble::sum(key, -question_.terms[term].shift); }
+    DoubleDouble switch_at(double key, std::uint32_t term) const {
+        return DoubleDouble::sum(key, -question_.terms[term].shift);
+    }
 
     // Merges the switches of the terms, each of which are sorted.
     void sort_switches() {
@@ -145,24 +142,36 @@ class Exact {
     // below the part. The first piece of all, below all switches, is relative to the first switch.
     std::int64_t first_piece(int part) const { return firsts_[part] + part * spare; }
 
+    // Finds the first switch of each part, the starts of the pieces, and their distances from the switches.
     template <bool one_term>
     void find_starts() {
-        const auto start_of = [&](std::int64_t k) {
-            return one_term ? least_above<S>(switch_at(sources_[k].key, 0)) : switches_[k].key;
+        const auto switch_of = [sources = sources_, shift = question_.terms[0].shift, this](std::int64_t k) {
+            if constexpr (one_term) return DoubleDouble::sum(sources[k].key, -shift);
+            return switch_at(sources[switches_[k].source].key, switches_[k].term);
         };
         firsts_ = scratch_.take<std::int64_t>(parts_ + 1);
         starts_ = scratch_.take<S>(n_switches_ + parts_ * spare);
+        offsets_ = scratch_.take<Acc>(n_switches_ + parts_ * spare);
         firsts_[parts_] = n_switches_;
         const auto all = std::views::iota(std::int64_t{0}, n_switches_);
-        parallel(question_.threads, parts_, [&](int part) {
-            const auto below = [&](std::int64_t k) { return rows_.part_of(start_of(k)) < part; };
+        parallel(given_.threads, parts_, [&](int part) {
+            const auto below = [&](std::int64_t k) { return rows_.part_of(least_above<S>(switch_of(k))) < part; };
             firsts_[part] = part ? std::ranges::partition_point(all, below) - all.begin() : 0;
         });
-        parallel(question_.threads, parts_, [&](int part) {
-            S* to = starts_ + first_piece(part);
-            *to++ = start_of(std::max<std::int64_t>(firsts_[part] - 1, 0));
-            for (std::int64_t k = firsts_[part]; k < firsts_[part + 1]; ++k) *to++ = start_of(k);
-            std::fill_n(to, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
+        parallel(given_.threads, parts_, [&](int part) {
+            const std::int64_t first = firsts_[part], count = firsts_[part + 1] - first;
+            S* starts = starts_ + first_piece(part);
+            Acc* offsets = offsets_ + first_piece(part);
+            *starts++ = least_above<S>(switch_of(std::max<std::int64_t>(first - 1, 0)));
+            ++offsets;
+            for (std::int64_t k = 0; k < count; ++k) {
+                const DoubleDouble at = switch_of(first + k);
+                const double start = least_above<S>(at), most = std::numeric_limits<S>::max();
+                starts[k] = static_cast<S>(start);
+                // The start is infinite if no score is beyond the switch: then any finite distance will do.
+                offsets[k] = (Acc(start < most ? start : most) + Acc(-at.high)) + Acc(-at.low);
+            }
+            std::fill_n(starts + count, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
         });
         bases_ = starts_;
         if (n_truncated_ == question_.n_terms) return;
@@ -173,27 +182,20 @@ class Exact {
     // The distance between the starts of two pieces.
     Acc distance(std::int64_t from, std::int64_t to) const { return Acc(starts_[to]) + Acc(-starts_[from]); }
 
-    // The distance of the start of a piece from the point where this term of a source has d = 0.
-    Acc beyond(std::int64_t piece, std::int64_t source, int term) const {
-        const DoubleDouble at = switch_at(sources_[source].key, term);
-        // The start is infinite if no score is beyond the switch: then any finite distance will do.
-        const double from = std::min(starts_[piece], std::numeric_limits<S>::max());
-        return (Acc(from) + Acc(-at.high)) + Acc(-at.low);
-    }
-
     // Calls use(source, term, distance of the start from the switch) for switch k with this piece.
     template <bool one_term, class Use>
     void with_switch(std::int64_t k, std::int64_t piece, Use&& use) const {
-        const std::int64_t source = one_term ? k : switches_[k].source;
-        const int term = one_term ? 0 : static_cast<int>(switches_[k].term);
-        use(source, term, beyond(piece, source, term));
+        use(one_term ? k : switches_[k].source, one_term ? 0 : static_cast<int>(switches_[k].term), offsets_[piece]);
     }
 
-    // The same for all terms without truncation, at the first start.
+    // Calls use(source, term, distance of the first start from the knot) for all terms without truncation.
     template <class Use>
     void with_untruncated(Use&& use) const {
         for (int j = 0; j < question_.n_terms; ++j)
-            for (std::int64_t k = 0; !question_.terms[j].truncated && k < rows_.n_sources; ++k) use(k, j, beyond(0, k, j));
+            for (std::int64_t k = 0; !question_.terms[j].truncated && k < rows_.n_sources; ++k) {
+                const DoubleDouble at = switch_at(sources_[k].key, j);
+                use(k, j, (Acc(starts_[0]) + Acc(-at.high)) + Acc(-at.low));
+            }
     }
 
     template <bool one_term>
@@ -207,16 +209,18 @@ class Exact {
         std::fill(on, on + n_terms, RunningSum{});
         std::fill(vectors, vectors + n_terms, RunningSum{});
         Acc value = 0, slope = 0;  // without the constant parts b0 and b1 of the terms
+        Acc curvature = 0, tilt = 0, level = 0, gap = 0;
+        // Moves on by `gap` and switches a source on. One addition per sum, because the next switch waits for it.
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
             const std::uint32_t place = sources_[source].row;
             const double w = weight(place);
-            value += Acc(w) * distance * (Acc(term.b1) + Acc(term.b2) * distance);
-            slope += Acc(w) * Acc(2 * term.b2) * distance;
+            const Acc turn = gap * curvature;
+            value += gap * ((slope + tilt) + Acc(0.5) * turn) + Acc(w) * distance * (Acc(term.b1) + Acc(term.b2) * distance);
+            slope += turn + Acc(w) * Acc(2 * term.b2) * distance;
             on[j] += w;
             if (hvp_) vectors[j] += w * vector_[place];
         };
-        Acc curvature = 0, tilt = 0, level = 0;
         const auto write = [&](std::int64_t piece) {
             Acc vector_curvature = 0;
             curvature = tilt = level = 0;
@@ -228,21 +232,25 @@ class Exact {
                 curvature += Acc(2 * term.b2) * mass;
                 if (hvp_) vector_curvature += Acc(2 * term.b2) * Acc(vectors[j]);
             }
-            pieces_[piece * width_] = {static_cast<double>(slope + tilt), static_cast<double>(curvature)};
+            pieces_[piece * width_] = {Two{static_cast<double>(slope + tilt), static_cast<double>(curvature)}};
             values_[piece] = static_cast<double>(value + level);
-            if (hvp_) pieces_[piece * 2 + 1] = {0, static_cast<double>(vector_curvature)};
+            if (hvp_) pieces_[piece * 2 + 1] = {Two{0, static_cast<double>(vector_curvature)}};
         };
         with_untruncated(switch_on);
         for (int part = 0; part < parts_; ++part) {
             std::int64_t piece = first_piece(part);
             write(piece++);
             for (std::int64_t k = firsts_[part]; k < firsts_[part + 1]; ++k, ++piece) {
-                const Acc gap = distance(piece - 1, piece), turn = gap * curvature;
-                value += gap * ((slope + tilt) + Acc(0.5) * turn);
-                slope += turn;
-                if (bases_ != starts_ && std::abs(static_cast<double>(value + level)) < std::abs(values_[piece - 1])) {
-                    bases_[piece - 1] = starts_[piece];
-                    write(piece - 1);
+                gap = distance(piece - 1, piece);
+                if (bases_ != starts_) {
+                    const Acc turn = gap * curvature;
+                    value += gap * ((slope + tilt) + Acc(0.5) * turn);
+                    slope += turn;
+                    gap = 0;
+                    if (std::abs(static_cast<double>(value + level)) < std::abs(values_[piece - 1])) {
+                        bases_[piece - 1] = starts_[piece];
+                        write(piece - 1);
+                    }
                 }
                 with_switch<one_term>(k, piece, switch_on);
                 write(piece);
@@ -252,48 +260,53 @@ class Exact {
 
     // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short loops over a block:
     // those that read memory have many loads in flight, the others are vectorised.
-    template <bool weighted>
     double evaluate_queries(const RanksAmong<S>& ranks, const S* bases, Piece* pieces, std::int64_t first, int count) const {
-        double distances[block], slopes[block], curvatures[block];
+        S at[block];
+        double w[block], distances[block], slopes[block], curvatures[block];
         std::int32_t cells[block];
         std::uint32_t found[block];
-        const double sign = rows_.sign, scale = scale_;
+        const double sign = rows_.sign, scale = given_.scale;
         const std::size_t width = width_;
-        const S* at = rows_.keys + first;
-        const double* w = weights_ + (weighted ? first : 0);
+        rows_.queries(first, count, bases[0], at, w);
+        if (count % 2) at[count] = bases[0], w[count] = 0;
+        const int even = count + count % 2;
 #pragma omp simd
-        for (int q = 0; q < count; ++q) cells[q] = ranks.cells(at[q]);
-        for (int q = 0; q < count; ++q) found[q] = ranks.first(cells[q]);
-        for (int q = 0; q < count; ++q) {
+        for (int q = 0; q < even; ++q) cells[q] = ranks.cells(at[q]);
+        for (int q = 0; q < even; ++q) found[q] = ranks.first(cells[q]);
+        for (int q = 0; q < even; ++q) {
             found[q] = ranks.upto(at[q], cells[q], found[q]);
             __builtin_prefetch(pieces + found[q] * width, 1);
+            distances[q] = static_cast<double>(at[q]) - bases[found[q]];
         }
-        for (int q = 0; q < count; ++q) {
-            Piece& piece = pieces[found[q] * width];
-            const double distance = static_cast<double>(at[q]) - bases[found[q]];
-            piece.add(weighted ? w[q] : 1, weighted ? w[q] * distance : distance);
-            slopes[q] = piece.slope;
-            curvatures[q] = piece.curvature;
-            distances[q] = piece.curvature != 0 ? distance : 0;
+        // Two queries at a time, so that transpositions make the vectors to be added and read.
+        for (int q = 0; q < even; q += 2) {
+            Piece &one = pieces[found[q] * width], &other = pieces[found[q + 1] * width];
+            const Two mass{w[q], w[q + 1]}, moment = mass * Two{distances[q], distances[q + 1]};
+            one.add(__builtin_shufflevector(mass, moment, 0, 2));
+            other.add(__builtin_shufflevector(mass, moment, 1, 3));
+            const Two slope = __builtin_shufflevector(one.line, other.line, 0, 2),
+                      curvature = __builtin_shufflevector(one.line, other.line, 1, 3);
+            std::memcpy(slopes + q, &slope, sizeof slope);
+            std::memcpy(curvatures + q, &curvature, sizeof curvature);
         }
         double total = 0;
 #pragma omp simd reduction(+ : total)
         for (int q = 0; q < count; ++q) {
-            const double turn = curvatures[q] * distances[q], out = sign * (slopes[q] + turn);
-            total += weighted ? w[q] * distances[q] * turn : distances[q] * turn;
+            const double distance = curvatures[q] != 0 ? distances[q] : 0, turn = curvatures[q] * distance;
+            total += w[q] * distance * turn;
             // The factor of the reduction comes last: scale x weight may underflow where the result does not.
-            slopes[q] = scale * (weighted ? w[q] * out : out) + 0.0;  // -0.0 becomes 0.0
+            slopes[q] = scale * (w[q] * (sign * (slopes[q] + turn))) + 0.0;  // -0.0 becomes 0.0
         }
         if (grad_)
             for (int q = 0; q < count; ++q) grad_[first + q] = static_cast<S>(slopes[q]);
         if (hess_)
-            for (int q = 0; q < count; ++q) hess_[first + q] = static_cast<S>(scale * ((weighted ? w[q] : 1) * curvatures[q]));
+            for (int q = 0; q < count; ++q) hess_[first + q] = static_cast<S>(scale * (w[q] * curvatures[q]) + 0.0);
         if (hvp_)
             for (int q = 0; q < count; ++q) {
-                const double v = vector_[first + q], mass = weighted ? w[q] : 1;
                 Piece& piece = pieces[found[q] * width + 1];
-                piece.add(mass * v, 0);
-                hvp_[first + q] = static_cast<S>(scale * (mass * (curvatures[q] * v - piece.curvature)));
+                const double v = vector_[first + q];
+                piece.add(Two{w[q] * v, 0});
+                hvp_[first + q] = static_cast<S>(scale * (w[q] * (curvatures[q] * v - piece.line[1])) + 0.0);
             }
         return total;
     }
@@ -305,34 +318,32 @@ class Exact {
         const std::int64_t kept = one_term ? 0 : rows_.n_sources;
         Derivatives* sums = scratch.take<Derivatives>(kept);
         std::fill(sums, sums + kept, Derivatives{});
+        const double scale = given_.scale, signed_scale = -rows_.sign * scale;
         const auto write = [&](std::int64_t source, const Derivatives& sum) {
             const std::uint32_t place = sources_[source].row;
             const double w = weight(place);
-            if (grad_) grad_[place] = static_cast<S>(-rows_.sign * scale_ * (w * static_cast<double>(sum.grad)) + 0.0);
-            if (hess_) hess_[place] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hess)));
-            if (hvp_) hvp_[place] = static_cast<S>(scale_ * (w * static_cast<double>(sum.hvp)));
+            if (grad_) grad_[place] = static_cast<S>(signed_scale * (w * static_cast<double>(sum.grad)) + 0.0);
+            if (hess_) hess_[place] = static_cast<S>(scale * (w * static_cast<double>(sum.hess)));
+            if (hvp_) hvp_[place] = static_cast<S>(scale * (w * static_cast<double>(sum.hvp)));
         };
         RunningSum mass{}, vector{};
         Acc moment = 0;
-        double value = 0;
+        Two value{};
         std::int64_t above = first_piece(parts_ - 1) + firsts_[parts_] - firsts_[parts_ - 1];  // the last piece
         // Adds the queries of the next lower piece; distances are then relative to its start.
         const auto take = [&](std::int64_t k) {
-            // Pieces without queries beyond them may be so far away that their distances are infinite.
-            if (static_cast<double>(mass) > 0) moment += Acc(mass) * distance(k, above);
-            above = k;
-            double here = 0, distance = 0;
+            Two here{};
             for (int lane = 0; lane < lanes_; ++lane) {
                 const Piece* piece = pieces_ + lane * stride_ + k * width_;
-                here += piece->total().mass;
-                distance += piece->total().distance;
-                if (hvp_) vector += piece[1].total().mass;
+                here += piece->total();
+                if (hvp_) vector += piece[1].total()[0];
             }
-            mass += here;
-            moment += Acc(distance);
-            if (bases_[k] != starts_[k]) moment += Acc(here) * (Acc(bases_[k]) + Acc(-starts_[k]));
-            const double added = here * values_[k] + pieces_[k * width_].slope * distance;
-            value += here != 0 ? added : 0;
+            // Pieces without queries beyond them may be so far away that their distances are infinite.
+            moment += (static_cast<double>(mass) > 0 ? Acc(mass) * distance(k, above) : Acc(0)) + Acc(here[1]);
+            if (bases_[k] != starts_[k]) moment += Acc(here[0]) * (Acc(bases_[k]) + Acc(-starts_[k]));
+            above = k;
+            mass += here[0];
+            value += here != 0.0 ? here * Two{values_[k], pieces_[k * width_].line[0]} : Two{};
         };
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
@@ -354,23 +365,23 @@ class Exact {
         }
         with_untruncated(switch_on);
         for (std::int64_t k = 0; k < kept; ++k) write(k, sums[k]);
-        return value;
+        return value[0] + value[1];
     }
 
     Scratch scratch_;
+    const GroupRows<S> given_;
     const Question& question_;
     const std::int64_t n_truncated_;
     const Division<S> rows_;
     const std::int64_t n_switches_;
     const int parts_;
-    const double scale_;
-    const double *weights_, *vector_;  // by place, like the next ones; may be null
-    S *grad_, *hess_, *hvp_;           // may be null
-    S* to_[3];                         // where the caller wants them
-    Keyed<S>* sources_;                // in ascending order
-    Switch* switches_;                 // in ascending order
-    std::int64_t* firsts_;             // by part: the first switch
-    S *starts_, *bases_;               // by piece, like the next ones: its left end, and the point that it is relative to
+    const double* vector_;                      // by place, like the next ones; may be null
+    S *const grad_, *const hess_, *const hvp_;  // may be null
+    Keyed<S>* sources_;                         // in ascending order
+    Switch* switches_;                          // in ascending order
+    std::int64_t* firsts_;                      // by part: the first switch
+    S *starts_, *bases_;                        // by piece, like the next ones: its left end, and the point it is relative to
+    Acc* offsets_;                              // the distances of the starts from their switches
     Piece* pieces_;
     double* values_;
     std::int64_t width_, stride_;  // elements of pieces_ per piece and per lane

@@ -38,105 +38,141 @@ inline double common_step(const Term* terms, int n_terms, double reach) {
     return 0;
 }
 
-// The line of a slot, the bound of its error, and the term for which a kink reduces the error most.
-struct Sum {
-    double start = 0, rise = 0, doubt = 0;
-    double gain = 0, amount = 0, mean = 0;
+// The lines of a few slots of one class, the bounds of their errors, and the terms for which a kink reduces the error most.
+struct LineSums {
+    static constexpr int some = 64;
+    double start[some] = {}, rise[some] = {}, doubt[some] = {};
+    double gain[some] = {}, amount[some] = {}, mean[some] = {};
 
-    // Adds a term whose negatives were moved to bucket b. For a negative phi increases with f, for a positive it decreases.
-    void add(int side, const Profile& profile, int b, double factor) {
-        if (b < 1) return;
-        const double width = factor * profile.widths[b], outside = factor * profile.moment[side][b];
-        const double slope = width * profile.others[side][b], n = profile.rows[1 - side][b], c = width * n;
-        start += side ? -(outside + slope) : outside;
-        rise += slope;
-        if (n == 0) return;
-        const double m = profile.fractions[1 - side][b] / n, gap = c * m * (1 - m) / 2;
-        start += side ? gap - c * m : -gap;
-        rise += side ? c * m : c * (1 - m);
-        doubt += std::abs(gap);
-        // The sums have 24 bits, so the variance has an error of about 2^-22.
-        const double s = std::sqrt(std::max(profile.squares[1 - side][b] / n - m * m, 0.0) + 0x1p-22);
-        const double gained = std::abs(gap) - std::abs(c) * s / 2;
-        if (gained > gain) gain = gained, amount = c, mean = m;
+    // Adds a term to the slots of the buckets first .. last - 1, the first of which is slot k. The rows of the other class are
+    // those of the buckets from `met` on. For a negative phi increases with f, for a positive it decreases.
+    template <int side>
+    void add(const Profile& profile, int k, int count, int met, double factor) {
+        const double *n = profile.rows[1 - side] + met, *sums = profile.fractions[1 - side] + met,
+                     unit = factor * profile.widths[1], *squares = profile.squares[1 - side] + met,
+                     *inverse = profile.inverse[1 - side] + met, *others = profile.others[side] + met,
+                     *moment = profile.moment[side] + met;
+#pragma omp simd
+        for (int b = 0; b < count; ++b) {
+            const double outside = factor * moment[b], slope = unit * others[b], c = unit * n[b];
+            const double m = sums[b] * inverse[b], gap = c * m * (1 - m) / 2, error = std::abs(gap);
+            start[k + b] += side ? gap - c * m - (outside + slope) : outside - gap;
+            rise[k + b] += slope + (side ? c * m : c * (1 - m));
+            doubt[k + b] += error;
+            // The sums have 24 bits, so the variance has an error of about 2^-22.
+            const double variance = squares[b] * inverse[b] - m * m;
+            const double gained = error - std::abs(c) * std::sqrt((variance > 0 ? variance : 0) + 0x1p-22) / 2;
+            const bool better = gained > gain[k + b];
+            gain[k + b] = better ? gained : gain[k + b];
+            amount[k + b] = better ? c : amount[k + b];
+            mean[k + b] = better ? m : mean[k + b];
+        }
     }
 
-    Line<float> line(int side) const {
-        if (gain == 0) return {static_cast<float>(start), static_cast<float>(rise), 0, 0};
-        const double gap = amount * mean * (1 - mean) / 2, turn = amount * (1 - mean);
-        return {static_cast<float>(side ? start - gap : start + gap), static_cast<float>(side ? rise + turn : rise - turn),
-                static_cast<float>(side ? -amount : amount), static_cast<float>(mean)};
+    // With a kink in place of the chord of one term, if it gains anything.
+    template <int side>
+    Line<float> line(int k) const {
+        const double gap = amount[k] * mean[k] * (1 - mean[k]) / 2, turn = amount[k] * (1 - mean[k]);
+        return {static_cast<float>(side ? start[k] - gap : start[k] + gap),
+                static_cast<float>(side ? rise[k] + turn : rise[k] - turn), static_cast<float>(side ? -amount[k] : amount[k]),
+                static_cast<float>(mean[k])};
     }
 };
 
-// Returns false, so that an exact plan is used, if the terms have no common grid or an error bound is too large.
+// The axis for several terms and, by term, the number of buckets by which it moves the negatives.
+struct Grid {
+    static constexpr int most_terms = 16;  // each term has its own tables
+
+    // With about `most` buckets. `exists` is false if the terms have no common grid.
+    Grid(const Term* terms, int n_terms, const Survey& found, int most) {
+        double reach = terms[0].shift;
+        for (int j = 1; j < n_terms; ++j) reach = std::max(reach, terms[j].shift);
+        const double range = found.max_neg - found.min_pos + reach, step = std::min(common_step(terms, n_terms, reach), range);
+        // If the reach is far larger than the range, the positions have too few digits.
+        exists = n_terms <= most_terms && step > 0 && range <= most * step && std::abs(reach) <= 0x1p24 * range;
+        if (!exists) return;
+        // Slightly beyond the end of place 0, so that the lowest positive is in place 1.
+        const double width = step / std::ceil(step * most / range), forward = (1 + 0x1p-40) * width;
+        const int cells = static_cast<int>(range / width) + 2;
+        axis = {found.min_pos, {reach + forward, forward}, 0, 1 / width, cells, cells};
+        for (int j = 0; j < n_terms; ++j) moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
+    }
+
+    // Computes the value and the lines of all slots; rows with weights have a `heaviest` one in each bucket. Returns false if
+    // an error bound is too large.
+    bool draw(const Profile& profile, const Term* terms, int n_terms, double scale, Line<float>* lines, double& value) const {
+        double total = 0, doubt = 0;
+        value = 0;
+        for (int j = 0; j < n_terms; ++j) {
+            const double factor = 2 * terms[j].b2 * scale;
+            const Estimate pairs = profile.pair_squares(axis, moved[j]);
+            value += factor / 2 * pairs.value;
+            doubt += std::abs(factor) / 2 * pairs.doubt;
+            total += factor * profile.distances(axis, moved[j]);
+        }
+        return doubt <= own_slack * std::abs(value) && draw<0>(profile, terms, n_terms, scale, total, lines) &&
+               draw<1>(profile, terms, n_terms, scale, total, lines);
+    }
+
+    bool exists;
+    Axis axis;
+
+  private:
+    template <int side>
+    bool draw(const Profile& profile, const Term* terms, int n_terms, double scale, double total, Line<float>* lines) const {
+        const int n = axis.buckets + 2;
+        double greatest = 0, steepest = 0, worst = 0, worst_by_weight = 0;
+        for (int from = 0; from < n; from += LineSums::some) {
+            const int to = std::min(from + LineSums::some, n);
+            LineSums sums;
+            for (int j = 0; j < n_terms; ++j) {
+                // The other class is in the buckets b - moved for negatives, and b + moved for positives.
+                const int met = side ? moved[j] : -moved[j];
+                const int first = std::max(from, side ? 1 : 1 + moved[j]), last = side ? std::min(to, n - moved[j]) : to;
+                sums.add<side>(profile, first - from, last - first, first + met, 2 * terms[j].b2 * scale);
+            }
+            for (int b = from; b < to; ++b) lines[2 * b + side] = sums.line<side>(b - from);
+            // The largest weight of each bucket, 0 if it has no rows.
+            double heaviest[LineSums::some];
+            for (int k = 0; k < to - from; ++k)
+                heaviest[k] = profile.heaviest[side] ? profile.heaviest[side][from + k] : profile.rows[side][from + k] > 0;
+#pragma omp simd reduction(max : greatest, steepest, worst, worst_by_weight)
+            for (int k = 0; k < to - from; ++k) {
+                // The smallest and the largest possible gradient in this bucket.
+                const double start = sums.start[k], end = start + sums.rise[k], first = std::abs(start), last = std::abs(end);
+                const double least = start * end > 0 ? (first < last ? first : last) : 0, most = first > last ? first : last;
+                const double w = heaviest[k], left = w > 0 ? sums.doubt[k] - sums.gain[k] : 0;
+                greatest = w * least > greatest ? w * least : greatest;
+                steepest = w * most > steepest ? w * most : steepest;
+                worst = left > worst ? left : worst;
+                worst_by_weight = w * left > worst_by_weight ? w * left : worst_by_weight;
+            }
+        }
+        // Lines are rounded to float32, so no line may be much larger than the gradients, or denormal.
+        return worst_by_weight <= slack * greatest && worst <= 16 * slack * std::abs(total) / profile.active[side] &&
+               steepest <= 2 * greatest && greatest > 0x1p-90;
+    }
+
+    int moved[most_terms];
+};
+
+// As `certified_term`, for several terms. Returns false if an exact plan must be used.
 inline bool certified_terms(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
                             const Term* terms, int n_terms, double scale, float* grad, int threads, int most, double& value) {
-    constexpr int most_terms = 16;  // each term has its own tables
-    if (n_terms > most_terms) return false;
-    double reach = terms[0].shift;
-    for (int j = 1; j < n_terms; ++j) reach = std::max(reach, terms[j].shift);
-    const double range = found.max_neg - found.min_pos + reach, step = std::min(common_step(terms, n_terms, reach), range);
-    // If the reach is far larger than the range, the positions have too few digits.
-    if (!(step > 0) || range > most * step || std::abs(reach) > 0x1p24 * range) return false;
-    const double width = step / std::ceil(step * most / range);
-    const int cells = static_cast<int>(range / width) + 2;
-    // Slightly beyond the end of place 0, so that the lowest positive is in place 1.
-    const double forward = (1 + 0x1p-40) * width;
-    const Axis axis{found.min_pos, {reach + forward, forward}, 0, 1 / width, cells, cells};
+    const Grid grid(terms, n_terms, found, most);
+    if (!grid.exists) return false;
     Scratch scratch;
-    const Counted& counted = *new (scratch.take<Counted>(1)) Counted(scratch, axis, scores, classes, n, threads, true);
-    const std::size_t slots = axis.slots();
-    // Profiles of the single terms first; then all terms are added up in each bucket.
-    Profile* profiles = scratch.take<Profile>(n_terms);
-    Estimate* pairs = scratch.take<Estimate>(n_terms);
-    int* moved = scratch.take<int>(n_terms);
-    for (int j = 0; j < n_terms; ++j) {
-        moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
-        new (profiles + j) Profile(scratch, axis);
-    }
-    parallel(n < threaded_rows() ? 1 : threads, n_terms, [&](int j) {
-        profiles[j].take(axis, counted.profile, moved[j]);
-        profiles[j].sweep(axis, {});
-        pairs[j] = profiles[j].pair_squares(axis);
-    });
-    double total = 0, doubt = 0, active[2] = {0, 0};
-    value = 0;
-    for (int j = 0; j < n_terms; ++j) {
-        const double factor = 2 * terms[j].b2 * scale;
-        value += factor / 2 * pairs[j].value;
-        doubt += std::abs(factor) / 2 * pairs[j].doubt;
-        total += factor * profiles[j].total;
-        for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], profiles[j].active[side]);
-    }
-    if (doubt > own_slack * std::abs(value)) return false;
-    Line<float>* lines = scratch.take<Line<float>>(slots);
-    bool certified[2];
-    parallel(n < threaded_rows() ? 1 : threads, 2, [&](int side) {
-        double greatest = 0, steepest = 0, worst = 0;
-        for (int b = 0; b < axis.buckets + 2; ++b) {
-            Sum sum;
-            for (int j = 0; j < n_terms; ++j) sum.add(side, profiles[j], side ? b : b - moved[j], 2 * terms[j].b2 * scale);
-            lines[2 * b + side] = sum.line(side);
-            if (counted.profile.rows[side][b] == 0) continue;
-            // The smallest and the largest possible gradient in this bucket.
-            const double first = std::abs(sum.start), last = std::abs(sum.start + sum.rise);
-            if ((sum.start > 0) == (sum.start + sum.rise > 0)) greatest = std::max(greatest, std::min(first, last));
-            steepest = std::max({steepest, first, last});
-            worst = std::max(worst, sum.doubt - sum.gain);
-        }
-        // Lines are rounded to float32, so no line may be much larger than the gradients.
-        certified[side] = worst <= slack * std::min(greatest, 16 * std::abs(total) / active[side]) && steepest <= 2 * greatest;
-    });
-    if (!certified[0] || !certified[1]) return false;
-    parallel(threads, counted.slices, [&](int slice) {
+    const Counted& counted = *new (scratch.take<Counted>(1)) Counted(scratch, grid.axis, scores, classes, n, threads, true);
+    Line<float>* lines = scratch.take<Line<float>>(grid.axis.slots());
+    if (!grid.draw(counted.profile, terms, n_terms, scale, lines, value)) return false;
+    parallel(threads, grad ? counted.slices : 0, [&](int slice) {
         std::int32_t spare_slots[block_rows];
-        float spare_fractions[block_rows], spare[block_rows];
+        float spare_fractions[block_rows];
         const std::int64_t end = counted.first_row(slice + 1);
         for (std::int64_t i = counted.first_row(slice); i < end; i += block_rows) {
             const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
             const auto [where, fractions] = counted.located(i, count, spare_slots, spare_fractions);
-            look_up(lines, where, fractions, count, grad ? grad + i : spare);
+            look_up(lines, where, fractions, count, grad + i);
         }
     });
     return true;

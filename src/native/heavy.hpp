@@ -1,4 +1,4 @@
-// Buckets that were not certified ("heavy" ones): their rows are solved as separate, smaller problems.
+// Buckets that were not certified ("heavy" ones): their rows are gathered, and the pairs inside a bucket are solved exactly.
 #pragma once
 
 #include <algorithm>
@@ -7,107 +7,11 @@
 
 #include "moments.hpp"
 #include "profile.hpp"
+#include "sources.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
 constexpr int most_buckets = 1 << 13;
-constexpr int deepest = 3;
-
-struct Row {
-    float score;
-    std::uint32_t index;
-};
-
-// Data that all levels of one problem share.
-struct Target {
-    Scale positions;
-    double factor;    // 2 b2 x the reduction's scale
-    double limit[2];  // by class: the error a row may have
-    float* grad;      // may be null
-};
-
-// Calls `use` for each block of a list of rows of one class.
-template <class Use>
-void by_blocks(const Axis& axis, const Row* rows, std::int64_t n, std::uint8_t positive, Use&& use) {
-    float scores[block_rows], fractions[block_rows];
-    std::uint8_t classes[block_rows];
-    std::int32_t slots[block_rows];
-    std::fill(classes, classes + block_rows, positive);
-    for (std::int64_t i = 0; i < n; i += block_rows) {
-        const int count = static_cast<int>(std::min<std::int64_t>(block_rows, n - i));
-        for (int k = 0; k < count; ++k) scores[k] = rows[i + k].score;
-        locate<true>(axis, scores, classes, count, slots, fractions);
-        use(rows + i, slots, fractions, count);
-    }
-}
-
-// Exact solution pair by pair, for fewer than `few_rows` rows: the rows of the longer list are vectorised.
-constexpr int few_rows = 256;
-inline double solve_by_pairs(const Row* pos, std::int64_t n_pos, const Row* neg, std::int64_t n_neg, double low, double high,
-                             const Outside& outside, const Target& target) {
-    const int side = n_pos > n_neg, n_long = static_cast<int>(side ? n_pos : n_neg);  // class of the longer list
-    const Row *rows = side ? pos : neg, *others = side ? neg : pos;
-    const double sign = side ? -1 : 1;
-    const auto write = [&](const Row& row, int of, double u, double sum) {
-        const double gradient = of ? -(sum + outside.neg_moment + outside.neg_count * (high - u))
-                                   : sum + outside.pos_moment + outside.pos_count * (u - low);
-        if (target.grad) target.grad[row.index] = static_cast<float>(target.factor * gradient);
-    };
-    double at[few_rows], sums[few_rows], squares = 0;
-    for (int i = 0; i < n_long; ++i) at[i] = target.positions.u(rows[i].score, side), sums[i] = 0;
-    for (std::int64_t j = 0; j < (side ? n_neg : n_pos); ++j) {
-        const double u = target.positions.u(others[j].score, 1 - side);
-        double sum = 0;
-#pragma omp simd reduction(+ : sum, squares)
-        for (int i = 0; i < n_long; ++i) {
-            const double d = sign * (at[i] - u), part = d > 0 ? d : 0;
-            sums[i] += part;
-            sum += part;
-            squares += part * part;
-        }
-        write(others[j], 1 - side, u, sum);
-    }
-    for (int i = 0; i < n_long; ++i) write(rows[i], side, at[i], sums[i]);
-    return squares;
-}
-
-// Exact solution by sorting both lists, if further buckets do not help.
-inline double solve_by_sorting(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
-                               const Outside& outside, const Target& target) {
-    const auto before = [](const Row& a, const Row& b) {
-        return a.score < b.score || (a.score == b.score && a.index < b.index);
-    };
-    std::sort(pos, pos + n_pos, before);
-    std::sort(neg, neg + n_neg, before);
-    const auto write = [&](const Row& row, double gradient) {
-        if (target.grad) target.grad[row.index] = static_cast<float>(gradient);
-    };
-    double squares = 0, at = low;
-    Moments below, above;
-    for (std::int64_t i = 0, j = 0; i < n_neg; ++i) {
-        const double u = target.positions.u(neg[i].score, 0);
-        for (; j < n_pos && target.positions.u(pos[j].score, 1) < u; ++j) {
-            const double v = target.positions.u(pos[j].score, 1);
-            below.advance(v - at, {1, 0, 0});
-            at = v;
-        }
-        const Moments met = below.shifted(u - at);
-        squares += met.second;
-        write(neg[i], target.factor * (met.first + outside.pos_moment + outside.pos_count * (u - low)));
-    }
-    at = high;
-    for (std::int64_t i = n_pos - 1, j = n_neg - 1; i >= 0; --i) {
-        const double u = target.positions.u(pos[i].score, 1);
-        for (; j >= 0 && target.positions.u(neg[j].score, 0) > u; --j) {
-            const double v = target.positions.u(neg[j].score, 0);
-            above.advance(at - v, {1, 0, 0});
-            at = v;
-        }
-        const Moments met = above.shifted(at - u);
-        write(pos[i], -target.factor * (met.first + outside.neg_moment + outside.neg_count * (high - u)));
-    }
-    return squares;
-}
 
 inline int buckets_for(double n_pos, double n_neg, double range, const double limit[2], int most) {
     // Evenly spread rows have an error of w c / 8, with w = range / B and c = n / B. Rows of heavy buckets are seldom evenly
@@ -118,77 +22,131 @@ inline int buckets_for(double n_pos, double n_neg, double range, const double li
     return buckets;
 }
 
-// Solves the rows of one heavy bucket between `low` and `high`. Returns the sum of d^2 over the pairs inside it, with an error
-// of at most `tolerance`.
-inline double solve_rows(Row* pos, std::int64_t n_pos, Row* neg, std::int64_t n_neg, double low, double high,
-                         const Outside& outside, const Target& target, double tolerance, int depth) {
-    double first = high, last = low;
-    for (std::int64_t i = 0; i < n_pos; ++i) first = std::min(first, target.positions.u(pos[i].score, 1));
-    for (std::int64_t i = 0; i < n_neg; ++i) last = std::max(last, target.positions.u(neg[i].score, 0));
-    const std::int64_t n = n_pos + n_neg;
-    // If positives and negatives only touch (ties), one bucket of any width is enough.
-    if (last <= first) last = first + (high - low);
-    if (n < few_rows) return solve_by_pairs(pos, n_pos, neg, n_neg, low, high, outside, target);
-    if (depth == deepest || (last - first) < (high - low) * 0x1p-30)
-        return solve_by_sorting(pos, n_pos, neg, n_neg, low, high, outside, target);
+// The rows of heavy buckets. Each slice lists its own rows.
+class HeavyRows {
+  public:
+    HeavyRows(Scratch& scratch, const Heavy* heavy, int n_heavy, std::int64_t n, int slices)
+        : heavy_(heavy),
+          n_heavy_(n_heavy),
+          slices_(slices),
+          listed_(scratch.take<Listed>(n_heavy ? n : 0)),
+          begins_(scratch.take<std::int64_t>(slices)),
+          ends_(scratch.take<std::int64_t>(slices)) {}
 
-    const int most = static_cast<int>(std::min<std::int64_t>(4 * most_buckets, n / 4));
-    const int buckets = buckets_for(static_cast<double>(n_pos), static_cast<double>(n_neg), last - first, target.limit, most);
-    const Axis axis = axis_over(target.positions, first, last, buckets);
-    const Outside around{outside.pos_count, outside.pos_moment + outside.pos_count * (first - low), outside.neg_count,
-                         outside.neg_moment + outside.neg_count * (high - axis.end())};
-    Scratch scratch;
-    Tallies tallies(scratch, axis, n);
-    Line<float>* lines = scratch.take<Line<float>>(axis.slots());
-    Heavy* heavy = scratch.take<Heavy>(buckets);
-    tallies.clear();
-    tallies.take_squares(scratch);
-    tallies.clear_squares();
-    const auto count_rows = [&](const Row*, const std::int32_t* slots, const float* fractions, int count) {
-        tallies.add(slots, fractions, count);
-        tallies.add_squares(slots, fractions, count);
-    };
-    by_blocks(axis, pos, n_pos, 1, count_rows);
-    by_blocks(axis, neg, n_neg, 0, count_rows);
-    tallies.spill();
-    Profile profile(scratch, axis);
-    if (tallies.wide)
-        profile.read(axis, tallies.wide);
-    else
-        profile.read(axis, tallies.rows);
-    profile.read_squares(axis, tallies.squares);
-    profile.sweep(axis, {});
-    const Estimate all = profile.pair_squares(axis);
-    profile.sweep(axis, around);
-    profile.draw(axis, target.factor, lines);
-    const int n_heavy = profile.list_heavy(axis, target.limit, all, tolerance, heavy);
-    mark_unsolved(lines, heavy, n_heavy, target.factor);
+    // Must be called before the rows of a slice, the first of which is `begin`.
+    void start(int slice, std::int64_t begin) { begins_[slice] = ends_[slice] = begin; }
 
-    std::int64_t n_rest = 0;
-    std::int64_t* next = scratch.take<std::int64_t>(axis.slots());
-    for (int h = 0; h < n_heavy; ++h) {
-        next[2 * heavy[h].bucket + 1] = n_rest;
-        next[2 * heavy[h].bucket] = n_rest + heavy[h].n_pos;
-        n_rest += heavy[h].n_pos + heavy[h].n_neg;
+    // Lists those of the rows from row i on whose gradient is NaN.
+    void take(int slice, std::int64_t i, const std::int32_t* slots, int count, float* grad) {
+        if (!n_heavy_) return;
+        take_unsolved(grad, count, [&](int k) { listed_[ends_[slice]++] = {static_cast<std::uint32_t>(i + k), slots[k]}; });
     }
-    Row* rest = scratch.take<Row>(static_cast<std::size_t>(n_rest));
-    const auto evaluate_rows = [&](const Row* rows, const std::int32_t* slots, const float* fractions, int count) {
-        float grad[block_rows];
-        look_up(lines, slots, fractions, count, grad);
-        take_unsolved(grad, count, [&](int i) { rest[next[slots[i]]++] = rows[i]; });
-        if (target.grad)
-            for (int i = 0; i < count; ++i) target.grad[rows[i].index] = grad[i];
+
+    // Writes the gradients of the listed rows: factor x weight x sum over the other class. Returns what the pairs inside heavy
+    // buckets add to `known(h)`, which the caller has counted for heavy bucket h. weight_of(row, class) is the weight of a row.
+    template <class Weight, class Known>
+    double solve(const Axis& axis, const Scale& positions, const float* scores, Weight&& weight_of, Known&& known,
+                 double factor, float* grad, int threads) const {
+        if (!n_heavy_) return 0;
+        Scratch scratch;
+        std::int64_t *ends = scratch.take<std::int64_t>(axis.slots() + 1), total = 0;
+        std::fill_n(ends, axis.slots() + 1, 0);
+        const auto each = [&](auto&& use) {
+            for (int slice = 0; slice < slices_; ++slice)
+                for (std::int64_t k = begins_[slice]; k < ends_[slice]; ++k) use(listed_[k]);
+        };
+        each([&](const Listed& found) { ++ends[found.slot + 1], ++total; });
+        for (std::size_t slot = 0; slot < axis.slots(); ++slot) ends[slot + 1] += ends[slot];
+        const Rows rows{scratch.take<std::uint32_t>(total), scratch.take<double>(total), scratch.take<double>(total),
+                        scratch.take<double>(total)};
+        // By slot, in the order of the rows for any number of slices. Afterwards each slot ends where the next one began.
+        each([&](const Listed& found) {
+            const std::int64_t k = ends[found.slot]++;
+            rows.row[k] = found.row;
+            rows.at[k] = positions.u(scores[found.row], found.slot % 2);
+            rows.w[k] = weight_of(found.row, found.slot % 2);
+        });
+        double* parts = scratch.take<double>(n_heavy_);
+        parallel(total < task_rows ? 1 : threads, n_heavy_, [&](int h) {
+            const Heavy& here = heavy_[h];
+            const std::int64_t slot = 2 * here.bucket, begin = ends[slot - 1], middle = ends[slot], end = ends[slot + 1];
+            for (std::int64_t k = begin; k < middle; ++k)
+                rows.sums[k] = here.outside.pos_moment + here.outside.pos_count * (rows.at[k] - here.low);
+            for (std::int64_t k = middle; k < end; ++k)
+                rows.sums[k] = -(here.outside.neg_moment + here.outside.neg_count * (here.high - rows.at[k]));
+            const bool few = (middle - begin) * (end - middle) < 32 * (end - begin);
+            parts[h] = (few ? add_pairs(rows, begin, middle, end) : add_sorted(rows, begin, middle, end)) - known(h);
+            for (std::int64_t k = begin; grad && k < end; ++k)
+                grad[rows.row[k]] = static_cast<float>(factor * rows.w[k] * rows.sums[k] + 0.0);  // -0.0 becomes 0.0
+        });
+        double rest = 0;
+        for (int h = 0; h < n_heavy_; ++h) rest += parts[h];
+        return rest;
+    }
+
+  private:
+    struct Listed {
+        std::uint32_t row;
+        std::int32_t slot;
     };
-    by_blocks(axis, pos, n_pos, 1, evaluate_rows);
-    by_blocks(axis, neg, n_neg, 0, evaluate_rows);
-    double squares = all.value;
-    for (int h = 0; h < n_heavy; ++h) {
-        squares -= profile.inside(heavy[h].bucket).squares().value;
-        squares += solve_rows(rest, heavy[h].n_pos, rest + heavy[h].n_pos, heavy[h].n_neg, heavy[h].low, heavy[h].high,
-                              heavy[h].outside, target, tolerance / n_heavy, depth + 1);
-        rest += heavy[h].n_pos + heavy[h].n_neg;
+    // Rows by slot: their positions, their weights, and the sums of w d over the other class (less than 0 for positives).
+    struct Rows {
+        std::uint32_t* row;
+        double *at, *w, *sums;
+    };
+
+    // Adds the pairs of the negatives begin .. middle - 1 and the positives middle .. end - 1 to the sums, one by one. Returns
+    // the sum of w d^2.
+    static double add_pairs(const Rows& rows, std::int64_t begin, std::int64_t middle, std::int64_t end) {
+        const double *at = rows.at, *w = rows.w;
+        double *sums = rows.sums, squares = 0;
+        for (std::int64_t i = begin; i < middle; ++i) {
+            double sum = 0, square = 0;
+#pragma omp simd reduction(+ : sum, square)
+            for (std::int64_t p = middle; p < end; ++p) {
+                const double apart = at[i] - at[p], d = apart > 0 ? apart : 0;
+                sum += w[p] * d;
+                square += w[p] * d * d;
+                sums[p] -= w[i] * d;
+            }
+            sums[i] += sum;
+            squares += w[i] * square;
+        }
+        return squares;
     }
-    return squares;
-}
+
+    // The same by sorting both classes.
+    static double add_sorted(const Rows& rows, std::int64_t begin, std::int64_t middle, std::int64_t end) {
+        Scratch scratch;
+        Keyed<double>*given = scratch.take<Keyed<double>>(end - begin), *sorted = scratch.take<Keyed<double>>(end - begin);
+        for (std::int64_t k = begin; k < end; ++k) given[k - begin] = {rows.at[k], static_cast<std::uint32_t>(k)};
+        const std::int64_t n_neg = middle - begin, n_pos = end - middle;
+        Keyed<double>*neg = sorted, *pos = sorted + n_neg;
+        radix_sort(given, n_neg, neg);
+        radix_sort(given + n_neg, n_pos, pos);
+        double squares = 0;
+        Moments met;
+        for (std::int64_t i = 0, j = 0; i < n_neg; ++i) {
+            const double u = neg[i].key, w = rows.w[neg[i].row];
+            for (; j < n_pos && pos[j].key < u; ++j) met.advance(j ? pos[j].key - pos[j - 1].key : 0, {rows.w[pos[j].row]});
+            const Moments here = j ? met.shifted(u - pos[j - 1].key) : met;
+            squares += w * here.second;
+            rows.sums[neg[i].row] += here.first;
+        }
+        met = {};
+        for (std::int64_t i = n_pos - 1, j = n_neg; i >= 0; --i) {
+            const double u = pos[i].key;
+            for (; j > 0 && neg[j - 1].key > u; --j)
+                met.advance(j < n_neg ? neg[j].key - neg[j - 1].key : 0, {rows.w[neg[j - 1].row]});
+            rows.sums[pos[i].row] -= j < n_neg ? met.shifted(neg[j].key - u).first : 0;
+        }
+        return squares;
+    }
+
+    const Heavy* heavy_;
+    const int n_heavy_, slices_;
+    Listed* listed_;
+    std::int64_t *begins_, *ends_;  // by slice
+};
 
 }  // namespace everypair::EVERYPAIR_ISA

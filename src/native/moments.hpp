@@ -3,7 +3,7 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The number of rows, the sum of their distances from the edge, and the sum of the squared distances.
+// The number or the weight of rows, the sum of their distances from the edge, and the sum of the squared distances.
 struct Moments {
     double count = 0, first = 0, second = 0;
 

@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "axis.hpp"
-#include "moments.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -46,6 +45,7 @@ struct Profile {
     double *rows[2], *fractions[2], *squares[2];  // number of rows, sums of their fractions and of the squares of these
     double* inverse[2];                           // 1 / number of rows, 0 if there are none
     double* heaviest[2] = {nullptr, nullptr};     // if rows have weights: the largest weight; then all sums are weighted
+    double variance_error = 0;                    // of the variances of fractions; 0 if the squares are only estimated
     // Number and sum of distances of the rows of the other class: below the left edge of the bucket for class 0, above its
     // right edge for class 1.
     double *others[2], *moment[2];
@@ -72,6 +72,7 @@ struct Profile {
     }
 
     void read(Scratch& scratch, const Axis& axis, const WeightSums* sums) {
+        variance_error = 0x1p-50;
         for (int side = 0; side < 2; ++side) {
             heaviest[side] = scratch.take<double>(axis.buckets + 2);
             for (int b = 0; b < axis.buckets + 2; ++b) {
@@ -85,21 +86,8 @@ struct Profile {
         }
     }
 
-    // Copies the sums of another profile of this axis, with negatives moved down by `moved` buckets. Negatives that leave the
-    // axis have no pairs.
-    void take(const Axis& axis, const Profile& other, int moved) {
-        const int n = axis.buckets + 2, kept = n - moved;
-        std::copy(other.heaviest, other.heaviest + 2, heaviest);  // only whether there are weights
-        for (const auto array : {&Profile::rows, &Profile::fractions, &Profile::squares, &Profile::inverse}) {
-            std::copy((other.*array)[1], (other.*array)[1] + n, (this->*array)[1]);
-            double* negatives = (this->*array)[0];
-            std::copy((other.*array)[0] + moved, (other.*array)[0] + n, negatives);
-            std::fill(negatives + kept, negatives + n, 0.0);
-            if (moved) negatives[0] = 0;
-        }
-    }
-
     void read_squares(const Axis& axis, const Squares* counted) {
+        variance_error = 0x1p-22;  // the sums have 24 bits
         for (int side = 0; side < 2; ++side) {
             double* sum = squares[side];
 #pragma omp simd
@@ -108,10 +96,9 @@ struct Profile {
     }
 
     // Both sweeps run in one loop: each is a chain of dependent additions, and the two chains run in parallel.
-    void sweep(const Axis& axis, const Outside& outside) {
+    void sweep(const Axis& axis) {
         const int n = axis.buckets + 2;
-        double below = outside.pos_count, below_moment = outside.pos_moment - below * widths[0];
-        double above = outside.neg_count, above_moment = outside.neg_moment - above * widths[n - 1];
+        double below = 0, below_moment = 0, above = 0, above_moment = 0;
         for (int b = 0, e = n - 1; b < n; ++b, --e) {
             others[0][b] = below;
             moment[0][b] = below_moment;
@@ -122,12 +109,18 @@ struct Profile {
             above_moment += (above + fractions[0][e]) * widths[e];
             above += rows[0][e];
         }
+        total = distances(axis, 0);
+        active[0] = above - rows[0][0] - rows[0][n - 1];
+        active[1] = below - rows[1][0] - rows[1][n - 1];
+    }
+
+    // The sum of d over the pairs of different buckets, if all negatives are moved down by `moved` buckets of equal width.
+    double distances(const Axis& axis, int moved) const {
+        const double *n = rows[0] + moved, *f = fractions[0] + moved;
         double sum = 0;
 #pragma omp simd reduction(+ : sum)
-        for (int b = 0; b < n; ++b) sum += rows[0][b] * moment[0][b] + others[0][b] * fractions[0][b] * widths[b];
-        total = sum;
-        active[0] = above - outside.neg_count - rows[0][0] - rows[0][n - 1];
-        active[1] = below - outside.pos_count - rows[1][0] - rows[1][n - 1];
+        for (int b = 0; b < axis.buckets + 2 - moved; ++b) sum += n[b] * moment[0][b] + others[0][b] * f[b] * widths[b];
+        return sum;
     }
 
     // The sums of one bucket: [0] for negatives, [1] for positives.
@@ -161,33 +154,29 @@ struct Profile {
                 heaviest[0] ? 0.0 : 1.0};
     }
 
-    // The sum of d^2 over all pairs of rows on this axis; exact for pairs of different buckets, as a sum of positive numbers.
-    // There must be no rows outside the axis.
-    Estimate pair_squares(const Axis& axis) const {
-        const double *n0 = rows[0], *n1 = rows[1], *f0 = fractions[0], *f1 = fractions[1], *q0 = squares[0], *q1 = squares[1],
-                     *i0 = inverse[0], *i1 = inverse[1], *wide = widths, one = heaviest[0] ? 0 : 1;
-        double own = 0, doubt = 0;
-#pragma omp simd reduction(+ : own, doubt)
-        for (int b = 0; b < axis.buckets + 2; ++b) {
-            const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, {i0[b], i1[b]}, wide[b], one};
-            own += here.squares().value;
-            doubt += here.squares().doubt;
-        }
+    // The sum of d^2 over all pairs of rows on this axis, with negatives moved as in `distances`; exact for pairs of different
+    // buckets, as a sum of positive numbers.
+    Estimate pair_squares(const Axis& axis, int moved = 0) const {
+        const double *n0 = rows[0] + moved, *n1 = rows[1], *f0 = fractions[0] + moved, *f1 = fractions[1],
+                     *q0 = squares[0] + moved, *q1 = squares[1], *i0 = inverse[0] + moved, *i1 = inverse[1], *wide = widths,
+                     *met = others[0], *first = moment[0], one = heaviest[0] ? 0 : 1;
         constexpr int some = 64;
-        double sum = 0, below = 0, steps[some];  // below: sum of squares of the distances of the positives below
-        for (int from = 0; from < axis.buckets + 2; from += some) {
-            const int count = std::min(some, axis.buckets + 2 - from);
-            const double *w = widths + from, *met = others[0] + from, *first = moment[0] + from;
-            const double *n = rows[1] + from, *f = fractions[1] + from, *q = squares[1] + from;
-            const double *n_neg = rows[0] + from, *f_neg = fractions[0] + from, *q_neg = squares[0] + from;
-#pragma omp simd reduction(+ : sum)
-            for (int b = 0; b < count; ++b) {
-                steps[b] = w[b] * (2 * first[b] + w[b] * (met[b] + n[b] - 2 * f[b] + q[b]));
-                sum += w[b] * (2 * first[b] * f_neg[b] + w[b] * met[b] * q_neg[b]);
+        const int n_buckets = axis.buckets + 2 - moved;
+        double own = 0, doubt = 0, sum = 0, below = 0,
+               steps[some];  // below: sum of squares of the distances of the positives below
+        for (int from = 0; from < n_buckets; from += some) {
+            const int to = std::min(from + some, n_buckets);
+#pragma omp simd reduction(+ : own, doubt, sum)
+            for (int b = from; b < to; ++b) {
+                const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]}, {i0[b], i1[b]}, wide[b], one};
+                own += here.squares().value;
+                doubt += here.squares().doubt;
+                steps[b - from] = wide[b] * (2 * first[b] + wide[b] * (met[b] + n1[b] - 2 * f1[b] + q1[b]));
+                sum += wide[b] * (2 * first[b] * f0[b] + wide[b] * met[b] * q0[b]);
             }
-            for (int b = 0; b < count; ++b) {
-                sum += n_neg[b] * below;
-                below += steps[b];
+            for (int b = from; b < to; ++b) {
+                sum += n0[b] * below;
+                below += steps[b - from];
             }
         }
         return {sum + own, doubt};
@@ -208,61 +197,53 @@ struct Profile {
         return steepest <= 2 * most && top > 0 ? most / top : 0;
     }
 
-    // The standard deviation of the fractions of weighted rows.
+    // The standard deviation of the fractions, or more.
     double deviation(int side, int b) const {
         const double mean = fractions[side][b] * inverse[side][b];
         const double variance = squares[side][b] * inverse[side][b] - mean * mean;
-        return std::sqrt((variance > 0 ? variance : 0) + 0x1p-50);  // the rounding error of the variance
+        return std::sqrt((variance > 0 ? variance : 0) + variance_error);
     }
 
     // The weight of the chord in the average of the two bounds: 0 if the lower bound alone has a smaller error.
-    template <bool weighted>
     double chord(int side, int b) const {
-        if (!weighted) return rows[side][b] > 1 ? 0.5 : 0;
         const double mean = fractions[side][b] * inverse[side][b];
         return deviation(side, b) > mean * (1 - mean) ? 0.5 : 0;
     }
 
-    // Computes the lines of all buckets; `factor` is the gradient per unit of d.
-    template <bool weighted = false, class T>
-    void draw(const Axis& axis, double factor, Line<T>* lines) const {
+    // Computes the lines of all buckets; `factor` is the gradient per unit of d. The squares must not be estimated.
+    void draw(const Axis& axis, double factor, Line<float>* lines) const {
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[1][b], sum = fractions[1][b], scale = factor * widths[b];
-            const double chord = this->chord<weighted>(1, b);
-            lines[2 * b] = {static_cast<T>(factor * moment[0][b]), static_cast<T>(scale * (others[0][b] + chord * (own - sum))),
-                            static_cast<T>(scale * (1 - chord) * own), static_cast<T>(sum * inverse[1][b])};
+            const double chord = this->chord(1, b);
+            lines[2 * b] = {static_cast<float>(factor * moment[0][b]),
+                            static_cast<float>(scale * (others[0][b] + chord * (own - sum))),
+                            static_cast<float>(scale * (1 - chord) * own), static_cast<float>(sum * inverse[1][b])};
         }
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
             const double own = rows[0][b], sum = fractions[0][b], scale = factor * widths[b];
-            const double chord = this->chord<weighted>(0, b);
+            const double chord = this->chord(0, b);
             // The mirror image, with (m - f)+ = (f - m)+ - f + m.
-            lines[2 * b + 1] = {static_cast<T>(-factor * moment[1][b] - scale * (others[1][b] + sum)),
-                                static_cast<T>(scale * (others[1][b] + (1 - chord) * own + chord * sum)),
-                                static_cast<T>(-scale * (1 - chord) * own), static_cast<T>(sum * inverse[0][b])};
+            lines[2 * b + 1] = {static_cast<float>(-factor * moment[1][b] - scale * (others[1][b] + sum)),
+                                static_cast<float>(scale * (others[1][b] + (1 - chord) * own + chord * sum)),
+                                static_cast<float>(-scale * (1 - chord) * own), static_cast<float>(sum * inverse[0][b])};
         }
     }
 
     // Returns whether the error of some row in the buckets from .. to - 1 may exceed the limit of its class. The error is at
     // most c m (1 - m) / 2 widths, where c m is the sum of fractions of the other class, and 0 if c = 1. The loop has no
-    // divisions and no branches, so that it is vectorised. With weights, the error is also at most c s / 2 widths, where s is
-    // the standard deviation.
+    // divisions and no branches, so that it is vectorised. If the squares are known, the error is also at most c s / 2 widths,
+    // where s is the standard deviation.
     bool exceeds(const double limit[2], int from, int to) const {
         int bad = 0;
-        for (int side = 0; heaviest[0] && side < 2; ++side) {
-            const double *mine = rows[side], *other = rows[1 - side], *sums = fractions[1 - side], most = 2 * limit[side];
-#pragma omp simd reduction(| : bad)
-            for (int b = from; b < to; ++b)
-                bad |= (mine[b] > 0) & (sums[b] * (other[b] - sums[b]) * widths[b] > most * other[b]) &
-                       (other[b] * deviation(1 - side, b) * widths[b] > most);
-        }
-        if (heaviest[0]) return bad;
         for (int side = 0; side < 2; ++side) {
             const double *mine = rows[side], *other = rows[1 - side], *sums = fractions[1 - side], most = 2 * limit[side];
+            const double one = heaviest[0] ? 0 : 1, known = variance_error > 0;
 #pragma omp simd reduction(| : bad)
             for (int b = from; b < to; ++b)
-                bad |= (mine[b] > 0) & (other[b] > 1) & (sums[b] * (other[b] - sums[b]) * widths[b] > most * other[b]);
+                bad |= (mine[b] > 0) & (sums[b] * (other[b] - sums[b]) * widths[b] > most * other[b]) & (other[b] > one) &
+                       (other[b] * deviation(1 - side, b) * widths[b] >= known * most);
         }
         return bad;
     }

@@ -138,7 +138,7 @@ class PieceSums final : public RowSums {
     static constexpr double largest = std::numeric_limits<double>::max();
 
     // For another row at a position: d > 0 if and only if the row is not larger than this number.
-    static double bound(double high, double low) { return low > 0 ? high : -next_above(-high); }
+    static double bound(double high, double low) { return -next_above(-high, low <= 0); }
 
     static double clamped(double distance) {
         const double d = distance > 0 ? distance : 0;

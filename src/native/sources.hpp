@@ -15,27 +15,28 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The next number of type S above x, which is not the largest one.
+// The next number of type S above x, which is not the largest one; x itself if not `next`. Without branches, which would be
+// mispredicted.
 template <class S>
-S next_above(S x) {
+S next_above(S x, bool next = true) {
     using Bits = std::conditional_t<sizeof(S) == 4, std::int32_t, std::int64_t>;
-    const Bits bits = std::bit_cast<Bits>(x + S{0});
-    return std::bit_cast<S>(bits < 0 ? bits - 1 : bits + 1);
+    const Bits bits = std::bit_cast<Bits>(x + S{0}), step = bits < 0 ? -1 : 1;
+    return std::bit_cast<S>(bits + (step & -static_cast<Bits>(next)));
 }
 
 // The double such that x < threshold, for a double x, if and only if x < s + shift (with `closed`: x <= s + shift) for the real
 // numbers.
 inline double threshold(double s, double shift, bool closed = false) {
     const DoubleDouble sum = DoubleDouble::sum(s, shift);
-    return sum.low > 0 || (closed && sum.low == 0) ? next_above(sum.high) : sum.high;
+    return next_above(sum.high, sum.low > 0 || (closed && sum.low == 0));
 }
 
 // The least number of type S above x.
 template <class S>
-S least_above(const DoubleDouble& x) {
-    const double least = x.low < 0 ? x.high : next_above(x.high);
-    const S rounded = static_cast<S>(least);
-    return rounded < least ? next_above(rounded) : rounded;
+S least_above(DoubleDouble x) {
+    const S rounded = static_cast<S>(x.high);
+    const double at = rounded;
+    return next_above(rounded, !((at > x.high) | ((at == x.high) & (x.low < 0))));
 }
 
 // A non-decreasing map of numbers to the cells 0 .. count - 1. Cells have equal widths, except that the first and the last
@@ -75,15 +76,7 @@ struct Keyed {
     std::uint32_t row;
 };
 
-template <class Row>
-double key_of(const Row& row) {
-    if constexpr (std::is_floating_point_v<Row>)
-        return row;
-    else
-        return row.key;
-}
-
-// Calls use(row, cell) for all rows, which are numbers or have a key.
+// Calls use(row, cell) for all rows.
 template <class Row, class Use>
 void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
     constexpr int block = 256;
@@ -91,15 +84,15 @@ void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
     for (std::int64_t from = 0; from < n; from += block) {
         const int count = static_cast<int>(std::min<std::int64_t>(block, n - from));
 #pragma omp simd
-        for (int k = 0; k < count; ++k) cells[k] = map(key_of(rows[from + k]));
+        for (int k = 0; k < count; ++k) cells[k] = map(rows[from + k].key);
         for (int k = 0; k < count; ++k) use(rows[from + k], static_cast<std::uint32_t>(cells[k]));
     }
 }
 
-// Sorts rows of which few are out of order. If there are more than a few moves per row, as when many rows share a cell, all are
-// sorted by comparisons, so that no input takes more than O(n log n).
+// Sorts rows of which few are out of order. If there are more than a few moves per row, all are sorted by comparisons, so that
+// no input takes more than O(n log n). If the rows are in the order of `cells`, those of each cell are sorted separately.
 template <class Row>
-void insert(Row* first, Row* last) {
+void insert(Row* first, Row* last, const CellMap* cells = nullptr) {
     std::int64_t moves = 8 * (last - first);
     for (Row* i = first + 1; i < last; ++i) {
         if (!(i->key < i[-1].key)) continue;
@@ -107,8 +100,14 @@ void insert(Row* first, Row* last) {
         Row* j = i;
         for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
         *j = moved;
-        if ((moves -= i - j) < 0)
-            return std::stable_sort(first, last, [](const auto& a, const auto& b) { return a.key < b.key; });
+        if ((moves -= i - j) >= 0) continue;
+        const auto cell = [&](const Row& row) { return cells ? (*cells)(row.key) : 0; };
+        while (first < last) {
+            Row* end = std::find_if(first, last, [&](const Row& row) { return cell(row) != cell(*first); });
+            std::stable_sort(first, end, [](const auto& a, const auto& b) { return a.key < b.key; });
+            first = end;
+        }
+        return;
     }
 }
 
@@ -148,7 +147,7 @@ void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
     by_cells(rows, n, cells, [&](const Row& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
     by_cells(half, n, cells, [&](const Row& row, std::uint32_t cell) { sorted[high[cell >> bits]++] = row; });
     // The rows of a high bin end where its last row was put. Rows far out of order share an end cell, and so a bin.
-    for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b]);
+    for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b], &cells);
 }
 
 // Finds ranks among ascending numbers: a table of cells leads to the neighbourhood, comparisons to the rank.

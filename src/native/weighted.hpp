@@ -7,7 +7,7 @@
 //
 // With the squares of the fractions, their standard deviation s is known, and the lower bound c (f - m)+ alone is wrong by at
 // most w c s / 2. A bucket uses it if that is less than the bound of the average, as for ties and for one dominating weight.
-// In buckets that are not certified, all pairs of rows are evaluated one by one. If these are too many, the exact plan is used.
+// If many rows are in buckets that are not certified, the exact plan is used.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +30,7 @@ class WeightedBuckets {
           weights_(weights),
           n_(n),
           threads_(threads),
+          found_(found),
           positions_{found.min_pos, shift},
           range_(found.max_neg - found.min_pos + shift),
           unit_{static_cast<double>(found.n_neg) / found.w_neg, static_cast<double>(found.n_pos) / found.w_pos} {}
@@ -53,11 +54,11 @@ class WeightedBuckets {
             for (int h = 0; h < n_heavy; ++h) mass += profile.rows[0][heavy[h].bucket] + profile.rows[1][heavy[h].bucket];
             if (mass <= static_cast<double>(n_) / 8) {
                 Line<float>* lines = scratch.take<Line<float>>(axis.slots());
-                profile.draw<true>(axis, factor, lines);
+                profile.draw(axis, factor, lines);
                 mark_unsolved(lines, heavy, n_heavy, factor);
-                double rest = 0;
-                if ((grad || n_heavy) && !evaluate(axis, lines, profile, heavy, n_heavy, factor, grad, rest)) return false;
-                value = factor / 2 * (all.value + rest);
+                value = all.value;
+                if (grad || n_heavy) value += evaluate(axis, lines, profile, heavy, n_heavy, factor, grad);
+                value *= factor / 2;
                 return true;
             }
             if (last) return false;
@@ -67,51 +68,14 @@ class WeightedBuckets {
 
     // As `certified_terms`; scale includes the mean weights of both classes.
     bool several_terms(const Term* terms, int n_terms, double scale, float* grad, int most, double& value) const {
-        constexpr int most_terms = 16;
-        const double reach = positions_.shift, step = std::min(common_step(terms, n_terms, reach), range_);
-        if (n_terms > most_terms || !(step > 0) || range_ > most * step || std::abs(reach) > 0x1p24 * range_) return false;
-        const double width = step / std::ceil(step * most / range_), forward = (1 + 0x1p-40) * width;
-        const int cells = static_cast<int>(range_ / width) + 2;
-        const Axis axis{positions_.origin, {reach + forward, forward}, 0, 1 / width, cells, cells};
+        const Grid grid(terms, n_terms, found_, most);
+        if (!grid.exists) return false;
         Scratch scratch;
-        const Profile profile = counted(scratch, axis);
-        Profile* profiles = scratch.take<Profile>(n_terms);
-        int* moved = scratch.take<int>(n_terms);
-        double total = 0, doubt = 0, active[2] = {0, 0};
-        value = 0;
-        for (int j = 0; j < n_terms; ++j) {
-            moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
-            Profile& of_term = *new (profiles + j) Profile(scratch, axis);
-            of_term.take(axis, profile, moved[j]);
-            of_term.sweep(axis, {});
-            const Estimate pairs = of_term.pair_squares(axis);
-            const double factor = 2 * terms[j].b2 * scale;
-            value += factor / 2 * pairs.value;
-            doubt += std::abs(factor) / 2 * pairs.doubt;
-            total += factor * of_term.total;
-            for (int side = 0; side < 2; ++side) active[side] = std::max(active[side], of_term.active[side]);
-        }
-        if (doubt > own_slack * std::abs(value)) return false;
-        Line<float>* lines = scratch.take<Line<float>>(axis.slots());
-        for (int side = 0; side < 2; ++side) {
-            double greatest = 0, steepest = 0, worst = 0, worst_by_weight = 0;
-            for (int b = 0; b < axis.buckets + 2; ++b) {
-                Sum sum;
-                for (int j = 0; j < n_terms; ++j) sum.add(side, profiles[j], side ? b : b - moved[j], 2 * terms[j].b2 * scale);
-                lines[2 * b + side] = sum.line(side);
-                const double w = profile.heaviest[side][b], first = std::abs(sum.start), last = std::abs(sum.start + sum.rise);
-                if (w == 0) continue;
-                if ((sum.start > 0) == (sum.start + sum.rise > 0)) greatest = std::max(greatest, w * std::min(first, last));
-                steepest = std::max(steepest, w * std::max(first, last));
-                worst = std::max(worst, sum.doubt - sum.gain);
-                worst_by_weight = std::max(worst_by_weight, w * (sum.doubt - sum.gain));
-            }
-            if (worst_by_weight > slack * greatest || worst > 16 * slack * std::abs(total) / active[side] ||
-                steepest > 2 * greatest || !(greatest > 0x1p-90))
-                return false;
-        }
-        double none = 0;
-        return !grad || evaluate(axis, lines, profile, nullptr, 0, 0, grad, none);
+        const Profile profile = counted(scratch, grid.axis);
+        Line<float>* lines = scratch.take<Line<float>>(grid.axis.slots());
+        if (!grid.draw(profile, terms, n_terms, scale, lines, value)) return false;
+        if (grad) evaluate(grid.axis, lines, profile, nullptr, 0, 0, grad);
+        return true;
     }
 
   private:
@@ -120,16 +84,12 @@ class WeightedBuckets {
         float fractions[block_rows];
         double weights[block_rows];
     };
-    struct Unsolved {
-        std::uint32_t row;
-        std::int32_t slot;
-    };
 
     void read(const Axis& axis, std::int64_t i, int count, Block& block) const {
         std::uint8_t sides[block_rows];
         const double of_neg = unit_[0], of_pos = unit_[1];
         for (int k = 0; k < count; ++k) sides[k] = classes_[i + k] & 1;
-        locate<false>(axis, scores_ + i, sides, count, block.slots, block.fractions);
+        locate(axis, scores_ + i, sides, count, block.slots, block.fractions);
 #pragma omp simd
         for (int k = 0; k < count; ++k) block.weights[k] = weights_[i + k] * (sides[k] ? of_pos : of_neg);
     }
@@ -163,79 +123,28 @@ class WeightedBuckets {
             for (std::size_t slot = 0; slot < slots; ++slot) sums[slot].add(sums[slice * slots + slot]);
         Profile profile(scratch, axis);
         profile.read(scratch, axis, sums);
-        profile.sweep(axis, {});
+        profile.sweep(axis);
         return profile;
     }
 
-    // Writes the gradients. `rest` is what the pairs of uncertified buckets add to their estimates.
-    bool evaluate(const Axis& axis, const Line<float>* lines, const Profile& profile, const Heavy* heavy, int n_heavy,
-                  double factor, float* grad, double& rest) const {
+    // Writes the gradients. Returns what the pairs of uncertified buckets add to their estimates.
+    double evaluate(const Axis& axis, const Line<float>* lines, const Profile& profile, const Heavy* heavy, int n_heavy,
+                    double factor, float* grad) const {
         Scratch scratch;
         const int slices = slice_count(n_, threads_);
-        Unsolved* listed = scratch.take<Unsolved>(n_heavy ? n_ : 0);
-        std::int64_t* n_listed = scratch.take<std::int64_t>(slices);
-        std::fill_n(n_listed, slices, 0);
+        HeavyRows rest(scratch, heavy, n_heavy, n_, slices);
+        for (int slice = 0; slice < slices; ++slice) rest.start(slice, first_row(slice, slices));
         by_slices(axis, slices, [&](int slice, std::int64_t i, int count, const Block& block) {
             float out[block_rows];
             look_up(lines, block.slots, block.fractions, count, out);
-            if (n_heavy)
-                take_unsolved(out, count, [&](int k) {
-                    if (block.weights[k] > 0)
-                        listed[first_row(slice, slices) + n_listed[slice]++] = {static_cast<std::uint32_t>(i + k),
-                                                                                block.slots[k]};
-                });
+            rest.take(slice, i, block.slots, count, out);
 #pragma omp simd
             for (int k = 0; k < (grad ? count : 0); ++k)
                 grad[i + k] = static_cast<float>(block.weights[k] * out[k] + 0.0);  // -0.0 becomes 0.0
         });
-        if (!n_heavy) return true;
-
-        // Sorts the listed rows by slot. They are in the order of the rows, for any number of slices.
-        std::int64_t *ends = scratch.take<std::int64_t>(axis.slots() + 1), total = 0, pairs = 0;
-        std::fill_n(ends, axis.slots() + 1, 0);
-        const auto each = [&](auto&& use) {
-            for (int slice = 0; slice < slices; ++slice)
-                for (std::int64_t k = 0; k < n_listed[slice]; ++k) use(listed[first_row(slice, slices) + k]);
-        };
-        each([&](const Unsolved& row) { ++ends[row.slot + 1], ++total; });
-        for (int h = 0; h < n_heavy; ++h) pairs += ends[2 * heavy[h].bucket + 1] * ends[2 * heavy[h].bucket + 2];
-        if (pairs > 8 * n_) return false;
-        for (std::size_t slot = 0; slot < axis.slots(); ++slot) ends[slot + 1] += ends[slot];
-        double *at = scratch.take<double>(total), *w = scratch.take<double>(total), *sums = scratch.take<double>(total);
-        std::uint32_t* rows = scratch.take<std::uint32_t>(total);
-        each([&](const Unsolved& found) {
-            const std::int64_t k = ends[found.slot]++;
-            const int side = found.slot % 2;
-            rows[k] = found.row;
-            at[k] = positions_.u(scores_[found.row], side);
-            w[k] = weights_[found.row] * unit_[side];
-        });
-        // Each slot now ends where the next one began.
-        double* parts = scratch.take<double>(n_heavy);
-        parallel(total < task_rows ? 1 : threads_, n_heavy, [&](int h) {
-            const Heavy& here = heavy[h];
-            const std::int64_t slot = 2 * here.bucket, middle = ends[slot], end = ends[slot + 1];
-            for (std::int64_t p = middle; p < end; ++p)
-                sums[p] = -(here.outside.neg_moment + here.outside.neg_count * (here.high - at[p]));
-            double squares = 0;
-            for (std::int64_t i = ends[slot - 1]; i < middle; ++i) {
-                double sum = here.outside.pos_moment + here.outside.pos_count * (at[i] - here.low), square = 0;
-#pragma omp simd reduction(+ : sum, square)
-                for (std::int64_t p = middle; p < end; ++p) {
-                    const double apart = at[i] - at[p], d = apart > 0 ? apart : 0;
-                    sum += w[p] * d;
-                    square += w[p] * d * d;
-                    sums[p] -= w[i] * d;
-                }
-                sums[i] = sum;
-                squares += w[i] * square;
-            }
-            for (std::int64_t k = ends[slot - 1]; grad && k < end; ++k)
-                grad[rows[k]] = static_cast<float>(factor * w[k] * sums[k] + 0.0);
-            parts[h] = squares - profile.inside(here.bucket).squares().value;
-        });
-        for (int h = 0; h < n_heavy; ++h) rest += parts[h];
-        return true;
+        const auto weight_of = [&](std::uint32_t row, int side) { return weights_[row] * unit_[side]; };
+        const auto known = [&](int h) { return profile.inside(heavy[h].bucket).squares().value; };
+        return rest.solve(axis, positions_, scores_, weight_of, known, factor, grad, threads_);
     }
 
     const float* scores_;
@@ -243,6 +152,7 @@ class WeightedBuckets {
     const double* weights_;
     const std::int64_t n_;
     const int threads_;
+    const Survey& found_;
     const Scale positions_;
     const double range_, unit_[2];
 };
