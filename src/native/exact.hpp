@@ -61,6 +61,7 @@ class Exact {
     static constexpr bool keeps_errors = std::is_same_v<S, double>;
     using RunningSum = std::conditional_t<keeps_errors && std::is_same_v<Acc, double>, Compensated, Acc>;
     using Piece = ExactPiece<keeps_errors>;
+    using Two = typename Piece::Two;
 
     struct Switch {
         S key;  // the start of its piece

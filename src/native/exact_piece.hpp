@@ -5,13 +5,12 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-typedef double Two __attribute__((vector_size(16)));
-
 // Slope and curvature at the point that the piece is relative to, and the sums of weight and weight x distance over its
 // queries. If a vector is given, a second element follows, in the same cache line if possible: `curvature` and the sum of
 // weights times the vector.
 template <bool keeps_errors>
 struct ExactPiece {
+    typedef double Two __attribute__((vector_size(16)));
     struct Nothing {};
 
     Two line, sums{};
