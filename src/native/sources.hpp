@@ -174,13 +174,12 @@ class RanksAmong {
         unsigned below = 0;
         for (int k = 0; k < padding; ++k) below += numbers_[first + k] <= x;
         if (below < padding) return first + below;
-        std::uint32_t low = first + padding, high = std::max(low, firsts_[cell + 1]);
-        while (low < high) {
-            const std::uint32_t middle = low + (high - low) / 2;
-            if (numbers_[middle] <= x)
-                low = middle + 1;
-            else
-                high = middle;
+        // A search without branches, which would be mispredicted.
+        std::uint32_t low = first + padding, size = std::max(low, firsts_[cell + 1]) - low;
+        while (size > 0) {
+            const std::uint32_t half = (size + 1) / 2;
+            low += half & -static_cast<std::uint32_t>(numbers_[low + half - 1] <= x);
+            size -= half;
         }
         return low;
     }
