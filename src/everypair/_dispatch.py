@@ -118,9 +118,8 @@ def evaluate(
             np.empty_like(scores) if vector is not None else None,
         )
         status, value, pair_weight = _native.evaluate(
-            scores, labels, weights, batch.offsets,
-            None if vector is None else without_offset(vector),
-            form, mean, _threads.kernel_threads(), *arrays,
+            scores, labels, weights, batch.offsets, vector, form, mean,
+            _threads.kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
             _inputs.raise_bad_values(batch)
@@ -203,12 +202,6 @@ def check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] |
             "the loss of these scores exceeds the range of float64: differences of scores, or the "
             "margin, are too large. Scale the scores, or use a surrogate that grows linearly."
         )
-
-
-def without_offset(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Subtract a common offset, which the Hessian maps to zero but which costs digits."""
-    low = vector.min()
-    return vector - low if vector.max() - low < abs(low) else vector
 
 
 def as_given(

@@ -121,11 +121,22 @@ def rank(batch: Batch, target: NDArray[Any] | survival.Survival, censoring: str)
     batch.ranked = RankedRows(target, numbers, winner, weights)
 
 
-def vector_for(batch: Batch, vector: ArrayLike) -> NDArray[np.float64]:
-    """Check and convert the vector of a Hessian-vector product, values included."""
+def vector_for(batch: Batch, vector: ArrayLike) -> tuple[NDArray[np.float64], float]:
+    """Check and convert the vector of a Hessian-vector product; return what `centred` returns."""
     column = _float64_column(vector, "vector", batch.scores.shape[0])
-    _raise_if_not_finite(column, "vector")
-    return column
+    found = centred(column)
+    if not math.isfinite(found[1]):
+        _raise_if_not_finite(column, "vector")
+    return found
+
+
+def centred(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Subtract a common offset, which the Hessian maps to zero but which costs digits.
+
+    Also returns the largest absolute entry of the result.
+    """
+    low, high = float(vector.min()), float(vector.max())
+    return (vector - low, high - low) if high - low < abs(low) else (vector, max(high, -low))
 
 
 def scores_from(given: ArrayLike, name: str = "scores") -> tuple[NDArray[Any], tuple[int, ...]]:

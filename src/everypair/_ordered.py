@@ -100,8 +100,8 @@ def _evaluate_compiled(
     asked = (grad, hess, vector is not None)
     arrays = [np.empty_like(scores) if wanted else None for wanted in asked]
     _, value, total = _dispatch.kernel().evaluate_ordered(
-        scores, sorted_arrays, None if vector is None else _dispatch.without_offset(vector),
-        (terms, None, None), mean, math.ldexp(1.0, exponent), _threads.kernel_threads(), *arrays,
+        scores, sorted_arrays, vector, (terms, None, None), mean,
+        math.ldexp(1.0, exponent), _threads.kernel_threads(), *arrays,
     )  # fmt: skip
     if not math.isfinite(value):
         return None

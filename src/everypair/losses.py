@@ -5,6 +5,7 @@ Data flow: scores, labels -> `Batch` -> the two classes -> moments -> value and 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -267,23 +268,17 @@ def pair_hvp(
     batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
-    v = _inputs.vector_for(batch, vector)
-    exponent = _exponent(batch, v, reduction)
-    if exponent:
-        v = np.ldexp(v, -exponent)
-    hvp: NDArray[Any] = _evaluate(batch, surrogate, margin, reduction, vector=v)[-1]
+    v, largest = _inputs.vector_for(batch, vector)
+    # The product is linear in v. Sums of entries next to the limits of float64 would overflow or
+    # vanish. The entries themselves must not, if weights of a sum are near the other limit.
+    exponent = math.frexp(largest)[1]
+    heaviest = 1.0 if batch.weights is None or reduction == "mean" else batch.weights.max()
+    if abs(exponent) < 64 or not 2.0**-100 < heaviest < 2.0**100:
+        exponent = 0
+    scaled = np.ldexp(v, -exponent) if exponent else v
+    hvp: NDArray[Any] = _evaluate(batch, surrogate, margin, reduction, vector=scaled)[-1]
     with np.errstate(over="ignore", under="ignore"):
         return np.ldexp(hvp, exponent) if exponent else hvp
-
-
-def _exponent(batch: _inputs.Batch, vector: NDArray[np.float64], reduction: str) -> int:
-    """Return the exponent of a vector whose sums would overflow or vanish, else 0."""
-    exponent = int(np.frexp(max(vector.max(), -vector.min()))[1])
-    if abs(exponent) < 64:
-        return 0
-    # The entries must not overflow either, if weights of a sum are near the other limit.
-    heaviest = 1.0 if batch.weights is None or reduction == "mean" else batch.weights.max()
-    return exponent if 2.0**-100 < heaviest < 2.0**100 else 0
 
 
 def _evaluate(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from everypair import _dispatch, _ordered, _threads
+from everypair._inputs import centred
 from everypair.surrogates import PairTerm
 from everypair.targets.groups import group_runs
 from everypair.torch import _inputs
@@ -123,7 +124,7 @@ def _evaluate_row(
     dtype = _inputs.value_dtype(scores)
     try:
         batch = _inputs.batch_from(scores, labels, weights, order, pairs)
-        v = None if vector is None else _inputs.array_from(vector, torch.float64)
+        v = None if vector is None else centred(_inputs.array_from(vector, torch.float64))[0]
         result = _ordered.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)
         value, pair_weight, *arrays = result
     except ValueError:
