@@ -95,8 +95,7 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     if (rows.weights && cancellation(terms, gap + reach) > 0x1p14) return false;
     // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets often are too few. The
     // tables of the buckets must not take longer than the exact plan.
-    const bool even = sources >= 100000 || (sources >= 12000 && rows.n < 1 << 16);
-    const int buckets = even ? 1 << 12 : rows.n < 1 << 19 ? 1 << 13 : 1 << 14;
+    const int buckets = sources >= 100000 ? 1 << 12 : rows.n < 1 << 19 ? 1 << 13 : 1 << 14;
     for (const int most : {buckets, 2 * buckets})
         if (2 * rows.n + 25 * sources >= 17 * most &&
             (rows.weights ? weighted.several_terms(terms.data(), n_terms, mean_scale, rows.grad, most, value)
