@@ -71,9 +71,7 @@ def batches(folder: Path) -> str:
     others = [loss for loss in losses if loss != "logistic"]
     found: dict[tuple[str, int], dict[str, BySeed]] = {}
     for name in BATCHES:
-        part = PARTS.get(name)
-        if part is None:
-            continue
+        part = PARTS[name]
         for (imratio, batch, loss), seeds in chosen(folder / f"{name}.jsonl", part).items():
             if imratio == RECIPE_PART.imratios[0]:
                 found.setdefault((part.settings.protocol, batch), {})[loss] = seeds
@@ -135,8 +133,6 @@ def causes(folder: Path) -> str:
 def _of_losses(folder: Path, name: str) -> dict[str, BySeed]:
     """Return the trials that count of a part with the recipe's share and batch size, by loss."""
     kept = (RECIPE_PART.imratios[0], RECIPE_PART.batches[0])
-    if name not in PARTS:
-        return {}
     return {
         loss: seeds
         for (imratio, batch, loss), seeds in chosen(folder / f"{name}.jsonl", PARTS[name]).items()
