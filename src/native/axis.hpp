@@ -41,8 +41,9 @@ struct Axis {
 };
 
 inline Axis axis_over(const Scale& positions, double start, double end, int cells) {
-    // Slightly longer than the range at both ends, so that the lowest positive and the highest negative are inside.
-    const double scale = cells / (end - start) * (1 - 0x1p-38), forward = (1 + 0x1p-40) / scale - start;
+    // Slightly longer than the range at both ends, so that the lowest positive and the highest negative are inside, also after
+    // places are rounded to multiples of 2^-24. There are at least eight cells.
+    const double scale = cells / (end - start) * (1 - 0x1p-26), forward = (1 + 0x1p-40) / scale - start;
     return {positions.origin, {positions.shift + forward, forward}, start, scale, cells, cells};
 }
 
@@ -57,41 +58,39 @@ inline void measure(const Axis& axis, double* widths) {
             widths[b++] = axis.width() / axis.split.parts[c];
 }
 
-// Computes slot (2 x bucket + class) and fraction of each row of a block. Fractions outside the axis are clipped, because
-// gradients there are zero.
+// Computes slot (2 x bucket + class) and fraction of each row of a block; fractions are in units of 2^-24. Rows outside the
+// axis are moved to the end cells, because gradients there are zero.
 inline void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
-                   float* fractions) {
+                   std::int32_t* fractions) {
     const double origin = axis.origin, of_neg = axis.offset[0], of_pos = axis.offset[1];
     const double scale = axis.scale, last = axis.cells + 1.5;
+    const auto place = [=](float score, std::uint8_t side) {
+        const double p = ((static_cast<double>(score) - origin) + (side ? of_pos : of_neg)) * scale, q = p > 0 ? p : 0;
+        return q < last ? q : last;
+    };
     if (!axis.is_split) {
+        // Adding 2^28 leaves the cell and a fraction of 24 bits in the mantissa, without conversions.
 #pragma omp simd
         for (int i = 0; i < count; ++i) {
-            const double p = ((static_cast<double>(scores[i]) - origin) + (classes[i] ? of_pos : of_neg)) * scale;
-            double q = p > 0 ? p : 0;
-            q = q < last ? q : last;
-            const std::int32_t cell = static_cast<std::int32_t>(q);
-            slots[i] = cell * 2 + classes[i];
-            fractions[i] = static_cast<float>(q - cell);
+            const std::uint64_t bits = std::bit_cast<std::uint64_t>(place(scores[i], classes[i]) + 0x1p28);
+            slots[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits >> 23) & 0x1ffffffe) + classes[i];
+            fractions[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits) & 0xffffff);
         }
         return;
     }
-    // The part is computed in double: the 24 bits of a float fraction of a cell would leave too few bits for a part.
     const std::int32_t* first = axis.split.first;
     const float* parts = axis.split.parts;
     double places[block_rows];
 #pragma omp simd
-    for (int i = 0; i < count; ++i) {
-        const double p = ((static_cast<double>(scores[i]) - origin) + (classes[i] ? of_pos : of_neg)) * scale;
-        const double q = p > 0 ? p : 0;
-        places[i] = q < last ? q : last;
-    }
+    for (int i = 0; i < count; ++i) places[i] = place(scores[i], classes[i]);
 #pragma omp simd
     for (int i = 0; i < count; ++i) {
         const std::int32_t cell = static_cast<std::int32_t>(places[i]);
         const double at = (places[i] - cell) * parts[cell], most = parts[cell] - 1;
         const std::int32_t part = static_cast<std::int32_t>(at < most ? at : most);
+        const double fixed = (at - part) * 0x1p24, largest = 0x1p24 - 1;
         slots[i] = (first[cell] + part) * 2 + classes[i];
-        fractions[i] = static_cast<float>(at - part);
+        fractions[i] = static_cast<std::int32_t>(fixed < largest ? fixed : largest);
     }
 }
 
@@ -145,9 +144,10 @@ struct WeightSums {
 };
 
 // Adds rows to these sums, by slot.
-inline void add_weights(WeightSums* sums, const std::int32_t* slots, const float* fractions, const double* weights, int count) {
+inline void add_weights(WeightSums* sums, const std::int32_t* slots, const std::int32_t* fractions, const double* weights,
+                        int count) {
     for (int i = 0; i < count; ++i) {
-        const double w = weights[i], f = fractions[i];
+        const double w = weights[i], f = fractions[i] * 0x1p-24;
         sums[slots[i]].add({w, w * f, w * f * f, w});
     }
 }
@@ -168,16 +168,13 @@ class Tallies {
 
     // Calls use(i, number of rows that its slot had before) for each row.
     template <class Use = decltype([](int, std::int32_t) {})>
-    void add(const std::int32_t* slots, const float* fractions, int count, Use&& use = {}) {
+    void add(const std::int32_t* slots, const std::int32_t* fractions, int count, Use&& use = {}) {
         if (wide && pending_ + count >= tally_rows) spill();
         pending_ += count;
-        std::int32_t fixed[block_rows];
-#pragma omp simd
-        for (int i = 0; i < count; ++i) fixed[i] = static_cast<std::int32_t>(proper(fractions[i]) * 0x1p24f);
         for (int i = 0; i < count; ++i) {
             std::uint64_t& packed = rows[slots[i]].packed;
             use(i, static_cast<std::int32_t>(packed >> 44));
-            packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]);
+            packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fractions[i]);
         }
     }
 
@@ -190,12 +187,11 @@ class Tallies {
         pending_ = 0;
     }
 
-    void add_squares(const std::int32_t* slots, const float* fractions, int count) {
-        std::int32_t fixed[block_rows];
-#pragma omp simd
-        for (int i = 0; i < count; ++i)
-            fixed[i] = static_cast<std::int32_t>(proper(fractions[i]) * proper(fractions[i]) * 0x1p24f);
-        for (int i = 0; i < count; ++i) squares[slots[i]].sum += static_cast<std::uint32_t>(fixed[i]);
+    void add_squares(const std::int32_t* slots, const std::int32_t* fractions, int count) {
+        for (int i = 0; i < count; ++i) {
+            const auto f = static_cast<std::uint64_t>(fractions[i]);
+            squares[slots[i]].sum += f * f >> 24;
+        }
     }
 
     void take_squares(Scratch& scratch) { squares = scratch.take<Squares>(slots_); }
@@ -206,12 +202,6 @@ class Tallies {
     }
 
   private:
-    // A fraction next to 1 may have been rounded to 1.
-    static float proper(float fraction) {
-        const float f = fraction > 0 ? fraction : 0;
-        return f < 1 ? f : 1 - 0x1p-24f;
-    }
-
     std::size_t slots_;
     std::int64_t pending_ = 0;
 

@@ -46,8 +46,8 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
     const int n_cells = axis.cells + 2;
     Tallies tallies(scratch, axis, n);
     tallies.clear();
-    std::int32_t *slots = scratch.take<std::int32_t>(n), *ranks = scratch.take<std::int32_t>(n);
-    float* fractions = grad ? grad : scratch.take<float>(n);
+    std::int32_t *slots = scratch.take<std::int32_t>(n), *ranks = scratch.take<std::int32_t>(n),
+                 *fractions = scratch.take<std::int32_t>(n);
     for (std::int64_t i = 0; i < n; i += block_rows) {
         const int count = static_cast<int>(std::min<std::int64_t>(block_rows, n - i));
         locate(axis, scores + i, classes + i, count, slots + i, fractions + i);
@@ -82,7 +82,7 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
     std::fill(sorted + n, sorted + n + float_lanes, 0.0f);
 #pragma omp simd
     for (std::int64_t i = 0; i < n; ++i) ranks[i] += begins[slots[i]];
-    for (std::int64_t i = 0; i < n; ++i) sorted[ranks[i]] = fractions[i];
+    for (std::int64_t i = 0; i < n; ++i) sorted[ranks[i]] = static_cast<float>(fractions[i]) * 0x1p-24f;
 
     float* results = scratch.take<float>(n + float_lanes);
     const float scale = static_cast<float>(unit);

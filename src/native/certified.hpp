@@ -60,7 +60,7 @@ class Counted {
           threads_(threads) {
         if (n <= kept_rows) {
             kept_slots_ = scratch.take<std::int32_t>(n);
-            kept_fractions_ = scratch.take<float>(n);
+            kept_fractions_ = scratch.take<std::int32_t>(n);
         }
         tallies_ = scratch.take<Tallies>(slices);
         for (int slice = 0; slice < slices; ++slice) new (tallies_ + slice) Tallies(scratch, axis, n);
@@ -87,10 +87,9 @@ class Counted {
     }
     // Slots and fractions of the `count` rows from row i on, a block. Small batches keep those of pass 1.
     struct Located {
-        const std::int32_t* slots;
-        const float* fractions;
+        const std::int32_t *slots, *fractions;
     };
-    Located located(std::int64_t i, int count, std::int32_t* slots, float* fractions) const {
+    Located located(std::int64_t i, int count, std::int32_t* slots, std::int32_t* fractions) const {
         if (kept_slots_) return {kept_slots_ + i, kept_fractions_ + i};
         locate(axis, scores_ + i, classes_ + i, count, slots, fractions);
         return {slots, fractions};
@@ -107,13 +106,12 @@ class Counted {
             Tallies& mine = tallies_[slice];
             mine.clear();
             if (squares) mine.clear_squares();
-            std::int32_t spare_slots[block_rows];
-            float spare_fractions[block_rows];
+            std::int32_t spare_slots[block_rows], spare_fractions[block_rows];
             const std::int64_t end = first_row(slice + 1);
             for (std::int64_t i = first_row(slice); i < end; i += block_rows) {
                 const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
                 std::int32_t* where = kept_slots_ ? kept_slots_ + i : spare_slots;
-                float* fractions = kept_slots_ ? kept_fractions_ + i : spare_fractions;
+                std::int32_t* fractions = kept_slots_ ? kept_fractions_ + i : spare_fractions;
                 locate(axis, scores_ + i, classes_ + i, count, where, fractions);
                 mine.add(where, fractions, count);
                 if (squares) mine.add_squares(where, fractions, count);
@@ -141,8 +139,7 @@ class Counted {
     const Tally* packed_ = nullptr;
     const WideTally* wide_ = nullptr;
     static constexpr std::int64_t kept_rows = 1 << 16;  // so that they stay in the second-level cache
-    std::int32_t* kept_slots_ = nullptr;
-    float* kept_fractions_ = nullptr;
+    std::int32_t *kept_slots_ = nullptr, *kept_fractions_ = nullptr;
 };
 
 // Returns the same axis with its heavy cells split, into as many parts as `buckets_for` gives.
@@ -179,9 +176,8 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     const double range = found.max_neg - found.min_pos + shift;
     const Scale positions{found.min_pos, shift};
     // Fewer buckets take less time, unless many of them become heavy: with few rows of one class, two of them in a bucket do.
-    const std::int64_t sources = std::min(found.n_pos, found.n_neg);
-    const bool even = 4 * sources > n, few = 32 * sources < n;
-    const int buckets = n >= 1 << 17 ? 4094 : n >= 1 << 14 ? (few ? 3070 : 2046) : even || few ? 1534 : 2046;
+    const bool few = 32 * std::min(found.n_pos, found.n_neg) < n;
+    const int buckets = n >= 1 << 17 ? 4094 : n < 1 << 14 ? 1790 : few ? 3070 : 2046;
     const Axis equal = axis_over(positions, 0, range, buckets);
     if (!(std::abs(factor * equal.width()) > 0x1p-120)) return false;  // the lines are float32
     Counted* counted = new (scratch.take<Counted>(1)) Counted(scratch, equal, scores, classes, n, threads);
@@ -220,8 +216,8 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     HeavyRows rest(scratch, heavy, n_heavy, n, counted->slices);
     double* parts = scratch.take<double>(counted->tasks);
     parallel(threads, counted->slices, [&](int slice) {
-        std::int32_t spare_slots[block_rows];
-        float spare_fractions[block_rows], spare[block_rows];
+        std::int32_t spare_slots[block_rows], spare_fractions[block_rows];
+        float spare[block_rows];
         rest.start(slice, counted->first_row(slice));
         for (std::int64_t begin = counted->first_row(slice); begin < counted->first_row(slice + 1);
              begin = task_end(n, begin)) {
@@ -240,7 +236,7 @@ inline bool certified_term(const float* scores, const std::uint8_t* classes, std
     double squares = all.value;
     for (int t = 0; t < counted->tasks; ++t) squares += parts[t];
     squares += rest.solve(
-        axis, positions, scores, [](std::uint32_t, int) { return 1.0; }, [&](int h) { return own[h]; }, factor, grad, threads);
+        positions, scores, [](std::uint32_t, int) { return 1.0; }, [&](int h) { return own[h]; }, factor, grad, threads);
     value = factor / 2 * squares;
     return true;
 }

@@ -25,7 +25,11 @@ class EqualProfile {
     double limit[2];   // by class: the error a row may have
 
     EqualProfile(Scratch& scratch, const Axis& axis, const AnyTally* tallies, double factor, Line<float>* lines)
-        : axis_(axis), n_buckets_(axis.buckets + 2), tallies_(tallies), sweeps_(scratch.take<Sweep>(n_buckets_ / some)) {
+        : axis_(axis),
+          n_buckets_(axis.buckets + 2),
+          tallies_(tallies),
+          sweeps_(scratch.take<Sweep>(n_buckets_ / some)),
+          worst_(scratch.take<Worst>(n_buckets_ / some)) {
         Sweep sweep{};
         for (int b = 0; b < n_buckets_; ++b) sweep.above.add(tallies[2 * b]);
         double path = 0;
@@ -44,12 +48,13 @@ class EqualProfile {
         };
         n_doubts_ = sum_of_lanes(doubtful_);
         const double unit = axis.width();
-        squares = {(sum_ + sum_of_lanes(own_)) * unit * unit, sum_of_lanes(doubt_) * unit * unit};
+        squares = {(sum_of(sum_) + sum_of_lanes(own_)) * unit * unit, sum_of_lanes(doubt_) * unit * unit};
         const double rows[2] = {n_neg - tallies[0].rows() - tallies[2 * n_buckets_ - 2].rows(),
                                 sweep.below.rows() - tallies[1].rows() - tallies[2 * n_buckets_ - 1].rows()};
         // The moments of a negative at the end of the axis, and of a positive at its start.
         const double largest[2] = {last_moment_, path + (sweeps_[0].above.fractions() - tallies[0].fractions())};
-        for (int side = 0; side < 2; ++side) limit[side] = slack * unit * std::min(largest[side], 16 * total_ / rows[side]);
+        const double total = sum_of(total_);
+        for (int side = 0; side < 2; ++side) limit[side] = slack * unit * std::min(largest[side], 16 * total / rows[side]);
     }
 
     // Lists the buckets that are not certified, as Profile's `list_heavy` does; fills the part of `squares` that comes from
@@ -61,11 +66,15 @@ class EqualProfile {
         const auto exceeds = [&](const Floats& error0, const Floats& error1, const Floats& doubt) {
             return (error0 > most[0]) | (error1 > most[1]) | (doubt > most[2]);
         };
-        const auto any = exceeds(error_[0], error_[1], squares.doubt > tolerance ? Floats{} + 0x1p120f : Floats{});
-        int found = 0, n_bad = 0;
-        for (int lane = 0; lane < float_lanes; ++lane) n_bad += any[lane] != 0;
-        for (int from = 0; n_bad && from < n_buckets_; from += some) {
-            const Sums sums(tallies_ + 2 * from);
+        int found = 0;
+        for (int from = 0; from < n_buckets_; from += some) {
+            const Worst& worst = worst_[from / some];
+            if (!any(exceeds(worst.error0, worst.error1, worst.doubt))) continue;
+            Sums sums;
+            for (int b = 0; b < some; ++b) {
+                const AnyTally *neg = tallies_ + 2 * (from + b), *pos = neg + 1;
+                sums.set(b, neg->rows(), pos->rows(), neg->fractions(), pos->fractions());
+            }
             for (int k = 0; k < some; k += float_lanes) {
                 const Inside here(sums, k);
                 const auto bad = exceeds(here.error0, here.error1, here.doubt);
@@ -93,13 +102,9 @@ class EqualProfile {
     struct Sums {
         alignas(64) float n0[some], n1[some], f0[some], f1[some];
 
-        explicit Sums(const AnyTally* tallies) {
-#pragma omp simd
-            for (int b = 0; b < some; ++b) {
-                n0[b] = static_cast<float>(tallies[2 * b].rows()), f0[b] = static_cast<float>(tallies[2 * b].fractions());
-                n1[b] = static_cast<float>(tallies[2 * b + 1].rows()),
-                f1[b] = static_cast<float>(tallies[2 * b + 1].fractions());
-            }
+        void set(int b, double of_neg, double of_pos, double f_neg, double f_pos) {
+            n0[b] = static_cast<float>(of_neg), n1[b] = static_cast<float>(of_pos);
+            f0[b] = static_cast<float>(f_neg), f1[b] = static_cast<float>(f_pos);
         }
     };
 
@@ -123,6 +128,11 @@ class EqualProfile {
             error0 = 2 * half1 * (n0 > 0.0f ? mean1 * (n1 - f1) : none);
             error1 = 2 * half0 * (n1 > 0.0f ? mean0 * (n0 - f0) : none);
         }
+    };
+
+    // The largest numbers of a block of buckets, by lane.
+    struct Worst {
+        Floats error0, error1, doubt;
     };
 
     // The rows outside a bucket, in integers: the positives below and the negatives above; and for each of these two, the sum
@@ -162,30 +172,34 @@ class EqualProfile {
         }
         sweep = at;
         last_moment_ = exact(below_path[some - 1]) - below[some - 1].fractions();
-        double sum = 0, total = 0;
-#pragma omp simd reduction(+ : sum, total)
+        Sums sums;
+        alignas(64) double squares_of[some], distances_of[some];
+#pragma omp simd
         for (int b = 0; b < some; ++b) {
             const AnyTally &neg = tallies[2 * b], &pos = tallies[2 * b + 1];
-            const double f0 = neg.fractions(), a0 = below[b].rows(), a1 = above[b].rows();
+            const double n0 = neg.rows(), n1 = pos.rows(), f0 = neg.fractions(), f1 = pos.fractions();
+            const double a0 = below[b].rows(), a1 = above[b].rows();
             const double m0 = exact(below_path[b]) - below[b].fractions(), m1 = exact(above_path[b]) + above[b].fractions();
             // The squares of distances grow by this from the left edge of the bucket to the right one, for all negatives above.
-            const double step = 2 * m0 + (a0 + pos.rows() - 2 * pos.fractions());
-            sum += 2 * m0 * f0 + step * a1;
-            total += neg.rows() * m0 + a0 * f0;
+            const double step = 2 * m0 + (a0 + n1 - 2 * f1);
+            squares_of[b] = 2 * m0 * f0 + step * a1;
+            distances_of[b] = n0 * m0 + a0 * f0;
             c0[b] = static_cast<float>(scale * m0);
             c1[b] = static_cast<float>(-scale * (m1 + a1 + f0));
             d0[b] = static_cast<float>(a0);
             d1[b] = static_cast<float>(a1);
+            sums.set(b, n0, n1, f0, f1);
         }
-        sum_ += sum, total_ += total;
+        for (int b = 0; b < some; b += lanes) sum_ += load(squares_of + b), total_ += load(distances_of + b);
         const float slope = static_cast<float>(scale);
-        const Sums sums(tallies);
+        Worst worst{};
         for (int b = 0; b < some; b += float_lanes) {
             const Inside here(sums, b);
             const Floats none{};
             own_ += here.own, doubt_ += here.doubt, doubtful_ += here.doubt > 0.0f ? none + 1.0f : none;
-            error_[0] = here.error0 > error_[0] ? here.error0 : error_[0];
-            error_[1] = here.error1 > error_[1] ? here.error1 : error_[1];
+            worst.error0 = here.error0 > worst.error0 ? here.error0 : worst.error0;
+            worst.error1 = here.error1 > worst.error1 ? here.error1 : worst.error1;
+            worst.doubt = here.doubt > worst.doubt ? here.doubt : worst.doubt;
             const Floats rest[2][3] = {{slope * (load(d0 + b) + here.half1 * (here.n1 - here.f1)),
                                         slope * (here.n1 - here.half1 * here.n1), here.mean1},
                                        {slope * (load(d1 + b) + (here.n0 - here.half0 * (here.n0 - here.f0))),
@@ -193,6 +207,7 @@ class EqualProfile {
             for (int side = 0; side < 2; ++side)
                 for (int j = 0; j < 3; ++j) std::memcpy(line[side][1 + j] + b, rest[side] + j, sizeof(Floats));
         }
+        worst_[from / some] = worst;
         for (int side = 0; side < 2; ++side)
             for (int b = 0; b < some; b += 4) {
                 Four x[4], made[4];
@@ -206,8 +221,10 @@ class EqualProfile {
     int n_buckets_;
     const AnyTally* tallies_;
     Sweep* sweeps_;  // before each block of buckets
-    double sum_ = 0, total_ = 0, last_moment_ = 0, n_doubts_;
-    Floats own_{}, doubt_{}, doubtful_{}, error_[2]{};  // sums and maxima by lane
+    Worst* worst_;   // of each block
+    Vec sum_{}, total_{};
+    double last_moment_ = 0, n_doubts_;
+    Floats own_{}, doubt_{}, doubtful_{};  // sums by lane
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -166,8 +166,7 @@ inline bool certified_terms(const float* scores, const std::uint8_t* classes, st
     Line<float>* lines = scratch.take<Line<float>>(grid.axis.slots());
     if (!grid.draw(counted.profile, terms, n_terms, scale, lines, value)) return false;
     parallel(threads, grad ? counted.slices : 0, [&](int slice) {
-        std::int32_t spare_slots[block_rows];
-        float spare_fractions[block_rows];
+        std::int32_t spare_slots[block_rows], spare_fractions[block_rows];
         const std::int64_t end = counted.first_row(slice + 1);
         for (std::int64_t i = counted.first_row(slice); i < end; i += block_rows) {
             const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));

@@ -45,21 +45,27 @@ class HeavyRows {
     // Writes the gradients of the listed rows: factor x weight x sum over the other class. Returns what the pairs inside heavy
     // buckets add to `known(h)`, which the caller has counted for heavy bucket h. weight_of(row, class) is the weight of a row.
     template <class Weight, class Known>
-    double solve(const Axis& axis, const Scale& positions, const float* scores, Weight&& weight_of, Known&& known,
-                 double factor, float* grad, int threads) const {
+    double solve(const Scale& positions, const float* scores, Weight&& weight_of, Known&& known, double factor, float* grad,
+                 int threads) const {
         if (!n_heavy_) return 0;
         Scratch scratch;
-        std::int64_t *ends = scratch.take<std::int64_t>(axis.slots() + 1), total = 0;
-        std::fill_n(ends, axis.slots() + 1, 0);
+        // Sorted by class and heavy bucket: the negatives of heavy bucket h end at ends[2 h], its positives at ends[2 h + 1].
+        std::int64_t *ends = scratch.take<std::int64_t>(2 * n_heavy_ + 1), total = 0;
+        std::fill_n(ends, 2 * n_heavy_ + 1, 0);
         const auto each = [&](auto&& use) {
             for (int slice = 0; slice < slices_; ++slice)
                 for (std::int64_t k = begins_[slice]; k < ends_[slice]; ++k) use(listed_[k]);
         };
-        each([&](const Listed& found) { ++ends[found.slot + 1], ++total; });
-        for (std::size_t slot = 0; slot < axis.slots(); ++slot) ends[slot + 1] += ends[slot];
+        each([&](Listed& found) {
+            const auto is_below = [](const Heavy& heavy, int bucket) { return heavy.bucket < bucket; };
+            const auto h = std::lower_bound(heavy_, heavy_ + n_heavy_, found.slot / 2, is_below) - heavy_;
+            found.slot = static_cast<std::int32_t>(2 * h) + found.slot % 2;
+            ++ends[found.slot + 1], ++total;
+        });
+        for (int slot = 0; slot < 2 * n_heavy_; ++slot) ends[slot + 1] += ends[slot];
         const Rows rows{scratch.take<std::uint32_t>(total), scratch.take<double>(total), scratch.take<double>(total),
                         scratch.take<double>(total)};
-        // By slot, in the order of the rows for any number of slices. Afterwards each slot ends where the next one began.
+        // In the order of the rows for any number of slices. Afterwards each slot ends where the next one began.
         each([&](const Listed& found) {
             const std::int64_t k = ends[found.slot]++;
             rows.row[k] = found.row;
@@ -69,7 +75,7 @@ class HeavyRows {
         double* parts = scratch.take<double>(n_heavy_);
         parallel(total < task_rows ? 1 : threads, n_heavy_, [&](int h) {
             const Heavy& here = heavy_[h];
-            const std::int64_t slot = 2 * here.bucket, begin = ends[slot - 1], middle = ends[slot], end = ends[slot + 1];
+            const std::int64_t begin = h ? ends[2 * h - 1] : 0, middle = ends[2 * h], end = ends[2 * h + 1];
             for (std::int64_t k = begin; k < middle; ++k)
                 rows.sums[k] = here.outside.pos_moment + here.outside.pos_count * (rows.at[k] - here.low);
             for (std::int64_t k = middle; k < end; ++k)

@@ -24,16 +24,16 @@
 namespace everypair::EVERYPAIR_ISA {
 namespace {
 
-// The fewest rows of the certified plans, from the rows of `python -m benchmarks run --suite kernel`. With fewer rows of two
-// classes, or for each grade of ordered pairs, the exact plans take less time: a source of theirs takes about four times as
-// long as a query. With 128-bit vectors the tables of buckets cost about twice as much.
+// Limits between plans, from the rows of `python -m benchmarks run --suite kernel`. Below certified_rows and graded_rows (for
+// each grade of ordered pairs) the exact plans take less time than the certified ones: a source of theirs takes about four
+// times as long as a query. Below bucketed_rows (rows and sources) sorting into buckets takes less time than one certified
+// term. With 128-bit vectors the tables of buckets cost about twice as much.
 #if defined(__AVX2__)
-constexpr std::int64_t certified_rows = 6000, graded_rows = 300;
+constexpr std::int64_t certified_rows = 6000, graded_rows = 300, bucketed_rows = 4200;
 #else
-constexpr std::int64_t certified_rows = 10000, graded_rows = 600;
+constexpr std::int64_t certified_rows = 10000, graded_rows = 600, bucketed_rows = 5500;
 #endif
-// With more rows, the certified plan takes less time than sorting the rows into buckets; with fewer, the exact plan.
-constexpr std::int64_t fewest_bucketed_rows = 12, bucketed_rows = 4000;
+constexpr std::int64_t fewest_bucketed_rows = 12;
 
 // The answer of a plan that does not fit the batch: the caller must use another way.
 constexpr Answer declined{0, std::numeric_limits<double>::quiet_NaN(), 0};
@@ -78,15 +78,16 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     };
     if (rows.hess || rows.hvp || !std::ranges::all_of(terms, smooth)) return false;
     const bool one_term = terms.size() == 1;
+    const std::int64_t sources = std::min(found.n_pos, found.n_neg);
     const double shift = terms[0].shift, factor = 2 * terms[0].b2 * rows.scale;
-    if (!rows.weights && one_term && rows.n >= fewest_bucketed_rows && rows.n < bucketed_rows &&
+    if (!rows.weights && one_term && rows.n >= fewest_bucketed_rows && rows.n + sources < bucketed_rows &&
         bucketed_term(rows.scores, rows.classes, rows.n, found, shift, factor, rows.grad, value))
         return true;
-    // With weights the tables of buckets cost more, and so do the sources of the exact plan.
-    const std::int64_t sources = std::min(found.n_pos, found.n_neg);
-    if ((rows.weights ? (rows.n + 5 * sources) * 2 / 5 : rows.n + 3 * sources) < certified_rows) return false;
     if (!rows.weights && one_term)
-        return certified_term(rows.scores, rows.classes, rows.n, found, shift, factor, rows.grad, rows.threads, value);
+        return rows.n + sources >= bucketed_rows &&
+               certified_term(rows.scores, rows.classes, rows.n, found, shift, factor, rows.grad, rows.threads, value);
+    // With weights the tables of buckets cost more, and so do the sources of the exact plan.
+    if ((rows.weights ? (rows.n + 5 * sources) * 2 / 5 : rows.n + 3 * sources) < certified_rows) return false;
     const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
     const WeightedBuckets weighted(rows.scores, rows.classes, rows.weights, rows.n, found, reach, rows.threads);
     if (one_term) return weighted.one_term(2 * terms[0].b2 * mean_scale, rows.grad, value);

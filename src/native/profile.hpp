@@ -296,8 +296,10 @@ inline void mark_unsolved(Line<float>* lines, const Heavy* heavy, int n_heavy, d
 
 // Computes the gradients of a block, four rows at a time: a line is one 16-byte load, and a transposition turns four lines into
 // vectors of c, d, k and m. Returns the sum of d f^2, which the loss needs for the squares of the fractions.
-inline float look_up(const Line<float>* lines, const std::int32_t* slots, const float* fractions, int count, float* grad) {
+inline float look_up(const Line<float>* lines, const std::int32_t* slots, const std::int32_t* fractions, int count,
+                     float* grad) {
     typedef float Four __attribute__((vector_size(16)));
+    typedef std::int32_t FourInts __attribute__((vector_size(16)));
     const Four* table = reinterpret_cast<const Four*>(lines);
     Four squares{};
     int i = 0;
@@ -307,18 +309,18 @@ inline float look_up(const Line<float>* lines, const std::int32_t* slots, const 
         const Four cd1 = __builtin_shufflevector(y, z, 0, 4, 1, 5), km1 = __builtin_shufflevector(y, z, 2, 6, 3, 7);
         const Four c = __builtin_shufflevector(cd0, cd1, 0, 1, 4, 5), d = __builtin_shufflevector(cd0, cd1, 2, 3, 6, 7);
         const Four k = __builtin_shufflevector(km0, km1, 0, 1, 4, 5), m = __builtin_shufflevector(km0, km1, 2, 3, 6, 7);
-        Four f;
-        std::memcpy(&f, fractions + i, sizeof f);
-        const Four past = f - m;
+        FourInts fixed;
+        std::memcpy(&fixed, fractions + i, sizeof fixed);
+        const Four f = __builtin_convertvector(fixed, Four) * 0x1p-24f, past = f - m;
         squares += d * f * f;
         const Four result = c + d * f + k * (past > 0.0f ? past : past - past);
         std::memcpy(grad + i, &result, sizeof result);
     }
     for (; i < count; ++i) {
         const Line<float>& line = lines[slots[i]];
-        const float past = fractions[i] - line.m;
-        squares[0] += line.d * fractions[i] * fractions[i];
-        grad[i] = line.c + line.d * fractions[i] + line.k * (past > 0 ? past : 0);
+        const float f = static_cast<float>(fractions[i]) * 0x1p-24f, past = f - line.m;
+        squares[0] += line.d * f * f;
+        grad[i] = line.c + line.d * f + line.k * (past > 0 ? past : 0);
     }
     return (squares[0] + squares[1]) + (squares[2] + squares[3]);
 }

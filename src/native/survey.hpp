@@ -124,16 +124,23 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
             if (!good) found.status |= bad_weights;
         }
         Counter positives = 0, negatives = 0;
+        const auto add_scores = [&](auto&& side_of) {
 #pragma omp simd reduction(min : least) reduction(max : most) reduction(+ : zeros, positives, negatives)
-        for (int i = 0; i < count; ++i) {
-            const Counter side = c[i];
-            const S as_pos = side == 1 ? s[i] : inf, as_neg = side == 0 ? s[i] : -inf;
-            positives += side == 1;
-            negatives += side == 0;
-            least = as_pos < least ? as_pos : least;
-            most = as_neg > most ? as_neg : most;
-            zeros += s[i] * S{0};  // becomes NaN if any score is NaN or infinite
-        }
+            for (int i = 0; i < count; ++i) {
+                const Counter side = side_of(i);
+                const S as_pos = side == 1 ? s[i] : inf, as_neg = side == 0 ? s[i] : -inf;
+                positives += side == 1;
+                negatives += side == 0;
+                least = as_pos < least ? as_pos : least;
+                most = as_neg > most ? as_neg : most;
+                zeros += s[i] * S{0};  // becomes NaN if any score is NaN or infinite
+            }
+        };
+        // Labels as wide as the scores need no conversion.
+        if (weights || sizeof(L) != sizeof(S))
+            add_scores([&](int i) { return static_cast<Counter>(c[i]); });
+        else
+            add_scores([&](int i) { return static_cast<Counter>(y[i] > L{0}); });
         found.n_pos += positives;
         found.n_neg += negatives;
     }

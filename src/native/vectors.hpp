@@ -32,6 +32,14 @@ inline double sum_of(Vec a) {
     return sum;
 }
 
+// Whether any lane of the result of a comparison of Floats is true.
+template <class Mask>
+bool any(const Mask& mask) {
+    std::int32_t found = 0;
+    for (int lane = 0; lane < float_lanes; ++lane) found |= mask[lane];
+    return found;
+}
+
 // A polynomial in r by Horner's rule, the highest coefficient first. No loop, because the compiler does not vectorise nested
 // ones.
 template <class... Rest>

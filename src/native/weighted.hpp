@@ -80,8 +80,7 @@ class WeightedBuckets {
 
   private:
     struct Block {
-        std::int32_t slots[block_rows];
-        float fractions[block_rows];
+        std::int32_t slots[block_rows], fractions[block_rows];
         double weights[block_rows];
     };
 
@@ -144,7 +143,7 @@ class WeightedBuckets {
         });
         const auto weight_of = [&](std::uint32_t row, int side) { return weights_[row] * unit_[side]; };
         const auto known = [&](int h) { return profile.inside(heavy[h].bucket).squares().value; };
-        return rest.solve(axis, positions_, scores_, weight_of, known, factor, grad, threads_);
+        return rest.solve(positions_, scores_, weight_of, known, factor, grad, threads_);
     }
 
     const float* scores_;
