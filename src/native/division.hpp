@@ -29,7 +29,7 @@ class Division {
         : source_class(rows.found.n_pos <= rows.found.n_neg),
           n_sources(source_class ? rows.found.n_pos : rows.found.n_neg),
           sign(source_class ? 1 : -1),
-          parts(part_count(terms * n_sources)),
+          parts(part_count(terms * n_sources, 4 * n_sources > rows.n)),
           rows_(rows),
           n_queries_(source_class ? rows.found.n_neg : rows.found.n_pos),
           slices_(slice_count(rows.n, rows.threads)),
@@ -128,8 +128,10 @@ class Division {
   private:
     static constexpr int most_parts = 256, cells = 4096, codes = 2 * cells + 1;
 
-    static int part_count(std::int64_t switches) {
-        return switches < 1 << 14 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 4096, most_parts));
+    // All rows are moved, so it pays for more sources if they are few among the rows.
+    static int part_count(std::int64_t switches, bool many) {
+        return switches < (many ? 1 << 14 : 1 << 16) ? 1
+                                                     : static_cast<int>(std::min<std::int64_t>(switches / 4096, most_parts));
     }
 
     // Calls use(slice, first row, number of rows) for all blocks; the slices run in parallel.
