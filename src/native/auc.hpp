@@ -45,7 +45,7 @@ double concordant_weight(const GroupRows<S>& given) {
             int size = static_cast<int>(std::min<std::int64_t>(block, end - i));
             S at[block];
             double w[block];
-            std::int32_t cells[block];
+            std::uint32_t found[block];
             rows.queries(i, size, -infinity, at, w);
             if (many) {
                 const int all = std::exchange(size, 0);
@@ -55,10 +55,9 @@ double concordant_weight(const GroupRows<S>& given) {
                     size += w[q] > 0;
                 }
             }
-#pragma omp simd
-            for (int q = 0; q < size; ++q) cells[q] = ranks.cells(at[q]);
+            ranks.find(at, size, found);
             for (int q = 0; q < size; ++q) {
-                const std::int64_t upto = ranks.upto(at[q], cells[q], ranks.first(cells[q]));
+                const std::int64_t upto = found[q];
                 const bool tied = upto > 0 && numbers[upto - 1] == at[q];
                 const std::int64_t below = tied ? std::lower_bound(numbers, numbers + upto, at[q]) - numbers : upto;
                 sum += 0.5 * (above[first + below] + above[first + upto]) * w[q];

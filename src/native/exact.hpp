@@ -264,18 +264,14 @@ class Exact {
     double evaluate_queries(const RanksAmong<S>& ranks, const S* bases, Piece* pieces, std::int64_t first, int count) const {
         S at[block];
         double w[block], distances[block], slopes[block], curvatures[block];
-        std::int32_t cells[block];
         std::uint32_t found[block];
         const double sign = rows_.sign, scale = given_.scale;
         const std::size_t width = width_;
         rows_.queries(first, count, bases[0], at, w);
         if (count % 2) at[count] = bases[0], w[count] = 0;
         const int even = count + count % 2;
-#pragma omp simd
-        for (int q = 0; q < even; ++q) cells[q] = ranks.cells(at[q]);
-        for (int q = 0; q < even; ++q) found[q] = ranks.first(cells[q]);
+        ranks.find(at, even, found);
         for (int q = 0; q < even; ++q) {
-            found[q] = ranks.upto(at[q], cells[q], found[q]);
             __builtin_prefetch(pieces + found[q] * width, 1);
             distances[q] = static_cast<double>(at[q]) - bases[found[q]];
         }

@@ -233,18 +233,12 @@ class PieceSums final : public RowSums {
         for (std::int64_t j = 0; j < m; j += block) {
             const int count = static_cast<int>(std::min<std::int64_t>(block, m - j));
             double keys[block];
-            std::int32_t cells[block];
+            std::uint32_t found[block];
             // The knots below a point are rows up to its bound, or others whose bound is below it.
 #pragma omp simd
-            for (int k = 0; k < count; ++k) {
-                keys[k] = bound(points.high[j + k], points.low[j + k]);
-                cells[k] = ranks.cells(keys[k]);
-            }
-            for (int k = 0; k < count; ++k) {
-                const std::uint32_t interval = ranks.upto(keys[k], cells[k], ranks.first(cells[k]));
-                intervals[j + k] = interval;
-                ++next[interval + 1];
-            }
+            for (int k = 0; k < count; ++k) keys[k] = bound(points.high[j + k], points.low[j + k]);
+            ranks.find(keys, count, found);
+            for (int k = 0; k < count; ++k) ++next[(intervals[j + k] = found[k]) + 1];
         }
         for (std::int64_t i = 0; i <= n; ++i) next[i + 1] += next[i];
         for (std::int64_t i = 0; i <= n; ++i) firsts[i] = group.point + next[i];

@@ -12,6 +12,7 @@
 #include "double_double.hpp"
 #include "pool.hpp"
 #include "survey.hpp"
+#include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -166,17 +167,53 @@ class RanksAmong {
         for (std::int64_t c = 0; c < cells.count; ++c) firsts_[c + 1] += firsts_[c];
     }
 
-    // The first number of a cell.
-    std::uint32_t first(std::int32_t cell) const { return firsts_[cell]; }
+    // Finds how many numbers are at most x[q], for each q < count. `x` and `found` have room for a multiple of four, and `x` is
+    // filled up. As many queries at a time as 16 bytes hold: a transposition compares one number of each cell at once.
+    void find(S* x, int count, std::uint32_t* found) const {
+        constexpr int some = 16 / sizeof(S);
+        typedef S Some __attribute__((vector_size(16)));
+        for (; count % some; ++count) x[count] = x[0];
+#pragma omp simd
+        for (int q = 0; q < count; ++q) found[q] = static_cast<std::uint32_t>(cells(x[q]));
+        for (int q = 0; q < count; q += some) {
+            std::uint32_t cell[some];
+            for (int k = 0; k < some; ++k) cell[k] = std::exchange(found[q + k], firsts_[found[q + k]]);
+            const Some at = load16(x + q);
+            const auto number = [&](int k, int j) { return load16(numbers_ + found[q + k] + j); };
+            Some numbers[padding];
+            if constexpr (some == 4)
+                transpose(number(0, 0), number(1, 0), number(2, 0), number(3, 0), numbers);
+            else
+                for (int j = 0; j < padding; j += 2) {
+                    const Some one = number(0, j), other = number(1, j);
+                    numbers[j] = __builtin_shufflevector(one, other, 0, 2);
+                    numbers[j + 1] = __builtin_shufflevector(one, other, 1, 3);
+                }
+            // A true comparison is -1.
+            const auto minus = ((numbers[0] <= at) + (numbers[1] <= at)) + ((numbers[2] <= at) + (numbers[3] <= at));
+            for (int k = 0; k < some; ++k) found[q + k] -= static_cast<std::uint32_t>(minus[k]);
+            const auto all = numbers[3] <= at;
+            auto any = all[0];
+            for (int k = 1; k < some; ++k) any |= all[k];
+            if (!any) continue;
+            for (int k = 0; k < some; ++k)
+                if (all[k]) found[q + k] = upto(x[q + k], found[q + k], firsts_[cell[k] + 1]);
+        }
+    }
 
-    // How many numbers are at most x, which lies in this cell.
-    std::uint32_t upto(S x, std::int32_t cell, std::uint32_t first) const {
-        unsigned below = 0;
-        for (int k = 0; k < padding; ++k) below += numbers_[first + k] <= x;
-        if (below < padding) return first + below;
-        // A search without branches, which would be mispredicted.
-        std::uint32_t low = first + padding, size = std::max(low, firsts_[cell + 1]) - low;
-        while (size > 0) {
+    const CellMap cells;
+
+  private:
+    static auto load16(const S* from) {
+        S __attribute__((vector_size(16))) loaded;
+        std::memcpy(&loaded, from, sizeof loaded);
+        return loaded;
+    }
+
+    // How many numbers are at most x: at least `low`, and if that is less than `end`, at most `end`. A search without branches,
+    // which would be mispredicted.
+    std::uint32_t upto(S x, std::uint32_t low, std::uint32_t end) const {
+        for (std::uint32_t size = std::max(low, end) - low; size > 0;) {
             const std::uint32_t half = (size + 1) / 2;
             low += half & -static_cast<std::uint32_t>(numbers_[low + half - 1] <= x);
             size -= half;
@@ -184,9 +221,6 @@ class RanksAmong {
         return low;
     }
 
-    const CellMap cells;
-
-  private:
     const S* numbers_;
     std::uint32_t* firsts_;
 };
