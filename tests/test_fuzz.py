@@ -92,6 +92,49 @@ def test_varied_batches_that_once_failed(isa, seed, number):
     assert_no_failure(batch, {isa: checks.native(isa)})
 
 
+# A pair 5e-16 from its vertex, survival times of groups of which one is light by 300 decades, and
+# terms that cancel one without a knot, at scores of 1e37 and at a margin of 1e100.
+CLOSE, LIGHT_GROUP = (42, 68370), (42, 84755)
+AGAINST_A_WHOLE = [(40, 64912), (40, 80390)]
+# Smooth losses next to the largest float, a margin of 1e308, denormal weights of a sum, slopes that
+# cancel up to rounding, and denormal scores.
+AT_THE_END_OF_FLOATS = [(50, 3460), (50, 33067), (50, 34509), (50, 55872), (50, 99046), (51, 35185)]
+OF_LONG_RUNS = [CLOSE, LIGHT_GROUP, *AGAINST_A_WHOLE, *AT_THE_END_OF_FLOATS]
+
+
+@pytest.mark.parametrize(("seed", "number"), OF_LONG_RUNS)
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_batches_of_long_runs_that_once_failed(isa, seed, number):
+    batch = draw_varied(seed, number, 0.004, 0.02)
+    assert_no_failure(batch, {isa: checks.native(isa)})
+
+
+@pytest.mark.parametrize(("seed", "number"), OF_LONG_RUNS)
+@pytest.mark.parametrize(
+    "calls",
+    [checks.on_numpy, checks.on_torch, checks.on_torch_operations],
+    ids=lambda f: f.__name__,
+)
+def test_the_same_batches_on_other_backends(calls, seed, number):
+    if "torch" in calls.__name__:
+        pytest.importorskip("torch")
+    name = "operations" if calls is checks.on_torch_operations else "other"
+    assert_no_failure(draw_varied(seed, number, 0.004, 0.02), {name: calls})
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_flat_surrogates_with_kinks_and_an_outlier(isa):
+    flat = polynomial("flat", (0.1, -1, 0, None), (0.5, 1, -1, 0.7), (3.0, 0, 1, 1.0))
+    rng = np.random.default_rng(0)
+    batch = replace(draw(0, 0, large=0.0), surrogate=flat, weights=None, groups=None)
+    for distance in 10.0 ** np.arange(12):
+        labels = np.arange(40) % 3 == 0
+        scores, vector = rng.normal(size=40), rng.normal(size=40)
+        scores[1] = distance
+        changed = replace(batch, scores=scores, labels=labels, vector=vector, margin=0.3)
+        assert_no_failure(changed, {isa: checks.native(isa)})
+
+
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_varied_batches(isa):
     for number in range(60):

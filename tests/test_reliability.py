@@ -164,6 +164,29 @@ def test_terms_that_cancel_to_zero_beyond_their_knots(backend, size, margin):
     assert abs(grad - expected.grad).max() <= 1e-12 * abs(expected.grad).max()
 
 
+# The terms with a knot cancel the one without beyond all knots.
+AGAINST_A_WHOLE = (
+    Surrogate("square, then line", (Term(3, 1, 1), Term(-1, 0.1, -1, knot=-0.5))),
+    Surrogate("square, then constant", (Term(0, 0, 1), Term(0.25, 0, -1, knot=0.3))),
+    Surrogate("line, then constant", (Term(0, 1, 0), Term(0.5, -1, 0, knot=0.5))),
+    Surrogate("two knots", (Term(1, 0, 1), Term(0, 0, -3, knot=-0.5), Term(0, 1, 2, knot=1.0))),
+)
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.1, 1e17, 1e100])
+@pytest.mark.parametrize("size", [1.0, 1e15, 1e37, -1e37])
+@pytest.mark.parametrize("surrogate", AGAINST_A_WHOLE, ids=lambda s: s.name)
+def test_terms_that_cancel_one_without_a_knot(backend, surrogate, size, margin):
+    scores = np.array([-size, 0.1, 0.5, 0.2, -0.3, 0.4, 0.6])
+    for labels in ([1, 1, 1, 0, 0, 0, 1], [0, 1, 1, 0, 0, 0, 1]):
+        knobs = {"surrogate": surrogate, "margin": margin}
+        expected = exact_double_sum(scores, labels, **knobs)
+        value, grad, hess = backend.derivatives(scores, labels, **knobs)
+        assert value == pytest.approx(expected.value, rel=1e-12)
+        assert abs(grad - expected.grad).max() <= 1e-12 * abs(expected.grad).max()
+        assert abs(hess - expected.hess).max() <= 1e-12 * max(1.0, abs(expected.hess).max())
+
+
 def test_steps_over_scores_of_any_size(backend):
     steps = Surrogate("steps", (Term(1, 0, 0, knot=0), Term(-2, 0, 0, knot=0.1)))
     rng = np.random.default_rng(9)

@@ -194,6 +194,7 @@ def compare(
         error = np.abs(got - want)
         # Results beyond the range of their type are infinite, or the largest number.
         beyond = (np.abs(want) > 0.999 * top) & (np.abs(got) >= 0.999 * top) & (got * want > 0)
+        beyond |= scales.unbounded & np.isinf(got)
         error[(got == want) | beyond] = 0.0
         # Results next to the smallest number of their type have few digits.
         allowed = TOLERANCE[dtype] * scale + 4 * tiny + 1e-320

@@ -32,12 +32,11 @@ class Scales(NamedTuple):
 def scales_of(batch: Batch, expected: Answer) -> Scales:
     """Estimate the scales of a batch in float64, large classes by a sample of their rows.
 
-    Five errors that no kernel can avoid are added, as scales whose share `TOLERANCE` they are:
+    Four errors that no kernel can avoid are added, as scales whose share `TOLERANCE` they are:
     terms that cancel leave rounding errors of the size that they have next to their knots;
-    coefficients of terms are rounded themselves; terms with and without a knot may cancel more
-    digits than two doubles have, from scores of 1e24 on; the parts of one term may cancel, as in
-    -1 + t next to t = 1; and in the product of the Hessian and a vector, heavy rows with the same
-    entry of the vector cancel.
+    coefficients of terms are rounded themselves; the parts of one term may cancel, as in -1 + t
+    next to t = 1; and in the product of the Hessian and a vector, heavy rows with the same entry of
+    the vector cancel.
     """
     most = 600  # rows of a class; larger classes are sampled
     classes = (batch.positive, ~batch.positive)
@@ -68,15 +67,6 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
             np.abs(f(t)) + size + share * part
             for f, size, part in zip(functions(batch), sizes, parts_of(batch, t), strict=True)
         ]
-        if any(term.knot is None for term in batch.surrogate.terms):
-            # Two doubles hold the terms with and without a knot, which may cancel.
-            size, digits = np.abs(t), 2.0**-94 / TOLERANCE[batch.scores.dtype]
-            c0, c1, c2 = (
-                sum(abs(getattr(term, c)) for term in batch.surrogate.terms)
-                for c in ("c0", "c1", "c2")
-            )
-            of_t[0] += digits * (c0 + c1 * size + c2 * size * size)
-            of_t[1] += digits * (c1 + 2.0 * c2 * size)
         pairs = [together * part for part in of_t]
         spread = np.abs(v[pos][:, None] - v[neg]) + share * (v.max() - v.min())
         pairs.append(together * (of_t[2] * spread + sizes[2] * (v.max() - v.min())))
@@ -99,6 +89,8 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         total = (pairs[0].sum() + together.sum() * extra[0]) * grow * grow_neg * unit
         value = max(float(total), abs(expected.value))
         overflows = not (of_pair * s.size**2 * max(unit, 1.0) < 1e290)
+        # Sums of scores overflow where their differences may not.
+        overflows |= not (8 * s.size * (float(np.abs(s).max()) + batch.margin) < top)
     return Scales(value, *arrays, overflows, unbounded=not math.isfinite(unit))
 
 

@@ -137,10 +137,9 @@ def _evaluate_levels(
     v = None if vector is None else vector[ranked.order]
     sums = [np.zeros_like(scores) if asked else None for asked in (grad, hess, v is not None)]
     value = total = 0.0
-    n = float(scores.shape[0])
-    # A share of all pairs there could be is at most 1, so that no sum overflows before its end.
-    winners, losers = (n if w is None else float(w.sum()) for w in (ranked.winner, ranked.loser))
-    most = winners * losers
+    # A share of all pairs there could be is at most 1, so that no sum overflows before its end. No
+    # pair weighs more than 1.
+    most = float(scores.shape[0]) ** 2
     for level in ranked.levels():
         pair_weight = _pair_weight(level)
         if pair_weight == 0.0:

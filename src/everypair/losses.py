@@ -107,7 +107,8 @@ def pair_loss(
     ValueError
         If an argument is not as described; the message names the argument and the bad value.
     OverflowError
-        If the loss or a derivative exceeds the range of float64.
+        If the loss or a derivative exceeds the range of float64, or the sum of all scores and the
+        margins.
 
     See Also
     --------

@@ -45,14 +45,17 @@ inline int exponent_of(double sum) {
 }
 
 // How many times larger the terms are than their sum, at the worst. Far from their knots several terms nearly cancel: their sum
-// is of the order of the distance between the knots times the range, or of its square if they cancel to a constant.
+// is of the order of the distance between the knots times the range, or of its square if they cancel to a constant. Infinite if
+// the rounding errors of the slopes b1 are left there, and matter.
 double cancellation(std::span<const Term> terms, double range) {
     if (terms.size() < 2) return 0;
-    double nearest = std::numeric_limits<double>::infinity(), slope = 0, slopes = 0;
+    double nearest = std::numeric_limits<double>::infinity(), slopes = 0, rounding = 0;
+    DoubleDouble sum;
     for (std::size_t j = 0; j < terms.size(); ++j) {
-        const double lag = 2 * terms[j].b2 * (terms[j].shift - terms[0].shift);
-        slope += terms[j].b1 + lag;
-        slopes += std::abs(terms[j].b1) + std::abs(lag);
+        const DoubleDouble lag = DoubleDouble(2 * terms[j].b2) * DoubleDouble::sum(terms[j].shift, -terms[0].shift);
+        sum += DoubleDouble(terms[j].b1) + lag;
+        slopes += std::abs(terms[j].b1) + std::abs(lag.high);
+        rounding += 0x1p-53 * std::abs(terms[j].b1);
         for (std::size_t i = 0; i < j; ++i) {
             // Terms of one shift, with a knot and without, cancel only if their signs differ.
             const bool opposed = terms[i].b2 * terms[j].b2 < 0 || terms[i].b1 * terms[j].b1 < 0;
@@ -60,8 +63,10 @@ double cancellation(std::span<const Term> terms, double range) {
                 nearest = std::min(nearest, apart);
         }
     }
-    const double ratio = range / nearest;
-    return std::abs(slope) < 0x1p-40 * slopes ? ratio * std::max(1.0, ratio) : ratio;
+    const double ratio = range / nearest, slope = std::abs(static_cast<double>(sum));
+    if (slope > 0x1p-100 * slopes && slope <= rounding && slope * ratio > 0x1p-46 * slopes)
+        return std::numeric_limits<double>::infinity();
+    return slope < 0x1p-40 * slopes ? ratio * std::max(1.0, ratio) : ratio;
 }
 
 // The plans of float32 scores and terms b2 d^2 with a knot: buckets whose error is of second order, because value and slope
@@ -127,7 +132,7 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     // is an ordinary number.
     double reach = 0, range = 0, largest = std::max(std::abs(found.min_pos), std::abs(found.max_neg));
     for (const Term& term : terms) {
-        reach = std::max(reach, term.truncated ? gap + term.shift : 1);
+        reach = std::max(reach, term.truncated ? gap + term.shift : std::max(largest, std::abs(term.shift)));
         range = std::max(range, gap + std::abs(term.shift));
         largest = std::max(largest, std::abs(term.shift));
     }
@@ -192,11 +197,8 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
         const double* given = batch.weights;
         double* scaled = scratch.take<double>(batch.n);
         batch.weights = scaled;
-        // The factor of a sum must not vanish. If it is infinite, so is the value.
-        const int least = total == Total::sum ? -1000 : -4000;
         each_group([&](GroupRows<S>& group, std::int64_t begin, std::int64_t end) {
-            const int of_pos = std::max(exponent_of(group.found.w_pos), least);
-            const int powers[2] = {std::max(exponent_of(group.found.w_neg), least - std::min(of_pos, 0)), of_pos};
+            const int powers[2] = {exponent_of(group.found.w_neg), exponent_of(group.found.w_pos)};
             for (std::int64_t i = begin; i < end; ++i) scaled[i] = std::ldexp(given[i], -powers[classes[i] & 1]);
             group.weights = scaled + begin;
             group.found = survey<S>(batch, classes, begin, end, group.threads);
@@ -205,8 +207,12 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
     }
     const double smallest = std::numeric_limits<double>::min(), largest = std::numeric_limits<double>::max();
     int top = std::numeric_limits<int>::min();
-    for (const GroupRows<S>& group : groups)
-        if (group.has_pairs()) top = std::max(top, group.exponent);
+    for (const GroupRows<S>& group : groups) {
+        if (!group.has_pairs()) continue;
+        top = std::max(top, group.exponent);
+        // The factor of a sum must not vanish. If it is infinite, so is the value.
+        if (total == Total::sum && group.exponent < -1000) return declined;
+    }
     Compensated pair_weight, value;
     for (const GroupRows<S>& group : groups)
         if (group.has_pairs())

@@ -15,7 +15,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -340,7 +342,8 @@ class OrderedPairs {
 };
 
 // Adds the terms without a knot, which count for all pairs, to `sums`, and returns their value: running moments, about the mean
-// score of the group, of the rows of lower rank and of those of higher rank.
+// score of the group, of the rows of lower rank and of those of higher rank. Returns NaN if distances of pairs are so much
+// smaller than those from the mean that they may lose digits: if nearly all pairs are apart by the shift.
 template <class S>
 double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, const Sums& sums) {
     double b0 = 0, b1 = 0, b2 = 0;
@@ -348,6 +351,7 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
     const double shift = terms[0].shift, b22 = 2 * b2;
     const auto score = [&](std::int64_t i) { return static_cast<double>(static_cast<const S*>(rows.scores)[rows.order[i]]); };
     Compensated value;
+    double firsts[2] = {}, seconds[2] = {};  // of distances; and of the numbers that they are the differences of
     for (std::int64_t g = 0; g < rows.n_groups; ++g) {
         const std::int64_t begin = rows.offsets[g], end = rows.offsets[g + 1];
         Compensated sum, mass;
@@ -365,7 +369,13 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
             for (std::int64_t first = start, last; first != stop; first = last) {  // the rows of one rank
                 for (last = first; last != stop && rows.ranks[last] == rows.ranks[first]; last -= sign) {
                     const double w = weight(own, last), at = shift + sign * (score(last) - centre), along = at * m0 - sign * m1;
-                    if (sign < 0) value += w * (b0 * m0 + b1 * along + b2 * (at * (along + m1) + m2));
+                    firsts[0] = std::max(firsts[0], w * std::abs(along));
+                    firsts[1] = std::max(firsts[1], w * (std::abs(at) * m0 + std::abs(double{m1})));
+                    if (sign < 0) {
+                        const double second = at * (along + m1) + m2;
+                        value += w * (b0 * m0 + b1 * along + b2 * second);
+                        seconds[0] += w * second, seconds[1] += w * (at * at * m0 + m2);
+                    }
                     if (sums[0]) sums[0][last] += sign * w * (b1 * m0 + b22 * along);
                     if (sums[1]) sums[1][last] += w * b22 * m0;
                     if (sums[2]) sums[2][last] += w * b22 * (m0 * rows.vector[rows.order[last]] - mv);
@@ -378,7 +388,10 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
             }
         }
     }
-    return value;
+    const double least = std::is_same_v<S, float> ? 0x1p-26 : 0x1p-9;
+    const bool close = !(firsts[0] >= least * firsts[1] && seconds[0] >= least * seconds[1]);
+    const bool reliable = !close && seconds[1] > 0x1p-900;  // products of smaller numbers would be denormal
+    return reliable ? value : std::numeric_limits<double>::quiet_NaN();
 }
 
 // The weight of all pairs.

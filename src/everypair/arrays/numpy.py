@@ -9,6 +9,7 @@ import numpy as np
 from everypair.arrays import pair_sums, terms, uneven_groups
 from everypair.arrays.double_double import Number, each
 from everypair.arrays.eager import SlicedSums
+from everypair.surrogates import KnotTerm, are_polynomials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 _BLOCK = 1 << 13
+_TINY, _LARGER = 2.0**-900, 2.0**200
 _SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
@@ -40,6 +42,27 @@ def evaluate(
 
     Rows of a group are contiguous, between `offsets`. What was not asked for is None.
     """
+    if are_polynomials(pair_terms) and _are_tiny(scores, pair_terms):
+        # Products of denormal numbers and weights would lose digits. So distances are larger here,
+        # and the surrogate by that to the power of its lowest degree.
+        lowest = next(k for k in (0, 1, 2) if k == 2 or any(term[k + 1] for term in pair_terms))
+        of_value, of_slope, of_bend = (_LARGER ** (lowest - k) for k in (0, 1, 2))
+        larger = tuple(
+            KnotTerm(shift * _LARGER, b0 * of_value, b1 * of_slope, b2 * of_bend, truncated)
+            for shift, b0, b1, b2, truncated in pair_terms
+        )
+        value, pair_weight, slopes, bends, products = evaluate(
+            scores * _LARGER, positive, weights, offsets, vector, larger,
+            mean=mean, grad=grad, hess=hess,
+        )  # fmt: skip
+        with np.errstate(all="ignore"):
+            return (
+                value / of_value,
+                pair_weight,
+                None if slopes is None else slopes / of_slope,
+                None if bends is None else bends / of_bend,
+                None if products is None else products / of_bend,
+            )
     if weights is not None and offsets is not None:
 
         def solve(rows: slice, scaled: Floats) -> tuple[Any, ...]:
@@ -96,6 +119,12 @@ def concordance(
             scores.astype(np.float64, copy=False), positive, weights, _groups(offsets),
         )  # fmt: skip
     return float(right), float(pair_weight)
+
+
+def _are_tiny(scores: Array, pair_terms: tuple[KnotTerm, ...]) -> bool:
+    """Return whether all scores and shifts are next to the denormal numbers, but not all are 0."""
+    shift = max(abs(term[0]) for term in pair_terms)
+    return shift < _TINY and 0.0 < max(shift, float(abs(scores).max())) < _TINY
 
 
 def _groups(offsets: NDArray[np.int64] | None) -> NDArray[np.intp] | None:

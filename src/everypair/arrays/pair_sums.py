@@ -12,6 +12,7 @@ trace all of it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.class_moments import ClassMoments
@@ -73,10 +74,10 @@ def evaluate(
     """
     rows = prepare(xp, scores, positive, weights, groups, vector)
     asked = PairSums(grad or vector is None, True, grad, hess, vector is not None)
-    kinds: tuple[Any, Any] = (SortedMoments, ClassMoments)
+    kinds: tuple[Any, ...] = (SortedMoments, ClassMoments, partial(SortedMoments, below=True))
     found = [
         _contracted(xp, kind(xp, rows, of_kind), of_kind, rows.z, asked)
-        for kind, of_kind in zip(kinds, terms[:2], strict=True)
+        for kind, of_kind in zip(kinds, terms[:3], strict=True)
         if of_kind is not None
     ]
     found += [smooth_sums(xp, rows, term, asked) for term in terms.smooth]

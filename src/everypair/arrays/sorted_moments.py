@@ -30,16 +30,19 @@ if TYPE_CHECKING:
 
 
 class SortedMoments:
-    """Moments of the active pairs of truncated terms; sorted rows, one array row per term."""
+    """Moments of the active pairs of truncated terms; sorted rows, one array row per term.
 
-    def __init__(self, xp: Arrays, rows: Rows, terms: Terms) -> None:
+    With `below`, the others are active: those with d <= 0, whose distance is -d.
+    """
+
+    def __init__(self, xp: Arrays, rows: Rows, terms: Terms, below: bool = False) -> None:
         self.xp, self.runs, self._terms = xp, rows.runs, terms
         shift = xp.column(terms.shift)
         position, rank = positions(xp, rows, shift)
         groups = () if rows.groups is None else (xp.broadcast(rows.groups, rank.shape),)
         self._order = xp.order([rank, position.high, *groups])
         gap = self.runs.gaps(each(self._sorted, position))
-        self.is_upper = self._sorted(~rows.positive)
+        self.is_upper = self._sorted(rows.positive if below else ~rows.positive)
         self.w = None if rows.w is None else Number(self._sorted(rows.w))
         w = 1.0 if self.w is None else self.w.high
         self._upper = Number(xp.where(self.is_upper, w, xp.zeros_like(gap.high)))
@@ -124,9 +127,11 @@ class SortedMoments:
         xp = self.xp
         reach = xp.column(self._terms.reach).high
         first = each(lambda part: part[:1], gap)
-        near = first.high <= reach
+        # Gaps of rows whose high parts are equal may be negative.
+        near = abs(first.high) <= reach
+        most = xp.where(first.high > 0.0, reach, 0.0)
         cut = Number(
-            xp.where(near, first.high, reach), xp.where(near, first.low, xp.zeros_like(reach))
+            xp.where(near, first.high, most), xp.where(near, first.low, xp.zeros_like(reach))
         )
         excess = xp.minus(first, cut)
         position = each(lambda part: xp.scatter(part, self._order[:1]), xp.prefix(cut, self.runs))

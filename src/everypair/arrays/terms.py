@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from everypair.surrogates import ExponentialTerm, Fits, ShiftedTerm, SmoothTerm
+from everypair.surrogates import ExponentialTerm, Fits, KnotTerm, ShiftedTerm, SmoothTerm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from everypair.surrogates import KnotTerm, PairTerm
+    from everypair.surrogates import PairTerm
 
 
 class Terms(NamedTuple):
@@ -39,19 +39,27 @@ class Terms(NamedTuple):
     far: Any = None
 
 
-def split(terms: Sequence[KnotTerm]) -> tuple[Terms | None, Terms | None]:
-    """Return the terms with a knot, largest shift first, and the sum of those without.
+def split(terms: Sequence[KnotTerm]) -> tuple[Terms | None, Terms | None, Terms | None]:
+    """Return the terms with a knot, largest shift first, the sum of those without, and a third.
 
-    Either is None where there is none.
+    Each is None where there is none. If the terms with a knot cancel those without beyond all
+    knots, the latter are divided at the lowest knot into a term above it and the third result, a
+    polynomial in -d where d <= 0. Then no sum has both, and no digits are lost.
     """
     hinged = sorted((term for term in terms if term[4]), key=lambda term: -term[0])
     others = [term for term in terms if not term[4]]
-    everywhere = None
+    everywhere = below = None
     if others:  # their shift is the margin, so their coefficients add up
-        sums = (math.fsum(b) for b in list(zip(*others, strict=True))[1:4])
-        everywhere = Terms((others[0][0],), *((b,) if b else None for b in sums))
+        c0, c1, c2 = (math.fsum(b) for b in list(zip(*others, strict=True))[1:4])
+        whole = KnotTerm(others[0][0], c0, c1, c2, False)
+        if hinged and _cancels(whole, hinged):
+            above = _expanded_at(whole, hinged[0][0])
+            hinged.insert(0, above)
+            below = _one_term(above._replace(b1=-above.b1))
+        else:
+            everywhere = _one_term(whole)
     if not hinged:
-        return None, everywhere
+        return None, everywhere, None
     shift, *coefficients, _ = zip(*hinged, strict=True)
     b0, b1, b2 = (b if any(b) else None for b in coefficients)
     reach = far = None
@@ -59,18 +67,45 @@ def split(terms: Sequence[KnotTerm]) -> tuple[Terms | None, Terms | None]:
         reach = (2.0 * (shift[0] - shift[-1]),)
         slope = _slope_beyond(hinged)
         far = (slope,) if slope else None
-    return Terms(shift, b0, b1, b2, reach, far), everywhere
+    return Terms(shift, b0, b1, b2, reach, far), everywhere, below
+
+
+def _one_term(term: KnotTerm) -> Terms:
+    shift, *coefficients, _ = term
+    b0, b1, b2 = ((b,) if b else None for b in coefficients)
+    return Terms((shift,), b0, b1, b2)
+
+
+def _cancels(whole: KnotTerm, hinged: list[KnotTerm]) -> bool:
+    """Return whether the sum of all terms has a lower degree beyond all knots than `whole`."""
+    terms = [whole, *hinged]
+    if not math.isfinite(hinged[0][0]) or math.fsum(term[3] for term in terms) != 0.0:
+        return False
+    return whole.b2 != 0.0 or (whole.b1 != 0.0 and _slope_beyond(terms) == 0.0)
+
+
+def _expanded_at(term: KnotTerm, shift: float) -> KnotTerm:
+    """Return the same polynomial in the distance with another shift, rounded once."""
+    b0, b1, b2 = Fraction(term.b0), Fraction(term.b1), Fraction(term.b2)
+    lag = Fraction(term.shift) - Fraction(shift)
+    return KnotTerm(
+        shift, float(b0 + b1 * lag + b2 * lag**2), float(b1 + 2 * b2 * lag), term.b2, True
+    )
 
 
 def _slope_beyond(terms: Sequence[KnotTerm]) -> float:
-    """Return the slope where all terms count and their squares cancel, rounded once."""
+    """Return the slope where all terms count and their squares cancel, rounded once.
+
+    It is 0 if it is not larger than the rounding errors of the slopes at the knots.
+    """
     try:
         first = Fraction(terms[0][0])
         slopes = (
             Fraction(b1) + 2 * Fraction(b2) * (Fraction(shift) - first)
             for shift, _, b1, b2, _ in terms
         )
-        return float(sum(slopes))
+        slope, rounding = float(sum(slopes)), 2.0**-53 * sum(abs(term[2]) for term in terms)
+        return 0.0 if abs(slope) <= rounding else slope
     except OverflowError:  # a number of a term, or the slope, is infinite
         return math.nan
 
@@ -109,10 +144,14 @@ class Exponential(NamedTuple):
 
 
 class Kinds(NamedTuple):
-    """The terms of a surrogate by kind; None or an empty tuple where there is none."""
+    """The terms of a surrogate by kind; None or an empty tuple where there is none.
+
+    `below` is a polynomial in -d that counts where d <= 0; see `split`.
+    """
 
     truncated: Terms | None
     everywhere: Terms | None
+    below: Terms | None
     smooth: tuple[Smooth, ...]
     exponential: tuple[Exponential, ...]
 

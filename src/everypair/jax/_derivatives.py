@@ -114,8 +114,8 @@ def _direction(along: Any, of_data: Data) -> Array | None:
     """Return the direction in the scores, or None if there is none."""
     if not isinstance(of_data.weights, SymbolicZero | None):
         _raise_constant("weights")
-    truncated, everywhere, smooth, exponential = of_data.terms
-    terms = (truncated, everywhere, *smooth, *exponential)
+    *polynomials, smooth, exponential = of_data.terms
+    terms = (*polynomials, *smooth, *exponential)
     shifts = [term.shift for term in terms if term is not None]
     if not all(isinstance(part, SymbolicZero | None) for shift in shifts for part in shift):
         _raise_constant("margin")

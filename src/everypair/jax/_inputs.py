@@ -246,6 +246,7 @@ def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
     return Kinds(
         as_arrays(kinds.truncated),
         as_arrays(kinds.everywhere),
+        as_arrays(kinds.below),
         tuple(Smooth(shifted(shift), powers) for shift, powers in kinds.smooth),
         tuple(Exponential(shifted(shift), term) for shift, term in kinds.exponential),
     )

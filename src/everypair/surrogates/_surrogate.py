@@ -237,11 +237,11 @@ def _at_knot(term: Term, margin: float, is_flat: bool) -> KnotTerm:
 def _is_flat(terms: list[Term]) -> bool:
     """Return whether parabolas cancel to a constant beyond all knots.
 
-    Then a slope that is left by rounding would grow with the scores. Other surrogates grow as well.
+    Then a slope that is left by rounding would grow with the scores. Others grow as well.
     """
     truncated = [term for term in terms if term.knot is not None]
-    sums = [math.fsum(term.c1 for term in truncated), math.fsum(term.c2 for term in truncated)]
-    return any(term.c2 for term in truncated) and not any(sums)
+    sums = [(math.fsum(t.c1 for t in of), math.fsum(t.c2 for t in of)) for of in (truncated, terms)]
+    return any(term.c2 for term in truncated) and not all(map(any, sums))
 
 
 def _float(number: Fraction) -> float:

@@ -11,6 +11,7 @@ over all ordered pairs is the sum of at most ``ceil(log2(n_ranks))`` grouped bin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ from everypair.targets.survival import Survival
 Floats = NDArray[np.float64]
 
 _OTHER_GROUP = 1 << 62  # larger than every difference of ranks
+_NO_WEIGHT = -10_000  # the exponent of zero
+_WIDEST = 900  # products of weights over as many powers of two do not underflow
 
 
 class Level(NamedTuple):
@@ -109,26 +112,61 @@ class RankedRows:
         return self._runs[1]
 
     @cached_property
-    def _scaled(self) -> list[tuple[Floats | None, int]]:
+    def _scaled(self) -> tuple[Floats | None, Floats | None, int]:
+        """Return the weights of winners and of losers, and the exponent."""
         winner, loser = self._given
         if winner is None and isinstance(self._target, Survival):
             winner = self._target.events.astype(np.float64)
-        return [_scaled(weights, self.order) for weights in (winner, loser)]
+        weights = [None if w is None else w[self.order] for w in (winner, loser)]
+        sizes = np.array([_sizes(w) for w in weights])
+        exponents = sizes[:, 0]
+        if (sizes[:, 0] - sizes[:, 1]).sum() > _WIDEST:
+            weights, exponents = self._of_pairs(weights)
+        first, second = (
+            None if w is None else np.ldexp(w, -exponent)
+            for w, exponent in zip(weights, exponents, strict=True)
+        )
+        return first, second, int(exponents.sum())
+
+    def _of_pairs(
+        self, weights: list[Floats | None]
+    ) -> tuple[list[Floats | None], NDArray[np.int64]]:
+        """Set the weights of rows without a pair to 0; return also the exponents of both roles.
+
+        Over these powers of two, the weight of the heaviest pair is near 1.
+        """
+        both = np.array([np.ones(self.order.shape[0]) if w is None else w for w in weights])
+        sizes = np.where(both > 0.0, np.frexp(both)[1].astype(np.int64), _NO_WEIGHT)
+        in_pairs, heaviest = np.zeros(sizes.shape, bool), 2 * _NO_WEIGHT
+        for positive, offsets in self._divisions():
+            of_role = np.where([positive, ~positive], sizes, _NO_WEIGHT)
+            largest = np.maximum.reduceat(of_role, offsets[:-1], axis=1)
+            meet = (largest > _NO_WEIGHT).all(0)
+            heaviest = max(heaviest, int(largest.sum(0)[meet].max(initial=2 * _NO_WEIGHT)))
+            in_pairs |= (of_role > _NO_WEIGHT) & np.repeat(meet, np.diff(offsets))
+        if not in_pairs.any():
+            return [*np.zeros_like(both)], np.zeros(2, np.int64)
+        largest = np.where(in_pairs, sizes, _NO_WEIGHT).max(1)
+        return [*np.where(in_pairs, both, 0.0)], largest - (int(largest.sum()) - heaviest) // 2
 
     @property
     def winner(self) -> Floats | None:
-        """Weights (n,) of winners, over a power of two so that the largest is near 1; None is 1."""
-        return self._scaled[0][0]
+        """Weights (n,) of winners, over a power of two; None is 1.
+
+        The product of the largest weights of both roles, or the weight of the heaviest pair, is
+        near 1.
+        """
+        return self._scaled[0]
 
     @property
     def loser(self) -> Floats | None:
-        """Weights (n,) of losers, over a power of two so that the largest is near 1; None is 1."""
-        return self._scaled[1][0]
+        """Weights (n,) of losers, over a power of two; None is 1."""
+        return self._scaled[1]
 
     @property
     def exponent(self) -> int:
         """The weight of a pair is ``2**exponent`` times that of these weights."""
-        return self._scaled[0][1] + self._scaled[1][1]
+        return self._scaled[2]
 
     def plain(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None] | None:
         """Return targets, or times and events, in the order of the caller.
@@ -149,6 +187,11 @@ class RankedRows:
 
     def levels(self) -> Iterator[Level]:
         """Yield the levels that have pairs, from the highest bit down."""
+        for positive, offsets in self._divisions():
+            yield Level(positive, self._weights(positive), offsets)
+
+    def _divisions(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+        """Yield which rows are positive at a level, and its offsets."""
         differs = self.ranks[1:] ^ self.ranks[:-1]
         differs[self.offsets[1:-1] - 1] = _OTHER_GROUP
         inside = differs[differs < _OTHER_GROUP]
@@ -158,8 +201,7 @@ class RankedRows:
                 continue
             starts = np.flatnonzero(differs >> (bit + 1)) + 1
             offsets = np.concatenate(([0], starts, [n])).astype(np.int64)
-            positive = (self.ranks >> bit & 1).astype(bool)
-            yield Level(positive, self._weights(positive), offsets)
+            yield (self.ranks >> bit & 1).astype(bool), offsets
 
     def _weights(self, positive: NDArray[np.bool_]) -> Floats | None:
         if self.winner is None and self.loser is None:
@@ -168,9 +210,10 @@ class RankedRows:
         return np.where(positive, winner, loser)
 
 
-def _scaled(weights: Floats | None, order: NDArray[np.intp]) -> tuple[Floats | None, int]:
-    """Return ``weights[order] / 2**exponent``, the largest near 1, and the exponent."""
+def _sizes(weights: Floats | None) -> tuple[int, int]:
+    """Return the exponents of the largest weight and of the smallest one above 0."""
     if weights is None:
-        return None, 0
-    exponent = int(np.frexp(weights.max())[1])
-    return np.ldexp(weights[order], -exponent), exponent
+        return 0, 0
+    largest = weights.max()
+    smallest = weights.min(where=weights > 0.0, initial=largest)
+    return math.frexp(largest)[1], math.frexp(smallest)[1]
