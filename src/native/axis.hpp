@@ -10,14 +10,6 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Positions u of scores: positives at s - origin, negatives at s - origin + shift. With this order of operations a common
-// offset of the scores costs no digits.
-struct Scale {
-    double origin, shift;
-
-    double u(float score, int side) const { return (score - origin) + (side ? 0 : shift); }
-};
-
 // Equal cells, each split into `parts` buckets, the first of which has number `first`.
 struct Cells {
     std::int32_t* first;
@@ -27,24 +19,35 @@ struct Cells {
 // place = (s - origin + offset[class]) x scale. Places from 1 to cells + 1 lie in the cells; rows outside are in the two end
 // cells, 0 and cells + 1. If the axis is not split, each cell is one bucket.
 struct Axis {
-    double origin, offset[2];  // by class: 0 negative, 1 positive
-    double start;              // position u of place 1
+    double origin, shift;
+    double offset[2];  // by class: 0 negative, 1 positive
     double scale;
     int cells;
     int buckets;  // without the two end buckets
     bool is_split = false;
     Cells split{};
 
+    // The position of a row, relative to place 1. With this order of operations a common offset of the scores costs no digits.
+    double u(float score, int side) const { return (score - origin) + (side ? 0 : shift); }
     double width() const { return 1 / scale; }  // of a cell
-    double end() const { return start + cells * width(); }
     std::size_t slots() const { return 2 * (static_cast<std::size_t>(buckets) + 2); }
+
+    // The position of the left edge of a bucket.
+    double edge(int bucket) const {
+        if (!is_split) return (bucket - 1) * width();
+        const std::int64_t cell = std::upper_bound(split.first, split.first + cells + 2, bucket) - split.first - 1;
+        const double part = bucket - split.first[cell];
+        return (static_cast<double>(cell - 1) + part / split.parts[cell]) * width();
+    }
 };
 
-inline Axis axis_over(const Scale& positions, double start, double end, int cells) {
+// The axis from the lowest positive to the highest negative, which the shift moves up.
+inline Axis axis_over(const Survey& found, double shift, int cells) {
     // Slightly longer than the range at both ends, so that the lowest positive and the highest negative are inside, also after
     // places are rounded to multiples of 2^-24. There are at least eight cells.
-    const double scale = cells / (end - start) * (1 - 0x1p-26), forward = (1 + 0x1p-40) / scale - start;
-    return {positions.origin, {positions.shift + forward, forward}, start, scale, cells, cells};
+    const double range = found.max_neg - found.min_pos + shift, scale = cells / range * (1 - 0x1p-26);
+    const double forward = (1 + 0x1p-40) / scale;
+    return {found.min_pos, shift, {shift + forward, forward}, scale, cells, cells};
 }
 
 // Fills the widths of all buckets, including the two end buckets.
@@ -100,115 +103,87 @@ inline double exact(std::uint64_t number) { return std::bit_cast<double>(number 
 // Number of rows of one slot (upper 20 bits) and sum of their 24-bit fractions (lower 44 bits). Sums of integers do not depend
 // on the order.
 struct Tally {
+    static constexpr bool is_weighted = false;
     std::uint64_t packed;
 
     std::uint64_t count() const { return packed >> 44; }
+    std::uint64_t sum() const { return packed << 20 >> 20; }
     double rows() const { return exact(count()); }
-    double fractions() const { return exact(packed << 20 >> 20) * 0x1p-24; }
+    double fractions() const { return exact(sum()) * 0x1p-24; }
+    void add(std::int32_t fraction) { packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fraction); }
     void add(const Tally& other) { packed += other.packed; }
     void subtract(const Tally& other) { packed -= other.packed; }
 };
 constexpr std::int64_t tally_rows = 1 << 20;  // more would overflow
 
+// The least number of slices for which no tally of a slice overflows.
+inline int tally_slices(std::int64_t n) { return static_cast<int>(task_count(n) / (tally_rows / task_rows - 1)) + 1; }
+
 // The same for any number of rows.
 struct WideTally {
-    std::uint64_t n, sum;
+    std::uint64_t n, total;
 
     std::uint64_t count() const { return n; }
+    std::uint64_t sum() const { return total; }
     double rows() const { return static_cast<double>(n); }
-    double fractions() const { return static_cast<double>(sum) * 0x1p-24; }
-    void add(const WideTally& other) { n += other.n, sum += other.sum; }
-    void subtract(const WideTally& other) { n -= other.n, sum -= other.sum; }
+    double fractions() const { return static_cast<double>(total) * 0x1p-24; }
+    void add(const auto& other) { n += other.count(), total += other.sum(); }
+    void subtract(const WideTally& other) { n -= other.n, total -= other.total; }
 };
 
-// The sum of the squares of the fractions, if it is needed.
-struct Squares {
-    std::uint64_t sum;
+// What pass 1 adds up over the rows of a slot, if a profile needs the squares of the fractions: numbers of rows, or weights.
+struct SquaredTally {
+    static constexpr bool is_weighted = false;
+    static constexpr double variance_error = 0x1p-22;  // of the variance of the fractions: the sums have 24 bits
 
-    double squares() const { return static_cast<double>(sum) * 0x1p-24; }
-    void add(const Squares& other) { sum += other.sum; }
+    double rows() const { return tally.rows(); }
+    double fractions() const { return tally.fractions(); }
+    double squares() const { return exact(sum_of_squares) * 0x1p-24; }
+    double heaviest() const { return tally.packed > 0; }
+    void add(std::int32_t fraction) {
+        const auto f = static_cast<std::uint64_t>(fraction);
+        tally.add(fraction);
+        sum_of_squares += f * f >> 24;
+    }
+
+    Tally tally;
+    std::uint64_t sum_of_squares;
 };
 
-// Sums over the weighted rows of one slot: weights, weights x fraction, weights x fraction^2; and the largest weight.
+// The sums of weights, weights x fraction, weights x fraction^2; and the largest weight.
 struct WeightSums {
-    double weights() const { return w; }
+    static constexpr bool is_weighted = true;
+    static constexpr double variance_error = 0x1p-50;
+
+    double rows() const { return w; }
     double fractions() const { return wf; }
     double squares() const { return wff; }
     double heaviest() const { return most; }
-    void add(const WeightSums& more) {
-        w += more.w, wf += more.wf, wff += more.wff;
-        most = most > more.most ? most : more.most;
+    void add(std::int32_t fraction, double weight) {
+        const double f = fraction * 0x1p-24;
+        w += weight, wf += weight * f, wff += weight * f * f;
+        most = most > weight ? most : weight;
     }
 
-    double w = 0, wf = 0, wff = 0, most = 0;
+    double w, wf, wff, most;
 };
 
-// Adds rows to these sums, by slot.
-inline void add_weights(WeightSums* sums, const std::int32_t* slots, const std::int32_t* fractions, const double* weights,
-                        int count) {
-    for (int i = 0; i < count; ++i) {
-        const double w = weights[i], f = fractions[i] * 0x1p-24;
-        sums[slots[i]].add({w, w * f, w * f * f, w});
-    }
+// Adds rows to a table of integers.
+template <class Slot>
+[[gnu::noinline]] void add_rows(Slot* table, const std::int32_t* slots, const std::int32_t* fractions, int count) {
+    for (int k = 0; k < count; ++k) table[slots[k]].add(fractions[k]);
 }
 
-// The tallies of an axis, by slot.
-class Tallies {
-  public:
-    // For at most n rows.
-    Tallies(Scratch& scratch, const Axis& axis, std::int64_t n) : slots_(axis.slots()), rows(scratch.take<Tally>(slots_)) {
-        if (n >= tally_rows) wide = scratch.take<WideTally>(slots_);
+// Reads every `step`-th slot of a table into three arrays, or adds it to them.
+template <class Slot>
+void read_table(const Slot* table, int step, std::int64_t count, bool adds, double* rows, double* fractions, double* squares) {
+#pragma omp simd
+    for (std::int64_t k = 0; k < count; ++k) {
+        const Slot& here = table[step * k];
+        rows[k] = (adds ? rows[k] : 0) + here.rows();
+        fractions[k] = (adds ? fractions[k] : 0) + here.fractions();
+        squares[k] = (adds ? squares[k] : 0) + here.squares();
     }
-
-    void clear() {
-        std::fill(rows, rows + slots_, Tally{0});
-        if (wide) std::fill(wide, wide + slots_, WideTally{0, 0});
-        pending_ = 0;
-    }
-
-    // Calls use(i, number of rows that its slot had before) for each row.
-    template <class Use = decltype([](int, std::int32_t) {})>
-    void add(const std::int32_t* slots, const std::int32_t* fractions, int count, Use&& use = {}) {
-        if (wide && pending_ + count >= tally_rows) spill();
-        pending_ += count;
-        for (int i = 0; i < count; ++i) {
-            std::uint64_t& packed = rows[slots[i]].packed;
-            use(i, static_cast<std::int32_t>(packed >> 44));
-            packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fractions[i]);
-        }
-    }
-
-    // Moves the packed tallies to `wide`; must be called before `wide` is read.
-    void spill() {
-        for (std::size_t slot = 0; wide && slot < slots_; ++slot) {
-            wide[slot].add({rows[slot].packed >> 44, rows[slot].packed << 20 >> 20});
-            rows[slot] = {0};
-        }
-        pending_ = 0;
-    }
-
-    void add_squares(const std::int32_t* slots, const std::int32_t* fractions, int count) {
-        for (int i = 0; i < count; ++i) {
-            const auto f = static_cast<std::uint64_t>(fractions[i]);
-            squares[slots[i]].sum += f * f >> 24;
-        }
-    }
-
-    void take_squares(Scratch& scratch) { squares = scratch.take<Squares>(slots_); }
-    void clear_squares() { std::fill(squares, squares + slots_, Squares{0}); }
-
-    std::int64_t count(std::size_t slot) const {
-        return static_cast<std::int64_t>(wide ? wide[slot].n : rows[slot].packed >> 44);
-    }
-
-  private:
-    std::size_t slots_;
-    std::int64_t pending_ = 0;
-
-  public:
-    Tally* rows;
-    WideTally* wide = nullptr;   // if not null, holds all tallies after a spill
-    Squares* squares = nullptr;  // if taken
-};
+}
 
 }  // namespace everypair::EVERYPAIR_ISA

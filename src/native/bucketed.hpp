@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "profile.hpp"
-#include "survey.hpp"
+#include "axis.hpp"
+#include "group_rows.hpp"
 #include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
@@ -36,29 +36,31 @@ Floats sum_of_distances(const Floats& f, const float* others, const float* end, 
 }
 
 // Evaluates a batch like `certified_term`. Returns false if too many pairs share a bucket.
-inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, double shift,
-                          double factor, float* grad, double& value) {
+inline bool bucketed_term(const GroupRows<float>& rows, double shift, double factor, double& value) {
     constexpr int rows_of_bucket = 20, fewest = 8;
     constexpr std::int64_t most_pairs = 32;  // inside a bucket, for each row
     Scratch scratch;
-    const Axis axis = axis_over({found.min_pos, shift}, 0, found.max_neg - found.min_pos + shift,
-                                static_cast<int>(n / rows_of_bucket) + fewest);
+    const std::int64_t n = rows.n;
+    const Axis axis = axis_over(rows.found, shift, static_cast<int>(n / rows_of_bucket) + fewest);
     const int n_cells = axis.cells + 2;
-    Tallies tallies(scratch, axis, n);
-    tallies.clear();
+    Tally* tallies = scratch.take<Tally>(axis.slots());
+    std::fill_n(tallies, axis.slots(), Tally{});
     std::int32_t *slots = scratch.take<std::int32_t>(n), *ranks = scratch.take<std::int32_t>(n),
                  *fractions = scratch.take<std::int32_t>(n);
     for (std::int64_t i = 0; i < n; i += block_rows) {
         const int count = static_cast<int>(std::min<std::int64_t>(block_rows, n - i));
-        locate(axis, scores + i, classes + i, count, slots + i, fractions + i);
-        tallies.add(slots + i, fractions + i, count, [&](int k, std::int32_t before) { ranks[i + k] = before; });
+        locate(axis, rows.scores + i, rows.classes + i, count, slots + i, fractions + i);
+        for (std::int64_t k = i; k < i + count; ++k) {
+            ranks[k] = static_cast<std::int32_t>(tallies[slots[k]].count());
+            tallies[slots[k]].add(fractions[k]);
+        }
     }
 
     // Sorted by slot: in each bucket first the negatives, then the positives.
     std::int32_t* begins = scratch.take<std::int32_t>(2 * n_cells + 1);
     begins[0] = 0;
     for (int slot = 0; slot < 2 * n_cells; ++slot)
-        begins[slot + 1] = begins[slot] + static_cast<std::int32_t>(tallies.count(slot));
+        begins[slot + 1] = begins[slot] + static_cast<std::int32_t>(tallies[slot].count());
     // The number of negatives in the buckets above, and the sum of their distances from the upper edge.
     struct Above {
         double count, moment;
@@ -71,8 +73,8 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
         const std::int64_t n_neg = begins[2 * b + 1] - begins[2 * b], n_pos = begins[2 * b + 2] - begins[2 * b + 1];
         pairs += n_neg * n_pos;
         if (n_neg * n_pos > 0) longest = std::max({longest, n_neg, n_pos});
-        moment_above += count_above + tallies.rows[2 * b].fractions();
-        count_above += tallies.rows[2 * b].rows();
+        moment_above += count_above + tallies[2 * b].fractions();
+        count_above += tallies[2 * b].rows();
     }
     // The error of a fraction is 2^-25, and that of a row at most 2^-24 for each row of the other class in its bucket. The
     // largest gradient of a class is at least that of a pair as far apart as the axis is long.
@@ -123,14 +125,14 @@ inline bool bucketed_term(const float* scores, const std::uint8_t* classes, std:
         });
         second_lanes += __builtin_convertvector(squares, Doubles);
         second += 2 * first + count;
-        first += count + (static_cast<double>(end - middle) - tallies.rows[2 * b + 1].fractions());
+        first += count + (static_cast<double>(end - middle) - tallies[2 * b + 1].fractions());
         count += static_cast<double>(end - middle);
     }
     for (int k = 0; k < float_lanes; ++k) total += total_lanes[k];
     value = factor / 2 * axis.width() * axis.width() * total;
-    const std::int64_t wanted = grad ? n : 0;
+    const std::int64_t wanted = rows.grad ? n : 0;
 #pragma omp simd
-    for (std::int64_t i = 0; i < wanted; ++i) grad[i] = results[ranks[i]] + 0.0f;  // -0.0 becomes 0.0
+    for (std::int64_t i = 0; i < wanted; ++i) rows.grad[i] = results[ranks[i]] + 0.0f;  // -0.0 becomes 0.0
     return true;
 }
 

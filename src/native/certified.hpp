@@ -25,14 +25,19 @@
 // The loss is computed from the counts: exactly for pairs of different buckets, as a sum of positive numbers, and by an
 // estimate with an error bound for pairs of one bucket, which are of second order. It also needs the squares of the fractions:
 // pass 2 adds them up, or pass 1 counts them if cells are split.
+//
+// For rows with weights, pass 1 adds up w, w f and w f^2 in double instead; the bounds hold for weighted sums as well. Weights
+// are relative to the mean weight of their class. The limits of errors are for the largest weight of a class: slack times the
+// largest gradient, over that weight.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <new>
+#include <numeric>
 
 #include "equal_profile.hpp"
+#include "group_rows.hpp"
 #include "heavy.hpp"
 #include "pool.hpp"
 #include "profile.hpp"
@@ -40,106 +45,100 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Pass 1 over a whole batch: counts the rows of an axis and computes its profile.
-class Counted {
+// Both passes over the rows of a batch on an axis.
+class AxisRows {
   public:
-    // With unequal widths `look_up` cannot compute the squares of the fractions, so they are counted here.
-    Counted(Scratch& scratch, const Axis& over, const float* scores, const std::uint8_t* classes, std::int64_t n, int threads)
-        : Counted(scratch, over, scores, classes, n, threads, over.is_split) {}
-    Counted(Scratch& scratch, const Axis& over, const float* scores, const std::uint8_t* classes, std::int64_t n, int threads,
-            bool squares)
-        : axis(over),
-          profile(scratch, axis),
-          tasks(task_count(n)),
-          // The tables of a slice should not be larger than its rows.
-          slices(static_cast<int>(
-              std::clamp<std::int64_t>(n / static_cast<std::int64_t>(over.slots()), 1, slice_count(n, threads)))),
-          scores_(scores),
-          classes_(classes),
-          n_(n),
-          threads_(threads) {
-        if (n <= kept_rows) {
-            kept_slots_ = scratch.take<std::int32_t>(n);
-            kept_fractions_ = scratch.take<std::int32_t>(n);
-        }
-        tallies_ = scratch.take<Tallies>(slices);
-        for (int slice = 0; slice < slices; ++slice) new (tallies_ + slice) Tallies(scratch, axis, n);
-        count_rows(scratch, squares);
-        if (n < tally_rows)
-            packed_ = merged(scratch, &Tallies::rows);
-        else
-            wide_ = merged(scratch, &Tallies::wide);
-        if (!squares) return;  // then the profile is not needed
-        profile.read_squares(axis, merged(scratch, &Tallies::squares));
-        packed_ ? profile.read(axis, packed_) : profile.read(axis, wide_);
-        profile.sweep(axis);
-    }
+    AxisRows(Scratch& scratch, const GroupRows<float>& rows, const Axis& over)
+        : axis(over), rows_(&rows), places_(scratch, rows.n, 1 << 16) {}  // so that places stay in the second-level cache
 
-    // Calls use(tallies of all slices).
+    // Pass 1 without weights. Calls use(tallies of all rows).
     template <class Use>
-    void with_tallies(Use&& use) const {
-        packed_ ? use(packed_) : use(wide_);
+    void with_tallies(Scratch& scratch, Use&& use) {
+        const std::size_t slots = axis.slots();
+        const auto [tables, slices] = count<Tally>(scratch);
+        const auto add_up = [&](auto* sums, int first) {
+            for (int slice = first; slice < slices; ++slice)
+                for (std::size_t slot = 0; slot < slots; ++slot) sums[slot].add(tables[slice * slots + slot]);
+            use(sums);
+        };
+        if (rows_->n < tally_rows) return add_up(tables, 1);
+        WideTally* wide = scratch.take<WideTally>(slots);
+        std::fill_n(wide, slots, WideTally{});
+        add_up(wide, 0);
     }
 
-    // Each slice has its own counts and a fixed range of tasks.
-    std::int64_t first_row(int slice) const {
-        return std::min(n_, static_cast<std::int64_t>(tasks) * slice / slices * task_rows);
-    }
-    // Slots and fractions of the `count` rows from row i on, a block. Small batches keep those of pass 1.
-    struct Located {
-        const std::int32_t *slots, *fractions;
-    };
-    Located located(std::int64_t i, int count, std::int32_t* slots, std::int32_t* fractions) const {
-        if (kept_slots_) return {kept_slots_ + i, kept_fractions_ + i};
-        locate(axis, scores_ + i, classes_ + i, count, slots, fractions);
-        return {slots, fractions};
+    // Pass 1 if the squares of the fractions are needed.
+    Profile profile(Scratch& scratch) {
+        const auto read = [&](const auto& counted) { return Profile(scratch, axis, counted.tables, counted.slices); };
+        return rows_->weights ? read(count<WeightSums>(scratch)) : read(count<SquaredTally>(scratch));
     }
 
-    const Axis axis;
-    Profile profile;
-    const int tasks, slices;
+    // Pass 2: writes the gradients, and lists the rows of heavy buckets. Returns the sum of d f^2 over the lines of all rows.
+    double write(Scratch& scratch, const Line<float>* lines, HeavyRows& rest, int slices) {
+        const double *weights = rows_->weights, units[2] = {rows_->unit(0), rows_->unit(1)};
+        float* grad = rows_->grad;
+        const std::int64_t n_blocks = (rows_->n + block_rows - 1) / block_rows;
+        double* sums = scratch.take<double>(n_blocks);
+        by_blocks(slices, [&](int slice, std::int64_t i, int count, const std::int32_t* slots, const std::int32_t* fractions) {
+            float spare[block_rows], *out = grad && !weights ? grad + i : spare;
+            sums[i / block_rows] = look_up(lines, slots, fractions, count, out);
+            rest.take(slice, i, slots, count, out);
+            if (!grad || !weights) return;
+            const double of_neg = units[0], of_pos = units[1];
+#pragma omp simd
+            for (int k = 0; k < count; ++k)  // -0.0 becomes 0.0
+                grad[i + k] = static_cast<float>(weights[i + k] * (slots[k] & 1 ? of_pos : of_neg) * out[k] + 0.0);
+        });
+        return std::accumulate(sums, sums + n_blocks, 0.0);
+    }
+
+    Axis axis;
 
   private:
-    void count_rows(Scratch& scratch, bool squares) {
-        for (int slice = 0; squares && slice < slices; ++slice) tallies_[slice].take_squares(scratch);
-        parallel(threads_, slices, [&](int slice) {
-            Tallies& mine = tallies_[slice];
-            mine.clear();
-            if (squares) mine.clear_squares();
-            std::int32_t spare_slots[block_rows], spare_fractions[block_rows];
-            const std::int64_t end = first_row(slice + 1);
-            for (std::int64_t i = first_row(slice); i < end; i += block_rows) {
-                const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-                std::int32_t* where = kept_slots_ ? kept_slots_ + i : spare_slots;
-                std::int32_t* fractions = kept_slots_ ? kept_fractions_ + i : spare_fractions;
-                locate(axis, scores_ + i, classes_ + i, count, where, fractions);
-                mine.add(where, fractions, count);
-                if (squares) mine.add_squares(where, fractions, count);
+    // The sums of each slice, by slot.
+    template <class Slot>
+    struct Counted {
+        Slot* tables;
+        int slices;
+    };
+    template <class Slot>
+    Counted<Slot> count(Scratch& scratch) {
+        const std::size_t slots = axis.slots();
+        // The tables of a slice should not be larger than its rows. Sums of integers do not depend on the slices. Other sums
+        // are rounded, so their slices do not depend on the number of threads.
+        const std::int64_t n = rows_->n, some = n / static_cast<std::int64_t>(slots * (Slot::is_weighted ? 8 : 1));
+        const int fewest = Slot::is_weighted ? 1 : tally_slices(n),
+                  most = Slot::is_weighted ? 32 : slice_count(n, rows_->threads);
+        const int slices = std::max(fewest, static_cast<int>(std::min<std::int64_t>(some, most)));
+        Slot* tables = scratch.take<Slot>(slots * slices);
+        parallel(rows_->threads, slices, [&](int slice) { std::fill_n(tables + slice * slots, slots, Slot{}); });
+        const double* weights = rows_->weights;
+        const double units[2] = {rows_->unit(0), rows_->unit(1)};
+        const auto add = [&](int slice, std::int64_t i, int count, const std::int32_t* where, const std::int32_t* fractions) {
+            if constexpr (Slot::is_weighted) {
+                WeightSums* table = tables + slice * slots;
+                for (int k = 0; k < count; ++k) table[where[k]].add(fractions[k], weights[i + k] * units[where[k] & 1]);
+            } else {
+                add_rows(tables + slice * slots, where, fractions, count);
             }
-            mine.spill();
-        });
+        };
+        by_blocks(slices, add);
+        return {tables, slices};
     }
 
-    // Returns the sum of the tables of all slices.
-    template <class T>
-    const T* merged(Scratch& scratch, T* Tallies::* table) const {
-        if (slices == 1) return tallies_[0].*table;
-        T* all = scratch.take<T>(axis.slots());
-        std::copy(tallies_[0].*table, tallies_[0].*table + axis.slots(), all);
-        for (int slice = 1; slice < slices; ++slice)
-            for (std::size_t slot = 0; slot < axis.slots(); ++slot) all[slot].add((tallies_[slice].*table)[slot]);
-        return all;
+    template <class Use>
+    void by_blocks(int slices, Use&& use) {
+        const auto locate = [&](std::int64_t i, int count, std::int32_t* slots, std::int32_t* fractions) {
+            std::uint8_t sides[block_rows];  // of rows of weight 0 as well
+            for (int k = 0; rows_->weights && k < count; ++k) sides[k] = rows_->classes[i + k] & 1;
+            const std::uint8_t* classes = rows_->weights ? sides : rows_->classes + i;
+            EVERYPAIR_ISA::locate(axis, rows_->scores + i, classes, count, slots, fractions);
+        };
+        places_.by_blocks(slices, rows_->threads, locate, use);
     }
 
-    const float* scores_;
-    const std::uint8_t* classes_;
-    std::int64_t n_;
-    int threads_;
-    Tallies* tallies_;
-    const Tally* packed_ = nullptr;
-    const WideTally* wide_ = nullptr;
-    static constexpr std::int64_t kept_rows = 1 << 16;  // so that they stay in the second-level cache
-    std::int32_t *kept_slots_ = nullptr, *kept_fractions_ = nullptr;
+    const GroupRows<float>* rows_;
+    Places<std::int32_t> places_;
 };
 
 // Returns the same axis with its heavy cells split, into as many parts as `buckets_for` gives.
@@ -151,8 +150,7 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     for (int total = 0; most > 1; most /= 2) {
         total = 0;
         for (int h = 0; h < n_heavy; ++h) {
-            const int parts = buckets_for(static_cast<double>(heavy[h].n_pos), static_cast<double>(heavy[h].n_neg),
-                                          axis.width(), limit, most);
+            const int parts = buckets_for(heavy[h].rows, axis.width(), limit, most);
             cells.parts[heavy[h].bucket] = static_cast<float>(parts);
             total += parts;
         }
@@ -167,77 +165,61 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     return finer;
 }
 
-// Evaluates one term over a whole batch. The value is b2 x sum of d^2 x the scale of the reduction; factor is 2 b2 x that
-// scale. The range must be positive and neither denormal nor infinite, and both classes must have rows. Returns false if many
-// rows are not certified: then the exact plan is quicker, for a small batch even before another count.
-inline bool certified_term(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found, double shift,
-                           double factor, float* grad, int threads, double& value) {
+// Evaluates one term b2 d^2 over a whole batch; factor is 2 b2 x the scale of the reduction x the mean weights. The range must
+// be positive and neither denormal nor infinite, and both classes must have rows. Returns false if many rows are not certified:
+// then the exact plan is quicker, for a small batch even before another count.
+inline bool certified_term(const GroupRows<float>& rows, double shift, double factor, double& value) {
     Scratch scratch;
-    const double range = found.max_neg - found.min_pos + shift;
-    const Scale positions{found.min_pos, shift};
+    const std::int64_t n = rows.n;
     // Fewer buckets take less time, unless many of them become heavy: with few rows of one class, two of them in a bucket do.
-    const bool few = 32 * std::min(found.n_pos, found.n_neg) < n;
+    const bool few = 32 * std::min(rows.found.n_pos, rows.found.n_neg) < n;
     const int buckets = n >= 1 << 17 ? 4094 : n < 1 << 14 ? 1790 : few ? 3070 : 2046;
-    const Axis equal = axis_over(positions, 0, range, buckets);
-    if (!(std::abs(factor * equal.width()) > 0x1p-120)) return false;  // the lines are float32
-    Counted* counted = new (scratch.take<Counted>(1)) Counted(scratch, equal, scores, classes, n, threads);
-    Line<float>* lines = scratch.take<Line<float>>(counted->axis.slots());
-    Heavy* heavy = scratch.take<Heavy>(counted->axis.buckets);
-    double* own = scratch.take<double>(counted->axis.buckets);
-    Estimate all;
-    double limit[2];
+    AxisRows on(scratch, rows, axis_over(rows.found, shift, buckets));
+    if (!(std::abs(factor * on.axis.width()) > 0x1p-120)) return false;  // the lines are float32
+    Line<float>* lines = scratch.take<Line<float>>(on.axis.slots());
+    Heavy* heavy = scratch.take<Heavy>(on.axis.buckets);
     int n_heavy = 0;
-    counted->with_tallies([&](const auto* tallies) {
-        const EqualProfile profile(scratch, counted->axis, tallies, factor, lines);
-        all = profile.squares;
-        std::copy(profile.limit, profile.limit + 2, limit);
-        n_heavy = profile.list_heavy(own_slack * all.least(), heavy, own);
-    });
-    const auto has_many = [&] {
-        std::int64_t n_rows = 0;
-        for (int h = 0; h < n_heavy; ++h) n_rows += heavy[h].n_pos + heavy[h].n_neg;
-        return n_rows > n / 8;
+    Estimate all;
+    double limit[2], unit = 0;  // unit: the factor of the sum that `write` returns
+    const auto use_profile = [&](const Profile& profile) {
+        profile.draw(on.axis, factor, lines);
+        all = profile.pair_squares(on.axis);
+        n_heavy = profile.list_heavy(on.axis, limit, all, heavy);
     };
+    const auto has_many = [&] {
+        double mass = 0;
+        for (int h = 0; h < n_heavy; ++h) mass += heavy[h].rows[0] + heavy[h].rows[1];
+        return mass > static_cast<double>(n) / 8;
+    };
+    if (rows.weights) {
+        const Profile profile = on.profile(scratch);
+        for (int side = 0; side < 2; ++side) limit[side] = profile.limit(on.axis, side);
+        // Lines are float32, and must not be denormal where the gradient of a heavy row is not.
+        if (!(std::abs(factor) * std::min(limit[0], limit[1]) > 0x1p-110)) return false;
+        use_profile(profile);
+    } else {
+        on.with_tallies(scratch, [&](const auto* tallies) {
+            const EqualProfile profile(scratch, on.axis, tallies, factor, lines);
+            all = profile.squares;
+            std::copy(profile.limit, profile.limit + 2, limit);
+            n_heavy = profile.list_heavy(heavy);
+        });
+        unit = on.axis.width() / factor;
+    }
     if (has_many()) {
         if (n < 1 << 15) return false;
-        const Axis finer = split_axis(scratch, counted->axis, heavy, n_heavy, limit);
-        counted = new (scratch.take<Counted>(1)) Counted(scratch, finer, scores, classes, n, threads);
-        lines = scratch.take<Line<float>>(finer.slots());
-        heavy = scratch.take<Heavy>(finer.buckets);
-        counted->profile.draw(finer, factor, lines);
-        all = counted->profile.pair_squares(finer);
-        n_heavy = counted->profile.list_heavy(finer, limit, all, own_slack * all.least(), heavy);
-        own = scratch.take<double>(n_heavy);
-        for (int h = 0; h < n_heavy; ++h) own[h] = counted->profile.inside(heavy[h].bucket).squares().value;
+        on = AxisRows(scratch, rows, split_axis(scratch, on.axis, heavy, n_heavy, limit));
+        lines = scratch.take<Line<float>>(on.axis.slots());
+        heavy = scratch.take<Heavy>(on.axis.buckets);
+        use_profile(on.profile(scratch));
+        unit = 0;
         if (has_many()) return false;
     }
-    const Axis& axis = counted->axis;
     mark_unsolved(lines, heavy, n_heavy, factor);
-    HeavyRows rest(scratch, heavy, n_heavy, n, counted->slices);
-    double* parts = scratch.take<double>(counted->tasks);
-    parallel(threads, counted->slices, [&](int slice) {
-        std::int32_t spare_slots[block_rows], spare_fractions[block_rows];
-        float spare[block_rows];
-        rest.start(slice, counted->first_row(slice));
-        for (std::int64_t begin = counted->first_row(slice); begin < counted->first_row(slice + 1);
-             begin = task_end(n, begin)) {
-            const std::int64_t end = task_end(n, begin);
-            double sum = 0;
-            for (std::int64_t i = begin; i < end; i += block_rows) {
-                const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-                float* out = grad ? grad + i : spare;
-                const auto [where, fractions] = counted->located(i, count, spare_slots, spare_fractions);
-                sum += look_up(lines, where, fractions, count, out);
-                rest.take(slice, i, where, count, out);
-            }
-            parts[begin / task_rows] = axis.is_split ? 0 : sum * axis.width() / factor;
-        }
-    });
-    double squares = all.value;
-    for (int t = 0; t < counted->tasks; ++t) squares += parts[t];
-    squares += rest.solve(
-        positions, scores, [](std::uint32_t, int) { return 1.0; }, [&](int h) { return own[h]; }, factor, grad, threads);
-    value = factor / 2 * squares;
+    const int slices = slice_count(n, rows.threads);
+    HeavyRows rest(scratch, rows, on.axis, heavy, n_heavy, slices);
+    const double squares = rows.grad || n_heavy || unit != 0 ? on.write(scratch, lines, rest, slices) : 0;
+    value = factor / 2 * (all.value + (unit != 0 ? unit * squares : 0) + rest.solve(factor));
     return true;
 }
 

@@ -11,9 +11,6 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Allowed relative errors: of a gradient, and of the loss due to pairs of one bucket.
-constexpr double slack = 0x1.8p-21, own_slack = 0x1p-22;
-
 // The profile of an axis with equal buckets, whose number, with the end buckets, is a multiple of `some`. Distances are in
 // units of the width. The lines, the error bounds and the sums over pairs of one bucket, which are small, are computed in
 // float32.
@@ -57,10 +54,10 @@ class EqualProfile {
         for (int side = 0; side < 2; ++side) limit[side] = slack * unit * std::min(largest[side], 16 * total / rows[side]);
     }
 
-    // Lists the buckets that are not certified, as Profile's `list_heavy` does; fills the part of `squares` that comes from
-    // the pairs inside each of them.
-    int list_heavy(double tolerance, Heavy* heavy, double* own) const {
-        const double unit = axis_.width(), least = squares.doubt > tolerance ? tolerance / (unit * unit * n_doubts_) : 0x1p100;
+    // Lists the buckets that are not certified, as Profile's `list_heavy` does.
+    int list_heavy(Heavy* heavy) const {
+        const double unit = axis_.width(), tolerance = squares.tolerance();
+        const double least = squares.doubt > tolerance ? tolerance / (unit * unit * n_doubts_) : 0x1p100;
         const float most[3] = {static_cast<float>(2 * limit[0] / unit), static_cast<float>(2 * limit[1] / unit),
                                static_cast<float>(least)};
         const auto exceeds = [&](const Floats& error0, const Floats& error1, const Floats& doubt) {
@@ -84,13 +81,13 @@ class EqualProfile {
                     Sweep sweep = sweeps_[from / some];
                     for (int at = from; at < b; ++at) sweep.enter(tallies_ + 2 * at), sweep.leave(tallies_ + 2 * at);
                     sweep.enter(tallies_ + 2 * b);
-                    own[found] = static_cast<double>(here.own[lane]) * unit * unit;
                     heavy[found++] = {b,
-                                      static_cast<std::int64_t>(tallies_[2 * b + 1].count()),
-                                      static_cast<std::int64_t>(tallies_[2 * b].count()),
-                                      axis_.start + (b - 1) * unit,
-                                      axis_.start + b * unit,
-                                      {sweep.below.rows(), sweep.moment(0) * unit, sweep.above.rows(), sweep.moment(1) * unit}};
+                                      {tallies_[2 * b].rows(), tallies_[2 * b + 1].rows()},
+                                      axis_.edge(b),
+                                      axis_.edge(b) + unit,
+                                      {sweep.below.rows(), sweep.above.rows()},
+                                      {sweep.moment(0) * unit, sweep.moment(1) * unit},
+                                      static_cast<double>(here.own[lane]) * unit * unit};
                 }
             }
         }

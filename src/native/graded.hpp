@@ -100,9 +100,10 @@ class GradedPairs {
         double wanted = rows_.n < 1 << 14 ? 1536 : 2048;
         for (int tries = 0; tries < 3; ++tries) {
             Scratch scratch;
-            const double excess = solve(scratch, static_cast<int>(wanted), value, pairs);
+            Places<float> places(scratch, rows_.n, 1 << 15);
+            const double excess = solve(scratch, places, static_cast<int>(wanted), value, pairs);
             if (excess <= 1) {
-                if (grad) write(grad);
+                if (grad) write(places, grad);
                 return true;
             }
             // The error bound of evenly spread rows falls with the square of the number of buckets.
@@ -124,17 +125,12 @@ class GradedPairs {
     struct Totals {
         double squares = 0, doubt = 0, firsts = 0, greatest = 0, steepest = 0, worst = 0;
     };
-    // Number of rows (upper 20 bits) and sum of their 24-bit fractions, and the sum of the squares of the fractions.
-    typedef std::uint64_t Tally2 __attribute__((vector_size(16), may_alias));
-
     // Calls use(slice, first row, count, slots, fractions) for blocks of rows.
     template <class Use>
-    void by_located_blocks(int slices, Use&& use) const {
+    void by_located_blocks(Places<float>& places, int slices, Use&& use) const {
         const double origin = lowest_, offset = offset_, scale = 1 / width_, last = n_buckets_ - 0.5;
         const std::int32_t stride = n_buckets_;
-        by_blocks(rows_.n, slices, rows_.threads, [&](int slice, std::int64_t from, int count) {
-            std::int32_t slots[block_rows];
-            float fractions[block_rows];
+        const auto locate = [&](std::int64_t from, int count, std::int32_t* slots, float* fractions) {
             const float* scores = rows_.scores + from;
             const std::uint8_t* grades = rows_.grades + from;
 #pragma omp simd
@@ -148,43 +144,30 @@ class GradedPairs {
                 fractions[i] = f < 1 ? f : 1 - 0x1p-24f;
             }
             for (int i = count; i % 4; ++i) slots[i] = slots[0], fractions[i] = 0;
-            use(slice, from, count, slots, fractions);
-        });
+        };
+        places.by_blocks(slices, rows_.threads, locate, use);
     }
 
     // Pass 1. The sums are integers, so they do not depend on the order of rows or on threads.
-    void count_rows(Scratch& scratch) {
-        const Sums3 sums = all_;
+    void count_rows(Scratch& scratch, Places<float>& places) const {
         const std::size_t n_slots = static_cast<std::size_t>(n_buckets_) * rows_.n_grades;
-        const int fewest = task_count(rows_.n) / 128 + 1;  // a slice has less than 2^20 rows
-        const int slices =
-            std::max(fewest, std::min(slice_count(rows_.n, rows_.threads), 1 + static_cast<int>(rows_.n / n_slots)));
-        Tally2* tallies = scratch.take<Tally2>(n_slots * slices);
-        std::fill_n(tallies, n_slots * slices, Tally2{});
-        by_located_blocks(slices, [&](int slice, std::int64_t, int count, const std::int32_t* slots, const float* fractions) {
-            std::int32_t fixed[block_rows], squares[block_rows];
+        const int some = 1 + static_cast<int>(rows_.n / n_slots);
+        const int slices = std::max(tally_slices(rows_.n), std::min(slice_count(rows_.n, rows_.threads), some));
+        SquaredTally* tallies = scratch.take<SquaredTally>(n_slots * slices);
+        std::fill_n(tallies, n_slots * slices, SquaredTally{});
+        const auto use = [&](int slice, std::int64_t, int count, const std::int32_t* slots, const float* fractions) {
+            std::int32_t fixed[block_rows];
 #pragma omp simd
-            for (int i = 0; i < count; ++i) {
-                fixed[i] = static_cast<std::int32_t>(fractions[i] * 0x1p24f);
-                squares[i] = static_cast<std::int32_t>(fractions[i] * fractions[i] * 0x1p24f);
-            }
-            for (int i = 0; i < count; ++i)
-                tallies[n_slots * slice + slots[i]] += Tally2{(std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fixed[i]),
-                                                              static_cast<std::uint32_t>(squares[i])};
-        });
-        for (int slice = 0; slice < slices; ++slice) {
-            const std::uint64_t* from = reinterpret_cast<const std::uint64_t*>(tallies + n_slots * slice);
-#pragma omp simd
-            for (std::size_t slot = 0; slot < n_slots; ++slot) {
-                sums.n[slot] = (slice ? sums.n[slot] : 0) + exact(from[2 * slot] >> 44);
-                sums.f[slot] = (slice ? sums.f[slot] : 0) + exact(from[2 * slot] << 20 >> 20) * 0x1p-24;
-                sums.q[slot] = (slice ? sums.q[slot] : 0) + exact(from[2 * slot + 1]) * 0x1p-24;
-            }
-        }
+            for (int i = 0; i < count; ++i) fixed[i] = static_cast<std::int32_t>(fractions[i] * 0x1p24f);
+            add_rows(tallies + n_slots * slice, slots, fixed, count);
+        };
+        by_located_blocks(places, slices, use);
+        for (int slice = 0; slice < slices; ++slice)
+            read_table(tallies + n_slots * slice, 1, n_slots, slice > 0, all_.n, all_.f, all_.q);
     }
 
     // Computes the lines of all slots and the value. Returns the error bound over the allowed error.
-    double solve(Scratch& scratch, int wanted, double& value, double& pairs) {
+    double solve(Scratch& scratch, Places<float>& places, int wanted, double& value, double& pairs) {
         constexpr double unreliable = std::numeric_limits<double>::infinity();
         const double range = reach_ + shift_, parts = std::ceil(shift_ * wanted / range);
         width_ = parts > 0 ? shift_ / parts : range / wanted;
@@ -202,7 +185,7 @@ class GradedPairs {
         for (const Sums3& sums : {winners_, losers_})
             for (double* array : {sums.n, sums.f, sums.q}) std::fill_n(array, n_places, 0.0);
         lines_ = scratch.take<Octet<float>>(n_slots);
-        count_rows(scratch);
+        count_rows(scratch, places);
         const auto add = [&](const Sums3& to, int grade, double sign, int moved) {
             for (const auto array : {&Sums3::n, &Sums3::f, &Sums3::q}) {
                 double* sum = to.*array + moved;
@@ -319,14 +302,15 @@ class GradedPairs {
     }
 
     // Pass 2.
-    void write(float* grad) const {
+    void write(Places<float>& places, float* grad) const {
         const auto line = [](const auto* q, const auto& f, auto& sum) {
             const auto past0 = f - q[3], past1 = f - q[5], zero = f - f;
             sum = q[0] + q[1] * f + q[2] * (past0 > 0.0f ? past0 : zero) + q[4] * (past1 > 0.0f ? past1 : zero);
         };
-        by_located_blocks(task_count(rows_.n), [&](int, std::int64_t i, int count, const std::int32_t* slots, const float* f) {
-            Octet<float>::evaluate(lines_, slots, f, count, grad + i, line);
-        });
+        const auto use = [&](int, std::int64_t i, int count, const std::int32_t* slots, const float* fractions) {
+            Octet<float>::evaluate(lines_, slots, fractions, count, grad + i, line);
+        };
+        by_located_blocks(places, task_count(rows_.n), use);
     }
 
     const GradedRows& rows_;

@@ -15,7 +15,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <new>
+#include <span>
 
 #include "certified.hpp"
 
@@ -23,14 +23,14 @@ namespace everypair::EVERYPAIR_ISA {
 
 // Returns the step of the coarsest grid that contains all knots, with at most 64 steps between neighbours; 0 if there is none,
 // infinity if all knots are equal.
-inline double common_step(const Term* terms, int n_terms, double reach) {
+inline double common_step(std::span<const Term> terms, double reach) {
     double least = std::numeric_limits<double>::infinity();
-    for (int j = 0; j < n_terms; ++j)
-        if (terms[j].shift < reach) least = std::min(least, reach - terms[j].shift);
+    for (const Term& term : terms)
+        if (term.shift < reach) least = std::min(least, reach - term.shift);
     for (int parts = 1; parts <= 64; ++parts) {
         bool all = true;
-        for (int j = 0; j < n_terms; ++j) {
-            const double steps = (reach - terms[j].shift) / least * parts;
+        for (const Term& term : terms) {
+            const double steps = (reach - term.shift) / least * parts;
             all &= std::abs(steps - std::round(steps)) < 0x1p-40 * (1 + steps);
         }
         if (all) return least / parts;
@@ -81,61 +81,58 @@ struct LineSums {
 
 // The axis for several terms and, by term, the number of buckets by which it moves the negatives.
 struct Grid {
-    static constexpr int most_terms = 16;  // each term has its own tables
+    static constexpr std::size_t most_terms = 16;  // each term has its own tables
 
     // With about `most` buckets. `exists` is false if the terms have no common grid.
-    Grid(const Term* terms, int n_terms, const Survey& found, int most) {
-        double reach = terms[0].shift;
-        for (int j = 1; j < n_terms; ++j) reach = std::max(reach, terms[j].shift);
-        const double range = found.max_neg - found.min_pos + reach, step = std::min(common_step(terms, n_terms, reach), range);
+    Grid(std::span<const Term> given, const Survey& found, int most) : terms(given) {
+        const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
+        const double range = found.max_neg - found.min_pos + reach, step = std::min(common_step(terms, reach), range);
         // If the reach is far larger than the range, the positions have too few digits.
-        exists = n_terms <= most_terms && step > 0 && range <= most * step && std::abs(reach) <= 0x1p24 * range;
+        exists = terms.size() <= most_terms && step > 0 && range <= most * step && std::abs(reach) <= 0x1p24 * range;
         if (!exists) return;
         // Slightly beyond the end of place 0, so that the lowest positive is in place 1.
         const double width = step / std::ceil(step * most / range), forward = (1 + 0x1p-40) * width;
         const int cells = static_cast<int>(range / width) + 2;
-        axis = {found.min_pos, {reach + forward, forward}, 0, 1 / width, cells, cells};
-        for (int j = 0; j < n_terms; ++j) moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
+        axis = {found.min_pos, reach, {reach + forward, forward}, 1 / width, cells, cells};
+        for (std::size_t j = 0; j < terms.size(); ++j)
+            moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
     }
 
-    // Computes the value and the lines of all slots; rows with weights have a `heaviest` one in each bucket. Returns false if
-    // an error bound is too large.
-    bool draw(const Profile& profile, const Term* terms, int n_terms, double scale, Line<float>* lines, double& value) const {
+    // Computes the value and the lines of all slots. Returns false if an error bound is too large.
+    bool draw(const Profile& profile, double scale, Line<float>* lines, double& value) const {
         double total = 0, doubt = 0;
         value = 0;
-        for (int j = 0; j < n_terms; ++j) {
+        for (std::size_t j = 0; j < terms.size(); ++j) {
             const double factor = 2 * terms[j].b2 * scale;
             const Estimate pairs = profile.pair_squares(axis, moved[j]);
             value += factor / 2 * pairs.value;
             doubt += std::abs(factor) / 2 * pairs.doubt;
             total += factor * profile.distances(axis, moved[j]);
         }
-        return doubt <= own_slack * std::abs(value) && draw<0>(profile, terms, n_terms, scale, total, lines) &&
-               draw<1>(profile, terms, n_terms, scale, total, lines);
+        return doubt <= own_slack * std::abs(value) && draw<0>(profile, scale, total, lines) &&
+               draw<1>(profile, scale, total, lines);
     }
 
+    const std::span<const Term> terms;
     bool exists;
     Axis axis;
 
   private:
     template <int side>
-    bool draw(const Profile& profile, const Term* terms, int n_terms, double scale, double total, Line<float>* lines) const {
+    bool draw(const Profile& profile, double scale, double total, Line<float>* lines) const {
         const int n = axis.buckets + 2;
         double greatest = 0, steepest = 0, worst = 0, worst_by_weight = 0;
         for (int from = 0; from < n; from += LineSums::some) {
             const int to = std::min(from + LineSums::some, n);
             LineSums sums;
-            for (int j = 0; j < n_terms; ++j) {
+            for (std::size_t j = 0; j < terms.size(); ++j) {
                 // The other class is in the buckets b - moved for negatives, and b + moved for positives.
                 const int met = side ? moved[j] : -moved[j];
                 const int first = std::max(from, side ? 1 : 1 + moved[j]), last = side ? std::min(to, n - moved[j]) : to;
                 sums.add<side>(profile, first - from, last - first, first + met, 2 * terms[j].b2 * scale);
             }
             for (int b = from; b < to; ++b) lines[2 * b + side] = sums.line<side>(b - from);
-            // The largest weight of each bucket, 0 if it has no rows.
-            double heaviest[LineSums::some];
-            for (int k = 0; k < to - from; ++k)
-                heaviest[k] = profile.heaviest[side] ? profile.heaviest[side][from + k] : profile.rows[side][from + k] > 0;
+            const double* heaviest = profile.heaviest[side] + from;
 #pragma omp simd reduction(max : greatest, steepest, worst, worst_by_weight)
             for (int k = 0; k < to - from; ++k) {
                 // The smallest and the largest possible gradient in this bucket.
@@ -156,24 +153,17 @@ struct Grid {
     int moved[most_terms];
 };
 
-// As `certified_term`, for several terms. Returns false if an exact plan must be used.
-inline bool certified_terms(const float* scores, const std::uint8_t* classes, std::int64_t n, const Survey& found,
-                            const Term* terms, int n_terms, double scale, float* grad, int threads, int most, double& value) {
-    const Grid grid(terms, n_terms, found, most);
+// As `certified_term`, for several terms; scale includes the mean weights. Returns false if an exact plan must be used.
+inline bool certified_terms(const GroupRows<float>& rows, std::span<const Term> terms, double scale, int most, double& value) {
+    const Grid grid(terms, rows.found, most);
     if (!grid.exists) return false;
     Scratch scratch;
-    const Counted& counted = *new (scratch.take<Counted>(1)) Counted(scratch, grid.axis, scores, classes, n, threads, true);
+    AxisRows on(scratch, rows, grid.axis);
     Line<float>* lines = scratch.take<Line<float>>(grid.axis.slots());
-    if (!grid.draw(counted.profile, terms, n_terms, scale, lines, value)) return false;
-    parallel(threads, grad ? counted.slices : 0, [&](int slice) {
-        std::int32_t spare_slots[block_rows], spare_fractions[block_rows];
-        const std::int64_t end = counted.first_row(slice + 1);
-        for (std::int64_t i = counted.first_row(slice); i < end; i += block_rows) {
-            const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - i));
-            const auto [where, fractions] = counted.located(i, count, spare_slots, spare_fractions);
-            look_up(lines, where, fractions, count, grad + i);
-        }
-    });
+    if (!grid.draw(on.profile(scratch), scale, lines, value)) return false;
+    const int slices = slice_count(rows.n, rows.threads);
+    HeavyRows none(scratch, rows, grid.axis, nullptr, 0, slices);
+    if (rows.grad) on.write(scratch, lines, none, slices);
     return true;
 }
 

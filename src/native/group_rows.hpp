@@ -24,6 +24,11 @@ struct GroupRows {
     double scale = 1;  // the factor of all results
     double value = 0;  // the result of the group
 
+    // The factor that makes weights relative to the mean weight of their class.
+    double unit(int side) const {
+        return static_cast<double>(side ? found.n_pos : found.n_neg) / (side ? found.w_pos : found.w_neg);
+    }
+
     bool has_pairs() const { return found.w_pos > 0 && found.w_neg > 0; }
 
     void clear() const {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "group_rows.hpp"
 #include "moments.hpp"
 #include "profile.hpp"
 #include "sources.hpp"
@@ -13,10 +14,11 @@ namespace everypair::EVERYPAIR_ISA {
 
 constexpr int most_buckets = 1 << 13;
 
-inline int buckets_for(double n_pos, double n_neg, double range, const double limit[2], int most) {
+// The number of buckets into which a heavy one with so many rows of each class is split.
+inline int buckets_for(const double rows[2], double range, const double limit[2], int most) {
     // Evenly spread rows have an error of w c / 8, with w = range / B and c = n / B. Rows of heavy buckets are seldom evenly
     // spread, and ten times as many buckets, enough for a hundredfold density, cost less than one more level.
-    const double need = 10 * std::sqrt(range / 8 * std::max(n_pos / limit[0], n_neg / limit[1]));
+    const double need = 10 * std::sqrt(range / 8 * std::max(rows[1] / limit[0], rows[0] / limit[1]));
     int buckets = 1;
     while (buckets < most && buckets < need) buckets *= 2;
     return buckets;
@@ -25,16 +27,16 @@ inline int buckets_for(double n_pos, double n_neg, double range, const double li
 // The rows of heavy buckets. Each slice lists its own rows.
 class HeavyRows {
   public:
-    HeavyRows(Scratch& scratch, const Heavy* heavy, int n_heavy, std::int64_t n, int slices)
-        : heavy_(heavy),
+    HeavyRows(Scratch& scratch, const GroupRows<float>& rows, const Axis& axis, const Heavy* heavy, int n_heavy, int slices)
+        : rows_(rows),
+          axis_(axis),
+          heavy_(heavy),
           n_heavy_(n_heavy),
           slices_(slices),
-          listed_(scratch.take<Listed>(n_heavy ? n : 0)),
-          begins_(scratch.take<std::int64_t>(slices)),
-          ends_(scratch.take<std::int64_t>(slices)) {}
-
-    // Must be called before the rows of a slice, the first of which is `begin`.
-    void start(int slice, std::int64_t begin) { begins_[slice] = ends_[slice] = begin; }
+          listed_(scratch.take<Listed>(n_heavy ? rows.n : 0)),
+          ends_(scratch.take<std::int64_t>(slices)) {
+        for (int slice = 0; slice < slices; ++slice) ends_[slice] = first_row(rows.n, slice, slices);
+    }
 
     // Lists those of the rows from row i on whose gradient is NaN.
     void take(int slice, std::int64_t i, const std::int32_t* slots, int count, float* grad) {
@@ -43,10 +45,8 @@ class HeavyRows {
     }
 
     // Writes the gradients of the listed rows: factor x weight x sum over the other class. Returns what the pairs inside heavy
-    // buckets add to `known(h)`, which the caller has counted for heavy bucket h. weight_of(row, class) is the weight of a row.
-    template <class Weight, class Known>
-    double solve(const Scale& positions, const float* scores, Weight&& weight_of, Known&& known, double factor, float* grad,
-                 int threads) const {
+    // buckets add to the estimates of their sums of d^2.
+    double solve(double factor) const {
         if (!n_heavy_) return 0;
         Scratch scratch;
         // Sorted by class and heavy bucket: the negatives of heavy bucket h end at ends[2 h], its positives at ends[2 h + 1].
@@ -54,7 +54,7 @@ class HeavyRows {
         std::fill_n(ends, 2 * n_heavy_ + 1, 0);
         const auto each = [&](auto&& use) {
             for (int slice = 0; slice < slices_; ++slice)
-                for (std::int64_t k = begins_[slice]; k < ends_[slice]; ++k) use(listed_[k]);
+                for (std::int64_t k = first_row(rows_.n, slice, slices_); k < ends_[slice]; ++k) use(listed_[k]);
         };
         each([&](Listed& found) {
             const auto is_below = [](const Heavy& heavy, int bucket) { return heavy.bucket < bucket; };
@@ -69,21 +69,21 @@ class HeavyRows {
         each([&](const Listed& found) {
             const std::int64_t k = ends[found.slot]++;
             rows.row[k] = found.row;
-            rows.at[k] = positions.u(scores[found.row], found.slot % 2);
-            rows.w[k] = weight_of(found.row, found.slot % 2);
+            rows.at[k] = axis_.u(rows_.scores[found.row], found.slot % 2);
+            rows.w[k] = rows_.weights ? rows_.weights[found.row] * rows_.unit(found.slot % 2) : 1;
         });
         double* parts = scratch.take<double>(n_heavy_);
-        parallel(total < task_rows ? 1 : threads, n_heavy_, [&](int h) {
+        parallel(total < task_rows ? 1 : rows_.threads, n_heavy_, [&](int h) {
             const Heavy& here = heavy_[h];
             const std::int64_t begin = h ? ends[2 * h - 1] : 0, middle = ends[2 * h], end = ends[2 * h + 1];
             for (std::int64_t k = begin; k < middle; ++k)
-                rows.sums[k] = here.outside.pos_moment + here.outside.pos_count * (rows.at[k] - here.low);
+                rows.sums[k] = here.moment[0] + here.others[0] * (rows.at[k] - here.low);
             for (std::int64_t k = middle; k < end; ++k)
-                rows.sums[k] = -(here.outside.neg_moment + here.outside.neg_count * (here.high - rows.at[k]));
+                rows.sums[k] = -(here.moment[1] + here.others[1] * (here.high - rows.at[k]));
             const bool few = (middle - begin) * (end - middle) < 32 * (end - begin);
-            parts[h] = (few ? add_pairs(rows, begin, middle, end) : add_sorted(rows, begin, middle, end)) - known(h);
-            for (std::int64_t k = begin; grad && k < end; ++k)
-                grad[rows.row[k]] = static_cast<float>(factor * rows.w[k] * rows.sums[k] + 0.0);  // -0.0 becomes 0.0
+            parts[h] = (few ? add_pairs(rows, begin, middle, end) : add_sorted(rows, begin, middle, end)) - here.own;
+            for (std::int64_t k = begin; rows_.grad && k < end; ++k)
+                rows_.grad[rows.row[k]] = static_cast<float>(factor * rows.w[k] * rows.sums[k] + 0.0);  // -0.0 becomes 0.0
         });
         double rest = 0;
         for (int h = 0; h < n_heavy_; ++h) rest += parts[h];
@@ -149,10 +149,12 @@ class HeavyRows {
         return squares;
     }
 
+    const GroupRows<float>& rows_;
+    const Axis& axis_;
     const Heavy* heavy_;
     const int n_heavy_, slices_;
-    Listed* listed_;
-    std::int64_t *begins_, *ends_;  // by slice
+    Listed* listed_;      // of each slice, from the place of its first row on
+    std::int64_t* ends_;  // by slice
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

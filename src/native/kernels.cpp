@@ -19,7 +19,6 @@
 #include "smooth.hpp"
 #include "smooth_precision.hpp"
 #include "survey.hpp"
-#include "weighted.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 namespace {
@@ -74,8 +73,7 @@ double cancellation(std::span<const Term> terms, double range) {
 bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, double& value) {
     const Survey& found = rows.found;
     const double n = static_cast<double>(rows.n), gap = found.max_neg - found.min_pos;
-    const double n_pos = static_cast<double>(found.n_pos), n_neg = static_cast<double>(found.n_neg);
-    const double mean_scale = rows.scale * (found.w_pos / n_pos) * (found.w_neg / n_neg);
+    const double mean_scale = rows.scale / (rows.unit(0) * rows.unit(1));
     // The range must be divisible into buckets, and gradients must stay well below the largest float32.
     const auto smooth = [&](const Term& term) {
         return term.truncated && gap + term.shift > 0x1p-900 && std::abs(term.shift) < 0x1p900 && term.b0 == 0 &&
@@ -84,30 +82,22 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     if (rows.hess || rows.hvp || !std::ranges::all_of(terms, smooth)) return false;
     const bool one_term = terms.size() == 1;
     const std::int64_t sources = std::min(found.n_pos, found.n_neg);
-    const double shift = terms[0].shift, factor = 2 * terms[0].b2 * rows.scale;
+    const double shift = terms[0].shift, factor = 2 * terms[0].b2 * mean_scale;
     if (!rows.weights && one_term && rows.n >= fewest_bucketed_rows && rows.n + sources < bucketed_rows &&
-        bucketed_term(rows.scores, rows.classes, rows.n, found, shift, factor, rows.grad, value))
+        bucketed_term(rows, shift, factor, value))
         return true;
-    if (!rows.weights && one_term)
-        return rows.n + sources >= bucketed_rows &&
-               certified_term(rows.scores, rows.classes, rows.n, found, shift, factor, rows.grad, rows.threads, value);
+    if (!rows.weights && one_term) return rows.n + sources >= bucketed_rows && certified_term(rows, shift, factor, value);
     // With weights the tables of buckets cost more, and so do the sources of the exact plan.
     if ((rows.weights ? (rows.n + 5 * sources) * 2 / 5 : rows.n + 3 * sources) < certified_rows) return false;
-    const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
-    const WeightedBuckets weighted(rows.scores, rows.classes, rows.weights, rows.n, found, reach, rows.threads);
-    if (one_term) return weighted.one_term(2 * terms[0].b2 * mean_scale, rows.grad, value);
+    if (one_term) return certified_term(rows, shift, factor, value);
     // Sums of weights are rounded, so terms must not cancel too much.
-    const int n_terms = static_cast<int>(terms.size());
+    const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
     if (rows.weights && cancellation(terms, gap + reach) > 0x1p14) return false;
     // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets often are too few. The
     // tables of the buckets must not take longer than the exact plan.
     const int buckets = sources >= 100000 ? 1 << 12 : rows.n < 1 << 19 ? 1 << 13 : 1 << 14;
     for (const int most : {buckets, 2 * buckets})
-        if (2 * rows.n + 25 * sources >= 17 * most &&
-            (rows.weights ? weighted.several_terms(terms.data(), n_terms, mean_scale, rows.grad, most, value)
-                          : certified_terms(rows.scores, rows.classes, rows.n, found, terms.data(), n_terms, rows.scale,
-                                            rows.grad, rows.threads, most, value)))
-            return true;
+        if (2 * rows.n + 25 * sources >= 17 * most && certified_terms(rows, terms, mean_scale, most, value)) return true;
     return false;
 }
 

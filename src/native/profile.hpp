@@ -12,11 +12,8 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The rows outside an axis: positives below its start, negatives above its end.
-struct Outside {
-    double pos_count = 0, pos_moment = 0;  // moment: sum of (start - u_pos)
-    double neg_count = 0, neg_moment = 0;  // moment: sum of (u_neg - end)
-};
+// Allowed relative errors: of a gradient, and of the loss due to pairs of one bucket.
+constexpr double slack = 0x1.8p-21, own_slack = 0x1p-22;
 
 // The gradient in a bucket as a function of the fraction f: c + d f + k (f - m)+.
 template <class T>
@@ -24,75 +21,59 @@ struct Line {
     T c, d, k, m;
 };
 
-// A bucket that was not certified, its edges, and the rows outside it.
+// A bucket that was not certified.
 struct Heavy {
     int bucket;
-    std::int64_t n_pos, n_neg;
-    double low, high;  // its edges
-    Outside outside;
+    double rows[2];               // their number or weight, by class
+    double low, high;             // its edges
+    double others[2], moment[2];  // as in Profile
+    double own;                   // the estimate of the sum of d^2 over the pairs inside it
 };
 
 // A number and a bound of its error.
 struct Estimate {
     double value, doubt;
 
-    double least() const { return value > doubt ? value - doubt : 0; }
+    // The error bound of pairs of one bucket that the loss may have.
+    double tolerance() const { return value > doubt ? own_slack * (value - doubt) : 0; }
 };
 
 // The sums of each bucket, by class of its rows.
 struct Profile {
     double* widths;
-    double *rows[2], *fractions[2], *squares[2];  // number of rows, sums of their fractions and of the squares of these
-    double* inverse[2];                           // 1 / number of rows, 0 if there are none
-    double* heaviest[2] = {nullptr, nullptr};     // if rows have weights: the largest weight; then all sums are weighted
-    double variance_error = 0;                    // of the variances of fractions; 0 if the squares are only estimated
+    double* rows[2];                    // their number or weight
+    double *fractions[2], *squares[2];  // sums of the fractions of rows, and of the squares of these
+    double* inverse[2];                 // 1 / rows, 0 if there are none
+    double* heaviest[2];                // the largest weight of a row; 1 without weights, 0 if there are none
+    double one;                         // the estimates are exact for so many pairs; 0 with weights
+    double variance_error;              // of the variances of fractions
     // Number and sum of distances of the rows of the other class: below the left edge of the bucket for class 0, above its
     // right edge for class 1.
     double *others[2], *moment[2];
     double total;      // sum of d over the pairs of different buckets
     double active[2];  // number of rows that may have pairs: those on the axis
 
-    Profile(Scratch& scratch, const Axis& axis) : widths(scratch.take<double>(axis.buckets + 2)) {
+    // `tables` has the sums of each slice, by slot.
+    template <class Slot>
+    Profile(Scratch& scratch, const Axis& axis, const Slot* tables, int slices)
+        : widths(scratch.take<double>(axis.buckets + 2)), one(!Slot::is_weighted), variance_error(Slot::variance_error) {
         measure(axis, widths);
-        for (double** array : {rows, fractions, squares, inverse, others, moment})
+        for (double** array : {rows, fractions, squares, inverse, heaviest, others, moment})
             for (int side = 0; side < 2; ++side) array[side] = scratch.take<double>(axis.buckets + 2);
-    }
-
-    template <class AnyTally>
-    void read(const Axis& axis, const AnyTally* tallies) {
-        for (int side = 0; side < 2; ++side) {
-            double *n = rows[side], *sum = fractions[side], *inverted = inverse[side];
-#pragma omp simd
-            for (int b = 0; b < axis.buckets + 2; ++b) {
-                n[b] = tallies[2 * b + side].rows();
-                sum[b] = tallies[2 * b + side].fractions();
-                inverted[b] = n[b] > 0 ? 1 / n[b] : 0;
+        for (int slice = 0; slice < slices; ++slice)
+            for (int side = 0; side < 2; ++side) {
+                const Slot* table = tables + slice * axis.slots() + side;
+                double* most = heaviest[side];
+                read_table(table, 2, axis.buckets + 2, slice > 0, rows[side], fractions[side], squares[side]);
+                for (int b = 0; b < axis.buckets + 2; ++b) most[b] = std::max(table[2 * b].heaviest(), slice ? most[b] : 0);
             }
-        }
-    }
-
-    void read(Scratch& scratch, const Axis& axis, const WeightSums* sums) {
-        variance_error = 0x1p-50;
         for (int side = 0; side < 2; ++side) {
-            heaviest[side] = scratch.take<double>(axis.buckets + 2);
-            for (int b = 0; b < axis.buckets + 2; ++b) {
-                const WeightSums& here = sums[2 * b + side];
-                rows[side][b] = here.weights();
-                fractions[side][b] = here.fractions();
-                squares[side][b] = here.squares();
-                heaviest[side][b] = here.heaviest();
-                inverse[side][b] = here.weights() > 0x1p-900 ? 1 / here.weights() : 0;
-            }
-        }
-    }
-
-    void read_squares(const Axis& axis, const Squares* counted) {
-        variance_error = 0x1p-22;  // the sums have 24 bits
-        for (int side = 0; side < 2; ++side) {
-            double* sum = squares[side];
+            const double* n = rows[side];
+            double* inverted = inverse[side];
 #pragma omp simd
-            for (int b = 0; b < axis.buckets + 2; ++b) sum[b] = counted[2 * b + side].squares();
+            for (int b = 0; b < axis.buckets + 2; ++b) inverted[b] = n[b] > 0x1p-900 ? 1 / n[b] : 0;
         }
+        sweep(axis);
     }
 
     // Both sweeps run in one loop: each is a chain of dependent additions, and the two chains run in parallel.
@@ -126,7 +107,7 @@ struct Profile {
     // The sums of one bucket: [0] for negatives, [1] for positives.
     struct Inside {
         double n[2], f[2], q[2], inverse[2], width;
-        double one = 1;  // the result is exact for so many pairs; 0 with weights
+        double one = 1;  // as in Profile
 
         // Estimates the sum of d^2 over the pairs inside: half of the sum `all` of their squared differences, corrected by the
         // difference of the class means. The error is at most half of `all`.
@@ -138,12 +119,6 @@ struct Profile {
             const double doubt = (pairs > one) & (all - known > 0x1p-20 * all) ? all : 0;
             return {half * (all + (apart > 0 ? known : -known)), half * doubt};
         }
-
-        // The part of the sum returned by `look_up` that comes from pairs inside this bucket.
-        double slopes() const {
-            const double of_pos = n[1] > 1 ? 0.5 : 0, of_neg = n[0] > 1 ? 0.5 : 0;
-            return width * width * (of_pos * (n[1] - f[1]) * q[0] + ((1 - of_neg) * n[0] + of_neg * f[0]) * q[1]);
-        }
     };
     Inside inside(int b) const {
         return {{rows[0][b], rows[1][b]},
@@ -151,7 +126,7 @@ struct Profile {
                 {squares[0][b], squares[1][b]},
                 {inverse[0][b], inverse[1][b]},
                 widths[b],
-                heaviest[0] ? 0.0 : 1.0};
+                one};
     }
 
     // The sum of d^2 over all pairs of rows on this axis, with negatives moved as in `distances`; exact for pairs of different
@@ -159,7 +134,7 @@ struct Profile {
     Estimate pair_squares(const Axis& axis, int moved = 0) const {
         const double *n0 = rows[0] + moved, *n1 = rows[1], *f0 = fractions[0] + moved, *f1 = fractions[1],
                      *q0 = squares[0] + moved, *q1 = squares[1], *i0 = inverse[0] + moved, *i1 = inverse[1], *wide = widths,
-                     *met = others[0], *first = moment[0], one = heaviest[0] ? 0 : 1;
+                     *met = others[0], *first = moment[0], one = this->one;
         constexpr int some = 64;
         const int n_buckets = axis.buckets + 2 - moved;
         double own = 0, doubt = 0, sum = 0, below = 0,
@@ -182,9 +157,10 @@ struct Profile {
         return {sum + own, doubt};
     }
 
-    // The largest gradient of a weighted row of a class, or less, over the largest weight. It is 0 if the lines, which are
-    // rounded to float32, may be much larger than that.
-    double greatest_by_weight(const Axis& axis, int side) const {
+    // The error that a row of weight 1 of this class may have: `slack` times the largest gradient of a row of the class, or
+    // less, over the largest weight, or sixteen times the mean. It is 0 if the lines, which are rounded to float32, may be much
+    // larger than the largest gradient.
+    double limit(const Axis& axis, int side) const {
         const double *heavy = heaviest[side], *met = moment[side], *counts = others[side], *own = rows[1 - side];
         double most = 0, steepest = 0, top = 0;
 #pragma omp simd reduction(max : most, steepest, top)
@@ -194,7 +170,7 @@ struct Profile {
             steepest = greatest > steepest ? greatest : steepest;
             top = heavy[b] > top ? heavy[b] : top;
         }
-        return steepest <= 2 * most && top > 0 ? most / top : 0;
+        return steepest <= 2 * most && top > 0 ? slack * std::min(most / top, 16 * total / active[side]) : 0;
     }
 
     // The standard deviation of the fractions, or more.
@@ -210,7 +186,7 @@ struct Profile {
         return deviation(side, b) > mean * (1 - mean) ? 0.5 : 0;
     }
 
-    // Computes the lines of all buckets; `factor` is the gradient per unit of d. The squares must not be estimated.
+    // Computes the lines of all buckets; `factor` is the gradient per unit of d.
     void draw(const Axis& axis, double factor, Line<float>* lines) const {
 #pragma omp simd
         for (int b = 0; b < axis.buckets + 2; ++b) {
@@ -233,25 +209,25 @@ struct Profile {
 
     // Returns whether the error of some row in the buckets from .. to - 1 may exceed the limit of its class. The error is at
     // most c m (1 - m) / 2 widths, where c m is the sum of fractions of the other class, and 0 if c = 1. The loop has no
-    // divisions and no branches, so that it is vectorised. If the squares are known, the error is also at most c s / 2 widths,
-    // where s is the standard deviation.
+    // divisions and no branches, so that it is vectorised. The error is also at most c s / 2 widths, where s is the standard
+    // deviation.
     bool exceeds(const double limit[2], int from, int to) const {
         int bad = 0;
         for (int side = 0; side < 2; ++side) {
             const double *mine = rows[side], *other = rows[1 - side], *sums = fractions[1 - side], most = 2 * limit[side];
-            const double one = heaviest[0] ? 0 : 1, known = variance_error > 0;
 #pragma omp simd reduction(| : bad)
             for (int b = from; b < to; ++b)
                 bad |= (mine[b] > 0) & (sums[b] * (other[b] - sums[b]) * widths[b] > most * other[b]) & (other[b] > one) &
-                       (other[b] * deviation(1 - side, b) * widths[b] >= known * most);
+                       (other[b] * deviation(1 - side, b) * widths[b] >= most);
         }
         return bad;
     }
 
     // Lists the buckets that are not certified: those with rows whose error may exceed the limit of their class, and, if the
     // total error bound of the loss exceeds the tolerance, those with the largest error bounds.
-    int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, double tolerance, Heavy* heavy) const {
+    int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, Heavy* heavy) const {
         constexpr int few = 32;
+        const double tolerance = all.tolerance();
         double doubtful = std::numeric_limits<double>::infinity();
         if (all.doubt > tolerance) {
             int n_doubts = 0;
@@ -265,20 +241,12 @@ struct Profile {
             for (int b = from; b < to; ++b)
                 if (exceeds(limit, b, b + 1) || inside(b).squares().doubt > doubtful)
                     heavy[found++] = {b,
-                                      static_cast<std::int64_t>(rows[1][b]),
-                                      static_cast<std::int64_t>(rows[0][b]),
-                                      0,
-                                      0,
-                                      {others[0][b], moment[0][b], others[1][b], moment[1][b]}};
-        }
-        double edge = axis.start;
-        for (int h = 0, b = 1; h < found; ++h) {
-            if (axis.is_split)
-                for (; b < heavy[h].bucket; ++b) edge += widths[b];
-            else
-                edge = axis.start + (heavy[h].bucket - 1) * widths[1];
-            heavy[h].low = edge;
-            heavy[h].high = edge + widths[heavy[h].bucket];
+                                      {rows[0][b], rows[1][b]},
+                                      axis.edge(b),
+                                      axis.edge(b) + widths[b],
+                                      {others[0][b], others[1][b]},
+                                      {moment[0][b], moment[1][b]},
+                                      inside(b).squares().value};
         }
         return found;
     }
@@ -289,8 +257,8 @@ inline void mark_unsolved(Line<float>* lines, const Heavy* heavy, int n_heavy, d
     const float none = std::numeric_limits<float>::quiet_NaN();
     for (int h = 0; h < n_heavy; ++h) {
         const double scale = factor * (heavy[h].high - heavy[h].low);
-        lines[2 * heavy[h].bucket] = {none, static_cast<float>(scale * heavy[h].outside.pos_count), 0, 0};
-        lines[2 * heavy[h].bucket + 1] = {none, static_cast<float>(scale * heavy[h].outside.neg_count), 0, 0};
+        lines[2 * heavy[h].bucket] = {none, static_cast<float>(scale * heavy[h].others[0]), 0, 0};
+        lines[2 * heavy[h].bucket + 1] = {none, static_cast<float>(scale * heavy[h].others[1]), 0, 0};
     }
 }
 

@@ -64,8 +64,7 @@ class SmoothBuckets {
         Scratch scratch;
         const std::int64_t slots = 2 * n_buckets_;
         slices_ = static_cast<int>(std::clamp<std::int64_t>(rows_.n / (8 * slots), 1, std::min(task_count(rows_.n), 16)));
-        const std::int64_t kept = rows_.n <= 1 << 15 ? rows_.n + 4 : 0;
-        if (kept) kept_slots_ = scratch.take<std::int32_t>(kept), kept_offsets_ = scratch.take<S>(kept);
+        Places<S> places(scratch, rows_.n, 1 << 15);
         // For float64 scores, a slice adds the rows of a slot in batches of `batch_rows` to another table, so that rounding
         // errors grow with its root. Without weights, the sum of order 0 is exact, and the others count for at most q / 2.
         const auto batch_rows = static_cast<std::uint32_t>(std::max(1024.0, std::sqrt(rows_.n / slices_)));
@@ -74,7 +73,7 @@ class SmoothBuckets {
         std::uint32_t* batched = scratch.take<std::uint32_t>(in_batches ? table : 0);
         parallel(rows_.threads, slices_ * (1 + in_batches), [&](int k) { std::fill_n(moments + slots * k, slots, ByPower{}); });
         std::fill_n(batched, in_batches ? table : 0, 0);
-        by_located_blocks(false, [&](int slice, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
+        by_located_blocks(places, [&](int slice, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
             ByPower* mine = moments + slots * slice;
             for (int k = 0; k < count; ++k) {
                 ByPower powers;
@@ -109,7 +108,7 @@ class SmoothBuckets {
             for (std::int64_t slot = 0; slot < slots; ++slot)
                 for (int j = 0; j < n_moments; ++j)
                     lines[slot][j] = static_cast<S>((slot % 2 ? sign : 1) * (rows_.scale * units[slot % 2]) * found[slot][j]);
-            by_located_blocks(true, [&](int, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
+            by_located_blocks(places, [&](int, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
                 Octet<S>::evaluate(lines, where, offsets, count, out + i, [](const auto* q, const auto& f, auto& sum) {
                     const auto f2 = f * f, low = (q[0] + q[1] * f) + (q[2] + q[3] * f) * f2;
                     sum = low + ((q[4] + q[5] * f) + (q[6] + q[7] * f) * f2) * (f2 * f2);
@@ -136,15 +135,10 @@ class SmoothBuckets {
         double& operator[](int j) { return reinterpret_cast<double*>(at)[j]; }
     };
 
-    // Calls use(slice, first row, count, slots, offsets) for blocks of rows. Small batches keep those of the first pass.
     template <class Use>
-    void by_located_blocks(bool again, Use&& use) const {
-        by_blocks(rows_.n, slices_, rows_.threads, [&](int slice, std::int64_t i, int count) {
-            std::int32_t spare_slots[block_rows], *slots = kept_slots_ ? kept_slots_ + i : spare_slots;
-            S spare_offsets[block_rows], *offsets = kept_offsets_ ? kept_offsets_ + i : spare_offsets;
-            if (!kept_slots_ || !again) locate(i, count, slots, offsets);
-            use(slice, i, count, slots, offsets);
-        });
+    void by_located_blocks(Places<S>& places, Use&& use) const {
+        const auto locate = [this](auto... block) { this->locate(block...); };
+        places.by_blocks(slices_, rows_.threads, locate, use);
     }
 
     // Computes slot (2 x bucket + class) and offset from the centre, in widths, of each row of a block. The width is a power of
@@ -264,8 +258,6 @@ class SmoothBuckets {
     const Smooth& smooth_;
     int n_buckets_ = 0, slices_ = 1;
     DoubleDouble origins_[2];  // the lower end of bucket 0, on the axis of each class
-    std::int32_t* kept_slots_ = nullptr;
-    S* kept_offsets_ = nullptr;
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -26,18 +26,51 @@ inline int slice_count(std::int64_t n, int threads) {
 inline int task_count(std::int64_t n) { return static_cast<int>((n + task_rows - 1) / task_rows); }
 inline std::int64_t task_end(std::int64_t n, std::int64_t begin) { return n - begin < task_rows ? n : begin + task_rows; }
 
-constexpr int block_rows = 256;  // the working arrays of a block stay in the first-level cache
+constexpr int block_rows = 512;  // the working arrays of a block stay in the first-level cache
 
-// Calls use(slice, first row, number of rows) for blocks of rows. Slices run in parallel; each has a fixed range of tasks.
+// Slices are ranges of whole tasks.
+inline std::int64_t first_row(std::int64_t n, int slice, int slices) {
+    return std::min(n, static_cast<std::int64_t>(task_count(n)) * slice / slices * task_rows);
+}
+
+// Calls use(slice, first row, number of rows) for blocks of rows. The slices run in parallel.
 template <class Use>
 void by_blocks(std::int64_t n, int slices, int threads, Use&& use) {
-    const std::int64_t tasks = task_count(n);
-    const auto first = [&](int slice) { return std::min(n, tasks * slice / slices * task_rows); };
     parallel(threads, slices, [&](int slice) {
-        for (std::int64_t i = first(slice), end = first(slice + 1); i < end; i += block_rows)
+        for (std::int64_t i = first_row(n, slice, slices), end = first_row(n, slice + 1, slices); i < end; i += block_rows)
             use(slice, i, static_cast<int>(std::min<std::int64_t>(block_rows, end - i)));
     });
 }
+
+// The places of all rows on an axis: the slot and an offset of each row. Small batches keep them for the next pass.
+template <class Offset>
+class Places {
+  public:
+    Places(Scratch& scratch, std::int64_t n, std::int64_t most_kept)
+        : n_(n),
+          slots_(n <= most_kept ? scratch.take<std::int32_t>(n + room) : nullptr),
+          offsets_(n <= most_kept ? scratch.take<Offset>(n + room) : nullptr) {}
+
+    // Calls use(slice, first row, count, slots, offsets) for blocks of rows, after locate(first row, count, slots, offsets) if
+    // their places are not known. Both may write up to a multiple of four.
+    template <class Locate, class Use>
+    void by_blocks(int slices, int threads, Locate&& locate, Use&& use) {
+        EVERYPAIR_ISA::by_blocks(n_, slices, threads, [&](int slice, std::int64_t i, int count) {
+            std::int32_t spare_slots[block_rows], *slots = slots_ ? slots_ + i : spare_slots;
+            Offset spare_offsets[block_rows], *offsets = slots_ ? offsets_ + i : spare_offsets;
+            if (!known_) locate(i, count, slots, offsets);
+            use(slice, i, count, slots, offsets);
+        });
+        known_ = slots_;
+    }
+
+  private:
+    static constexpr int room = 4;
+    std::int64_t n_;
+    std::int32_t* slots_;  // null if places are not kept
+    Offset* offsets_;
+    bool known_ = false;
+};
 
 // Class bytes: 0 negatives, 1 positives; rows of weight 0 have this bit as well. They take no part in anything, so that scores
 // of any size do no harm there.
