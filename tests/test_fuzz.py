@@ -99,7 +99,9 @@ AGAINST_A_WHOLE = [(40, 64912), (40, 80390)]
 # Smooth losses next to the largest float, a margin of 1e308, denormal weights of a sum, slopes that
 # cancel up to rounding, and denormal scores.
 AT_THE_END_OF_FLOATS = [(50, 3460), (50, 33067), (50, 34509), (50, 55872), (50, 99046), (51, 35185)]
-OF_LONG_RUNS = [CLOSE, LIGHT_GROUP, *AGAINST_A_WHOLE, *AT_THE_END_OF_FLOATS]
+# Light rows whose slope two terms make, next to rows 1e80 times as heavy that are beyond both knots.
+HEAVY_AND_FLAT = (52, 48546)
+OF_LONG_RUNS = [CLOSE, LIGHT_GROUP, *AGAINST_A_WHOLE, *AT_THE_END_OF_FLOATS, HEAVY_AND_FLAT]
 
 
 @pytest.mark.parametrize(("seed", "number"), OF_LONG_RUNS)

@@ -135,8 +135,10 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     const double cancelled = static_cast<double>(rows.n) * cancellation(terms, range);
     const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
     if (cancelled > room * 0x1p52) return declined.value;
-    // Second derivatives of several terms may vanish far from the knots: of heavy rows there only rounding errors are left.
-    const bool heavy = std::is_same_v<S, double> && terms.size() > 1 && rows.weights && (rows.hess || rows.hvp);
+    // Derivatives of several terms may vanish far from the knots, where the terms are constant or straight: of heavy rows there
+    // only rounding errors are left.
+    const bool flat = rows.hess || rows.hvp || std::ranges::any_of(terms, [](const Term& term) { return term.b1 != 0; });
+    const bool heavy = std::is_same_v<S, double> && terms.size() > 1 && rows.weights && flat;
     if (cancelled > room || heavy) return Exact<S, DoubleDouble>(rows, question).run();
     return Exact<S, double>(rows, question).run();
 }
