@@ -99,12 +99,13 @@ AGAINST_A_WHOLE = [(40, 64912), (40, 80390)]
 # Smooth losses next to the largest float, a margin of 1e308, denormal weights of a sum, slopes that
 # cancel up to rounding, and denormal scores.
 AT_THE_END_OF_FLOATS = [(50, 3460), (50, 33067), (50, 34509), (50, 55872), (50, 99046), (51, 35185)]
-# Light rows whose slope two terms make, next to rows 1e80 times as heavy that are beyond both knots.
+# Light rows whose slope two terms make, next to much heavier rows beyond both knots. NumPy errs by
+# 2.6e-12 there.
 HEAVY_AND_FLAT = (52, 48546)
-OF_LONG_RUNS = [CLOSE, LIGHT_GROUP, *AGAINST_A_WHOLE, *AT_THE_END_OF_FLOATS, HEAVY_AND_FLAT]
+OF_LONG_RUNS = [CLOSE, LIGHT_GROUP, *AGAINST_A_WHOLE, *AT_THE_END_OF_FLOATS]
 
 
-@pytest.mark.parametrize(("seed", "number"), OF_LONG_RUNS)
+@pytest.mark.parametrize(("seed", "number"), [*OF_LONG_RUNS, HEAVY_AND_FLAT])
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_batches_of_long_runs_that_once_failed(isa, seed, number):
     batch = draw_varied(seed, number, 0.004, 0.02)
