@@ -390,7 +390,7 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
     }
     const double least = std::is_same_v<S, float> ? 0x1p-26 : 0x1p-9;
     const bool close = !(firsts[0] >= least * firsts[1] && seconds[0] >= least * seconds[1]);
-    const bool reliable = !close && seconds[1] > 0x1p-900;  // products of smaller numbers would be denormal
+    const bool reliable = !close && (seconds[1] > 0x1p-900 || firsts[1] == 0);  // squares of smaller numbers would be denormal
     return reliable ? value : std::numeric_limits<double>::quiet_NaN();
 }
 
