@@ -63,12 +63,12 @@ def test_the_pair_weight_is_zero_only_without_pairs():
 
 
 def test_terms_whose_squares_cancel_are_linear_beyond_their_knots():
-    hinged, everywhere = split(HUBER_HINGE.at_knots(1.0))
-    assert everywhere is None
+    hinged, everywhere, below = split(HUBER_HINGE.at_knots(1.0))
+    assert everywhere is below is None
     assert hinged.far == (1.0,)
     assert hinged.reach == (2.0,)
-    hinged, everywhere = split(BUMPY.at_knots(1.0))
-    assert hinged.far is None
+    hinged, everywhere, below = split(BUMPY.at_knots(1.0))
+    assert hinged.far is below is None
     assert everywhere.b2 == (0.5,)
 
 

@@ -95,6 +95,12 @@ def borrow_team(fork: int) -> None:
         _native.borrow_team(fork)
 
 
+def read_tensors(functions: Any) -> None:
+    """Let the compiled kernel read and make tensors by these functions of DLPack, a capsule."""
+    if _native is not None:
+        _native.read_tensors(functions)
+
+
 def evaluate(
     batch: Batch,
     terms: tuple[PairTerm, ...],

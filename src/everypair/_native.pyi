@@ -1,6 +1,4 @@
-# The compiled kernel (src/native/module.cpp). Arrays are contiguous. Each may also be given as a
-# tuple of its address, the format of an element as in `struct` ("f" for float32), and its size.
-# Arguments are positional.
+# The compiled kernel (src/native/module.cpp). Arrays are contiguous. Arguments are positional.
 
 from typing import Any
 
@@ -21,6 +19,13 @@ def evaluate(
     surrogate: NativeForm, mean: bool, threads: int,
     grad: MaybeArray, hess: MaybeArray, hvp: MaybeArray,
 ) -> Answer: ...  # fmt: skip
+
+# The same for tensors of torch: value, pair weight and gradient. None if the kernel cannot read the
+# tensors as they are (contiguous, on the CPU, of one task), if the status would not be 0, or if the
+# loss is 1e30 or more. It also returns None until `read_tensors` was called.
+def evaluate_tensors(
+    scores: Any, labels: Any, weights: MaybeArray, surrogate: NativeForm, mean: bool, threads: int
+) -> tuple[Any, float, Any] | None: ...
 
 # The value is the weight of the correctly ordered pairs (ties half).
 def auc(
@@ -94,3 +99,6 @@ def use_isa(name: str) -> None: ...
 
 # Run on the threads that the function at this address starts, called as GOMP_parallel.
 def borrow_team(fork: int) -> None: ...
+
+# Read and make tensors by the functions of DLPack in a capsule.
+def read_tensors(functions: Any) -> None: ...

@@ -72,17 +72,9 @@ class Arrays {
         while (used_ > 0) PyBuffer_Release(&views_[--used_]);
     }
 
-    // Opens a buffer, the memory of a tensor as a tuple (address, format, size), or None. Tensors are no buffers, and making
-    // one of a tensor takes longer than a small batch.
+    // Opens a buffer or None.
     Array open(nb::handle object, bool writable = false) {
         if (object.is_none()) return {};
-        if (PyTuple_CheckExact(object.ptr())) {
-            const auto address = nb::cast<std::uintptr_t>(object[0]);
-            const char* format = nb::cast<const char*>(object[1]);
-            if (!address) throw std::invalid_argument("a tensor has no memory");
-            return {reinterpret_cast<void*>(address), dtype_from(format, format[0] == 'q' ? 8 : 4),
-                    nb::cast<std::int64_t>(object[2])};
-        }
         if (used_ == std::size(views_)) throw std::logic_error("too many arrays");
         Py_buffer& view = views_[used_];
         if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)

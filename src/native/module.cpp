@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -10,6 +11,7 @@
 #include "arrays.hpp"
 #include "pool.hpp"
 #include "stream.hpp"
+#include "tensors.hpp"
 #include "types.hpp"
 
 namespace nb = nanobind;
@@ -78,6 +80,25 @@ nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb:
     const Outputs outputs = arrays.outputs(batch, grad, hess, hvp);
     const Question question = arrays.question(surrogate, mean, threads);
     return answer([&] { return chosen.kernels->evaluate(batch, question, outputs); });
+}
+
+// Value, pair weight and gradient as new tensors and a number; None if the kernel cannot read the tensors as they are, if a
+// value is bad, or if the loss or the gradient may be too large for the scores' type.
+nb::object evaluate_tensors(nb::handle scores, nb::handle labels, nb::handle weights, nb::tuple surrogate, bool mean,
+                            int threads) {
+    constexpr double ordinary_loss = 1e30;
+    const Column s(scores), y(labels);
+    const std::int64_t n = s.array.size;
+    if (n == 0 || y.array.size != n || (s.array.type != Dtype::f32 && s.array.type != Dtype::f64)) return nb::none();
+    Arrays arrays;
+    const Batch batch{
+        s.array.data, s.array.type, y.array.data, y.array.type, arrays.read<double>(weights, n), nullptr, n, nullptr, 1};
+    const Question question = arrays.question(surrogate, mean, threads);
+    NewTensor grad(batch.score_type, s.n_dims, n), value(batch.score_type, 0, 1);
+    const Answer found = unlocked([&] { return chosen.kernels->evaluate(batch, question, {grad.data(), nullptr, nullptr}); });
+    if (found.status || !(std::abs(found.value) < ordinary_loss)) return nb::none();
+    with_scores(batch.score_type, [&]<class S>(S) { *static_cast<S*>(value.data()) = static_cast<S>(found.value); });
+    return nb::make_tuple(value.release(), found.pair_weight, grad.release());
 }
 
 nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, int threads) {
@@ -201,6 +222,7 @@ void bind(nb::module_& m, const char* name, Result (*function)(Arguments...)) {
 NB_MODULE(_native, m) {
     using namespace everypair;
     bind(m, "evaluate", evaluate);
+    bind(m, "evaluate_tensors", evaluate_tensors);
     bind(m, "auc", auc);
     bind(m, "evaluate_ordered", evaluate_ordered);
     bind(m, "auc_ordered", auc_ordered);
@@ -213,6 +235,7 @@ NB_MODULE(_native, m) {
     bind(m, "row_sums", row_sums);
     bind(m, "smooth_precision", smooth_precision);
     m.def("borrow_team", [](std::uintptr_t fork) { borrow_team(reinterpret_cast<Fork*>(fork)); });
+    m.def("read_tensors", set_exchange);
     m.def("isa", [] { return chosen.name.c_str(); });
     // For tests and benchmarks: all instruction sets that this machine can run.
     m.def("isas", [] {

@@ -120,25 +120,11 @@ std::atomic<Fork*> borrowed{nullptr};
 });
 #endif
 
-struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-};
 struct Block {
+    explicit Block(std::size_t bytes = 0) : data(bytes ? static_cast<std::byte*>(allocate(bytes)) : nullptr), size(bytes) {}
     std::unique_ptr<std::byte, Free> data;
-    std::size_t size = 0;
+    std::size_t size;
 };
-
-Block allocate(std::size_t size) {
-    constexpr std::size_t huge_page = std::size_t{2} << 20;
-    const std::size_t alignment = size >= huge_page ? huge_page : 64;
-    size = (size + alignment - 1) / alignment * alignment;
-    Block block{std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(std::aligned_alloc(alignment, size))), size};
-    if (!block.data) throw std::bad_alloc();
-#if defined(__linux__)
-    if (size >= huge_page) madvise(block.data.get(), size, MADV_HUGEPAGE);
-#endif
-    return block;
-}
 
 // The first block is kept between calls. Arrays that do not fit go to extra blocks, and the next call starts with a block that
 // is large enough.
@@ -153,6 +139,18 @@ struct Arena {
 thread_local Arena arena;
 
 }  // namespace
+
+void* allocate(std::size_t size) {
+    constexpr std::size_t huge_page = std::size_t{2} << 20;
+    const std::size_t alignment = size >= huge_page ? huge_page : 64;
+    size = (size + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, size);
+    if (!memory) throw std::bad_alloc();
+#if defined(__linux__)
+    if (size >= huge_page) madvise(memory, size, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
 
 void borrow_team(Fork* fork) { borrowed = fork; }
 
@@ -178,7 +176,7 @@ Scratch::~Scratch() {
     constexpr std::size_t most_kept = std::size_t{128} << 20;
     if (arena.peak > arena.kept.size && arena.peak <= most_kept) {
         arena.kept = {};
-        arena.kept = allocate(arena.peak);
+        arena.kept = Block(arena.peak);
     }
     arena.peak = 0;
 }
@@ -188,7 +186,7 @@ void* Scratch::bytes(std::size_t size) {
     arena.taken += size;
     arena.peak = std::max(arena.peak, arena.taken);
     if (arena.used + size <= arena.kept.size) return arena.kept.data.get() + std::exchange(arena.used, arena.used + size);
-    return arena.extra.emplace_back(allocate(size)).data.get();
+    return arena.extra.emplace_back(size).data.get();
 }
 
 }  // namespace everypair

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <type_traits>
 
 namespace everypair {
@@ -36,6 +37,12 @@ void borrow_team(Fork* fork);
 
 // Batches with fewer rows run on one thread, because waking threads would take longer than it saves.
 std::int64_t threaded_rows();
+
+// Memory aligned to 64 bytes, with huge pages if it is large; to be released by `Free`.
+void* allocate(std::size_t size);
+struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+};
 
 // A stack of scratch arrays, released together. The memory stays allocated for the next call of this thread.
 class Scratch {

@@ -204,7 +204,9 @@ def test_a_full_batch_in_chunks_equals_one_at_once(optimiser, split, monkeypatch
     monkeypatch.setattr(trial_module, "CHUNK_ROWS", 30)
     in_chunks, _ = train(one, SETTINGS, split)
     for name, column in at_once.history.items():
-        assert in_chunks.history[name] == pytest.approx(column, rel=1e-4), name
+        # An AUC may differ by a few pairs that rounding errors tie or swap.
+        room = {"abs": 1e-3} if name.endswith("_auc") else {"rel": 1e-4}
+        assert in_chunks.history[name] == pytest.approx(column, **room), name
     diverged, _ = train(replace(one, rate=1e30), SETTINGS, split)
     assert optimiser == "lbfgs" or diverged.state == "diverged"
 

@@ -18,6 +18,7 @@ except ImportError as error:
         "everypair.torch needs PyTorch. In a checkout of everypair: pip install '.[torch]'"
     ) from error
 
+from everypair.torch._cpu import share_tensors
 from everypair.torch._functional import PairDerivatives, pair_derivatives, pair_loss
 from everypair.torch._module import PairLoss
 from everypair.torch._threads import share_threads
@@ -35,6 +36,7 @@ from everypair.torch.training.sag import SAG
 from everypair.torch.training.sampler import StratifiedBatchSampler
 
 share_threads()
+share_tensors()
 
 __all__ = [
     "PESG",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,16 +22,13 @@ Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 # While the loss is smaller than this, no derivative overflows in float32 inside the kernel.
 _ORDINARY_LOSS = 1e30
-# The formats, as in `struct`, of the types that the kernel reads as they are.
-_FORMATS = {
-    torch.float32: "f",
-    torch.float64: "d",
-    torch.bool: "?",
-    torch.uint8: "B",
-    torch.int8: "b",
-    torch.int32: "i",
-    torch.int64: "q",
-}
+
+
+def share_tensors() -> None:
+    """Let the compiled kernel read tensors, if torch has the functions (from version 2.10 on)."""
+    functions = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if functions is not None:
+        _dispatch.read_tensors(functions)
 
 
 def loss_and_grad(
@@ -40,40 +36,19 @@ def loss_and_grad(
 ) -> tuple[Tensor, float, Tensor] | None:
     """Return value, pair weight and gradient of one task, or None if `evaluate` must compute them.
 
-    This function handles tensors that the compiled kernel can read as they are, and values that it
-    accepts. Weights are checked, but scores on the CPU and labels may be any tensors. The gradient
-    has the shape of the scores, which is (n,) or (n, 1).
+    The compiled kernel reads the tensors itself, because asking torch for their properties takes
+    longer in Python than a small batch. It takes contiguous tensors of common types on the CPU, and
+    values that it accepts. Weights are checked, but scores and labels may be any tensors. The
+    gradient has the shape of the scores, which is (n,) or (n, 1).
     """
-    n, shape = scores.numel(), scores.shape
-    one_task = ((n,), (n, 1))
-    score_format, label_format = _FORMATS.get(scores.dtype), _FORMATS.get(labels.dtype)
-    if not (
-        (score_format == "f" or score_format == "d")
-        and label_format is not None
-        and n > 0
-        and shape in one_task
-        and labels.shape in one_task
-        and labels.is_cpu
-        and scores.is_contiguous()
-        and labels.is_contiguous()
-        and not (scores.is_neg() or labels.is_neg())
-    ):
-        return None
-    form = _dispatch.native_form(terms, score_format == "d")
-    if form is None:
+    form = _dispatch.native_form(terms, scores.dtype is torch.float64)
+    if form is None or scores.is_neg() or labels.is_neg():
         return None
     w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
-    # NumPy's memory takes less time than torch's: fewer calls, and huge pages for large arrays.
-    grad = torch.from_numpy(np.empty(shape, score_format))
-    status, value, pair_weight = _dispatch.kernel().evaluate(
-        (scores.data_ptr(), score_format, n), (labels.data_ptr(), label_format, n), w, None, None,
-        form, mean, _threads.kernel_threads(),
-        (grad.data_ptr(), score_format, n), None, None,
-    )  # fmt: skip
-    # A status is that of a bad value. A value that is not finite would fail the second test.
-    if status or not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
-        return None
-    return torch.from_numpy(np.array(value, score_format)), pair_weight, grad
+    found: tuple[Tensor, float, Tensor] | None = _dispatch.kernel().evaluate_tensors(
+        scores, labels, w, form, mean, _threads.kernel_threads()
+    )
+    return found
 
 
 def evaluate(
