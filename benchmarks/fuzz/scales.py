@@ -63,8 +63,10 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         far = float(np.abs(t).max(initial=0.0))
         sizes, rounding = sizes_of(batch, float(t.max(initial=-top)))
         share = 16 * np.finfo(np.float64).eps / TOLERANCE[batch.scores.dtype]
+        # A pair that is next to a knot may be rounded onto it.
+        above = np.nextafter(t, np.inf)
         of_t = [
-            np.abs(f(t)) + size + share * part
+            np.maximum(np.abs(f(t)), np.abs(f(above))) + size + share * part
             for f, size, part in zip(functions(batch), sizes, parts_of(batch, t), strict=True)
         ]
         pairs = [together * part for part in of_t]

@@ -11,6 +11,7 @@ from everypair import _formulas
 
 MOST_ROWS = 1500
 LARGE = 1e290
+SMALL = 1e-290  # smaller results, for pairs of weight 1, may lose digits: see docs/mathematics.md
 
 
 def double_sum(batch: Batch) -> tuple[Answer, Scales]:
@@ -63,10 +64,11 @@ def double_sum(batch: Batch) -> tuple[Answer, Scales]:
         )
         sums = [float(unit * np.abs(value).sum())]
         sums += [largest(matrix) for matrix in (slope, bend, bend * blurred)]
+        least = SMALL * float(unit * total) / TOLERANCE[batch.scores.dtype]
         # Sums over pairs may overflow where their mean, or their product with a weight, does not.
         most = max(np.abs(np.where(weight > 0, part, 0)).max(initial=0) for part in parts)
         finite = most * n**2 < LARGE and all((part < LARGE).all() for part in sums[1:])
-    return answer, Scales(*sums, overflows=not finite, unbounded=not finite)
+    return answer, Scales(*(part + least for part in sums), overflows=not finite, unbounded=not finite)
 
 
 def concordance(s: np.ndarray, weight: np.ndarray, i: np.ndarray, j: np.ndarray) -> float | None:
