@@ -112,6 +112,14 @@ def test_batches_of_long_runs_that_once_failed(isa, seed, number):
     assert_no_failure(batch, {isa: checks.native(isa)})
 
 
+# Exponential factors of 438 rows that are nearly 1, whose rounding errors added up in products of
+# the Hessian and a vector; a pair that is rounded onto its knot; and a loss of 1e-311.
+@pytest.mark.parametrize("number", [34169, 7654, 10836])
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_batches_of_seed_60_that_once_failed(isa, number):
+    assert_no_failure(draw_varied(60, number, 0.004, 0.03), {isa: checks.native(isa)})
+
+
 @pytest.mark.parametrize(("seed", "number"), OF_LONG_RUNS)
 @pytest.mark.parametrize(
     "calls",

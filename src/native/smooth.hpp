@@ -12,13 +12,14 @@
 // each gradient.
 //
 // The rows are sorted by p; then come one sweep upwards and one downwards. For float64 the sums are kept in two parts, the rows
-// of the current run of 32 and those before it, so that rounding errors grow with the number of runs. Whether d > 0 is decided
-// exactly, by the order. For many rows in few buckets, smooth_buckets.hpp has a plan without a sort.
+// of the current run of 32 and those before it, so that rounding errors grow with the number of runs; for slopes with factors |d|
+// they are not. Whether d > 0 is decided exactly, by the order. For many rows in few buckets, smooth_buckets.hpp has a plan without a sort.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "double_double.hpp"
 #include "group_rows.hpp"
@@ -47,12 +48,10 @@ class SmoothSweep {
         const auto fill_sums = [&](int order, const double* weights) {
             const Coefficients f(smooth_, order);
             parallel(rows_.threads, 2, [&](int part) {
-                if (part)
-                    sweep<false, false>(f, f, weights, above);
-                else if (order == 1)
-                    value = sweep<true, true>(f, value_of, weights, sums);
+                if (order == 1)
+                    part ? sweep<false, 1>(f, f, weights, above) : value = sweep<true, 1>(f, value_of, weights, sums);
                 else
-                    sweep<true, false>(f, f, weights, sums);
+                    part ? sweep<false, 2>(f, f, weights, above) : sweep<true, 2>(f, f, weights, sums);
             });
             for (std::int64_t i = 0; i < n_; ++i) sums[i] += above[i];
         };
@@ -138,15 +137,24 @@ class SmoothSweep {
         for (std::int64_t i = 0; i <= n_; ++i) factors[i] = vector_exp(-rate * sorted[i].gap);
     }
 
-    // Writes for each row the sum over the rows of the other class below it (up) or above it, in order of position. If valued,
-    // returns the sum of the values of these pairs: each pair has one row above the other.
-    template <bool up, bool valued>
+    // Writes for each row the sum over the rows of the other class below it (up) or above it, in order of position. Upwards
+    // with the slopes, returns the sum of the values of these pairs: each pair has one row above the other.
+    template <bool up, int order>
     double sweep(const Coefficients& f, const Coefficients& g, const double* weights, double* out) const {
+        // For slopes with factors |d|, runs would take half as much time again. Coefficients of curvatures have both signs.
+        constexpr bool valued = up && order == 1, in_runs = std::is_same_v<S, double> && !(linear && order == 1);
         const FlushDenormals flush;
-        Vec sums[2][(1 + linear) * V] = {}, carried[2][V] = {};  // A_k and B_k, by class of the rows met so far
+        Vec sums[2][(1 + linear) * V] = {}, carried[2][(1 + linear) * V] = {};  // A_k and B_k, by class of the rows met so far
         Vec factor[V], since[V];
         Moments met;                                // of the class for which d > 0
         double value = 0, distance = 0, reach = 1;  // distance from the first row of the run, and exp(-rate distance)
+        double apart = 0;                           // distance by which the sums of earlier runs move
+        // Sum j of a class over earlier runs, with powers v, moved on to the current row.
+        const auto moved_on = [&](bool positive, int j, int v) {
+            Vec old = positive ? carried[0][j] : carried[1][j];
+            if (linear && j != v) old += apart * (positive ? carried[0][v] : carried[1][v]);
+            return old * since[v];
+        };
         for (std::int64_t k = 0; k < n_; ++k) {
             const std::int64_t i = up ? k : n_ - 1 - k, step = up ? i : i + 1;
             const double gap = sorted_[step].gap, w = weights ? weights[i] : 1;
@@ -159,6 +167,7 @@ class SmoothSweep {
                 reach *= factors_[step];
                 const double moved = starts ? vector_exp(-smooth_.rate * distance) : reach;
                 fill_powers<V>(moved, moved, since);
+                apart = distance;
                 if (starts) distance = 0, reach = 1;
             }
             met = met.shifted(gap);
@@ -168,13 +177,15 @@ class SmoothSweep {
                 for (int c = 0; c < 2; ++c) {
                     if constexpr (linear) sums[c][V + v] = (sums[c][V + v] + gap * sums[c][v]) * factor[v];
                     sums[c][v] *= factor[v];
-                    if (starts) carried[c][v] = carried[c][v] * since[v] + sums[c][v], sums[c][v] = Vec{};
+                    if (!starts) continue;
+                    if constexpr (linear) carried[c][V + v] = moved_on(c == 0, V + v, v) + std::exchange(sums[c][V + v], Vec{});
+                    carried[c][v] = carried[c][v] * since[v] + std::exchange(sums[c][v], Vec{});
                 }
                 for (int j = v; j < (1 + linear) * V; j += V) {
                     Vec sum = positive ? sums[0][j] : sums[1][j];
                     if constexpr (in_runs) {
-                        const Vec old = positive ? carried[0][v] : carried[1][v];
-                        sum += starts ? old : old * since[v];
+                        const Vec old = positive ? carried[0][j] : carried[1][j];
+                        sum += starts ? old : moved_on(positive, j, v);
                     }
                     total += f.c[side][j] * sum;
                     if constexpr (valued) total_value += g.c[side][j] * sum;
@@ -191,7 +202,6 @@ class SmoothSweep {
         return value;
     }
 
-    static constexpr bool in_runs = std::is_same_v<S, double> && !linear;
     static constexpr int run_rows = 32;
     const GroupRows<S> rows_;
     const Smooth& smooth_;
