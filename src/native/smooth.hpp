@@ -12,8 +12,9 @@
 // each gradient.
 //
 // The rows are sorted by p; then come one sweep upwards and one downwards. For float64 the sums are kept in two parts, the rows
-// of the current run of 32 and those before it, so that rounding errors grow with the number of runs; for slopes with factors |d|
-// they are not. Whether d > 0 is decided exactly, by the order. For many rows in few buckets, smooth_buckets.hpp has a plan without a sort.
+// of the current run of 32 and those before it, so that rounding errors grow with the number of runs; not so for slopes with
+// factors |d|. Whether d > 0 is decided exactly, by the order. For many rows in few buckets, smooth_buckets.hpp has a plan
+// without a sort.
 #pragma once
 
 #include <algorithm>
