@@ -23,7 +23,7 @@ def command(
         str | None, option("What to time, such as native,numpy,torch,logistic.", default="all")
     ] = None,
     surrogate: Annotated[str, option("Surrogate of the pair loss.")] = "squared_hinge",
-    threads: Annotated[int, option("CPU threads of every backend.", min=1)] = 1,
+    threads: Annotated[int, option("CPU threads of every backend.", min=1, max=1024)] = 1,
     seconds: Annotated[float, option("Repeat every call for so many seconds.", min=0.0)] = 0.3,
     limit: Annotated[float, option("Skip sizes where a call takes more seconds.", min=0.0)] = 3.0,
     out: Annotated[
