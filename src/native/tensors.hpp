@@ -58,40 +58,34 @@ inline void set_exchange(nb::handle capsule) {
 }
 
 // The memory of a tensor of shape (n,) or (n, 1); no data if the kernel cannot read it as it is.
-struct Column {
+class Column {
+  public:
     Array array;
     int n_dims = 0;
 
     explicit Column(nb::handle object) {
-        dlpack::Tensor found;
-        if (!exchange) return;
-        if (exchange->tensor_from(object.ptr(), &found) != 0) {
-            PyErr_Clear();
-            return;
-        }
+        dlpack::Tensor found{};
+        if (exchange && exchange->tensor_from(object.ptr(), &found) != 0) PyErr_Clear();
         const bool is_column = found.n_dims == 1 || (found.n_dims == 2 && found.shape[1] == 1);
         if (!found.data || found.device_type != dlpack::cpu || !is_column) return;
         const std::int64_t n = found.shape[0];
         if (n < 1 || n >= std::int64_t{1} << 32 || (n > 1 && found.strides && found.strides[0] != 1)) return;
-        const auto is = [&](int kind, int bits) { return found.kind == kind && found.bits == bits; };
-        Dtype type;
-        if (is(dlpack::float_kind, 32))
-            type = Dtype::f32;
-        else if (is(dlpack::float_kind, 64))
-            type = Dtype::f64;
-        else if (is(dlpack::unsigned_kind, 8) || is(dlpack::bool_kind, 8))
-            type = Dtype::u8;
-        else if (is(dlpack::signed_kind, 8))
-            type = Dtype::i8;
-        else if (is(dlpack::signed_kind, 32))
-            type = Dtype::i32;
-        else if (is(dlpack::signed_kind, 64))
-            type = Dtype::i64;
-        else
-            return;
-        n_dims = found.n_dims;
-        array = {static_cast<std::byte*>(found.data) + found.offset, type, n};
+        for (const auto& [kind, bits, type] : types)
+            if (found.kind == kind && found.bits == bits) {
+                n_dims = found.n_dims;
+                array = {static_cast<std::byte*>(found.data) + found.offset, type, n};
+            }
     }
+
+  private:
+    struct Type {
+        std::uint8_t kind, bits;
+        Dtype type;
+    };
+    static constexpr Type types[] = {{dlpack::float_kind, 32, Dtype::f32}, {dlpack::float_kind, 64, Dtype::f64},
+                                     {dlpack::bool_kind, 8, Dtype::u8},    {dlpack::unsigned_kind, 8, Dtype::u8},
+                                     {dlpack::signed_kind, 8, Dtype::i8},  {dlpack::signed_kind, 32, Dtype::i32},
+                                     {dlpack::signed_kind, 64, Dtype::i64}};
 };
 
 // A new tensor of shape (), (n,) or (n, 1) with float32 or float64 elements.
