@@ -45,7 +45,10 @@ NativeForm = tuple[tuple[KnotTerm, ...] | None, SmoothForm | None, ExponentialCo
 
 
 class Result(NamedTuple):
-    """The results of a kernel; a derivative that was not asked for is None."""
+    """The results of a kernel; a derivative that was not asked for is None.
+
+    If only the Hessian times a vector was asked for, the value may be any number.
+    """
 
     value: float
     pair_weight: float
@@ -108,9 +111,12 @@ def evaluate(
     *,
     grad: bool = False,
     hess: bool = False,
-    vector: NDArray[np.float64] | None = None,
+    vector: NDArray[Any] | None = None,
 ) -> Result:
-    """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector."""
+    """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector.
+
+    The vector is float32 or float64.
+    """
     scores, labels, weights, order = batch.scores, batch.labels, batch.weights, batch.order
     if order is not None:
         scores, labels, weights, vector = _take(order, scores, labels, weights, vector)
@@ -137,9 +143,10 @@ def evaluate(
             return Result(value, pair_weight, *arrays)
     if not reliable:
         positive = _inputs.positives(batch)
+        wide = None if vector is None else vector.astype(np.float64, copy=False)
         value, pair_weight, *arrays = _numpy.evaluate(  # type: ignore[assignment]
             scores, positive if order is None else positive[order], weights, batch.offsets,
-            vector, terms, mean=mean, grad=grad, hess=hess,
+            wide, terms, mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
         check_overflow(terms, value, *arrays)
     return Result(value, pair_weight, *(as_given(array, batch, order) for array in arrays))

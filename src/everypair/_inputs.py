@@ -90,7 +90,7 @@ def batch_from(
         raise_length("labels", n_labels, n)
     batch.scores = scores
     batch.labels = labels
-    batch.weights = None if weights is None else _float64_column(weights, "weights", n)
+    batch.weights = None if weights is None else _float_column(weights, "weights", n)
     batch.order = batch.offsets = batch.ranked = None
     if groups is not None:
         set_groups(batch, groups)
@@ -121,22 +121,24 @@ def rank(batch: Batch, target: NDArray[Any] | survival.Survival, censoring: str)
     batch.ranked = RankedRows(target, numbers, winner, weights)
 
 
-def vector_for(batch: Batch, vector: ArrayLike) -> tuple[NDArray[np.float64], float]:
-    """Check and convert the vector of a Hessian-vector product; return what `centred` returns."""
-    column = _float64_column(vector, "vector", batch.scores.shape[0])
+def vector_for(batch: Batch, vector: ArrayLike) -> tuple[NDArray[Any], float]:
+    """Check the vector of a Hessian-vector product; return what `centred` returns."""
+    column = _float_column(vector, "vector", batch.scores.shape[0], (np.float32, np.float64))
     found = centred(column)
     if not math.isfinite(found[1]):
         _raise_if_not_finite(column, "vector")
     return found
 
 
-def centred(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+def centred(vector: NDArray[Any]) -> tuple[NDArray[Any], float]:
     """Subtract a common offset, which the Hessian maps to zero but which costs digits.
 
-    Also returns the largest absolute entry of the result.
+    The vector is float32 or float64. Also returns the largest absolute entry of the result.
     """
     low, high = float(vector.min()), float(vector.max())
-    return (vector - low, high - low) if high - low < abs(low) else (vector, max(high, -low))
+    if high - low < abs(low):
+        return vector.astype(np.float64, copy=False) - low, high - low
+    return vector, max(high, -low)
 
 
 def scores_from(given: ArrayLike, name: str = "scores") -> tuple[NDArray[Any], tuple[int, ...]]:
@@ -153,7 +155,7 @@ def signed_weights_from(weights: ArrayLike | None, n: int) -> NDArray[np.float64
     """Check weights of any sign, values included; None stands for n ones."""
     if weights is None:
         return np.ones(n)
-    column = _float64_column(weights, "weights", n)
+    column = _float_column(weights, "weights", n)
     _raise_if_not_finite(column, "weights")
     return column
 
@@ -234,11 +236,16 @@ def _scores(given: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], t
         return np.require(column, kernel_dtype, ["C", "A"]), dtype, array.shape
 
 
-def _float64_column(given: ArrayLike, name: str, n: int) -> NDArray[np.float64]:
+def _float_column(
+    given: ArrayLike, name: str, n: int, dtypes: tuple[type[np.floating[Any]], ...] = (np.float64,)
+) -> NDArray[Any]:
+    """Return n numbers as an array that the kernel can read, of one of these dtypes or the last."""
     column = _conversion.to_column(_conversion.to_real(given, name), name)
     if column.shape[0] != n:
         raise_length(name, column.shape[0], n)
-    return np.require(column, np.float64, ["C", "A"])
+    dtype = column.dtype if column.dtype in dtypes else dtypes[-1]
+    column = np.ascontiguousarray(column, dtype)
+    return column if column.flags.aligned else column.copy()
 
 
 def _raise_if_not_finite(values: NDArray[Any], name: str) -> None:

@@ -29,9 +29,12 @@ def evaluate(
     *,
     grad: bool = False,
     hess: bool = False,
-    vector: Floats | None = None,
+    vector: NDArray[Any] | None = None,
 ) -> Result:
-    """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector."""
+    """Compute the loss and, on request, its gradient, diagonal Hessian and Hessian times vector.
+
+    The vector is float32 or float64.
+    """
     if batch.ranked is None:
         return _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=vector)
     found = None
@@ -90,7 +93,7 @@ def _evaluate_compiled(
     mean: bool,
     grad: bool,
     hess: bool,
-    vector: Floats | None,
+    vector: NDArray[Any] | None,
 ) -> Result | None:
     """Return the result of the compiled kernel, or None if that would not be reliable."""
     sorted_arrays, exponent = _sorted_arrays(ranked)
@@ -128,7 +131,7 @@ def _evaluate_levels(
     mean: bool,
     grad: bool,
     hess: bool,
-    vector: Floats | None,
+    vector: NDArray[Any] | None,
 ) -> Result:
     """Add up the levels: the mean of each one, weighted by its share of the pairs."""
     # A row wins at some levels and loses at others, so its derivatives may cancel: float64 keeps

@@ -276,7 +276,7 @@ def pair_hvp(
     heaviest = 1.0 if batch.weights is None or reduction == "mean" else batch.weights.max()
     if abs(exponent) < 64 or not 2.0**-100 < heaviest < 2.0**100:
         exponent = 0
-    scaled = np.ldexp(v, -exponent) if exponent else v
+    scaled = np.ldexp(v.astype(np.float64, copy=False), -exponent) if exponent else v
     hvp: NDArray[Any] = _evaluate(batch, surrogate, margin, reduction, vector=scaled)[-1]
     with np.errstate(over="ignore", under="ignore"):
         return np.ldexp(hvp, exponent) if exponent else hvp

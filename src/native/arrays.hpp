@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "pool.hpp"
 #include "types.hpp"
 
 namespace everypair {
@@ -99,12 +100,23 @@ class Arrays {
         return {static_cast<const T*>(array.of(array.size, dtype_of<T>)), static_cast<std::size_t>(array.size)};
     }
 
+    // n numbers as doubles, of a float32 or float64 array; null if the array is None.
+    const double* doubles(nb::handle object, std::int64_t n) {
+        const Array array = open(object);
+        if (!array.data || array.type != Dtype::f32) return static_cast<const double*>(array.of(n, Dtype::f64));
+        const auto* from = static_cast<const float*>(array.of(n, Dtype::f32));
+        double* to = scratch_.take<double>(n);
+        const nb::gil_scoped_release released;
+        std::copy_n(from, n, to);
+        return to;
+    }
+
     // The labels may also be targets.
     Batch batch(nb::handle scores, nb::handle labels, nb::handle weights = nb::none(), nb::handle vector = nb::none(),
                 nb::handle offsets = nb::none()) {
         const Array s = open_scores(scores), y = open(labels);
         const std::int64_t n = s.size;
-        const double *w = read<double>(weights, n), *v = read<double>(vector, n);
+        const double *w = doubles(weights, n), *v = doubles(vector, n);
         const auto [starts, n_groups] = groups(offsets, n);
         return {s.data, s.type, y.of(n, y.type), y.type, w, v, n, starts, n_groups};
     }
@@ -116,7 +128,7 @@ class Arrays {
         const auto *order = read<std::int64_t>(ranked[0], n), *ranks = read<std::int64_t>(ranked[1], n);
         const auto [starts, n_groups] = groups(ranked[2], n);
         if (!starts) throw std::invalid_argument("ordered pairs need offsets");
-        const double *winner = read<double>(ranked[3], n), *loser = read<double>(ranked[4], n), *v = read<double>(vector, n);
+        const double *winner = read<double>(ranked[3], n), *loser = read<double>(ranked[4], n), *v = doubles(vector, n);
         return {s.data, s.type, order, ranks, winner, loser, v, n, starts, n_groups};
     }
 
@@ -212,6 +224,7 @@ class Arrays {
 
     Py_buffer views_[14];
     std::size_t used_ = 0;
+    Scratch scratch_;
     std::vector<Term> terms_;
     Smooth smooth_;
     Exponential exponential_;

@@ -29,7 +29,7 @@ class Division {
         : source_class(rows.found.n_pos <= rows.found.n_neg),
           n_sources(source_class ? rows.found.n_pos : rows.found.n_neg),
           sign(source_class ? 1 : -1),
-          parts(part_count(terms * n_sources, 4 * n_sources > rows.n)),
+          parts(part_count(terms * n_sources)),
           rows_(rows),
           n_queries_(source_class ? rows.found.n_neg : rows.found.n_pos),
           slices_(slice_count(rows.n, rows.threads)),
@@ -66,8 +66,10 @@ class Division {
         std::fill(from + n_queries_ + n_sources, from + rows_.n, S{0});
         by_blocks([&](int, std::int64_t row, int count) {
             const std::uint32_t* places = places_ + row;
-#pragma omp simd
-            for (int q = 0; q < count; ++q) to[row + q] = from[places[q]];
+            for (int q = 0; q < count; ++q) {
+                __builtin_prefetch(from + places[q] + 128 / sizeof(S));
+                to[row + q] = from[places[q]];
+            }
         });
     }
 
@@ -128,10 +130,9 @@ class Division {
   private:
     static constexpr int most_parts = 256, cells = 4096, codes = 2 * cells + 1;
 
-    // All rows are moved, so it pays for more sources if they are few among the rows.
-    static int part_count(std::int64_t switches, bool many) {
-        return switches < (many ? 1 << 14 : 1 << 16) ? 1
-                                                     : static_cast<int>(std::min<std::int64_t>(switches / 4096, most_parts));
+    // With fewer look-up positions than this, moving all rows takes longer than reading tables beyond the second-level cache.
+    static int part_count(std::int64_t switches) {
+        return switches < 1 << 17 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 4096, most_parts));
     }
 
     // Calls use(slice, first row, number of rows) for all blocks; the slices run in parallel.
@@ -152,19 +153,16 @@ class Division {
         std::fill(counts, counts + slices_ * codes, 0);
         by_blocks([&](int slice, std::int64_t row, int count) {
             std::uint32_t* mine = counts + slice * codes;
-            std::int32_t of[block];
+            std::uint32_t* of = places_ + row;
             const S* scores = rows_.scores + row;
             const std::uint8_t* sides = rows_.classes + row;
 #pragma omp simd
             for (int q = 0; q < count; ++q) {
-                const double is_source = sides[q] == source_class;
-                of[q] = map_(static_cast<double>(sign * scores[q]) - is_source * shift);
+                const std::int32_t is_source = sides[q] == source_class;
+                const std::int32_t cell = map_(static_cast<double>(sign * scores[q]) - is_source * shift);
+                of[q] = static_cast<std::uint32_t>(sides[q] < weightless ? cell + is_source * cells : 2 * cells);
             }
-            for (int q = 0; q < count; ++q) {
-                const int code = sides[q] < weightless ? (sides[q] == source_class ? cells : 0) + of[q] : 2 * cells;
-                places_[row + q] = static_cast<std::uint32_t>(code);
-                ++mine[code];
-            }
+            for (int q = 0; q < count; ++q) ++mine[of[q]];
         });
         // The parts have about as many sources each.
         for (std::int64_t cell = 0, below = 0; cell < cells; ++cell) {

@@ -6,7 +6,8 @@
 // neighbouring switches. The switches are sorted once. Piece r lies beyond r switches and holds slope and curvature of the
 // function at its left end, computed from gap to gap. A query finds its piece, which gives its derivatives, and adds its weight
 // and its distance from the left end to the piece. From these sums one downward sweep over the switches computes the
-// derivatives of the sources.
+// derivatives of the sources. The Hessian-vector product is computed in the same way, by an evaluation of its own: the entry of
+// the vector replaces the distance, and the slope is the sum over the sources of their curvatures times their entries.
 //
 // The left end of a piece is the least number of the type of the scores beyond the switch t, which is the exact difference of
 // two doubles. So it depends on no other row whether a pair counts. For one term all numbers added are positive, and distances
@@ -16,6 +17,9 @@
 // Many switches are divided by position into parts (division.hpp), so that the pieces that queries look up stay in the cache.
 // Terms without a knot count for all pairs, also for the queries below the first switch. They may be large at the left end of a
 // piece and small at its right end: then the function of the piece is relative to its right end.
+//
+// A piece adds up few numbers as a rule. For float64 scores, sums of many numbers move to compensated sums from time to time,
+// because sums of many constant numbers drift.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +32,6 @@
 
 #include "division.hpp"
 #include "double_double.hpp"
-#include "exact_piece.hpp"
 #include "group_rows.hpp"
 #include "pool.hpp"
 #include "sources.hpp"
@@ -38,6 +41,8 @@ namespace everypair::EVERYPAIR_ISA {
 template <class S, class Acc>
 class Exact {
   public:
+    // Computes value, gradient and diagonal Hessian. If the rows have a vector, `grad` is the product of the Hessian and the
+    // vector instead, and the value has no meaning.
     Exact(const GroupRows<S>& rows, const Question& question)
         : given_(rows),
           question_(question),
@@ -48,8 +53,7 @@ class Exact {
           parts_(rows_.parts),
           vector_(rows_.gather(scratch_, rows.vector)),
           grad_(rows_.results(scratch_, rows.grad)),
-          hess_(rows_.results(scratch_, rows.hess)),
-          hvp_(rows_.results(scratch_, rows.hvp)) {}
+          hess_(rows_.results(scratch_, rows.hess)) {}
 
     double run() { return question_.n_terms == 1 ? run_with<true>() : run_with<false>(); }
 
@@ -57,11 +61,25 @@ class Exact {
     static constexpr int block = Division<S>::block;
     // Each part has its own piece 0, and room after its starts for the padding of the look-up.
     static constexpr int spare = 1 + RanksAmong<S>::padding;
-    // Sums of float64 scores keep what rounding takes off, because sums of many constant weights would drift.
     static constexpr bool keeps_errors = std::is_same_v<S, double>;
     using RunningSum = std::conditional_t<keeps_errors && std::is_same_v<Acc, double>, Compensated, Acc>;
-    using Piece = ExactPiece<keeps_errors>;
-    using Two = typename Piece::Two;
+    typedef double Two __attribute__((vector_size(16)));
+
+    // Slope and curvature at the point that the piece is relative to, and the sums of weight and weight x distance over its
+    // queries.
+    struct Piece {
+        Two line, sums;
+    };
+    // Sums that a piece had before, and what rounding took off them.
+    struct Spilled {
+        Two sums, lost;
+
+        void add(Two x) {
+            const Two next = sums + x, part = next - sums;
+            lost += (sums - (next - part)) + (x - part);
+            sums = next;
+        }
+    };
 
     struct Switch {
         S key;  // the start of its piece
@@ -69,7 +87,7 @@ class Exact {
     };
 
     struct Derivatives {
-        Acc grad = 0, hess = 0, hvp = 0;
+        Acc grad = 0, hess = 0;
     };
     static bool is_truncated(const Term& term) { return term.truncated; }
     double weight(std::int64_t place) const { return rows_.weights ? rows_.weights[place] : 1; }
@@ -84,13 +102,14 @@ class Exact {
         const std::int64_t n = given_.n, most_lanes = parts_ > 1 ? 1 : task_count(n);
         const std::int64_t some = n / (8 * n_switches_), most = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
         lanes_ = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min(most_lanes, most)));
-        width_ = hvp_ ? 2 : 1;
-        stride_ = (n_switches_ + parts_ * spare) * width_;
+        stride_ = n_switches_ + parts_ * spare;
         pieces_ = scratch_.take<Piece>(stride_ * lanes_);
-        values_ = scratch_.take<double>(n_switches_ + parts_ * spare);
+        values_ = scratch_.take<double>(stride_);
         build<one_term>();
         const int tasks = std::max(lanes_, parts_);
         double* squares = scratch_.take<double>(tasks);
+        spilled_ = scratch_.take<Spilled*>(tasks);
+        Spilled* spilled = scratch_.take<Spilled>(keeps_errors ? stride_ * lanes_ : 0);  // filled where it is needed
         parallel(given_.threads, lanes_, [&](int lane) {
             if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
         });
@@ -99,18 +118,25 @@ class Exact {
             const std::int64_t first = first_piece(part);
             Scratch scratch;
             const RanksAmong<S> ranks(scratch, starts_ + first + 1, firsts_[part + 1] - firsts_[part]);
-            Piece* pieces = pieces_ + lane * stride_ + first * width_;
             const std::int64_t end = rows_.first_query(task + 1, tasks);
+            const Table table{ranks, bases_ + first, pieces_ + lane * stride_ + first, spilled + lane * stride_ + first};
+            for (std::int64_t k = 0; parts_ > 1 && k <= firsts_[part + 1] - firsts_[part]; k += 2)
+                __builtin_prefetch(table.pieces + k, 1);
             squares[task] = 0;
-            for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block)
-                squares[task] += evaluate_queries(ranks, bases_ + first, pieces, i,
-                                                  static_cast<int>(std::min<std::int64_t>(block, end - i)));
+            spilled_[task] = nullptr;
+            for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block) {
+                const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
+                squares[task] += evaluate_queries(table, i, count, [&] {
+                    if (spilled_[task]) return;
+                    spilled_[task] = spilled + lane * stride_;
+                    std::fill_n(table.spilled, firsts_[part + 1] - firsts_[part] + 1, Spilled{});
+                });
+            }
         });
         double value = evaluate_sources<one_term>();
         for (int task = 0; task < tasks; ++task) value += 0.5 * squares[task];
         rows_.scatter(grad_, given_.grad);
         rows_.scatter(hess_, given_.hess);
-        rows_.scatter(hvp_, given_.hvp);
         return value * given_.scale;
     }
 
@@ -175,7 +201,7 @@ class Exact {
             std::fill_n(starts + count, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
         });
         bases_ = starts_;
-        if (n_truncated_ == question_.n_terms) return;
+        if (n_truncated_ == question_.n_terms || vector_) return;
         bases_ = scratch_.take<S>(n_switches_ + parts_ * spare);
         std::copy(starts_, starts_ + n_switches_ + parts_ * spare, bases_);
     }
@@ -216,26 +242,31 @@ class Exact {
             const Term& term = question_.terms[j];
             const std::uint32_t place = sources_[source].row;
             const double w = weight(place);
+            on[j] += w;
+            if (vector_) {
+                vectors[j] += w * vector_[place];
+                return;
+            }
             const Acc turn = gap * curvature;
             value += gap * ((slope + tilt) + Acc(0.5) * turn) + Acc(w) * distance * (Acc(term.b1) + Acc(term.b2) * distance);
             slope += turn + Acc(w) * Acc(2 * term.b2) * distance;
-            on[j] += w;
-            if (hvp_) vectors[j] += w * vector_[place];
         };
         const auto write = [&](std::int64_t piece) {
-            Acc vector_curvature = 0;
             curvature = tilt = level = 0;
             for (int j = 0; j < n_terms; ++j) {
                 const Term& term = question_.terms[j];
                 const Acc mass(on[j]);
+                curvature += Acc(2 * term.b2) * mass;
+                if (vector_) {
+                    tilt += Acc(-2 * term.b2) * Acc(vectors[j]);
+                    continue;
+                }
                 level += Acc(term.b0) * mass;
                 tilt += Acc(term.b1) * mass;
-                curvature += Acc(2 * term.b2) * mass;
-                if (hvp_) vector_curvature += Acc(2 * term.b2) * Acc(vectors[j]);
             }
-            pieces_[piece * width_] = {Two{static_cast<double>(slope + tilt), static_cast<double>(curvature)}};
+            pieces_[piece].line = Two{static_cast<double>(slope + tilt), static_cast<double>(curvature)};
+            pieces_[piece].sums = Two{};
             values_[piece] = static_cast<double>(value + level);
-            if (hvp_) pieces_[piece * 2 + 1] = {Two{0, static_cast<double>(vector_curvature)}};
         };
         with_untruncated(switch_on);
         for (int part = 0; part < parts_; ++part) {
@@ -259,32 +290,59 @@ class Exact {
         }
     }
 
+    // What the queries of a task look up and add to.
+    struct Table {
+        const RanksAmong<S> ranks;
+        const S* bases;
+        Piece* pieces;
+        Spilled* spilled;
+    };
+
     // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short loops over a block:
-    // those that read memory have many loads in flight, the others are vectorised.
-    double evaluate_queries(const RanksAmong<S>& ranks, const S* bases, Piece* pieces, std::int64_t first, int count) const {
+    // those that read memory have many loads in flight, the others are vectorised. Calls `prepare` before sums spill.
+    template <class Prepare>
+    double evaluate_queries(const Table& table, std::int64_t first, int count, Prepare&& prepare) const {
         S at[block];
         double w[block], distances[block], slopes[block], curvatures[block];
         std::uint32_t found[block];
-        const double sign = rows_.sign, scale = given_.scale;
-        const std::size_t width = width_;
-        rows_.queries(first, count, bases[0], at, w);
-        if (count % 2) at[count] = bases[0], w[count] = 0;
+        const double sign = vector_ ? 1 : rows_.sign, scale = given_.scale;
+        Piece* const pieces = table.pieces;
+        rows_.queries(first, count, table.bases[0], at, w);
+        if (count % 2) at[count] = table.bases[0], w[count] = 0;
         const int even = count + count % 2;
-        ranks.find(at, even, found);
-        for (int q = 0; q < even; ++q) {
-            __builtin_prefetch(pieces + found[q] * width, 1);
-            distances[q] = static_cast<double>(at[q]) - bases[found[q]];
+        table.ranks.find(at, even, found);
+        if (vector_) {
+            std::copy_n(vector_ + first, count, distances);
+            if (count % 2) distances[count] = 0;
+        } else {
+            for (int q = 0; q < even; ++q) {
+                __builtin_prefetch(pieces + found[q], 1);
+                distances[q] = static_cast<double>(at[q]) - table.bases[found[q]];
+            }
         }
         // Two queries at a time, so that transpositions make the vectors to be added and read.
+        Two largest{};
         for (int q = 0; q < even; q += 2) {
-            Piece &one = pieces[found[q] * width], &other = pieces[found[q + 1] * width];
+            Piece &one = pieces[found[q]], &other = pieces[found[q + 1]];
             const Two mass{w[q], w[q + 1]}, moment = mass * Two{distances[q], distances[q + 1]};
-            one.add(__builtin_shufflevector(mass, moment, 0, 2));
-            other.add(__builtin_shufflevector(mass, moment, 1, 3));
+            one.sums += __builtin_shufflevector(mass, moment, 0, 2);
+            if (keeps_errors) largest = one.sums > largest ? one.sums : largest;
+            other.sums += __builtin_shufflevector(mass, moment, 1, 3);
+            if (keeps_errors) largest = other.sums > largest ? other.sums : largest;
             const Two slope = __builtin_shufflevector(one.line, other.line, 0, 2),
                       curvature = __builtin_shufflevector(one.line, other.line, 1, 3);
             std::memcpy(slopes + q, &slope, sizeof slope);
             std::memcpy(curvatures + q, &curvature, sizeof curvature);
+        }
+        // A sum may have so many rows; weights do not tell how many they are.
+        const double most = rows_.weights ? 0 : 1 << 12;
+        if (keeps_errors && largest[0] > most) {
+            prepare();
+            for (int q = 0; q < even; ++q)
+                if (Piece& piece = pieces[found[q]]; piece.sums[0] > most) {
+                    table.spilled[found[q]].add(piece.sums);
+                    piece.sums = Two{};
+                }
         }
         double total = 0;
 #pragma omp simd reduction(+ : total)
@@ -298,13 +356,6 @@ class Exact {
             for (int q = 0; q < count; ++q) grad_[first + q] = static_cast<S>(slopes[q]);
         if (hess_)
             for (int q = 0; q < count; ++q) hess_[first + q] = static_cast<S>(scale * (w[q] * curvatures[q]) + 0.0);
-        if (hvp_)
-            for (int q = 0; q < count; ++q) {
-                Piece& piece = pieces[found[q] * width + 1];
-                const double v = vector_[first + q];
-                piece.add(Two{w[q] * v, 0});
-                hvp_[first + q] = static_cast<S>(scale * (w[q] * (curvatures[q] * v - piece.line[1])) + 0.0);
-            }
         return total;
     }
 
@@ -315,50 +366,49 @@ class Exact {
         const std::int64_t kept = one_term ? 0 : rows_.n_sources;
         Derivatives* sums = scratch.take<Derivatives>(kept);
         std::fill(sums, sums + kept, Derivatives{});
-        const double scale = given_.scale, signed_scale = -rows_.sign * scale;
+        const double scale = given_.scale, signed_scale = vector_ ? scale : -rows_.sign * scale;
         const auto write = [&](std::int64_t source, const Derivatives& sum) {
             const std::uint32_t place = sources_[source].row;
             const double w = weight(place);
             if (grad_) grad_[place] = static_cast<S>(signed_scale * (w * static_cast<double>(sum.grad)) + 0.0);
             if (hess_) hess_[place] = static_cast<S>(scale * (w * static_cast<double>(sum.hess)));
-            if (hvp_) hvp_[place] = static_cast<S>(scale * (w * static_cast<double>(sum.hvp)));
         };
         RunningSum mass{}, vector{};
         Acc moment = 0;
         Two value{};
         std::int64_t above = first_piece(parts_ - 1) + firsts_[parts_] - firsts_[parts_ - 1];  // the last piece
         // Adds the queries of the next lower piece; distances are then relative to its start.
-        const auto take = [&](std::int64_t k) {
+        const auto take = [&](int part, std::int64_t k) {
             Two here{};
             for (int lane = 0; lane < lanes_; ++lane) {
-                const Piece* piece = pieces_ + lane * stride_ + k * width_;
-                here += piece->total();
-                if (hvp_) vector += piece[1].total()[0];
+                here += pieces_[lane * stride_ + k].sums;
+                if (const Spilled* spilled = spilled_[part + lane]) here += spilled[k].sums + spilled[k].lost;
             }
             // Pieces without queries beyond them may be so far away that their distances are infinite.
-            moment += (static_cast<double>(mass) > 0 ? Acc(mass) * distance(k, above) : Acc(0)) + Acc(here[1]);
+            if (!vector_) moment += (static_cast<double>(mass) > 0 ? Acc(mass) * distance(k, above) : Acc(0)) + Acc(here[1]);
+            if (vector_) vector += here[1];
             if (bases_[k] != starts_[k]) moment += Acc(here[0]) * (Acc(bases_[k]) + Acc(-starts_[k]));
             above = k;
             mass += here[0];
-            value += here != 0.0 ? here * Two{values_[k], pieces_[k * width_].line[0]} : Two{};
+            value += here != 0.0 ? here * Two{values_[k], pieces_[k].line[0]} : Two{};
         };
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
             const Acc all(mass), slope(2 * term.b2);
-            Derivatives sum{Acc(term.b1) * all + slope * (moment + all * distance), slope * all, 0};
-            if (hvp_) sum.hvp = slope * (Acc(vector_[sources_[source].row]) * all + Acc(-1) * Acc(vector));
+            const Acc grad = vector_ ? slope * (Acc(vector_[sources_[source].row]) * all + Acc(-1) * Acc(vector))
+                                     : Acc(term.b1) * all + slope * (moment + all * distance);
+            const Derivatives sum{grad, slope * all};
             if (one_term) return write(source, sum);
             sums[source].grad += sum.grad;
             sums[source].hess += sum.hess;
-            sums[source].hvp += sum.hvp;
         };
         for (int part = parts_ - 1; part >= 0; --part) {
             std::int64_t piece = first_piece(part) + firsts_[part + 1] - firsts_[part];
             for (std::int64_t k = firsts_[part + 1] - 1; k >= firsts_[part]; --k, --piece) {
-                take(piece);
+                take(part, piece);
                 with_switch<one_term>(k, piece, switch_on);
             }
-            take(piece);
+            take(part, piece);
         }
         with_untruncated(switch_on);
         for (std::int64_t k = 0; k < kept; ++k) write(k, sums[k]);
@@ -372,16 +422,17 @@ class Exact {
     const Division<S> rows_;
     const std::int64_t n_switches_;
     const int parts_;
-    const double* vector_;                      // by place, like the next ones; may be null
-    S *const grad_, *const hess_, *const hvp_;  // may be null
-    Keyed<S>* sources_;                         // in ascending order
-    Switch* switches_;                          // in ascending order
-    std::int64_t* firsts_;                      // by part: the first switch
-    S *starts_, *bases_;                        // by piece, like the next ones: its left end, and the point it is relative to
-    Acc* offsets_;                              // the distances of the starts from their switches
+    const double* vector_;         // by place, like the next ones; may be null
+    S *const grad_, *const hess_;  // may be null
+    Keyed<S>* sources_;            // in ascending order
+    Switch* switches_;             // in ascending order
+    std::int64_t* firsts_;         // by part: the first switch
+    S *starts_, *bases_;           // by piece, like the next ones: its left end, and the point it is relative to
+    Acc* offsets_;                 // the distances of the starts from their switches
     Piece* pieces_;
+    Spilled** spilled_;  // by task: the sums of the pieces of its lane; null if there are none
     double* values_;
-    std::int64_t width_, stride_;  // elements of pieces_ per piece and per lane
+    std::int64_t stride_;  // pieces of a lane
     int lanes_;
 };
 

@@ -139,8 +139,19 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     // only rounding errors are left.
     const bool flat = rows.hess || rows.hvp || std::ranges::any_of(terms, [](const Term& term) { return term.b1 != 0; });
     const bool heavy = std::is_same_v<S, double> && terms.size() > 1 && rows.weights && flat;
-    if (cancelled > room || heavy) return Exact<S, DoubleDouble>(rows, question).run();
-    return Exact<S, double>(rows, question).run();
+    const auto run = [&](const GroupRows<S>& given) {
+        if (cancelled > room || heavy) return Exact<S, DoubleDouble>(given, question).run();
+        return Exact<S, double>(given, question).run();
+    };
+    if (rows.hvp) {
+        GroupRows<S> product = rows;
+        product.grad = rows.hvp, product.hess = nullptr;
+        run(product);
+        if (!rows.grad && !rows.hess) return 0 * rows.scale;  // NaN if the results overflow
+    }
+    GroupRows<S> derivatives = rows;
+    derivatives.vector = nullptr;
+    return run(derivatives);
 }
 
 // What is added up over the groups: losses with the factor of the mean or of the sum, or weights of concordant pairs, which are

@@ -70,7 +70,7 @@ enum Status : int { bad_scores = 1, bad_labels = 2, bad_weights = 4 };
 
 struct Answer {
     int status;
-    double value;        // the loss, or the weight of concordant pairs
+    double value;        // the loss (any number if only a Hessian-vector product is wanted), or the weight of concordant pairs
     double pair_weight;  // sum over groups of W_pos W_neg; with the weight of concordant pairs, both over one power of two
 };
 
