@@ -68,7 +68,9 @@ def double_sum(batch: Batch) -> tuple[Answer, Scales]:
         # Sums over pairs may overflow where their mean, or their product with a weight, does not.
         most = max(np.abs(np.where(weight > 0, part, 0)).max(initial=0) for part in parts)
         finite = most * n**2 < LARGE and all((part < LARGE).all() for part in sums[1:])
-    return answer, Scales(*(part + least for part in sums), overflows=not finite, unbounded=not finite)
+    return answer, Scales(
+        *(part + least for part in sums), overflows=not finite, unbounded=not finite
+    )
 
 
 def concordance(s: np.ndarray, weight: np.ndarray, i: np.ndarray, j: np.ndarray) -> float | None:

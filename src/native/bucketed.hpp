@@ -37,8 +37,8 @@ Floats sum_of_distances(const Floats& f, const float* others, const float* end, 
 
 // Evaluates a batch like `certified_term`. Returns false if too many pairs share a bucket.
 inline bool bucketed_term(const GroupRows<float>& rows, double shift, double factor, double& value) {
-    constexpr int rows_of_bucket = 20, fewest = 8;
-    constexpr std::int64_t most_pairs = 32;  // inside a bucket, for each row
+    constexpr int rows_of_bucket = lanes > 2 ? 28 : 20, fewest = 8;  // more for wider vectors
+    constexpr std::int64_t most_pairs = 32;                          // inside a bucket, for each row
     Scratch scratch;
     const std::int64_t n = rows.n;
     const Axis axis = axis_over(rows.found, shift, static_cast<int>(n / rows_of_bucket) + fewest);
