@@ -46,20 +46,11 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
     s, v, top = batch.scores.astype(np.float64), batch.vector, np.finfo(np.float64).max
     w = np.ones(s.size) if batch.weights is None else batch.weights
     with np.errstate(all="ignore"):
-        # Weights relative to the largest of the rows that have pairs; `unit` is the product of the
-        # two. Other rows may be heavier by so much that the products of all pairs would vanish.
-        counted = batch.are_pairs(pos, neg)
-        met = [
-            rows[counted.any(axis)] if rows.size < most else np.flatnonzero(of)
-            for of, rows, axis in zip(classes, (pos, neg), (1, 0), strict=True)
-        ]
-        if batch.pairs != "binary":
-            met = [np.union1d(*met)] * 2
-        largest = [w[rows].max(initial=0.0) or 1.0 for rows in met]
-        u = np.zeros(s.size)
-        u[np.concatenate(met)] = w[np.concatenate(met)]
-        u /= np.where(classes[0], *largest)
-        together = np.outer(u[pos], u[neg]) * counted
+        # Weights relative to the largest of their class; `unit` is the product of the largest ones.
+        # If these rows have no pairs, the products of the others must not vanish.
+        largest = [w[of].max(initial=0.0) or 1.0 for of in classes]
+        u = w / np.where(classes[0], *largest)
+        together = np.maximum(np.outer(u[pos], u[neg]), 1e-290) * batch.are_pairs(pos, neg)
         grow, grow_neg = (
             np.count_nonzero(of) / max(sampled.size, 1)
             for of, sampled in zip(classes, (pos, neg), strict=True)
