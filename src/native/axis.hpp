@@ -61,24 +61,30 @@ inline void measure(const Axis& axis, double* widths) {
             widths[b++] = axis.width() / axis.split.parts[c];
 }
 
-// Computes slot (2 x bucket + class) and fraction of each row of a block; fractions are in units of 2^-24. Rows outside the
-// axis are moved to the end cells, because gradients there are zero.
-inline void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
-                   std::int32_t* fractions) {
-    const double origin = axis.origin, of_neg = axis.offset[0], of_pos = axis.offset[1];
-    const double scale = axis.scale, last = axis.cells + 1.5;
-    const auto place = [=](float score, std::uint8_t side) {
+// Computes the place of a row. Rows outside the axis are moved to the end cells, because gradients there are zero.
+inline auto placing(const Axis& axis) {
+    return [origin = axis.origin, of_neg = axis.offset[0], of_pos = axis.offset[1], scale = axis.scale,
+            last = axis.cells + 1.5](float score, std::uint8_t side) {
         const double p = ((static_cast<double>(score) - origin) + (side ? of_pos : of_neg)) * scale, q = p > 0 ? p : 0;
         return q < last ? q : last;
     };
+}
+
+// Writes bucket and fraction of a place.
+inline void divide(double place, std::uint8_t side, std::int32_t& slot, std::int32_t& fraction) {
+    // Adding 2^28 leaves the bucket and a fraction of 24 bits in the mantissa, without conversions.
+    const std::uint64_t bits = std::bit_cast<std::uint64_t>(place + 0x1p28);
+    slot = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits >> 23) & 0x1ffffffe) + side;
+    fraction = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits) & 0xffffff);
+}
+
+// Computes slot (2 x bucket + class) and fraction of each row of a block; fractions are in units of 2^-24.
+inline void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
+                   std::int32_t* fractions) {
+    const auto place = placing(axis);
     if (!axis.is_split) {
-        // Adding 2^28 leaves the cell and a fraction of 24 bits in the mantissa, without conversions.
 #pragma omp simd
-        for (int i = 0; i < count; ++i) {
-            const std::uint64_t bits = std::bit_cast<std::uint64_t>(place(scores[i], classes[i]) + 0x1p28);
-            slots[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits >> 23) & 0x1ffffffe) + classes[i];
-            fractions[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits) & 0xffffff);
-        }
+        for (int i = 0; i < count; ++i) divide(place(scores[i], classes[i]), classes[i], slots[i], fractions[i]);
         return;
     }
     const std::int32_t* first = axis.split.first;

@@ -3,12 +3,15 @@
 //
 // The axis and the tallies are those of the certified plan, with so few buckets that each has several rows. Rows of other
 // buckets contribute a quadratic function of the fraction f, computed from gap to gap. For the pairs inside a bucket, a vector
-// of rows of one class meets each row of the other class. Distances are in units of the width of a bucket.
+// of rows of one class meets each row of the other class. If too many pairs share a bucket, the rows are sorted again, into
+// buckets that are narrower where a sample of the rows is dense.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "axis.hpp"
 #include "group_rows.hpp"
@@ -35,21 +38,93 @@ Floats sum_of_distances(const Floats& f, const float* others, const float* end, 
     return total;
 }
 
+// A map from the places of an axis to buckets that are narrower where rows are dense. It is linear between knots, the quantiles
+// of a sample, with about the same number of buckets between them. No bucket is wider than a cell of the axis, on which the
+// errors of rows depend.
+class Warp {
+  public:
+    static constexpr std::int64_t fewest_rows = 300;
+
+    // Makes about `wanted` buckets, besides those that keep buckets from being wider than cells.
+    Warp(const Axis& axis, const GroupRows<float>& rows, int wanted) {
+        double sample[sampled];
+        const auto place = placing(axis);
+        for (int k = 0; k < sampled; ++k) {
+            const std::int64_t row = k * rows.n / sampled;
+            sample[k] = place(rows.scores[row], rows.classes[row]);
+        }
+        std::sort(sample, sample + sampled);
+        for (int c = 0; c < parts; ++c) {
+            const double end = c + 1 < parts ? sample[(c + 1) * sampled / parts] : axis.cells + 2, length = end - start_[c];
+            const bool is_empty = length < 0x1p-30;  // ties, or nearly
+            const double count = std::ceil(std::max(length, static_cast<double>(wanted) / parts));
+            rate_[c] = is_empty ? 0 : count / length;
+            first_[c + 1] = first_[c] + (is_empty ? 0 : count);
+            start_[c + 1] = is_empty ? start_[c] : end;
+        }
+    }
+
+    int buckets() const { return static_cast<int>(first_[parts]); }
+
+    // As `locate` of an axis.
+    void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
+                std::int32_t* fractions) const {
+        double places[block_rows];
+        std::int64_t part[block_rows];
+        const auto place = placing(axis);
+#pragma omp simd
+        for (int i = 0; i < count; ++i) places[i] = place(scores[i], classes[i]);
+        std::fill(places + count, places + (count + lanes - 1) / lanes * lanes, 0.0);
+        for (int i = 0; i < count; i += lanes) {
+            const Vec at = load(places + i);
+            auto found = at >= start_[1];  // a true comparison is -1
+            for (int c = 2; c < parts; ++c) found += at >= start_[c];
+            std::memcpy(part + i, &found, sizeof found);
+        }
+#pragma omp simd
+        for (int i = 0; i < count; ++i) {
+            const std::int64_t c = -part[i];
+            divide(first_[c] + (places[i] - start_[c]) * rate_[c], classes[i], slots[i], fractions[i]);
+        }
+    }
+
+    // Fills the widths of the buckets, in cells.
+    void measure(double* widths) const {
+        for (int c = 0; c < parts; ++c)
+            std::fill(widths + static_cast<int>(first_[c]), widths + static_cast<int>(first_[c + 1]), 1 / rate_[c]);
+    }
+
+  private:
+    static constexpr int parts = 16, sampled = 4 * parts;
+    double start_[parts + 1] = {}, first_[parts + 1] = {},
+                          rate_[parts];  // by part: its left end, first bucket, buckets per place
+};
+
 // Evaluates a batch like `certified_term`. Returns false if too many pairs share a bucket.
-inline bool bucketed_term(const GroupRows<float>& rows, double shift, double factor, double& value) {
+template <bool is_warped>
+bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor, double& value) {
     constexpr int rows_of_bucket = lanes > 2 ? 28 : 20, fewest = 8;  // more for wider vectors
     constexpr std::int64_t most_pairs = 32;                          // inside a bucket, for each row
     Scratch scratch;
     const std::int64_t n = rows.n;
-    const Axis axis = axis_over(rows.found, shift, static_cast<int>(n / rows_of_bucket) + fewest);
-    const int n_cells = axis.cells + 2;
-    Tally* tallies = scratch.take<Tally>(axis.slots());
-    std::fill_n(tallies, axis.slots(), Tally{});
+    const int wanted = static_cast<int>(n / rows_of_bucket) + fewest;
+    const Axis axis = axis_over(rows.found, shift, wanted);
+    std::optional<Warp> warp;
+    if (is_warped) warp.emplace(axis, rows, wanted);
+    const int n_buckets = is_warped ? warp->buckets() : axis.cells + 2;
+    double* widths = scratch.take<double>(is_warped ? n_buckets : 0);
+    if (is_warped) warp->measure(widths);
+    const auto width_of = [=](int b) { return is_warped ? widths[b] : 1; };
+    Tally* tallies = scratch.take<Tally>(2 * n_buckets);
+    std::fill_n(tallies, 2 * n_buckets, Tally{});
     std::int32_t *slots = scratch.take<std::int32_t>(n), *ranks = scratch.take<std::int32_t>(n),
                  *fractions = scratch.take<std::int32_t>(n);
     for (std::int64_t i = 0; i < n; i += block_rows) {
         const int count = static_cast<int>(std::min<std::int64_t>(block_rows, n - i));
-        locate(axis, rows.scores + i, rows.classes + i, count, slots + i, fractions + i);
+        if (is_warped)
+            warp->locate(axis, rows.scores + i, rows.classes + i, count, slots + i, fractions + i);
+        else
+            locate(axis, rows.scores + i, rows.classes + i, count, slots + i, fractions + i);
         for (std::int64_t k = i; k < i + count; ++k) {
             ranks[k] = static_cast<std::int32_t>(tallies[slots[k]].count());
             tallies[slots[k]].add(fractions[k]);
@@ -57,23 +132,23 @@ inline bool bucketed_term(const GroupRows<float>& rows, double shift, double fac
     }
 
     // Sorted by slot: in each bucket first the negatives, then the positives.
-    std::int32_t* begins = scratch.take<std::int32_t>(2 * n_cells + 1);
+    std::int32_t* begins = scratch.take<std::int32_t>(2 * n_buckets + 1);
     begins[0] = 0;
-    for (int slot = 0; slot < 2 * n_cells; ++slot)
+    for (int slot = 0; slot < 2 * n_buckets; ++slot)
         begins[slot + 1] = begins[slot] + static_cast<std::int32_t>(tallies[slot].count());
     // The number of negatives in the buckets above, and the sum of their distances from the upper edge.
     struct Above {
         double count, moment;
     };
-    Above* above = scratch.take<Above>(n_cells);
+    Above* above = scratch.take<Above>(n_buckets);
     double count_above = 0, moment_above = 0;
     std::int64_t pairs = 0, longest = 0;
-    for (int b = n_cells - 1; b >= 0; --b) {
+    for (int b = n_buckets - 1; b >= 0; --b) {
         above[b] = {count_above, moment_above};
         const std::int64_t n_neg = begins[2 * b + 1] - begins[2 * b], n_pos = begins[2 * b + 2] - begins[2 * b + 1];
         pairs += n_neg * n_pos;
         if (n_neg * n_pos > 0) longest = std::max({longest, n_neg, n_pos});
-        moment_above += count_above + tallies[2 * b].fractions();
+        moment_above += width_of(b) * (count_above + tallies[2 * b].fractions());
         count_above += tallies[2 * b].rows();
     }
     // The error of a fraction is 2^-25, and that of a row at most 2^-24 for each row of the other class in its bucket. The
@@ -94,7 +169,7 @@ inline bool bucketed_term(const GroupRows<float>& rows, double shift, double fac
     // one bucket are summed by lane.
     double count = 0, first = 0, second = 0, total = 0;
     Doubles second_lanes{}, total_lanes{};
-    for (int b = 0; b < n_cells; ++b) {
+    for (int b = 0; b < n_buckets; ++b) {
         const std::int32_t begin = begins[2 * b], middle = begins[2 * b + 1], end = begins[2 * b + 2];
         // Calls use(fractions) for each vector of rows, and writes its results. The last vector reaches into the next rows,
         // whose results are written later.
@@ -104,36 +179,42 @@ inline bool bucketed_term(const GroupRows<float>& rows, double shift, double fac
                 std::memcpy(results + from, &result, sizeof result);
             }
         };
-        const float a = static_cast<float>(count), m = static_cast<float>(first);
+        const double width = width_of(b);
+        const float r = static_cast<float>(width), a = r * static_cast<float>(count), m = static_cast<float>(first);
         Floats squares{};
         each_vector(begin, middle, [&](const Floats& f, const auto& used) {
             Floats inside{};
             const Floats sum = sum_of_distances<true, true>(f, sorted + middle, sorted + end, inside);
-            const Floats all = f * (2 * m + a * f) + inside;
+            const Floats all = r * (f * (2 * m + a * f) + r * inside);
             squares += used ? all : Floats{};
-            return scale * (m + a * f + sum);
+            return scale * (m + a * f + r * sum);
         });
         total_lanes += __builtin_convertvector(squares, Doubles) + static_cast<double>(middle - begin) * second_lanes;
         total += static_cast<double>(middle - begin) * second;
-        const float a_above = static_cast<float>(above[b].count), m_above = static_cast<float>(above[b].moment);
+        const float a_above = r * static_cast<float>(above[b].count), m_above = static_cast<float>(above[b].moment);
         squares = Floats{};
         each_vector(middle, end, [&](const Floats& f, const auto& used) {
             Floats none;
             const Floats rest = 1.0f - f, sum = sum_of_distances<false, false>(f, sorted + begin, sorted + middle, none);
-            squares += used ? rest * rest : Floats{};
-            return -scale * (m_above + a_above * rest + sum);
+            squares += used ? (r * rest) * (r * rest) : Floats{};
+            return -scale * (m_above + a_above * rest + r * sum);
         });
         second_lanes += __builtin_convertvector(squares, Doubles);
-        second += 2 * first + count;
-        first += count + (static_cast<double>(end - middle) - tallies[2 * b + 1].fractions());
+        second += width * (2 * first + width * count);
+        first += width * (count + (static_cast<double>(end - middle) - tallies[2 * b + 1].fractions()));
         count += static_cast<double>(end - middle);
     }
     for (int k = 0; k < float_lanes; ++k) total += total_lanes[k];
     value = factor / 2 * axis.width() * axis.width() * total;
-    const std::int64_t wanted = rows.grad ? n : 0;
+    const std::int64_t written = rows.grad ? n : 0;
 #pragma omp simd
-    for (std::int64_t i = 0; i < wanted; ++i) rows.grad[i] = results[ranks[i]] + 0.0f;  // -0.0 becomes 0.0
+    for (std::int64_t i = 0; i < written; ++i) rows.grad[i] = results[ranks[i]] + 0.0f;  // -0.0 becomes 0.0
     return true;
+}
+
+inline bool bucketed_term(const GroupRows<float>& rows, double shift, double factor, double& value) {
+    return sort_into_buckets<false>(rows, shift, factor, value) ||
+           (rows.n >= Warp::fewest_rows && sort_into_buckets<true>(rows, shift, factor, value));
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

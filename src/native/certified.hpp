@@ -141,6 +141,8 @@ class AxisRows {
     Places<std::int32_t> places_;
 };
 
+constexpr std::int64_t split_rows = 1 << 15;  // with fewer rows the tables of split cells take longer than other plans
+
 // Returns the same axis with its heavy cells split, into as many parts as `buckets_for` gives.
 inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, int n_heavy, const double limit[2]) {
     const int n_cells = axis.cells + 2;
@@ -207,7 +209,7 @@ inline bool certified_term(const GroupRows<float>& rows, double shift, double fa
         unit = on.axis.width() / factor;
     }
     if (has_many()) {
-        if (n < 1 << 15) return false;
+        if (n < split_rows) return false;
         on = AxisRows(scratch, rows, split_axis(scratch, on.axis, heavy, n_heavy, limit));
         lines = scratch.take<Line<float>>(on.axis.slots());
         heavy = scratch.take<Heavy>(on.axis.buckets);

@@ -86,7 +86,11 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     if (!rows.weights && one_term && rows.n >= fewest_bucketed_rows && rows.n + sources < bucketed_rows &&
         bucketed_term(rows, shift, factor, value))
         return true;
-    if (!rows.weights && one_term) return rows.n + sources >= bucketed_rows && certified_term(rows, shift, factor, value);
+    if (!rows.weights && one_term) {
+        if (rows.n + sources < bucketed_rows) return false;
+        if (certified_term(rows, shift, factor, value)) return true;
+        return rows.n < split_rows && sort_into_buckets<true>(rows, shift, factor, value);
+    }
     // With weights the tables of buckets cost more, and so do the sources of the exact plan.
     if ((rows.weights ? (rows.n + 5 * sources) * 2 / 5 : rows.n + 3 * sources) < certified_rows) return false;
     if (one_term) return certified_term(rows, shift, factor, value);
