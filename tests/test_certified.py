@@ -77,6 +77,40 @@ def test_bounds_hold_on_clusters(surrogate, seed, margin):
     assert_equals_exact_plan(*clusters(seed), margin=margin, surrogate=surrogate)
 
 
+SKEWED = {
+    "saturated sigmoid": lambda rng, z, y: 1 / (1 + np.exp(-rng.uniform(1, 40) * (z + 2 * y - 1))),
+    "lognormal": lambda rng, z, y: np.exp(rng.uniform(0.5, 4) * z + y),
+    "Cauchy": lambda rng, z, y: rng.standard_cauchy(z.size) + y,
+    "Cauchy cubed": lambda rng, z, y: rng.standard_cauchy(z.size) ** 3 + y,
+    "two clusters": lambda rng, z, y: np.where(z > 0, 1 + 1e-6 * z, 1e-4 * z) + y,
+    "many decades": lambda rng, z, y: (
+        rng.choice([-1, 1], z.size) * 10 ** rng.uniform(-20, 5, z.size)
+    ),
+    "one outlier": lambda rng, z, y: np.where(
+        np.arange(z.size) == 5, rng.choice([-1e4, 1e4]), 1e-6 * z
+    ),
+}
+
+
+@given(
+    seed=st.integers(0, 2**40),
+    kind=st.sampled_from(sorted(SKEWED)),
+    margin=st.sampled_from(MARGINS),
+)
+@example(seed=5, kind="Cauchy cubed", margin=1.0)  # one heavy bucket below a distant outlier
+def test_gradients_of_each_class_for_skewed_scores(seed, kind, margin):
+    rng = np.random.default_rng(seed)
+    n = int(np.exp(rng.uniform(np.log(300), np.log(60_000))))
+    labels = rng.random(n) < 10 ** rng.uniform(-2.5, -0.3)
+    labels[:2] = True, False
+    scores = SKEWED[kind](rng, rng.normal(size=n), labels).astype(np.float32)
+    with _dispatch.backend("native"):
+        _, grad = ep.pair_loss_and_grad(scores, labels, margin=margin)
+        _, exact = ep.pair_loss_and_grad(scores.astype(np.float64), labels, margin=margin)
+    for of_class in (labels, ~labels):
+        assert_close(grad[of_class], exact[of_class], np.float32)
+
+
 WEIGHTS = {
     "near 1": lambda rng, n: rng.uniform(0.5, 2, n),
     "constant": lambda rng, n: np.full(n, 0.1),

@@ -49,7 +49,8 @@ class EqualProfile {
         const double rows[2] = {n_neg - tallies[0].rows() - tallies[2 * n_buckets_ - 2].rows(),
                                 sweep.below.rows() - tallies[1].rows() - tallies[2 * n_buckets_ - 1].rows()};
         // The moments of a negative at the end of the axis, and of a positive at its start.
-        const double largest[2] = {last_moment_, path + (sweeps_[0].above.fractions() - tallies[0].fractions())};
+        const double outside = tallies[0].rows(), end = tallies[0].fractions();
+        const double largest[2] = {last_moment_, path - (n_neg - outside) + (sweeps_[0].above.fractions() - end)};
         const double total = sum_of(total_);
         for (int side = 0; side < 2; ++side) limit[side] = slack * unit * std::min(largest[side], 16 * total / rows[side]);
     }
