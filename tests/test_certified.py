@@ -97,7 +97,7 @@ SKEWED = {
     kind=st.sampled_from(sorted(SKEWED)),
     margin=st.sampled_from(MARGINS),
 )
-@example(seed=5, kind="Cauchy cubed", margin=1.0)  # one heavy bucket below a distant outlier
+@example(seed=791, kind="Cauchy cubed", margin=1.0)  # one heavy bucket below a distant outlier
 def test_gradients_of_each_class_for_skewed_scores(seed, kind, margin):
     rng = np.random.default_rng(seed)
     n = int(np.exp(rng.uniform(np.log(300), np.log(60_000))))
