@@ -63,14 +63,15 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
         t = np.clip((s[neg] - s[pos][:, None]) + batch.margin, -top, top)
         far = float(np.abs(t).max(initial=0.0))
         sizes, rounding = sizes_of(batch, float(t.max(initial=-top)))
-        share = 16 * np.finfo(np.float64).eps / TOLERANCE[batch.scores.dtype]
+        share = 32 * np.finfo(np.float64).eps / TOLERANCE[batch.scores.dtype]
         # A pair that is next to a knot may be rounded onto it.
         above = np.nextafter(t, np.inf)
         of_t = [
             np.maximum(np.abs(f(t)), np.abs(f(above))) + size + share * part
             for f, size, part in zip(functions(batch), sizes, parts_of(batch, t), strict=True)
         ]
-        pairs = [together * part for part in of_t]
+        # Pairs of different groups may be infinitely far apart.
+        pairs = [np.where(together > 0.0, together * part, 0.0) for part in of_t]
         spread = np.abs(v[pos][:, None] - v[neg]) + share * (v.max() - v.min())
         pairs.append(together * (of_t[2] * spread + sizes[2] * (v.max() - v.min())))
         by_class = [by_side(batch, p, grow, grow_neg) for p in pairs]
@@ -106,11 +107,17 @@ def by_side(batch: Batch, p: np.ndarray, grow: float, grow_neg: float) -> np.nda
 
 
 def sample(batch: Batch, rows: np.ndarray, most: int) -> np.ndarray:
-    """Return every k-th row of a class in the order of its scores, the two ends included."""
-    if rows.size <= most:
+    """Return every k-th row of a class in the order of its scores, and the heaviest rows.
+
+    Both ends of the order are included. If there are groups, all rows are, unless there are many.
+    """
+    if rows.size <= (most if batch.groups is None else 8 * most):
         return rows
     order = rows[np.argsort(batch.scores[rows], kind="stable")]
-    return order[np.linspace(0, rows.size - 1, most).astype(int)]
+    found = order[np.linspace(0, rows.size - 1, most).astype(int)]
+    if batch.weights is None:
+        return found
+    return np.union1d(found, rows[np.argsort(batch.weights[rows])[-most // 4 :]])
 
 
 def pair_weight(batch: Batch, u: np.ndarray) -> float:

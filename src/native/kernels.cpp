@@ -44,8 +44,9 @@ inline int exponent_of(double sum) {
 }
 
 // How many times larger the terms are than their sum, at the worst. Far from their knots several terms nearly cancel: their sum
-// is of the order of the distance between the knots times the range, or of its square if they cancel to a constant. Infinite if
-// the rounding errors of the slopes b1 are left there, and matter.
+// is of the order of the distance between the knots times the range. It is of the order of its square if they cancel to a
+// constant, or if some have no knot: then they are large at one end and small at the other. Infinite if the rounding errors of
+// the slopes b1 are left there, and matter.
 double cancellation(std::span<const Term> terms, double range) {
     if (terms.size() < 2) return 0;
     double nearest = std::numeric_limits<double>::infinity(), slopes = 0, rounding = 0;
@@ -65,7 +66,8 @@ double cancellation(std::span<const Term> terms, double range) {
     const double ratio = range / nearest, slope = std::abs(static_cast<double>(sum));
     if (slope > 0x1p-100 * slopes && slope <= rounding && slope * ratio > 0x1p-46 * slopes)
         return std::numeric_limits<double>::infinity();
-    return slope < 0x1p-40 * slopes ? ratio * std::max(1.0, ratio) : ratio;
+    const bool squared = slope < 0x1p-40 * slopes || !std::ranges::all_of(terms, &Term::truncated);
+    return squared ? ratio * std::max(1.0, ratio) : ratio;
 }
 
 // The plans of float32 scores and terms b2 d^2 with a knot: buckets whose error is of second order, because value and slope
