@@ -120,8 +120,8 @@ def test_batches_of_seed_60_that_once_failed(isa, number):
     assert_no_failure(draw_varied(60, number, 0.004, 0.03), {isa: checks.native(isa)})
 
 
-# A term without a knot next to terms with one, for outliers of 1e20 and weights over 300 decades: its
-# sums from one end had no correct digit at the other.
+# A term without a knot next to terms with one, for outliers of 1e20 and weights over 300 decades:
+# its sums from one end had no correct digit at the other.
 @pytest.mark.parametrize(("seed", "number"), [(62, 17925), (63, 31310)])
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_terms_without_a_knot_next_to_outliers(isa, seed, number):
