@@ -29,7 +29,7 @@ def loss_and_grad(contender: Contender, n: int, positives: float, threads: int) 
     contenders=(BCE, NATIVE),
     threads=(1, 2),
     input=("normal", *HARD),
-    n=powers_of_ten(5, 7),
+    n=(1_000, 3_000, 10_000, 30_000, *powers_of_ten(5, 7)),
 )
 def hard_inputs(contender: Contender, n: int, threads: int, input: str) -> Call | None:  # noqa: A002
     return call_of(contender, batch(n, 0.5, "float32", input))

@@ -24,7 +24,8 @@ def markdown(head: Iterable[object], body: Iterable[Iterable[object]]) -> str:
 
 
 def power(n: int) -> str:
-    return f"10<sup>{len(str(n)) - 1}</sup>"
+    exponent = len(str(n)) - 1
+    return f"10<sup>{exponent}</sup>" if n == 10**exponent else f"{n:,}"
 
 
 def share(positives: float) -> str:
