@@ -120,6 +120,12 @@ def test_batches_of_seed_60_that_once_failed(isa, number):
     assert_no_failure(draw_varied(60, number, 0.004, 0.03), {isa: checks.native(isa)})
 
 
+# Scores and weights over 500 and 300 decades in three groups, whose running sums are one in NumPy.
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_groups_of_scores_and_weights_of_all_sizes(isa):
+    assert_no_failure(draw(64, 92124, large=0.004), {isa: checks.native(isa)})
+
+
 # A term without a knot next to terms with one, for outliers of 1e20 and weights over 300 decades:
 # its sums from one end had no correct digit at the other.
 @pytest.mark.parametrize(("seed", "number"), [(62, 17925), (63, 31310)])

@@ -56,10 +56,10 @@ class HeavyRows {
             for (int slice = 0; slice < slices_; ++slice)
                 for (std::int64_t k = first_row(rows_.n, slice, slices_); k < ends_[slice]; ++k) use(listed_[k]);
         };
+        std::int32_t* number = scratch.take<std::int32_t>(axis_.buckets + 2);  // of heavy buckets
+        for (int h = 0; h < n_heavy_; ++h) number[heavy_[h].bucket] = h;
         each([&](Listed& found) {
-            const auto is_below = [](const Heavy& heavy, int bucket) { return heavy.bucket < bucket; };
-            const auto h = std::lower_bound(heavy_, heavy_ + n_heavy_, found.slot / 2, is_below) - heavy_;
-            found.slot = static_cast<std::int32_t>(2 * h) + found.slot % 2;
+            found.slot = 2 * number[found.slot / 2] + found.slot % 2;
             ++ends[found.slot + 1], ++total;
         });
         for (int slot = 0; slot < 2 * n_heavy_; ++slot) ends[slot + 1] += ends[slot];

@@ -23,10 +23,17 @@ _FLOATS = np.finfo(np.float64)
 
 
 def are_uneven(positive: NDArray[np.bool_], weights: Floats, offsets: Integers) -> bool:
-    """Return whether the weights of a group with pairs are below those of others by 2^-40."""
+    """Return whether the weights of a group with pairs are below those of others by 2^-40.
+
+    Or whether those of all rows differ by 2^100: then scores that are as far apart as the weights
+    may decide which group is the heavy one.
+    """
     powers = _powers(positive, weights, offsets)
     of_pairs = powers[:, (powers > _NO_WEIGHT).all(0)]
-    return bool(of_pairs.size and (powers.max(1) - of_pairs.min(1)).max() > 40)
+    if not of_pairs.size:
+        return False
+    is_uneven = (powers.max(1) - of_pairs.min(1)).max() > 40
+    return bool(is_uneven or weights.max() * 2.0**-100 > weights[weights > 0.0].min())
 
 
 def sum_over_groups(
