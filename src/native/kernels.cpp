@@ -26,12 +26,12 @@ namespace {
 // Limits between plans, from the rows of `python -m benchmarks run --suite kernel`. Below certified_rows and graded_rows (for
 // each grade of ordered pairs) the exact plans take less time than the certified ones: a source of theirs takes about four
 // times as long as a query. Below bucketed_rows (rows and sources) sorting into buckets takes less time than one certified
-// term. A bucket for several terms takes as long as so many rows of the exact plan, with a source counted as 25 rows and a
-// query as 2. With 128-bit vectors the tables of buckets cost about twice as much.
+// term. With several terms, grid_cost is the time of a bucket, where a query of the exact plan takes 2 and a source 25. With
+// 128-bit vectors the tables of buckets cost about twice as much.
 #if defined(__AVX2__)
-constexpr std::int64_t certified_rows = 6000, graded_rows = 300, bucketed_rows = 4200, rows_of_grid_bucket = 12;
+constexpr std::int64_t certified_rows = 6000, graded_rows = 300, bucketed_rows = 4200, grid_cost = 12;
 #else
-constexpr std::int64_t certified_rows = 10000, graded_rows = 600, bucketed_rows = 5500, rows_of_grid_bucket = 20;
+constexpr std::int64_t certified_rows = 10000, graded_rows = 600, bucketed_rows = 5500, grid_cost = 20;
 #endif
 constexpr std::int64_t fewest_bucketed_rows = 12;
 
@@ -104,8 +104,7 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     // tables of the buckets must not take longer than the exact plan.
     const int buckets = sources >= 100000 ? 1 << 12 : rows.n < 1 << 19 ? 1 << 13 : 1 << 14;
     for (const int most : {buckets, 2 * buckets})
-        if (2 * rows.n + 25 * sources >= rows_of_grid_bucket * most && certified_terms(rows, terms, mean_scale, most, value))
-            return true;
+        if (2 * rows.n + 25 * sources >= grid_cost * most && certified_terms(rows, terms, mean_scale, most, value)) return true;
     return false;
 }
 
