@@ -46,8 +46,8 @@ class Warp {
     static constexpr std::int64_t fewest_rows = 300;
 
     // Makes about `wanted` buckets, besides those that keep buckets from being wider than cells.
-    Warp(const Axis& axis, const GroupRows<float>& rows, int wanted) {
-        double sample[sampled];
+    Warp(const Axis& axis, const GroupRows<float>& rows, int wanted) : parts(rows.n < 1 << 12 ? 16 : most_parts) {
+        double sample[4 * most_parts];
         const auto place = placing(axis);
         for (int k = 0; k < sampled; ++k) {
             const std::int64_t row = k * rows.n / sampled;
@@ -95,9 +95,10 @@ class Warp {
     }
 
   private:
-    static constexpr int parts = 16, sampled = 4 * parts;
-    double start_[parts + 1] = {}, first_[parts + 1] = {},
-                          rate_[parts];  // by part: its left end, first bucket, buckets per place
+    static constexpr int most_parts = 32;
+    const int parts, sampled = 4 * parts;
+    // By part: its left end, its first bucket, and buckets per place.
+    double start_[most_parts + 1] = {}, first_[most_parts + 1] = {}, rate_[most_parts];
 };
 
 // Evaluates a batch like `certified_term`. Returns false if too many pairs share a bucket.
@@ -141,15 +142,32 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
         double count, moment;
     };
     Above* above = scratch.take<Above>(n_buckets);
-    double count_above = 0, moment_above = 0;
-    std::int64_t pairs = 0, longest = 0;
+    double count_above = 0, moment_above = 0, largest[2] = {};  // the largest moments of a class, or less
     for (int b = n_buckets - 1; b >= 0; --b) {
         above[b] = {count_above, moment_above};
-        const std::int64_t n_neg = begins[2 * b + 1] - begins[2 * b], n_pos = begins[2 * b + 2] - begins[2 * b + 1];
-        pairs += n_neg * n_pos;
-        if (n_neg * n_pos > 0) longest = std::max({longest, n_neg, n_pos});
+        if (tallies[2 * b + 1].count()) largest[1] = moment_above;
         moment_above += width_of(b) * (count_above + tallies[2 * b].fractions());
         count_above += tallies[2 * b].rows();
+    }
+    double count_below = 0, moment_below = 0;
+    for (int b = 0; is_warped && b < n_buckets; ++b) {
+        const Tally &neg = tallies[2 * b], &pos = tallies[2 * b + 1];
+        if (neg.count()) largest[0] = moment_below;
+        moment_below += width_of(b) * (count_below + (pos.rows() - pos.fractions()));
+        count_below += pos.rows();
+    }
+    // Whether the pairs inside a bucket may be left out, because it is so narrow that they change no gradient by more.
+    const auto is_narrow = [&](int b) {
+        constexpr double allowed = 0x1p-23;
+        return is_warped && width_of(b) * tallies[2 * b + 1].rows() <= allowed * largest[0] &&
+               width_of(b) * tallies[2 * b].rows() <= allowed * largest[1];
+    };
+    std::int64_t pairs = 0, longest = 0;
+    for (int b = 0; b < n_buckets; ++b) {
+        const std::int64_t n_neg = begins[2 * b + 1] - begins[2 * b], n_pos = begins[2 * b + 2] - begins[2 * b + 1];
+        if (n_neg * n_pos == 0 || is_narrow(b)) continue;
+        pairs += n_neg * n_pos;
+        longest = std::max({longest, n_neg, n_pos});
     }
     // The error of a fraction is 2^-25, and that of a row at most 2^-24 for each row of the other class in its bucket. The
     // largest gradient of a class is at least that of a pair as far apart as the axis is long.
@@ -180,11 +198,12 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
             }
         };
         const double width = width_of(b);
+        const std::int32_t met = is_narrow(b) ? 0 : 1;  // whether pairs inside the bucket are evaluated
         const float r = static_cast<float>(width), a = r * static_cast<float>(count), m = static_cast<float>(first);
         Floats squares{};
         each_vector(begin, middle, [&](const Floats& f, const auto& used) {
             Floats inside{};
-            const Floats sum = sum_of_distances<true, true>(f, sorted + middle, sorted + end, inside);
+            const Floats sum = sum_of_distances<true, true>(f, sorted + middle, sorted + middle + met * (end - middle), inside);
             const Floats all = r * (f * (2 * m + a * f) + r * inside);
             squares += used ? all : Floats{};
             return scale * (m + a * f + r * sum);
@@ -195,7 +214,8 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
         squares = Floats{};
         each_vector(middle, end, [&](const Floats& f, const auto& used) {
             Floats none;
-            const Floats rest = 1.0f - f, sum = sum_of_distances<false, false>(f, sorted + begin, sorted + middle, none);
+            const Floats rest = 1.0f - f,
+                         sum = sum_of_distances<false, false>(f, sorted + begin, sorted + begin + met * (middle - begin), none);
             squares += used ? (r * rest) * (r * rest) : Floats{};
             return -scale * (m_above + a_above * rest + r * sum);
         });
