@@ -4,7 +4,8 @@
 // The axis and the tallies are those of the certified plan, with so few buckets that each has several rows. Rows of other
 // buckets contribute a quadratic function of the fraction f, computed from gap to gap. For the pairs inside a bucket, a vector
 // of rows of one class meets each row of the other class. If too many pairs share a bucket, the rows are sorted again, into
-// buckets that are narrower where a sample of the rows is dense.
+// buckets that are narrower where a sample of the rows is dense. Of these, some are so narrow that their own pairs do not
+// matter.
 #pragma once
 
 #include <algorithm>
@@ -156,7 +157,8 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
         moment_below += width_of(b) * (count_below + (pos.rows() - pos.fractions()));
         count_below += pos.rows();
     }
-    // Whether the pairs inside a bucket may be left out, because it is so narrow that they change no gradient by more.
+    // Whether the pairs inside a bucket may be left out: they change no gradient by more than this share of the largest of its
+    // class, and the loss by the square of that.
     const auto is_narrow = [&](int b) {
         constexpr double allowed = 0x1p-23;
         return is_warped && width_of(b) * tallies[2 * b + 1].rows() <= allowed * largest[0] &&
