@@ -57,6 +57,12 @@ double cancellation(std::span<const Term> terms, double range) {
         sum += DoubleDouble(terms[j].b1) + lag;
         slopes += std::abs(terms[j].b1) + std::abs(lag.high);
         rounding += 0x1p-53 * std::abs(terms[j].b1);
+        // Next to another term, one without a knot must keep its digits where it is small.
+        const Term& own = terms[j];
+        if (!own.truncated)
+            for (const double length :
+                 {std::sqrt(std::abs(own.b0 / own.b2)), std::abs(own.b1 / own.b2), std::abs(own.b0 / own.b1)})
+                if (length > 0 && length < nearest) nearest = length;
         for (std::size_t i = 0; i < j; ++i) {
             // Terms of one shift, with a knot and without, cancel only if their signs differ.
             const bool opposed = terms[i].b2 * terms[j].b2 < 0 || terms[i].b1 * terms[j].b1 < 0;
