@@ -55,13 +55,13 @@ class AxisRows {
     template <class Use>
     void with_tallies(Scratch& scratch, Use&& use) {
         const std::size_t slots = axis.slots();
-        const auto [tables, slices] = count<Tally>(scratch);
+        const Counted<Tally> counted = count<Tally>(scratch);
         const auto add_up = [&](auto* sums, int first) {
-            for (int slice = first; slice < slices; ++slice)
-                for (std::size_t slot = 0; slot < slots; ++slot) sums[slot].add(tables[slice * slots + slot]);
+            for (int slice = first; slice < counted.slices; ++slice)
+                for (std::size_t slot = 0; slot < slots; ++slot) sums[slot].add(counted.tables[slice * slots + slot]);
             use(sums);
         };
-        if (rows_->n < tally_rows) return add_up(tables, 1);
+        if (rows_->n < tally_rows) return add_up(counted.tables, 1);
         WideTally* wide = scratch.take<WideTally>(slots);
         std::fill_n(wide, slots, WideTally{});
         add_up(wide, 0);

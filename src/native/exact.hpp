@@ -27,7 +27,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <ranges>
+#include <numeric>
 #include <type_traits>
 
 #include "division.hpp"
@@ -172,7 +172,9 @@ class Exact {
     // Finds the first switch of each part, the starts of the pieces, and their distances from the switches.
     template <bool one_term>
     void find_starts() {
-        const auto switch_of = [sources = sources_, shift = question_.terms[0].shift, this](std::int64_t k) {
+        const auto* sources = sources_;
+        const double shift = question_.terms[0].shift;
+        const auto switch_of = [=, this](std::int64_t k) {
             if constexpr (one_term) return DoubleDouble::sum(sources[k].key, -shift);
             return switch_at(sources[switches_[k].source].key, switches_[k].term);
         };
@@ -180,10 +182,16 @@ class Exact {
         starts_ = scratch_.take<S>(n_switches_ + parts_ * spare);
         offsets_ = scratch_.take<Acc>(n_switches_ + parts_ * spare);
         firsts_[parts_] = n_switches_;
-        const auto all = std::views::iota(std::int64_t{0}, n_switches_);
         parallel(given_.threads, parts_, [&](int part) {
-            const auto below = [&](std::int64_t k) { return rows_.part_of(least_above<S>(switch_of(k))) < part; };
-            firsts_[part] = part ? std::ranges::partition_point(all, below) - all.begin() : 0;
+            std::int64_t first = 0;
+            for (std::int64_t end = part ? n_switches_ : 0; first < end;) {
+                const std::int64_t middle = std::midpoint(first, end);
+                if (rows_.part_of(least_above<S>(switch_of(middle))) < part)
+                    first = middle + 1;
+                else
+                    end = middle;
+            }
+            firsts_[part] = first;
         });
         parallel(given_.threads, parts_, [&](int part) {
             const std::int64_t first = firsts_[part], count = firsts_[part + 1] - first;
@@ -325,12 +333,11 @@ class Exact {
         for (int q = 0; q < even; q += 2) {
             Piece &one = pieces[found[q]], &other = pieces[found[q + 1]];
             const Two mass{w[q], w[q + 1]}, moment = mass * Two{distances[q], distances[q + 1]};
-            one.sums += __builtin_shufflevector(mass, moment, 0, 2);
+            one.sums += shuffle<0, 2>(mass, moment);
             if (keeps_errors) largest = one.sums > largest ? one.sums : largest;
-            other.sums += __builtin_shufflevector(mass, moment, 1, 3);
+            other.sums += shuffle<1, 3>(mass, moment);
             if (keeps_errors) largest = other.sums > largest ? other.sums : largest;
-            const Two slope = __builtin_shufflevector(one.line, other.line, 0, 2),
-                      curvature = __builtin_shufflevector(one.line, other.line, 1, 3);
+            const Two slope = shuffle<0, 2>(one.line, other.line), curvature = shuffle<1, 3>(one.line, other.line);
             std::memcpy(slopes + q, &slope, sizeof slope);
             std::memcpy(curvatures + q, &curvature, sizeof curvature);
         }

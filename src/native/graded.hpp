@@ -20,6 +20,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -83,14 +84,20 @@ class GradedPairs {
     GradedPairs(const GradedRows& rows, double shift, double b2, bool mean) : rows_(rows), shift_(shift), b2_(b2), mean_(mean) {
         const float inf = std::numeric_limits<float>::infinity();
         const std::uint8_t top = static_cast<std::uint8_t>(rows.n_grades - 1);
-        float least = inf, most = -inf;
-#pragma omp simd reduction(min : least) reduction(max : most)
-        for (std::int64_t i = 0; i < rows.n; ++i) {
+        float least[2 * float_lanes], most[2 * float_lanes];
+        std::fill(std::begin(least), std::end(least), inf);
+        std::fill(std::begin(most), std::end(most), -inf);
+        const auto add = [&](std::int64_t i, int k) {
             const float s = rows.scores[i], wins = rows.grades[i] > 0 ? s : inf, loses = rows.grades[i] < top ? s : -inf;
-            least = wins < least ? wins : least;
-            most = loses > most ? loses : most;
-        }
-        lowest_ = least, reach_ = most - lowest_ + shift;
+            least[k] = wins < least[k] ? wins : least[k];
+            most[k] = loses > most[k] ? loses : most[k];
+        };
+        std::int64_t i = 0;
+        for (; i + 2 * float_lanes <= rows.n; i += 2 * float_lanes)
+            for (int k = 0; k < 2 * float_lanes; ++k) add(i + k, k);
+        for (; i < rows.n; ++i) add(i, 0);
+        lowest_ = *std::min_element(std::begin(least), std::end(least));
+        reach_ = *std::max_element(std::begin(most), std::end(most)) - lowest_ + shift;
     }
 
     // Writes the gradients and sets the value and the number of pairs. Returns false, without writing, if the error bound is

@@ -175,7 +175,7 @@ Scratch::~Scratch() {
     if (taken_ != 0) return;
     constexpr std::size_t most_kept = std::size_t{128} << 20;
     if (arena.peak > arena.kept.size && arena.peak <= most_kept) {
-        arena.kept = {};
+        arena.kept = Block();
         arena.kept = Block(arena.peak);
     }
     arena.peak = 0;

@@ -116,7 +116,7 @@ struct Profile {
             const double all = n[1] * q[0] + n[0] * q[1] - 2 * f[0] * f[1];
             const double apart = n[1] * f[0] - n[0] * f[1], known = apart * apart * inverse[0] * inverse[1];
             // For two single rows, or two clusters of ties, the result is exact up to the rounding of `all`.
-            const double doubt = (pairs > one) & (all - known > 0x1p-20 * all) ? all : 0;
+            const double doubt = ((pairs > one) & (all - known > 0x1p-20 * all)) ? all : 0;
             return {half * (all + (apart > 0 ? known : -known)), half * doubt};
         }
     };
@@ -273,10 +273,10 @@ inline float look_up(const Line<float>* lines, const std::int32_t* slots, const 
     int i = 0;
     for (; i + 4 <= count; i += 4) {
         const Four w = table[slots[i]], x = table[slots[i + 1]], y = table[slots[i + 2]], z = table[slots[i + 3]];
-        const Four cd0 = __builtin_shufflevector(w, x, 0, 4, 1, 5), km0 = __builtin_shufflevector(w, x, 2, 6, 3, 7);
-        const Four cd1 = __builtin_shufflevector(y, z, 0, 4, 1, 5), km1 = __builtin_shufflevector(y, z, 2, 6, 3, 7);
-        const Four c = __builtin_shufflevector(cd0, cd1, 0, 1, 4, 5), d = __builtin_shufflevector(cd0, cd1, 2, 3, 6, 7);
-        const Four k = __builtin_shufflevector(km0, km1, 0, 1, 4, 5), m = __builtin_shufflevector(km0, km1, 2, 3, 6, 7);
+        const Four cd0 = shuffle<0, 4, 1, 5>(w, x), km0 = shuffle<2, 6, 3, 7>(w, x);
+        const Four cd1 = shuffle<0, 4, 1, 5>(y, z), km1 = shuffle<2, 6, 3, 7>(y, z);
+        const Four c = shuffle<0, 1, 4, 5>(cd0, cd1), d = shuffle<2, 3, 6, 7>(cd0, cd1);
+        const Four k = shuffle<0, 1, 4, 5>(km0, km1), m = shuffle<2, 3, 6, 7>(km0, km1);
         FourInts fixed;
         std::memcpy(&fixed, fractions + i, sizeof fixed);
         const Four f = __builtin_convertvector(fixed, Four) * 0x1p-24f, past = f - m;

@@ -186,8 +186,8 @@ class RanksAmong {
             else
                 for (int j = 0; j < padding; j += 2) {
                     const Some one = number(0, j), other = number(1, j);
-                    numbers[j] = __builtin_shufflevector(one, other, 0, 2);
-                    numbers[j + 1] = __builtin_shufflevector(one, other, 1, 3);
+                    numbers[j] = shuffle<0, 2>(one, other);
+                    numbers[j + 1] = shuffle<1, 3>(one, other);
                 }
             // A true comparison is -1.
             const auto minus = ((numbers[0] <= at) + (numbers[1] <= at)) + ((numbers[2] <= at) + (numbers[3] <= at));

@@ -82,13 +82,23 @@ void fill_powers(double x, double first, Vec* out) {
     for (int v = 1; v < V; ++v) out[v] = out[v - 1] * powers[lanes];
 }
 
+// The chosen elements of two vectors; those of b are numbered after those of a.
+template <int... elements, class V>
+[[gnu::always_inline]] inline V shuffle(V a, V b) {
+#if __has_builtin(__builtin_shufflevector)
+    return __builtin_shufflevector(a, b, elements...);
+#else  // GCC 11
+    return __builtin_shuffle(a, b, decltype(a < b){elements...});
+#endif
+}
+
 // Turns four vectors of four numbers, the rows of a matrix, into its columns.
 template <class Quad>
 void transpose(Quad a, Quad b, Quad c, Quad d, Quad* to) {
-    const Quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const Quad cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    to[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), to[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
-    to[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), to[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+    const Quad ab0 = shuffle<0, 4, 1, 5>(a, b), ab1 = shuffle<2, 6, 3, 7>(a, b);
+    const Quad cd0 = shuffle<0, 4, 1, 5>(c, d), cd1 = shuffle<2, 6, 3, 7>(c, d);
+    to[0] = shuffle<0, 1, 4, 5>(ab0, cd0), to[1] = shuffle<2, 3, 6, 7>(ab0, cd0);
+    to[2] = shuffle<0, 1, 4, 5>(ab1, cd1), to[3] = shuffle<2, 3, 6, 7>(ab1, cd1);
 }
 
 // Up to eight coefficients of the function of one bucket.
