@@ -3,6 +3,7 @@
 python -m benchmarks.study commands [PART ...]     print the `everypair experiment` of each part
 EVERYPAIR_DATA=folder python -m benchmarks.study run [PART ...] [--minutes 9] [--store FILE]
 python -m benchmarks.study rows [--store FILE]     write the store's records to results/PART.jsonl
+EVERYPAIR_DATA=folder python -m benchmarks.study counts    count batches of one class in rows again
 python -m benchmarks.study figure2 --device cpu    time losses, into results/figure2-cpu.json
 python -m benchmarks.study report                  draw tables and figures from files in results/
 
@@ -33,6 +34,7 @@ from everypair.experiments.search import store as stores
 from everypair.experiments.search.finalists import blocks, finals, screening
 
 if TYPE_CHECKING:
+    from everypair.experiments.data.sources import Dataset
     from everypair.experiments.search.runner import Event
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -289,6 +291,53 @@ def read_rows(path: Path) -> tuple[Settings, list[Record]]:
     return Settings.from_dict(first), [Record.from_dict(plain) for plain in others]
 
 
+def count_one_class(folder: Path, parts: Mapping[str, Part]) -> None:
+    """Count the batches of one class of every row of the parts again, without training.
+
+    The batches follow from the seed and the epoch alone. Trials that were trained together used to
+    record a multiple of this number; this function corrected their rows.
+    """
+    from everypair.experiments.data import sources
+
+    for name, part in parts.items():
+        path = folder / f"{name}.jsonl"
+        if not path.is_file():
+            continue
+        settings, records = read_rows(path)
+        data = sources.load(part.data)
+        if data.fingerprint != settings.fingerprint:
+            raise SystemExit(f"{name}: its rows were made with other data than these")
+        first, *lines = path.read_text().splitlines()
+        counts: dict[tuple[float, int, int], list[int]] = {}
+        for k, record in enumerate(records):
+            key = (record.trial.cell.imratio, record.trial.cell.seed, record.trial.batch)
+            if key not in counts:
+                counts[key] = _one_class_counts(data, settings, *key)
+            # A training that diverged ended with the first epoch that is not in its history.
+            n_epochs = min(len(record.history["epoch"]), settings.epochs)
+            lines[k] = json.dumps(json.loads(lines[k]) | {"n_one_class": counts[key][n_epochs]})
+        path.write_text("\n".join([first, *lines, ""]))
+
+
+def _one_class_counts(
+    data: Dataset, settings: Settings, imratio: float, seed: int, batch: int
+) -> list[int]:
+    """Return the numbers of batches of one class in the first 0, 1, 2, ... epochs."""
+    import torch
+
+    from everypair.experiments.data.splits import split_rows
+    from everypair.experiments.training.batches import Batches
+
+    rows = split_rows(data, imratio=imratio, seed=seed, protocol=settings.protocol).subtrain
+    labels = torch.from_numpy(data.positive[rows])
+    batches = Batches(labels, None, size=batch, settings=settings, seed=seed)
+    counts = [0]
+    for epoch in range(1, settings.epochs + 1):
+        batches.plan(epoch)
+        counts.append(batches.n_one_class)
+    return counts
+
+
 def counted(part: Part, records: Sequence[Record]) -> list[Record]:
     """Return the records that count: those of the finalists of every complete loss.
 
@@ -310,7 +359,7 @@ def counted(part: Part, records: Sequence[Record]) -> list[Record]:
 
 def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.study")
-    parser.add_argument("task", choices=("commands", "run", "rows", "figure2", "report"))
+    parser.add_argument("task", choices=("commands", "run", "rows", "counts", "figure2", "report"))
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--store", type=Path, default=STORE)
@@ -327,6 +376,8 @@ def main() -> None:
         run(parts, given.store.absolute(), given.minutes, given.device, given.compile)
     elif given.task == "rows":
         write_rows(given.store.absolute(), given.results)
+    elif given.task == "counts":
+        count_one_class(given.results, parts)
     elif given.task == "figure2":
         from benchmarks import study_figure2
 

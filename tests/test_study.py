@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -90,6 +91,18 @@ def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small, capsys
     page = (tmp_path / "README.md").read_text()
     assert "| logistic |" not in page
     assert "tiny: 25 trials, 1 of 2 losses complete" in page
+
+
+def test_batches_of_one_class_are_counted_again_from_seed_and_epoch(tmp_path):
+    parts = {"tiny": replace(TINY, batches=(20,), seeds=(0, 1), finalists=1)}
+    study.run(parts, tmp_path / "study.db", math.inf, "cpu", compiled=False)
+    study.write_rows(tmp_path / "study.db", tmp_path, parts)
+    path = tmp_path / "tiny.jsonl"
+    correct = path.read_text()
+    assert not re.search('"n_one_class": 0', correct)
+    path.write_text(re.sub(r'"n_one_class": \d+', '"n_one_class": 12345', correct))
+    study.count_one_class(tmp_path, parts)
+    assert path.read_text() == correct
 
 
 def options_of(part):

@@ -25,9 +25,9 @@ def digits():
     }
 
 
-def trials(loss="squared_hinge", optimiser="sgd", rates=(0.01, 0.1), batch=100):
+def trials(loss="squared_hinge", optimiser="sgd", rates=(0.01, 0.1), batch=100, imratio=0.1):
     return [
-        Trial(Cell("digits", 0.1, loss, optimiser, seed), batch, rate)
+        Trial(Cell("digits", imratio, loss, optimiser, seed), batch, rate)
         for seed in (0, 1)
         for rate in rates
     ]
@@ -64,6 +64,18 @@ def test_training_together_equals_training_alone(digits, loss, optimiser, protoc
         for name, column in alone.history.items():
             assert record.history[name] == pytest.approx(column, abs=TOLERANCE[device]), name
         assert state.keys() == same_state.keys()
+
+
+def test_batches_of_one_class_are_counted_once_for_all_trials_that_share_them():
+    data = sources.load("digits")
+    rare = [splits.split(data, imratio=0.01, seed=k, protocol="corrected") for k in (0, 1)]
+    settings = Settings(model="linear", epochs=3)
+    together = trials(batch=50, imratio=0.01)
+    split = [rare[trial.cell.seed] for trial in together]
+    found = [record for record, _ in train_together(together, settings, split, device="cpu")]
+    alone = [train(trial, settings, own)[0] for trial, own in zip(together, split, strict=True)]
+    assert [record.n_one_class for record in found] == [record.n_one_class for record in alone]
+    assert min(record.n_one_class for record in alone) > 0
 
 
 def test_a_diverged_trial_does_not_change_the_others(digits):

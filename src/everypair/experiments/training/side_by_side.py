@@ -171,7 +171,10 @@ class _Together:
             self._steps = {}  # their graphs have the loss of the warm start
         for branch in branches:
             branch.begin_epoch(epoch)
-        sources = {branch.source: branch.source.load(epoch) for branch in branches}
+        # Once for each source, because `load` also counts the batches of one class.
+        sources = {
+            source: source.load(epoch) for source in dict.fromkeys(b.source for b in branches)
+        }
         sizes = [sources[branch.source] for branch in branches]
         for place in range(max(map(len, sizes), default=0)):
             here = [(b, s[place]) for b, s in zip(branches, sizes, strict=True) if place < len(s)]
