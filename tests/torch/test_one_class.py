@@ -87,10 +87,22 @@ def test_a_checkpoint_of_a_model_with_bce_loads():
     assert torch.equal(after["body"].weight, before["body"].weight)
 
 
-def test_the_counter_moves_to_the_device_of_the_scores():
-    criterion = PairLoss()
-    criterion(torch.randn(3, device="meta"), torch.zeros(3, device="meta"), None, None)
-    assert criterion.n_one_class.device.type == "meta"
+@pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
+def test_the_meta_device_neither_counts_nor_keeps_the_counter(pairs):
+    criterion = PairLoss(pairs=pairs)
+    for count in (1, 2):
+        for device in ("meta", "cpu"):
+            scores = torch.randn(3, 1, device=device, requires_grad=True)
+            criterion(scores, -torch.ones(3, 1, device=device)).backward()  # no pair of any kind
+        assert criterion.n_one_class == count
+
+
+def test_a_counter_on_the_meta_device_starts_at_0():
+    with torch.device("meta"):
+        criterion = PairLoss()
+    criterion(torch.randn(3), torch.tensor([1, 0, 0]))
+    criterion(torch.randn(3), torch.zeros(3))
+    assert criterion.n_one_class == 1
 
 
 def test_vmap_adds_up_the_counts():

@@ -147,8 +147,16 @@ class PairLoss(nn.Module):
         return f"surrogate={self.surrogate.name!r}, {options}"
 
     def _counter_on(self, device: torch.device) -> Tensor:
-        """Return the counter, moved to the device of the scores if it is on another one."""
+        """Return the counter, moved to the device of the scores if it is on another one.
+
+        Tensors on the meta device have no values. A counter there starts at 0 on the first other
+        device, and scores there are not counted.
+        """
         if self.n_one_class.device != device:
+            if device.type == "meta":
+                return torch.zeros_like(self.n_one_class, device=device)
+            if self.n_one_class.is_meta:
+                self.n_one_class = torch.zeros_like(self.n_one_class, device=device)
             self.n_one_class = self.n_one_class.to(device)
         return self.n_one_class
 
