@@ -19,6 +19,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from everypair.torch.triton.common.launch import INTERPRETED
+
+_HAS_FMA = tl.constexpr(not INTERPRETED)
+"""Whether `tl.fma` rounds once: in the interpreter of Triton before 3.9 it rounds twice."""
+
 
 @triton.jit
 def two_sum(a, b):
@@ -29,10 +34,23 @@ def two_sum(a, b):
 
 
 @triton.jit
-def _two_product(a, b):
+def _halves(a):
+    """Return two floats of at most 26 bits with the sum a (Veltkamp)."""
+    shifted = a * 134217728.0 + a
+    high = shifted - (shifted - a)
+    return high, a - high
+
+
+@triton.jit
+def two_product(a, b):
     """Return the rounded product and its exact rounding error, or 0 if the product overflows."""
     p = a * b
-    e = tl.fma(a, b, -p)
+    if _HAS_FMA:
+        e = tl.fma(a, b, -p)
+    else:  # Dekker
+        a_high, a_low = _halves(a)
+        b_high, b_low = _halves(b)
+        e = ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
     return p, tl.where(e - e == 0.0, e, 0.0)
 
 
@@ -76,7 +94,7 @@ def sub(a, b, DD: tl.constexpr):
 def mul(a, b, DD: tl.constexpr):
     """Return a * b."""
     if DD:
-        high, low = _two_product(a[0], b[0])
+        high, low = two_product(a[0], b[0])
         found = _fast_two_sum(high, low + (a[0] * b[1] + a[1] * b[0]))
     else:
         found = a[0] * b[0], a[1]
@@ -87,7 +105,7 @@ def mul(a, b, DD: tl.constexpr):
 def mul_double(a, factor, DD: tl.constexpr):
     """Return a * factor, where factor is a float64."""
     if DD:
-        high, low = _two_product(a[0], factor)
+        high, low = two_product(a[0], factor)
         found = _fast_two_sum(high, low + a[1] * factor)
     else:
         found = a[0] * factor, a[1]
