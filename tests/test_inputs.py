@@ -351,6 +351,46 @@ def test_scores_whose_sum_overflows_are_accepted():
     ]
 
 
+LONG = 2**53 + 1  # the first whole number that float64 does not hold
+LONG_SCORES = {
+    "list": [LONG, LONG - 1],
+    "list with a float": [LONG, 0.5],
+    "objects": [LONG, 2**70],
+    "int64": np.array([LONG, LONG - 1]),
+    "column": np.array([[LONG], [LONG - 1]]),
+    "uint64": np.array([2**64 - 1, 2**64 - 2], np.uint64),
+    "negative": np.array([-(2**63) + 1, -(2**63)]),
+    "Series": pd.Series([LONG, LONG - 1]),
+    "nullable Series": pd.Series([LONG, LONG - 1], dtype="Int64"),
+    "Arrow": pa.array([LONG, LONG - 1]),
+    "tensor": torch.tensor([LONG, LONG - 1]),
+}
+
+
+@pytest.mark.parametrize("kind", LONG_SCORES)
+def test_whole_numbers_that_float64_does_not_hold_are_refused(kind):
+    scores, times = LONG_SCORES[kind], np.abs(LONG_SCORES["int64"])
+    for function in (
+        lambda: ep.auc(scores, [1, 0]),
+        lambda: ep.pair_loss(scores, [1, 0]),
+        lambda: ep.PairAccumulator().add(scores, [1, 0]),
+        lambda: ep.pair_row_sums(scores),
+        lambda: ep.pair_loss([0.0, 1.0], (times, [1, 1]), pairs="survival"),
+        lambda: ep.pair_loss([0.0, 1.0], times, pairs="survival"),
+    ):
+        with pytest.raises(ValueError, match=r"that float64 holds; got -?\d+ \(first at index 0\)"):
+            function()
+
+
+def test_whole_numbers_that_float64_holds_are_scores_of_any_size():
+    for scores in ([2**53 + 2, 2**53], [2**62 + 2**10, 2**62], [-(2**53), -(2**63)], [2**90, 0.5]):
+        assert ep.auc(scores, [1, 0]) == 1.0
+
+
+def test_targets_of_any_size_are_ordered_exactly(backend):
+    assert backend.auc([1.0, 0.0], LONG_SCORES["int64"], pairs="ordered") == 1.0
+
+
 def test_options_are_keyword_only():
     with pytest.raises(TypeError):
         ep.pair_loss(SCORES, LABELS, "square")

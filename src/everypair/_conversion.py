@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+_WHOLE = 2.0**53  # below it, float64 holds all whole numbers
 
 
 def to_array(given: ArrayLike, name: str) -> NDArray[Any]:
@@ -43,18 +45,21 @@ def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
     """Convert an array-like of real numbers to an ndarray of a boolean, integer or float type."""
     array = to_array(given, name)
     if array.dtype.kind == "O":
-        for i, value in enumerate(array.ravel().tolist()):
+        values = array.ravel().tolist()
+        for i, value in enumerate(values):
             if not isinstance(value, Real) and not hasattr(value, "__float__"):
                 raise ValueError(
                     f"{name} must be real numbers; got {value!r} at index {i}. "
                     "Drop such rows, or convert them to numbers first."
                 )
         try:
-            return array.astype(np.float64)
+            floats = array.astype(np.float64)
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ValueError(
                 f"{name} must be real numbers that a float holds ({error}). Scale them first."
             ) from None
+        _check_whole_numbers(values, floats, name)
+        return floats
     if array.dtype.kind not in "biuf":
         first = f", first {array.ravel()[0].item()!r}" if array.size else ""
         raise ValueError(
@@ -62,7 +67,18 @@ def to_real(given: ArrayLike, name: str) -> NDArray[Any]:
             "Convert it to numbers first: text with a number for each value, dates with "
             ".astype('int64')."
         )
+    if isinstance(given, list | tuple) and array.dtype.kind == "f" and (abs(array) >= _WHOLE).any():
+        # Beside floats, NumPy has rounded whole numbers to floats.
+        _check_whole_numbers(np.array(given, object).ravel(), array, name)
     return array
+
+
+def to_float64(column: NDArray[Any], name: str) -> NDArray[np.float64]:
+    """Convert (n,) real numbers to float64; raise if whole numbers would be rounded."""
+    floats = column.astype(np.float64, copy=False)
+    if column.dtype.kind in "iu" and column.dtype.itemsize == 8:
+        _check_whole_numbers(column, floats, name)
+    return floats
 
 
 def to_column(array: NDArray[Any], name: str) -> NDArray[Any]:
@@ -75,6 +91,18 @@ def to_column(array: NDArray[Any], name: str) -> NDArray[Any]:
         f"{name} must have the shape (n,) or (n, 1); got {array.shape}. "
         "Of the probabilities of two classes, pass [:, 1]; for several tasks, call once per column."
     )
+
+
+def _check_whole_numbers(values: Any, floats: NDArray[Any], name: str) -> None:
+    """Raise if a whole number among the values is not equal to its float."""
+    for i in np.flatnonzero(abs(floats.ravel()) >= _WHOLE):
+        value, number = values[i], float(floats.ravel()[i])
+        if isinstance(value, Integral) and int(value) != number:
+            raise ValueError(
+                f"{name} must be numbers that float64 holds; got {int(value)} (first at index "
+                f"{i}), which would become {number:.0f}. Subtract a whole number near them, or "
+                "pass ranks: numpy.unique(values, return_inverse=True)[1]."
+            )
 
 
 def _from_torch(tensor: Any, torch: Any, name: str) -> NDArray[Any]:

@@ -232,6 +232,7 @@ def _scores(given: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], t
     # Integer scores get a float64 gradient.
     dtype = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(np.float64)
     kernel_dtype = np.float32 if dtype.itemsize <= 4 else np.float64
+    column = column if array.dtype.kind == "f" else _conversion.to_float64(column, name)
     with np.errstate(over="ignore"):
         return np.require(column, kernel_dtype, ["C", "A"]), dtype, array.shape
 

@@ -422,6 +422,14 @@ def test_errors_in_a_file_are_explained(frame, tmp_path, change, options, text):
     assert "p.csv" in str(raised.value)
 
 
+@pytest.mark.parametrize("role", ["score", "label"])
+def test_whole_numbers_that_float64_does_not_hold_are_refused(frame, tmp_path, role):
+    path = tmp_path / "long.csv"
+    frame.assign(**{role: frame.index.to_numpy() + 2**53}).to_csv(path, index=False)
+    with pytest.raises(UserError, match=r"float64 holds.* got '9007199254740993' in row 2"):
+        evaluation.evaluate(evaluation.read(path, pairs="ordered"))
+
+
 def test_scores_are_read_from_a_file_with_scores_and_probabilities(frame, tmp_path):
     frame.assign(probability=0.5).to_csv(tmp_path / "p.csv", index=False)
     assert evaluation.read(tmp_path / "p.csv").columns["scores"] == "score"

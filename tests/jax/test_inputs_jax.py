@@ -79,6 +79,17 @@ def test_values_are_refused_where_they_are_known(name, value, message):
         pair_loss(**given)
 
 
+@pytest.mark.parametrize("large", [np.array([2**32, 1, 1]), [2**32, 1, 1]], ids=["array", "list"])
+def test_whole_numbers_that_jax_would_cut_are_refused(large):
+    for labels, knobs in (
+        (large, {"pairs": "ordered"}),
+        ((large, [1, 1, 1]), {"pairs": "survival"}),
+        ([1, 0, 0], {"weights": large}),
+    ):
+        with pytest.raises(ValueError, match=r"that JAX holds.* got 4294967296"):
+            pair_loss([0.0, 1.0, 2.0], labels, **knobs)
+
+
 def test_values_that_are_not_known_do_no_harm():
     loss = jax.jit(pair_loss)
     assert jnp.isnan(loss(SCORES.at[1].set(jnp.inf), LABELS))

@@ -264,6 +264,13 @@ def test_scores_that_are_not_finite_raise_or_give_nan(torch_backend, bad, dtype)
     assert scores.grad.dtype is dtype
 
 
+def test_whole_numbers_that_float64_does_not_hold_are_refused():
+    scores, times = torch.zeros(2), torch.tensor([2**53, 2**53 + 1])
+    for labels in (times, (times, torch.ones(2))):
+        with pytest.raises(ValueError, match="float64 holds; got 9007199254740993"):
+            pair_loss(scores, labels, pairs="survival")
+
+
 def test_labels_on_the_cpu_are_checked_even_with_check_false():
     with pytest.raises(ValueError, match="got 2"):
         PairLoss(check=False)(SCORES, torch.tensor([1, 1, 0, 2]))

@@ -5,7 +5,7 @@ While JAX traces a function, its arguments have types and shapes but no values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -168,9 +168,28 @@ def _array(given: ArrayLike, name: str) -> Array:
                 f"{name} must be an array of numbers; got {type(given).__name__}. "
                 "Pass an array or a list of numbers."
             ) from error
+        except OverflowError as error:
+            _raise_whole_numbers(given, name, error)
+        if not _are_kept(given, array):
+            _raise_whole_numbers(given, name)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         _inputs.raise_not_real(name, array.dtype)
     return array
+
+
+def _raise_whole_numbers(given: Any, name: str, error: Exception | None = None) -> NoReturn:
+    raise ValueError(
+        f"{name} must be whole numbers that JAX holds, which are those of int32 unless "
+        f"jax_enable_x64 is set; got {abs(np.asarray(given)).max()}. Enable it, pass floats, or "
+        "pass ranks: numpy.unique(values, return_inverse=True)[1]."
+    ) from error
+
+
+def _are_kept(given: Any, array: Array) -> bool:
+    """Return whether JAX kept whole numbers; without x64 it drops their upper 32 bits."""
+    if isinstance(array, jax.core.Tracer) or not jnp.issubdtype(array.dtype, jnp.integer):
+        return True
+    return bool((np.asarray(given) == np.asarray(array)).all())
 
 
 def _row_of(given: ArrayLike, name: str, n: int) -> Array:

@@ -60,7 +60,7 @@ def survival_from(given: Any) -> Survival:
         return _checked(array[:, 0], array[:, 1])
     if array.ndim == 1 or array.shape[1:] == (1,):
         # A censored time of zero is coded as -0.0.
-        signed = target_from(array).astype(np.float64)
+        signed = _conversion.to_float64(target_from(array), "labels")
         return Survival(np.abs(signed), ~np.signbit(signed))
     raise ValueError(f"labels must hold times and events; got the shape {array.shape}. {_FORMS}")
 
@@ -78,7 +78,7 @@ def _from_fields(array: NDArray[Any]) -> Survival:
 
 
 def _checked(times: Any, events: NDArray[Any]) -> Survival:
-    column = target_from(times, "times of labels").astype(np.float64)
+    column = _conversion.to_float64(target_from(times, "times of labels"), "times of labels")
     events = _conversion.to_column(events, "events of labels")
     if events.shape != column.shape:
         raise ValueError(

@@ -265,7 +265,8 @@ def check_rows(
 def _check_floats(scores: Tensor, name: str) -> None:
     _check_dense(scores, name)
     if scores.dtype not in _FLOATS:
-        _inputs.raise_not_floats(scores.dtype, f"{name}.float()")
+        is_long = scores.dtype in (torch.int32, torch.int64)  # float32 would round them
+        _inputs.raise_not_floats(scores.dtype, f"{name}.{'double' if is_long else 'float'}()")
 
 
 def _check_constant(tensor: Tensor, name: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from everypair import _conversion
 from everypair.targets import kinds
 from everypair.torch import _arrays
 from everypair.torch._compat import is_transformed
@@ -89,6 +90,8 @@ def partial_weights(
 
 
 def _check_survival(times: Tensor, events: Tensor) -> None:
+    if times.dtype in (torch.int64, torch.uint64):
+        _conversion.to_float64(times.flatten().cpu().numpy(), "times of labels")
     known = ((events == 0) | (events == 1)).flatten()
     if not bool(known.all()):
         i = int(known.int().argmin())

@@ -118,9 +118,14 @@ def numbers(column: pd.Series[Any], role: str, chunk: _chunks.Chunk) -> NDArray[
     found = pd.to_numeric(column, errors="coerce")
     rule = f"{role} column", "a finite number"
     _raise_unless(found.notna().to_numpy(bool), column, *rule, chunk)
-    array: NDArray[Any] = found.to_numpy()
-    array = array if array.dtype.kind == "f" else array.astype(np.float64)
+    given: NDArray[Any] = found.to_numpy()
+    array = given if given.dtype.kind == "f" else given.astype(np.float64)
     _raise_unless(np.isfinite(array), column, *rule, chunk)
+    held = np.ones(array.shape, bool)
+    for i in np.flatnonzero(abs(array) >= 2.0**53) if given.dtype.kind in "iu" else ():
+        held[i] = int(given[i]) == float(array[i])
+    advice = "a number that float64 holds (subtract a whole number near them)"
+    _raise_unless(held, column, rule[0], advice, chunk)
     return array
 
 
