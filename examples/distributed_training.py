@@ -1,7 +1,8 @@
 """Train on several processes with the loss over the pairs of all of them.
 
-    torchrun --standalone --nproc-per-node 2 examples/distributed_training.py
+    torchrun --standalone --local-addr 127.0.0.1 --nproc-per-node 2 examples/distributed_training.py
 
+With --local-addr, the processes find one another also if the machine's own name cannot be resolved.
 Runs on GPUs with NCCL if each process has one, otherwise on the CPU with Gloo. The weights are
 those of a training in a single process; `--check` compares them.
 """

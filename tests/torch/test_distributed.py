@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -372,20 +373,23 @@ def test_training_equals_that_of_a_single_process(pool, how):
             torch.testing.assert_close(weight, whole.detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_the_example_trains_as_a_single_process_does():
-    """Run examples/distributed_training.py, which fails if its weights are different."""
-    example = Path(__file__).parents[2] / "examples" / "distributed_training.py"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
-    ran = subprocess.run(
-        [*command, str(example), "--check"], capture_output=True, text=True, timeout=300
+def test_the_example_trains_as_a_single_process_does(tmp_path):
+    """Run the command in the docstring of the example, which fails if its weights are different.
+
+    The machine's own name cannot be resolved here, as in many containers.
+    """
+    root = Path(__file__).parents[2]
+    text = (root / "examples" / "distributed_training.py").read_text()
+    [command] = (line for line in text.splitlines() if line.startswith("    torchrun "))
+    (tmp_path / "sitecustomize.py").write_text(
+        "import socket\nsocket.getfqdn = lambda name='': 'nowhere.invalid'\n"
     )
+    paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *command.split()[1:], "--check"],
+        capture_output=True, text=True, timeout=300, cwd=root,
+        env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("weights differ by") == 2
 
