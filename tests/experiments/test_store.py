@@ -197,9 +197,12 @@ def test_settings_that_this_version_does_not_know_are_refused(tmp_path, monkeypa
 
 def test_a_store_of_the_earlier_layout_is_refused_and_left_alone(tmp_path):
     url = f"sqlite:///{tmp_path / 'study.db'}"
-    study = optuna.create_study(storage=url, study_name="digits imratio=0.1 square sgd seed=0")
+    storage = optuna.storages.RDBStorage(url)
+    study = optuna.create_study(storage=storage, study_name="digits imratio=0.1 square sgd seed=0")
     for name, value in (("experiment", "raw"), ("everypair", 1)):
         study.set_user_attr(name, value)
+    storage.remove_session()
+    storage.engine.dispose()
     before = (tmp_path / "study.db").read_bytes()
     for create in (True, False):
         with pytest.raises(
