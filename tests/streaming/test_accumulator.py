@@ -180,21 +180,6 @@ def test_a_checkpoint_has_weights_and_groups(tmp_path):
     assert ep.PairAccumulator.load(tmp_path / "state").result() == found.result()
 
 
-def test_damaged_checkpoints_are_refused(tmp_path):
-    path = tmp_path / "state.npz"
-    filled([np.arange(40)], np.full(40, 0.5, np.float32), rows(6, 40)[1]).save(path)
-    whole = path.read_bytes()
-    place = whole.index(np.float32(0.5).tobytes())
-    damaged = whole[:place] + b"\0\0\1\0" + whole[place + 4 :]
-    for content in (b"", b"hello", whole[:100], whole[:-30], damaged):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="must be a checkpoint"):
-            ep.PairAccumulator.load(path)
-    np.savez(path, a=np.arange(3))
-    with pytest.raises(ValueError, match="must be a checkpoint"):
-        ep.PairAccumulator.load(path)
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32), st.integers(2, 60), st.booleans())
 def test_two_passes_give_the_same_result(seed, n, ties):

@@ -26,6 +26,12 @@ from everypair.streaming._result import Options, StreamResult, from_ranks
 from everypair.surrogates import Surrogate, Term
 from everypair.targets import binary
 
+BITS = range(16, 23)
+FINITE = (
+    0x00800000,
+    0xFF7FFFFF,
+)  # the places of the finite scores in the order of all float32 patterns
+
 _SIGN = np.uint32(1 << 31)
 _HALF_ULP = 2.0**-24  # the largest relative error of rounding to float32
 # A relative slack for the rounding of this computation itself.
@@ -36,7 +42,7 @@ class Buckets:
     """A table of integers (2 classes, 2**bits buckets, 3 moments); negatives are class 0."""
 
     def __init__(self, bits: int) -> None:
-        if bits not in range(16, 23):
+        if bits not in BITS:
             raise ValueError(f"bits must be between 16 and 22; got {bits!r}. 18 is usual.")
         self.bits = bits
         self.table = np.zeros((2, 1 << bits, 3), np.int64)
@@ -84,7 +90,7 @@ class Buckets:
         n_pos, n_neg = self.sizes
         if min(n_pos, n_neg) == 0:
             binary.raise_no_pairs(np.arange(n_pos + n_neg) < n_pos, None, "result")
-        most = 1 << (63 - 2 * (32 - self.bits))
+        most = most_rows(self.bits)
         if self.table[..., 0].max() > most:
             raise OverflowError(
                 f"a bucket must hold at most {most} rows of a class; one holds "
@@ -151,6 +157,11 @@ class Buckets:
             counts.append(count)
             variances.append(step**2 * np.maximum(second / count - (first / count) ** 2, 0.0))
         return points, counts, variances
+
+
+def most_rows(bits: int) -> int:
+    """Return how many rows of a class a bucket holds at most, so that its moments are exact."""
+    return 1 << (63 - 2 * (32 - bits))
 
 
 def _score(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from everypair.streaming._buckets import BITS, FINITE, most_rows
 
 _FORMAT = "everypair.PairAccumulator 1"
 
@@ -33,16 +34,96 @@ def write(path: str | Path, plain: dict[str, Any], arrays: dict[str, NDArray[Any
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read a state; raise ValueError if the file holds none, or is damaged."""
-    try:
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        plain = json.loads(arrays.pop("state").tobytes())
-        if plain.pop("format") == _FORMAT:
+    with open(path, "rb") as opened:
+        try:
+            with np.load(opened, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            plain = json.loads(arrays.pop("state").tobytes())
+            if plain.pop("format") != _FORMAT:
+                raise ValueError("it was written by another version")
+            _check(plain, arrays)
             return plain, arrays
-        reason = "it was written by another version"
-    except (AttributeError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        reason = str(error) or type(error).__name__
+        # A damaged archive raises errors of zipfile, zlib, struct, tokenize, NumPy and others.
+        except Exception as error:
+            reason = str(error) or type(error).__name__
     raise ValueError(
         f"{path} must be a checkpoint of a PairAccumulator; it is not ({reason}). Load a file that "
         "PairAccumulator.save wrote."
     )
+
+
+def _check(plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Raise ValueError unless these are values that `PairAccumulator.state` can return."""
+    kinds: dict[str, type] = {"mode": str}
+    if plain["mode"] == "bounded":
+        kinds |= {"bits": int, "is_rounded": bool}
+    elif arrays:
+        kinds |= {"weighted": bool, "grouped": bool, "keys": list}
+    if {name: type(value) for name, value in plain.items()} != kinds:
+        raise ValueError("its options are not those of an accumulator")
+    if plain["mode"] == "bounded":
+        _check_table(plain["bits"], dict(arrays))
+    elif plain["mode"] != "exact":
+        raise ValueError(f"its mode is {plain['mode']!r}")
+    elif arrays:
+        _check_rows(plain["keys"], plain["weighted"], plain["grouped"], dict(arrays))
+
+
+def _check_rows(
+    keys: list[Any], weighted: bool, grouped: bool, arrays: dict[str, NDArray[Any]]
+) -> None:
+    """Check the columns of both classes: their names, types, lengths and values."""
+    if len(set(keys)) < len(keys) or not {type(key) for key in keys} <= {int, str}:
+        raise ValueError("its groups are not different integers or strings")
+    if keys and not grouped:
+        raise ValueError("it has names of groups, but no groups")
+    for i in (0, 1):
+        scores = arrays.pop(f"scores_{i}")
+        _require("scores", scores, (np.float32, np.float64), (scores.size,))
+        if not np.isfinite(scores).all():
+            raise ValueError("a score is not finite")
+        if weighted:
+            weights = arrays.pop(f"weights_{i}")
+            _require("weights", weights, (np.float64,), scores.shape)
+            if not (np.isfinite(weights) & (weights >= 0.0)).all():
+                raise ValueError("a weight is negative or not finite")
+        if grouped:
+            groups = arrays.pop(f"groups_{i}")
+            _require("groups", groups, (np.int32,), scores.shape)
+            if not ((groups >= 0) & (groups < len(keys))).all():
+                raise ValueError("the number of a group is out of range")
+    _require_nothing(arrays)
+
+
+def _check_table(bits: int, arrays: dict[str, NDArray[Any]]) -> None:
+    """Check the buckets that are used, and their moments."""
+    if bits not in BITS:
+        raise ValueError(f"its bits are {bits}")
+    used, table, shift = arrays.pop("used"), arrays.pop("table"), 32 - bits
+    _require("used buckets", used, (np.int64,), (used.size,))
+    _require("moments", table, (np.int64,), (2, used.size, 3))
+    first, last = (place >> shift for place in FINITE)
+    if not ((used >= first) & (used <= last)).all() or not (np.diff(used) > 0).all():
+        raise ValueError("its buckets are out of range or not in order")
+    # With k from 0 to `largest`, the sums of 1, k and k^2 over the rows of a bucket.
+    count, total, squares = table.transpose(2, 0, 1)
+    largest = (1 << shift) - 1
+    if not (
+        ((count >= 0) & (count <= most_rows(bits))).all()
+        and ((total >= 0) & (total <= count * largest)).all()
+        and ((squares >= total) & (squares <= total * largest)).all()
+    ):
+        raise ValueError("the moments of a bucket are impossible")
+    _require_nothing(arrays)
+
+
+def _require(
+    name: str, array: NDArray[Any], dtypes: tuple[Any, ...], shape: tuple[int, ...]
+) -> None:
+    if array.dtype not in dtypes or array.shape != shape:
+        raise ValueError(f"its {name} have type {array.dtype} and shape {array.shape}")
+
+
+def _require_nothing(others: dict[str, NDArray[Any]]) -> None:
+    if others:
+        raise ValueError(f"it has unknown arrays: {', '.join(others)}")
