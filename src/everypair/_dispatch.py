@@ -7,7 +7,6 @@ never its name.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ except ImportError:  # installed without the compiled kernel: NumPy computes, mo
 
 _VARIABLE = "EVERYPAIR_BACKEND"
 _BACKENDS = ("auto", "numpy", "native")
+_LARGE = 2.0**660
 
 _chosen: ContextVar[bool | None] = ContextVar("everypair_backend", default=None)
 _default: bool | None = None
@@ -136,8 +136,9 @@ def evaluate(
         if status:
             _inputs.raise_bad_values(batch)
         # If sums overflowed, or terms cancel too much, NumPy computes the batch. It needs no
-        # differences that overflow or terms that cancel.
-        reliable = math.isfinite(value)
+        # differences that overflow or terms that cancel. Its derivatives, which may be larger than
+        # the value, are checked for overflow.
+        reliable = abs(value) < _LARGE
         is_plain = order is None and scores.dtype is batch.dtype and len(batch.shape) == 1
         if reliable and is_plain:
             return Result(value, pair_weight, *arrays)
@@ -148,7 +149,7 @@ def evaluate(
             scores, positive if order is None else positive[order], weights, batch.offsets,
             wide, terms, mean=mean, grad=grad, hess=hess,
         )  # fmt: skip
-        check_overflow(terms, value, *arrays)
+        check_overflow(value, *arrays)
     return Result(value, pair_weight, *(as_given(array, batch, order) for array in arrays))
 
 
@@ -207,10 +208,9 @@ def split_classes(
     return pos[:n_pos], neg[: batch.scores.shape[0] - n_pos]
 
 
-def check_overflow(terms: tuple[PairTerm, ...], *results: float | NDArray[Any] | None) -> None:
-    """Raise if sums of polynomials overflowed; exponentials are infinite only where they should."""
-    is_good = np.isfinite if are_polynomials(terms) else lambda result: ~np.isnan(result)
-    if not all(result is None or is_good(result).all() for result in results):
+def check_overflow(*results: float | NDArray[Any] | None) -> None:
+    """Raise if a result exceeds the range of float64."""
+    if not all(result is None or np.isfinite(result).all() for result in results):
         raise OverflowError(
             "the loss of these scores exceeds the range of float64: differences of scores, or the "
             "margin, are too large. Scale the scores, or use a surrogate that grows linearly."

@@ -163,7 +163,7 @@ def _evaluate_levels(
         power = 0 if mean else ranked.exponent
         value = float(np.ldexp(value * scale, power))
         arrays = [None if s is None else np.ldexp(s * scale, power) + 0.0 for s in sums]
-    _dispatch.check_overflow(terms, value, *arrays)
+    _dispatch.check_overflow(value, *arrays)
     derivatives = (_dispatch.as_given(array, batch, ranked.order) for array in arrays)
     return Result(value, pair_weight, *derivatives)
 

@@ -50,6 +50,19 @@ def test_margins_are_traced_and_default_to_that_of_the_surrogate():
     assert float(pair_loss(scores, labels, **options)) == float(loss(0.0))
 
 
+@pytest.mark.parametrize("labels", [[1, 1, 0], [3, 2, 1]])
+def test_an_exponential_loss_that_overflows_is_infinite(labels):
+    def loss(scores):
+        pairs = "ordered" if max(labels) > 1 else "binary"
+        return pair_loss(scores, jnp.array(labels), surrogate="exponential", pairs=pairs)
+
+    value, grad = jax.value_and_grad(loss)(jnp.array([0.0, 100.0, 300.0]))
+    assert value == jnp.inf
+    assert grad[0] < -1e38
+    assert grad[2] > 1e38
+    assert not jnp.isnan(grad).any()
+
+
 def test_a_third_derivative_raises():
     scores, labels, data = next(batches(np.float32))
 

@@ -106,13 +106,22 @@ def test_a_loss_too_large_for_its_type_is_infinite(torch_backend):
 
 
 def test_a_loss_beyond_float64_raises_on_the_cpu_and_is_infinite_elsewhere(torch_backend):
-    scores, labels = torch.tensor([-1e200, 1e200], dtype=torch.float64), torch.tensor([1, 0])
-    if torch_backend == "cpu":
-        with pytest.raises(OverflowError, match="range of float64"):
-            pair_loss(scores, labels)
-    else:
-        assert pair_loss(scores, labels).isinf()
-    assert pair_loss(scores, labels, surrogate="exponential").isinf()
+    scores = torch.tensor([-1e200, 0.0, 1e200], dtype=torch.float64, requires_grad=True)
+    for surrogate in ("squared_hinge", "exponential"):
+        for labels, pairs in (
+            ([1, 1, 0], "binary"),
+            ([3, 2, 1], "ordered"),
+            ([1, 2, 3], "survival"),
+        ):
+            arguments = scores, torch.tensor(labels)
+            options = {"surrogate": surrogate, "pairs": pairs}
+            if torch_backend == "cpu":
+                with pytest.raises(OverflowError, match="range of float64"):
+                    pair_loss(*arguments, **options)
+            else:
+                loss = pair_loss(*arguments, **options)
+                assert loss.isinf()
+                assert torch.autograd.grad(loss, scores)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)

@@ -98,6 +98,13 @@ def evaluate(
             xp.gather(w, order) / scale for w, scale in zip((winner, loser), scales, strict=True)
         ]
 
+    def clamped(part: Array) -> Array:
+        """Return finite numbers: a row may win infinitely at one level and lose so at another."""
+        if not terms.exponential:
+            return part
+        part = xp.where(part > largest_float, largest_float, part)
+        return xp.where(part < -largest_float, -largest_float, part)
+
     def add_level(bit: Any, sums: PairSums) -> PairSums:
         positive = ((ranks >> bit) & 1) == 1
         groups = xp.running_count(is_head | _changes(xp, ranks >> (bit + 1)))
@@ -107,7 +114,7 @@ def evaluate(
         )  # fmt: skip
         share = found.pair_weight / size / size
         arrays = (
-            None if total is None else total + share[..., None] * part
+            None if total is None else total + share[..., None] * clamped(part)
             for total, part in zip(sums[2:], found[2:], strict=True)
         )
         value, pair_weight = sums.value + share * found.value, sums.pair_weight + share

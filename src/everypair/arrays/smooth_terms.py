@@ -167,14 +167,18 @@ def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums)
     sums = of_others(own)
     alive = (w.high > 0.0) & (sums.high > 0.0)
 
-    def per_row(a: Number) -> Number:
-        """Return the share of each row, zero for rows that are in no pair."""
-        scaled = xp.times(xp.times(w, a), factor)
-        return each(lambda part: xp.where(alive & (a.high != 0.0), part, 0.0), scaled)
-
     def scaled(a: Number, order: int) -> Number:
-        number = xp.constants(np.array([term.factors.scale * term.factors.rate**order]))
-        return xp.sum_of_terms(xp.times(a, number))
+        return xp.times(a, xp.constants(np.array([term.factors.scale * term.factors.rate**order])))
+
+    def per_row(a: Number, order: int) -> Number:
+        """Return the share of each row: zero without a pair, infinite where it overflows."""
+        share = scaled(xp.times(xp.times(w, a), factor), order)
+        counts = alive & (a.high != 0.0)
+        if share.low is not None:  # NaN where a part of the product overflows
+            infinite = xp.where(a.high * term.factors.scale > 0.0, float("inf"), -float("inf"))
+            is_finite = xp.isfinite(share.high + share.low)
+            share = xp.choose(is_finite, share, Number(infinite, xp.zeros_like(infinite)))
+        return xp.sum_of_terms(each(lambda part: xp.where(counts, part, 0.0), share))
 
     value = grad = hess = hvp = None
     if asked.value:
@@ -184,16 +188,15 @@ def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums)
         largest = Number(xp.where(xp.isfinite(largest), largest, 0.0))
         relative = xp.times(xp.times(w, sums), xp.exp(xp.minus(exponent, largest)))
         total = wide.total(each(lambda part: xp.where(counted, part, 0.0), relative))
-        value = scaled(xp.times(total, xp.exp(largest)), 0)
+        value = xp.sum_of_terms(scaled(xp.times(total, xp.exp(largest)), 0))
     if asked.grad:
-        signed = each(lambda part: xp.where(positive, -part, part), per_row(sums))
-        grad = scaled(signed, 1)
+        grad = each(lambda part: xp.where(rows.positive, -part, part), per_row(sums, 1))
     if asked.hess:
-        hess = scaled(per_row(sums), 2)
+        hess = per_row(sums, 2)
     if rows.z is not None:
         z = each(lambda part: part[None], rows.z)
         others = of_others(wide.times(own, z))
-        hvp = scaled(per_row(wide.minus(wide.times(z, sums), others)), 2)
+        hvp = per_row(wide.minus(wide.times(z, sums), others), 2)
     return PairSums(value, None, grad, hess, hvp)
 
 

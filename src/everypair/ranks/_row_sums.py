@@ -95,7 +95,7 @@ def pair_row_sums(
     (sums,) = plan(x, y, terms, codes, wide=wide).sums(w, (0,))
     if others is None:
         sums = sums - w * own_pair(terms, wide=wide)[0]
-    if np.isnan(sums).any():
+    if not np.isfinite(sums).all():
         raise OverflowError(
             "the sums of these scores exceed the range of float64: differences of scores, or the "
             "margin, are too large. Scale the scores, or use a surrogate that grows linearly."

@@ -99,8 +99,15 @@ class PairObjective:
         return np.asarray(self.data.X @ coef)
 
     def value_and_score_grad(self, coef: Vector, scores: Vector) -> tuple[float, Vector]:
-        """Return the objective and the (n,) gradient of the pair loss in the scores."""
-        loss, score_grad = losses.pair_loss_and_grad(scores, self.data.target, **self._options)
+        """Return the objective and the (n,) gradient of the pair loss in the scores.
+
+        An objective that overflows, after a step that is too long, is infinite with a gradient of
+        NaN.
+        """
+        try:
+            loss, score_grad = losses.pair_loss_and_grad(scores, self.data.target, **self._options)
+        except OverflowError:
+            return np.inf, np.full(scores.shape, np.nan)
         return loss + 0.5 * self.alpha * float(coef @ coef), score_grad
 
     def grad(self, coef: Vector, score_grad: Vector) -> Vector:

@@ -67,7 +67,8 @@ def sigmoid(temperature: float = 1.0) -> Surrogate:
 def exponential(temperature: float = 1.0) -> Surrogate:
     """Make the exponential loss ``exp(t / temperature)`` (RankBoost); default margin 0.
 
-    It overflows to infinity for shortfalls above 709 temperatures.
+    It exceeds the range of float64 for shortfalls above 709 temperatures, which raises an
+    OverflowError; on an accelerator and in JAX, the loss is infinite.
 
     Examples
     --------

@@ -106,8 +106,8 @@ def pair_loss(
     ValueError
         If an argument is not as described; the message names it, the value and what to do.
     OverflowError
-        On the CPU, if the loss of a surrogate of polynomials, or its gradient, exceeds the range of
-        float64. Otherwise a loss that is too large for its type is infinite.
+        On the CPU, if the loss or its gradient exceeds the range of float64. Otherwise a loss that
+        is too large for its type is infinite.
 
     See Also
     --------
@@ -120,8 +120,8 @@ def pair_loss(
     surrogate raises an error); works with `torch.compile`, `torch.export`, `torch.func` and
     `torch.vmap`. At the knot of a surrogate with a kink, the slope is that from below. The gradient
     of finite scores is finite: entries beyond the range of the scores' type are clamped to it. This
-    does not hold for float32 and float64 on a GPU, nor for ``surrogate="exponential"`` in float64:
-    there such entries are infinite, for example in a sum over scores of 1e36.
+    does not hold for float32 and float64 on a GPU: there such entries are infinite, for example in
+    a sum over scores of 1e36.
 
     Examples
     --------
