@@ -72,14 +72,17 @@ def table(rows: list[dict[str, str]]) -> str:
         for share in ("0.5", "0.01", "0.001"):
             cells = " | ".join(f"{float(ours[mode, share, n]['bce_ratio']):.2f}" for n in sizes)
             lines.append(f"| {mode}, {100 * float(share):g} % | {cells} |")
+    worst = float(rows[0]["worst_error"])
+    origin = f"{provenance(rows)} Largest relative error of loss or gradient in its checks"
+    return "\n".join([*lines, "", f"*{origin}: {worst:.1e}.*"])
+
+
+def provenance(rows: list[dict[str, str]], options: str = "") -> str:
     one = rows[0]
-    lines += [
-        "",
-        f"*Measured by `python -m benchmarks.gpu` on {one['gpu']}, torch {one['torch']}, everypair "
-        f"{one['everypair']} at {one['commit']}, {one['date']}. Largest relative error of loss or "
-        f"gradient in its checks: {float(one['worst_error']):.1e}.*",
-    ]
-    return "\n".join(lines)
+    return (
+        f"Measured by `python -m benchmarks.gpu{options}` on {one['gpu']}, torch {one['torch']}, "
+        f"everypair {one['everypair']} at {one['commit']}, {one['date']}."
+    )
 
 
 def questions(rows: list[dict[str, str]]) -> str:
@@ -93,7 +96,7 @@ def questions(rows: list[dict[str, str]]) -> str:
             for n in sizes
         )
         lines.append(f"| {question} | {cells} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"*{provenance(rows, ' --only questions')}*"])
 
 
 def missed(rows: list[dict[str, str]]) -> list[str]:
