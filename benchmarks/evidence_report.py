@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -54,17 +55,29 @@ def against(rows: pd.DataFrame, column: str) -> str:
         if method == OURS:
             lines.append(f"{row} | |")
             continue
-        verdicts = [verdict(each, method, column) for _, each in rows.groupby("table")]
-        p = stats.wilcoxon(means[OURS], means[method]).pvalue
-        counts = " / ".join(str(verdicts.count(word)) for word in (1, 0, -1))
-        lines.append(f"{row} {counts} | {p:.2f} |")
+        wins, ties, losses, p = compare(rows, method, column)
+        lines.append(f"{row} {wins} / {ties} / {losses} | {p:.3f} |")
     return "\n".join(lines)
 
 
-def verdict(rows: pd.DataFrame, method: str, column: str) -> int:
-    """Return 1, 0 or -1: everypair is better, not significantly different, or worse."""
-    splits = rows.pivot_table(index="split", columns="method", values=column)
-    return int(np.sign(differs(splits[OURS] - splits[method])))
+class Comparison(NamedTuple):
+    """On how many tables everypair is better, not significantly different, or worse."""
+
+    wins: int
+    ties: int
+    losses: int
+    p: float  # of Wilcoxon's signed-rank test on the means of the tables
+
+
+def compare(rows: pd.DataFrame, method: str, column: str) -> Comparison:
+    """Compare everypair with a method over the tables of a family."""
+    means = rows.pivot_table(index="table", columns="method", values=column)
+    gaps = []
+    for _, each in rows.groupby("table"):
+        splits = each.pivot_table(index="split", columns="method", values=column)
+        gaps.append(differs(splits[OURS] - splits[method]))
+    counts = (sum(np.sign(gaps) == sign) for sign in (1, 0, -1))
+    return Comparison(*counts, stats.wilcoxon(means[OURS], means[method]).pvalue)
 
 
 def differs(gaps: pd.Series) -> float:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median_low
 from typing import TYPE_CHECKING
 
 from benchmarks import open_questions
-from benchmarks.study import PARTS, Part, counted, read_rows
+from benchmarks.study import PARTS, chosen
 from everypair.experiments.display_names import display_name
 from everypair.experiments.figures.output import save, styled
 from everypair.experiments.intervals import resampled_interval
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Key = tuple[float, int, str]
-Chosen = dict[Key, dict[int, Record]]
-"""By (imratio, batch size, loss) and seed: the trial with the greatest validation AUC."""
-
 COLOURS = {
     "squared_hinge": "#0b62c4",
     "linear_hinge": "#2a9d8f",
@@ -33,19 +29,6 @@ COLOURS = {
     "weighted_logistic": "#8172b3",
 }
 STYLES = {"sgd": "-", "sag": "--", "lbfgs": ":"}
-
-
-def chosen(path: Path, part: Part) -> Chosen:
-    """Return the trials of a part that count; empty if it was not run."""
-    found: Chosen = {}
-    if not path.is_file():
-        return found
-    for record in counted(part, read_rows(path)[1]):
-        trial = record.trial
-        seeds = found.setdefault((trial.cell.imratio, trial.batch, trial.cell.loss), {})
-        best = seeds.get(trial.cell.seed, record)
-        seeds[trial.cell.seed] = max(best, record, key=lambda r: r.validation_auc)
-    return found
 
 
 def mean_auc(records: Mapping[int, Record]) -> str:
@@ -145,12 +128,12 @@ def optimisers(folder: Path) -> tuple[str, Figure] | None:
                 curve = _mean_curve(seeds.values(), "subtrain_loss")
                 style = STYLES[part.optimiser]
                 panels[model, loss].plot(curve, style, color=COLOURS[loss], label=optimiser)
-                rate = next(iter(seeds.values())).trial.rate
                 best = fmean(r.best_epoch for r in seeds.values())
                 base = by_sgd.setdefault((model, loss), seeds)
                 ahead = "" if base is seeds else gap_text(gap(seeds, base))
                 cells = [mean_auc(seeds), ahead, f"{curve[-1]:.3g}", f"{best:.0f}"]
-                lines.append([display_name(model), display_name(loss), optimiser, rate, *cells])
+                where = [display_name(model), display_name(loss), optimiser]
+                lines.append([*where, _rate(seeds), *cells])
         for axes in panels.values():
             if axes.lines:
                 axes.legend()
@@ -204,7 +187,7 @@ def batch_sizes(folder: Path) -> tuple[str, Figure] | None:
 
 
 def _rate(records: Mapping[int, Record]) -> str:
-    return f"{next(iter(records.values())).trial.rate:g}"
+    return f"{median_low(r.trial.rate for r in records.values()):g}"
 
 
 def _size(batch: int) -> str:

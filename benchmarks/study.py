@@ -11,8 +11,9 @@ A part is an experiment of the library. `run` runs several parts until the time 
 same as their commands, one after the other. The rows come from the store that both write.
 
 For each imratio and batch size of a part, every loss is trained with all its rates on seed 0. The
-rates with the greatest validation AUC are then trained on all seeds; only they count. In most parts
-these are two of five rates, and five seeds.
+rates with the greatest validation AUC are then trained on all seeds. In most parts these are two of
+five rates, and five seeds. The result of a seed is the test AUC of the rate and the epoch with the
+greatest validation AUC, among the rates that were trained on all seeds (`chosen`).
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import FULL_BATCH, Grid, Record, Settings
 from everypair.experiments.presets import PRESETS, with_losses
+from everypair.experiments.report.selection import gathered, results
 from everypair.experiments.search import store as stores
 from everypair.experiments.search.finalists import blocks, finals, screening
 
 if TYPE_CHECKING:
     from everypair.experiments.data.sources import Dataset
     from everypair.experiments.search.runner import Event
+
+Chosen = dict[tuple[float, int, str], dict[int, Record]]
+"""Records by imratio, batch size and loss, and then by seed."""
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -339,22 +345,39 @@ def _one_class_counts(
 
 
 def counted(part: Part, records: Sequence[Record]) -> list[Record]:
-    """Return the records that count: those of the finalists of every complete loss.
+    """Return the records that count: of every complete loss, all rates trained on all seeds.
 
     In a block (one imratio, one batch size) a loss is complete when all its rates are trained on
-    the first seed and its finalists on all seeds.
+    the first seed and its finalists on all seeds. If its rates were extended after that, more rates
+    than the finalists are trained on all seeds.
     """
     found = {record.trial: record for record in records if record.state != "failed"}
     kept: list[Record] = []
     for block in part.blocks():
         for loss in block.losses:
             own = replace(block, losses=(loss,))
-            if not all(trial in found for trial in screening(own).trials()):
+            needed = [*screening(own).trials(), *finals(own, records, part.finalists).trials()]
+            if not all(trial in found for trial in needed):
                 continue
-            trials = finals(own, records, part.finalists).trials()
-            if all(trial in found for trial in trials):
-                kept += [found[trial] for trial in trials]
+            for trials in gathered(own.trials(), attrgetter("rate")).values():
+                if all(trial in found for trial in trials):
+                    kept += [found[trial] for trial in trials]
     return kept
+
+
+def chosen(path: Path, part: Part) -> Chosen:
+    """Return for each seed the record with the greatest validation AUC among those that count.
+
+    Empty if the part was not run.
+    """
+    winners: Chosen = {}
+    records = counted(part, read_rows(path)[1]) if path.is_file() else []
+    for batch, own in gathered(records, attrgetter("trial.batch")).items():
+        for result in results(own):
+            if result.winner is not None:
+                key = (result.cell.imratio, batch, result.cell.loss)
+                winners.setdefault(key, {})[result.cell.seed] = result.winner
+    return winners
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import open_questions_report, study_figure2, study_summaries
+from benchmarks import open_questions_report, study_figure2, study_summaries, wins
 from benchmarks.pages import fill
 from benchmarks.study import PARTS, RESULTS, Part, counted, read_rows
 from everypair.experiments import report
@@ -26,7 +26,7 @@ from everypair.experiments.report.selection import TEST_SHARE, difference, gathe
 from everypair.experiments.report.study import Study
 
 PAPER = RESULTS / "paper_figure3.csv"
-"""Test AUC, mean and sd of five seeds, read off the figures that the authors published."""
+"""Test AUC, mean and sd of five seeds, read off plots of the authors; see `HEADER`."""
 
 HEADER = """# The study of images
 
@@ -34,8 +34,13 @@ Made by `make results` from the rows in this folder; do not edit. The command of
 trials, and `python -m benchmarks.study rows` writes them into this folder.
 
 Intervals over the seeds are corrected for splits that share rows; differences are paired by seed. A
-median rate is marked if it is the smallest or the largest that was tried. The paper's values are
-means ± standard deviations, read off its figure 3.
+median rate is marked if it is the smallest or the largest that was tried. The minutes are the sum
+of the trials' own times, in which trials that ran together share the time of the GPU.
+
+The paper's values, `paper_figure3.csv`, are means ± standard deviations over five seeds. They were
+read off plots that the authors published for figure 3 of arXiv:2302.11062, before this study. Which
+file, and with which error, was not recorded, and they cannot be derived from the source of the
+paper, whose plots are missing. They agree with what its text says of the figure.
 """
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
 ALT = "Test AUC by seed, for each loss and share of positives"
@@ -84,8 +89,10 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
                 figure = figure.replace(docs / "assets" / f"study-{called}.svg")
                 written = (*(file for file in written if file.is_file()), figure)
             files += written
-            n_trials = sum(record.trial.batch == batch for record in records)
-            intro = introduction(part, settings, batch, n_trials, len(own), bool(borrowed))
+            trials = [record for record in records if record.trial.batch == batch]
+            intro = f"{introduction(part, settings, batch, trials, len(own))}{untrained(study)}"
+            if borrowed:
+                intro += f" The logistic loss is that of `{part.reference}`."
             body = f"{intro}\n\n{comparison(study, part)}\n"
             epochs = f"\n{by_epoch(study, settings.epochs)}\n"
             link = os.path.relpath(figure, folder)
@@ -114,6 +121,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
     index.write_text("\n".join(pages))
     if docs is not None:
         texts = {
+            "wins": f"{wins.table()}\n",
             "study": "\n".join(shown),
             "figure2": timings.format(assets="assets"),
             **{name: text for name, (_, text) in summaries.items()},
@@ -141,7 +149,7 @@ def logistic_of(folder: Path, part: Part, records: Sequence[Record]) -> list[Rec
 
 
 def introduction(
-    part: Part, settings: Settings, batch: int, n_trials: int, n_counted: int, borrowed: bool
+    part: Part, settings: Settings, batch: int, trials: Sequence[Record], n_counted: int
 ) -> str:
     """Return a sentence with the settings of a part."""
     recipe = f", {settings.schedule} schedule" if settings.schedule != "constant" else ""
@@ -149,13 +157,23 @@ def introduction(
     if settings.warm_start:
         recipe += f", the first {settings.warm_start} epochs with the logistic loss"
     rates = "rate" if part.finalists == 1 else f"{part.finalists} rates"
+    minutes = sum(record.seconds for record in trials) / 60
     return (
         f"{display_name(part.data)}, batch {batch}, {settings.epochs} epochs, {settings.scores} "
         f"scores (logistic losses: raw, AUCM: sigmoid), {settings.sampler} batches{recipe}, "
-        f"protocol {settings.protocol}, precision {settings.precision}. {n_trials} trials, "
-        f"{n_counted} of them with the {rates} of each loss that count."
-        + (f" The logistic loss is that of `{part.reference}`." if borrowed else "")
+        f"protocol {settings.protocol}, precision {settings.precision}. {len(trials)} trials in "
+        f"{minutes:.0f} minutes, {n_counted} of them with the {rates} of each loss that count."
     )
+
+
+def untrained(study: Study) -> str:
+    """Return a sentence with the results that are those of untrained networks, if there are any."""
+    found = [
+        f"{display_name(one.contender.loss)} at imratio {one.comparison.imratio:g}, {n} of {one.n}"
+        for one in study.summed
+        if (n := sum(record.best_epoch == 0 for record in one.chosen))
+    ]
+    return f" Results of untrained networks, with best epoch 0: {'; '.join(found)}." * any(found)
 
 
 def comparison(study: Study, part: Part) -> str:

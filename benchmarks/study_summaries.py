@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from statistics import median_low
 
-from benchmarks.open_questions_report import chosen, gap, gap_text, mean_auc, table
-from benchmarks.study import PARTS, RECIPE_PART, read_rows
+from benchmarks.open_questions_report import gap, gap_text, mean_auc, table
+from benchmarks.study import CAUSE, PARTS, RECIPE_PART, chosen
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import Record
+from everypair.experiments.report.selection import results
 
 CAUSES = ("cifar10-cause-float32", "cifar10-cause-200-epochs")
 """Parts with the logistic loss alone."""
@@ -66,15 +67,30 @@ def every_difference(folder: Path, names: Sequence[str]) -> str:
 
 
 def batches(folder: Path) -> str:
-    """Return a table of the paper's losses on CIFAR10 with 1 % positives, by batch size."""
+    """Return a table of the paper's losses on CIFAR10 with 1 % positives, by batch size.
+
+    In its last line, validation chooses the batch size too, among those of the corrected protocol.
+    """
     losses = PARTS["cifar10"].losses
     others = [loss for loss in losses if loss != "logistic"]
-    found: dict[tuple[str, int], dict[str, BySeed]] = {}
+    found: dict[tuple[str, object], dict[str, dict[int, Record]]] = {}
+    corrected: list[Record] = []
     for name in BATCHES:
         part = PARTS[name]
         for (imratio, batch, loss), seeds in chosen(folder / f"{name}.jsonl", part).items():
             if imratio == RECIPE_PART.imratios[0]:
                 found.setdefault((part.settings.protocol, batch), {})[loss] = seeds
+                corrected += seeds.values() if part.settings.protocol == "corrected" else ()
+    best: dict[str, dict[int, Record]] = {}
+    for result in results(corrected):
+        if result.winner is not None:
+            best.setdefault(result.cell.loss, {})[result.cell.seed] = result.winner
+    if best:
+        sizes = {
+            loss: median_low(r.trial.batch for r in own.values()) for loss, own in best.items()
+        }
+        medians = ", ".join(str(sizes[loss]) for loss in losses if loss in sizes)
+        found["corrected", f"chosen, medians {medians}"] = best
     lines = [
         [
             protocol,
@@ -82,7 +98,7 @@ def batches(folder: Path) -> str:
             *(_mean(own.get(loss)) for loss in losses),
             *(_difference(own.get(loss), own.get("logistic")) for loss in others),
         ]
-        for (protocol, batch), own in sorted(found.items())
+        for (protocol, batch), own in sorted(found.items(), key=_numbers_first)
     ]
     heads = ["protocol", "batch", *map(display_name, losses)]
     heads += [f"{display_name(loss)} minus logistic" for loss in others]
@@ -111,21 +127,14 @@ def causes(folder: Path) -> str:
     """Return a table of the logistic loss with 10 % positives, by precision and epochs."""
     lines = []
     for name in ("cifar10", *CAUSES):
-        path = folder / f"{name}.jsonl"
-        if not path.is_file():
-            continue
-        settings, records = read_rows(path)
-        block = PARTS[CAUSES[0]].blocks()[0]
-        found = {record.trial: record for record in records}
-        for seed in block.seeds:
-            trials = replace(block, seeds=(seed,)).trials()
-            own = [found[trial] for trial in trials if trial in found]
-            if len(own) < len(trials):
-                continue
-            best = max(own, key=lambda record: record.validation_auc)
-            cells = (settings.precision, settings.epochs, seed, f"{best.trial.rate:g}")
+        part = PARTS[name]
+        key = (CAUSE.imratios[0], CAUSE.batches[0], CAUSE.losses[0])
+        seeds = chosen(folder / f"{name}.jsonl", part).get(key, {})
+        for seed in (seed for seed in CAUSE.seeds if seed in seeds):
+            best = seeds[seed]
+            network = (part.settings.precision, part.settings.epochs, seed, f"{best.trial.rate:g}")
             aucs = (best.best_epoch, f"{best.validation_auc:.3f}", f"{best.test_auc:.3f}")
-            lines.append([*cells, *aucs])
+            lines.append([*network, *aucs])
     head = "network | epochs | seed | rate | best epoch | validation AUC | test AUC"
     return _table(head, lines)
 
@@ -138,6 +147,11 @@ def _of_losses(folder: Path, name: str) -> dict[str, BySeed]:
         for (imratio, batch, loss), seeds in chosen(folder / f"{name}.jsonl", PARTS[name]).items()
         if (imratio, batch) == kept
     }
+
+
+def _numbers_first(item: tuple[tuple[str, object], object]) -> tuple[str, bool, object]:
+    (protocol, batch), _ = item
+    return protocol, isinstance(batch, str), batch
 
 
 def _table(head: str, lines: Sequence[Sequence[object]]) -> str:

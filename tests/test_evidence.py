@@ -1,8 +1,9 @@
-"""The comparison of objectives on tables: its trials, its rows, and that a run is continued."""
+"""The comparison of objectives on tables, and what the page of the evidence says of its rows."""
 
 from __future__ import annotations
 
 import json
+import re
 from argparse import Namespace
 
 import numpy as np
@@ -14,7 +15,9 @@ pytest.importorskip("pyarrow")
 
 import pandas as pd
 
-from benchmarks import evidence
+from benchmarks import evidence, wins
+from benchmarks.rows import ROOT, ROWS
+from everypair.experiments.plan import FULL_BATCH
 from everypair.experiments.search import runner
 from everypair.experiments.search import store as stores
 
@@ -62,3 +65,48 @@ def test_a_run_writes_a_row_for_each_trial_and_is_continued(folder, monkeypatch)
     assert rows["plain"].isna().all()
     with stores.open(f"sqlite:///{folder}/evidence.db#tiny") as store:
         assert store.counts() == (0, 0, 8)
+
+
+PAGE = (ROOT / "docs" / "evidence.md").read_text()
+
+
+def test_the_page_lists_as_wins_what_the_committed_rows_show():
+    section = PAGE[PAGE.index("## Pairs win\n") : PAGE.index("## Not clear\n")]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    assert lines == wins.table().splitlines()  # which raises if a lead is not significant
+
+
+@pytest.mark.parametrize("win", wins.WINS, ids=lambda win: win.situation)
+def test_a_win_names_committed_rows(win):
+    assert win.leads
+    for path in re.findall("`(.+?)`", win.rows):
+        folders = (ROOT / "results", ROOT / "benchmarks")
+        assert any((folder / path).is_file() for folder in folders), path
+
+
+LOGISTIC = ("cifar10", "logistic")
+UNCLEAR = {
+    "an interval around 0": lambda: wins.Lead("", low=-0.01),
+    "an interval that begins at 0": lambda: wins.Lead("", low=0.0),
+    "no interval": lambda: wins.Lead("", low=float("nan")),
+    "p of 0.05": lambda: wins.Lead("", low=5, p=0.05),
+    "linear models": lambda: wins.tables("linear", "logloss", "test"),
+    "CIFAR10": lambda: wins.images(wins.HINGE, LOGISTIC, imratio=0.1),
+    "the full batch": lambda: wins.few_positives(FULL_BATCH, "logistic"),
+}
+
+
+@pytest.mark.parametrize("lead", UNCLEAR)
+def test_what_is_not_significant_is_no_win(lead):
+    win = wins.WINS[0]._replace(leads={lead: UNCLEAR[lead]})
+    with pytest.raises(ValueError, match=f"{lead}: .* is no win"):
+        wins.table((win,))
+
+
+def test_the_pages_have_the_measured_time_of_a_boosting_round():
+    rows = pd.read_csv(ROWS / "boosting" / "round.csv")
+    seconds = rows.pivot_table("median", "positives", "backend")
+    ratios = seconds["lightgbm-everypair"] / seconds["lightgbm-logloss"]
+    for page in (PAGE, (ROOT / "docs" / "boosting.md").read_text()):
+        for share, words in ((0.5, "(half of the rows positive)"), (0.01, "times (1 %)")):
+            assert re.search(rf"\b{ratios[share]:.2f} (times )?{re.escape(words)}", page), words

@@ -163,3 +163,19 @@ def test_the_committed_tables_follow_from_the_committed_rows(tmp_path):
     study_report.write(tmp_path / "results", tmp_path / "docs")
     for page in pages:
         assert (tmp_path / page).read_text() == (study.ROOT / page).read_text()
+
+
+def test_the_pages_have_the_minutes_of_the_rows():
+    minutes = {}
+    for path in study.RESULTS.glob("*.jsonl"):
+        minutes[path.stem] = sum(record.seconds for record in study.read_rows(path)[1]) / 60
+    texts = [
+        (study.ROOT / "docs" / page).read_text()
+        for page in ("experiments/rerun-the-paper.md", "evidence.md")
+    ]
+    table = re.findall(r"^\| `([\w-]+)` \|.*complete: \d+ trials, (\d+) minute", texts[0], re.M)
+    assert {name: int(n) for name, n in table} == {name: round(n) for name, n in minutes.items()}
+    commands = re.findall(r"study (?:commands|run) ([\w -]+?) +[|#].* (\d+) minutes on", texts[1])
+    assert len(commands) == 4
+    for parts, n in commands:
+        assert int(n) == round(sum(minutes[name] for name in parts.split())), parts

@@ -30,7 +30,10 @@ from everypair.experiments.intervals import resampled_interval
 from everypair.experiments.plan import FULL_BATCH, Cell, Record
 
 TEST_SHARE = 0.2 / 0.64
-"""Test rows for each row that a network is trained on; see `resampled_interval`."""
+"""Test rows for each training row of a split, see `resampled_interval`.
+
+For data with an official test part, which all seeds share, the correction is a rule of thumb.
+"""
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
