@@ -224,7 +224,7 @@ class SmoothBuckets {
                     m.add(here[c], back);
                     const bool any = m[0] != 0;
                     const auto sum = [&](int v) {
-                        Vec a = load(sums[c][0] + v * lanes);
+                        Vec a = load(sums[c][v / V] + v % V * lanes);
                         for (int j = 0; any && j < n_moments; ++j) a += source[j][v] * m[j];
                         return a;
                     };
