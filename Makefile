@@ -18,7 +18,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test kernel-test check bench results docs wheel clean
+.PHONY: help demo test kernel-test sanitize fuzz-native check bench results docs wheel clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/  make \1\t/' | expand -t 20
@@ -42,9 +42,10 @@ CROSS    := aarch64-linux-gnu-g++
 EMULATOR := $(shell command -v qemu-aarch64 || command -v qemu-aarch64-static)
 AARCH64  := -D CMAKE_SYSTEM_NAME=Linux -D CMAKE_SYSTEM_PROCESSOR=aarch64 -D CMAKE_CXX_COMPILER=$(CROSS) \
             -D CMAKE_EXE_LINKER_FLAGS=-static -D CMAKE_CROSSCOMPILING_EMULATOR=$(EMULATOR)
+CMAKE_KERNEL_TEST := $(BIN)/cmake --log-level=WARNING -G Ninja -D CMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+                     -S . -D EVERYPAIR_KERNEL_TEST=ON
 define kernel_test
-$(BIN)/cmake --log-level=WARNING -G Ninja -D CMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-    -S . -B $(1) -D EVERYPAIR_KERNEL_TEST=ON $(2)
+$(CMAKE_KERNEL_TEST) -B $(1) $(2)
 $(BIN)/cmake --build $(1)
 $(3) $(BIN)/ctest --test-dir $(1) --output-on-failure --parallel 2
 endef
@@ -58,6 +59,30 @@ else ifneq ($(and $(EMULATOR),$(shell command -v $(CROSS) || true)),)
 else
 	@echo "The NEON kernel was not tested. On Debian: apt-get install g++-aarch64-linux-gnu qemu-user"
 endif
+
+CLANG     = $(firstword $(foreach name,clang++ $(addprefix clang++-,20 19 18 17 16 15 14),$(shell command -v $(name))))
+SANITIZE  = $(if $(CLANG),-D CMAKE_CXX_COMPILER=$(CLANG)) -D EVERYPAIR_SANITIZE
+COMMA    := ,
+# The memory of new arrays is filled with NaN.
+sanitize fuzz-native: export ASAN_OPTIONS := detect_leaks=0:max_malloc_fill_size=1000000:malloc_fill_byte=255
+
+sanitize: $(STAMPS)/tools  ## test the kernel with sanitizers: addresses and undefined behaviour, and threads
+	$(call kernel_test,build/sanitize-address,$(SANITIZE)=address$(COMMA)undefined)
+	$(call kernel_test,build/sanitize-thread,$(SANITIZE)=thread)
+
+SECONDS := 600
+JOBS    := 2
+ISA      = $(if $(filter x86_64,$(shell uname -m)),avx2,baseline)
+
+# Inputs that fail are written to build/fuzz as crash-*.
+fuzz-native: $(STAMPS)/tools  ## fuzz the kernel, guided by coverage (needs Clang): SECONDS=3600 JOBS=2 ISA=avx512
+	@test -n "$(CLANG)" || { echo "make fuzz-native needs Clang. On Debian: apt-get install clang"; exit 1; }
+	$(CMAKE_KERNEL_TEST) -B build/fuzz $(SANITIZE)=address,undefined -D EVERYPAIR_FUZZ=ON
+	$(BIN)/cmake --build build/fuzz --target fuzz_$(ISA)
+	mkdir -p build/fuzz/corpus
+	cd build/fuzz && rm -f fuzz-*.log && { ./fuzz_$(ISA) -jobs=$(JOBS) -workers=$(JOBS) -max_total_time=$(SECONDS) -len_control=0 -max_len=1300 \
+	    -entropic_scale_per_exec_time=1 corpus ../../tests/native/corpus > /dev/null 2>&1; status=$$?; \
+	    grep -hE "^FAIL|runtime error|ERROR:|batches computed" fuzz-*.log; exit $$status; }
 
 check: $(STAMPS)/dev  ## lint, check the formatting and the types
 	$(BIN)/ruff check .

@@ -38,9 +38,9 @@ inline Surrogate surrogate(int number, double margin) {
 }
 constexpr int n_surrogates = 7, huber_hinge = 3;
 
-constexpr const char* score_kinds[] = {"normal",   "rounded",     "grid",     "offset",
-                                       "outliers", "heavy_tails", "constant", "separated"};
-constexpr const char* weight_kinds[] = {"none", "uniform", "zeros", "decades"};
+constexpr const char* score_kinds[] = {"normal",      "rounded",  "grid",      "offset", "outliers",
+                                       "heavy_tails", "constant", "separated", "input"};
+constexpr const char* weight_kinds[] = {"none", "uniform", "zeros", "decades", "input"};
 constexpr const char* label_types[] = {"uint8", "int8", "int32", "int64", "float32", "float64"};
 
 struct Case {

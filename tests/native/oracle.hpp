@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -16,15 +18,31 @@ static_assert(LDBL_MANT_DIG >= 64, "the tests of the kernel need a long double w
 using Real = long double;
 constexpr double inf = std::numeric_limits<double>::infinity();
 
+using Derivatives = std::array<Real, 3>;  // value, slope and curvature
+
 // A surrogate twice: as the terms that the kernel reads, and as one polynomial for each interval of d = s_neg + shift - s_pos.
 // The interval is where s_neg + from > s_pos and s_neg + to <= s_pos; the polynomial is c0 + c1 d + c2 d^2.
 struct Piece {
-    double from, to, shift, c0, c1, c2;
+    double from, to, shift;
+    Real c0, c1, c2;
+
+    Derivatives at(Real d) const { return {c0 + d * (c1 + d * c2), c1 + 2 * c2 * d, 2 * c2}; }
 };
 struct Surrogate {
     const char* name;
     std::vector<Term> terms;
     std::vector<Piece> pieces;
+    // A smooth or an exponential surrogate instead: the form that the kernel reads, and the function of d at its shift.
+    const Smooth* smooth = nullptr;
+    const Exponential* exponential = nullptr;
+    std::function<Derivatives(Real)> function = nullptr;
+    // If pairs may cancel, so that errors are relative to sums of absolute values: what is added to the size of each pair, and
+    // the share of the parts of a value that is added to it.
+    bool cancels = false;
+    Derivatives floor{};
+    Real share = 0;
+
+    double shift() const { return smooth ? smooth->shift : exponential->shift; }
 };
 
 // One batch as numbers that the type of the scores represents exactly. `weights` and `offsets` may be empty.
@@ -32,27 +50,34 @@ struct Rows {
     std::vector<double> scores, weights, vector;
     std::vector<std::uint8_t> positive;
     std::vector<std::int64_t> offsets;
-    std::vector<std::int64_t> ranks;  // of ordered pairs; else empty
+    std::vector<std::int64_t> ranks;   // of ordered pairs; else empty
+    std::vector<std::uint8_t> events;  // of survival times, by whose ranks the earlier time wins if it is an event; else empty
 
     std::int64_t n() const { return static_cast<std::int64_t>(scores.size()); }
     // Whether row i is to score higher than row j of the same group.
-    bool wins(std::int64_t i, std::int64_t j) const { return ranks.empty() ? positive[i] > positive[j] : ranks[i] > ranks[j]; }
+    bool wins(std::int64_t i, std::int64_t j) const {
+        if (!events.empty() && !events[i]) return false;
+        return ranks.empty() ? positive[i] > positive[j] : ranks[i] > ranks[j];
+    }
     double weight(std::int64_t i) const { return weights.empty() ? 1.0 : weights[i]; }
     std::vector<std::int64_t> bounds() const { return offsets.empty() ? std::vector<std::int64_t>{0, n()} : offsets; }
 };
 
 struct Sums {
-    explicit Sums(std::int64_t n) : grad(n), hess(n), hvp(n), slopes(n), bends(n) {}
+    explicit Sums(std::int64_t n) : grad(n), hess(n), hvp(n), slopes(n), bends(n), slope_sizes(n), bend_sizes(n) {}
 
     void scale(Real factor) {
-        value *= factor;
-        for (auto* array : {&grad, &hess, &hvp, &slopes, &bends})
+        value *= factor, size *= factor;
+        for (auto* array : {&grad, &hess, &hvp, &slopes, &bends, &slope_sizes, &bend_sizes})
             for (Real& x : *array) x *= factor;
     }
 
     Real value = 0, concordant = 0, pair_weight = 0;
     std::vector<Real> grad, hess, hvp;
     std::vector<Real> slopes, bends;  // sums of the sizes of all terms, which may cancel in grad and hess
+    // Sums of the sizes of all pairs, if the surrogate says that they may cancel; else 0.
+    Real size = 0;
+    std::vector<Real> slope_sizes, bend_sizes;
     // Numbers of pairs, if the pairs were visited one by one.
     std::int64_t active = 0, inactive = 0, on_knot = 0, tied = 0;
 };
@@ -88,27 +113,37 @@ inline Sums double_sum(const Rows& rows, const Surrogate& surrogate) {
                 sums.pair_weight += w;
                 sums.concordant += s_pos > s_neg ? w : s_pos == s_neg ? w / 2 : 0;
                 sums.tied += s_pos == s_neg;
+                if (w == 0) continue;
                 for (const Term& term : surrogate.terms) {
                     if (term.truncated && !counts(s_neg, term.shift, s_pos)) continue;
-                    const Real slope = w * std::abs(term.b1 + 2 * term.b2 * distance(s_neg, term.shift, s_pos));
+                    const Real d = distance(s_neg, term.shift, s_pos), slope = w * std::abs(term.b1 + 2 * term.b2 * d);
                     const Real bend = w * 2 * std::abs(term.b2);
                     sums.slopes[i] += slope, sums.slopes[j] += slope;
                     sums.bends[i] += bend, sums.bends[j] += bend;
+                    sums.size +=
+                        w * surrogate.share * (std::abs(term.b0) + std::abs(d) * std::abs(term.b1) + d * d * std::abs(term.b2));
                 }
+                Derivatives pair{};
+                if (surrogate.function) pair = surrogate.function(distance(s_neg, surrogate.shift(), s_pos));
                 for (const Piece& piece : surrogate.pieces) {
                     const bool inside = counts(s_neg, piece.from, s_pos) && !counts(s_neg, piece.to, s_pos);
                     (inside ? sums.active : sums.inactive) += 1;
                     const Real d = distance(s_neg, piece.shift, s_pos);
                     sums.on_knot += d == 0;
-                    if (!inside) continue;
-                    const Real slope = w * (piece.c1 + 2 * piece.c2 * d), bend = w * 2 * piece.c2;
-                    sums.value += w * (piece.c0 + d * (piece.c1 + d * piece.c2));
-                    sums.grad[i] -= slope, sums.grad[j] += slope;
-                    sums.hess[i] += bend, sums.hess[j] += bend;
-                    if (rows.vector.empty()) continue;
+                    if (inside) pair = piece.at(d);
+                }
+                const Real slope = w * pair[1], bend = w * pair[2];
+                sums.value += w * pair[0];
+                sums.grad[i] -= slope, sums.grad[j] += slope;
+                sums.hess[i] += bend, sums.hess[j] += bend;
+                if (!rows.vector.empty()) {
                     const Real across = bend * (static_cast<Real>(rows.vector[i]) - rows.vector[j]);
                     sums.hvp[i] += across, sums.hvp[j] -= across;
                 }
+                if (!surrogate.cancels) continue;
+                const auto size = [&](int order) { return w * (std::abs(pair[order]) + surrogate.floor[order]); };
+                sums.size += size(0);
+                for (const std::int64_t row : {i, j}) sums.slope_sizes[row] += size(1), sums.bend_sizes[row] += size(2);
             }
     return sums;
 }
