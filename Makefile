@@ -3,12 +3,15 @@
 
 PYTHON ?= python3
 NATIVE ?= ON
+# On Linux, torch comes from this index if it answers within seconds and has a build for the CPU. PyPI's torch, which
+# `TORCH_INDEX=` selects, needs CUDA: 2.7 GB to download.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMPS  := $(VENV)/.stamps
 # --no-compile: Python compiles a module when it is first imported; most modules of large packages never are.
-PIP     := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+PIP     := $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 # No build isolation: the pinned build tools stay in .venv, so that a rebuild compiles only what changed.
 INSTALL := EVERYPAIR_NATIVE=$(NATIVE) $(PIP) --no-build-isolation
 # Files that require a new installation when they change. Python files do not, except those of new packages.
@@ -18,7 +21,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test kernel-test sanitize fuzz-native check bench results docs wheel clean
+.PHONY: help demo test kernel-test sanitize fuzz-native check bench results docs wheel pins fresh clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/  make \1\t/' | expand -t 20
@@ -105,30 +108,54 @@ wheel: $(STAMPS)/dev  ## build the source distribution and the wheel into dist/
 	EVERYPAIR_NATIVE=$(NATIVE) $(BIN)/python -m build --no-isolation --skip-dependency-check
 	@ls -l dist
 
+pins: $(STAMPS)/tools  ## resolve the pinned versions for Python 3.10 to 3.14 on Linux, macOS and Windows, from metadata alone
+	$(PIP) --quiet uv
+	TORCH_INDEX='$(TORCH_INDEX)' .ci/pins
+
+SUITES := trixie bookworm
+fresh:  ## run `make demo` and `make test` in new Debian systems, one for each of SUITES (as root; needs debootstrap)
+	set -e; for suite in $(SUITES); do .ci/fresh $$suite; done
+
 clean:  ## remove everything that was built, .venv included
 	rm -rf $(VENV) build demo dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMPS)/tools: constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) scikit-build-core nanobind cmake ninja
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/tools: constraints.txt | $(BIN)/python
+	$(PIP) --quiet scikit-build-core nanobind cmake ninja
 	@mkdir -p $(STAMPS) && touch $@
 
 # Changing NATIVE reinstalls the package.
 $(STAMPS)/native-$(NATIVE): $(STAMPS)/tools
 	@rm -f $(STAMPS)/native-* && touch $@
 
-$(STAMPS)/demo: $(STAMPS)/native-$(NATIVE) $(SOURCES)
+# torch goes in first and alone, so that nothing else comes from its index. pip keeps it, because it satisfies the pin.
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+$(STAMPS)/torch: constraints.txt | $(BIN)/python
+	@if [ "$$(uname -s)" != Linux ]; then echo "To download: 0.3 GB for the demo, 0.5 GB for the tests."; \
+	elif [ -n "$(TORCH_INDEX)" ] && $(BIN)/python -m pip index versions torch --index-url "$(TORCH_INDEX)" \
+	    --timeout 5 --retries 0 2> /dev/null | grep -qF "$(TORCH)+cpu"; then \
+	    echo "To download: 0.4 GB for the demo, 0.9 GB for the tests (torch for the CPU)."; \
+	    $(PIP) --no-deps --index-url "$(TORCH_INDEX)" torch; \
+	else \
+	    echo "To download: 2.9 GB for the demo, 3.2 GB for the tests. PyPI's torch brings CUDA, and TORCH_INDEX, which is"; \
+	    echo "'$(TORCH_INDEX)', does not answer or has no torch $(TORCH)+cpu for this Python."; \
+	fi
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/demo: $(STAMPS)/torch $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	$(INSTALL) --editable '.[experiments]'
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/native-$(NATIVE) $(SOURCES)
+$(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	$(INSTALL) --editable '.[dev]' tqdm
 	$(PIP) --no-deps libauc
-	@$(PIP) scikit-survival \
+	@$(PIP) --only-binary :all: scikit-survival \
 	    || echo "scikit-survival could not be installed: its data and the comparison with it are skipped."
 	@touch $@
 
-$(STAMPS)/docs: $(STAMPS)/native-$(NATIVE) $(SOURCES)
+$(STAMPS)/docs: $(STAMPS)/torch $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	$(INSTALL) --editable '.[docs]'
 	@touch $@
