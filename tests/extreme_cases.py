@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from everypair import naive
 from everypair.surrogates import Surrogate, Term
 
 from .exact import exact_double_sum
@@ -83,6 +84,29 @@ ON_THE_KNOT = {
     "sums that round to the positive": ([0.1, 0.2, 0.3, 0.3, 0.6], [0, 0, 1, 1, 1], 0.1, CAPPED),
     "an offset": ([-1e17, 0.0, 1.0, 2.0, 3.0], [1, 0, 1, 0, 1], 1.0, "linear_hinge"),
 }
+
+
+# Powers of two of a vector and of the weights: entries near the limits of float32 or of float64
+# whose products are not.
+POWERS = {np.float32: ((-120, 60), (100, -60), (-100, 73)), np.float64: ((-930, 480), (1000, -498))}
+
+
+def assert_exact_product(backend, dtype, pairs, surrogate, *, of_gradient=False):
+    """Compare products of the Hessian and a vector of any size with that of a vector near 1.
+
+    With `of_gradient`, the gradient fits the type too, which a backend differentiates.
+    """
+    rng = np.random.default_rng(6)
+    scores, vector = (rng.normal(size=LABELS.size).astype(dtype) for _ in range(2))
+    labels = LABELS if pairs == "binary" else 1.0 + np.arange(LABELS.size) % 5
+    weights, knobs = _weights(), {"pairs": pairs, "surrogate": surrogate, "reduction": "sum"}
+    expected = naive.pair_hvp(scores.astype(float), labels, vector, weights=weights, **knobs)
+    for of_vector, of_weights in POWERS[dtype][: 2 if of_gradient else None]:
+        product = backend.hvp(
+            scores, np.asarray(labels), np.ldexp(vector, of_vector),
+            weights=np.ldexp(weights, of_weights), **knobs,
+        )  # fmt: skip
+        assert_close(product, np.ldexp(expected, of_vector + 2 * of_weights), dtype)
 
 
 def assert_exact(backend, scores, labels, *, dtype=np.float64, hvp=True, **knobs):

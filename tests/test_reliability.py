@@ -10,7 +10,16 @@ from everypair import surrogates
 from everypair.surrogates import Surrogate, Term
 
 from .exact import exact_double_sum
-from .extreme_cases import ALONE, CAPPED, LABELS, WEIGHTS, _scores, _weights, assert_exact
+from .extreme_cases import (
+    ALONE,
+    CAPPED,
+    LABELS,
+    WEIGHTS,
+    _scores,
+    _weights,
+    assert_exact,
+    assert_exact_product,
+)
 from .strategies import BUMPY
 
 
@@ -38,6 +47,27 @@ def test_one_class_with_weights_has_no_pair(backend):
     value, grad = backend.loss_and_grad(_scores(), LABELS, weights=weights)
     assert value == 0.0
     assert not grad.any()
+
+
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "square", "logistic", "exponential"])
+@pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_with_vectors_and_weights_of_any_size(backend, dtype, pairs, surrogate):
+    assert_exact_product(backend, dtype, pairs, surrogate)
+
+
+def test_a_product_of_a_tiny_curvature_and_a_huge_vector(backend):
+    scores = np.array([120.0, 0.0], np.float32)
+    product = backend.hvp(scores, [1, 0], [1e30, 0.0], surrogate="logistic")
+    assert product == pytest.approx([7.667648e-23, -7.667648e-23], rel=1e-6)
+
+
+@pytest.mark.parametrize("pairs", ["binary", "ordered"])
+def test_a_product_beyond_float64_is_an_error(backend, pairs):
+    with pytest.raises(OverflowError, match="range of float64"):
+        backend.hvp(
+            [0.0, 1.0], [1, 0], [1e300, 0.0], weights=[1e10, 1e10], reduction="sum", pairs=pairs
+        )
 
 
 def test_an_offset_of_the_vector_costs_no_digits(backend):

@@ -121,13 +121,11 @@ def rank(batch: Batch, target: NDArray[Any] | survival.Survival, censoring: str)
     batch.ranked = RankedRows(target, numbers, winner, weights)
 
 
-def vector_for(batch: Batch, vector: ArrayLike) -> tuple[NDArray[Any], float]:
-    """Check the vector of a Hessian-vector product; return what `centred` returns."""
+def vector_for(batch: Batch, vector: ArrayLike) -> NDArray[Any]:
+    """Check the vector of a Hessian-vector product; return it as float32 or float64."""
     column = _float_column(vector, "vector", batch.scores.shape[0], (np.float32, np.float64))
-    found = centred(column)
-    if not math.isfinite(found[1]):
-        _raise_if_not_finite(column, "vector")
-    return found
+    _raise_if_not_finite(column, "vector")
+    return column
 
 
 def centred(vector: NDArray[Any]) -> tuple[NDArray[Any], float]:

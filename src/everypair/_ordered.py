@@ -8,14 +8,15 @@ module adds up the levels.
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _dispatch, _threads
+from everypair import _dispatch, _inputs, _threads
 from everypair._dispatch import Result
-from everypair._inputs import Batch
+from everypair._inputs import Batch, centred
 from everypair.surrogates import PairTerm, are_polynomials
 from everypair.targets.ranked import Level, RankedRows
 
@@ -43,6 +44,54 @@ def evaluate(
             found = _evaluate_graded(batch, batch.ranked, terms, mean, grad)
         found = found or _evaluate_compiled(batch, batch.ranked, terms, mean, grad, hess, vector)
     return found or _evaluate_levels(batch, batch.ranked, terms, mean, grad, hess, vector)
+
+
+def hessian_times(
+    batch: Batch, terms: tuple[PairTerm, ...], mean: bool, vector: NDArray[Any]
+) -> NDArray[Any]:
+    """Return the Hessian of the loss times a float32 or float64 vector, in the scores' dtype.
+
+    It is linear in the vector and in the weight of a pair. Where these are large or small, powers
+    of two are taken out of them, and the product stays in float64 until it is multiplied by them.
+    """
+    v, largest = centred(vector)
+    size = math.frexp(largest)[1]
+    heaviest = 1.0 if mean or batch.weights is None else batch.weights.max()
+    is_ordinary = abs(size) < 64 and 2.0**-100 < heaviest < 2.0**100
+    if is_ordinary or not 0.0 < largest < math.inf:
+        found = evaluate(batch, terms, mean, vector=v).hvp
+        assert found is not None
+        return found
+    wide, exponent = (batch, 0) if mean else _without_scale(batch)
+    wide = copy(wide)
+    wide.scores, wide.dtype = batch.scores.astype(np.float64), np.dtype(np.float64)
+    # Room for entries that are much smaller than the largest, and for steep surrogates.
+    v = np.ldexp(v.astype(np.float64, copy=False), 300 - size)
+    found = evaluate(wide, terms, mean, vector=v).hvp
+    assert found is not None
+    with np.errstate(over="ignore", under="ignore"):
+        found = np.ldexp(found, exponent + size - 300)
+        _dispatch.check_overflow(found)
+        rounded: NDArray[Any] = found.astype(batch.dtype)
+    return rounded
+
+
+def _without_scale(batch: Batch) -> tuple[Batch, int]:
+    """Return a batch whose heaviest pair weighs about 1, and an exponent.
+
+    The weight of a pair is ``2**exponent`` times that of the result.
+    """
+    weights, scaled = batch.weights, copy(batch)
+    if weights is None:
+        return batch, 0
+    if batch.ranked is not None:
+        scaled.ranked = batch.ranked.without_scale()
+        return scaled, batch.ranked.exponent
+    positive = _inputs.positives(batch)
+    largest = [weights.max(where=rows, initial=0.0) for rows in (positive, ~positive)]
+    of_classes = [math.frexp(top)[1] for top in largest]
+    scaled.weights = np.ldexp(weights, -np.where(positive, *of_classes))
+    return scaled, sum(of_classes)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:

@@ -5,15 +5,13 @@ Data flow: scores, labels -> `Batch` -> the two classes -> moments -> value and 
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import _dispatch, _inputs, _ordered, surrogates
 from everypair.metrics._hardest import keep_hardest
-from everypair.surrogates import Surrogate
+from everypair.surrogates import PairTerm, Surrogate
 
 __all__ = ["PairDerivatives", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
 
@@ -260,6 +258,11 @@ def pair_hvp(
     (n,) or (n, 1) floating
         In the shape and dtype of the scores.
 
+    Raises
+    ------
+    OverflowError
+        If an entry exceeds the range of float64. Neither the vector nor the weights alone do that.
+
     Examples
     --------
     >>> import everypair as ep
@@ -269,17 +272,18 @@ def pair_hvp(
     batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
-    v, largest = _inputs.vector_for(batch, vector)
-    # The product is linear in v. Sums of entries next to the limits of float64 would overflow or
-    # vanish. The entries themselves must not, if weights of a sum are near the other limit.
-    exponent = math.frexp(largest)[1]
-    heaviest = 1.0 if batch.weights is None or reduction == "mean" else batch.weights.max()
-    if abs(exponent) < 64 or not 2.0**-100 < heaviest < 2.0**100:
-        exponent = 0
-    scaled = np.ldexp(v.astype(np.float64, copy=False), -exponent) if exponent else v
-    hvp: NDArray[Any] = _evaluate(batch, surrogate, margin, reduction, vector=scaled)[-1]
-    with np.errstate(over="ignore", under="ignore"):
-        return np.ldexp(hvp, exponent) if exponent else hvp
+    v = _inputs.vector_for(batch, vector)
+    terms, mean = _checked(surrogate, margin, reduction)
+    return _ordered.hessian_times(batch, terms, mean, v)
+
+
+def _checked(
+    surrogate: str | Surrogate, margin: float | None, reduction: str
+) -> tuple[tuple[PairTerm, ...], bool]:
+    """Check the options; return the terms of the surrogate, and whether to take the mean."""
+    chosen = surrogates.get(surrogate)
+    terms = chosen.at_margin(_inputs.check_margin(margin, chosen.default_margin))
+    return terms, _inputs.check_reduction(reduction)
 
 
 def _evaluate(
@@ -290,7 +294,5 @@ def _evaluate(
     **asked: Any,
 ) -> tuple[float, float, Any, Any, Any]:
     """Check the options and call the kernel for the derivatives that are asked for."""
-    chosen = surrogates.get(surrogate)
-    terms = chosen.at_margin(_inputs.check_margin(margin, chosen.default_margin))
     evaluate = _dispatch.evaluate if batch.ranked is None else _ordered.evaluate
-    return evaluate(batch, terms, _inputs.check_reduction(reduction), **asked)
+    return evaluate(batch, *_checked(surrogate, margin, reduction), **asked)

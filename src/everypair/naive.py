@@ -134,7 +134,7 @@ def pair_hvp(
         scores, labels, surrogate, margin, weights, groups, reduction,
         pairs, censoring, max_fpr, min_tpr,
     )  # fmt: skip
-    v, _ = _inputs.vector_for(every.batch, vector)
+    v = _inputs.vector_for(every.batch, vector).astype(np.float64)
     hvp = np.zeros(every.scores.size)
     with np.errstate(over="ignore", invalid="ignore"):
         for pos, neg, w in every.blocks():

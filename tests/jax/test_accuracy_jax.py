@@ -13,7 +13,15 @@ from everypair.arrays.rows import Runs
 from everypair.jax import pair_loss
 from everypair.jax._arrays import JaxArrays
 
-from ..extreme_cases import CAPPED, LABELS, ON_THE_KNOT, SCORES, WEIGHTS, assert_exact
+from ..extreme_cases import (
+    CAPPED,
+    LABELS,
+    ON_THE_KNOT,
+    SCORES,
+    WEIGHTS,
+    assert_exact,
+    assert_exact_product,
+)
 from ..tolerances import assert_close
 from .backends import JaxBackend
 
@@ -88,6 +96,11 @@ def test_groups_of_very_different_weight_leave_each_other_alone():
     expected = ep.naive.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)[1]
     for group in range(4):
         assert_close(grad[groups == group], expected[groups == group], np.float32)
+
+
+@pytest.mark.parametrize("pairs", ["binary", "ordered"])
+def test_products_with_vectors_and_weights_of_any_size(pairs):
+    assert_exact_product(JaxBackend(), np.float32, pairs, "squared_hinge", of_gradient=True)
 
 
 FLOAT32 = {

@@ -11,13 +11,29 @@ from everypair import surrogates
 from everypair.torch import _arrays, pair_loss
 from everypair.torch._dispatch import forced
 
-from ..extreme_cases import ALONE, LABELS, ON_THE_KNOT, SCORES, WEIGHTS, assert_exact
+from ..extreme_cases import (
+    ALONE,
+    LABELS,
+    ON_THE_KNOT,
+    SCORES,
+    WEIGHTS,
+    assert_exact,
+    assert_exact_product,
+)
 from ..strategies import BUMPY, SURROGATES, Batch, double_sum
 from ..test_adversarial import CASES, batch_of, expected_of
 from ..tolerances import assert_close
 from .backends import TorchBackend
 
 OPERATIONS = TorchBackend("torch operations")
+
+
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "square", "logistic"])
+@pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["torch", "torch operations"])
+def test_products_with_vectors_and_weights_of_any_size(name, dtype, pairs, surrogate):
+    assert_exact_product(TorchBackend(name), dtype, pairs, surrogate, of_gradient=True)
 
 
 def check(batch, surrogate, expected, curvature=0.0):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everypair.arrays import pair_sums
 from everypair.arrays.double_double import Number
-from everypair.arrays.rows import PairSums, Runs
+from everypair.arrays.rows import PairSums, Runs, over_unit, times_powers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,9 @@ def evaluate(
     """
     order, ranks, is_head = rows
     x = xp.gather(scores, order)
-    z = None if vector is None else xp.gather(vector, order)
+    z, of_vector = None, None
+    if vector is not None:
+        z, of_vector = over_unit(xp, xp.gather(vector, order))
     # Powers of two change no digit: the largest weights become 1, and all pairs together at most 1.
     unit = xp.zeros_like(x[..., :1]) + 1.0
     size = 2.0 ** x.shape[-1].bit_length()
@@ -129,18 +131,20 @@ def evaluate(
     divisor = xp.where(averaged, pair_weight, 1.0)
     factors = [xp.where(averaged, 1.0, scale[..., 0] * size) for scale in scales]
 
-    def finished(part: Array) -> Array:
-        if part.ndim == divisor.ndim:
-            return part / divisor * factors[0] * factors[1]
-        out = part / divisor[..., None] * factors[0][..., None] * factors[1][..., None]
+    def finished(part: Array, unit: Array) -> Array:
+        out = part / divisor[..., None]
+        out = times_powers(xp, out, factors[0][..., None], factors[1][..., None], unit)
         return xp.scatter(xp.where(out == 0.0, 0.0, out), order)
 
     true = pair_weight * size * scales[0][..., 0] * size * scales[1][..., 0]
     true = xp.where(true > largest_float, largest_float, xp.where(true < smallest, smallest, true))
     return PairSums(
-        finished(total.value),
+        total.value / divisor * factors[0] * factors[1],
         xp.where(pair_weight > 0.0, true, pair_weight),
-        *(None if part is None else finished(part) for part in total[2:]),
+        *(
+            None if part is None else finished(part, power)
+            for part, power in zip(total[2:], (unit, unit, of_vector), strict=True)
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.class_moments import ClassMoments
 from everypair.arrays.double_double import Number, each, twice
-from everypair.arrays.rows import PairSums, Rows, prepare
+from everypair.arrays.rows import PairSums, Rows, prepare, times_powers
 from everypair.arrays.smooth_terms import exponential_sums, smooth_sums
 from everypair.arrays.sorted_moments import SortedMoments
 
@@ -94,7 +94,11 @@ def evaluate(
             if a is None
             else a
         )
-        out = (a.high if a.low is None else a.high + a.low) / divisor * scale * scale
+        out = (a.high if a.low is None else a.high + a.low) / divisor
+        if field == "hvp":
+            out = times_powers(xp, out, scale, scale, rows.unit)
+        else:
+            out = out * scale * scale
         if field == "value":  # finite scores give NaN where parts of the sum overflow
             out = xp.where(out != out, float("inf"), out)
         # A score that is not finite may be in no pair; it makes every result NaN all the same.

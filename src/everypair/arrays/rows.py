@@ -79,13 +79,14 @@ class Rows(NamedTuple):
     Weights `w` are the caller's over powers of two, so that the largest one of each class is near
     1. The weight of a pair times the square of `scale` is that of the caller. `masses` are the
     weights of the positives and of the negatives in the group of each row, and `z` is the vector of
-    a Hessian-vector product.
+    a Hessian-vector product over the power of two `unit`.
     """
 
     x: Array
     positive: Array
     w: Array
     z: Number | None
+    unit: Array
     groups: Array
     runs: Runs
     masses: list[Number]
@@ -122,14 +123,43 @@ def prepare(
     if w is not None:
         w = xp.where(pairs > 0.0, w, 0.0)
     x = xp.where(pairs > 0.0 if w is None else w > 0.0, x, 0.0)
-    of_vector = None
+    of_vector, unit = None, None
     if z is not None:
-        # The Hessian maps constants to zero. Without the common part less is left to cancel.
-        lowest = -xp.max(-z if w is None else xp.where(w > 0.0, -z, -float("inf")))
-        lowest = xp.where(xp.isfinite(lowest), lowest, 0.0)
-        of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, lowest), -lowest)
+        z, unit = over_unit(xp, z if w is None else xp.where(w > 0.0, z, 0.0))
+        # The Hessian maps constants to zero. Without a common part less is left to cancel.
+        lowest, highest = (
+            sign * xp.max(sign * z if w is None else xp.where(w > 0.0, sign * z, -float("inf")))
+            for sign in (-1.0, 1.0)
+        )
+        is_common = (highest - lowest < abs(lowest)) & xp.isfinite(lowest)
+        common = xp.where(is_common, lowest, 0.0)
+        of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, common), -common)
     pair_weight = runs.sum_of_groups(Number(pairs)).high
-    return Rows(x, positive, w, of_vector, groups, runs, masses, pair_weight, scale, order)
+    return Rows(x, positive, w, of_vector, unit, groups, runs, masses, pair_weight, scale, order)
+
+
+def over_unit(xp: Arrays, z: Array) -> tuple[Array, Array]:
+    """Return a vector over a power of two near its largest entry, and this power."""
+    largest, smallest = xp.max(abs(z)), xp.float_range[0]
+    # A denormal number would have no bits left.
+    largest = xp.where(largest > smallest, largest, smallest)
+    unit = xp.keep_bits(xp.where(xp.isfinite(largest), largest, 1.0), xp.mantissa_bits)
+    return z / unit, unit
+
+
+def times_powers(xp: Arrays, a: Array, first: Array, second: Array, unit: Array) -> Array:
+    """Return `a` times three powers of two, which neither overflow nor vanish on the way."""
+
+    def smaller(x: Array, y: Array) -> Array:
+        return xp.where(x < y, x, y)
+
+    def larger(x: Array, y: Array) -> Array:
+        return xp.where(x < y, y, x)
+
+    low, high = smaller(first, second), larger(first, second)
+    middle, low, high = larger(low, smaller(high, unit)), smaller(low, unit), larger(high, unit)
+    opposite = (low < 1.0) & (high > 1.0)
+    return a * xp.where(opposite, low * high, low) * middle * xp.where(opposite, 1.0, high)
 
 
 class PairSums(NamedTuple):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -148,6 +149,12 @@ class RankedRows:
             return [*np.zeros_like(both)], np.zeros(2, np.int64)
         largest = np.where(in_pairs, sizes, _NO_WEIGHT).max(1)
         return [*np.where(in_pairs, both, 0.0)], largest - (int(largest.sum()) - heaviest) // 2
+
+    def without_scale(self) -> RankedRows:
+        """Return rows of the same pairs with the scaled weights, whose exponent is 0."""
+        rows = copy(self)
+        rows.__dict__["_scaled"] = (*self._scaled[:2], 0)
+        return rows
 
     @property
     def winner(self) -> Floats | None:

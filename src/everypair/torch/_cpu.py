@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from everypair import _dispatch, _ordered, _threads
-from everypair._inputs import centred
 from everypair.surrogates import PairTerm
 from everypair.targets.groups import group_runs
 from everypair.torch import _inputs
@@ -59,6 +58,7 @@ def evaluate(
 
     Scores have the shape (..., n) and all other tensors broadcast to it. Rows of the last dimension
     are evaluated one after the other. `asked` holds the flags `mean`, `grad`, `hess` and `check`.
+    With a vector, only the last result is computed; value and pair weight are zero.
     """
     order: Order = (None, None)
     if groups is not None and groups.dim() == 1:  # the same groups in every row
@@ -99,9 +99,14 @@ def _evaluate_row(
     dtype = _inputs.value_dtype(scores)
     try:
         batch = _inputs.batch_from(scores, labels, weights, order, pairs)
-        v = None if vector is None else centred(_inputs.array_from(vector, torch.float64))[0]
-        result = _ordered.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=v)
-        value, pair_weight, *arrays = result
+        if vector is None:
+            value, pair_weight, *arrays = _ordered.evaluate(
+                batch, terms, mean, grad=grad, hess=hess
+            )
+        else:  # nothing else is asked for
+            v = _inputs.array_from(vector, torch.float64)
+            value = pair_weight = 0.0
+            arrays = [None, None, _ordered.hessian_times(batch, terms, mean, v)]
     except ValueError:
         if check or bool(scores.isfinite().all()):
             raise
