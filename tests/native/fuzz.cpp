@@ -99,7 +99,7 @@ enum Pairs { binary, ordered, survival };
 
 void fill_rows(Input& input, Case& batch, Pairs pairs, double unit) {
     Rows& rows = batch.rows;
-    const double offset = unit * input.pick({0, 0, 0, 1e3, -1e6}), step = input.pick({1, 0.1, 0.25, 1e-3}),
+    const double offset = unit * input.pick({0, 0, 0, 1e3, -1e6}), step = input.pick({1, 0.1, 1.0 / 64, 1e-3}),
                  far = input.pick({1, 4, 1.0 / 3, 1e4, 1e8, 1e30, 1e-8, 1e-30});
     const int weighting = input.below(10), n_targets = 1 + input.below(64), repeats = 1 + (input.below(8) == 0 ? 3 : 0);
     const bool grouped = input.below(4) == 0;
