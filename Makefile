@@ -138,7 +138,7 @@ $(STAMPS)/torch: constraints.txt | $(BIN)/python
 	elif [ -n "$(TORCH_INDEX)" ] && $(BIN)/python -m pip index versions torch --index-url "$(TORCH_INDEX)" \
 	    --timeout 5 --retries 0 2> /dev/null | grep -qF "$(TORCH)+cpu"; then \
 	    echo "To download: 0.4 GB for the demo, 0.9 GB for the tests (torch for the CPU)."; \
-	    $(PIP) --no-deps --index-url "$(TORCH_INDEX)" torch; \
+	    $(PIP) --no-deps --index-url "$(TORCH_INDEX)" --timeout 15 --retries 2 torch; \
 	else \
 	    echo "To download: 2.9 GB for the demo, 3.2 GB for the tests. PyPI's torch brings CUDA, and TORCH_INDEX, which is"; \
 	    echo "'$(TORCH_INDEX)', does not answer or has no torch $(TORCH)+cpu for this Python."; \
