@@ -69,12 +69,9 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
     // Positives are relative to a typical or a heavy positive. A distant one would cost the others their digits.
     double origin;
     if (weights) {
-        double heaviest = 0;
-#pragma omp simd reduction(max : heaviest)
-        for (std::int64_t i = 0; i < n; ++i) {
-            const double w = side[i] == 1 ? weights[i] : 0;
-            heaviest = w > heaviest ? w : heaviest;
-        }
+        Largest<double> largest(0);
+        largest.add(n, [=](std::int64_t i) { return either(side[i] == 1, weights[i], 0.0); });
+        const double heaviest = largest.value();
         std::int64_t row = 0;
         while (side[row] != 1 || weights[row] != heaviest) ++row;
         origin = static_cast<double>(scores[row]);

@@ -20,7 +20,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -82,22 +81,16 @@ class GradedPairs {
   public:
     // The loss is the sum of b2 d^2 over all pairs with d > 0, or the mean. The shift must be at least 0.
     GradedPairs(const GradedRows& rows, double shift, double b2, bool mean) : rows_(rows), shift_(shift), b2_(b2), mean_(mean) {
-        const float inf = std::numeric_limits<float>::infinity();
+        constexpr float none = -std::numeric_limits<float>::infinity();
         const std::uint8_t top = static_cast<std::uint8_t>(rows.n_grades - 1);
-        float least[2 * float_lanes], most[2 * float_lanes];
-        std::fill(std::begin(least), std::end(least), inf);
-        std::fill(std::begin(most), std::end(most), -inf);
-        const auto add = [&](std::int64_t i, int k) {
-            const float s = rows.scores[i], wins = rows.grades[i] > 0 ? s : inf, loses = rows.grades[i] < top ? s : -inf;
-            least[k] = wins < least[k] ? wins : least[k];
-            most[k] = loses > most[k] ? loses : most[k];
-        };
-        std::int64_t i = 0;
-        for (; i + 2 * float_lanes <= rows.n; i += 2 * float_lanes)
-            for (int k = 0; k < 2 * float_lanes; ++k) add(i + k, k);
-        for (; i < rows.n; ++i) add(i, 0);
-        lowest_ = *std::min_element(std::begin(least), std::end(least));
-        reach_ = *std::max_element(std::begin(most), std::end(most)) - lowest_ + shift;
+        Largest<float> least_negated(none), most(none);
+        by_blocks(rows.n, 1, 1, [&](int, std::int64_t begin, int count) {
+            const float* scores = rows.scores + begin;
+            const std::uint8_t* grades = rows.grades + begin;
+            least_negated.add(count, [=](std::int64_t i) { return either(grades[i] > 0, -scores[i], none); });
+            most.add(count, [=](std::int64_t i) { return either(grades[i] < top, scores[i], none); });
+        });
+        lowest_ = -least_negated.value(), reach_ = most.value() - lowest_ + shift;
     }
 
     // Writes the gradients and sets the value and the number of pairs. Returns false, without writing, if the error bound is
@@ -269,15 +262,17 @@ class GradedPairs {
     void draw(int grade, Totals& totals) const {
         constexpr int some = 64;
         float table[6][some];
+        double least_gradients[some], most_gradients[some], errors[some];
+        Largest<double> greatest(totals.greatest), steepest(totals.steepest), worst(totals.worst);
         const double scale = factor_ * width_;
-        double squares = 0, doubt = 0, firsts = 0, greatest = 0, steepest = 0, worst = 0;
+        double squares = 0, doubt = 0, firsts = 0;
         for (int from = low_[grade]; from <= high_[grade]; from += some) {
             const int count = std::min(some, high_[grade] + 1 - from);
             const std::size_t slot = static_cast<std::size_t>(n_buckets_) * grade + from;
             const Sums3 own = all_.from(slot), w = winners_.from(moved_ + from), l = losers_.from(from),
                         below = below_.from(moved_ + from), above = above_.from(from);
             if (std::all_of(own.n, own.n + count, [](double rows) { return rows == 0; })) continue;
-#pragma omp simd reduction(+ : squares, doubt, firsts) reduction(max : greatest, steepest, worst)
+#pragma omp simd reduction(+ : squares, doubt, firsts)
             for (int b = 0; b < count; ++b) {
                 const double n = own.n[b], f = own.f[b], q = own.q[b], inverse = 1 / (n > 0 ? n : 1);
                 const Estimated lost = estimate(w.n[b], w.f[b], w.q[b]);
@@ -292,20 +287,18 @@ class GradedPairs {
                 const double last = c + d + lost.kink * (1 - lost.mean) - won.kink * (1 - won.mean);
                 const double error = lost.error + won.error, low = c < 0 ? -c : c, high = last < 0 ? -last : last;
                 const double least = ((c > 0) == (last > 0) ? (low < high ? low : high) : 0) - error;
-                const double most = low > high ? low : high;
-                greatest = n > 0 && least > greatest ? least : greatest;
-                steepest = n > 0 && most > steepest ? most : steepest;
-                worst = n > 0 && error > worst ? error : worst;
+                least_gradients[b] = n > 0 ? least : 0;
+                most_gradients[b] = n > 0 ? (low > high ? low : high) : 0;
+                errors[b] = n > 0 ? error : 0;
                 const double line[6] = {scale * c, scale * d, scale * lost.kink, lost.mean, -scale * won.kink, won.mean};
                 for (int k = 0; k < 6; ++k) table[k][b] = static_cast<float>(line[k]);
             }
+            greatest.add(least_gradients, count), steepest.add(most_gradients, count), worst.add(errors, count);
             for (int b = 0; b < count; ++b)
                 for (int k = 0; k < 6; ++k) lines_[slot + b][k] = table[k][b];
         }
         totals.squares += squares, totals.doubt += doubt, totals.firsts += firsts;
-        totals.greatest = std::max(totals.greatest, greatest);
-        totals.steepest = std::max(totals.steepest, steepest);
-        totals.worst = std::max(totals.worst, worst);
+        totals.greatest = greatest.value(), totals.steepest = steepest.value(), totals.worst = worst.value();
     }
 
     // Pass 2.

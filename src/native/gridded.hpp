@@ -121,7 +121,7 @@ struct Grid {
     template <int side>
     bool draw(const Profile& profile, double scale, double total, Line<float>* lines) const {
         const int n = axis.buckets + 2;
-        double greatest = 0, steepest = 0, worst = 0, worst_by_weight = 0;
+        Largest<double> greatest(0), steepest(0), worst(0), worst_by_weight(0);
         for (int from = 0; from < n; from += LineSums::some) {
             const int to = std::min(from + LineSums::some, n);
             LineSums sums;
@@ -133,21 +133,26 @@ struct Grid {
             }
             for (int b = from; b < to; ++b) lines[2 * b + side] = sums.line<side>(b - from);
             const double* heaviest = profile.heaviest[side] + from;
-#pragma omp simd reduction(max : greatest, steepest, worst, worst_by_weight)
-            for (int k = 0; k < to - from; ++k) {
+            const int count = to - from;
+            double least_gradients[LineSums::some], most_gradients[LineSums::some], errors[LineSums::some],
+                weighted_errors[LineSums::some];
+#pragma omp simd
+            for (int k = 0; k < count; ++k) {
                 // The smallest and the largest possible gradient in this bucket.
                 const double start = sums.start[k], end = start + sums.rise[k], first = std::abs(start), last = std::abs(end);
                 const double least = start * end > 0 ? (first < last ? first : last) : 0, most = first > last ? first : last;
                 const double w = heaviest[k], left = w > 0 ? sums.doubt[k] - sums.gain[k] : 0;
-                greatest = w * least > greatest ? w * least : greatest;
-                steepest = w * most > steepest ? w * most : steepest;
-                worst = left > worst ? left : worst;
-                worst_by_weight = w * left > worst_by_weight ? w * left : worst_by_weight;
+                least_gradients[k] = w * least, most_gradients[k] = w * most;
+                errors[k] = left, weighted_errors[k] = w * left;
             }
+            greatest.add(least_gradients, count), steepest.add(most_gradients, count);
+            worst.add(errors, count), worst_by_weight.add(weighted_errors, count);
         }
         // Lines are rounded to float32, so no line may be much larger than the gradients, or denormal.
-        return worst_by_weight <= slack * greatest && worst <= 16 * slack * std::abs(total) / profile.active[side] &&
-               steepest <= 2 * greatest && greatest > 0x1p-90;
+        const double most = greatest.value();
+        return worst_by_weight.value() <= slack * most &&
+               worst.value() <= 16 * slack * std::abs(total) / profile.active[side] && steepest.value() <= 2 * most &&
+               most > 0x1p-90;
     }
 
     int moved[most_terms];

@@ -161,16 +161,15 @@ struct Profile {
     // less, over the largest weight, or sixteen times the mean. It is 0 if the lines, which are rounded to float32, may be much
     // larger than the largest gradient.
     double limit(const Axis& axis, int side) const {
-        const double *heavy = heaviest[side], *met = moment[side], *counts = others[side], *own = rows[1 - side];
-        double most = 0, steepest = 0, top = 0;
-#pragma omp simd reduction(max : most, steepest, top)
-        for (int b = 1; b <= axis.buckets; ++b) {
-            const double least = heavy[b] * met[b], greatest = heavy[b] * (met[b] + widths[b] * (counts[b] + own[b]));
-            most = least > most ? least : most;
-            steepest = greatest > steepest ? greatest : steepest;
-            top = heavy[b] > top ? heavy[b] : top;
-        }
-        return steepest <= 2 * most && top > 0 ? slack * std::min(most / top, 16 * total / active[side]) : 0;
+        // From the first bucket inside on.
+        const double *heavy = heaviest[side] + 1, *met = moment[side] + 1, *counts = others[side] + 1;
+        const double *own = rows[1 - side] + 1, *wide = widths + 1;
+        Largest<double> least(0), greatest(0), weight(0);
+        least.add(axis.buckets, [=](std::int64_t b) { return heavy[b] * met[b]; });
+        greatest.add(axis.buckets, [=](std::int64_t b) { return heavy[b] * (met[b] + wide[b] * (counts[b] + own[b])); });
+        weight.add(heavy, axis.buckets);
+        const double most = least.value(), top = weight.value();
+        return greatest.value() <= 2 * most && top > 0 ? slack * std::min(most / top, 16 * total / active[side]) : 0;
     }
 
     // The standard deviation of the fractions, or more.

@@ -41,21 +41,17 @@ class SmoothBuckets {
 
     // Returns false, without writing, if there would be too many buckets.
     bool run(double& value) {
-        constexpr S inf = std::numeric_limits<S>::infinity();
+        constexpr S none = -std::numeric_limits<S>::infinity();
         const S* scores = rows_.scores;
         const std::uint8_t* classes = rows_.classes;
-        S least = inf, most = -inf;
-#pragma omp simd reduction(min : least) reduction(max : most)
-        for (std::int64_t i = 0; i < rows_.n; ++i) {
-            const S low = classes[i] < weightless ? scores[i] : inf, high = classes[i] < weightless ? scores[i] : -inf;
-            least = low < least ? low : least;
-            most = high > most ? high : most;
-        }
+        Largest<S> least_negated(none), most(none);
+        least_negated.add(rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, -scores[i], none); });
+        most.add(rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, scores[i], none); });
         // The polynomials of float32 scores have float32 coefficients, which must not overflow.
         const double total = rows_.scale * rows_.found.w_pos * rows_.found.w_neg;
         if (std::is_same_v<S, float> && !(total < 0x1p100)) return false;
-        const double origin = least + std::min(smooth_.shift, 0.0);
-        const double range = (most - origin + std::max(smooth_.shift, 0.0)) / smooth_.width;
+        const double origin = -least_negated.value() + std::min(smooth_.shift, 0.0);
+        const double range = (most.value() - origin + std::max(smooth_.shift, 0.0)) / smooth_.width;
         const double most_buckets = in_batches ? 1 << 16 : 1 << 17;
         if (!(range < std::min(most_buckets, static_cast<double>(rows_.n) / rows_per_bucket))) return false;
         n_buckets_ = static_cast<int>(range) + 1;

@@ -10,6 +10,7 @@
 #include "double_double.hpp"
 #include "pool.hpp"
 #include "types.hpp"
+#include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -114,7 +115,8 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
         std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::uint32_t, std::uint64_t>>;
     using Counter = std::conditional_t<sizeof(S) == 4, std::int32_t, std::int64_t>;  // as wide as a score
     const S inf = std::numeric_limits<S>::infinity();
-    S least = inf, most = -inf, zeros = 0;
+    S zeros = 0;
+    Largest<S> min_pos_negated(-inf), max_neg(-inf);
     Flags odd = 0, zero = 0, minus = 0;
     CompensatedLanes w_pos, w_neg;
     Survey found;
@@ -158,22 +160,21 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
         }
         Counter positives = 0, negatives = 0;
         const auto add_scores = [&](auto&& side_of) {
-#pragma omp simd reduction(min : least) reduction(max : most) reduction(+ : zeros, positives, negatives)
+#pragma omp simd reduction(+ : zeros, positives, negatives)
             for (int i = 0; i < count; ++i) {
                 const Counter side = side_of(i);
-                const S as_pos = side == 1 ? s[i] : inf, as_neg = side == 0 ? s[i] : -inf;
                 positives += side == 1;
                 negatives += side == 0;
-                least = as_pos < least ? as_pos : least;
-                most = as_neg > most ? as_neg : most;
                 zeros += s[i] * S{0};  // becomes NaN if any score is NaN or infinite
             }
+            min_pos_negated.add(count, [=](std::int64_t i) { return either(side_of(i) == 1, -s[i], -inf); });
+            max_neg.add(count, [=](std::int64_t i) { return either(side_of(i) == 0, s[i], -inf); });
         };
         // Labels as wide as the scores need no conversion.
         if (weights || sizeof(L) != sizeof(S))
-            add_scores([&](int i) { return static_cast<Counter>(c[i]); });
+            add_scores([=](std::int64_t i) { return static_cast<Counter>(c[i]); });
         else
-            add_scores([&](int i) { return static_cast<Counter>(y[i] > L{0}); });
+            add_scores([=](std::int64_t i) { return static_cast<Counter>(y[i] > L{0}); });
         found.n_pos += positives;
         found.n_neg += negatives;
     }
@@ -181,8 +182,8 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     found.saw_minus = minus;
     if (odd) found.status |= bad_labels;
     if (!(zeros == S{0})) found.status |= bad_scores;
-    found.min_pos = least;
-    found.max_neg = most;
+    found.min_pos = -min_pos_negated.value();
+    found.max_neg = max_neg.value();
     found.w_pos += weights ? w_pos.total() : static_cast<double>(found.n_pos);
     found.w_neg += weights ? w_neg.total() : static_cast<double>(found.n_neg);
     return found;

@@ -73,6 +73,61 @@ auto load(const T* from) {
 
 inline void store(Vec found, double* to) { std::memcpy(to, &found, sizeof found); }
 
+// A choice that reads both numbers: one that reads the chosen number only is vectorised with masked loads, which are slow.
+template <class S>
+[[gnu::always_inline]] inline S either(bool first, S a, S b) {
+    return first ? a : b;
+}
+
+// The largest of many numbers, and of `least`.
+//
+// A maximum must not be the reduction of a simd loop, because GCC 13 compiles "#pragma omp simd reduction(max : most)" to wrong
+// code if the loop chooses the numbers by a condition. GCC keeps one copy of `most` for each lane in an array on the stack. If
+// the copy is read on some paths through the loop only, the read becomes a masked load, and the address of this load moves on
+// by one vector in each turn, until it leaves the stack. docs/reliability.md has a short program that shows it. So the numbers
+// are chosen first and compared afterwards. Sums may be reductions, because every path reads them.
+template <class S>
+class Largest {
+  public:
+    explicit Largest(S least) : most_(Lanes{} + least), rest_(least) {}
+
+    void add(const S* numbers, std::int64_t n) {
+        if (n < lanes) {
+            for (std::int64_t i = 0; i < n; ++i) rest_ = numbers[i] > rest_ ? numbers[i] : rest_;
+            return;
+        }
+        Lanes most = most_;
+        for (std::int64_t i = 0; i < n; i += lanes) {
+            const Lanes next = load(numbers + (i + lanes <= n ? i : n - lanes));  // the last numbers may be compared twice
+            most = next > most ? next : most;
+        }
+        most_ = most;
+    }
+    // Adds choose(i) for i = 0 .. n - 1.
+    template <class Choose>
+    void add(std::int64_t n, Choose&& choose) {
+        constexpr int block = 512;
+        S numbers[block];
+        for (std::int64_t begin = 0; begin < n; begin += block) {
+            const int count = static_cast<int>(n - begin < block ? n - begin : block);
+#pragma omp simd
+            for (int i = 0; i < count; ++i) numbers[i] = choose(begin + i);
+            add(numbers, count);
+        }
+    }
+    S value() const {
+        S most = rest_;
+        for (int lane = 0; lane < lanes; ++lane) most = most_[lane] > most ? most_[lane] : most;
+        return most;
+    }
+
+  private:
+    using Lanes = decltype(load(static_cast<const S*>(nullptr)));
+    static constexpr int lanes = sizeof(Lanes) / sizeof(S);
+    Lanes most_;
+    S rest_;
+};
+
 // Fills first, first x, first x^2, ...
 template <int V>
 void fill_powers(double x, double first, Vec* out) {
