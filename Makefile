@@ -1,8 +1,9 @@
 # Every target does its own set-up: a virtual environment in .venv, pinned packages, the compiled kernel.
-# NATIVE=OFF leaves the kernel out (no compiler needed; slower, same results).
+# NATIVE=OFF leaves the kernel out (no compiler needed; slower, same results). AUTO leaves it out if it cannot be compiled; ON
+# makes that an error.
 
 PYTHON ?= python3
-NATIVE ?= ON
+NATIVE ?= AUTO
 # On Linux, torch comes from this index if it answers within seconds and has a build for the CPU. PyPI's torch, which
 # `TORCH_INDEX=` selects, needs CUDA: 2.7 GB to download.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
