@@ -65,3 +65,10 @@ def backend(request):
     if request.param == "native" and not _dispatch.native_is_here():
         pytest.skip("the compiled kernel is not built here")
     return ArrayBackend(request.param)
+
+
+@pytest.fixture(scope="module")
+def kernel(backend):
+    """Run a test with NumPy, and again with the compiled kernel."""
+    with _dispatch.backend(backend.name):
+        yield backend.name

@@ -9,7 +9,7 @@ from everypair.arrays.double_double import Number
 from everypair.arrays.numpy import NumpyArrays, evaluate
 from everypair.arrays.rows import Runs
 from everypair.arrays.terms import split
-from everypair.surrogates import HUBER_HINGE, SQUARED_HINGE
+from everypair.surrogates import HUBER_HINGE, SQUARE, SQUARED_HINGE, exponential, logistic
 
 from .conftest import ArrayBackend
 from .exact import exact_double_sum
@@ -41,6 +41,25 @@ def test_the_hessian_ignores_a_common_offset_of_the_vector(groups):
         knobs = {"surrogate": surrogate, "groups": groups}
         want = exact_double_sum(scores, LABELS, vector=vector, **knobs).hvp
         assert_close(NUMPY.hvp(scores, LABELS, vector + 1e9, **knobs), want, np.float64)
+
+
+@pytest.mark.parametrize("far", [1e30, 1.7e308])
+@pytest.mark.parametrize("surrogate", [SQUARE, SQUARED_HINGE, logistic(), exponential()])
+def test_the_vector_at_rows_without_weight_changes_nothing(surrogate, far):
+    """Neither as rounding errors of other rows, nor as differences that overflow."""
+    scores, positive = np.array([0.0, 0.5, 0.0, 0.5]), np.array([True, False, True, False])
+    weights = np.array([1.0, 1.0, 0.0, 0.0])
+    near = 1.0 if far == 1e30 else far
+    vector = np.array([-0.1 * near, -0.05 * near, far, -far])
+
+    def product(rows):
+        return evaluate(
+            scores[rows], positive[rows], weights[rows], None, vector[rows],
+            surrogate.at_margin(1.0), mean=True, grad=False, hess=False,
+        )[4]  # fmt: skip
+
+    expected = [*product(slice(2)), 0.0, 0.0]
+    np.testing.assert_allclose(product(slice(4)), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("weights", [1e-200, 1e-320, 1e200])

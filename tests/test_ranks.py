@@ -20,15 +20,7 @@ from .tolerances import RELATIVE, assert_close
 
 surrogate_of = st.sampled_from((*SURROGATES, *SMOOTH, surrogates.sigmoid(0.25)))
 native = _dispatch._native
-
-
-@pytest.fixture(scope="module", params=["numpy", "native"], autouse=True)
-def kernel(request):
-    """Run every test of this module with each kernel."""
-    if request.param == "native" and native is None:
-        pytest.skip("the compiled kernel is not built here")
-    with _dispatch.backend(request.param):
-        yield request.param
+pytestmark = pytest.mark.usefixtures("kernel")
 
 
 def parts(batch, surrogate):
@@ -255,6 +247,19 @@ def test_errors(arguments, message):
         ep.pair_row_sums(*arrays, **options)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["sigmoid", "squared_softplus", "squared_hinge"])
+def test_a_heavy_group_costs_the_other_groups_no_digits(name, dtype):
+    rng = np.random.default_rng(6)
+    scores, groups = rng.normal(size=60).astype(dtype), np.arange(60) % 3
+    weights = rng.random(60) * np.where(groups == 1, 1e12, 1.0)
+    got = ep.pair_row_sums(scores, groups=groups, weights=weights, surrogate=name)
+    for group in range(3):
+        rows = groups == group
+        expected = naive.pair_row_sums(scores[rows], weights=weights[rows], surrogate=name)
+        np.testing.assert_allclose(got[rows], expected, rtol=RELATIVE[np.dtype(dtype)])
+
+
 def test_groups_of_any_kind():
     got = ep.pair_row_sums([0.0, 0.0, 0.0], groups=["a", "b", "a"])
     np.testing.assert_allclose(got, [0.5, 0.0, 0.5], rtol=1e-12)
@@ -268,6 +273,11 @@ def test_cold_soft_ranks_are_ranks(batch):
     temperature = min(gap / 50.0, 1.0)
     got = ep.soft_ranks(batch.scores, temperature)
     assert_close(got, rankdata(batch.scores), batch.dtype)
+
+
+def test_the_temperature_of_soft_ranks_is_1_by_default():
+    # 1 / (1 + exp(-log(3))) is 3/4.
+    np.testing.assert_allclose(ep.soft_ranks([0.0, np.log(3.0)]), [1.25, 1.75], rtol=1e-12)
 
 
 @given(batch=batches(groups=True), temperature=st.sampled_from([0.01, 1.0, 100.0]))

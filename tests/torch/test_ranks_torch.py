@@ -166,6 +166,7 @@ def test_soft_ranks(torch_backend):
     assert soft_ranks(scores, 0.01, groups=groups).tolist() == pytest.approx([2.0, 1.0, 1.5, 1.5])
     got = soft_ranks(scores, 3.0)
     np.testing.assert_allclose(got.numpy(), ep.soft_ranks(scores, 3.0), rtol=1e-6)
+    np.testing.assert_allclose(soft_ranks(scores).numpy(), ep.soft_ranks(scores), rtol=1e-6)
     assert gradgradcheck(lambda x: soft_ranks(x, 0.7), tensors()[:1])
 
 

@@ -89,12 +89,8 @@ def evaluate(
 
     def finished(field: str) -> Array:
         a = xp.sum_of(getattr(part, field) for part in found)
-        a = (
-            Number(xp.zeros_like(rows.x if field != "value" else rows.x[..., :1]))
-            if a is None
-            else a
-        )
-        out = (a.high if a.low is None else a.high + a.low) / divisor
+        like = rows.x if field != "value" else rows.x[..., :1]
+        out = (xp.zeros_like(like) if a is None else a.high) / divisor
         if field == "hvp":
             out = times_powers(xp, out, scale, scale, rows.unit)
         else:

@@ -71,7 +71,7 @@ class Knots:
                     moved = xp.times(self._gap, moved)
                 step = xp.plus(moved, step)
             found.append(xp.prefix(step, runs))
-        return [a.high if a.low is None else a.high + a.low for a in found]
+        return [sums.high for sums in found]
 
     def exponentials(
         self, a: Array, b: Array, rate: float, *, upwards: bool
