@@ -22,7 +22,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test kernel-test sanitize fuzz-native check bench results docs wheel pins fresh clean
+.PHONY: help demo test kernel-test compilers sanitize fuzz-native check bench results docs wheel pins fresh clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/  make \1\t/' | expand -t 20
@@ -63,6 +63,9 @@ else ifneq ($(and $(EMULATOR),$(shell command -v $(CROSS) || true)),)
 else
 	@echo "The NEON kernel was not tested. On Debian: apt-get install g++-aarch64-linux-gnu qemu-user"
 endif
+
+compilers:  ## test the kernel with every compiler found, or COMPILERS="g++-13 clang++-19", LEVELS=-O3, SETS="avx2 avx512"
+	$(PYTHON) tests/native/compilers.py $(if $(LEVELS),--levels="$(LEVELS)") $(if $(SETS),--sets="$(SETS)") $(COMPILERS)
 
 CLANG     = $(firstword $(foreach name,clang++ $(addprefix clang++-,20 19 18 17 16 15 14),$(shell command -v $(name))))
 SANITIZE  = $(if $(CLANG),-D CMAKE_CXX_COMPILER=$(CLANG)) -D EVERYPAIR_SANITIZE

@@ -51,7 +51,7 @@ int code_grades(const L* targets, std::int64_t n, std::uint8_t* grades) {
         while (known < rows && values[codes[known]] == y[known]) ++known;
         if (known < rows) {  // a new grade: all rows before it are coded again
             if (count == most_grades) return 0;
-            std::copy_backward(values + codes[known], values + count, values + count + 1);
+            for (int k = count; k > codes[known]; --k) values[k] = values[k - 1];
             values[codes[known]] = y[known];
             ++count;
             values[count] = values[count - 1];
