@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
@@ -9,15 +10,17 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import optuna
 import pytest
+import sqlalchemy as sa
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Record, Settings, TableFile
-from everypair.experiments.search import _layout, _owners, store
+from everypair.experiments.search import _database, _layout, _owners, store
 
 GRID = Grid(
     data="digits",
@@ -191,8 +194,68 @@ def test_settings_that_this_version_does_not_know_are_refused(tmp_path, monkeypa
     with store.open(str(tmp_path), create=True) as later:
         later.prepare(GRID, LaterSettings())
     monkeypatch.undo()
-    with pytest.raises(UserError, match="Use the version that wrote it"):
+    message = "has settings that .* does not know: temperature. Use the version that wrote it"
+    with pytest.raises(UserError, match=message):
         store.open(str(tmp_path))
+
+
+def damage(folder, statement, *values):
+    with closing(sqlite3.connect(folder / "study.db")) as database, database:
+        database.execute(statement, values)
+
+
+def settings_of(folder):
+    with store.open(str(folder)) as opened:
+        return opened.settings
+
+
+TEXTS = ["{", "null", "3", '"text"', "[[1]]", '{"trial": 3}', '{"table": 3}', b"\xff", 7]
+
+
+@pytest.mark.parametrize("text", ["", *TEXTS])
+def test_damaged_settings_are_one_line(opened, tmp_path, text):
+    opened.close()
+    damage(tmp_path, "UPDATE everypair_experiments SET settings = ?", text)
+    with pytest.raises(UserError, match=r"the store .* (is damaged|cannot be used|does not know)"):
+        settings_of(tmp_path)
+
+
+CHANGES = [
+    {"state": "ready"},
+    {"test_auc": "0.5"},
+    {"validation_auc": None},
+    {"history": [1, 2]},
+    {"history": {"epoch": [0.0], "test_auc": []}},
+    {"roc": 3},
+    {"trial": {"cell": {}}},
+    {"more": 1},
+]
+
+
+@pytest.mark.parametrize("change", ["[]", "{}", *TEXTS, *CHANGES], ids=repr)
+def test_damaged_records_are_one_line(opened, tmp_path, change):
+    claim = opened.claim()
+    opened.finish(claim, record_of(claim.trial))
+    if isinstance(change, dict):
+        change = json.dumps({**record_of(claim.trial).to_dict(), **change})
+    damage(tmp_path, "UPDATE everypair_trials SET record = ? WHERE record IS NOT NULL", change)
+    with pytest.raises(UserError, match=r"the store .* (is damaged: it holds|cannot be used)"):
+        opened.records()
+
+
+def test_an_owner_that_cannot_be_read_has_not_ended():
+    assert not any(map(_owners.has_ended, (None, "", "[]", "3", '["one"]')))
+
+
+@pytest.mark.parametrize("where", ["folder", "sqlite:///study.db", "postgresql://host/db"])
+def test_advice_about_a_url_is_given_for_urls_only(where):
+    for message in ("disk I/O error", "something else"):
+        error = sa.exc.OperationalError("SELECT", {}, Exception(message))
+        with pytest.raises(UserError) as refusal, _database.storage_errors(where):
+            raise error
+        text = str(refusal.value)
+        assert ("the URL" in text) == ("://" in where and message != "disk I/O error")
+        assert ("disk" in text.partition("(It says")[0]) != ("the URL" in text)
 
 
 def test_a_store_of_the_earlier_layout_is_refused_and_left_alone(tmp_path):

@@ -187,4 +187,12 @@ class Record:
     def from_dict(cls, plain: dict[str, Any]) -> Record:
         """Make a record from the dictionary that `to_dict` returns."""
         trial = Trial.from_dict(plain["trial"])
-        return cls(**{**plain, "trial": trial, "roc": tuple(plain["roc"])})
+        record = cls(**{**plain, "trial": trial, "roc": tuple(plain["roc"])})
+        numbers = (record.validation_auc, record.test_auc, record.best_epoch, record.seconds)
+        if (
+            record.state not in ("finished", "diverged", "failed")
+            or not all(isinstance(number, int | float) for number in numbers)
+            or len({len(column) for column in record.history.values()}) > 1
+        ):
+            raise ValueError("it is no record of a trial")
+        return record

@@ -149,7 +149,8 @@ def storage_errors(
         yield
     except expected as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
-        advice = next(advice for part, advice in _ADVICE.items() if re.search(part, cause))
+        advices = (advice for part, advice in _ADVICE.items() if re.search(part, cause))
+        advice = next(advices, _SERVER if "://" in where else _DISK)
         cause = without_password(cause)
         for password in passwords:
             cause = cause.replace(password, "***")
@@ -178,6 +179,8 @@ def _passwords(where: str) -> list[str]:
 
 
 _URL = "The URL should look like postgresql+psycopg://user@host/database."
+_SERVER = "Check that the database runs and that the URL is right."
+_DISK = "Check the disk, its connection and the file, or name a folder on another disk."
 _ADVICE = {  # by a pattern of the message of the database
     "disk is full|No space left": "The disk is full. Free some space and run the same command "
     "again: what is finished is kept.",
@@ -190,5 +193,5 @@ _ADVICE = {  # by a pattern of the message of the database
     "No module named": "Install the driver, for PostgreSQL: pip install 'psycopg[binary]', with a "
     "URL that begins postgresql+psycopg://.",
     "Could not parse|Can't load plugin": _URL,
-    "": "Check that the database runs and that the URL is right.",
+    "disk I/O error": _DISK,
 }

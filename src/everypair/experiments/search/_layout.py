@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from everypair.experiments.errors import UserError
 from everypair.experiments.plan import Grid, Settings, TableFile, Trial
 
+_T = TypeVar("_T")
 LAYOUT = 2
 """Version of the tables. Increase it when older stores can no longer be continued."""
 
@@ -59,14 +61,31 @@ def slots_of(grid: Grid, tpe_trials: int | None) -> list[Slot]:
 
 def check_layout(layout: int, settings: str, where: str) -> None:
     """Raise an error if another version wrote the store, by its layout and its settings."""
-    known = {field.name for field in fields(Settings)}
-    if layout == LAYOUT and set(json.loads(settings)) <= known:
-        return
-    writer = " It is an Optuna study of an earlier version." if layout == 1 else ""
-    raise UserError(
-        f"the store {where} has layout {layout}, and this version of everypair reads layout "
-        f"{LAYOUT}.{writer} Use the version that wrote it, or name another folder with --out."
-    )
+    advice = "Use the version that wrote it, or name another folder with --out."
+    if layout != LAYOUT:
+        writer = " It is an Optuna study of an earlier version." if layout == 1 else ""
+        raise UserError(
+            f"the store {where} has layout {layout}, and this version of everypair reads layout "
+            f"{LAYOUT}.{writer} {advice}"
+        )
+    unknown = read_json(settings, set, where) - {field.name for field in fields(Settings)}
+    if unknown:
+        raise UserError(
+            f"the store {where} has settings that this version of everypair does not know: "
+            f"{', '.join(map(str, unknown))}. {advice}"
+        )
+
+
+def read_json(text: str, make: Callable[[Any], _T], where: str) -> _T:
+    """Make an object of a text in the store; raise UserError if the text is damaged."""
+    try:
+        return make(json.loads(text))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"the store {where} is damaged: it holds a text that is no record and no settings "
+            f"({type(error).__name__}: {error}). Restore it from a copy, or name another folder "
+            "with --out."
+        ) from None
 
 
 def check_settings(kept: Settings, settings: Settings, where: str) -> None:

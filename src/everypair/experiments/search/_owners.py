@@ -24,7 +24,10 @@ def this_process() -> str:
 
 def has_ended(owner: str) -> bool:
     """Return whether a process is known to have ended; on another machine that is unknown."""
-    machine, pid, started = json.loads(owner)
+    try:
+        machine, pid, started = json.loads(owner)
+    except (TypeError, ValueError):  # the store is damaged, or another version wrote it
+        return False
     known = machine == _machine() and started
     return bool(known) and start_time(pid) not in (None, started)
 

@@ -109,7 +109,7 @@ class Store:
             raise UserError(
                 f"{self.where} holds no trials yet. Run `everypair experiment` on it first."
             )
-        return Settings.from_dict(json.loads(text))
+        return _layout.read_json(text, Settings.from_dict, self.where)
 
     def prepare(self, grid: Grid, settings: Settings, *, tpe_trials: int | None = None) -> None:
         """Add the trials of a grid that are missing, and let those that failed wait again.
@@ -230,7 +230,7 @@ class Store:
         """
         cells: dict[str, list[Record]] = {}
         for row in self._rows("cell", "record"):
-            cells.setdefault(row.cell, []).extend(_read([row]))
+            cells.setdefault(row.cell, []).extend(self._read([row]))
         return [record for records in cells.values() for record in records]
 
     def counts(self) -> Counts:
@@ -274,14 +274,14 @@ class Store:
         with suppress(IntegrityError), connection.begin_nested():
             connection.execute(insert(EXPERIMENTS), new)
         kept = connection.scalars(self._settings.with_for_update()).one()
-        return Settings.from_dict(json.loads(kept))
+        return _layout.read_json(kept, Settings.from_dict, self.where)
 
     def _choose(self, slot: Slot, row: int) -> Trial:
         if not slot.rates:
             return slot.trial
         earlier = (TRIALS.c.cell == slot.cell) & (TRIALS.c.id < row)
-        return _tpe.choose(slot, _read(self._rows("record", only=earlier)))
+        return _tpe.choose(slot, self._read(self._rows("record", only=earlier)))
 
-
-def _read(rows: Iterable[Row[Any]]) -> list[Record]:
-    return [Record.from_dict(json.loads(row.record)) for row in rows if row.record]
+    def _read(self, rows: Iterable[Row[Any]]) -> list[Record]:
+        texts = [row.record for row in rows if row.record]
+        return [_layout.read_json(text, Record.from_dict, self.where) for text in texts]
