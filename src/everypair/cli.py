@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from everypair.experiments._terminal import printable
 from everypair.experiments.errors import UserError
 
 # Optional packages that the commands import. If any other module is missing, that is a bug.
@@ -83,8 +84,10 @@ def _report(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "everypair"
         return _fail(f"{_usage_error(error)}. See: {command} --help", 2)
-    message = " ".join(f"{type(error).__name__}: {error}".split())
-    return _fail(f"{message} (everypair --debug ... shows the traceback)", 1)
+    hint = "(everypair --debug ... shows the traceback)"
+    if isinstance(error, OSError) and error.filename is not None:
+        return _fail(f"{error.filename}: {error.strerror} {hint}", 2)
+    return _fail(f"{type(error).__name__}: {error} {hint}", 1)
 
 
 def _usage_error(error: Any) -> str:
@@ -99,7 +102,7 @@ def _usage_error(error: Any) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"everypair: {' '.join(message.split())}\n")
+    sys.stderr.write(f"everypair: {printable(' '.join(message.split()))}\n")
     return code
 
 

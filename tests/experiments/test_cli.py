@@ -134,6 +134,20 @@ def test_any_other_error_is_one_line_and_code_1(monkeypatch, capsys):
     assert said == f"everypair: RuntimeError: out of cheese {hint}\n"
 
 
+def test_an_error_of_a_file_names_it_and_is_code_2(monkeypatch, capsys):
+    raising(monkeypatch, PermissionError(13, "Permission denied", "my.csv"))
+    assert cli.main(["evaluate"]) == 2
+    assert capsys.readouterr().err.startswith("everypair: my.csv: Permission denied (everypair -")
+
+
+@pytest.mark.parametrize(
+    "command", [["evaluate"], ["experiment"], ["experiment", "--label=x", "--data"], ["report"]]
+)
+def test_a_name_that_is_too_long_is_code_2(capsys, command):
+    assert cli.main([*command, "x" * 300]) == 2
+    assert len(capsys.readouterr().err.splitlines()) <= 2
+
+
 def test_debug_raises_the_error(monkeypatch):
     raising(monkeypatch, RuntimeError("out of cheese"))
     with pytest.raises(RuntimeError, match="cheese"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 import subprocess
@@ -12,7 +14,7 @@ import pytest
 import everypair as ep
 from everypair.experiments import report
 from everypair.experiments.plan import Settings, TableFile
-from everypair.experiments.report import table_facts, wording
+from everypair.experiments.report import table_facts, tables, wording
 from everypair.experiments.report.page import page
 from tests.experiments import made_up, made_up_table
 from tests.experiments.test_page import Reader
@@ -172,3 +174,22 @@ def test_the_page_prints(study, tmp_path):
         timeout=120,
     )
     assert target.read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", '=1,"x'])
+def test_a_spreadsheet_takes_no_text_for_a_formula(name):
+    text = tables.as_csv([{"name": name, "gap": -0.5, "note": f"not {name}"}])
+    [row] = csv.DictReader(io.StringIO(text, newline=""))
+    assert row == {"name": f"'{name}", "gap": "-0.5", "note": f"not {name}"}
+    assert tables.as_csv([{"name": "a\r=1\x1b"}]) == "name\na\\x0d=1\\x1b\n".replace("x0d", "r")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"winner": 1}'])
+def test_a_damaged_summary_is_one_that_is_missing(tmp_path, text):
+    made_up_table.write(tmp_path)
+    (tmp_path / "winner" / "summary.json").write_text(text)
+    (tmp_path / "data.json").write_text("[1]")
+    scores = (tmp_path / "winner" / "test_scores.npz").read_bytes()
+    (tmp_path / "winner" / "test_scores.npz").write_bytes(scores[:-30])
+    facts = table_facts.read(tmp_path)
+    assert (facts.data, facts.summary, facts.scores) == (None, None, None)

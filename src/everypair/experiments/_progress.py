@@ -16,14 +16,15 @@ def progress(
     ...     advance(1)
     """
     from rich import progress as rich_progress
-    from rich.console import Console
 
-    console = Console(stderr=True)
+    from everypair.experiments import _terminal
+
+    console = _terminal.console(stderr=True)
     amounts: list[rich_progress.ProgressColumn] = [rich_progress.MofNCompleteColumn()]
     if in_bytes:
         amounts = [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
     with rich_progress.Progress(
-        rich_progress.TextColumn("{task.description}"),
+        rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),
         *amounts,
         rich_progress.TimeRemainingColumn(),
@@ -31,5 +32,5 @@ def progress(
         transient=True,
         disable=not console.is_terminal,
     ) as bar:
-        task = bar.add_task(text, total=total, completed=int(done))
+        task = bar.add_task(_terminal.printable(text), total=total, completed=int(done))
         yield lambda amount: bar.advance(task, amount)

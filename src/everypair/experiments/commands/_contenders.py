@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-def read(folder: Path) -> dict[str, Any]:
-    """Return the summary of an experiment on a table; empty for other experiments."""
-    try:
-        found: dict[str, Any] = json.loads((folder / "winner" / "summary.json").read_text())
-    except OSError:
-        return {}
-    return found
 
 
 def show(console: Console, summary: dict[str, Any]) -> None:
@@ -41,18 +30,18 @@ def show(console: Console, summary: dict[str, Any]) -> None:
         table.add_row(*cells, style="" if i else "bold")
     weights = "; weight: its share in the blend" if blended else ""
     title = f"AUC of each model; difference: its test AUC minus the winner's{weights}"
-    console.print(f"[bold]{title}[/bold]")
+    console.print(title, style="bold")
     console.print(table)
     if summary["importance"]:
         drops = [f"{row['column']} {row['drop']:.3f}" for row in summary["importance"][:5]]
         text = f"Drop of the AUC if a column is permuted: {', '.join(drops)}"
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
     if summary.get("intervals"):
         text = f"The 95 % intervals cover {summary['intervals']}."
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
     for reason in summary["skipped"]:
-        console.print(f"Skipped: {reason}", highlight=False, soft_wrap=True)
-    console.print(found(summary), highlight=False, soft_wrap=True)
+        console.print(f"Skipped: {reason}", soft_wrap=True)
+    console.print(found(summary), soft_wrap=True)
 
 
 def found(summary: dict[str, Any]) -> str:

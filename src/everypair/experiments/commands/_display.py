@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from everypair.experiments._terminal import printable
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import Record, Trial
 
@@ -80,7 +81,7 @@ class Display:
             self._epochs_done.clear()  # the other workers report their next epoch
         if event.kind == "separated":
             text = f"A group of several losses failed ({event.reason}). Each loss is tried alone."
-            self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+            self.console.print(text, soft_wrap=True)
         if event.row is not None and event.trials:
             self._epochs_done |= dict.fromkeys(event.trials, event.row["epoch"])
             self.epoch = self._epoch_text(event.trials, event.row)
@@ -97,7 +98,7 @@ class Display:
             running = f" {self.epoch}." if self._epochs_done else ""
             done = f"{self.progress(event.counts)}{self._lost()}."
             line = f"{done}{running} {self._bests()}"
-            self.console.print(line, highlight=False, soft_wrap=True)
+            self.console.print(line, soft_wrap=True)
 
     def progress(self, counts: Counts) -> str:
         """Return how many trials are finished, in words."""
@@ -143,5 +144,5 @@ class Display:
             found = (self.best.get((loss, imratio)) for imratio in imratios)
             cells = ("" if value is None else f"{value:.4f}" for value in found)
             table.add_row(display_name(loss), *cells)
-        below = Text(f"{self.epoch}{self._lost()}", style="dim")
+        below = Text(printable(f"{self.epoch}{self._lost()}"), style="dim")
         return Group(self._bar, *([table] if self.best else []), below)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
-
+from everypair.experiments import _terminal
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ class Execution:
         as_json: bool,
     ) -> None:
         """Run the trials with a display, then write the report and the best model."""
-        from rich.console import Console
-
         from everypair.experiments import report
         from everypair.experiments.commands._display import Display
         from everypair.experiments.commands.report import write_and_show
@@ -80,13 +77,13 @@ class Execution:
         with store.open(self.storage or str(self.folder), create=True) as opened:
             before = opened.records()
             done = [record for record in before if record.state != "failed"]
-            display = Display(Console(stderr=True), done, epochs=settings.epochs)
+            display = Display(_terminal.console(stderr=True), done, epochs=settings.epochs)
             models = winner.BestSeeds(self.folder, before)
 
             def on_event(event: runner.Event) -> None:
                 if event.kind == "begin" and event.stage == 1:  # the settings are accepted
                     for note in filter(None, notes):
-                        display.console.print(note, soft_wrap=True, highlight=False, markup=False)
+                        display.console.print(note, soft_wrap=True)
                 if event.record is not None:
                     models.add(event.record)
                 display(event)
@@ -117,7 +114,7 @@ class Execution:
 
 
 def _stop(reason: str, progress: str, code: int) -> NoReturn:
-    typer.echo(
+    _terminal.echo(
         f"everypair: {reason}. {progress} are finished and kept; the same command continues.",
         err=True,
     )
@@ -128,15 +125,17 @@ def _conclude(
     folder: Path, dataset: Dataset, study: Study, grid: Grid, threads: int, display: Display
 ) -> Path | None:
     """Compare the models for a table, save the best one, and return its path."""
+    from rich.text import Text
+
     from everypair.experiments.contenders.outcome import conclude
 
     console = display.console
     with console.status("") as status:
 
         def say(text: str) -> None:
-            status.update(text)
+            status.update(Text(_terminal.printable(text)))
             if not console.is_terminal:  # where a status is not shown
-                console.print(f"{text}.", highlight=False, soft_wrap=True, markup=False)
+                console.print(f"{text}.", soft_wrap=True)
 
         return conclude(
             folder, dataset, study.records, skipped=grid.skipped, threads=threads, say=say
@@ -147,7 +146,7 @@ def _report_failures(study: Study) -> None:
     """Print how many trials failed; exit with code 1 if all did."""
     if not (failed := [record for record in study.records if record.state == "failed"]):
         return
-    typer.echo(
+    _terminal.echo(
         f"everypair: {len(failed)} of {len(study.records)} trials failed ({failed[0].reason}). "
         "The same command tries them again.",
         err=True,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -31,6 +33,16 @@ def _check_finite(margin: float | None) -> float | None:
     if margin == math.inf:
         raise UserError("--margin must be a finite number; got inf.")
     return margin
+
+
+def check_folder(out: Path | None) -> Path | None:
+    """Refuse the URL of a database as the value of ``--out``."""
+    if out is not None and re.match(r"\w[\w+.-]+:/", str(out)):
+        raise UserError(
+            f"--out must be a folder; got {str(out)!r}, which looks like a URL. A database is "
+            "named by --storage of `everypair experiment`."
+        )
+    return out
 
 
 JsonFlag: TypeAlias = Annotated[bool, flag("--json", "Print JSON instead of text.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import Enum
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from everypair.experiments import _terminal
 from everypair.experiments.commands._parameters import JsonFlag, margin_option, option
 from everypair.experiments.errors import UserError
 
@@ -109,11 +110,11 @@ def command(
         )  # fmt: skip
     try:
         found = evaluation.evaluate(predictions, margin=margin, losses=loss, by_group=by_group)
-    except ValueError as error:  # from the library: no pairs in groups, ...
+    except (OverflowError, ValueError) as error:  # from the library: no pairs in groups, ...
         raise UserError(f"{_shown(paths)}: {error}") from error
     if pairs == PairsOption.survival and "events" not in predictions.columns:
         n_censored = int((predictions.arrays["labels"] < 0.0).sum())
-        typer.echo(
+        _terminal.echo(
             f"No column of events was named (--events) or found: {n_censored:,} negative times are "
             "censored, and all others are events.",
             err=True,
@@ -126,7 +127,7 @@ def command(
     if json_:
         plain = {"files": [str(path) for path in paths], "columns": predictions.columns}
         plain |= asdict(found) | {"written": [str(path) for path in targets.values()]}
-        typer.echo(json.dumps(plain, indent=2))
+        _terminal.echo_json(plain)
         return
     _show(found, predictions.columns)
     if (
@@ -135,9 +136,9 @@ def command(
         and loss is None
         and found.rows > evaluation.ALL_LOSSES_UP_TO
     ):
-        typer.echo("Other losses of this many rows take long: --loss NAME computes one.")
+        _terminal.echo("Other losses of this many rows take long: --loss NAME computes one.")
     if written:
-        typer.echo(written)
+        _terminal.echo(written)
 
 
 def _check_losses(names: Sequence[str]) -> None:
@@ -160,13 +161,12 @@ def _shown(paths: list[Path]) -> str:
 
 def _show(found: Evaluation, columns: dict[str, str]) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from everypair import surrogates
 
     groups = "" if found.groups is None else f", {found.groups:,} groups"
-    console = Console(highlight=False)
+    console = _terminal.console()
     rows, origin = f"{found.rows:,} rows", f"Scores from column {columns['scores']}"
     if found.pairs == "binary":
         rows += f": {found.positives:,} positive ({columns['positive']}), "
@@ -176,7 +176,7 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
             f", {'times' if found.pairs == 'survival' else 'targets'} from {columns['labels']}"
         )
         origin += f", events from {columns['events']}" if "events" in columns else ""
-    console.print(f"{rows}{groups}. {origin}.", markup=False)
+    console.print(f"{rows}{groups}. {origin}.")
     inside = "" if groups == "" else ", inside groups"
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(f"over every pair{inside}")
@@ -205,13 +205,18 @@ def _show(found: Evaluation, columns: dict[str, str]) -> None:
         margin = surrogates.get(name).default_margin if found.margin is None else found.margin
         table.add_row(f"{name}, margin {margin:g}", f"{loss:.6g}", *shown.get(name, ()))
     console.print(table)
+    if math.inf in found.losses.values():
+        console.print(
+            "inf: the mean loss is beyond the range of float64. Scale the scores, or name a loss "
+            "that grows linearly, such as --loss linear_hinge.",
+            soft_wrap=True,
+        )
     if found.by_group is not None:
         _show_groups(found.by_group)
 
 
 def _show_groups(groups: dict[int | str, Evaluation]) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -225,7 +230,7 @@ def _show_groups(groups: dict[int | str, Evaluation]) -> None:
         )
         cells = (f"{found.rows:,}", f"{found.positives:,}", f"{found.auc:.6f}", interval)
         table.add_row(str(key), *cells)
-    console = Console(highlight=False)
+    console = _terminal.console()
     console.print(table)
     if len(groups) > len(shown):
         console.print(f"The largest {len(shown)} of {len(groups):,} groups; --json has all.")

@@ -9,9 +9,16 @@ from typing import Annotated, Literal
 
 import typer
 
+from everypair.experiments._terminal import echo
 from everypair.experiments.commands import _table_options
 from everypair.experiments.commands._execution import Execution, deadline_after, usable_device
-from everypair.experiments.commands._parameters import JsonFlag, flag, margin_option, option
+from everypair.experiments.commands._parameters import (
+    JsonFlag,
+    check_folder,
+    flag,
+    margin_option,
+    option,
+)
 from everypair.experiments.errors import UserError
 
 FEW_POSITIVES = 10
@@ -138,7 +145,11 @@ def command(
     ] = None,
     out: Annotated[
         Path | None,
-        RUN("Folder for the results.", default="runs/PRESET, or runs/ and the name of the file"),
+        RUN(
+            "Folder for the results.",
+            default="runs/PRESET, or runs/ and the name of the file",
+            callback=check_folder,
+        ),
     ] = None,
     storage: Annotated[
         str | None,
@@ -176,9 +187,7 @@ def command(
     given = locals()
     deadline = deadline_after(minutes)
     # Printed before torch and pandas are imported, which takes seconds.
-    typer.echo(
-        f"everypair experiment: {(data.name or data) if data else preset or 'digits'}", err=True
-    )
+    echo(f"everypair experiment: {(data.name or data) if data else preset or 'digits'}", err=True)
     from everypair.experiments.commands._options import check_names, check_splits, planned
     from everypair.experiments.data import sources
 

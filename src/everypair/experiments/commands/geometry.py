@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from everypair.experiments._terminal import echo, echo_json
 from everypair.experiments.commands._parameters import JsonFlag, margin_option, numbers, option
 from everypair.experiments.errors import UserError
 
@@ -50,11 +48,11 @@ def command(
         margin=margin,
     )
     if json_:
-        typer.echo(json.dumps({**asdict(found), "surrogate": chosen.name}, indent=2))
+        echo_json({**asdict(found), "surrogate": chosen.name})
         return
     written = output.save_all(files, geometry.draw(found))
     n, loss = len(found.pieces) * len(found.sums), found.loss
-    typer.echo(f"{chosen.name}: {loss:.6g} over {n} pairs, {loss / n:.6g} each\n{written}")
+    echo(f"{chosen.name}: {loss:.6g} over {n} pairs, {loss / n:.6g} each\n{written}")
 
 
 def _surrogate(name: str | None, terms: list[str] | None) -> Surrogate:

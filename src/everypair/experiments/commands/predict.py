@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from everypair.experiments import _terminal
 from everypair.experiments.commands._parameters import JsonFlag, option
 from everypair.experiments.errors import UserError
 
@@ -35,14 +35,15 @@ def command(
 
     Models of a table also give the calibrated probability of a positive.
     """
-    from rich.console import Console
+    from rich.text import Text
 
     from everypair.experiments.commands import _scored_file
 
     if out is not None and out.suffix.lower() not in _scored_file.SUFFIXES:
         raise UserError(f"--out must end in {' or '.join(_scored_file.SUFFIXES)}; got {out}")
-    console = Console(stderr=True)
-    with console.status(f"Scoring {file}"), _clear_errors(model, file):
+    console = _terminal.console(stderr=True)
+    status = Text(_terminal.printable(f"Scoring {file}"))
+    with console.status(status), _clear_errors(model, file):
         from everypair.experiments import contenders
 
         loaded = contenders.load(model)
@@ -60,26 +61,25 @@ def command(
     if out is not None:
         _scored_file.write(rows, columns, out, file)
     for name, note in notes.items():
-        console.print(f"Column {name!r}: {note}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"Column {name!r}: {note}", soft_wrap=True)
     if seen > _MANY_SEEN:
         console.print(
             f"Warning: the model was fitted on these rows (about {seen:.0%} of them). The AUC of "
             "their scores is too high: evaluate on rows that the model has not seen.",
             soft_wrap=True,
-            highlight=False,
         )
     if json_:
         written = {"out": str(out)} if out else {k: x.tolist() for k, x in columns.items()}
         facts = {"model": str(model), "file": str(file), "rows": len(scores), "notes": notes}
         facts["seen"] = seen
-        typer.echo(json.dumps({**facts, **written}))
+        _terminal.echo_json({**facts, **written}, indent=None)
     elif out is not None:
         names = " and ".join(map(repr, columns))
-        typer.echo(f"Written: {out} ({len(scores):,} rows, new: {names})")
+        _terminal.echo(f"Written: {out} ({len(scores):,} rows, new: {names})")
     else:
         values = zip(*(x.tolist() for x in columns.values()), strict=True)
         lines = (",".join(map(repr, (row, *each))) for row, each in enumerate(values, 1))
-        typer.echo("\n".join([",".join(["row", *columns]), *lines]))
+        _terminal.echo("\n".join([",".join(["row", *columns]), *lines]))
 
 
 @contextmanager

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from everypair.experiments import _terminal
 from everypair.experiments.commands._parameters import JsonFlag, option, words
 from everypair.experiments.errors import UserError
 
@@ -50,10 +48,10 @@ def command(
         reasons = "; ".join(f"{name} {why}" for name, why in result.left_out.items())
         raise UserError(f"--backends must name at least one that runs here; {reasons}")
     if json_:
-        typer.echo(json.dumps({**asdict(result), "slopes": result.slopes}, indent=2))
+        _terminal.echo_json({**asdict(result), "slopes": result.slopes})
         return
     _show(result, ns)
-    typer.echo(output.save_all(files, timing_plot.draw(result), timing_plot.rows(result)))
+    _terminal.echo(output.save_all(files, timing_plot.draw(result), timing_plot.rows(result)))
 
 
 def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
@@ -67,12 +65,11 @@ def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
 
 
 def _run_with_progress(names: list[str], ns: list[int], **options: float | str) -> Result:
-    from rich.console import Console
     from rich.progress import Progress
 
     from everypair.experiments.figures import timing
 
-    console = Console(stderr=True)
+    console = _terminal.console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(names) * len(ns))
 
@@ -85,7 +82,6 @@ def _run_with_progress(names: list[str], ns: list[int], **options: float | str) 
 
 def _show(result: Result, ns: list[int]) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from everypair.experiments.figures.timing_plot import duration
@@ -100,7 +96,7 @@ def _show(result: Result, ns: list[int]) -> None:
         taken = {t.n: duration(t.median) for t in result.of(name)}
         cells = [taken.get(n, "") for n in ns]
         table.add_row(name, *cells, "" if exponent is None else f"{exponent:.2f}")
-    console = Console(highlight=False)
+    console = _terminal.console()
     console.print(f"Time of loss and gradient: {result.surrogate}, {threads}")
     console.print(table)
     for name, why in result.left_out.items():

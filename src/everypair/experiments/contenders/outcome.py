@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median_low
@@ -76,8 +77,9 @@ def conclude(
         return None
     path, target = folder / saved.FILE_NAME, folder / FOLDER / SUMMARY
     key = _key(able, skipped)
-    if path.is_file() and target.is_file() and json.loads(target.read_text()).get("key") == key:
-        return path
+    with suppress(AttributeError, OSError, ValueError):  # missing or damaged
+        if path.is_file() and json.loads(target.read_text()).get("key") == key:
+            return path
     say("Comparing the models")
     seeds = sorted({record.trial.cell.seed for record in able})
     divided = [parts.parts_of(dataset, seed) for seed in seeds]

@@ -19,7 +19,7 @@ from everypair.experiments._atomic import replacing
 from everypair.experiments.contenders.calibration import Calibration, blended
 from everypair.experiments.data import _tables
 from everypair.experiments.data._encoder import TableEncoder
-from everypair.experiments.errors import UserError
+from everypair.experiments.errors import UserError, missing
 from everypair.experiments.families import FAMILIES, Floats, MeanScorer
 from everypair.experiments.seen_rows import SeenRows
 
@@ -174,7 +174,7 @@ def load(path: str | Path) -> Any:
             raise UserError(f"{path} is a folder without a model; an experiment saves {FILE_NAME}")
         path = found[0]
     if not path.is_file():
-        raise UserError(f"{path}: no such file; an experiment saves its best model in its folder")
+        raise UserError(f"{missing(path)}; an experiment saves its best model in its folder")
     if contents := _archived_files(path):
         return _from_files(contents, path)
     from everypair.experiments.training import saved  # a network; needs torch

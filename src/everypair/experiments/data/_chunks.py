@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
 _ROWS = 1 << 20  # of a chunk
+_CELLS = 1 << 26  # of a chunk of a CSV file, all of whose columns are parsed
 _T = TypeVar("_T")
 
 
@@ -54,12 +55,10 @@ def column_names(path: Path) -> list[str]:
             with _files.arrow_reader(path) as reader:
                 names = reader.schema.names
         elif kind == "csv":
-            return _files.csv_options(path)[1]
+            return list(_files.csv_format(path).names)
         else:
             return list(_files.read(path).columns)
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            _files.refuse_duplicate(path, name)
+    _files.check_names(path, names)
     return list(names)
 
 
@@ -135,13 +134,13 @@ def _csv_frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFrame, 
 
     import pandas as pd
 
-    options, _ = _files.csv_options(path)
-    size = path.stat().st_size
+    how, size = _files.csv_format(path), path.stat().st_size
+    rows = min(_ROWS, max(1, _CELLS // len(how.names)))
     with warnings.catch_warnings(), _files.unpacked(path) as file:
         # pandas only warns when it cuts off rows that are longer than the header. All columns are
         # parsed, because it does not count the fields of a row if some columns are left out.
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        with pd.read_csv(file, low_memory=False, chunksize=_ROWS, **options) as reader:
+        with pd.read_csv(file, low_memory=False, chunksize=rows, **how.options()) as reader:
             for frame in reader:
                 yield frame[columns], min(file.tell() / size, 1.0)  # at most 1 if unpacked
 

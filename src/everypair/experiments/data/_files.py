@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import csv
 import difflib
 import gzip
+import io
 import json
 import lzma
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from everypair.experiments.errors import UserError
+from everypair.experiments.errors import UserError, missing
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -44,6 +48,7 @@ class CsvFormat:
     separator: str
     encoding: str
     decimal: str  # a comma only if semicolons separate the columns
+    names: tuple[str, ...]
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of `pandas.read_csv`."""
@@ -56,8 +61,7 @@ def read(path: str | Path) -> pd.DataFrame:
     path = Path(path)
     with explained_errors(path):
         frame = _READ[file_kind(path)](path)
-    if not frame.columns.is_unique:
-        refuse_duplicate(path, frame.columns[frame.columns.duplicated()][0])
+    check_names(path, frame.columns)
     if len(frame) == 0:
         refuse_empty(path)
     return frame
@@ -87,7 +91,7 @@ def explained_errors(path: Path) -> Iterator[None]:
         raise UserError(
             f"{path} cannot be read as text ({_first_line(error)}); save it as CSV UTF-8"
         ) from None
-    except OSError as error:
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {_first_line(error)}") from None
 
 
@@ -97,10 +101,10 @@ def file_kind(path: Path) -> Kind:
         raise UserError(f"{path} is a folder; name a CSV, Parquet or Excel file in it")
     if not path.is_file():
         # The endings are not compared: all files of a folder may share theirs.
-        neighbours = {p.stem: p for p in path.parent.glob("*")}  # empty without such a folder
+        neighbours = {p.stem: p for p in path.parent.glob("*") if p.is_file()}
         near = difflib.get_close_matches(path.stem, neighbours, 1)
         hint = f" Did you mean {neighbours[near[0]]}?" if near else ""
-        raise UserError(f"{path}: no such file.{hint}")
+        raise UserError(f"{missing(path)}.{hint}")
     with unpacked(path) as file:
         first = file.read(_HEAD)
     if not first:
@@ -122,20 +126,30 @@ def file_kind(path: Path) -> Kind:
 
 def csv_format(path: Path) -> CsvFormat:
     """Detect the encoding of a CSV file, and the separator that gives the most columns."""
-    options: dict[str, Any] = {"encoding": _encoding(path), "index_col": False, "nrows": 0}
-    widths = {s: _csv(path, sep=s, **options).shape[1] for s in SEPARATORS}
-    separator = max(widths, key=lambda s: widths[s])
+    encoding = _encoding(path)
+    names = {separator: _first_row(path, encoding, separator) for separator in SEPARATORS}
+    separator = max(names, key=lambda s: len(names[s]))
+    if not names[separator]:
+        raise UserError(f"{path} has no first line with names of columns")
+    check_names(path, filter(None, names[separator]))
     with unpacked(path) as file:
-        text = file.read(_HEAD).decode(options["encoding"], "ignore")
+        text = file.read(_HEAD).decode(encoding, "ignore")
     comma = separator == ";" and _DECIMAL_COMMA.search(text)
-    return CsvFormat(separator, options["encoding"], "," if comma else ".")
+    named = (name or f"Unnamed: {i}" for i, name in enumerate(names[separator]))  # as pandas does
+    return CsvFormat(separator, encoding, "," if comma else ".", tuple(named))
 
 
-def csv_options(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return how pandas is to read a CSV file, and the names of its columns."""
-    options = csv_format(path).options()
-    _check_names(path, _csv(path, nrows=1, header=None, dtype=str, **options))
-    return options, list(_csv(path, nrows=0, **options).columns)
+def _first_row(path: Path, encoding: str, separator: str) -> list[str]:
+    """Return the fields of the first line that is not empty; none if there is a huge field.
+
+    pandas takes 0.1 ms a column for this, which is seconds for wide tables.
+    """
+    with unpacked(path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
+        try:
+            rows = csv.reader(text, delimiter=separator)
+            return next((row for row in rows if any(map(str.strip, row)) or len(row) > 1), [])
+        except csv.Error:
+            return []
 
 
 def unpacked(path: Path) -> IO[bytes]:
@@ -220,22 +234,21 @@ def _read_excel(path: Path) -> pd.DataFrame:
         ) from None
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is not a readable Excel file: {_first_line(error)}") from None
-    _check_names(path, names)
+    check_names(path, [] if names.empty else names.iloc[0].dropna())
     return frame
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
     import pandas as pd
 
-    options, _ = csv_options(path)
+    options = csv_format(path).options()
     with warnings.catch_warnings():
         # pandas only warns when it cuts off rows that are longer than the header.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         # low_memory=False: otherwise the type of a column could depend on how it is cut in chunks.
         frame = _csv(path, low_memory=False, **options)
-        # Codes with missing values among them are read as floats.
-        numeric = [name for name in frame.columns if _is_whole(frame[name])]
-        if numeric and _may_have_leading_zeros(path, options["encoding"]):
+        has_codes = _may_have_leading_zeros(path, options["encoding"])
+        if numeric := [name for name in frame.columns if has_codes and _is_whole(frame[name])]:
             text = _csv(path, usecols=numeric, dtype=str, **options)
             for name in numeric:
                 if text[name].str.fullmatch(r" *0\d+ *").any():
@@ -244,7 +257,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _is_whole(values: pd.Series[Any]) -> bool:
-    return values.dtype.kind in "iuf" and bool((values.dropna() % 1 == 0).all())
+    kind = values.dtype.kind  # missing values make whole numbers floats
+    return kind in "iu" or (kind == "f" and bool((values.dropna() % 1 == 0).all()))
 
 
 def _csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -267,21 +281,16 @@ def _may_have_leading_zeros(path: Path, encoding: str) -> bool:
     return False
 
 
-def _check_names(path: Path, first_row: pd.DataFrame) -> None:
-    """Refuse equal names, the second of which pandas would rename."""
-    names = first_row.iloc[0] if len(first_row) else first_row.columns.to_series()
-    if (duplicates := names[names.duplicated() & names.notna()]).size:
-        refuse_duplicate(path, duplicates.iloc[0])
+def check_names(path: Path, names: Iterable[object]) -> None:
+    """Refuse equal names of columns."""
+    counts = Counter(names)
+    if counts and (most := counts.most_common(1)[0])[1] > 1:
+        raise UserError(f"{path} has more than one column {most[0]!r}; rename or remove one")
 
 
 def refuse_empty(path: Path) -> NoReturn:
     """Raise the error about a table without rows."""
     raise UserError(f"{path} is empty: it has no row below its header")
-
-
-def refuse_duplicate(path: Path, name: object) -> NoReturn:
-    """Raise the error about two columns of one name."""
-    raise UserError(f"{path} has more than one column {name!r}; rename or remove one")
 
 
 _READ = {"parquet": _read_parquet, "arrow": _read_arrow, "excel": _read_excel, "csv": _read_csv}

@@ -110,10 +110,10 @@ def write(folder: str | Path, record: dict[str, Any]) -> None:
 def read(folder: str | Path) -> dict[str, Any] | None:
     """Return the record in the folder of an experiment; None if there is none."""
     try:
-        found: dict[str, Any] = json.loads((Path(folder) / FILE_NAME).read_text())
+        found = json.loads((Path(folder) / FILE_NAME).read_text())
     except (OSError, ValueError):
         return None
-    return found
+    return found if isinstance(found, dict) else None
 
 
 def _names(names: list[str]) -> str:

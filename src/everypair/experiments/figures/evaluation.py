@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +26,11 @@ from everypair.experiments.figures.prediction_columns import (
     events_from,
     group_values,
     numbers,
-    recognised,
+    roles,
 )
 
-# Column names, in lower case, that are recognised if no column is given.
-SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
-LABELS = ("label", "labels", "target", "y_true", "y", "class")
-TIMES = ("time", "times", "duration", "survival_time")
-EVENTS = ("event", "events", "observed", "died", "death", "status")
 Pairs = Literal["binary", "ordered", "survival"]
+_T = TypeVar("_T")
 # The losses of more rows than this take minutes, so that only one is computed if none is named.
 ALL_LOSSES_UP_TO = 10_000_000
 
@@ -69,6 +67,7 @@ class Comparison:
 class Evaluation:
     """Measures of the scores. `losses` holds the mean over the pairs that count, by surrogate.
 
+    A loss beyond float64 is infinite; in `by_group`, if it is beyond it in any of the groups.
     `auc` is the concordance index if `pairs` is not "binary"; then the numbers of positives and
     negatives are None. `auc_interval` is the 95 % confidence interval of `ep.delong`; None with
     groups, or if a class has fewer than two rows of positive weight. With groups, `group_aucs` has
@@ -117,7 +116,7 @@ def read(
     paths : path, or several
         Files, or patterns such as ``"part-*.parquet"``. All must have the same columns.
     scores, labels : str, optional
-        Columns. The default is a column with a usual name: see `SCORES`, `LABELS` and `TIMES`.
+        Columns. The default is a column with a usual name; see `prediction_columns`.
     weights, group : str, optional
         Columns. By default all rows have the same weight, and all pairs count.
     positive : str, optional
@@ -126,7 +125,7 @@ def read(
         What the labels are: two classes, real targets, or times.
     events : str, optional
         Column with 1, true or yes for an event and 0, false or no for a censored time. The default
-        is the column with a usual name, see `EVENTS`; without one, negative times are censored.
+        is the column with a usual name; without one, negative times are censored.
     bounded : bool
         Whether to count scores in buckets instead of keeping them: constant memory, and results
         with bounds of their errors. Only for two classes without weights and groups.
@@ -143,12 +142,7 @@ def read(
         raise UserError(f"--events must come with --pairs survival; got --pairs {pairs}.")
     files = _chunks.files_of([paths] if isinstance(paths, str | Path) else paths)
     present = _chunks.column_names(files[0])
-    scores = scores or recognised(present, SCORES, "scores", files[0])
-    has_times = pairs == "survival" and any(name.lower() in TIMES for name in present)
-    usual = TIMES if has_times else LABELS
-    labels = labels or recognised(present, usual, "labels", files[0])
-    if pairs == "survival" and events is None and any(name.lower() in EVENTS for name in present):
-        events = recognised(present, EVENTS, "events", files[0])
+    scores, labels, events = roles(present, files[0], scores, labels, events, pairs)
     named = {"scores": scores, "labels": labels, "events": events}
     named |= {"weights": weights, "group": group, "compare": compare}
     columns = {role: name for role, name in named.items() if name is not None}
@@ -230,25 +224,39 @@ def evaluate(
     if p.pairs != "binary":
         found = _evaluated_arrays(p, margin, losses, by_group)
         return replace(found, comparison=comparison)
-    found = _evaluation(rows.result(losses, margin=margin), margin)
+    result = _in_range(lambda names: rows.result(names, margin=margin), losses)
+    found = _evaluation(result, margin, losses)
     more: dict[str, Any] = {"comparison": comparison}
     if p.groups is not None:
         held = rows.rows()
         given = {"weights": held.weights, "groups": held.groups}
         more |= {"groups": p.groups, "group_aucs": _means(held.scores, held.labels, **given)}
     if by_group:
-        each = rows.result_by_group(losses, margin=margin)
-        more["by_group"] = {key: _evaluation(result, margin) for key, result in each.items()}
+        each = _in_range(lambda names: rows.result_by_group(names, margin=margin), losses)
+        more["by_group"] = {key: _evaluation(one, margin, losses) for key, one in each.items()}
     return replace(found, **more)
 
 
-def _evaluation(result: ep.StreamResult, margin: float | None) -> Evaluation:
+def _in_range(compute: Callable[[Sequence[str]], _T], losses: Sequence[str]) -> _T:
+    """Compute a result with those of the losses that are in the range of float64."""
+    with suppress(OverflowError):
+        return compute(losses)
+    fit = []
+    for name in losses:
+        with suppress(OverflowError):
+            compute((name,))
+            fit.append(name)
+    return compute(fit)
+
+
+def _evaluation(result: ep.StreamResult, margin: float | None, losses: Sequence[str]) -> Evaluation:
     interval = None
     if result.low is not None and result.high is not None:
         interval = (result.low, result.high)
+    values = {name: result.losses.get(name, math.inf) for name in losses}
     return Evaluation(
-        result.n_rows, result.n_pos, result.n_neg, None, result.auc, interval, margin,
-        result.losses, result.auc_bound, result.loss_bounds,
+        result.n_rows, result.n_pos, result.n_neg, None, result.auc, interval, margin, values,
+        result.auc_bound, result.loss_bounds,
     )  # fmt: skip
 
 
@@ -259,7 +267,10 @@ def _evaluated_arrays(
     if by_group:
         raise ValueError(f"--by-group must be left out, because --pairs {p.pairs} has none.")
     given: dict[str, Any] = {**p.arrays, "pairs": p.pairs}
-    values = {name: ep.pair_loss(**given, surrogate=name, margin=margin) for name in losses}
+    values = _in_range(
+        lambda names: {n: ep.pair_loss(**given, surrogate=n, margin=margin) for n in names}, losses
+    )
+    values = {name: values.get(name, math.inf) for name in losses}
     n, auc, interval, means = len(p.arrays["scores"]), ep.auc(**given), None, None
     if p.groups is None:
         interval = ep.delong(**given)[2:]

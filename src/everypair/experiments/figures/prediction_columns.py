@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# Column names, in lower case, that are recognised if no column is given.
+SCORES = ("score", "scores", "prediction", "predictions", "y_score", "y_pred", "probability")
+LABELS = ("label", "labels", "target", "y_true", "y", "class")
+TIMES = ("time", "times", "duration", "survival_time")
+EVENTS = ("event", "events", "observed", "died", "death", "status")
 _EVENT = {"1", "1.0", "true", "t", "yes", "y"}
 _CENSORED = {"0", "0.0", "false", "f", "no", "n"}
 
@@ -86,7 +91,25 @@ class Classes:
         return value, value == self.values[0]
 
 
-def recognised(present: list[str], names: tuple[str, ...], role: str, path: Path) -> str:
+def roles(
+    present: list[str],
+    path: Path,
+    scores: str | None,
+    labels: str | None,
+    events: str | None,
+    pairs: str,
+) -> tuple[str, str, str | None]:
+    """Return the columns of scores, labels and events; those not given have usual names."""
+    survival, lower = pairs == "survival", {name.lower() for name in present}
+    scores = scores or _recognised(present, SCORES, "scores", path)
+    usual = TIMES if survival and not lower.isdisjoint(TIMES) else LABELS
+    labels = labels or _recognised(present, usual, "labels", path)
+    if survival and events is None and not lower.isdisjoint(EVENTS):
+        events = _recognised(present, EVENTS, "events", path)
+    return scores, labels, events
+
+
+def _recognised(present: list[str], names: tuple[str, ...], role: str, path: Path) -> str:
     """Return the one column with a usual name; raise UserError if there is none, or several.
 
     Of "score" and "probability", which `everypair predict` writes, it is the score.

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -168,24 +170,27 @@ def read(folder: str | Path, fingerprint: str = "") -> TableFacts:
     data = profile.read(folder)
     if data and fingerprint and data.get("fingerprint") != fingerprint:
         data = None
-    return TableFacts(data, _summary(folder), _scores(folder))
+    return TableFacts(data, read_summary(folder), _scores(folder))
 
 
-def _summary(folder: Path) -> dict[str, Any] | None:
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """Return the comparison of the models; None if it is missing or unreadable."""
     try:
-        found: dict[str, Any] = json.loads((folder / "winner" / "summary.json").read_text())
+        found = json.loads((folder / "winner" / "summary.json").read_text())
     except (OSError, ValueError):
         return None
-    return found
+    names = {"winner", "contenders", "skipped", "importance"}
+    return found if isinstance(found, dict) and names <= found.keys() else None
 
 
 def _scores(folder: Path) -> HeldOutScores | None:
     try:
-        with np.load(folder / "winner" / "test_scores.npz", allow_pickle=False) as arrays:
+        path = folder / "winner" / "test_scores.npz"
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             found = {name: np.asarray(arrays[name]) for name in arrays.files}
             scores, labels = found["scores"].astype(np.float64), found["labels"] > 0
             probabilities = found.get("probabilities", np.empty(0)).astype(np.float64)
-    except (OSError, ValueError, KeyError):
+    except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile, zlib.error):
         return None
     if labels.all() or not labels.any():
         return None

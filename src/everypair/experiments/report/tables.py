@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from everypair.experiments._terminal import printable
 from everypair.experiments.plan import FULL_BATCH
 from everypair.experiments.report.selection import Difference, Summary, gathered
 from everypair.experiments.report.study import Study
@@ -169,6 +170,9 @@ def everything(study: Study) -> dict[str, list[Row]]:
 def as_csv(rows: Sequence[Row], name: str = "") -> str:
     r"""Return the rows of a table as CSV with a header; NaN becomes an empty field.
 
+    Text that a spreadsheet would take for a formula gets an apostrophe before it, and control
+    characters are escaped.
+
     >>> as_csv([{"loss": "logistic", "sd": float("nan")}])
     'loss,sd\nlogistic,\n'
     """
@@ -176,8 +180,15 @@ def as_csv(rows: Sequence[Row], name: str = "") -> str:
     columns = list(rows[0]) if rows else COLUMNS[name].split()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows([{name: "" if v != v else v for name, v in row.items()} for row in rows])
+    writer.writerows([{name: _cell(value) for name, value in row.items()} for row in rows])
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        value = printable(value)
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t")) else value
+    return "" if value != value else value
 
 
 def of_table(summary: Mapping[str, Any], facts: TableFacts) -> dict[str, list[Row]]:

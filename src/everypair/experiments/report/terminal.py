@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from everypair.experiments._terminal import printable
 from everypair.experiments.report import tables, wording
 from everypair.experiments.report.selection import Comparison, Contender
 from everypair.experiments.report.study import Study
@@ -24,7 +25,7 @@ def parts(study: Study) -> Iterator[RenderableType]:
         yield Text(f"Unfinished: {done}; results may still change.", style="yellow")
     yield _selected(study)
     for comparison, place in study.standings.items():
-        name = Text(f"{wording.comparison(comparison, study.settings)}: ", style="bold")
+        name = Text(printable(f"{wording.comparison(comparison, study.settings)}: "), style="bold")
         yield name.append(wording.standing(place, study.called), style="not bold")
     yield ""
     if any(gap.n for gap in study.gaps):
@@ -129,4 +130,4 @@ def _titled(study: Study, title: str, table: Table, *below: str) -> RenderableTy
     """Put a title and notes around a table; the title may be wider than the table."""
     names = {wording.data(comparison.data, study.settings) for comparison in study.by_comparison}
     title = f"{names.pop()}: {title}" if len(names) == 1 else title[0].upper() + title[1:]
-    return Group(Text(title, style="bold"), table, *below)
+    return Group(Text(printable(title), style="bold"), table, *below)

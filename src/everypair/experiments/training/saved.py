@@ -31,7 +31,7 @@ from torch import Tensor
 from everypair.experiments._atomic import replacing
 from everypair.experiments.data import _tables, image_datasets
 from everypair.experiments.data._encoder import TableEncoder
-from everypair.experiments.errors import UserError
+from everypair.experiments.errors import UserError, missing
 from everypair.experiments.plan import Settings, Trial
 from everypair.experiments.seen_rows import SeenRows
 from everypair.experiments.training import models
@@ -122,7 +122,7 @@ class SavedModel:
             _tables.require_columns(frame, [c.name for c in self.encoder.columns], path)
             return frame
         if not path.is_file():
-            raise UserError(f"{path}: no such file")
+            raise UserError(missing(path))
         if path.suffix != ".npy":
             return image_datasets.read_images(path, self.input_shape[-1])
         try:
@@ -200,7 +200,7 @@ def load(path: str | Path) -> SavedModel:
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the model in it: {path / 'model.pt'}")
     if not path.is_file():
-        raise UserError(f"{path}: no such file; an experiment saves its best model as model.pt")
+        raise UserError(f"{missing(path)}; an experiment saves its best model as model.pt")
     try:
         plain = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # torch raises errors of many types for files that it did not write
