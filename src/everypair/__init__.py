@@ -1,4 +1,4 @@
-"""Exact losses and metrics over all (positive, negative) pairs, in O(n log n) time.
+"""Losses and metrics over all (positive, negative) pairs, in O(n log n) time.
 
 >>> import everypair as ep
 >>> loss, grad = ep.pair_loss_and_grad([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0])

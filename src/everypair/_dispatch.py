@@ -65,7 +65,7 @@ def kernel() -> Any:
 def get_backend() -> str:
     """Return what computes on the CPU: ``"numpy"``, or ``"native"`` with the instruction set.
 
-    "native" is the compiled kernel. Without it, the same results take longer.
+    "native" is the compiled kernel. Without it, the same functions run on NumPy, more slowly.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Exact all-pairs losses on arrays.
+"""All-pairs losses on arrays.
 
 Data flow: scores, labels -> `Batch` -> the two classes -> moments -> value and derivatives.
 """

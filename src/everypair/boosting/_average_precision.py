@@ -31,7 +31,7 @@ def lightgbm_average_precision_objective(
 
     summed over the groups g, with :math:`W_g` the weight of all rows of a group and
     :math:`W_g^+` that of its positives :math:`P_g`; without groups (``group`` of a Dataset) all
-    rows are one. The gradient is exact and takes O(n log n) in each round.
+    rows are one. The gradient takes O(n log n) in each round.
 
     Parameters
     ----------

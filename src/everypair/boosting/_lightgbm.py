@@ -40,8 +40,8 @@ def lightgbm_objective(
                \, \tilde\phi(\tilde m - (s_i - s_j)), \qquad W = \sum_k w_k
 
     where :math:`\tilde\phi` and :math:`\tilde m` are the surrogate and the margin in the units of
-    the logistic loss (see Notes). The gradient is exact. With groups (``group`` of a Dataset or of
-    ``LGBMRanker.fit``) only pairs inside a group count.
+    the logistic loss (see Notes). The gradient is that of all pairs. With groups (``group``
+    of a Dataset or of ``LGBMRanker.fit``) only pairs inside a group count.
 
     Parameters
     ----------

@@ -41,9 +41,9 @@ def xgboost_objective(
                \, \tilde\phi(\tilde m - (s_i - s_j)), \qquad W = \sum_k w_k
 
     with the scaled surrogate and margin of `lightgbm_objective`. Gradient and diagonal Hessian are
-    exact and take O(n log n) in each round; XGBoost's own ``rank:pairwise`` samples pairs. With the
-    ``qid`` or ``group`` of a DMatrix only pairs inside a group count, and the weights are those of
-    the groups, as everywhere in XGBoost.
+    those of all pairs and take O(n log n) in each round; XGBoost's own ``rank:pairwise`` samples
+    pairs. With the ``qid`` or ``group`` of a DMatrix only pairs inside a group count, and the
+    weights are those of the groups, as everywhere in XGBoost.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The exact gradient over a batch whose activations do not fit into memory.
+"""The gradient of a whole batch whose activations do not fit into memory.
 
 A loss over pairs needs all scores at once, but the model can compute them chunk by chunk, in two
 passes (as GradCache does for contrastive losses):
