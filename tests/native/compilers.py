@@ -124,6 +124,7 @@ def main() -> int:
         for c in found
         for level in arguments.levels.split()
         for s in arguments.sets.split()
+        if s in options()[1]
     ]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
         results = list(pool.map(lambda case: test(*case, Path(folder)), cases))
