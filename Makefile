@@ -135,6 +135,12 @@ $(STAMPS)/tools: constraints.txt | $(BIN)/python
 $(STAMPS)/native-$(NATIVE): $(STAMPS)/tools
 	@rm -f $(STAMPS)/native-* && touch $@
 
+# pip does not show the warning that the kernel could not be compiled. With NATIVE=ON it shows the reason, as an error.
+define name_backend
+@$(BIN)/python -c 'import everypair; print("Backend of everypair:", everypair.get_backend())'
+@$(BIN)/python -c 'import everypair._native' 2> /dev/null || echo "The kernel is not compiled; NumPy is slower. NATIVE=ON shows why."
+endef
+
 # torch goes in first and alone, so that nothing else comes from its index. pip keeps it, because it satisfies the pin.
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 $(STAMPS)/torch: constraints.txt | $(BIN)/python
@@ -151,10 +157,12 @@ $(STAMPS)/torch: constraints.txt | $(BIN)/python
 
 $(STAMPS)/demo: $(STAMPS)/torch $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	$(INSTALL) --editable '.[experiments]'
+	$(name_backend)
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/native-$(NATIVE) $(SOURCES)
 	$(INSTALL) --editable '.[dev]' tqdm
+	$(name_backend)
 	$(PIP) --no-deps libauc
 	@$(PIP) --only-binary :all: scikit-survival \
 	    || echo "scikit-survival could not be installed: its data and the comparison with it are skipped."
