@@ -22,7 +22,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test kernel-test compilers sanitize fuzz-native check bench results docs wheel pins fresh clean
+.PHONY: help demo test triton kernel-test compilers sanitize fuzz-native check bench results docs wheel pins fresh clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/  make \1\t/' | expand -t 20
@@ -40,6 +40,13 @@ test: $(STAMPS)/dev  ## run all tests, with branch coverage
 	    --cov --cov-report=term --cov-fail-under=95; main=$$?; \
 	wait $$triton; triton=$$?; cat $(VENV)/triton.log; \
 	exit $$((main ? main : triton))
+
+# The interpreter of Triton before 3.7 needs an older NumPy, whose warnings about it are ignored.
+triton: $(STAMPS)/dev  ## test the Triton kernels with another version: make triton TRITON=3.6.0 NUMPY=1.26.4
+	$(BIN)/python -m pip install --no-deps --no-compile --upgrade --target build/triton-$(TRITON) \
+	    triton==$(TRITON) $(addprefix numpy==,$(NUMPY))
+	TRITON_INTERPRET=1 PYTHONPATH=build/triton-$(TRITON) $(BIN)/python -m pytest -p no:cacheprovider \
+	    -W "ignore:Conversion of an array:DeprecationWarning" tests/torch/triton
 
 # For aarch64 the programs are linked statically, so that the emulator needs no libraries of that architecture.
 CROSS    := aarch64-linux-gnu-g++

@@ -6,15 +6,16 @@ Without a GPU, kernels are Python functions that read and write CPU memory at th
 from __future__ import annotations
 
 import ctypes
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("triton")
+pytest.importorskip("everypair.torch.triton", exc_type=ImportError)
 from everypair import surrogates
-from everypair.torch import pair_loss
+from everypair.torch import _dispatch, pair_loss
 from everypair.torch._dispatch import forced
 from everypair.torch.triton import cached_launch, plans
 from everypair.torch.triton.common import launch
@@ -319,3 +320,19 @@ def test_replays_from_several_threads_of_a_gpu():
             ):
                 assert torch.equal(value, expected_value)
                 assert torch.equal(grad, expected_grad)
+
+
+@pytest.mark.parametrize(("version", "backend"), [("3.2.0", "operations"), ("3.10.0", "triton")])
+def test_a_triton_that_is_too_old_leaves_gpus_to_torch_operations(monkeypatch, version, backend):
+    for name in [name for name in sys.modules if name.startswith("everypair.torch.triton")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("triton.__version__", version)
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    caches = _dispatch._triton, _dispatch._backend_on
+    try:
+        for cache in caches:
+            cache.cache_clear()
+        assert _dispatch._backend_on("cuda") == backend
+    finally:
+        for cache in caches:
+            cache.cache_clear()

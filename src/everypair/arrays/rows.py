@@ -133,7 +133,7 @@ def prepare(
         )
         is_common = (highest - lowest < abs(lowest)) & xp.isfinite(lowest)
         common = xp.where(is_common, lowest, 0.0)
-        of_vector = two_sum(z if w is None else xp.where(w > 0.0, z, common), -common)
+        of_vector = two_sum(z, -common)
     pair_weight = runs.sum_of_groups(Number(pairs)).high
     return Rows(x, positive, w, of_vector, unit, groups, runs, masses, pair_weight, scale, order)
 

@@ -20,25 +20,19 @@ import torch
 def reason_to_skip():
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
+    triton = version_of("triton")
+    if triton < (3, 3):
+        return "everypair uses Triton 3.3 or newer"
     if os.environ.get("TRITON_INTERPRET") != "1":
         needed = "Triton kernels need a GPU, or TRITON_INTERPRET=1 in a run of their own"
         return None if torch.cuda.is_available() else needed
-    triton, numpy = (version_of(package) for package in ("triton", "numpy"))
-    if triton < (3, 7) and numpy >= (2, 4):
+    if triton < (3, 7) and version_of("numpy") >= (2, 4):
         return "the interpreter of Triton before 3.7 needs NumPy before 2.4"
-    if triton < (3, 2) and numpy >= (2, 0):
-        return "the interpreter of Triton 3.1 needs NumPy 1"
     return None
 
 
 def version_of(package):
     return tuple(map(int, metadata.version(package).split(".")[:2]))
-
-
-def read_annotations_as_text(jit):
-    """Let Triton 3.1 recognise annotations that are text, as they are in this package."""
-    usual = jit._normalize_ty
-    jit._normalize_ty = lambda ty: usual(ty).removeprefix("tl.")
 
 
 def patch_language_once(interpreted):
@@ -59,13 +53,9 @@ def patch_language_once(interpreted):
 
 
 if reason_to_skip() is None and os.environ.get("TRITON_INTERPRET") == "1":
-    from triton.runtime import jit
     from triton.runtime.interpreter import InterpretedFunction
 
-    if hasattr(InterpretedFunction, "rewrite"):
-        patch_language_once(InterpretedFunction)
-    else:
-        read_annotations_as_text(jit)
+    patch_language_once(InterpretedFunction)
 
 
 class SkippedModule(pytest.Module):
@@ -79,3 +69,12 @@ def pytest_pycollect_makemodule(module_path, parent):
     if reason_to_skip() is not None:
         return SkippedModule.from_parent(parent, path=module_path)
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path, parent):
+    """Leave out the doctests of skipped modules, which would import them."""
+    collected = yield
+    if reason_to_skip() is None:
+        return collected
+    return [node for node in collected if isinstance(node, SkippedModule)]

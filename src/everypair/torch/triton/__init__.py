@@ -24,3 +24,9 @@ MEAN, MISSING        divide by the weight of all pairs; leave out rows whose lab
 DD                   use double-double numbers
 ===================  ==============================================================================
 """
+
+import triton
+
+if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
+    # `launch` passes constants to compiled kernels, which older launchers do not take.
+    raise ImportError(f"everypair needs Triton 3.3 or newer (torch 2.7); got {triton.__version__}.")
