@@ -11,6 +11,8 @@ import math
 import os
 import re
 import time
+import warnings
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -56,6 +58,26 @@ def test_a_truncated_or_damaged_file_is_one_line(tmp_path, capsys, command, pack
         assert cli.main([command, *options, str(path)]) == 2
         text = capsys.readouterr().err.splitlines()[-1]
         assert re.match(f"everypair: {path} (cannot be read:|is not a table)", text)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow", "xlsx"])
+def test_a_file_with_changed_bytes_is_read_or_refused(tmp_path, ending):
+    if ending == "xlsx":
+        pytest.importorskip("openpyxl")
+    frame = pd.DataFrame({"score": np.arange(30) / 7, "label": ["a", "b"] * 15})
+    path = tmp_path / f"table.{ending}"
+    write = {"csv": frame.to_csv, "parquet": frame.to_parquet, "arrow": frame.to_feather}
+    write.get(ending, frame.to_excel)(path)
+    whole, random = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(60):
+        content = bytearray(whole)
+        for place in random.integers(0, len(content), 2):
+            content[place] = random.integers(0, 256)
+        path.write_bytes(content[: random.integers(1, 2 * len(content))])
+        with suppress(UserError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            list(_chunks.chunks(path, _chunks.column_names(path)))
+            _files.read(path)
 
 
 # What is not a file

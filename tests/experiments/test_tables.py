@@ -116,7 +116,7 @@ def test_parquet_is_recognised_by_its_content(tmp_path):
         (b"PAR1 and then nothing", "fraud", "is not a CSV or Parquet table"),
         (b"age,fraud\n\x00\x01,1\n", "fraud", "is not a table: it is neither text nor"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1", "fraud", "is an old Excel file (.xls); save it as .xlsx"),
-        (b"PK\x03\x04 and then nothing", "fraud", "is a damaged Excel file or zip archive"),
+        (b"PK\x03\x04 and then nothing", "fraud", "cannot be read: File is not a zip file"),
         ('[{"age": 20, "fraud": 1}]', "fraud", "is a JSON file; convert it to CSV or Parquet"),
         ("age/fraud\n1/2\n", "fraud", "it has 'age/fraud' only. Columns are separated by"),
         ("x,x,fraud\n1,2,0\n3,4,1\n", "fraud", "has more than one column 'x'"),

@@ -85,7 +85,10 @@ def _frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFrame, floa
             total = getattr(reader, "num_record_batches", 0)
             batches = map(reader.get_batch, range(total)) if total else iter(reader)
             for i, batch in enumerate(batches):
-                yield batch.select(columns).to_pandas(), (i + 1) / (total or i + 1)
+                yield (
+                    batch.select(columns).to_pandas(ignore_metadata=True),
+                    (i + 1) / (total or i + 1),
+                )
     else:
         yield from _csv_frames(path, columns)
 
@@ -107,7 +110,10 @@ def _parquet_frames(path: Path, columns: list[str]) -> Iterator[tuple[pd.DataFra
         for batch in batches:
             done += batch.num_rows
             if batch.num_rows:
-                yield batch.to_pandas(split_blocks=True)[columns], done / total
+                yield (
+                    batch.to_pandas(split_blocks=True, ignore_metadata=True)[columns],
+                    done / total,
+                )
 
 
 def _row_group(path: Path, columns: list[str], i: int) -> Any:

@@ -36,6 +36,9 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _HEAD = 1 << 16  # bytes that are read to detect the kind of a file
 _CHUNK = 1 << 22
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+# What pandas, pyarrow and the modules for compressed files raise; ParseError is a SyntaxError.
+_UNPACKING = lzma.LZMAError, zipfile.BadZipFile, zlib.error
+_DAMAGED = (EOFError, NotImplementedError, OSError, SyntaxError, ValueError, *_UNPACKING)
 _DECIMAL_COMMA = re.compile(r'^(?:.*;)?"?[+-]?\d+,\d+"?(?:;|$)', re.MULTILINE)
 _LEADING_ZERO = re.compile(rb'[\n,;|\t" ]0[0-9]')
 _RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")  # of pandas
@@ -87,12 +90,11 @@ def explained_errors(path: Path) -> Iterator[None]:
         elif text.startswith("Length of header"):
             text = "its rows have more fields than its first line has names of columns"
         raise UserError(f"{path} is not a CSV or Parquet table: {text}") from None
-    except UnicodeError as error:
-        raise UserError(
-            f"{path} cannot be read as text ({_first_line(error)}); save it as CSV UTF-8"
-        ) from None
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {_first_line(error)}") from None
+    except UserError:
+        raise
+    except _DAMAGED as error:
+        advice = "; save it as CSV UTF-8" if isinstance(error, UnicodeError) else ""
+        raise UserError(f"{path} cannot be read: {_first_line(error)}{advice}") from None
 
 
 def file_kind(path: Path) -> Kind:
@@ -171,12 +173,9 @@ def _is_json(first: bytes) -> bool:
 
 
 def _zip_kind(path: Path) -> Literal["excel"]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if "xl/workbook.xml" in archive.namelist():
-                return "excel"
-    except zipfile.BadZipFile:
-        raise UserError(f"{path} is a damaged Excel file or zip archive") from None
+    with zipfile.ZipFile(path) as archive:
+        if "xl/workbook.xml" in archive.namelist():
+            return "excel"
     raise UserError(f"{path} is a zip archive; unpack it and name the table in it")
 
 
@@ -232,7 +231,7 @@ def _read_excel(path: Path) -> pd.DataFrame:
             f"{path} is an Excel file, which needs the package openpyxl; install it with "
             "pip install openpyxl (or the extra: everypair[excel]), or save the table as CSV UTF-8"
         ) from None
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (KeyError, *_DAMAGED) as error:
         raise UserError(f"{path} is not a readable Excel file: {_first_line(error)}") from None
     check_names(path, [] if names.empty else names.iloc[0].dropna())
     return frame
