@@ -214,6 +214,23 @@ def test_finite_scores_never_give_nan(name, scores):
             assert not np.isnan(ep.pair_hvp(scores, labels, [1.0, 2.0, 3.0, 4.0], **knobs)).any()
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-3, 0.1, 1.0])
+@pytest.mark.parametrize("n", [2, 10, 300, 20_000])
+@pytest.mark.parametrize(("dtype", "error"), [(np.float64, 2e-11), (np.float32, 2e-7)])
+def test_the_error_of_the_curvature_of_the_sigmoid_is_one_of_its_largest_value(
+    backend, dtype, error, n, spread
+):
+    scores = (spread * np.random.default_rng(n).normal(size=n)).astype(dtype)
+    labels = np.arange(n) % (2 if n < 1000 else 1000) == 0
+    curvatures = formulas(
+        "sigmoid", scores[~labels] - scores[labels].astype(np.longdouble)[:, None]
+    )[2]
+    hess = backend.derivatives(scores, labels, surrogate="sigmoid", reduction="sum")[2]
+    for found, axis in ((hess[labels], 1), (hess[~labels], 0)):
+        expected = curvatures.sum(axis)
+        assert abs(found - expected).max() <= error * 0.0962 * curvatures.shape[axis]
+
+
 def test_a_large_score_of_the_other_class_does_not_hide_the_others(backend):
     scores, labels = [-900.0, -600.0, 0.0, -1000.0], [1, 1, 1, 0]
     grad = backend.loss_and_grad(scores, labels, surrogate="exponential")[1]

@@ -106,7 +106,8 @@ def _sigmoid() -> Surrogate:
         value, slope, cube = (
             exact.inverse_power(p, d) for p, d in zip((1, 2, 3), degrees, strict=True)
         )
-        curvature = exact.times_polynomial(cube, 1, -1)  # x (1 - x) / (1 + x)^3
+        # x (1 - x) / (1 + x)^3. Near x = 1 its powers cancel, and floats keep an absolute error.
+        curvature = exact.times_polynomial(cube, 1, -1)
         return Fits(_odd(value), _even(slope), _odd(curvature))
 
     terms = (Term(1.0, 0.0, 0.0, knot=0.0), SmoothTerm(1.0, fits(_LOW), fits(_HIGH)))
