@@ -13,7 +13,7 @@ from everypair.surrogates import Surrogate, Term
 
 from .exact import exact_double_sum
 from .strategies import BUMPY
-from .tolerances import assert_close
+from .tolerances import RELATIVE, assert_close
 
 CAPPED = Surrogate("capped", (Term(0.0, 1.0, 0.0, knot=0.0), Term(2.0, -1.0, 0.0, knot=2.0)))
 LABELS = np.arange(24) % 3 == 0
@@ -107,6 +107,32 @@ def assert_exact_product(backend, dtype, pairs, surrogate, *, of_gradient=False)
             weights=np.ldexp(weights, of_weights), **knobs,
         )  # fmt: skip
         assert_close(product, np.ldexp(expected, of_vector + 2 * of_weights), dtype)
+
+
+def assert_exact_beside_outliers(backend, dtype, size):
+    """Compare each entry of the gradient of the square, beside a distant score of its own class."""
+    for row in (0, 1):  # a positive and a negative
+        scores = _scores(**{f"r{row}": size}).astype(dtype)
+        own = np.flatnonzero(LABELS if row == 0 else ~LABELS)[1:]
+        expected = exact_double_sum(scores, LABELS, surrogate="square").grad
+        grad = backend.loss_and_grad(scores, LABELS, surrogate="square")[1]
+        np.testing.assert_allclose(grad[own], expected[own], rtol=RELATIVE[np.dtype(dtype)])
+
+
+def assert_exact_groups(backend, dtype, pairs, surrogate, size):
+    """Compare groups of weights from 1 / `size` to `size`, each relative to its largest entry."""
+    groups = np.arange(LABELS.size) % 4
+    labels = np.arange(LABELS.size) // 4 % (2 if pairs == "binary" else 3)
+    labels = labels + (0 if pairs == "binary" else 1)
+    scores = _scores().astype(dtype)
+    weights = _weights() * size ** (groups / 1.5 - 1.0)
+    knobs = {"weights": weights, "groups": groups, "surrogate": surrogate, "pairs": pairs}
+    expected = naive.pair_loss_and_grad(scores.astype(float), labels, **knobs)
+    value, grad = backend.loss_and_grad(scores, labels, **knobs)
+    assert_close(value, expected[0], dtype)
+    for group in range(4):
+        rows = groups == group
+        assert_close(grad[rows], expected[1][rows], dtype)
 
 
 def assert_exact(backend, scores, labels, *, dtype=np.float64, hvp=True, **knobs):

@@ -18,6 +18,8 @@ from .extreme_cases import (
     _scores,
     _weights,
     assert_exact,
+    assert_exact_beside_outliers,
+    assert_exact_groups,
     assert_exact_product,
 )
 from .strategies import BUMPY
@@ -33,6 +35,18 @@ def test_weights_of_any_size(backend, case):
 def test_a_row_of_weight_zero_changes_nothing(backend, case):
     scores, labels, weights = ALONE[case]
     assert_exact(backend, scores, labels, weights=weights)
+
+
+@pytest.mark.parametrize("size", [1e12, -1e12, 1e26])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_distant_score_of_the_own_class_costs_no_digits(backend, dtype, size):
+    assert_exact_beside_outliers(backend, dtype, size)
+
+
+@pytest.mark.parametrize("surrogate", ["square", "squared_hinge", "logistic", "exponential"])
+@pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
+def test_groups_of_very_different_weight_leave_each_other_alone(backend, pairs, surrogate):
+    assert_exact_groups(backend, np.float64, pairs, surrogate, 2.0**60)
 
 
 @pytest.mark.parametrize("factor", [1e160, 1e-160, 1e-170, 1e300, 5e-324])

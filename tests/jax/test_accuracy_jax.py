@@ -20,6 +20,8 @@ from ..extreme_cases import (
     SCORES,
     WEIGHTS,
     assert_exact,
+    assert_exact_beside_outliers,
+    assert_exact_groups,
     assert_exact_product,
 )
 from ..tolerances import assert_close
@@ -101,6 +103,16 @@ def test_groups_of_very_different_weight_leave_each_other_alone():
 @pytest.mark.parametrize("pairs", ["binary", "ordered"])
 def test_products_with_vectors_and_weights_of_any_size(pairs):
     assert_exact_product(JaxBackend(), np.float32, pairs, "squared_hinge", of_gradient=True)
+
+
+@pytest.mark.parametrize("size", [1e12, -1e12, 1e26])
+def test_a_distant_score_of_the_own_class_costs_no_digits(size):
+    assert_exact_beside_outliers(JaxBackend(), np.float32, size)
+
+
+@pytest.mark.parametrize("pairs", ["binary", "ordered"])
+def test_groups_whose_weights_differ_by_more_than_float32_has_digits(pairs):
+    assert_exact_groups(JaxBackend(), np.float32, pairs, "squared_hinge", 2.0**27)
 
 
 FLOAT32 = {

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import everypair as ep
 from everypair import surrogates
 from everypair.torch import _arrays, pair_loss
 from everypair.torch._dispatch import forced
@@ -18,6 +19,8 @@ from ..extreme_cases import (
     SCORES,
     WEIGHTS,
     assert_exact,
+    assert_exact_beside_outliers,
+    assert_exact_groups,
     assert_exact_product,
 )
 from ..strategies import BUMPY, SURROGATES, Batch, double_sum
@@ -34,6 +37,32 @@ OPERATIONS = TorchBackend("torch operations")
 @pytest.mark.parametrize("name", ["torch", "torch operations"])
 def test_products_with_vectors_and_weights_of_any_size(name, dtype, pairs, surrogate):
     assert_exact_product(TorchBackend(name), dtype, pairs, surrogate, of_gradient=True)
+
+
+@pytest.mark.parametrize("size", [1e12, -1e12, 1e26])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_distant_score_of_the_own_class_costs_no_digits(dtype, size):
+    assert_exact_beside_outliers(OPERATIONS, dtype, size)
+
+
+@pytest.mark.parametrize("surrogate", ["square", "squared_hinge", "logistic", "exponential"])
+@pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
+def test_groups_of_very_different_weight_leave_each_other_alone(pairs, surrogate):
+    assert_exact_groups(OPERATIONS, np.float64, pairs, surrogate, 2.0**60)
+
+
+@pytest.mark.parametrize("name", ["torch", "torch operations"])
+def test_a_partial_auc_of_groups_of_very_different_weight(name):
+    rng = np.random.default_rng(7)
+    groups = np.arange(LABELS.size) % 3
+    scores, labels = rng.normal(size=LABELS.size), np.arange(LABELS.size) // 3 % 2
+    knobs = {"weights": 2.0 ** (60.0 * (groups - 1)), "groups": groups, "max_fpr": 0.3}
+    for reduction in ("mean", "sum"):
+        expected = ep.pair_loss_and_grad(scores, labels, reduction=reduction, **knobs)[1]
+        grad = TorchBackend(name).loss_and_grad(scores, labels, reduction=reduction, **knobs)[1]
+        for group in range(3):
+            rows = groups == group
+            assert_close(grad[rows], expected[rows], np.float64)
 
 
 def check(batch, surrogate, expected, curvature=0.0):

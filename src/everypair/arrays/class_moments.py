@@ -48,9 +48,15 @@ class ClassMoments:
 
     @cached_property
     def first(self) -> Number:
-        """The sum of d, weighted, over the pairs of each row."""
+        """The sum of d, weighted, over the pairs of each row.
+
+        It is W' times the distance from the mean of the other class, plus F' of that class. So a
+        distant score of its own class does not cost a row any digits.
+        """
         xp = self.xp
-        distance = xp.plus(self._apart, self._offsets)
+        apart = two_sum(self._x, -xp.where(self.is_upper, *self._centres))
+        apart = each(lambda part: xp.where(self.is_upper, part, -part), apart)
+        distance = xp.plus(apart, self._shift)
         return xp.plus(xp.times(self.mass, distance), self._opposite(self._firsts))
 
     def along(self, z: Number) -> tuple[Number, Number]:

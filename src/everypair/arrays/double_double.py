@@ -68,6 +68,7 @@ class Arrays:
     roll: Any  # (a, by): move rows, the last ones to the beginning
     flip: Any  # (a): reverse the rows
     max: Any  # (a): the maximum, with a last dimension of length 1
+    group_max: Any  # (a, start): the maximum over the group of each row, given its first row; >= 0
     as_uint8: Any  # (a): bytes, which sort faster
     row_numbers: Any  # (a): 0, 1, ...
     order: Any  # (keys): the order of rows by several keys, of which the last counts most
@@ -79,7 +80,6 @@ class Arrays:
     exponential: Any  # (a): the exponential of each entry
     floor: Any  # (a)
     running_count: Any  # (a): how many entries are true up to each row, itself included
-    running_sum: Any  # (a): the sums up to each row, in one float
     running_product: Any  # (a): the products up to each row
     tensordot: Any  # (a, b): the sum of products over the last two and the first two dimensions
     reverse: Any  # (a): reverse the first dimension

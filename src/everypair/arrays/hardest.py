@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from everypair.arrays.double_double import Number, each
+from everypair.arrays.rows import Runs
+
 if TYPE_CHECKING:
     from everypair.arrays.double_double import Arrays
 
@@ -34,18 +37,20 @@ def hardest_weights(
     for numbers in group:
         is_class = is_class | (numbers != xp.roll(numbers, 1))
     is_block = is_class | (ahead != xp.roll(ahead, 1))
-    start, stop = xp.bounds(xp.running_count(is_class))
+    classes = Runs(xp, xp.row_numbers(scores), *xp.bounds(xp.running_count(is_class)))
     head, tail = xp.bounds(xp.running_count(is_block))
-    up_to = xp.running_sum(w)
-    before = xp.where(xp.row_numbers(scores) == 0, 0.0, xp.roll(up_to, 1))
-    at_start = xp.gather(before, start)
-    total = xp.gather(up_to, stop) - at_start
-    harder = xp.gather(before, head) - at_start
-    own = xp.gather(up_to, tail) - xp.gather(before, head)
+    # Over a power of two for each class of each group, which share running sums.
+    largest, smallest = xp.group_max(w, classes.start), xp.float_range[0]
+    w = w / xp.keep_bits(xp.where(largest > smallest, largest, smallest), xp.mantissa_bits)
+    up_to = xp.prefix(Number(w), classes)
+    before = each(lambda part: xp.gather(part, head), classes.before(up_to))
+    total = xp.gather(up_to.high, classes.stop)
+    harder = before.high
+    own = xp.minus(each(lambda part: xp.gather(part, tail), up_to), before).high
     is_positive = is_positive == 1
     room = xp.where(is_positive, (1.0 - min_tpr) * total, max_fpr * total) - harder
     if max_fpr == 0.0:
         room = xp.where(is_positive, room, xp.where(harder == 0.0, own, 0.0))
     share = room / xp.where(own > 0.0, own, 1.0)
     share = xp.where(share > 1.0, 1.0, xp.where(share > 0.0, share, 0.0))
-    return xp.scatter(w * share, order)
+    return weights * xp.scatter(share, order)

@@ -212,7 +212,6 @@ class NumpyArrays(SlicedSums):
     exponential = staticmethod(np.exp)
     floor = staticmethod(np.floor)
     running_count = staticmethod(lambda a: a.cumsum(-1))
-    running_sum = staticmethod(lambda a: a.cumsum(-1))
     running_product = staticmethod(lambda a: a.cumprod(-1))
     tensordot = staticmethod(lambda a, b: np.tensordot(a, b, 2))
     reverse = staticmethod(lambda a: a[::-1])
@@ -223,6 +222,13 @@ class NumpyArrays(SlicedSums):
     insertion = staticmethod(lambda knots, points, right: _insertion(knots, points, right))
     segment_sums = staticmethod(lambda a, index, n: np.bincount(index, a, n))
     next_below = staticmethod(lambda a: np.nextafter(a, -np.inf))
+
+    @staticmethod
+    def group_max(a: Array, start: Array) -> Array:
+        """See `Arrays`."""
+        out = np.zeros_like(a)
+        np.maximum.at(out, start, a)
+        return out[start]
 
     @staticmethod
     def segment_max(a: Array, index: Array, n: int) -> Array:

@@ -85,6 +85,7 @@ def evaluate(
     averaged = (rows.pair_weight > 0.0) & mean
     divisor = xp.where(averaged, rows.pair_weight, 1.0)
     scale = xp.where(averaged, 1.0, rows.scale)
+    row_scale = xp.where(averaged, rows.row_scale / rows.scale, rows.row_scale)
     finite = xp.isfinite(scores).all(-1)[..., None]
 
     def finished(field: str) -> Array:
@@ -92,9 +93,10 @@ def evaluate(
         like = rows.x if field != "value" else rows.x[..., :1]
         out = (xp.zeros_like(like) if a is None else a.high) / divisor
         if field == "hvp":
-            out = times_powers(xp, out, scale, scale, rows.unit)
+            out = times_powers(xp, out, row_scale, row_scale, rows.unit)
         else:
-            out = out * scale * scale
+            of_field = scale if field == "value" else row_scale
+            out = out * of_field * of_field
         if field == "value":  # finite scores give NaN where parts of the sum overflow
             out = xp.where(out != out, float("inf"), out)
         # A score that is not finite may be in no pair; it makes every result NaN all the same.
@@ -129,7 +131,8 @@ def concordance(
     is_pos = in_order(rows.positive)
     w = in_order(xp.zeros_like(rows.x) + 1.0 if rows.w is None else rows.w)
     below = xp.prefix(Number(xp.where(is_pos, 0.0, w)), rows.runs, counts=rows.w is None)
-    right = xp.sum_of_terms(xp.total(xp.times(Number(xp.where(is_pos, w, 0.0)), below)))
+    of_rows = xp.times(Number(xp.where(is_pos, w, 0.0)), below)
+    right = xp.sum_of_terms(rows.runs.sum_of_rows(of_rows))
     return right.high[..., 0] / 2.0, rows.pair_weight[..., 0]
 
 

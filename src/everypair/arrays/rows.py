@@ -24,10 +24,19 @@ class Runs:
         The numbers of the rows: 0, 1, ...
     start, stop : array or None
         The first and the last row of the group of each row.
+    share : array or None
+        What a pair of the group of each row weighs in sums over groups. None is 1.
     """
 
-    def __init__(self, xp: Arrays, rows: Array, start: Array = None, stop: Array = None) -> None:
-        self.xp, self.rows, self.start, self.stop = xp, rows, start, stop
+    def __init__(
+        self,
+        xp: Arrays,
+        rows: Array,
+        start: Array = None,
+        stop: Array = None,
+        share: Array = None,
+    ) -> None:
+        self.xp, self.rows, self.start, self.stop, self.share = xp, rows, start, stop, share
         self.is_head = rows == (0 if start is None else start)
         self.is_tail = rows == (rows.shape[-1] - 1 if stop is None else stop)
 
@@ -70,14 +79,21 @@ class Runs:
         """Return the sum over the groups of what `totals` returned."""
         if self.stop is None:
             return a
-        return self.xp.total(each(lambda part: self.xp.where(self.is_head, part, 0.0), a))
+        return self.sum_of_rows(each(lambda part: self.xp.where(self.is_head, part, 0.0), a))
+
+    def sum_of_rows(self, a: Number) -> Number:
+        """Return the sum over all rows, each times the share of its group."""
+        share = self.share
+        return self.xp.total(a if share is None else each(lambda part: part * share, a))
 
 
 class Rows(NamedTuple):
     """The rows of a batch, sorted by group by `order`; None without groups.
 
-    Weights `w` are the caller's over powers of two, so that the largest one of each class is near
-    1. The weight of a pair times the square of `scale` is that of the caller. `masses` are the
+    Weights `w` are the caller's over powers of two, so that the largest one of each class and group
+    is near 1. The weight of a pair times the square of `row_scale` is that of the caller. Sums over
+    groups, which take the shares of `runs`, are multiplied by the square of `scale` instead, the
+    largest one of a group with pairs. `masses` are the
     weights of the positives and of the negatives in the group of each row, and `z` is the vector of
     a Hessian-vector product over the power of two `unit`.
     """
@@ -92,6 +108,7 @@ class Rows(NamedTuple):
     masses: list[Number]
     pair_weight: Array
     scale: Array
+    row_scale: Array
     order: Array
 
 
@@ -107,14 +124,18 @@ def prepare(
             None if a is None else xp.gather(a, order) for a in (x, positive, groups, w, z)
         )
         runs = Runs(xp, runs.rows, *xp.bounds(groups))
-    scale = xp.zeros_like(x[..., :1]) + 1.0
+    scale = row_scale = xp.zeros_like(x[..., :1]) + 1.0
     if w is not None:
-        largest = [xp.max(xp.where(of_class, w, 0.0)) for of_class in (positive, ~positive)]
+        of_classes = [xp.where(of_class, w, 0.0) for of_class in (positive, ~positive)]
+        if groups is None:
+            largest = [xp.max(a) for a in of_classes]
+        else:
+            largest = [xp.group_max(a, runs.start) for a in of_classes]
         # Powers of two near the square roots, which change no digit and cannot overflow.
         roots = [xp.where(top > 0.0, top, 1.0) ** 0.5 for top in largest]
         roots = [xp.keep_bits(root, xp.mantissa_bits) for root in roots]
         root, scale = xp.where(positive, *roots), roots[0] * roots[1]
-        w = w / root / root
+        w, row_scale = w / root / root, scale
     ones = Number(xp.zeros_like(x) + 1.0 if w is None else w)
     masses = runs.class_totals(ones, positive, counts=w is None)
     pairs = masses[0].high * masses[1].high
@@ -122,6 +143,11 @@ def prepare(
     # share.
     if w is not None:
         w = xp.where(pairs > 0.0, w, 0.0)
+        if groups is not None:
+            scale = xp.max(xp.where(pairs > 0.0, row_scale, 0.0))
+            scale = xp.where(scale > 0.0, scale, 1.0)
+            share = xp.where(pairs > 0.0, row_scale, 0.0) / scale
+            runs = Runs(xp, runs.rows, runs.start, runs.stop, share * share)
     x = xp.where(pairs > 0.0 if w is None else w > 0.0, x, 0.0)
     of_vector, unit = None, None
     if z is not None:
@@ -135,7 +161,9 @@ def prepare(
         common = xp.where(is_common, lowest, 0.0)
         of_vector = two_sum(z, -common)
     pair_weight = runs.sum_of_groups(Number(pairs)).high
-    return Rows(x, positive, w, of_vector, unit, groups, runs, masses, pair_weight, scale, order)
+    return Rows(
+        x, positive, w, of_vector, unit, groups, runs, masses, pair_weight, scale, row_scale, order
+    )
 
 
 def over_unit(xp: Arrays, z: Array) -> tuple[Array, Array]:

@@ -61,7 +61,7 @@ def smooth_sums(xp: Arrays, rows: Rows, term: Smooth, asked: PairSums) -> PairSu
     value = grad = hess = hvp = None
     if asked.value:  # the sums upwards have each pair once
         up = each(itemgetter(0), sums[0, 0])
-        value = wide.sum_of_terms(wide.total(wide.times(w, up)))
+        value = wide.sum_of_terms(rows.runs.sum_of_rows(wide.times(w, up)))
     if asked.grad:
         slope = in_order.both_ways(sums[1, 0])
         grad = in_batch(each(lambda part: xp.where(is_neg, part, -part), slope))
@@ -187,7 +187,8 @@ def exponential_sums(xp: Arrays, rows: Rows, term: Exponential, asked: PairSums)
         largest = xp.max(xp.where(counted, exponent.high, -float("inf")))
         largest = Number(xp.where(xp.isfinite(largest), largest, 0.0))
         relative = xp.times(xp.times(w, sums), xp.exp(xp.minus(exponent, largest)))
-        total = wide.total(each(lambda part: xp.where(counted, part, 0.0), relative))
+        relative = each(lambda part: xp.where(counted, part, 0.0), relative)
+        total = rows.runs.sum_of_rows(relative)
         value = xp.sum_of_terms(scaled(xp.times(total, xp.exp(largest)), 0))
     if asked.grad:
         grad = each(lambda part: xp.where(rows.positive, -part, part), per_row(sums, 1))

@@ -83,17 +83,17 @@ class SortedMoments:
 
     def pair_weight(self) -> Number:
         """Return the sum over active pairs of 1."""
-        return self.xp.total(self.xp.times(self._upper, self._below))
+        return self.runs.sum_of_rows(self.xp.times(self._upper, self._below))
 
     def pair_distance(self) -> Number:
         """Return the sum over active pairs of d."""
-        return self.xp.total(self.xp.times(self._step, self._above))
+        return self.runs.sum_of_rows(self.xp.times(self._step, self._above))
 
     def pair_square(self) -> Number:
         """Return the sum over active pairs of d^2."""
         inner = self.xp.plus(twice(self.runs.before(self._sums[0])), self._step)
         widened = self.xp.times(self._gap, inner)
-        return self.xp.total(self.xp.times(widened, self._above))
+        return self.runs.sum_of_rows(self.xp.times(widened, self._above))
 
     def beyond(self) -> Number | None:
         """Return what the compressed gaps leave out of the value."""
@@ -101,7 +101,7 @@ class SortedMoments:
             return None
         xp = self.xp
         before, above = (each(lambda part: part[:1], a) for a in (self._before, self._above))
-        left_out = xp.total(xp.times(xp.times(self._excess, before), above))
+        left_out = self.runs.sum_of_rows(xp.times(xp.times(self._excess, before), above))
         return xp.times(left_out, xp.column(self._terms.far))
 
     @cached_property

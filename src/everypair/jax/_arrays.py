@@ -42,6 +42,7 @@ class JaxArrays(Arrays):
     roll = staticmethod(lambda a, by: jnp.roll(a, by, -1))
     flip = staticmethod(lambda a: a[..., ::-1])
     max = staticmethod(lambda a: a.max(-1, keepdims=True))
+    group_max = staticmethod(lambda a, start: jnp.zeros_like(a).at[start].max(a)[start])
     as_uint8 = staticmethod(lambda a: a.astype(jnp.uint8))
     row_numbers = staticmethod(lambda a: jnp.arange(a.shape[-1], dtype=jnp.int32))
     column = staticmethod(lambda factors: each(lambda part: part[:, None], factors))
@@ -50,7 +51,6 @@ class JaxArrays(Arrays):
     exponential = staticmethod(jnp.exp)
     floor = staticmethod(jnp.floor)
     running_count = staticmethod(lambda a: jnp.cumsum(a, -1, dtype=jnp.int32))
-    running_sum = staticmethod(lambda a: jnp.cumsum(a, -1))
     running_product = staticmethod(lambda a: jnp.cumprod(a, -1))
     # The default precision of products is lower on some accelerators.
     tensordot = staticmethod(lambda a, b: jnp.tensordot(a, b, 2, precision=lax.Precision.HIGHEST))

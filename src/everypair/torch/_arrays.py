@@ -124,7 +124,7 @@ def hardest_weights(
     if labels.is_floating_point():
         w = w.masked_fill(labels.isnan().expand(shape), 0.0)
     found: Tensor = hardest.hardest_weights(
-        TorchArrays(x, compensated=False), x, (labels > 0).expand(shape), w,
+        TorchArrays(x, compensated=True), x, (labels > 0).expand(shape), w,
         None if groups is None else groups.expand(shape), max_fpr, min_tpr,
     )  # fmt: skip
     return found
@@ -181,6 +181,9 @@ class TorchArrays(SlicedSums):
         lambda a, index, n: a.new_full((n,), -torch.inf).scatter_reduce_(0, index, a, "amax")
     )
     next_below = staticmethod(lambda a: a.nextafter(torch.full_like(a, -torch.inf)))
+    group_max = staticmethod(
+        lambda a, start: torch.zeros_like(a).scatter_reduce(-1, start, a, "amax").gather(-1, start)
+    )
     slices = staticmethod(lambda n, n_segments: [slice(0, n)])
 
     def __init__(self, scores: Any, *, compensated: bool) -> None:
@@ -234,10 +237,6 @@ class TorchArrays(SlicedSums):
         groups = groups.contiguous()
         stop = torch.searchsorted(groups, groups, right=True) - 1
         return torch.searchsorted(groups, groups), stop
-
-    def running_sum(self, a: Tensor) -> Tensor:
-        """See `Arrays`."""
-        return self.cumsum(a)
 
     @staticmethod
     def cumsum(a: Tensor) -> Tensor:
