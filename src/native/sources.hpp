@@ -172,7 +172,7 @@ class RanksAmong {
     void find(S* x, int count, std::uint32_t* found) const {
         constexpr int some = 16 / sizeof(S);
         typedef S Some __attribute__((vector_size(16)));
-        for (; count % some; ++count) x[count] = x[0];
+        for (; count % some; ++count) x[count] = 0;
 #pragma omp simd
         for (int q = 0; q < count; ++q) found[q] = static_cast<std::uint32_t>(cells(x[q]));
         for (int q = 0; q < count; q += some) {
