@@ -10,40 +10,47 @@
 #include "group_rows.hpp"
 #include "pool.hpp"
 #include "survey.hpp"
+#include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
 using Two = std::array<double, 2>;  // by class: 0 negatives, 1 positives
 
-// Sums w q over each class, where q(i) is a quantity of row i. Explicit lanes fix the order of the additions.
+// Sums w q over each class, where q(i) is a quantity of row i. Vectors fix the order of the additions.
 template <class Quantity>
 Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t n, int threads, Quantity&& quantity) {
-    constexpr int lanes = 8;
+    constexpr int block = 512, vectors = 8 / lanes;
     const int tasks = task_count(n);
     Scratch scratch;
     Two* parts = scratch.take<Two>(tasks);
     parallel(threads, tasks, [&](int t) {
-        double neg[lanes] = {}, pos[lanes] = {};
-        const std::int64_t begin = t * task_rows, end = task_end(n, begin);
-        const auto add = [&](std::int64_t i, int k, double w) {
-            const double q = w > 0 ? w * quantity(i) : 0, share = classes[i];
-            neg[k] += q * (1 - share);
-            pos[k] += q * share;
-        };
-        const auto add_all = [&](auto&& weight) {
-            std::int64_t i = begin;
-            for (; i + lanes <= end; i += lanes)
+        Vec neg[vectors] = {}, pos[vectors] = {};
+        const std::int64_t end = task_end(n, t * task_rows);
+        for (std::int64_t begin = t * task_rows; begin < end; begin += block) {
+            const int count = static_cast<int>(std::min<std::int64_t>(block, end - begin));
+            double of_all[block + 8], of_pos[block + 8];
+            const auto fill = [&](auto&& weight) {
 #pragma omp simd
-                for (int k = 0; k < lanes; ++k) add(i + k, k, weight(i + k));
-            for (; i < end; ++i) add(i, 0, weight(i));
-        };
-        if (weights)
-            add_all([&](std::int64_t i) { return weights[i]; });
-        else
-            add_all([](std::int64_t) { return 1.0; });
-        Two part{};
-        for (int k = 0; k < lanes; ++k) part[0] += neg[k], part[1] += pos[k];
-        parts[t] = part;
+                for (int k = 0; k < count; ++k) {
+                    const double w = weight(begin + k), q = w > 0 ? w * quantity(begin + k) : 0, share = classes[begin + k];
+                    of_all[k] = q;
+                    of_pos[k] = q * share;
+                }
+            };
+            if (weights)
+                fill([&](std::int64_t i) { return weights[i]; });
+            else
+                fill([](std::int64_t) { return 1.0; });
+            for (int k = count; k % 8; ++k) of_all[k] = of_pos[k] = 0;
+            for (int k = 0; k < count; k += 8)
+                for (int v = 0; v < vectors; ++v) {
+                    const Vec q = load(of_all + k + v * lanes), p = load(of_pos + k + v * lanes);
+                    neg[v] += q - p;
+                    pos[v] += p;
+                }
+        }
+        parts[t] = {};
+        for (int v = 0; v < vectors; ++v) parts[t][0] += sum_of(neg[v]), parts[t][1] += sum_of(pos[v]);
     });
     Two total{};
     for (int t = 0; t < tasks; ++t)
