@@ -86,8 +86,8 @@ def serve(isa: str, file: str) -> None:
             print(json.dumps(list(timed)), flush=True)
         else:
             call = timed[request["question"]]
-            if not call.spent:
-                call.warm_up()
+            if not call.spent:  # the first calls are slower
+                call.inner = max(1, min(1000, round(SECONDS_OF_A_SAMPLE / min(call.once(), call.once()))))
             print(call.once(), flush=True)
 
 

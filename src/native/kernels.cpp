@@ -139,9 +139,11 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
         range = std::max(range, gap + std::abs(term.shift));
         largest = std::max(largest, std::abs(term.shift));
     }
-    if (!(largest < 0x1p1000 && reach > 0x1p-960)) return declined.value;
+    // Without knots a reach of 0 is an ordinary one: all scores may be 0. Squares of float32 scores are no denormal doubles.
+    const bool has_knots = std::ranges::any_of(terms, &Term::truncated), is_zero = reach == 0 && sizeof(S) == 4 && !has_knots;
+    if (!(largest < 0x1p1000 && (reach > 0x1p-960 || is_zero))) return declined.value;
     const Question question{first, static_cast<int>(terms.size()), asked.mean, rows.threads};
-    if (std::ranges::none_of(terms, &Term::truncated)) return everywhere(rows, question);
+    if (!has_knots) return everywhere(rows, question);
     if constexpr (std::is_same_v<S, float>)
         if (double value; in_buckets(rows, terms, value)) return value;
     // The rounding errors of the additions, one per row, do not cancel.

@@ -113,9 +113,13 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     constexpr int block = 512;
     using Flags =
         std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::uint32_t, std::uint64_t>>;
-    using Counter = std::conditional_t<sizeof(S) == 4, std::int32_t, std::int64_t>;  // as wide as a score
-    const S inf = std::numeric_limits<S>::infinity();
-    S zeros = 0;
+    using Lanes = typename Largest<S>::Lanes;
+    constexpr int width = Largest<S>::lanes;
+    using Counters = decltype(Lanes{} < 0);  // integers as wide as a score
+    using Counter = std::remove_cvref_t<decltype(Counters{}[0])>;
+    constexpr S inf = std::numeric_limits<S>::infinity();
+    const Lanes none = Lanes{} - inf;
+    Lanes zeros{};
     Largest<S> min_pos_negated(-inf), max_neg(-inf);
     Flags odd = 0, zero = 0, minus = 0;
     CompensatedLanes w_pos, w_neg;
@@ -135,9 +139,10 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
         for (int i = 0; i < count; ++i) c[i] = y[i] > L{0};
         if (weights) {
             const double* w = weights + begin;
-            std::int64_t good = 1;
-#pragma omp simd reduction(& : good)
-            for (int i = 0; i < count; ++i) good &= (w[i] >= 0) & (w[i] <= std::numeric_limits<double>::max());
+            std::uint64_t bad = 0;
+#pragma omp simd reduction(| : bad)
+            for (int i = 0; i < count; ++i)
+                bad |= static_cast<std::uint64_t>(!((w[i] >= 0) & (w[i] <= std::numeric_limits<double>::max())));
             // Products instead of branches, which would be mispredicted. Four weights are added up first, because a compensated
             // addition costs six.
             constexpr int lanes = CompensatedLanes::count;
@@ -156,32 +161,36 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
                     w_neg.add(k, (q[a] + q[b]) + (q[d] + q[e]));
                 }
             for (int i = 0; i < count; ++i) c[i] |= w[i] > 0 ? 0 : weightless;
-            if (!good) found.status |= bad_weights;
+            if (bad) found.status |= bad_weights;
         }
-        Counter positives = 0, negatives = 0;
-        const auto add_scores = [&](auto&& side_of) {
-#pragma omp simd reduction(+ : zeros, positives, negatives)
-            for (int i = 0; i < count; ++i) {
-                const Counter side = side_of(i);
-                positives += side == 1;
-                negatives += side == 0;
-                zeros += s[i] * S{0};  // becomes NaN if any score is NaN or infinite
-            }
-            min_pos_negated.add(count, [=](std::int64_t i) { return either(side_of(i) == 1, -s[i], -inf); });
-            max_neg.add(count, [=](std::int64_t i) { return either(side_of(i) == 0, s[i], -inf); });
+        Counter sides[block];
+        for (int i = 0; i < count; ++i) sides[i] = c[i];
+        for (int i = count; i % width; ++i) sides[i] = weightless;
+        Counters positives{}, negatives{};
+        const auto add_scores = [&](int i, Lanes x) {
+            Counters side;
+            std::memcpy(&side, sides + i, sizeof side);
+            const Counters is_pos = side == 1, is_neg = side == 0;  // a true comparison is -1
+            positives -= is_pos;
+            negatives -= is_neg;
+            min_pos_negated.add(is_pos ? -x : none);
+            max_neg.add(is_neg ? x : none);
+            zeros += x * S{0};  // becomes NaN if any score is NaN or infinite
         };
-        // Labels as wide as the scores need no conversion.
-        if (weights || sizeof(L) != sizeof(S))
-            add_scores([=](std::int64_t i) { return static_cast<Counter>(c[i]); });
-        else
-            add_scores([=](std::int64_t i) { return static_cast<Counter>(y[i] > L{0}); });
-        found.n_pos += positives;
-        found.n_neg += negatives;
+        int i = 0;
+        for (; i + width <= count; i += width) add_scores(i, load(s + i));
+        if (i < count) {
+            S last[width] = {};
+            std::copy(s + i, s + count, last);
+            add_scores(i, load(last));
+        }
+        for (int k = 0; k < width; ++k) found.n_pos += positives[k], found.n_neg += negatives[k];
     }
     found.saw_zero = zero;
     found.saw_minus = minus;
     if (odd) found.status |= bad_labels;
-    if (!(zeros == S{0})) found.status |= bad_scores;
+    for (int k = 0; k < width; ++k)
+        if (!(zeros[k] == S{0})) found.status |= bad_scores;
     found.min_pos = -min_pos_negated.value();
     found.max_neg = max_neg.value();
     found.w_pos += weights ? w_pos.total() : static_cast<double>(found.n_pos);

@@ -89,8 +89,12 @@ template <class S>
 template <class S>
 class Largest {
   public:
+    using Lanes = decltype(load(static_cast<const S*>(nullptr)));
+    static constexpr int lanes = sizeof(Lanes) / sizeof(S);
+
     explicit Largest(S least) : most_(Lanes{} + least), rest_(least) {}
 
+    void add(const Lanes& numbers) { most_ = numbers > most_ ? numbers : most_; }
     void add(const S* numbers, std::int64_t n) {
         if (n < lanes) {
             for (std::int64_t i = 0; i < n; ++i) rest_ = numbers[i] > rest_ ? numbers[i] : rest_;
@@ -122,8 +126,6 @@ class Largest {
     }
 
   private:
-    using Lanes = decltype(load(static_cast<const S*>(nullptr)));
-    static constexpr int lanes = sizeof(Lanes) / sizeof(S);
     Lanes most_;
     S rest_;
 };
@@ -131,8 +133,15 @@ class Largest {
 // Fills first, first x, first x^2, ...
 template <int V>
 void fill_powers(double x, double first, Vec* out) {
-    const double x2 = x * x, x3 = x2 * x, x4 = x2 * x2, powers[] = {1, x, x2, x3, x4, x4 * x, x4 * x2, x4 * x3, x4 * x4};
-    const auto vector = [&]<int... lane>(std::integer_sequence<int, lane...>) { return Vec{powers[lane]...}; };
+    const double x2 = x * x, x3 = x2 * x, x4 = x2 * x2, powers[] = {1, x, x2, x3, x4, 0, 0, 0, x4 * x4};
+    const auto vector = [&]<int... lane>(std::integer_sequence<int, lane...>) {
+        if constexpr (lanes < 8) return Vec{powers[lane]...};
+        // A product of vectors that have a power of x in the lanes whose number has this bit, which needs few shuffles.
+        const auto factor = [](int bit, double power) {
+            return decltype(Vec{} < 0){(lane & bit ? -1 : 0)...} ? Vec{} + power : Vec{} + 1;
+        };
+        return factor(1, x) * factor(2, x2) * factor(4, x4);
+    };
     out[0] = vector(std::make_integer_sequence<int, lanes>()) * first;
     for (int v = 1; v < V; ++v) out[v] = out[v - 1] * powers[lanes];
 }
