@@ -87,7 +87,9 @@ def serve(isa: str, file: str) -> None:
         else:
             call = timed[request["question"]]
             if not call.spent:  # the first calls are slower
-                call.inner = max(1, min(1000, round(SECONDS_OF_A_SAMPLE / min(call.once(), call.once()))))
+                call.inner = max(
+                    1, min(1000, round(SECONDS_OF_A_SAMPLE / min(call.once(), call.once())))
+                )
             print(call.once(), flush=True)
 
 
