@@ -112,7 +112,8 @@ def measure(
     }
     order = random.Random(0)
     for n in sizes:
-        questions = [ask(child, n=n) for child in children.values()][0]
+        for child in children.values():
+            questions = ask(child, n=n)
         for question in questions:
             if only and question not in only:
                 continue
