@@ -144,9 +144,11 @@ def prepare(
     if w is not None:
         w = xp.where(pairs > 0.0, w, 0.0)
         if groups is not None:
-            scale = xp.max(xp.where(pairs > 0.0, row_scale, 0.0))
+            # Next to those of denormal weights, the 1 of a group without pairs would be infinite.
+            row_scale = xp.where(pairs > 0.0, row_scale, 0.0)
+            scale = xp.max(row_scale)
             scale = xp.where(scale > 0.0, scale, 1.0)
-            share = xp.where(pairs > 0.0, row_scale, 0.0) / scale
+            share = row_scale / scale
             runs = Runs(xp, runs.rows, runs.start, runs.stop, share * share)
     x = xp.where(pairs > 0.0 if w is None else w > 0.0, x, 0.0)
     of_vector, unit = None, None
