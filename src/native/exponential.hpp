@@ -33,7 +33,8 @@ class ExponentialSums {
           rate_(term.rate),
           shift_(term.shift),
           last_(std::abs(rows.scale * term.factor) < 0x1p-500 ? 0x1p-500 : 1),
-          factor_(rows.scale * term.factor / last_) {}
+          factor_(rows.scale * term.factor / last_),
+          units_{unit(rows, rows.found.w_neg), unit(rows, rows.found.w_pos)} {}
 
     // Fills the output arrays and returns the value; NaN if the caller must compute it in another way.
     double run() const {
@@ -41,7 +42,7 @@ class ExponentialSums {
         fill_sums(nullptr, sums);
         if (!(largest_ < 700 && std::abs(rate_ * shift_) < 256 && std::min(sums[0], sums[1]) > 0x1p-900))
             return std::numeric_limits<double>::quiet_NaN();
-        const double slope = factor_ * rate_, of_neg = slope * sums[1], of_pos = slope * sums[0];
+        const double slope = factor_ * rate_, of_neg = slope * sums[1] / units_[0], of_pos = slope * sums[0] / units_[1];
         write(rows_.grad, of_neg, -of_pos, nullptr, means);
         write(rows_.hess, rate_ * of_neg, rate_ * of_pos, nullptr, means);
         if (rows_.hvp) {
@@ -53,10 +54,17 @@ class ExponentialSums {
     }
 
   private:
+    // The power of two by which weights of this sum are multiplied, so that none exceeds 2: the exponential of a pair may be as
+    // large as 1e304.
+    static double unit(const GroupRows<S>& rows, double sum) {
+        return rows.weights && sum > 1 ? std::exp2(-std::ilogb(sum)) : 1;
+    }
+
     // Calls use(task, first row, count, weights x exponentials, sides) for blocks of rows; a side is 1 for a positive and 0 for
-    // a negative. The exponent is that of the pair of a row and the extreme row of the other class or, if `own`, -rate times
-    // its distance from the extreme row of its own class. The scores of rows of weight 0 may be outside the range of their
-    // class, so exponents are limited. Each loop has values of one or two widths, so that it is vectorised.
+    // a negative; unless `own`, the weights are those in units_. The exponent is that of the pair of a row and the extreme row
+    // of the other class or, if `own`, -rate times its distance from the extreme row of its own class. The scores of rows of
+    // weight 0 may be outside the range of their class, so exponents are limited. Each loop has values of one or two widths, so
+    // that it is vectorised.
     template <bool own, class Use>
     void by_exponentials(Use&& use) const {
         by_blocks(rows_.n, task_count(rows_.n), rows_.threads, [&](int task, std::int64_t i, int count) {
@@ -72,7 +80,9 @@ class ExponentialSums {
                 const double y = rate * ((sides[k] > 0 ? pos_bound - s : s - neg_bound) + shift);
                 e[k] = vector_exp<S>(y < largest ? y : largest);
             }
-            for (int k = 0; rows_.weights && k < count; ++k) e[k] *= rows_.weights[i + k];
+            const double neg_unit = own ? 1 : units_[0], pos_unit = own ? 1 : units_[1];
+            for (int k = 0; rows_.weights && k < count; ++k)
+                e[k] = e[k] * (sides[k] > 0 ? pos_unit : neg_unit) * rows_.weights[i + k];
             use(task, i, count, e, sides);
         });
     }
@@ -114,13 +124,17 @@ class ExponentialSums {
         const double last = last_;
         by_exponentials<false>([&](int, std::int64_t i, int count, double* e, const double* sides) {
             for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k] - (sides[k] > 0 ? means[0] : means[1]);
-            for (int k = 0; k < count; ++k) out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) * last + 0.0);
+            for (int k = 0; k < count; ++k) {
+                const double of = sides[k] > 0 ? of_pos : of_neg;
+                out[i + k] = static_cast<S>((std::abs(e[k]) > 1 ? e[k] * last * of : e[k] * of * last) + 0.0);
+            }
         });
     }
 
     const GroupRows<S> rows_;
     const double rate_, shift_;
     const double last_, factor_;  // their product is the factor; a tiny part comes last, so that nothing underflows before it
+    const double units_[2];       // of negatives, of positives
     const double largest_ = rate_ * ((rows_.found.max_neg - rows_.found.min_pos) + shift_);  // exponent of a pair
 };
 

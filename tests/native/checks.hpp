@@ -168,11 +168,12 @@ struct Reached {
     std::int64_t computed = 0, declined = 0, graded = 0;  // batches; `graded`: by the plan for few grades
 } reached;
 
-// The kernel declines batches whose terms cancel beyond double-double, and numbers near the ends of the range of doubles; NumPy
-// computes them.
+// The kernel declines batches whose terms cancel beyond double-double, groups whose scores are all 0 for a term without a knot,
+// and numbers near the ends of the range of doubles; NumPy computes them.
 bool is_declined(const Case& drawn, double value) {
     const Surrogate& surrogate = drawn.surrogate;
-    const bool may_be = surrogate.terms.size() > 1 || surrogate.cancels || surrogate.exponential;
+    const bool may_be = surrogate.terms.size() > 1 || surrogate.cancels || surrogate.exponential ||
+                        !std::ranges::all_of(surrogate.terms, &Term::truncated);
     const bool is = may_be && !std::isfinite(value);
     ++(is ? reached.declined : reached.computed);
     return is;
