@@ -181,12 +181,14 @@ def test_heavy_pairs_beyond_both_knots_do_not_change_the_hessian_of_light_ones()
 
 @pytest.mark.parametrize("surrogate", ["huber_hinge", "square", "logistic", "exponential"])
 @pytest.mark.parametrize("factor", [1e-300, 1e100, 1e300])
-def test_vectors_of_any_size(surrogate, factor):
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_vectors_of_any_size(surrogate, factor, reduction):
     rng = np.random.default_rng(0)
     labels = np.arange(50) % 3 == 0
     scores, vector = rng.normal(size=50) + labels, rng.normal(size=50)
-    expected = ep.pair_hvp(scores, labels, vector, surrogate=surrogate)
-    found = ep.pair_hvp(scores, labels, factor * vector, surrogate=surrogate) / factor
+    options = {"surrogate": surrogate, "reduction": reduction}
+    expected = ep.pair_hvp(scores, labels, vector, **options)
+    found = ep.pair_hvp(scores, labels, factor * vector, **options) / factor
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
