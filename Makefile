@@ -14,7 +14,7 @@ STAMPS  := $(VENV)/.stamps
 # --no-compile: Python compiles a module when it is first imported; most modules of large packages never are.
 PIP     := $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 # No build isolation: the pinned build tools stay in .venv, so that a rebuild compiles only what changed.
-INSTALL := EVERYPAIR_NATIVE=$(NATIVE) $(PIP) --no-build-isolation
+INSTALL := EVERYPAIR_NATIVE=$(filter-out AUTO,$(NATIVE)) $(PIP) --no-build-isolation
 # Files that require a new installation when they change. Python files do not, except those of new packages.
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt src/everypair/_version.py $(wildcard src/native/*) \
            $(wildcard src/everypair/*/__init__.py src/everypair/*/*/__init__.py)
@@ -116,7 +116,7 @@ docs: $(STAMPS)/docs  ## build the documentation into site/
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
 
 wheel: $(STAMPS)/dev  ## build the source distribution and the wheel into dist/
-	EVERYPAIR_NATIVE=$(NATIVE) $(BIN)/python -m build --no-isolation --skip-dependency-check
+	EVERYPAIR_NATIVE=$(filter-out AUTO,$(NATIVE)) $(BIN)/python -m build --no-isolation --skip-dependency-check
 	@ls -l dist
 
 pins: $(STAMPS)/tools  ## resolve the pinned versions for Python 3.10 to 3.14 on Linux, macOS and Windows, from metadata alone
