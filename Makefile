@@ -53,8 +53,8 @@ CROSS    := aarch64-linux-gnu-g++
 EMULATOR := $(shell command -v qemu-aarch64 || command -v qemu-aarch64-static)
 AARCH64  := -D CMAKE_SYSTEM_NAME=Linux -D CMAKE_SYSTEM_PROCESSOR=aarch64 -D CMAKE_CXX_COMPILER=$(CROSS) \
             -D CMAKE_EXE_LINKER_FLAGS=-static -D CMAKE_CROSSCOMPILING_EMULATOR=$(EMULATOR)
-CMAKE_KERNEL_TEST := $(BIN)/cmake --log-level=WARNING -G Ninja -D CMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-                     -S . -D EVERYPAIR_KERNEL_TEST=ON
+CMAKE := $(BIN)/cmake --log-level=WARNING -G Ninja -D CMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+CMAKE_KERNEL_TEST := $(CMAKE) -S . -D EVERYPAIR_KERNEL_TEST=ON
 define kernel_test
 $(CMAKE_KERNEL_TEST) -B $(1) $(2)
 $(BIN)/cmake --build $(1)
@@ -77,12 +77,20 @@ compilers:  ## test the kernel with every compiler found, or COMPILERS="g++-13 c
 CLANG     = $(firstword $(foreach name,clang++ $(addprefix clang++-,20 19 18 17 16 15 14),$(shell command -v $(name))))
 SANITIZE  = $(if $(CLANG),-D CMAKE_CXX_COMPILER=$(CLANG)) -D EVERYPAIR_SANITIZE
 COMMA    := ,
-# The memory of new arrays is filled with NaN.
+# The memory of new arrays is filled with NaN. Python does not free all of its memory at its end.
 sanitize fuzz-native: export ASAN_OPTIONS := detect_leaks=0:max_malloc_fill_size=1000000:malloc_fill_byte=255
 
-sanitize: $(STAMPS)/tools  ## test the kernel with sanitizers: addresses and undefined behaviour, and threads
+# The runtimes of the extension have to be in the process before Python is. Clang's has one of two names, GCC's is libasan.
+SANITIZED_TESTS := adversarial certified fuzz graded inputs knots laws naive ordered_kernel ordered_laws ranks smooth threads
+RUNTIME          = $(firstword $(filter /%,$(foreach name,$(1),$(shell $(or $(CLANG),g++) -print-file-name=$(name)))))
+RUNTIMES         = $(call RUNTIME,libclang_rt.asan-$(shell uname -m).so libclang_rt.asan.so libasan.so) $(call RUNTIME,libstdc++.so)
+sanitize: $(STAMPS)/dev  ## test the kernel, without and with Python, with sanitizers of addresses, undefined behaviour and threads
 	$(call kernel_test,build/sanitize-address,$(SANITIZE)=address$(COMMA)undefined)
 	$(call kernel_test,build/sanitize-thread,$(SANITIZE)=thread)
+	$(CMAKE) -S . -B build/sanitize-python -D Python_EXECUTABLE=$(abspath $(BIN)/python) $(SANITIZE)=address,undefined
+	$(BIN)/cmake --build build/sanitize-python
+	EVERYPAIR_KERNEL=build/sanitize-python LD_PRELOAD="$(RUNTIMES)" $(BIN)/python -m pytest -p no:cacheprovider \
+	    -p tests.native.given_kernel -k "not numpy" $(SANITIZED_TESTS:%=tests/test_%.py)
 
 SECONDS := 600
 JOBS    := 2
