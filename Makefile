@@ -42,11 +42,12 @@ test: $(STAMPS)/dev  ## run all tests, with branch coverage
 	exit $$((main ? main : triton))
 
 # The interpreter of Triton before 3.7 needs an older NumPy, whose warnings about it are ignored.
-triton: $(STAMPS)/dev  ## test the Triton kernels with another version: make triton TRITON=3.6.0 NUMPY=1.26.4
+triton: $(STAMPS)/dev  ## interpret and compile the GPU kernels with another Triton: make triton TRITON=3.6.0 NUMPY=1.26.4
 	$(BIN)/python -m pip install --no-deps --no-compile --upgrade --target build/triton-$(TRITON) \
 	    triton==$(TRITON) $(addprefix numpy==,$(NUMPY))
 	TRITON_INTERPRET=1 PYTHONPATH=build/triton-$(TRITON) $(BIN)/python -m pytest -p no:cacheprovider \
 	    -W "ignore:Conversion of an array:DeprecationWarning" tests/torch/triton
+	PYTHONPATH=build/triton-$(TRITON) $(BIN)/python -m tests.torch.triton.compile_kernels
 
 # For aarch64 the programs are linked statically, so that the emulator needs no libraries of that architecture.
 CROSS    := aarch64-linux-gnu-g++

@@ -322,7 +322,7 @@ def test_replays_from_several_threads_of_a_gpu():
                 assert torch.equal(grad, expected_grad)
 
 
-@pytest.mark.parametrize(("version", "backend"), [("3.2.0", "operations"), ("3.10.0", "triton")])
+@pytest.mark.parametrize(("version", "backend"), [("3.3.1", "operations"), ("3.10.0", "triton")])
 def test_a_triton_that_is_too_old_leaves_gpus_to_torch_operations(monkeypatch, version, backend):
     for name in [name for name in sys.modules if name.startswith("everypair.torch.triton")]:
         monkeypatch.delitem(sys.modules, name)

@@ -265,7 +265,7 @@ def _backend_on(device_type: str) -> Literal["triton", "operations"]:
         try:
             _triton("plans")
             return "triton"
-        except ImportError:  # torch includes Triton on Linux only, and before 2.7 an old one
+        except ImportError:  # torch includes Triton on Linux only, and before 2.8 an old one
             pass
     return "operations"
 

@@ -21,8 +21,8 @@ def reason_to_skip():
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     triton = version_of("triton")
-    if triton < (3, 3):
-        return "everypair uses Triton 3.3 or newer"
+    if triton < (3, 4):
+        return "everypair uses Triton 3.4 or newer"
     if os.environ.get("TRITON_INTERPRET") != "1":
         needed = "Triton kernels need a GPU, or TRITON_INTERPRET=1 in a run of their own"
         return None if torch.cuda.is_available() else needed

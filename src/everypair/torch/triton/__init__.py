@@ -27,6 +27,7 @@ DD                   use double-double numbers
 
 import triton
 
-if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
-    # `launch` passes constants to compiled kernels, which older launchers do not take.
-    raise ImportError(f"everypair needs Triton 3.3 or newer (torch 2.7); got {triton.__version__}.")
+if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 4):
+    # Triton 3.3 does not compile functions that return nested tuples, and launchers before it do
+    # not take the constants of a kernel, which `launch` passes.
+    raise ImportError(f"everypair needs Triton 3.4 or newer (torch 2.8); got {triton.__version__}.")

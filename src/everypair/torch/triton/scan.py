@@ -105,7 +105,8 @@ def scan(tables, work, level, chunk, P, gain, counter, arrivals, CHUNKS: tl.cons
     """
     # 1. Add up the counts of all programs.
     CHUNK: tl.constexpr = CELLS // CHUNKS
-    HIGH: tl.constexpr = max(1, min(32, 2048 // CHUNK))  # tables at once
+    # Tables at once. Triton before 3.6 has no `min` and `max` of constants.
+    HIGH: tl.constexpr = 32 if CHUNK <= 64 else 2048 // CHUNK if CHUNK < 2048 else 1
     i = chunk * CHUNK + tl.arange(0, CHUNK)
     rows0, sums0, rows1, sums1 = merged(tables, i, P, HIGH, CHUNK)
     # 2. The cell that each cell is a part of, the first part of that (`first`), and the width.
