@@ -123,17 +123,18 @@ template <class S>
 void compare(const std::string& where, const char* name, const std::vector<S>& got, const std::vector<Real>& expected,
              double tolerance, bool exact, Real scale = 0) {
     constexpr Real top = std::numeric_limits<S>::max();
-    Real worst = 0, size = scale;
+    const Real size = std::max(scale, greatest(expected));
+    const Real allowed = exact ? 0 : tolerance * size + std::numeric_limits<S>::denorm_min();
+    Real worst = 0;
     std::size_t at = 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
-        size = std::max(size, std::abs(expected[i]));
         // Results beyond the range of their type are infinite, or its largest number.
-        if (std::abs(expected[i]) > 0.999L * top && got[i] * expected[i] > 0 && std::abs(got[i]) > 0.999L * top) continue;
+        const Real outwards = got[i] > 0 ? expected[i] : -expected[i];
+        if (std::abs(got[i]) > 0.999L * top && outwards + allowed > 0.999L * top) continue;
         const Real error = std::abs(static_cast<Real>(got[i]) - expected[i]);
         if (!(error <= worst)) worst = error, at = i;
         if (std::isnan(worst)) break;
     }
-    const Real allowed = exact ? 0 : tolerance * size + std::numeric_limits<S>::denorm_min();
     if (worst <= allowed) return;
     char line[200];
     std::snprintf(line, sizeof line, "%s[%zu] is %.9g, expected %.9Lg; error %.2Lg, allowed %.2Lg", name, at,
