@@ -81,15 +81,15 @@ def test_vmap_over_batches():
     assert found.tolist() == pytest.approx(expected)
 
 
-def test_partial_losses_of_tasks_and_groups():
+@pytest.mark.parametrize("rates", [(0.3, 0.2), (1e-9, 0.2), (0.3, 1.0 - 1e-9)])
+def test_partial_losses_of_tasks_and_groups(rates):
     scores, times, _ = table()
     labels, groups = times > 5, torch.arange(40) % 3
     both = torch.stack([scores, -scores], 1)
-    found = pair_derivatives(
-        both, torch.stack([labels, labels], 1), groups=groups, max_fpr=0.3, min_tpr=0.2
-    )
+    options = {"groups": groups, "max_fpr": rates[0], "min_tpr": rates[1]}
+    found = pair_derivatives(both, torch.stack([labels, labels], 1), **options)
     for k, x in enumerate((scores, -scores)):
-        expected = ep.pair_derivatives(x, labels, groups=groups, max_fpr=0.3, min_tpr=0.2)
+        expected = ep.pair_derivatives(x, labels, **options)
         assert found.value[k].item() == pytest.approx(expected.value)
         np.testing.assert_allclose(found.grad[:, k], expected.grad, atol=1e-12)
 
