@@ -90,7 +90,7 @@ sanitize: $(STAMPS)/dev  ## test the kernel, without and with Python, with sanit
 	$(call kernel_test,build/sanitize-thread,$(SANITIZE)=thread)
 	$(CMAKE) -S . -B build/sanitize-python -D Python_EXECUTABLE=$(abspath $(BIN)/python) $(SANITIZE)=address,undefined
 	$(BIN)/cmake --build build/sanitize-python
-	EVERYPAIR_KERNEL=build/sanitize-python LD_PRELOAD="$(RUNTIMES)" $(BIN)/python -m pytest -p no:cacheprovider \
+	EVERYPAIR_KERNEL=build/sanitize-python LD_PRELOAD="$(RUNTIMES)" $(BIN)/python -m pytest -p no:cacheprovider --capture=sys \
 	    -p tests.native.given_kernel -k "not numpy" $(SANITIZED_TESTS:%=tests/test_%.py)
 
 SECONDS := 600

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -172,28 +173,37 @@ void count(nb::handle scores, int bits, nb::handle table) {
     unlocked([&] { stream::count(rows.data(), std::ssize(rows), bits, buckets); });
 }
 
-RowSums* row_sums(nb::handle rows, nb::handle others, nb::handle row_offsets, nb::handle other_offsets, nb::tuple piece,
-                  int threads) {
+// What Python holds. nanobind frees an object with the alignment of the class that it knows, but plans have that of their
+// vectors.
+struct PreparedSums {
+    std::unique_ptr<RowSums> plan;
+};
+
+PreparedSums row_sums(nb::handle rows, nb::handle others, nb::handle row_offsets, nb::handle other_offsets, nb::tuple piece,
+                      int threads) {
     Arrays arrays;
     const RowSet of_rows = arrays.row_set(rows, row_offsets), of_others = arrays.row_set(others, other_offsets);
     if (of_rows.n_groups != of_others.n_groups) throw std::invalid_argument("rows and others must have the same groups");
     const Piece function = arrays.piece(piece);
-    RowSums* made = unlocked([&] { return chosen.kernels->row_sums(of_rows, of_others, function, of_rows.n_groups, threads); });
-    made->n_rows = of_rows.n;
-    made->n_others = of_others.n;
+    PreparedSums made{unlocked([&] {
+        return std::unique_ptr<RowSums>(chosen.kernels->row_sums(of_rows, of_others, function, of_rows.n_groups, threads));
+    })};
+    made.plan->n_rows = of_rows.n;
+    made.plan->n_others = of_others.n;
     return made;
 }
 
 // `outputs` has an array or None for each order.
-void fill_row_sums(const RowSums& prepared, nb::handle weights, bool per_other, int threads, nb::tuple outputs) {
+void fill_row_sums(const PreparedSums& prepared, nb::handle weights, bool per_other, int threads, nb::tuple outputs) {
     Arrays arrays;
-    const double* given = arrays.read<double>(weights, per_other ? prepared.n_rows : prepared.n_others);
+    const RowSums& plan = *prepared.plan;
+    const double* given = arrays.read<double>(weights, per_other ? plan.n_rows : plan.n_others);
     int n_orders = 0, orders[3];
     double* sums[3];
     for (int order = 0; order < 3; ++order)
-        if (double* to = arrays.write<double>(outputs[order], per_other ? prepared.n_others : prepared.n_rows))
+        if (double* to = arrays.write<double>(outputs[order], per_other ? plan.n_others : plan.n_rows))
             orders[n_orders] = order, sums[n_orders++] = to;
-    unlocked([&] { prepared.sums(given, per_other, n_orders, orders, sums, threads); });
+    unlocked([&] { plan.sums(given, per_other, n_orders, orders, sums, threads); });
 }
 
 double smooth_precision(nb::handle scores, nb::handle positive, nb::handle weights, nb::handle shares, nb::tuple piece,
@@ -231,7 +241,7 @@ NB_MODULE(_native, m) {
     bind(m, "auc_targets", auc_targets);
     bind(m, "split", split);
     bind(m, "count", count);
-    nb::class_<RowSums>(m, "RowSums").def("fill", &fill_row_sums);
+    nb::class_<PreparedSums>(m, "RowSums").def("fill", &fill_row_sums);
     bind(m, "row_sums", row_sums);
     bind(m, "smooth_precision", smooth_precision);
     m.def("borrow_team", [](std::uintptr_t fork) { borrow_team(reinterpret_cast<Fork*>(fork)); });
