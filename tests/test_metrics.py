@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair import naive
+from everypair import _inputs, naive
+from everypair.metrics._tie_blocks import tie_blocks
 
 from .strategies import batches
 from .tolerances import assert_close
@@ -201,3 +202,24 @@ def test_no_auc_exceeds_its_largest_value_by_rounding(average):
         weights = knobs["weights"]
         assert ep.average_precision(labels, labels, weights=weights) <= 1.0
         assert ep.delong_test(labels, -labels, labels, weights=weights).auc_a <= 1.0
+
+
+def test_earlier_groups_cost_a_group_no_digits():
+    rng = np.random.default_rng(0)
+    n = 40_000
+    scores, weights, labels, groups = (
+        rng.normal(size=n),
+        rng.random(n),
+        np.arange(n) % 2,
+        np.arange(n) // 4,
+    )
+    last = groups == groups[-1]
+    batches = [
+        _inputs.batch_from(
+            scores[rows], labels[rows], weights[rows], groups[rows], "binary", "harrell"
+        )
+        for rows in (slice(None), last)
+    ]
+    whole, alone = (tie_blocks(batch, "auc") for batch in batches)
+    np.testing.assert_allclose(whole.total[:, -1], alone.total[:, 0], rtol=1e-15)
+    np.testing.assert_allclose(whole.above[:, -4:], alone.above, rtol=1e-15)
