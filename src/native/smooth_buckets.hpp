@@ -45,8 +45,13 @@ class SmoothBuckets {
         const S* scores = rows_.scores;
         const std::uint8_t* classes = rows_.classes;
         Largest<S> least_negated(none), most(none);
-        least_negated.add(rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, -scores[i], none); });
-        most.add(rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, scores[i], none); });
+        if (rows_.weights) {
+            least_negated.add(rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, -scores[i], none); });
+            most.add(rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, scores[i], none); });
+        } else {
+            least_negated.add(rows_.n, [=](std::int64_t i) { return -scores[i]; });
+            most.add(scores, rows_.n);
+        }
         // The polynomials of float32 scores have float32 coefficients, which must not overflow.
         const double total = rows_.scale * rows_.found.w_pos * rows_.found.w_neg;
         if (std::is_same_v<S, float> && !(total < 0x1p100)) return false;
