@@ -172,8 +172,8 @@ def evaluate(
     """Return the loss of every batch and the derivatives that are asked for.
 
     These are the gradient, the diagonal of the Hessian, and the Hessian times `vector`, which is
-    asked for alone. `counter` returns the tensor on a device to which a single batch adds 1 if it has no pair. Only Triton
-    uses it, and returns no pair weight then.
+    asked for alone. `counter` returns the tensor on a device to which a single batch adds 1 if it
+    has no pair. Only Triton uses it, and returns no pair weight then.
     """
     terms, mean, check, missing, pairs = options
     backend = choose_backend(scores, groups, terms, pairs, vector)
