@@ -22,14 +22,16 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.rows import ROOT, ROWS, environment, write_csv
+from benchmarks import rows
+from benchmarks.rows import ROOT, ROWS, write_csv
 
 # Between powers of ten, and around the sizes where the kernel changes its plan.
-SIZES = (20, 150, 700, 2_500, 4_800, 8_000, 23_000, 70_000, 300_000, 1_300_000)
-ORDERED_SIZES = (700, 4_800, 23_000, 300_000)
+SIZES = (150, 700, 2_500, 8_000, 23_000, 70_000, 300_000)
+ORDERED_SIZES = (700, 23_000, 300_000)
 SHARE = 0.2  # of positives
 SAMPLES = 15
 SECONDS_OF_A_SAMPLE = 2e-3
+COLUMNS = ("question", "n", "isa", "build", "seconds", "ratio", "machine", "commit", "date")
 
 
 def build(compiler: str) -> str:
@@ -53,10 +55,9 @@ def calls(n: int) -> Iterator[tuple[str, Callable[[], object]]]:
     from benchmarks import kernel, ordered
     from benchmarks.inputs import batch
 
-    rows = batch(n, SHARE)
     for name, question in kernel.QUESTIONS.items():
         if name != "PairLoss":
-            yield name, question(rows)
+            yield name, question(batch(n, SHARE))
     for shape in ("saturated sigmoid", "Cauchy", "separated classes"):
         yield shape, kernel.surrogate("squared_hinge")(batch(n, SHARE, shape=shape))
     if n in ORDERED_SIZES:
@@ -125,8 +126,8 @@ def measure(
             reference = next(iter(seconds.values()))
             for name, own in seconds.items():
                 yield {
-                    "question": question, "n": n, "isa": isa, "build": name, "seconds": own,
-                    "ratio": own / reference,
+                    "question": question, "n": n, "isa": isa, "build": name,
+                    "seconds": f"{own:.4g}", "ratio": round(own / reference, 3),
                 }  # fmt: skip
     for child in children.values():
         child.stdin.close()
@@ -147,16 +148,17 @@ def main() -> None:
         return
     from benchmarks.instruction_sets import instruction_sets
 
+    environment = rows.environment()
     named = [each.partition("=")[::2] for each in given.builds]
     files = {name: str(Path(file).resolve()) if file else build(name) for name, file in named}
     found: list[dict[str, object]] = []
     for isa in given.isa or instruction_sets():
         for row in measure(isa, files, list(given.sizes), given.only):
-            found.append({**row, **environment(), "isa": row["isa"]})
+            found.append({key: {**environment, **row}[key] for key in COLUMNS})
             if row["build"] != next(iter(files)):
                 print(
                     f"{isa:9s} {row['n']:>9,} {row['question']:22s} {row['build']:12s}"
-                    f" {1e6 * row['seconds']:12.1f} us {row['ratio']:6.2f}",
+                    f" {1e6 * float(row['seconds']):12.1f} us {row['ratio']:6.2f}",
                     flush=True,
                 )
         write_csv(found, given.out)
