@@ -67,7 +67,7 @@ def double_sum(batch: Batch) -> tuple[Answer, Scales]:
         least = SMALL * float(unit * total) / TOLERANCE[batch.scores.dtype]
         # Sums over pairs may overflow where their mean, or their product with a weight, does not.
         most = max(np.abs(np.where(weight > 0, part, 0)).max(initial=0) for part in parts)
-        finite = most * n**2 < LARGE and all((part < LARGE).all() for part in sums[1:])
+        finite = most * n**2 < LARGE and all(np.all(part < LARGE) for part in sums)
     return answer, Scales(
         *(part + least for part in sums), overflows=not finite, unbounded=not finite
     )
