@@ -1,5 +1,5 @@
 # Every target does its own set-up: a virtual environment in .venv, pinned packages, the compiled kernel.
-# NATIVE=OFF leaves the kernel out (no compiler needed; slower, same results). AUTO leaves it out if it cannot be compiled; ON
+# NATIVE=OFF leaves the kernel out: NumPy computes, more slowly. AUTO leaves it out if it cannot be compiled, and ON
 # makes that an error.
 
 PYTHON ?= python3
