@@ -12,17 +12,20 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 NAME = "everypair._native"
+FOLDER = os.environ.get("EVERYPAIR_KERNEL")
 
-(_file,) = Path(os.environ["EVERYPAIR_KERNEL"]).glob("_native*.so")
-_spec = spec_from_file_location(NAME, _file, loader=ExtensionFileLoader(NAME, str(_file)))
-assert _spec
-assert _spec.loader
-sys.modules[NAME] = module_from_spec(_spec)
-_spec.loader.exec_module(sys.modules[NAME])
+# Doctests import every module, also without the variable.
+if FOLDER:
+    (_file,) = Path(FOLDER).glob("_native*.so")
+    _spec = spec_from_file_location(NAME, _file, loader=ExtensionFileLoader(NAME, str(_file)))
+    assert _spec
+    assert _spec.loader
+    sys.modules[NAME] = module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules[NAME])
 
 
 def pytest_report_header() -> str:
     from everypair import _dispatch
 
     assert _dispatch.kernel() is sys.modules[NAME]
-    return f"kernel: {_file}"
+    return f"kernel: {FOLDER}"

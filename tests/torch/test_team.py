@@ -22,6 +22,7 @@ needs_kernel = pytest.mark.skipif(not _dispatch.native_is_here(), reason="no com
 @pytest.fixture(autouse=True)
 def threads_as_before():
     before = torch.get_num_threads()
+    ep.set_num_threads(None)  # benchmarks that other tests run choose a number for the process
     yield
     torch.set_num_threads(before)
     ep.set_num_threads(None)
