@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,18 +59,15 @@ def hessian_times(
     heaviest = 1.0 if mean or batch.weights is None else batch.weights.max()
     is_ordinary = abs(size) < 64 and 2.0**-100 < heaviest < 2.0**100
     if is_ordinary or not 0.0 < largest < math.inf:
-        found = evaluate(batch, terms, mean, vector=v).hvp
-        assert found is not None
-        return found
+        return cast("NDArray[Any]", evaluate(batch, terms, mean, vector=v).hvp)
     wide, exponent = (batch, 0) if mean else _without_scale(batch)
     wide = copy(wide)
     wide.scores, wide.dtype = batch.scores.astype(np.float64), np.dtype(np.float64)
     # Room for entries that are much smaller than the largest, and for steep surrogates.
     v = np.ldexp(v.astype(np.float64, copy=False), 300 - size)
-    found = evaluate(wide, terms, mean, vector=v).hvp
-    assert found is not None
+    product = cast("NDArray[Any]", evaluate(wide, terms, mean, vector=v).hvp)
     with np.errstate(over="ignore", under="ignore"):
-        found = np.ldexp(found, exponent + size - 300)
+        found = np.ldexp(product, exponent + size - 300)
         _dispatch.check_overflow(found)
         rounded: NDArray[Any] = found.astype(batch.dtype)
     return rounded

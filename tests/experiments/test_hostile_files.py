@@ -271,7 +271,7 @@ def test_undecodable_names_of_files_are_printed(tmp_path, capsys):
 # URLs
 
 
-@pytest.mark.parametrize("url", ["sqlite:////tmp/x.db", "postgresql+psycopg://me@host/db"])
+@pytest.mark.parametrize("url", ["sqlite:////x.db", "postgresql+psycopg://me@host/db"])
 @pytest.mark.parametrize("command", [["experiment", "digits"], ["report", "runs"]])
 def test_a_url_is_no_folder(tmp_path, monkeypatch, capsys, command, url):
     monkeypatch.chdir(tmp_path)
