@@ -112,6 +112,9 @@ def main() -> int:
     parser.add_argument("--sets", default=" ".join(options()[1]), help="such as 'baseline avx2'")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time")
     arguments = parser.parse_args()
+    sets = options()[1]
+    if unknown := [name for name in arguments.sets.split() if name not in sets]:
+        parser.error(f"SETS must be of {', '.join(sets)} on this machine; got {' '.join(unknown)}")
     found = find_compilers()
     if arguments.compilers:
         found = {name: text for name in arguments.compilers if (text := version(name))}
@@ -126,7 +129,6 @@ def main() -> int:
         for c in found
         for level in arguments.levels.split()
         for s in arguments.sets.split()
-        if s in options()[1]
     ]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
         results = list(pool.map(lambda case: test(*case, Path(folder)), cases))
