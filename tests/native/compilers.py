@@ -113,8 +113,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time")
     arguments = parser.parse_args()
     sets = options()[1]
-    if unknown := [name for name in arguments.sets.split() if name not in sets]:
-        parser.error(f"SETS must be of {', '.join(sets)} on this machine; got {' '.join(unknown)}")
+    chosen = [name for name in arguments.sets.split() if name in sets]
+    if not chosen:
+        parser.error(f"SETS must be of {', '.join(sets)} on this machine; got {arguments.sets!r}")
     found = find_compilers()
     if arguments.compilers:
         found = {name: text for name in arguments.compilers if (text := version(name))}
@@ -124,12 +125,7 @@ def main() -> int:
     if missing:
         print(f"not found: {', '.join(missing)}")
     print(f"\n{'compiler':12} level set       result       warnings compiled     size", flush=True)
-    cases = [
-        (c, level, s)
-        for c in found
-        for level in arguments.levels.split()
-        for s in arguments.sets.split()
-    ]
+    cases = [(c, level, s) for c in found for level in arguments.levels.split() for s in chosen]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
         results = list(pool.map(lambda case: test(*case, Path(folder)), cases))
     print(f"\n{results.count(True)} of {len(results)} programs passed")
