@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 
 import everypair as ep
 from benchmarks.inputs import Batch
-from everypair import _dispatch
+from everypair.kernel import choose
 from everypair.torch import PairLoss
 
 Call = Callable[[], object]
@@ -42,7 +42,7 @@ def everypair(batch: Batch, surrogate: str, backend: str) -> Call:
         return ep.pair_loss_and_grad(scores, labels, surrogate=surrogate, margin=margin)
 
     def call_with_backend() -> object:
-        with _dispatch.backend(backend):
+        with choose.backend(backend):
             return call()
 
     # Entering the context takes as long as a small batch; the default backend does not need it.

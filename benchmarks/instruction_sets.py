@@ -13,12 +13,12 @@ from pathlib import Path
 from numpy._core._multiarray_umath import __cpu_dispatch__ as numpy_features
 
 from benchmarks.rows import ROOT, write_csv
-from everypair import _dispatch
+from everypair.kernel import choose
 
 
 def instruction_sets() -> list[str]:
     """Return the instruction sets that this machine can run, the oldest first."""
-    return _dispatch._native.isas() if _dispatch.native_is_here() else []
+    return choose._native.isas() if choose.native_is_here() else []
 
 
 def variables(isa: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import everypair as ep
-from everypair import _dispatch
+from everypair.kernel import choose
 
 settings.register_profile(
     "quick",
@@ -40,29 +40,29 @@ class ArrayBackend:
         self.name = name
 
     def loss(self, scores, labels, **knobs):
-        with _dispatch.backend(self.name):
+        with choose.backend(self.name):
             return ep.pair_loss(scores, labels, **knobs)
 
     def loss_and_grad(self, scores, labels, **knobs):
-        with _dispatch.backend(self.name):
+        with choose.backend(self.name):
             return ep.pair_loss_and_grad(scores, labels, **knobs)
 
     def derivatives(self, scores, labels, **knobs):
-        with _dispatch.backend(self.name):
+        with choose.backend(self.name):
             return ep.pair_derivatives(scores, labels, **knobs)
 
     def hvp(self, scores, labels, vector, **knobs):
-        with _dispatch.backend(self.name):
+        with choose.backend(self.name):
             return ep.pair_hvp(scores, labels, vector, **knobs)
 
     def auc(self, scores, labels, **knobs):
-        with _dispatch.backend(self.name):
+        with choose.backend(self.name):
             return ep.auc(scores, labels, **knobs)
 
 
 @pytest.fixture(scope="session", params=["numpy", "native"])
 def backend(request):
-    if request.param == "native" and not _dispatch.native_is_here():
+    if request.param == "native" and not choose.native_is_here():
         pytest.skip("the compiled kernel is not built here")
     return ArrayBackend(request.param)
 
@@ -70,5 +70,5 @@ def backend(request):
 @pytest.fixture(scope="module")
 def kernel(backend):
     """Run a test with NumPy, and again with the compiled kernel."""
-    with _dispatch.backend(backend.name):
+    with choose.backend(backend.name):
         yield backend.name

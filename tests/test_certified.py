@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair import _dispatch
+from everypair.kernel import choose
 from everypair.surrogates import Surrogate, Term
 
 from .strategies import POLYNOMIALS
@@ -61,7 +61,7 @@ def clusters(seed):
 
 
 def assert_equals_exact_plan(scores, labels, **knobs):
-    with _dispatch.backend("native"):
+    with choose.backend("native"):
         loss, grad = ep.pair_loss_and_grad(scores, labels, **knobs)
         exact_loss, exact_grad = ep.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)
     assert_close(grad, exact_grad, np.float32)
@@ -104,7 +104,7 @@ def test_gradients_of_each_class_for_skewed_scores(seed, kind, margin):
     labels = rng.random(n) < 10 ** rng.uniform(-2.5, -0.3)
     labels[:2] = True, False
     scores = SKEWED[kind](rng, rng.normal(size=n), labels).astype(np.float32)
-    with _dispatch.backend("native"):
+    with choose.backend("native"):
         _, grad = ep.pair_loss_and_grad(scores, labels, margin=margin)
         _, exact = ep.pair_loss_and_grad(scores.astype(np.float64), labels, margin=margin)
     for of_class in (labels, ~labels):
@@ -155,7 +155,7 @@ def test_distant_rows_of_weight_zero_among_many():
     rng = np.random.default_rng(8)
     scores = rng.normal(size=40_000).astype(np.float32)
     labels, weights = rng.random(40_000) < 0.3, rng.uniform(0.5, 2, 40_000)
-    with _dispatch.backend("native"):
+    with choose.backend("native"):
         expected = ep.pair_loss_and_grad(scores, labels, weights=weights)
         far = rng.choice([3e38, -3e38, 0.0], 500).astype(np.float32)
         loss, grad = ep.pair_loss_and_grad(
@@ -209,7 +209,7 @@ def test_every_instruction_set_agrees(default_isa, surrogate, dtype):
     for isa in native.isas():
         native.use_isa(isa)
         assert native.isa() == isa
-        with _dispatch.backend("native"):
+        with choose.backend("native"):
             answers.append(
                 [
                     *ep.pair_loss_and_grad(scores, labels, surrogate=surrogate),
@@ -236,14 +236,14 @@ def test_a_distant_row_of_weight_zero_does_not_change_the_result():
         weights = np.append(np.ones(49), weight)
         knobs = {"margin": 0.0, "weights": weights}
         expected = ep.naive.pair_loss_and_grad(scores, labels, **knobs)
-        with _dispatch.backend("native"):
+        with choose.backend("native"):
             loss, grad = ep.pair_loss_and_grad(scores, labels, **knobs)
         assert_close(loss, expected[0], np.float64)
         assert_close(grad, expected[1], np.float64)
 
 
 def test_no_negative_zeros():
-    with _dispatch.backend("native"):
+    with choose.backend("native"):
         for surrogate in POLYNOMIALS:
             _, grad = ep.pair_loss_and_grad(
                 [5.0, 2.0, 0.0, -1.0], [1, 1, 0, 0], surrogate=surrogate

@@ -15,7 +15,7 @@ from benchmarks.fuzz.batches import draw, polynomial
 from benchmarks.fuzz.oracle import exact
 from benchmarks.fuzz.variants import draw_varied
 from benchmarks.instruction_sets import instruction_sets
-from everypair import _dispatch
+from everypair.kernel import choose
 
 from .exact import exact_double_sum
 
@@ -23,8 +23,8 @@ from .exact import exact_double_sum
 @pytest.fixture(autouse=True)
 def default_isa():
     yield
-    if _dispatch.native_is_here():
-        _dispatch._native.use_isa(instruction_sets()[-1])
+    if choose.native_is_here():
+        choose._native.use_isa(instruction_sets()[-1])
 
 
 def assert_no_failure(batch, backends):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair import _dispatch, naive
+from everypair import naive
+from everypair.kernel import choose
 from everypair.surrogates import SQUARED_HINGE
 
 from .test_certified import MARGINS, clusters
@@ -41,7 +42,7 @@ def is_planned(scores, grades, margin=1.0):
 
 
 def assert_equals_exact_plan(scores, grades, **knobs):
-    with _dispatch.backend("native"):
+    with choose.backend("native"):
         loss, grad = ep.pair_loss_and_grad(scores, grades, pairs="ordered", **knobs)
         exact_loss, exact_grad = ep.pair_loss_and_grad(
             scores.astype(np.float64), grades, pairs="ordered", **knobs

@@ -14,7 +14,8 @@ import scipy.sparse
 import torch
 
 import everypair as ep
-from everypair import _dispatch, _inputs
+from everypair.inputs import batches
+from everypair.kernel import choose
 
 from .tolerances import assert_close
 
@@ -148,7 +149,7 @@ def test_groups_of_any_hashable_values(backend, groups):
 
 
 def test_contiguous_groups_are_not_reordered():
-    batch = _inputs.batch_from([1.0, 2.0, 3.0], [0, 1, 0], groups=["a", "a", "b"])
+    batch = batches.batch_from([1.0, 2.0, 3.0], [0, 1, 0], groups=["a", "a", "b"])
     assert batch.order is None
     assert batch.offsets.tolist() == [0, 2, 3]
 
@@ -176,7 +177,7 @@ def test_arguments_are_not_modified(backend):
 
 def test_suitable_arrays_are_not_copied():
     scores, labels = np.array(SCORES, np.float32), np.array(LABELS, np.int8)
-    batch = _inputs.batch_from(scores, labels)
+    batch = batches.batch_from(scores, labels)
     assert batch.scores is scores
     assert batch.labels is labels
 
@@ -345,7 +346,7 @@ def test_tensors_on_other_devices_raise():
 
 
 def test_scores_whose_sum_overflows_are_accepted():
-    assert _inputs.positives(_inputs.batch_from([1.7e308, 1.7e308], [0, 1])).tolist() == [
+    assert batches.positives(batches.batch_from([1.7e308, 1.7e308], [0, 1])).tolist() == [
         False,
         True,
     ]
@@ -400,8 +401,8 @@ def test_a_kernel_that_rejects_valid_data_is_reported_as_a_bug(monkeypatch):
     class Refusing:
         evaluate = auc = staticmethod(lambda *_: (1, 0.0, 0.0))
 
-    monkeypatch.setattr(_dispatch, "_native", Refusing)
-    with _dispatch.backend("native"):
+    monkeypatch.setattr(choose, "_native", Refusing)
+    with choose.backend("native"):
         for function in (ep.pair_loss, ep.auc):
             with pytest.raises(RuntimeError, match="please report"):
                 function(SCORES, LABELS)

@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair import _inputs, naive
+from everypair import naive
+from everypair.inputs import batches as input_batches
 from everypair.metrics._tie_blocks import tie_blocks
 
 from .strategies import batches
@@ -214,12 +215,12 @@ def test_earlier_groups_cost_a_group_no_digits():
         np.arange(n) // 4,
     )
     last = groups == groups[-1]
-    batches = [
-        _inputs.batch_from(
+    all_batches = [
+        input_batches.batch_from(
             scores[rows], labels[rows], weights[rows], groups[rows], "binary", "harrell"
         )
         for rows in (slice(None), last)
     ]
-    whole, alone = (tie_blocks(batch, "auc") for batch in batches)
+    whole, alone = (tie_blocks(batch, "auc") for batch in all_batches)
     np.testing.assert_allclose(whole.total[:, -1], alone.total[:, 0], rtol=1e-15)
     np.testing.assert_allclose(whole.above[:, -4:], alone.above, rtol=1e-15)

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair import _dispatch, naive
+from everypair import naive
+from everypair.kernel import choose
 
 from .asah import NDKA, POOR_OUTCOME, S100B, WFNS
 from .strategies import batches
@@ -197,7 +198,7 @@ def test_the_interval_of_a_concordance_index_equals_the_double_sum(kind, knob, b
             knobs["weights"][:2] = 2
         if knob in ("groups", "both"):
             knobs["groups"] = np.arange(n) % max(2, n // 5)
-        with _dispatch.backend(backend_name):
+        with choose.backend(backend_name):
             got = ep.delong(x, y, confidence=0.9, **knobs)
             test = ep.delong_test(x, other, y, **knobs)
         assert_equal_results(got, naive.delong(x, y, confidence=0.9, **knobs))

@@ -8,8 +8,9 @@ import pytest
 from scipy.stats import kendalltau, somersd
 
 import everypair as ep
-from everypair import _dispatch, naive
-from everypair.targets.ranked import RankedRows
+from everypair import naive
+from everypair.inputs.ranked import RankedRows
+from everypair.kernel import choose
 
 RNG = np.random.default_rng(0)
 TIMES, EVENTS = np.array([5.0, 3.0, 9.0, 3.0]), np.array([True, False, True, True])
@@ -46,7 +47,7 @@ def test_harrells_index_equals_lifelines(backend_name):
     utils = pytest.importorskip("lifelines.utils")
     for scores, times, events in survival_tables():
         expected = utils.concordance_index(times, -scores, events)
-        with _dispatch.backend(backend_name):
+        with choose.backend(backend_name):
             got = ep.auc(scores, (times, events), pairs="survival")
         assert got == pytest.approx(expected, rel=1e-12)
 

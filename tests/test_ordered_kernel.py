@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 import everypair as ep
-from everypair import _dispatch, _inputs, _ordered, naive
+from everypair import naive
+from everypair.inputs import batches
+from everypair.kernel import choose, pair_sums
 from everypair.surrogates import Surrogate, Term
 
 from .strategies import SURROGATES
 from .tolerances import assert_close
 
 pytestmark = pytest.mark.skipif(
-    not _dispatch.native_is_here(), reason="the compiled kernel is not installed"
+    not choose.native_is_here(), reason="the compiled kernel is not installed"
 )
 
 SCORES = {
@@ -37,15 +39,15 @@ TARGETS = {
 def defaults():
     yield
     ep.set_num_threads(None)
-    native = _dispatch._native
+    native = choose._native
     native.use_isa(native.isas()[-1])
 
 
 def compiled(scores, targets, surrogate, *, weights=None, groups=None, margin=1.0, vector=None):
     """Return the mean of the compiled kernel; None if it declines."""
-    batch = _inputs.batch_from(scores, targets, weights, groups, pairs="ordered")
+    batch = batches.batch_from(scores, targets, weights, groups, pairs="ordered")
     terms = surrogate.at_margin(margin)
-    return _ordered._evaluate_compiled(batch, batch.ranked, terms, True, True, True, vector)
+    return pair_sums._evaluate_compiled(batch, batch.ranked, terms, True, True, True, vector)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -86,11 +88,11 @@ def test_equals_the_levels_on_many_rows(targets, weighted):
     y, x, v = targets(rng, n), rng.normal(size=n), rng.normal(size=n)
     weights = rng.random(n) if weighted else None
     groups = rng.integers(0, 7, n)
-    batch = _inputs.batch_from(x, y, weights, groups, pairs="ordered")
+    batch = batches.batch_from(x, y, weights, groups, pairs="ordered")
     for surrogate in (ep.surrogates.SQUARED_HINGE, ep.surrogates.SQUARE):
         given = (batch, batch.ranked, surrogate.at_margin(1.0), True, True, True, v)
         for got, expected in zip(
-            _ordered._evaluate_compiled(*given), _ordered._evaluate_levels(*given), strict=True
+            pair_sums._evaluate_compiled(*given), pair_sums._evaluate_levels(*given), strict=True
         ):
             assert_close(got, expected, np.float64)
 
@@ -102,7 +104,7 @@ def test_same_bits_for_threads_and_instruction_sets(n_groups):
     x, y = rng.normal(size=n), rng.integers(0, n, n)
     groups = None if n_groups == 1 else rng.integers(0, n_groups, n)
     knobs = {"groups": groups, "pairs": "ordered"}
-    native = _dispatch._native
+    native = choose._native
     answers = set()
     for isa, threads in ((native.isas()[0], 1), (native.isas()[-1], 1), (native.isas()[-1], 3)):
         native.use_isa(isa)

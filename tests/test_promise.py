@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from everypair import _dispatch, naive
+from everypair import naive
+from everypair.kernel import choose
 
 from .conftest import ArrayBackend
 from .tolerances import CERTIFIED_ENTRY, NOTABLE, RELATIVE
@@ -181,7 +182,7 @@ def assert_bounded(kind, measure, error, allowed):
 
 def isas():
     """Return the instruction sets of the compiled kernel; none if it is not built."""
-    return _dispatch._native.isas() if _dispatch.native_is_here() else ()
+    return choose._native.isas() if choose.native_is_here() else ()
 
 
 @pytest.fixture(scope="module", params=["numpy", *isas()])
@@ -189,9 +190,9 @@ def backend(request):
     if request.param == "numpy":
         yield ArrayBackend("numpy")
     else:
-        _dispatch._native.use_isa(request.param)
+        choose._native.use_isa(request.param)
         yield ArrayBackend("native")
-        _dispatch._native.use_isa(isas()[-1])
+        choose._native.use_isa(isas()[-1])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 import everypair as ep
-from everypair import _dispatch, naive, surrogates
-from everypair.ranks._knots import Knots
+from everypair import naive, surrogates
+from everypair.kernel import choose
+from everypair.row_sums._knots import Knots
 from everypair.surrogates import Surrogate
 
 from .strategies import SMOOTH, SURROGATES, batches
 from .tolerances import RELATIVE, assert_close
 
 surrogate_of = st.sampled_from((*SURROGATES, *SMOOTH, surrogates.sigmoid(0.25)))
-native = _dispatch._native
+native = choose._native
 pytestmark = pytest.mark.usefixtures("kernel")
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import everypair as ep
-from everypair import _dispatch, _formulas, naive, surrogates
-from everypair._smooth_kernel import smooth_form
+from everypair import _formulas, naive, surrogates
+from everypair.kernel import choose
+from everypair.kernel.bucket_series import smooth_form
 from everypair.surrogates import Surrogate, Term
 
 NAMES = ("logistic", "sigmoid", "exponential", "squared_softplus")
@@ -268,7 +269,7 @@ def test_a_derivative_that_overflows_is_an_error(backend):
 
 def test_a_row_sum_that_overflows_is_an_error(backend):
     for scores, name in (([0.0, 800.0], "exponential"), ([0.0, 1e200], "square")):
-        with _dispatch.backend(backend.name), pytest.raises(OverflowError, match="float64"):
+        with choose.backend(backend.name), pytest.raises(OverflowError, match="float64"):
             ep.pair_row_sums(scores, surrogate=name)
 
 
@@ -445,7 +446,7 @@ def test_the_compiled_exponential_equals_the_double_sum(monkeypatch, native, n, 
     def refuse(*args, **knobs):
         raise AssertionError("the compiled kernel is not used")
 
-    monkeypatch.setattr(_dispatch._numpy, "evaluate", refuse)
+    monkeypatch.setattr(choose._numpy, "evaluate", refuse)
     rng = np.random.default_rng(n)
     far_out = 4.0 if dtype is np.float32 else 50.0  # the results stay finite
     scores = 1e3 + rng.normal(size=n) * np.where(rng.random(n) < 0.1, far_out, 1.0)

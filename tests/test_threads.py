@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import everypair as ep
-from everypair import _dispatch, _threads
+from everypair.kernel import choose
+from everypair.kernel import threads as thread_settings
 
 from .strategies import SURROGATES
 
@@ -84,11 +85,11 @@ def test_after_fork(backend):
     # In a new process, because the process that runs the tests has threads and must not fork.
     program = f"""
 import multiprocessing, numpy as np, everypair as ep
-from everypair import _dispatch
+from everypair.kernel import choose
 rng = np.random.default_rng(0)
 scores, labels = rng.normal(size=300_000).astype(np.float32), rng.random(300_000) < 0.5
 def loss(_):
-    with _dispatch.backend({backend.name!r}):
+    with choose.backend({backend.name!r}):
         ep.set_num_threads(2)
         return ep.pair_loss_and_grad(scores, labels)[0]
 before = loss(0)
@@ -119,7 +120,7 @@ def test_invalid_numbers_of_threads(bad):
 
 
 def test_the_environment_variable_is_the_default(monkeypatch):
-    monkeypatch.setattr(_threads, "_default", None)
+    monkeypatch.setattr(thread_settings, "_default", None)
     monkeypatch.setenv("EVERYPAIR_NUM_THREADS", "5")
     assert ep.get_num_threads() == 5
     ep.set_num_threads(2)
@@ -128,36 +129,36 @@ def test_the_environment_variable_is_the_default(monkeypatch):
 
 @pytest.mark.parametrize("bad", ["0", "-2", "two", "1.5"])
 def test_an_invalid_environment_variable_raises(monkeypatch, bad):
-    monkeypatch.setattr(_threads, "_default", None)
+    monkeypatch.setattr(thread_settings, "_default", None)
     monkeypatch.setenv("EVERYPAIR_NUM_THREADS", bad)
     with pytest.raises(ValueError, match=f"EVERYPAIR_NUM_THREADS .* got '{bad}'"):
         ep.get_num_threads()
 
 
 def test_cores_without_affinity(monkeypatch):
-    monkeypatch.setattr(_threads, "_default", None)
-    monkeypatch.setattr(_threads, "_followed", None)
+    monkeypatch.setattr(thread_settings, "_default", None)
+    monkeypatch.setattr(thread_settings, "_followed", None)
     monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
-    assert ep.get_num_threads() == _threads._cores()
+    assert ep.get_num_threads() == thread_settings._cores()
     monkeypatch.delattr("os.sched_getaffinity", raising=False)
-    assert _threads._cores() >= 1
+    assert thread_settings._cores() >= 1
 
 
 def test_backends_by_name(monkeypatch):
     with pytest.raises(ValueError, match="backend must be one of auto, numpy, native; got 'cuda'"):
-        _dispatch.backend("cuda").__enter__()
-    monkeypatch.setattr(_dispatch, "_default", None)
+        choose.backend("cuda").__enter__()
+    monkeypatch.setattr(choose, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "numpy")
     assert ep.get_backend() == "numpy"
-    monkeypatch.setattr(_dispatch, "_default", None)
+    monkeypatch.setattr(choose, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "gpu")
     with pytest.raises(ValueError, match="EVERYPAIR_BACKEND must be one of"):
         ep.pair_loss([1.0, 2.0], [0, 1])
 
 
 def test_a_missing_kernel(monkeypatch):
-    monkeypatch.setattr(_dispatch, "_native", None)
-    monkeypatch.setattr(_dispatch, "_default", None)
+    monkeypatch.setattr(choose, "_native", None)
+    monkeypatch.setattr(choose, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "native")
     with pytest.raises(ImportError, match="EVERYPAIR_BACKEND asks for the compiled kernel"):
         ep.pair_loss([1.0, 2.0], [0, 1])
@@ -168,7 +169,7 @@ def test_a_missing_kernel(monkeypatch):
 
 def test_the_backend_names_the_instruction_set():
     native = pytest.importorskip("everypair._native")
-    with _dispatch.backend("native"):
+    with choose.backend("native"):
         assert ep.get_backend() == f"native ({native.isa()})"
-    with _dispatch.backend("numpy"):
+    with choose.backend("numpy"):
         assert ep.get_backend() == "numpy"

@@ -14,8 +14,9 @@ from benchmarks.fuzz.batches import ZERO_ONE, Batch
 from benchmarks.fuzz.oracle import Answer, exact
 from benchmarks.fuzz.scales import TOLERANCE, Scales, scales_of
 from benchmarks.fuzz.smooth import double_sum
-from everypair import _dispatch, surrogates
+from everypair import surrogates
 from everypair.arrays import uneven_groups
+from everypair.kernel import choose
 
 with contextlib.suppress(ImportError):
     import torch
@@ -41,15 +42,15 @@ Result = tuple[str, str, Any]  # name of the function, field of Answer, and what
 
 def native(isa: str) -> Callable[[Batch], Iterator[Callable[[], list[Result]]]]:
     def calls(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
-        _dispatch._native.use_isa(isa)  # type: ignore[attr-defined]
-        with _dispatch.backend("native"):
+        choose._native.use_isa(isa)  # type: ignore[attr-defined]
+        with choose.backend("native"):
             yield from array_calls(batch)
 
     return calls
 
 
 def on_numpy(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
-    with _dispatch.backend("numpy"):
+    with choose.backend("numpy"):
         yield from array_calls(batch)
 
 

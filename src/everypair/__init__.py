@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import Any
 
 from everypair import naive, surrogates
-from everypair._dispatch import get_backend
-from everypair._threads import get_num_threads, set_num_threads
 from everypair._version import __version__
+from everypair.kernel.choose import get_backend
+from everypair.kernel.threads import get_num_threads, set_num_threads
 from everypair.losses import (
     PairDerivatives,
     pair_derivatives,
@@ -33,7 +33,7 @@ from everypair.metrics import (
     partial_auc,
     roc_curve,
 )
-from everypair.ranks import pair_row_sums, soft_ranks
+from everypair.row_sums import pair_row_sums, soft_ranks
 from everypair.streaming import PairAccumulator, StreamResult, evaluate_twice
 from everypair.surrogates import Surrogate, Term
 

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs
 from everypair._naive_pairs import Pairs
+from everypair.inputs import batches
 from everypair.metrics import DeLong, DeLongTest
 
 Floats = NDArray[np.float64]
@@ -141,8 +141,8 @@ def _rows(
     scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None, groups: ArrayLike | None
 ) -> _Rows:
     """Check a batch and return its rows of positive weight; without groups, all are in one."""
-    batch = _inputs.batch_from(scores, labels, weights, groups)
-    x, positive = batch.scores.astype(np.float64), _inputs.positives(batch)
+    batch = batches.batch_from(scores, labels, weights, groups)
+    x, positive = batch.scores.astype(np.float64), batches.positives(batch)
     w = np.ones(x.size) if batch.weights is None else batch.weights / batch.weights.max()
     group = np.zeros(x.size, np.intp)
     if batch.offsets is not None:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _formulas, _inputs, surrogates
+from everypair import _formulas, surrogates
+from everypair.inputs import batches, ordered, pair_options, survival
 from everypair.surrogates import Floats, Surrogate
-from everypair.targets import ordered, survival
 
 Rows = NDArray[np.intp]
 
@@ -40,16 +40,16 @@ class Pairs:
         max_fpr: float | None = None,
         min_tpr: float | None = None,
     ) -> None:
-        self.batch = batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+        self.batch = batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
         known = surrogates.get(surrogate)
         self._pieces = _formulas.pieces_of(known)
-        self._margin = _inputs.check_margin(margin, known.default_margin)
-        self._mean = _inputs.check_reduction(reduction)
+        self._margin = pair_options.check_margin(margin, known.default_margin)
+        self._mean = pair_options.check_reduction(reduction)
         self.scores = batch.scores.astype(np.float64)
         n = self.scores.size
         w = np.ones(n) if batch.weights is None else batch.weights
         rows = np.arange(n) if batch.order is None else batch.order
-        positive = _inputs.positives(batch) if pairs == "binary" else np.zeros(n, bool)
+        positive = batches.positives(batch) if pairs == "binary" else np.zeros(n, bool)
         winner, opponents = _opponents(labels, positive, w, pairs, censoring)
         self._groups = []
         for group in [rows] if batch.offsets is None else np.split(rows, batch.offsets[1:-1]):

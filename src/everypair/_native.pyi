@@ -4,7 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from everypair._dispatch import NativeForm
+from everypair.kernel.choose import NativeForm
 
 Array = NDArray[Any]
 MaybeArray = NDArray[Any] | None
@@ -33,7 +33,7 @@ def auc(
 ) -> Answer: ...
 
 # The same two for ordered pairs of polynomials. `ranked` has the arrays order, ranks, offsets,
-# winner and loser of `everypair.targets.ranked.RankedRows`. A sum is multiplied by `unit`. Nothing
+# winner and loser of `everypair.inputs.ranked.RankedRows`. A sum is multiplied by `unit`. Nothing
 # is checked.
 def evaluate_ordered(
     scores: Array, ranked: tuple[MaybeArray, ...], vector: MaybeArray,
@@ -60,8 +60,8 @@ def split(scores: Array, labels: Array, pos: Array, neg: Array) -> tuple[int, in
 # Add float32 scores to a table of 2**bits buckets: see `everypair.streaming._buckets`.
 def count(scores: Array, bits: int, table: Array) -> None: ...
 
-# The shift and rate of an `everypair.ranks._pieces.Piece`, and its coefficients by order and side:
-# powers (3, 2, K) and polynomials (3, 2, 3).
+# The shift and rate of an `everypair.row_sums._pieces.Piece`, and its coefficients by order and
+# side: powers (3, 2, K) and polynomials (3, 2, 3).
 Piece = tuple[float, float, Array, Array]
 
 # Sums of one piece of a surrogate over all pairs of a row (n,) and another row (m,), both float64.
@@ -80,7 +80,7 @@ def row_sums(
     piece: Piece, threads: int,
 ) -> RowSums: ...  # fmt: skip
 
-# Return the loss of `everypair.ranks.smooth_precision_loss` without groups, and fill its gradient.
+# Return `everypair.row_sums.smooth_precision_loss` without groups, and fill its gradient.
 # Scores are float32 or float64, positive is bool and has both values, and shares are those of the
 # positives. The surrogate is one piece without a shift.
 def smooth_precision(

@@ -9,7 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _dispatch, _inputs, _ordered, surrogates
+from everypair import surrogates
+from everypair.inputs import batches, pair_options
+from everypair.kernel import choose, pair_sums
 from everypair.metrics._hardest import keep_hardest
 from everypair.surrogates import PairTerm, Surrogate
 
@@ -125,7 +127,7 @@ def pair_loss(
     >>> ep.pair_loss([0.5, 2.0, 0.0], [2.5, 3.0, 1.0], pairs="ordered")  # shortfalls -.5, -1 and .5
     0.0833...
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
     return _evaluate(batch, surrogate, margin, reduction)[0]
@@ -173,7 +175,7 @@ def pair_loss_and_grad(
     >>> grad
     array([-1.  ,  0.  ,  0.25,  0.75])
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
     value, _, grad, _, _ = _evaluate(batch, surrogate, margin, reduction, grad=True)
@@ -217,7 +219,7 @@ def pair_derivatives(
     >>> ep.pair_derivatives([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]).hess
     array([1. , 0. , 0.5, 0.5])
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
     value, _, grad, hess, _ = _evaluate(batch, surrogate, margin, reduction, grad=True, hess=True)
@@ -269,12 +271,12 @@ def pair_hvp(
     >>> ep.pair_hvp([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], [1.0, 0.0, 0.0, 0.0])
     array([ 1. ,  0. , -0.5, -0.5])
     """
-    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
-    v = _inputs.vector_for(batch, vector)
+    v = batches.vector_for(batch, vector)
     terms, mean = _checked(surrogate, margin, reduction)
-    return _ordered.hessian_times(batch, terms, mean, v)
+    return pair_sums.hessian_times(batch, terms, mean, v)
 
 
 def _checked(
@@ -282,17 +284,17 @@ def _checked(
 ) -> tuple[tuple[PairTerm, ...], bool]:
     """Check the options; return the terms of the surrogate, and whether to take the mean."""
     chosen = surrogates.get(surrogate)
-    terms = chosen.at_margin(_inputs.check_margin(margin, chosen.default_margin))
-    return terms, _inputs.check_reduction(reduction)
+    terms = chosen.at_margin(pair_options.check_margin(margin, chosen.default_margin))
+    return terms, pair_options.check_reduction(reduction)
 
 
 def _evaluate(
-    batch: _inputs.Batch,
+    batch: batches.Batch,
     surrogate: str | Surrogate,
     margin: float | None,
     reduction: str,
     **asked: Any,
 ) -> tuple[float, float, Any, Any, Any]:
     """Check the options and call the kernel for the derivatives that are asked for."""
-    evaluate = _dispatch.evaluate if batch.ranked is None else _ordered.evaluate
+    evaluate = choose.evaluate if batch.ranked is None else pair_sums.evaluate
     return evaluate(batch, *_checked(surrogate, margin, reduction), **asked)

@@ -22,11 +22,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs
 from everypair._naive_metrics import average_precision, delong, delong_test, partial_auc
 from everypair._naive_pairs import Pairs
+from everypair.inputs import batches
+from everypair.inputs.groups import group_codes
 from everypair.surrogates import Floats, Surrogate
-from everypair.targets.groups import group_codes
 
 __all__ = [
     "auc",
@@ -134,7 +134,7 @@ def pair_hvp(
         scores, labels, surrogate, margin, weights, groups, reduction,
         pairs, censoring, max_fpr, min_tpr,
     )  # fmt: skip
-    v = _inputs.vector_for(every.batch, vector).astype(np.float64)
+    v = batches.vector_for(every.batch, vector).astype(np.float64)
     hvp = np.zeros(every.scores.size)
     with np.errstate(over="ignore", invalid="ignore"):
         for pos, neg, w in every.blocks():

@@ -121,7 +121,7 @@ class Arrays {
         return {s.data, s.type, y.of(n, y.type), y.type, w, v, n, starts, n_groups};
     }
 
-    // `ranked` has the arrays of `everypair.targets.ranked.RankedRows`: order, ranks, offsets, winner, loser.
+    // `ranked` has the arrays of `everypair.inputs.ranked.RankedRows`: order, ranks, offsets, winner, loser.
     Ranked ranked(nb::handle scores, const nb::tuple& ranked, nb::handle vector = nb::none()) {
         const Array s = open_scores(scores);
         const std::int64_t n = s.size;
@@ -147,7 +147,7 @@ class Arrays {
         return {result(grad), result(hess), result(hvp)};
     }
 
-    // `surrogate` is an `everypair._dispatch.NativeForm`: terms, smooth form and exponential term, two of which are None.
+    // `surrogate` is an `everypair.kernel.choose.NativeForm`: terms, smooth form and exponential term, two of which are None.
     Question question(const nb::tuple& surrogate, bool mean, int threads) {
         Question asked{nullptr, 0, mean, threads};
         if (const nb::object smooth = surrogate[1]; !smooth.is_none()) {
@@ -169,7 +169,7 @@ class Arrays {
         return asked;
     }
 
-    // `piece` has the shift, rate, powers and polynomials of an `everypair.ranks._pieces.Piece`.
+    // `piece` has the shift, rate, powers and polynomials of an `everypair.row_sums._pieces.Piece`.
     Piece piece(const nb::tuple& piece) {
         const std::span<const double> powers = read<double>(piece[2]);
         if (powers.size() % 6 || powers.size() > 6 * most_powers) throw std::invalid_argument("wrong number of powers");
@@ -201,7 +201,7 @@ class Arrays {
         return {offsets.data(), std::ssize(offsets) - 1};
     }
 
-    // `form` is an `everypair._smooth_kernel.SmoothForm`: the term, value, slope, curvature, series and inside.
+    // `form` is an `everypair.kernel.bucket_series.SmoothForm`: the term, value, slope, curvature, series and inside.
     Smooth read_smooth(const nb::tuple& form) {
         const nb::tuple term = nb::cast<nb::tuple>(form[0]);
         Smooth found{number(term, 0), number(term, 1),         number(term, 2), number(term, 3),

@@ -25,7 +25,7 @@ if FOLDER:
 
 
 def pytest_report_header() -> str:
-    from everypair import _dispatch
+    from everypair.kernel import choose
 
-    assert _dispatch.kernel() is sys.modules[NAME]
+    assert choose.kernel() is sys.modules[NAME]
     return f"kernel: {FOLDER}"

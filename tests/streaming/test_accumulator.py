@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair import _dispatch
+from everypair.kernel import choose
 from everypair.streaming import MajorityCounts, evaluate_across
 
 CLOSE = {"rel": 1e-12, "abs": 1e-14}
@@ -363,7 +363,7 @@ def test_the_compiled_kernel_and_numpy_keep_the_same_rows(mode, dtype):
     scores[:50] = np.repeat([0.0, -0.0, 1e-42, -1e-42, 3e38], 10)
     states = []
     for backend in ("auto", "numpy"):
-        with _dispatch.backend(backend):
+        with choose.backend(backend):
             states.append(
                 filled(parts_of(3000, 7), scores, labels.astype(dtype), mode=mode).state()
             )
@@ -384,6 +384,6 @@ def test_the_compiled_kernel_and_numpy_keep_the_same_rows(mode, dtype):
 )
 def test_bad_values_of_a_part_are_refused_and_leave_no_rows(backend, scores, labels, text):
     found = ep.PairAccumulator()
-    with _dispatch.backend(backend), pytest.raises(ValueError, match=text):
+    with choose.backend(backend), pytest.raises(ValueError, match=text):
         found.add(scores, labels)
     assert found.n_rows == 0

@@ -9,7 +9,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import everypair as ep
-from everypair import _dispatch
+from everypair.kernel import choose
 from everypair.torch import AveragePrecisionLoss
 
 
@@ -69,11 +69,11 @@ def test_derivatives_are_those_of_finite_differences(grouped, torch_backend):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_both_kernels_equal_the_matrix_for_thousands_of_rows(kernel, dtype, weighted):
-    if kernel == "native" and not _dispatch.native_is_here():
+    if kernel == "native" and not choose.native_is_here():
         pytest.skip("the compiled kernel is not built here")
     scores, labels, weights = batch(10_000, dtype=dtype, share=0.01)
     weights = weights if weighted else None
-    with _dispatch.backend(kernel):
+    with choose.backend(kernel):
         loss = AveragePrecisionLoss()(scores, labels, weights)
     expected = matrix_loss(scores, labels, 0.1, weights)
     tolerance = 1e-12 if dtype is torch.float64 else 1e-6

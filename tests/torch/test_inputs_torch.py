@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import everypair as ep
-from everypair import _dispatch
+from everypair.kernel import choose
 from everypair.torch import PairLoss, pair_loss
 
 SCORES = torch.tensor([0.5, 2.0, 0.0, 1.0])
@@ -116,7 +116,7 @@ def test_a_user_defined_surrogate(torch_backend):
 
 def test_the_numpy_backend_is_used_without_the_compiled_kernel():
     scores = SCORES.clone().requires_grad_()
-    with _dispatch.backend("numpy"):
+    with choose.backend("numpy"):
         loss = pair_loss(scores, LABELS)
         loss.backward()
     assert loss.item() == LOSS

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 import everypair as ep
-from everypair import _dispatch, _threads
+from everypair.kernel import choose
+from everypair.kernel import threads as thread_settings
 from everypair.torch import _threads as torch_threads
 from everypair.torch import pair_loss
 
 from ..strategies import SURROGATES
 
-needs_kernel = pytest.mark.skipif(not _dispatch.native_is_here(), reason="no compiled kernel here")
+needs_kernel = pytest.mark.skipif(not choose.native_is_here(), reason="no compiled kernel here")
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_uses_as_many_threads_as_torch(monkeypatch):
 
 def test_the_environment_variable_overrides_torch(monkeypatch):
     monkeypatch.setenv("EVERYPAIR_NUM_THREADS", "5")
-    _threads.follow(lambda: 3)
+    thread_settings.follow(lambda: 3)
     assert ep.get_num_threads() == 5
 
 
@@ -60,7 +61,7 @@ def test_same_bits_for_any_number_and_owner_of_threads(n, surrogate):
         if lend:
             torch_threads.share_threads()
         else:
-            _dispatch.borrow_team(0)
+            choose.borrow_team(0)
         ep.set_num_threads(threads)
         scores, labels = sample(n)
         loss = pair_loss(scores, labels, surrogate=surrogate)
@@ -98,12 +99,12 @@ def test_a_library_without_openmp_lends_no_threads(tmp_path):
 
 def test_works_without_the_compiled_kernel(monkeypatch):
     monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
-    monkeypatch.setattr(_dispatch, "_native", None)
+    monkeypatch.setattr(choose, "_native", None)
     torch_threads.share_threads()
     torch.set_num_threads(3)
     assert ep.get_num_threads() == 3
     scores, labels = sample(50)
-    with _dispatch.backend("numpy"):
+    with choose.backend("numpy"):
         loss = pair_loss(scores, labels).item()
     expected = ep.naive.pair_loss(scores.detach().double().numpy(), labels.numpy())
     assert loss == pytest.approx(expected, rel=1e-6)

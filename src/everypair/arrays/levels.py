@@ -1,6 +1,6 @@
 """Ordered pairs by array operations: grouped binary pairs, one level for each bit of the rank.
 
-The mathematics is that of `everypair.targets.ranked`. The number of levels is the caller's, because
+The mathematics is that of `everypair.inputs.ranked`. The number of levels is the caller's, because
 no value is read back here; levels without pairs add nothing.
 """
 
@@ -149,7 +149,7 @@ def evaluate(
 
 
 def censoring_weights(xp: Arrays, times: Array, events: Array, weights: Array) -> Array:
-    """Return event / G(time)^2 of each row; see `everypair.targets.survival.censoring_weights`.
+    """Return event / G(time)^2 of each row; see `everypair.inputs.survival.censoring_weights`.
 
     All arrays have the shape (..., n); `weights` are floats.
     """

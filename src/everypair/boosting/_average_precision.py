@@ -13,7 +13,7 @@ from everypair.boosting._logistic_hess import logistic_hess
 from everypair.boosting._makers import catboost_maker, maker
 from everypair.boosting._scaled_loss import Data, check_one_column
 from everypair.boosting._xgboost import XgboostCall
-from everypair.ranks import smooth_precision_loss
+from everypair.row_sums import smooth_precision_loss
 from everypair.surrogates import sigmoid
 
 

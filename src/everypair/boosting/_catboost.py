@@ -19,8 +19,8 @@ from everypair.boosting._scaled_loss import (
     ScaledLoss,
     data_from,
 )
+from everypair.inputs import ordered
 from everypair.surrogates import Surrogate
-from everypair.targets import ordered
 
 Floats = NDArray[np.float64]
 

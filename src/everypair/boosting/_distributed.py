@@ -15,9 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _inputs, losses
+from everypair import losses
 from everypair.boosting._makers import maker
 from everypair.boosting._scaled_loss import SOFT_HINGE, ScaledLoss, check_one_column
+from everypair.inputs import batches
 from everypair.streaming import PairAccumulator, evaluate_across
 from everypair.surrogates import Surrogate, get
 
@@ -64,7 +65,7 @@ class XgboostDistributedObjective(ScaledLoss):
         check_one_column(scores)
         workers, positive, weights = Workers(), np.zeros(0, bool), matrix.get_weight()
         if scores.shape[0]:  # a worker without rows takes part in all exchanges
-            positive = _inputs.positives(_inputs.batch_from(scores, matrix.get_label()))
+            positive = batches.positives(batches.batch_from(scores, matrix.get_label()))
         n_pos = np.count_nonzero(positive)
         facts = np.array([n_pos, positive.shape[0] - n_pos, len(weights) > 0, _has_groups(matrix)])
         lines = workers.gather(facts[:, None], np.ones(workers.size, np.int64))  # (4, workers)

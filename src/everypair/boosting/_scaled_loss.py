@@ -25,11 +25,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs, losses, metrics, surrogates
+from everypair import losses, metrics, surrogates
 from everypair.boosting._logistic_hess import logistic_hess
+from everypair.inputs import pair_options
 from everypair.metrics._tie_blocks import Average, check_average
 from everypair.surrogates import Surrogate, Term
-from everypair.targets import kinds
 
 Hessian = Literal["logistic", "pairs"]
 Pairs = Literal["binary", "ordered", "survival"]
@@ -79,11 +79,11 @@ class ScaledLoss:
         max_fpr: float | None = None,
         min_tpr: float | None = None,
     ) -> None:
-        kinds.check_pairs(pairs, censoring)
-        kinds.check_rates(max_fpr, min_tpr, pairs)
+        pair_options.check_pairs(pairs, censoring)
+        pair_options.check_rates(max_fpr, min_tpr, pairs)
         self.pairs, self.censoring, self.max_fpr, self.min_tpr = pairs, censoring, max_fpr, min_tpr
         original = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
-        margin = _inputs.check_margin(margin, original.default_margin)
+        margin = pair_options.check_margin(margin, original.default_margin)
         slope, curvature = float(original.slope(margin)), float(original.curvature(margin))
         if slope <= 0.0 or curvature <= 0.0:
             raise ValueError(
@@ -170,7 +170,7 @@ class Metric:
         self.metric, self.average = metric, average
         self.loss = ScaledLoss(surrogate, margin, None, pairs, censoring, max_fpr, min_tpr)
         if metric == "auc" and max_fpr is not None:
-            kinds.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
+            pair_options.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
         self.__name__ = f"{metric}_pairs"
 
     def value(self, data: Data) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 from dask.base import compute
 from dask.delayed import delayed
 
-from everypair import _inputs
 from everypair.boosting import lightgbm_objective, xgboost_distributed_objective
 from everypair.dask._reduction import evaluate
+from everypair.inputs import batches
 from everypair.streaming import StreamResult
 
 LOSSES = ("logistic", "pairs")
@@ -188,7 +188,7 @@ def _class_sizes(labels: Any) -> tuple[int, int]:
     if len(labels) == 0:
         return 0, 0
     column = labels.to_numpy()
-    positive = _inputs.positives(_inputs.batch_from(np.zeros(len(column), np.float32), column))
+    positive = batches.positives(batches.batch_from(np.zeros(len(column), np.float32), column))
     n_pos = int(np.count_nonzero(positive))
     return n_pos, len(column) - n_pos
 

@@ -14,10 +14,9 @@ from dask.base import compute
 from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from everypair import _inputs
+from everypair.inputs import batches, binary
 from everypair.streaming import MajorityCounts, PairAccumulator, StreamResult, Totals
 from everypair.streaming._result import Surrogates
-from everypair.targets import binary
 
 _T = TypeVar("_T")
 
@@ -209,8 +208,8 @@ def _checked(part: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     columns = _columns(part)
     if np.size(columns["scores"]) == 0:
         return np.empty(0, np.float32), np.empty(0, bool)
-    batch = _inputs.batch_from(columns["scores"], columns["labels"])
-    return batch.scores, _inputs.positives(batch)
+    batch = batches.batch_from(columns["scores"], columns["labels"])
+    return batch.scores, batches.positives(batch)
 
 
 def _tree(parts: Sequence[Any], combine: Callable[[list[_T]], _T], split_every: int) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from everypair import surrogates
+from everypair.inputs import pair_options
 from everypair.jax import _derivatives
 from everypair.jax._inputs import Which, validate
-from everypair.targets import kinds
 
 if TYPE_CHECKING:
     from jax import Array
@@ -94,6 +94,6 @@ def pair_loss(
     [-1.0, 0.0, 0.25, 0.75]
     """
     chosen = surrogates.get(surrogate)
-    which = Which(pairs, censoring, *kinds.check_rates(max_fpr, min_tpr, pairs))
+    which = Which(pairs, censoring, *pair_options.check_rates(max_fpr, min_tpr, pairs))
     x, data = validate(scores, labels, weights, groups, chosen, margin, reduction, which)
     return _derivatives.value(x, data)

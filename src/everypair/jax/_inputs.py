@@ -12,14 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from everypair import _inputs
 from everypair.arrays import hardest, levels
 from everypair.arrays.double_double import Number
 from everypair.arrays.levels import Ranks
 from everypair.arrays.terms import Exponential, Kinds, Powers, Smooth, Terms, by_kind
+from everypair.inputs import batches, messages, pair_options, survival
 from everypair.jax._arrays import JaxArrays
 from everypair.surrogates import ExponentialTerm
-from everypair.targets import kinds, survival
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
@@ -76,10 +75,10 @@ def validate(
     which: Which,
 ) -> tuple[Array, Data]:
     """Return the scores in the type that the loss is computed in, and the other arguments."""
-    kinds.check_pairs(which.pairs, which.censoring)
+    pair_options.check_pairs(which.pairs, which.censoring)
     x = _array(scores, "scores")
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        _inputs.raise_not_floats(x.dtype, "scores.astype(float)")
+        messages.raise_not_floats(x.dtype, "scores.astype(float)")
     if x.ndim != 1 and x.shape[1:] != (1,):
         advice = "For several tasks, call jax.vmap(pair_loss, in_axes=1)."
         if x.ndim != 2:
@@ -87,7 +86,7 @@ def validate(
         raise ValueError(f"scores must have the shape (n,) or (n, 1); got {x.shape}. {advice}")
     n = x.shape[0]
     if x.size == 0:
-        _inputs.raise_no_rows()
+        messages.raise_no_rows()
     work = jnp.promote_types(x.dtype, jnp.float32)
     if which.pairs == "survival":
         labels = _signed_times(labels, n)
@@ -105,7 +104,7 @@ def validate(
     else:
         w, ranked = _ranked(y, w, g, which, work)
         g = None
-    mean = jnp.asarray(_inputs.check_reduction(reduction))
+    mean = jnp.asarray(pair_options.check_reduction(reduction))
     return x, Data(positive, w, g, _terms(surrogate, margin, work), mean, ranked)
 
 
@@ -173,7 +172,7 @@ def _array(given: ArrayLike, name: str) -> Array:
         if not _are_kept(given, array):
             _raise_whole_numbers(given, name)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        _inputs.raise_not_real(name, array.dtype)
+        messages.raise_not_real(name, array.dtype)
     return array
 
 
@@ -209,7 +208,7 @@ def _groups(given: Any, n: int) -> Array:
         given = jnp.asarray(np.unique(values, return_inverse=True)[1].reshape(values.shape))
     groups = _row_of(given, "groups", n)
     if not jnp.issubdtype(groups.dtype, jnp.integer) and groups.dtype != bool:
-        _inputs.raise_group_dtype(groups.dtype, "jnp")
+        messages.raise_group_dtype(groups.dtype, "jnp")
     return groups
 
 
@@ -223,14 +222,14 @@ def _check_values(x: Array, y: Array, w: Array | None, which: Which) -> None:
         return np.asarray(array.astype(jnp.float32) if narrow else array).reshape(-1)
 
     scores, labels = known(x), known(y)
-    batch = _inputs.batch_from(
+    batch = batches.batch_from(
         np.zeros(x.shape[0]) if scores is None else scores,
         np.zeros(x.shape[0]) if labels is None else labels,
         known(w),
         pairs=which.pairs,
     )
     if which.pairs == "binary":
-        _inputs.positives(batch)
+        batches.positives(batch)
 
 
 def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
@@ -260,7 +259,7 @@ def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
         shift, *factors = terms
         return Terms(shifted(shift), *(None if f is None else number(f) for f in factors))
 
-    known = 0.0 if traced else _inputs.check_margin(margin, surrogate.default_margin)
+    known = 0.0 if traced else pair_options.check_margin(margin, surrogate.default_margin)
     kinds = by_kind(surrogate.at_margin(known), wide=work == jnp.float64)
     return Kinds(
         as_arrays(kinds.truncated),

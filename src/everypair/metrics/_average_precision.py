@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from everypair import _inputs
+from everypair.inputs import batches
 from everypair.metrics._tie_blocks import bounded, check_average, tie_blocks
 
 
@@ -61,7 +61,7 @@ def average_precision(
     0.75
     """
     check_average(average, ("groups", "rows"))
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch = batches.batch_from(scores, labels, weights, groups)
     blocks = tie_blocks(batch, "average_precision")
     has_positives = blocks.total[0] > 0.0
     if not has_positives.any():

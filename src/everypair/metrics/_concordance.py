@@ -6,17 +6,17 @@ from typing import NoReturn
 
 import numpy as np
 
-from everypair import _dispatch, _ordered
-from everypair._inputs import Batch
+from everypair.inputs.batches import Batch
+from everypair.inputs.groups import group_numbers
+from everypair.inputs.ranked import RankedRows
+from everypair.kernel import choose, pair_sums
 from everypair.metrics._tie_blocks import Floats, bounded, tie_blocks
-from everypair.targets.groups import group_numbers
-from everypair.targets.ranked import RankedRows
 
 
 def concordance_index(batch: Batch, ranked: RankedRows, average: str) -> float:
     """Return the share of pairs in order, ties half, averaged over the groups as in `auc`."""
     if average == "pairs":
-        concordant, pair_weight = _ordered.concordance(batch)
+        concordant, pair_weight = pair_sums.concordance(batch)
         if pair_weight == 0.0:
             raise_no_pairs("auc")
         return bounded(concordant / pair_weight)
@@ -38,14 +38,14 @@ def row_pairs(batch: Batch, ranked: RankedRows) -> Floats:
     Both are over the same power of two. Each pair belongs to two rows.
     """
     sums = np.zeros((2, batch.scores.shape[0]))
-    if (kernel := _dispatch.kernel()) is not None and (plain := ranked.plain()) is not None:
+    if (kernel := choose.kernel()) is not None and (plain := ranked.plain()) is not None:
         kernel.auc_targets(batch.scores, *plain, *sums)
         return sums
     scores = batch.scores[ranked.order]
     for level in ranked.levels():
         if level.weights is not None and not level.weights.any():
             continue
-        blocks = tie_blocks(_ordered.level_batch(scores, level), "auc")
+        blocks = tie_blocks(pair_sums.level_batch(scores, level), "auc")
         wins, total = (blocks.above + blocks.up_to) / 2.0, blocks.per_block(blocks.total)
         # By role of the row (winner, loser): the weight of the losers below, the winners above, and
         # of all rows of the other role.

@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
-from everypair import _inputs
-from everypair._inputs import Batch
+from everypair.inputs import batches
+from everypair.inputs.batches import Batch
 from everypair.metrics._influence import influence, variance_of
 from everypair.metrics._tie_blocks import bounded
 
@@ -145,9 +145,9 @@ def _batch(
     censoring: str,
 ) -> Batch:
     """Return a batch in which groups are clusters, across which pairs count."""
-    batch = _inputs.batch_from(scores, labels, weights, None, pairs, censoring)
+    batch = batches.batch_from(scores, labels, weights, None, pairs, censoring)
     if groups is not None:
-        _inputs.set_groups(batch, groups)
+        batches.set_groups(batch, groups)
     return batch
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from everypair import _inputs
-from everypair._inputs import Batch
+from everypair.inputs import batches, pair_options
+from everypair.inputs.batches import Batch
 from everypair.metrics._tie_blocks import tie_blocks
-from everypair.targets import kinds
 
 
 def keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> None:
@@ -19,9 +18,9 @@ def keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> 
     share 0 the highest is kept: the limit of small shares, up to a factor.
     """
     pairs = "binary" if batch.ranked is None else "ordered"
-    rates = kinds.check_rates(max_fpr, min_tpr, pairs)
+    rates = pair_options.check_rates(max_fpr, min_tpr, pairs)
     widest, lowest = (whole if r is None else r for r, whole in zip(rates, (1.0, 0.0), strict=True))
-    positive = _inputs.positives(batch)
+    positive = batches.positives(batch)
     weights = np.ones(batch.scores.shape[0]) if batch.weights is None else batch.weights
     if not weights.any():
         return

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everypair import _inputs
-from everypair._inputs import Batch
+from everypair.inputs import batches, binary
+from everypair.inputs.batches import Batch
 from everypair.metrics._concordance import raise_no_pairs, row_pairs
 from everypair.metrics._tie_blocks import Floats, tie_blocks
-from everypair.targets import binary
 
 
 class Influence(NamedTuple):
@@ -38,7 +37,7 @@ def influence(batch: Batch, name: str) -> Influence:
             raise_no_pairs(name)
         return Influence(concordant, pair_weight, ordered - concordant / pair_weight * pairs)
     blocks = tie_blocks(batch, name, within_groups=False)
-    positive = _inputs.positives(batch)
+    positive = batches.positives(batch)
     if not blocks.total.all():
         binary.raise_no_pairs(positive, batch.weights, name)
     t, f = blocks.total[:, 0].tolist()
@@ -63,7 +62,7 @@ def variance_of(batch: Batch, deviations: Floats, name: str) -> float:
     kept = np.ones(deviations.shape[0], bool) if batch.weights is None else batch.weights > 0.0
     classes, which, holding = [kept], "", [""]
     if batch.ranked is None:
-        positive = _inputs.positives(batch)
+        positive = batches.positives(batch)
         classes, which = [positive & kept, ~positive & kept], " of each class"
         holding = [" with positives", " with negatives"]
     counts = np.stack(classes)

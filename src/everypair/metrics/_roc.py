@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _dispatch, _inputs
-from everypair._inputs import Batch
+from everypair.inputs import batches, binary, pair_options
+from everypair.inputs.batches import Batch
+from everypair.kernel import choose
 from everypair.metrics._concordance import concordance_index
 from everypair.metrics._tie_blocks import (
     Average,
@@ -18,7 +19,6 @@ from everypair.metrics._tie_blocks import (
     check_average,
     tie_blocks,
 )
-from everypair.targets import binary, kinds
 
 
 class RocCurve(NamedTuple):
@@ -100,16 +100,16 @@ def auc(
     0.0
     """
     check_average(average)
-    batch = _inputs.batch_from(scores, labels, weights, groups, pairs, censoring)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if batch.ranked is not None:
         return concordance_index(batch, batch.ranked, average)
     if average != "pairs":
         blocks = tie_blocks(batch, "auc")
         areas = blocks.own[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0
         return _mean_area(blocks, areas, batch, "auc", average, 1.0)
-    concordant, pair_weight = _dispatch.concordance(batch)
+    concordant, pair_weight = choose.concordance(batch)
     if pair_weight == 0.0:
-        binary.raise_no_pairs(_inputs.positives(batch), batch.weights, "auc")
+        binary.raise_no_pairs(batches.positives(batch), batch.weights, "auc")
     return bounded(concordant / pair_weight)
 
 
@@ -150,10 +150,10 @@ def roc_curve(
     >>> thresholds
     array([ inf, 0.8 , 0.4 , 0.35, 0.1 ])
     """
-    batch = _inputs.batch_from(scores, labels, weights)
+    batch = batches.batch_from(scores, labels, weights)
     blocks = tie_blocks(batch, "roc_curve")
     if not blocks.total.all():
-        binary.raise_no_pairs(_inputs.positives(batch), batch.weights, "roc_curve")
+        binary.raise_no_pairs(batches.positives(batch), batch.weights, "roc_curve")
     tpr, fpr = np.insert(blocks.up_to / blocks.total, 0, 0.0, axis=1)
     with np.errstate(over="ignore"):
         thresholds = np.append(np.inf, batch.scores[blocks.rows[blocks.heads]])
@@ -227,10 +227,10 @@ def partial_auc(
     >>> ep.partial_auc(scores, labels, max_fpr=0.5, min_tpr=0.5)
     0.0277...
     """
-    widest = kinds.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
-    lowest = kinds.check_rate(min_tpr, "min_tpr", 0.0)
+    widest = pair_options.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
+    lowest = pair_options.check_rate(min_tpr, "min_tpr", 0.0)
     check_average(average)
-    batch = _inputs.batch_from(scores, labels, weights, groups)
+    batch = batches.batch_from(scores, labels, weights, groups)
     blocks = tie_blocks(batch, "partial_auc")
     areas = clipped_areas(
         blocks.above, blocks.up_to, blocks.per_block(blocks.total), widest, lowest
@@ -277,7 +277,7 @@ def _mean_area(
     """
     has_pairs = (blocks.total[0] > 0.0) & (blocks.total[1] > 0.0)
     if not has_pairs.any():
-        binary.raise_no_pairs(_inputs.positives(batch), batch.weights, name)
+        binary.raise_no_pairs(batches.positives(batch), batch.weights, name)
     pair_weights = np.where(has_pairs, blocks.total.prod(axis=0), 1.0)
     area = blocks.mean(blocks.per_group(areas) / pair_weights, has_pairs, average)
     return bounded(area, largest)

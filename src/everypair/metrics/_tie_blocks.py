@@ -12,13 +12,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _inputs
-from everypair._inputs import Batch
 from everypair.arrays.double_double import Number
 from everypair.arrays.numpy import NumpyArrays
 from everypair.arrays.rows import Runs
-from everypair.targets import binary
-from everypair.targets.groups import group_numbers
+from everypair.inputs import batches, binary
+from everypair.inputs.batches import Batch
+from everypair.inputs.groups import group_numbers
 
 Average = Literal["pairs", "groups", "rows"]
 Floats = NDArray[np.float64]
@@ -110,7 +109,7 @@ def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlo
     `name` is that of the metric, for an error if there are no rows of positive weight. Without
     `within_groups`, the groups of the batch are ignored.
     """
-    positive, weights, x = _inputs.positives(batch), batch.weights, batch.scores
+    positive, weights, x = batches.positives(batch), batch.weights, batch.scores
     groups = group_numbers(batch.order, batch.offsets) if within_groups else None
     rows = np.arange(x.shape[0])
     if weights is not None and not weights.all():

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _dispatch, _inputs
+from everypair.inputs import batches
+from everypair.kernel import choose
 from everypair.streaming import _checkpoint, _exact
 from everypair.streaming._buckets import Buckets
 from everypair.streaming._result import StreamResult, Surrogates, options
@@ -92,7 +93,7 @@ class PairAccumulator:
         """
         if np.size(scores) == 0 and np.size(labels) == 0:
             return
-        batch = _inputs.batch_from(scores, labels, weights)
+        batch = batches.batch_from(scores, labels, weights)
         is_plain = weights is None and groups is None
         if self._buckets is not None and not is_plain:
             raise ValueError(
@@ -105,12 +106,12 @@ class PairAccumulator:
         if self._buckets is None:
             self._rows_with(False, False).add_batch(batch)
             return
-        for is_positive, chosen in zip((True, False), _dispatch.split_classes(batch), strict=True):
+        for is_positive, chosen in zip((True, False), choose.split_classes(batch), strict=True):
             self._buckets.add(is_positive, scores=chosen)
 
-    def _add_columns(self, batch: _inputs.Batch, groups: ArrayLike | None) -> None:
+    def _add_columns(self, batch: batches.Batch, groups: ArrayLike | None) -> None:
         """Add rows with weights, groups or both."""
-        positive = _inputs.positives(batch)
+        positive = batches.positives(batch)
         rows = self._rows_with(batch.weights is not None, groups is not None)
         columns: dict[str, NDArray[Any]] = {"scores": batch.scores}
         if batch.weights is not None:

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _dispatch
+from everypair.inputs import binary
+from everypair.kernel import choose
 from everypair.losses import pair_loss
 from everypair.streaming._rank_sums import RankSums
 from everypair.streaming._result import Options, StreamResult, from_ranks
 from everypair.surrogates import Surrogate, Term
-from everypair.targets import binary
 
 BITS = range(16, 23)
 FINITE = (
@@ -64,7 +64,7 @@ class Buckets:
                 f"{scores[np.argmin(np.isfinite(narrow))].item()!r}. Use mode='exact'."
             )
         self.is_rounded |= scores.dtype != np.float32 and bool((narrow != scores).any())
-        if (kernel := _dispatch.kernel()) is not None:
+        if (kernel := choose.kernel()) is not None:
             kernel.count(narrow, self.bits, self.table[int(positive)])
             return
         pattern = narrow.view(np.uint32)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.inputs import binary
 from everypair.losses import pair_loss
 from everypair.metrics import auc, delong, partial_auc
 from everypair.streaming._rank_sums import RankSums, sorted_blocks
 from everypair.streaming._result import Options, StreamResult, from_ranks
 from everypair.streaming._rows import SortedRows, is_parallel
-from everypair.targets import binary
 
 
 def result(rows: SortedRows, wanted: Options) -> StreamResult:

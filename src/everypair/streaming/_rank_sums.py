@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.inputs import pair_options
 from everypair.metrics._roc import clipped_areas
-from everypair.targets import kinds
 
 Counts: TypeAlias = NDArray[np.int64]
 
@@ -41,8 +41,10 @@ class RankSums:
     ) -> None:
         self.n_pos, self.n_neg = n_pos, n_neg
         self.rates = (
-            kinds.check_rate(1.0 if max_fpr is None else max_fpr, "max_fpr", 1.0, closed=False),
-            kinds.check_rate(0.0 if min_tpr is None else min_tpr, "min_tpr", 0.0),
+            pair_options.check_rate(
+                1.0 if max_fpr is None else max_fpr, "max_fpr", 1.0, closed=False
+            ),
+            pair_options.check_rate(0.0 if min_tpr is None else min_tpr, "min_tpr", 0.0),
         )
         self.is_partial = max_fpr is not None or min_tpr is not None
         self._above = [0, 0]

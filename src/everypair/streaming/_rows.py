@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _dispatch, _inputs, _threads
-from everypair.targets.groups import group_runs, group_values
+from everypair.inputs import batches, messages
+from everypair.inputs.groups import group_runs, group_values
+from everypair.kernel import choose, threads
 
 GroupKey: TypeAlias = int | str
 
@@ -123,7 +124,7 @@ class Rows:
         for name, column in self.classes[positive].items():
             column.extend(columns[name])
 
-    def add_batch(self, batch: _inputs.Batch) -> None:
+    def add_batch(self, batch: batches.Batch) -> None:
         """Check the values of a batch and append its rows, which have scores and labels only.
 
         The kernel writes rows of the larger class straight to their column. It needs room for the
@@ -133,14 +134,14 @@ class Rows:
         pos_is_large = n_pos > n_neg
         large, n = self.classes[pos_is_large]["scores"], batch.scores.shape[0]
         if large.dtype != batch.scores.dtype:
-            for positive, chosen in zip((True, False), _dispatch.split_classes(batch), strict=True):
+            for positive, chosen in zip((True, False), choose.split_classes(batch), strict=True):
                 self.add(positive, scores=chosen)
             return
         if self._buffer.shape[0] < n or self._buffer.dtype != batch.scores.dtype:
             self._buffer = np.empty_like(batch.scores)
         space, buffer = large.space(n), self._buffer[:n]
         out = (space, buffer) if pos_is_large else (buffer, space)
-        pos, neg = _dispatch.split_classes(batch, out)
+        pos, neg = choose.split_classes(batch, out)
         large.keep((pos if pos_is_large else neg).shape[0])
         self.add(not pos_is_large, scores=neg if pos_is_large else pos)
 
@@ -148,7 +149,7 @@ class Rows:
         """Check the groups of a part of n rows, and return their numbers among all rows, (n,)."""
         values = group_values(groups)
         if values.shape[0] != n:
-            _inputs.raise_length("groups", values.shape[0], n)
+            messages.raise_length("groups", values.shape[0], n)
         order, offsets = group_runs(values)
         order = np.arange(n) if order is None else order
         first = order[offsets[:-1]]
@@ -224,7 +225,7 @@ class Rows:
 
 def is_parallel(n: int) -> bool:
     """Return whether two threads are worth starting for this many rows."""
-    return n >= _PARALLEL_FROM and _threads.get_num_threads() > 1
+    return n >= _PARALLEL_FROM and threads.get_num_threads() > 1
 
 
 def _sort(columns: dict[str, NDArray[Any]]) -> None:

@@ -15,12 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs
+from everypair.inputs import batches, binary
 from everypair.losses import pair_loss
 from everypair.streaming._rank_sums import RankSums, counts_at, distinct, gap_blocks
 from everypair.streaming._result import Options, StreamResult, Surrogates, from_ranks, options
 from everypair.streaming._rows import Column
-from everypair.targets import binary
 
 Chunks = Iterable[tuple[ArrayLike, ArrayLike]]
 
@@ -228,5 +227,5 @@ def evaluate_twice(
 def _split(chunks: Chunks, positive: bool) -> Iterable[tuple[NDArray[Any], NDArray[np.bool_]]]:
     """Check each chunk; return its scores and which rows are of the class."""
     for scores, labels in chunks:
-        batch = _inputs.batch_from(scores, labels)
-        yield batch.scores, _inputs.positives(batch) == positive
+        batch = batches.batch_from(scores, labels)
+        yield batch.scores, batches.positives(batch) == positive

@@ -22,9 +22,9 @@ from everypair.torch._cpu import share_tensors
 from everypair.torch._functional import PairDerivatives, pair_derivatives, pair_loss
 from everypair.torch._module import PairLoss
 from everypair.torch._threads import share_threads
-from everypair.torch.ranks.average_precision import AveragePrecisionLoss
-from everypair.torch.ranks.row_sums import pair_row_sums
-from everypair.torch.ranks.soft_ranks import soft_ranks, spearman_loss
+from everypair.torch.row_sums.average_precision import AveragePrecisionLoss
+from everypair.torch.row_sums.row_sums import pair_row_sums
+from everypair.torch.row_sums.soft_ranks import soft_ranks, spearman_loss
 from everypair.torch.training.aucm import AUCMLoss
 from everypair.torch.training.divergence import DivergenceError, DivergenceWarning
 from everypair.torch.training.large_batch import large_batch_backward

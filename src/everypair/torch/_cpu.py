@@ -1,7 +1,7 @@
 """The CPU backend: the kernels of everypair on the memory of tensors.
 
 Contiguous float32 and float64 tensors are read without a copy. Derivatives are returned in the
-order of `everypair._dispatch.Result`: grad, hess, hvp.
+order of `everypair.kernel.choose.Result`: grad, hess, hvp.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from everypair import _dispatch, _ordered, _threads
+from everypair.inputs.groups import group_runs
+from everypair.kernel import choose, pair_sums
+from everypair.kernel.threads import kernel_threads
 from everypair.surrogates import PairTerm
-from everypair.targets.groups import group_runs
 from everypair.torch import _inputs
 from everypair.torch._inputs import Order
 
@@ -27,7 +28,7 @@ def share_tensors() -> None:
     """Let the compiled kernel read tensors, if torch has the functions (from version 2.10 on)."""
     functions = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if functions is not None:
-        _dispatch.read_tensors(functions)
+        choose.read_tensors(functions)
 
 
 def loss_and_grad(
@@ -40,12 +41,12 @@ def loss_and_grad(
     values that it accepts. Weights are checked, but scores and labels may be any tensors. The
     gradient has the shape of the scores, which is (n,) or (n, 1).
     """
-    form = _dispatch.native_form(terms, scores.dtype is torch.float64)
+    form = choose.native_form(terms, scores.dtype is torch.float64)
     if form is None or scores.is_neg() or labels.is_neg():
         return None
     w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
-    found: tuple[Tensor, float, Tensor] | None = _dispatch.kernel().evaluate_tensors(
-        scores, labels, w, form, mean, _threads.kernel_threads()
+    found: tuple[Tensor, float, Tensor] | None = choose.kernel().evaluate_tensors(
+        scores, labels, w, form, mean, kernel_threads()
     )
     return found
 
@@ -100,13 +101,13 @@ def _evaluate_row(
     try:
         batch = _inputs.batch_from(scores, labels, weights, order, pairs)
         if vector is None:
-            value, pair_weight, *arrays = _ordered.evaluate(
+            value, pair_weight, *arrays = pair_sums.evaluate(
                 batch, terms, mean, grad=grad, hess=hess
             )
         else:  # nothing else is asked for
             v = _inputs.array_from(vector, torch.float64)
             value = pair_weight = 0.0
-            arrays = [None, None, _ordered.hessian_times(batch, terms, mean, v)]
+            arrays = [None, None, pair_sums.hessian_times(batch, terms, mean, v)]
     except ValueError:
         if check or bool(scores.isfinite().all()):
             raise

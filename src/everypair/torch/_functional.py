@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, cast
 
 from torch import Tensor
 
-from everypair import _inputs
+from everypair.inputs import pair_options
 from everypair.surrogates import PairTerm, Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._autograd import direct_loss, loss_values
@@ -212,7 +212,7 @@ def pair_derivatives(
     tensor([1.0000, 0.0000, 0.5000, 0.5000])
     """
     terms = terms_of(surrogate, margin)
-    mean = _inputs.check_reduction(reduction)
+    mean = pair_options.check_reduction(reduction)
     which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
     data = _checked(scores, labels, weights, groups, check, which)
     options = _options(scores, data[0], terms, mean, check, which)

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everypair import _inputs
-from everypair.targets import ordered, survival
+from everypair.inputs import batches, messages, ordered, survival
 
 Data = tuple[Tensor, Tensor | None, Tensor | None]
 Derivatives = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -79,11 +78,11 @@ def check_data(
         check_rows(weights, "weights", shape, n_tasks, device)
         _check_constant(weights, "weights")
         if weights.is_complex():
-            _inputs.raise_not_real("weights", weights.dtype)
+            messages.raise_not_real("weights", weights.dtype)
     if groups is not None:
         check_rows(groups, "groups", shape, 1, device)
         if groups.is_floating_point() or groups.is_complex():
-            _inputs.raise_group_dtype(groups.dtype, "torch")
+            messages.raise_group_dtype(groups.dtype, "torch")
 
 
 def check_scores(scores: Tensor, name: str, device: torch.device | None = None) -> None:
@@ -158,7 +157,7 @@ def check_values(
             x, y, w = row
             batch = batch_from(x, y, w, pairs=pairs)
             if pairs == "binary":
-                _inputs.positives(batch)
+                batches.positives(batch)
         except ValueError as error:
             if len(shape) == 1:
                 raise
@@ -197,9 +196,9 @@ def batch_from(
     weights: Tensor | None,
     order: Order = (None, None),
     pairs: str = "binary",
-) -> _inputs.Batch:
+) -> batches.Batch:
     """Return checked (n,) tensors on the CPU as the `Batch` of everypair's NumPy layer."""
-    batch = _inputs.Batch()
+    batch = batches.Batch()
     batch.scores = array = array_from(scores if scores.dtype in WIDE_DTYPES else scores.float())
     batch.dtype, batch.shape = array.dtype, array.shape
     batch.labels = array_from(labels, LABEL_DTYPES[labels.dtype])
@@ -207,10 +206,10 @@ def batch_from(
     batch.order, batch.offsets = order
     batch.ranked = None
     if pairs == "ordered":
-        _inputs.rank(batch, ordered.target_from(batch.labels), "harrell")
+        batches.rank(batch, ordered.target_from(batch.labels), "harrell")
     elif pairs != "binary":
         censoring = "uno" if pairs == "uno" else "harrell"
-        _inputs.rank(batch, survival.survival_from(batch.labels), censoring)
+        batches.rank(batch, survival.survival_from(batch.labels), censoring)
     return batch
 
 
@@ -266,7 +265,7 @@ def _check_floats(scores: Tensor, name: str) -> None:
     _check_dense(scores, name)
     if scores.dtype not in _FLOATS:
         is_long = scores.dtype in (torch.int32, torch.int64)  # float32 would round them
-        _inputs.raise_not_floats(scores.dtype, f"{name}.{'double' if is_long else 'float'}()")
+        messages.raise_not_floats(scores.dtype, f"{name}.{'double' if is_long else 'float'}()")
 
 
 def _check_constant(tensor: Tensor, name: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from everypair import surrogates
-from everypair._inputs import check_margin
+from everypair.inputs.pair_options import check_margin
 from everypair.surrogates import Surrogate
 from everypair.torch._compat import is_transformed
 from everypair.torch._functional import loss_and_pair_weight

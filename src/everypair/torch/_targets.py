@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from everypair import _conversion
-from everypair.targets import kinds
+from everypair.inputs import convert, pair_options
 from everypair.torch import _arrays
 from everypair.torch._compat import is_transformed
 from everypair.torch._inputs import in_columns, in_rows
@@ -37,8 +36,8 @@ def check_pair_options(
     """Check the options and return them."""
     if pairs == "binary" and censoring == "harrell" and max_fpr is None and min_tpr is None:
         return BINARY
-    kinds.check_pairs(pairs, censoring)
-    rates = kinds.check_rates(max_fpr, min_tpr, pairs)
+    pair_options.check_pairs(pairs, censoring)
+    rates = pair_options.check_rates(max_fpr, min_tpr, pairs)
     return PairOptions("uno" if censoring == "uno" else pairs, *rates)
 
 
@@ -91,7 +90,7 @@ def partial_weights(
 
 def _check_survival(times: Tensor, events: Tensor) -> None:
     if times.dtype in (torch.int64, torch.uint64):
-        _conversion.to_float64(times.flatten().cpu().numpy(), "times of labels")
+        convert.to_float64(times.flatten().cpu().numpy(), "times of labels")
     known = ((events == 0) | (events == 1)).flatten()
     if not bool(known.all()):
         i = int(known.int().argmin())

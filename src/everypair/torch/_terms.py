@@ -14,7 +14,7 @@ from functools import lru_cache
 import torch
 
 from everypair import surrogates
-from everypair._inputs import check_margin
+from everypair.inputs.pair_options import check_margin
 from everypair.surrogates import (
     ExponentialTerm,
     Fit,

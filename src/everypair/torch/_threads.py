@@ -13,15 +13,15 @@ from pathlib import Path
 
 import torch
 
-from everypair import _dispatch, _threads
+from everypair.kernel import choose, threads
 
 
 def share_threads() -> None:
     """Let the kernel use as many threads as torch does, and torch's own if those are OpenMP's."""
-    _threads.follow(torch.get_num_threads)
+    threads.follow(torch.get_num_threads)
     fork = _openmp_fork(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so")
     if fork:
-        _dispatch.borrow_team(fork)
+        choose.borrow_team(fork)
 
 
 def _openmp_fork(library: Path) -> int | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from everypair import surrogates
-from everypair._inputs import check_margin
+from everypair.inputs.pair_options import check_margin
 from everypair.surrogates import PairTerm, Surrogate
 from everypair.torch import _dispatch, _inputs
 from everypair.torch._compat import skip_compiler

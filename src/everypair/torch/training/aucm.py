@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from everypair import _inputs
+from everypair.inputs import batches, pair_options
 from everypair.torch._inputs import check_data
 
 
@@ -57,7 +57,7 @@ class AUCMLoss(nn.Module):
 
     def __init__(self, margin: float = 1.0, *, positive_share: float | None = None) -> None:
         super().__init__()
-        self.margin = _inputs.check_margin(margin)
+        self.margin = pair_options.check_margin(margin)
         if positive_share is not None and not 0.0 < positive_share < 1.0:
             raise ValueError(
                 f"positive_share must be between 0 and 1; got {positive_share!r}. "
@@ -86,7 +86,7 @@ class AUCMLoss(nn.Module):
         rows = labels.reshape(-1)
         # Checking values is not possible while compiling, and waits for an accelerator.
         if labels.is_cpu and not torch.compiler.is_compiling():
-            _inputs.positives(_inputs.batch_from(np.zeros(len(rows)), rows.detach()))
+            batches.positives(batches.batch_from(np.zeros(len(rows)), rows.detach()))
         h = scores.reshape(-1).to(torch.promote_types(scores.dtype, torch.float32))
         is_pos = (rows > 0).to(h.dtype)
         is_neg = 1.0 - is_pos

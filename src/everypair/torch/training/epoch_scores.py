@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from everypair import _inputs, _ordered
+from everypair.inputs import batches
+from everypair.kernel import pair_sums
 from everypair.metrics import delong
 from everypair.metrics._tie_blocks import bounded
 from everypair.surrogates import Surrogate
@@ -124,7 +125,7 @@ class EpochScores:
         by_task = []
         if finding is None or finding.kind != "not finite":
             for arrays in rows.tasks():
-                batch = _inputs.batch_from(*arrays, self._pairs, self._censoring)
+                batch = batches.batch_from(*arrays, self._pairs, self._censoring)
                 by_task.append(_metrics(batch, surrogates, margin))
                 if confidence is not None:
                     kinds = self._pairs, self._censoring
@@ -141,17 +142,17 @@ class EpochScores:
 
 
 def _metrics(
-    batch: _inputs.Batch, surrogates: Sequence[Surrogate], margin: float | None
+    batch: batches.Batch, surrogates: Sequence[Surrogate], margin: float | None
 ) -> dict[str, float]:
     """Return losses and AUC of one task, or an AUC of NaN alone if it has no pair."""
-    concordant, pair_weight = _ordered.concordance(batch)
+    concordant, pair_weight = pair_sums.concordance(batch)
     if pair_weight == 0.0:
         return {"auc": math.nan}
     metrics = {"auc": bounded(concordant / pair_weight)}
     for surrogate in surrogates:
         terms = surrogate.at_margin(surrogate.default_margin if margin is None else margin)
         try:
-            metrics[surrogate.name] = _ordered.evaluate(batch, terms, True).value
+            metrics[surrogate.name] = pair_sums.evaluate(batch, terms, True).value
         except OverflowError:
             metrics[surrogate.name] = math.inf
     return metrics

@@ -9,9 +9,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from everypair import _inputs, _ordered, metrics
+from everypair import metrics
+from everypair.inputs import batches, pair_options
+from everypair.kernel import pair_sums
 from everypair.metrics._tie_blocks import Average, check_average
-from everypair.targets import kinds
 from everypair.torch._targets import Labels
 from everypair.torch.training.epoch_scores import EpochScores
 
@@ -71,14 +72,14 @@ class AUCMetric:
         process_group: ProcessGroup | Literal["world"] | None = None,
     ) -> None:
         check_average(average)
-        kinds.check_pairs(pairs, censoring)
+        pair_options.check_pairs(pairs, censoring)
         self.average, self.pairs, self.censoring = average, pairs, censoring
-        self.max_fpr = kinds.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
-        self.min_tpr = kinds.check_rate(min_tpr, "min_tpr", 0.0)
+        self.max_fpr = pair_options.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
+        self.min_tpr = pair_options.check_rate(min_tpr, "min_tpr", 0.0)
         self.standardise = bool(standardise)
         self._is_partial = (self.max_fpr, self.min_tpr) != (1.0, 0.0)
         if self._is_partial:
-            kinds.check_rates(max_fpr, min_tpr, pairs)
+            pair_options.check_rates(max_fpr, min_tpr, pairs)
         if isinstance(process_group, str) and process_group != "world":
             raise ValueError(
                 f"process_group must be a ProcessGroup, 'world' or None; got {process_group!r}."
@@ -171,7 +172,7 @@ class AUCMetric:
         """Return the value of one task; NaN without pairs."""
         kind: dict[str, Any] = {"pairs": self.pairs, "censoring": self.censoring}
         if (
-            _ordered.concordance(_inputs.batch_from(scores, labels, weights, groups, **kind))[1]
+            pair_sums.concordance(batches.batch_from(scores, labels, weights, groups, **kind))[1]
             == 0
         ):
             return math.nan

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from everypair import _inputs
 from everypair import surrogates as _surrogates
+from everypair.inputs import pair_options
 from everypair.metrics._delong import normal_quantile
 from everypair.surrogates import Surrogate
-from everypair.targets import kinds
 from everypair.torch._inputs import check_integer
 from everypair.torch._targets import Labels
 from everypair.torch.training import divergence
@@ -96,13 +95,13 @@ class EpochMonitor:
         pairs: Literal["binary", "ordered", "survival"] = "binary",
         censoring: Literal["harrell", "uno"] = "harrell",
     ) -> None:
-        kinds.check_pairs(pairs, censoring)
+        pair_options.check_pairs(pairs, censoring)
         self.pairs, self.censoring = pairs, censoring
         given = (surrogates,) if isinstance(surrogates, str) else surrogates
         self.surrogates = tuple(_surrogates.get(surrogate) for surrogate in given)
         if not self.surrogates:
             raise ValueError("surrogates must hold at least one; got none.")
-        self.margin = None if margin is None else _inputs.check_margin(margin)
+        self.margin = None if margin is None else pair_options.check_margin(margin)
         if on_divergence not in ("warn", "raise", "ignore"):
             raise ValueError(
                 f"on_divergence must be 'warn', 'raise' or 'ignore'; got {on_divergence!r}."

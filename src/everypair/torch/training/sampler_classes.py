@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs
-from everypair.targets import kinds, ordered, survival
+from everypair.inputs import batches, ordered, pair_options, survival
 
 Rows = NDArray[np.int64]
 _ADVICE = "A batch of one class has no pair to train on."
@@ -27,11 +26,11 @@ def rows_of_both_classes(labels: ArrayLike | torch.Tensor, pairs: str) -> tuple[
     >>> [rows.tolist() for rows in rows_of_both_classes([0, 0, 3, 0, 1, 0, 0], "ordered")]
     [[2, 4], [0, 1, 3, 5, 6]]
     """
-    kinds.check_pairs(pairs, "harrell")
+    pair_options.check_pairs(pairs, "harrell")
     given = _on_cpu(labels)
     if pairs == "binary":
         n = len(given) if hasattr(given, "__len__") else 0
-        positive = _inputs.positives(_inputs.batch_from(np.zeros(n, dtype=np.float32), given))
+        positive = batches.positives(batches.batch_from(np.zeros(n, dtype=np.float32), given))
     elif pairs == "ordered":
         positive = _upper_part(ordered.target_from(given))
     else:

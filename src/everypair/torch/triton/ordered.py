@@ -1,6 +1,6 @@
 """Compute ordered pairs on a GPU: one sort by score, then one level for each bit of the rank.
 
-The mathematics is that of `everypair.targets.ranked`: pairs of rows whose ranks differ first at a
+The mathematics is that of `everypair.inputs.ranked`: pairs of rows whose ranks differ first at a
 bit are the binary pairs of that level, with the groups that the higher bits form. Rows of a group
 stay sorted by score under a stable partition by the bit, so no level sorts.
 

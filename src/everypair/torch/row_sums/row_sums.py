@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from everypair import _inputs, surrogates
-from everypair.ranks._pieces import pieces_of
-from everypair.ranks._plan import Plan, own_pair, plan
-from everypair.ranks._sweep import RowSums
+from everypair import surrogates
+from everypair.inputs import messages, pair_options
+from everypair.row_sums._pieces import pieces_of
+from everypair.row_sums._plan import Plan, own_pair, plan
+from everypair.row_sums._sweep import RowSums
 from everypair.surrogates import Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._arrays import TorchArrays
@@ -136,7 +137,7 @@ def pair_row_sums(
     [-1200.0, 0.0, 1200.0]
     """
     chosen = surrogates.get(surrogate)
-    margin = _inputs.check_margin(margin, chosen.default_margin)
+    margin = pair_options.check_margin(margin, chosen.default_margin)
     check_scores(scores, "scores")
     x = scores.reshape(-1)
     if others is None:
@@ -251,7 +252,7 @@ def _codes(
         if rows is not None:
             check_rows(cast("Tensor", tensor), name, rows.shape, 1, rows.device)
             if tensor is not None and (tensor.is_floating_point() or tensor.is_complex()):
-                _inputs.raise_group_dtype(tensor.dtype, "torch")
+                messages.raise_group_dtype(tensor.dtype, "torch")
     if other_groups is None:
         (own,) = group_codes(groups.reshape(-1))
         return own, own

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from everypair.arrays.eager import SlicedSums
-    from everypair.ranks._pieces import Exponential
+    from everypair.row_sums._pieces import Exponential
 
     Array = Any
     Groups = tuple[Array, Array] | None

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.targets.binary import LABEL_DTYPES
-from everypair.targets.groups import stable_order
-from everypair.targets.survival import Survival
+from everypair.inputs.binary import LABEL_DTYPES
+from everypair.inputs.groups import stable_order
+from everypair.inputs.survival import Survival
 
 Floats = NDArray[np.float64]
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs, surrogates
-from everypair.ranks._row_sums import pair_row_sums
+from everypair import surrogates
+from everypair.inputs import batches
+from everypair.row_sums._row_sums import pair_row_sums
 
 
 def soft_ranks(
@@ -43,6 +44,6 @@ def soft_ranks(
     >>> ep.soft_ranks([30.0, 10.0, 20.0, 20.0], temperature=10.0).round(2)
     array([3.34, 1.66, 2.5 , 2.5 ])
     """
-    x, shape = _inputs.scores_from(scores)
+    x, shape = batches.scores_from(scores)
     surrogate = surrogates.sigmoid(temperature)
     return (1.0 + pair_row_sums(-x, surrogate=surrogate, groups=groups)).reshape(shape)

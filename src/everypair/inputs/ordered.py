@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _conversion
+from everypair.inputs import convert
 
 
 def target_from(given: ArrayLike, name: str = "labels") -> NDArray[Any]:
@@ -18,7 +18,7 @@ def target_from(given: ArrayLike, name: str = "labels") -> NDArray[Any]:
     >>> target_from([3, 1, 2]).tolist()
     [3, 1, 2]
     """
-    column = _conversion.to_column(_conversion.to_real(given, name), name)
+    column = convert.to_column(convert.to_real(given, name), name)
     if column.dtype.kind == "f":
         finite = np.isfinite(column)
         if not finite.all():

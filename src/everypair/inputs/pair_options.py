@@ -1,8 +1,9 @@
-"""The options that say which pairs count."""
+"""Check the options of a pair loss: which pairs count, the margin and the reduction."""
 
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 _PAIRS = ("binary", "ordered", "survival")
 _CENSORING = ("harrell", "uno")
@@ -52,3 +53,32 @@ def check_rates(max_fpr: object, min_tpr: object, pairs: str) -> tuple[float | N
             f"classes have a ROC curve; got pairs={pairs!r}."
         )
     return widest, lowest
+
+
+def check_margin(margin: object, default: float | None = None) -> float:
+    """Check the margin and return it as a float; None stands for the default, if there is one."""
+    if type(margin) is float and 0.0 <= margin < math.inf:
+        return margin
+    if margin is None and default is not None:
+        return default
+    if isinstance(margin, Real) or getattr(margin, "shape", None) == ():
+        try:
+            number = float(margin)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if 0.0 <= number < math.inf:
+            return number
+    raise ValueError(
+        f"margin must be a finite number of at least 0; got {margin!r}. "
+        "It is the lead in score that a positive should have over a negative; 1.0 is usual."
+    )
+
+
+def check_reduction(reduction: str) -> bool:
+    """Check the reduction and return whether it is the mean."""
+    if reduction in ("mean", "sum"):
+        return reduction == "mean"
+    raise ValueError(
+        f"reduction must be 'mean' (divide by the total pair weight) or 'sum'; got {reduction!r}. "
+        "There is no reduction per row: a loss belongs to pairs."
+    )

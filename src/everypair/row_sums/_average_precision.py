@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _dispatch, _threads, surrogates
-from everypair.ranks._pieces import pieces_of
-from everypair.ranks._plan import own_pair, plan
+from everypair import surrogates
+from everypair.kernel import choose
+from everypair.kernel.threads import kernel_threads
+from everypair.row_sums._pieces import pieces_of
+from everypair.row_sums._plan import own_pair, plan
 from everypair.surrogates import Floats, PairTerm
 
 
@@ -52,12 +54,12 @@ def smooth_precision_loss(
     """
     if not 0 < np.count_nonzero(positive) < positive.size:
         return 0.0, np.zeros(scores.shape[0])
-    kernel = _dispatch.kernel()
+    kernel = choose.kernel()
     if kernel is None or codes is not None:
         return _by_row_sums(scores, positive, shares, _terms(temperature), weights, codes)
     grad = np.empty(scores.shape[0])
     piece = _kernel_piece(temperature, scores.dtype == np.float64)
-    threads = _threads.kernel_threads()
+    threads = kernel_threads()
     return kernel.smooth_precision(scores, positive, weights, shares, piece, threads, grad), grad
 
 

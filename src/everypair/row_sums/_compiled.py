@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from everypair import _threads
-from everypair.ranks._pieces import Piece
+from everypair.kernel.threads import kernel_threads
+from everypair.row_sums._pieces import Piece
 from everypair.surrogates import Floats
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class CompiledSweep:
             ]
         self._orders, self._sizes = orders, (x.shape[0], y.shape[0])
         sets = [np.ascontiguousarray(a) for a in sets]
-        threads = _threads.kernel_threads()
+        threads = kernel_threads()
         function = (piece.shift, piece.rate, *piece.coefficients)
         self._kernel = kernel(*sets, *offsets, function, threads)
 
@@ -54,7 +54,7 @@ class CompiledSweep:
         w = np.ascontiguousarray(weights if of_sources is None else weights[of_sources])
         found = {order: np.empty(self._sizes[per_other]) for order in orders}
         arrays = found.get(0), found.get(1), found.get(2)
-        self._kernel.fill(w, per_other, _threads.kernel_threads(), arrays)
+        self._kernel.fill(w, per_other, kernel_threads(), arrays)
         if of_targets is None:
             return list(found.values())
         out = [np.empty_like(sums) for sums in found.values()]

@@ -37,14 +37,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everypair.arrays.double_double import Number, each, two_sum
 from everypair.arrays.rows import Runs
-from everypair.ranks._knots import Knots
-from everypair.ranks._product import ProductSums
+from everypair.row_sums._knots import Knots
+from everypair.row_sums._product import ProductSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from everypair.arrays.eager import SlicedSums
-    from everypair.ranks._pieces import Exponential, Part, Piece, Side
+    from everypair.row_sums._pieces import Exponential, Part, Piece, Side
 
     Array = Any
     Groups = tuple[Array, Array] | None

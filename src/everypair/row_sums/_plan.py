@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _dispatch
 from everypair.arrays.numpy import NumpyArrays
-from everypair.ranks._compiled import CompiledSweep, can_take
-from everypair.ranks._pieces import Part, Piece, pieces_of
-from everypair.ranks._sweep import RowSums, Sweep
+from everypair.kernel import choose
+from everypair.row_sums._compiled import CompiledSweep, can_take
+from everypair.row_sums._pieces import Part, Piece, pieces_of
+from everypair.row_sums._sweep import RowSums, Sweep
 from everypair.surrogates import Floats, PairTerm
 
 Groups = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -60,7 +60,7 @@ def plan(
 
 
 def _sweep(xp: NumpyArrays, x: Floats, y: Floats, groups: Groups | None, piece: Piece) -> Part:
-    kernel = _dispatch.kernel()
+    kernel = choose.kernel()
     if kernel is None or not can_take(piece):
         return Sweep(xp, x, y, groups, piece)
     return CompiledSweep(kernel.row_sums, x, y, groups, piece)
@@ -72,7 +72,7 @@ def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
     They are computed as all others, so that subtracting them leaves nothing of a row without
     others.
     """
-    return _own_pair(terms, wide, _dispatch.kernel())
+    return _own_pair(terms, wide, choose.kernel())
 
 
 @lru_cache(maxsize=64)

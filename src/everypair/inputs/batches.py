@@ -11,16 +11,14 @@ Each error message names the argument, the rule, the value and its index, and wh
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _conversion
-from everypair.targets import binary, kinds, ordered, survival
-from everypair.targets.groups import group_numbers, group_runs, group_values
-from everypair.targets.ranked import RankedRows
+from everypair.inputs import binary, convert, messages, ordered, pair_options, survival
+from everypair.inputs.groups import group_numbers, group_runs, group_values
+from everypair.inputs.ranked import RankedRows
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 
@@ -78,16 +76,16 @@ def batch_from(
             labels = binary.labels_from(labels)
         n_labels = labels.shape[0]
     else:
-        kinds.check_pairs(pairs, censoring)
+        pair_options.check_pairs(pairs, censoring)
         is_ordered = pairs == "ordered"
         target = ordered.target_from(labels) if is_ordered else survival.survival_from(labels)
         n_labels = len(target if is_ordered else target.times)
         labels = np.empty(0, bool)
     n = scores.shape[0]
     if n == 0:
-        raise_no_rows()
+        messages.raise_no_rows()
     if n_labels != n:
-        raise_length("labels", n_labels, n)
+        messages.raise_length("labels", n_labels, n)
     batch.scores = scores
     batch.labels = labels
     batch.weights = None if weights is None else _float_column(weights, "weights", n)
@@ -103,7 +101,7 @@ def set_groups(batch: Batch, groups: ArrayLike) -> None:
     """Check the groups of a batch, and set its `order` and `offsets`."""
     values, n = group_values(groups), batch.scores.shape[0]
     if values.shape[0] != n:
-        raise_length("groups", values.shape[0], n)
+        messages.raise_length("groups", values.shape[0], n)
     batch.order, batch.offsets = group_runs(values)
 
 
@@ -158,35 +156,6 @@ def signed_weights_from(weights: ArrayLike | None, n: int) -> NDArray[np.float64
     return column
 
 
-def check_margin(margin: object, default: float | None = None) -> float:
-    """Check the margin and return it as a float; None stands for the default, if there is one."""
-    if type(margin) is float and 0.0 <= margin < math.inf:
-        return margin
-    if margin is None and default is not None:
-        return default
-    if isinstance(margin, Real) or getattr(margin, "shape", None) == ():
-        try:
-            number = float(margin)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if 0.0 <= number < math.inf:
-            return number
-    raise ValueError(
-        f"margin must be a finite number of at least 0; got {margin!r}. "
-        "It is the lead in score that a positive should have over a negative; 1.0 is usual."
-    )
-
-
-def check_reduction(reduction: str) -> bool:
-    """Check the reduction and return whether it is the mean."""
-    if reduction in ("mean", "sum"):
-        return reduction == "mean"
-    raise ValueError(
-        f"reduction must be 'mean' (divide by the total pair weight) or 'sum'; got {reduction!r}. "
-        "There is no reduction per row: a loss belongs to pairs."
-    )
-
-
 def check_values(batch: Batch) -> None:
     """Raise the error about the first score or weight that is not allowed."""
     _raise_if_not_finite(batch.scores, "scores")
@@ -225,12 +194,12 @@ def _is_ready(given: ArrayLike, dtypes: frozenset[np.dtype[Any]]) -> TypeGuard[N
 
 def _scores(given: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], tuple[int, ...]]:
     """Return scores as (n,) float32 or float64, and the dtype and shape of their gradient."""
-    array = _conversion.to_real(given, name)
-    column = _conversion.to_column(array, name)
+    array = convert.to_real(given, name)
+    column = convert.to_column(array, name)
     # Integer scores get a float64 gradient.
     dtype = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(np.float64)
     kernel_dtype = np.float32 if dtype.itemsize <= 4 else np.float64
-    column = column if array.dtype.kind == "f" else _conversion.to_float64(column, name)
+    column = column if array.dtype.kind == "f" else convert.to_float64(column, name)
     with np.errstate(over="ignore"):
         return np.require(column, kernel_dtype, ["C", "A"]), dtype, array.shape
 
@@ -239,9 +208,9 @@ def _float_column(
     given: ArrayLike, name: str, n: int, dtypes: tuple[type[np.floating[Any]], ...] = (np.float64,)
 ) -> NDArray[Any]:
     """Return n numbers as an array that the kernel can read, of one of these dtypes or the last."""
-    column = _conversion.to_column(_conversion.to_real(given, name), name)
+    column = convert.to_column(convert.to_real(given, name), name)
     if column.shape[0] != n:
-        raise_length(name, column.shape[0], n)
+        messages.raise_length(name, column.shape[0], n)
     dtype = column.dtype if column.dtype in dtypes else dtypes[-1]
     column = np.ascontiguousarray(column, dtype)
     return column if column.flags.aligned else column.copy()
@@ -263,36 +232,3 @@ def _raise_if_not_finite(values: NDArray[Any], name: str) -> None:
 
 
 # The messages below are shared with other modules, which check their own arrays.
-
-
-def raise_no_rows() -> NoReturn:
-    """Raise the error about empty input."""
-    raise ValueError("scores must hold at least one row; got none. Check the filter before it.")
-
-
-def raise_not_floats(dtype: object, remedy: str) -> NoReturn:
-    """Raise the error about scores that cannot have a gradient."""
-    raise ValueError(
-        f"scores must be floats, because they receive a gradient; got {dtype}. Pass {remedy}."
-    )
-
-
-def raise_not_real(name: str, dtype: object) -> NoReturn:
-    """Raise the error about complex numbers."""
-    raise ValueError(f"{name} must be real numbers; got {dtype}. Pass {name}.real.")
-
-
-def raise_group_dtype(dtype: object, library: str) -> NoReturn:
-    """Raise the error about groups that are not integers; `library` has a function `unique`."""
-    raise ValueError(
-        f"groups must be whole numbers, one for every row; got {dtype}. "
-        f"Number them first: {library}.unique(groups, return_inverse=True)[1]."
-    )
-
-
-def raise_length(name: str, got: int, n: int) -> NoReturn:
-    """Raise the error about an argument with another number of rows than the scores."""
-    raise ValueError(
-        f"{name} must have one entry per score; got {got} for {n} scores. "
-        "Check that both come from the same rows."
-    )

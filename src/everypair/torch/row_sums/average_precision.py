@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from everypair import _inputs, surrogates
-from everypair.ranks import smooth_precision_loss
+from everypair import surrogates
+from everypair.inputs import batches
+from everypair.row_sums import smooth_precision_loss
 from everypair.torch._inputs import (
     array_from,
     batch_from,
@@ -21,7 +22,7 @@ from everypair.torch._inputs import (
     check_scores,
     value_dtype,
 )
-from everypair.torch.ranks.row_sums import all_pairs, group_codes, row_sums
+from everypair.torch.row_sums.row_sums import all_pairs, group_codes, row_sums
 
 _sigmoid = lru_cache(maxsize=64)(surrogates.sigmoid)
 
@@ -179,7 +180,7 @@ _loss = cast(
 
 def _positive(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
     """Check the values of tensors on the CPU, and return which rows are positive."""
-    return torch.from_numpy(_inputs.positives(batch_from(scores, labels, weights)))
+    return torch.from_numpy(batches.positives(batch_from(scores, labels, weights)))
 
 
 class _Eager(Function):

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _inputs, _threads
-from everypair._inputs import Batch
-from everypair._smooth_kernel import SmoothForm, exponential_form, smooth_form
 from everypair.arrays import numpy as _numpy
+from everypair.inputs import batches
+from everypair.inputs.batches import Batch
+from everypair.kernel.bucket_series import SmoothForm, exponential_form, smooth_form
+from everypair.kernel.threads import kernel_threads
 from everypair.surrogates import (
     ExponentialCoefficients,
     KnotTerm,
@@ -131,10 +132,10 @@ def evaluate(
         )
         status, value, pair_weight = _native.evaluate(
             scores, labels, weights, batch.offsets, vector, form, mean,
-            _threads.kernel_threads(), *arrays,
+            kernel_threads(), *arrays,
         )  # fmt: skip
         if status:
-            _inputs.raise_bad_values(batch)
+            batches.raise_bad_values(batch)
         # If sums overflowed, or terms cancel too much, NumPy computes the batch. It needs no
         # differences that overflow or terms that cancel. Its derivatives, which may be larger than
         # the value, are checked for overflow.
@@ -143,7 +144,7 @@ def evaluate(
         if reliable and is_plain:
             return Result(value, pair_weight, *arrays)
     if not reliable:
-        positive = _inputs.positives(batch)
+        positive = batches.positives(batch)
         wide = None if vector is None else vector.astype(np.float64, copy=False)
         value, pair_weight, *arrays = _numpy.evaluate(  # type: ignore[assignment]
             scores, positive if order is None else positive[order], weights, batch.offsets,
@@ -175,12 +176,12 @@ def concordance(batch: Batch) -> tuple[float, float]:
         scores, labels, weights = _take(order, scores, labels, weights)
     if _uses_native():
         status, concordant, pair_weight = _native.auc(
-            scores, labels, weights, batch.offsets, _threads.kernel_threads()
+            scores, labels, weights, batch.offsets, kernel_threads()
         )
         if status:
-            _inputs.raise_bad_values(batch)
+            batches.raise_bad_values(batch)
         return concordant, pair_weight
-    positive = _inputs.positives(batch)
+    positive = batches.positives(batch)
     ordered = positive if order is None else positive[order]
     return _numpy.concordance(scores, ordered, weights, batch.offsets)
 
@@ -195,7 +196,7 @@ def split_classes(
     """
     pos, neg = out or (np.empty_like(batch.scores), np.empty_like(batch.scores))
     if not _uses_native():
-        positive = _inputs.positives(batch)
+        positive = batches.positives(batch)
         n_pos = int(np.count_nonzero(positive))
         n_neg = batch.scores.shape[0] - n_pos
         return (
@@ -204,7 +205,7 @@ def split_classes(
         )
     status, n_pos = _native.split(batch.scores, batch.labels, pos, neg)
     if status:
-        _inputs.raise_bad_values(batch)
+        batches.raise_bad_values(batch)
     return pos[:n_pos], neg[: batch.scores.shape[0] - n_pos]
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from everypair import surrogates
 from everypair.torch._inputs import check_rows, check_scores
-from everypair.torch.ranks.row_sums import pair_row_sums
+from everypair.torch.row_sums.row_sums import pair_row_sums
 
 
 def soft_ranks(scores: Tensor, temperature: float = 1.0, *, groups: Tensor | None = None) -> Tensor:

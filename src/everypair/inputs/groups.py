@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _conversion
+from everypair.inputs import convert
 
 
 def group_values(groups: ArrayLike) -> NDArray[Any]:
@@ -19,7 +19,7 @@ def group_values(groups: ArrayLike) -> NDArray[Any]:
     [1, '1']
     """
     if not isinstance(groups, list | tuple):
-        return _conversion.to_column(_conversion.to_array(groups, "groups"), "groups")
+        return convert.to_column(convert.to_array(groups, "groups"), "groups")
     if set(map(type, groups)) in ({int}, {float}, {str}):
         values = np.asarray(groups)
         # NumPy strings drop trailing NULs, and integers beyond int64 may be rounded to floats.

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _conversion
-from everypair.targets.ordered import target_from
+from everypair.inputs import convert
+from everypair.inputs.ordered import target_from
 
 Floats = NDArray[np.float64]
 
@@ -52,15 +52,15 @@ def survival_from(given: Any) -> Survival:
     """
     if isinstance(given, tuple) and len(given) == 2:
         times, events = given
-        return _checked(times, _conversion.to_array(events, "labels"))
-    array = _conversion.to_array(given, "labels")
+        return _checked(times, convert.to_array(events, "labels"))
+    array = convert.to_array(given, "labels")
     if array.dtype.names is not None:
         return _from_fields(array)
     if array.ndim == 2 and array.shape[1] == 2:
         return _checked(array[:, 0], array[:, 1])
     if array.ndim == 1 or array.shape[1:] == (1,):
         # A censored time of zero is coded as -0.0.
-        signed = _conversion.to_float64(target_from(array), "labels")
+        signed = convert.to_float64(target_from(array), "labels")
         return Survival(np.abs(signed), ~np.signbit(signed))
     raise ValueError(f"labels must hold times and events; got the shape {array.shape}. {_FORMS}")
 
@@ -78,8 +78,8 @@ def _from_fields(array: NDArray[Any]) -> Survival:
 
 
 def _checked(times: Any, events: NDArray[Any]) -> Survival:
-    column = _conversion.to_float64(target_from(times, "times of labels"), "times of labels")
-    events = _conversion.to_column(events, "events of labels")
+    column = convert.to_float64(target_from(times, "times of labels"), "times of labels")
+    events = convert.to_column(events, "events of labels")
     if events.shape != column.shape:
         raise ValueError(
             f"labels must have one event per time; got {events.shape[0]} events for "

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _inputs, surrogates
-from everypair.ranks._plan import Groups, own_pair, plan
+from everypair import surrogates
+from everypair.inputs import batches, pair_options
+from everypair.inputs.groups import group_codes
+from everypair.row_sums._plan import Groups, own_pair, plan
 from everypair.surrogates import Surrogate
-from everypair.targets.groups import group_codes
 
 
 def pair_row_sums(
@@ -83,10 +84,10 @@ def pair_row_sums(
     array([2.5, 0. ])
     """
     chosen = surrogates.get(surrogate)
-    terms = chosen.at_margin(_inputs.check_margin(margin, chosen.default_margin))
-    x, shape = _inputs.scores_from(scores)
-    y = x if others is None else _inputs.scores_from(others, "others")[0]
-    w = _inputs.signed_weights_from(weights, y.shape[0])
+    terms = chosen.at_margin(pair_options.check_margin(margin, chosen.default_margin))
+    x, shape = batches.scores_from(scores)
+    y = x if others is None else batches.scores_from(others, "others")[0]
+    w = batches.signed_weights_from(weights, y.shape[0])
     codes = _codes(groups, other_groups, others is not None, x.shape[0], y.shape[0])
     dtype = np.result_type(x, y)
     if x.shape[0] == 0 or y.shape[0] == 0:

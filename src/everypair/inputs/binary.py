@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import _conversion
+from everypair.inputs import convert
 
 # The label types that kernels read.
 LABEL_DTYPES = frozenset(map(np.dtype, ("?", "i1", "u1", "i4", "i8", "f4", "f8")))
@@ -19,13 +19,13 @@ _WIDER_DTYPE = {"i2": "i4", "u2": "i4", "u4": "i8", "u8": "f8", "f2": "f4"}
 
 def labels_from(given: ArrayLike) -> NDArray[Any]:
     """Convert labels to an (n,) array of a type that kernels read; values are not checked."""
-    array = _conversion.to_array(given, "labels")
+    array = convert.to_array(given, "labels")
     if array.dtype.kind not in "biuf":
         for i, value in enumerate(array.ravel().tolist()):
             if not isinstance(value, Real):
                 _raise_label(value, i)
         array = array.astype(np.float64)
-    column = _conversion.to_column(array, "labels")
+    column = convert.to_column(array, "labels")
     dtype = column.dtype.newbyteorder("=")
     if dtype not in LABEL_DTYPES:
         dtype = np.dtype(_WIDER_DTYPE.get(dtype.str[1:], "f8"))

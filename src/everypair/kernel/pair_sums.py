@@ -1,7 +1,7 @@
 """Evaluate batches of any target: two classes, or ordered or survival targets.
 
 The compiled kernel takes the ordered pairs of polynomials at once. All other ordered pairs are
-grouped binary pairs, one level for each bit of the rank (see `everypair.targets.ranked`), and this
+grouped binary pairs, one level for each bit of the rank (see `everypair.inputs.ranked`), and this
 module adds up the levels.
 """
 
@@ -14,11 +14,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair import _dispatch, _inputs, _threads
-from everypair._dispatch import Result
-from everypair._inputs import Batch, centred
+from everypair.inputs import batches
+from everypair.inputs.batches import Batch, centred
+from everypair.inputs.ranked import Level, RankedRows
+from everypair.kernel import choose
+from everypair.kernel.choose import Result
+from everypair.kernel.threads import kernel_threads
 from everypair.surrogates import PairTerm, are_polynomials
-from everypair.targets.ranked import Level, RankedRows
 
 Floats = NDArray[np.float64]
 
@@ -37,9 +39,9 @@ def evaluate(
     The vector is float32 or float64.
     """
     if batch.ranked is None:
-        return _dispatch.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=vector)
+        return choose.evaluate(batch, terms, mean, grad=grad, hess=hess, vector=vector)
     found = None
-    if _dispatch.kernel() is not None and are_polynomials(terms):
+    if choose.kernel() is not None and are_polynomials(terms):
         if not hess and vector is None:
             found = _evaluate_graded(batch, batch.ranked, terms, mean, grad)
         found = found or _evaluate_compiled(batch, batch.ranked, terms, mean, grad, hess, vector)
@@ -68,7 +70,7 @@ def hessian_times(
     product = cast("NDArray[Any]", evaluate(wide, terms, mean, vector=v).hvp)
     with np.errstate(over="ignore", under="ignore"):
         found = np.ldexp(product, exponent + size - 300)
-        _dispatch.check_overflow(found)
+        choose.check_overflow(found)
         rounded: NDArray[Any] = found.astype(batch.dtype)
     return rounded
 
@@ -84,7 +86,7 @@ def _without_scale(batch: Batch) -> tuple[Batch, int]:
     if batch.ranked is not None:
         scaled.ranked = batch.ranked.without_scale()
         return scaled, batch.ranked.exponent
-    positive = _inputs.positives(batch)
+    positive = batches.positives(batch)
     largest = [weights.max(where=rows, initial=0.0) for rows in (positive, ~positive)]
     of_classes = [math.frexp(top)[1] for top in largest]
     scaled.weights = np.ldexp(weights, -np.where(positive, *of_classes))
@@ -97,12 +99,12 @@ def concordance(batch: Batch) -> tuple[float, float]:
     Both are over the same power of two.
     """
     if batch.ranked is None:
-        return _dispatch.concordance(batch)
-    if (kernel := _dispatch.kernel()) is not None:
+        return choose.concordance(batch)
+    if (kernel := choose.kernel()) is not None:
         if (plain := batch.ranked.plain()) is not None:
             _, concordant, total = kernel.auc_targets(batch.scores, *plain, None, None)
         else:
-            arrays, threads = batch.ranked.arrays(), _threads.kernel_threads()
+            arrays, threads = batch.ranked.arrays(), kernel_threads()
             _, concordant, total = kernel.auc_ordered(batch.scores, arrays, threads)
         return concordant, total
     scores = batch.scores[batch.ranked.order]
@@ -110,7 +112,7 @@ def concordance(batch: Batch) -> tuple[float, float]:
     for level in batch.ranked.levels():
         pair_weight = _pair_weight(level)
         if pair_weight > 0.0:
-            of_level, of_all = _dispatch.concordance(level_batch(scores, level))
+            of_level, of_all = choose.concordance(level_batch(scores, level))
             concordant += of_level / of_all * pair_weight
             total += pair_weight
     return concordant, total
@@ -120,16 +122,16 @@ def _evaluate_graded(
     batch: Batch, ranked: RankedRows, terms: tuple[PairTerm, ...], mean: bool, grad: bool
 ) -> Result | None:
     """Evaluate few grades of float32 scores without a sort; None if the kernel declines."""
-    kernel, plain = _dispatch.kernel(), ranked.plain()
+    kernel, plain = choose.kernel(), ranked.plain()
     if kernel is None or plain is None or plain[1] is not None or batch.scores.itemsize > 4:
         return None
     out = np.empty_like(batch.scores) if grad else None
     _, value, pairs = kernel.evaluate_graded(
-        batch.scores, plain[0], (terms, None, None), mean, _threads.kernel_threads(), out
+        batch.scores, plain[0], (terms, None, None), mean, kernel_threads(), out
     )
     if not math.isfinite(value):
         return None
-    return Result(value, pairs, _dispatch.as_given(out, batch), None, None)
+    return Result(value, pairs, choose.as_given(out, batch), None, None)
 
 
 def _evaluate_compiled(
@@ -148,13 +150,13 @@ def _evaluate_compiled(
     scores = batch.scores
     asked = (grad, hess, vector is not None)
     arrays = [np.empty_like(scores) if wanted else None for wanted in asked]
-    _, value, total = _dispatch.kernel().evaluate_ordered(
+    _, value, total = choose.kernel().evaluate_ordered(
         scores, sorted_arrays, vector, (terms, None, None), mean,
-        math.ldexp(1.0, exponent), _threads.kernel_threads(), *arrays,
+        math.ldexp(1.0, exponent), kernel_threads(), *arrays,
     )  # fmt: skip
     if not math.isfinite(value):
         return None
-    derivatives = (_dispatch.as_given(array, batch) for array in arrays)
+    derivatives = (choose.as_given(array, batch) for array in arrays)
     return Result(value, math.ldexp(total, exponent), *derivatives)
 
 
@@ -165,7 +167,7 @@ def _sorted_arrays(ranked: RankedRows) -> tuple[tuple[NDArray[Any] | None, ...],
     targets, events = plain
     n = targets.shape[0]
     order, ranks = np.empty((2, n), np.int64)
-    _dispatch.kernel().rank_targets(targets, events, order, ranks)
+    choose.kernel().rank_targets(targets, events, order, ranks)
     winner = None if events is None else events[order].astype(np.float64)
     return (order, ranks, np.array([0, n], np.int64), winner, None), 0
 
@@ -195,7 +197,7 @@ def _evaluate_levels(
             continue
         total += pair_weight
         share = pair_weight / most
-        found = _dispatch.evaluate(
+        found = choose.evaluate(
             level_batch(scores, level), terms, True, grad=grad, hess=hess, vector=v
         )
         value += share * found.value
@@ -209,8 +211,8 @@ def _evaluate_levels(
         power = 0 if mean else ranked.exponent
         value = float(np.ldexp(value * scale, power))
         arrays = [None if s is None else np.ldexp(s * scale, power) + 0.0 for s in sums]
-    _dispatch.check_overflow(value, *arrays)
-    derivatives = (_dispatch.as_given(array, batch, ranked.order) for array in arrays)
+    choose.check_overflow(value, *arrays)
+    derivatives = (choose.as_given(array, batch, ranked.order) for array in arrays)
     return Result(value, pair_weight, *derivatives)
 
 
