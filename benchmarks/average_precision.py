@@ -2,13 +2,11 @@
 
     python -m benchmarks.average_precision time      # seconds, against the matrix of all pairs
     python -m benchmarks.average_precision train     # test average precision after each epoch
-    python -m benchmarks.average_precision boost     # test average precision of XGBoost
     python -m benchmarks.average_precision report    # plot and tables of the documentation
 
-`train` and `boost` need the tables of EVERYPAIR_DATA. A network with two hidden layers of 64 units
-is trained by Adam, or trees of depth 4 by XGBoost, on 64 % of the rows; 16 % choose the learning
-rate and the epoch or round by average precision, and 20 % are the test set. Rows are written to
-benchmarks/rows/average_precision/.
+`train` needs the tables of EVERYPAIR_DATA. A network with two hidden layers of 64 units is trained
+by Adam on 64 % of the rows; 16 % choose the learning rate and the epoch by average precision, and
+20 % are the test set. Rows are written to benchmarks/rows/average_precision/.
 """
 
 from __future__ import annotations
@@ -31,17 +29,14 @@ import everypair as ep
 from benchmarks import pages
 from benchmarks.rows import ROOT, ROWS, environment, quantiles, write_csv
 from benchmarks.tables import duration, markdown
-from everypair.boosting import xgboost_average_precision_objective
 from everypair.torch import AveragePrecisionLoss
 
 FOLDER = ROWS / "average_precision"
-PAGES = [ROOT / "docs" / name for name in ("average-precision-or-auc.md", "boosting.md")]
+PAGES = [ROOT / "docs" / "average-precision-or-auc.md"]
 PLOT = ROOT / "docs" / "assets" / "average-precision.svg"
 TABLES = ("mammography", "yeast_me2")
 TEMPERATURE = 0.1
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)
-BOOST_RATES = (0.03, 0.1, 0.3)
-ROUNDS = 200
 SEEDS = range(3)
 BUDGETS = (20, 80)
 BATCHES = {"512 rows": 512, "all rows": 1 << 30}
@@ -115,30 +110,6 @@ def curve(name: str, batch: str, loss: str, rate: float, seed: int) -> Iterator[
         yield {**cell, "epoch": epoch, "valid": round(valid, 5), "test": round(test, 5)}
 
 
-def boosted(name: str, loss: str, rate: float, seed: int) -> Iterator[dict[str, object]]:
-    """Yield the average precisions of XGBoost after every tenth round."""
-    import xgboost as xgb
-
-    data = [xgb.DMatrix(X.numpy(), y.numpy()) for X, y in split(name, seed)]
-    params = {"nthread": 1, "learning_rate": rate, "max_depth": 4, "base_score": 0.0}
-    objective = None
-    if loss == "logloss":
-        params |= {"objective": "binary:logistic", "base_score": 0.5}
-    else:
-        objective = xgboost_average_precision_objective()
-    booster = xgb.train(params, data[0], ROUNDS, obj=objective)
-    for rounds in range(10, ROUNDS + 1, 10):
-        valid, test = (
-            ep.average_precision(
-                booster.predict(rows, output_margin=True, iteration_range=(0, rounds)),
-                rows.get_label(),
-            )
-            for rows in data[1:]
-        )
-        cell = {"table": name, "batch": "XGBoost", "loss": loss, "rate": rate, "seed": seed}
-        yield {**cell, "epoch": rounds, "valid": round(valid, 5), "test": round(test, 5)}
-
-
 def chosen(curves: pd.DataFrame, epochs: int) -> pd.DataFrame:
     """Return the epoch and rate of best validation within a number of epochs, for each seed."""
     within = curves[curves.epoch <= epochs]
@@ -146,10 +117,10 @@ def chosen(curves: pd.DataFrame, epochs: int) -> pd.DataFrame:
     return within.loc[best]
 
 
-def results(curves: pd.DataFrame, budgets: tuple[int, ...], head: list[str]) -> str:
+def results(curves: pd.DataFrame) -> str:
     """Return the mean test average precision over the seeds, with the range."""
     lines = []
-    for epochs in budgets:
+    for epochs in BUDGETS:
         keys = ["table", "batch", "loss"]
         for (table, batch, loss), of_loss in chosen(curves, epochs).groupby(keys):
             low, mean, high = of_loss.test.min(), of_loss.test.mean(), of_loss.test.max()
@@ -159,7 +130,7 @@ def results(curves: pd.DataFrame, budgets: tuple[int, ...], head: list[str]) -> 
     made = pd.DataFrame(lines, columns=[*index, "loss", "cell"])
     wide = made.pivot(index=index, columns="loss", values="cell")
     body = [[*index, *cells] for index, cells in zip(wide.index, wide.to_numpy(), strict=True)]
-    return markdown([*head, *wide.columns], body)
+    return markdown(["table", "batch", "at most epochs", *wide.columns], body)
 
 
 def seconds(timed: pd.DataFrame) -> str:
@@ -195,13 +166,10 @@ def plot(curves: pd.DataFrame) -> None:
 
 
 def report() -> None:
-    curves, boost, timed = (
-        pd.read_csv(FOLDER / f"{name}.csv") for name in ("train", "boost", "time")
-    )
+    curves, timed = (pd.read_csv(FOLDER / f"{name}.csv") for name in ("train", "time"))
     plot(curves)
     tables = {
-        "rows: results": results(curves, BUDGETS, ["table", "batch", "at most epochs"]),
-        "rows: boost": results(boost, (ROUNDS,), ["table", "library", "at most rounds"]),
+        "rows: results": results(curves),
         "rows: seconds": seconds(timed),
     }
     pages.fill(PAGES, tables)
@@ -209,7 +177,7 @@ def report() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["time", "train", "boost", "report"])
+    parser.add_argument("what", choices=["time", "train", "report"])
     what = parser.parse_args().what
     torch.set_num_threads(1)
     if what == "report":
@@ -219,9 +187,6 @@ def main() -> None:
     if what == "time":
         for size in SIZES:
             records += times(*size)
-    elif what == "boost":
-        for cell in product(TABLES, ("logloss", "smooth AP"), BOOST_RATES, SEEDS):
-            records += boosted(*cell)
     else:
         for cell in product(TABLES, BATCHES, ("BCE", "smooth AP"), RATES, SEEDS):
             records += curve(*cell)

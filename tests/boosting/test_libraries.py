@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import everypair as ep
-from everypair import boosting
 from everypair.boosting import (
     catboost_objective,
     lightgbm_metric,
@@ -184,7 +183,7 @@ class TestCatboost:
         scores = model.predict(X)
         assert ep.auc(scores, y) > 0.85
         # The metric saw the scores of the whole table, in its order, after the last round.
-        grad, hess = objective.derivatives(Data(scores, y, w, None))
+        grad, hess = objective.loss.derivatives(Data(scores, y, w, None))
         ders = objective.calc_ders_range(scores, y, w)
         np.testing.assert_allclose(ders, -np.column_stack([grad, hess]), rtol=1e-4, atol=1e-6)
         assert model.evals_result_["learn"]["CatboostMetric"][-1] == pytest.approx(
@@ -219,16 +218,3 @@ class TestCatboost:
         objective.calc_ders_range(np.zeros(5), y[:5], None)
         with pytest.raises(RuntimeError, match="scores that the metric has not seen"):
             objective.calc_ders_range(np.full(5, 0.3), y[:5], None)
-
-
-@pytest.mark.parametrize("name", [n for n in boosting.__all__ if n != "SOFT_HINGE"])
-def test_a_function_that_was_not_called_says_what_to_type(name):
-    function, labels = getattr(boosting, name), np.array([1.0, 0.0])
-    if name.startswith("catboost"):
-        with pytest.raises(TypeError, match=rf"Pass {name}\(labels\), with the parentheses"):
-            function.calc_ders_range(np.zeros(2), labels, None)
-    else:
-        with pytest.raises(TypeError, match=rf"Pass {name}\(\), with the parentheses"):
-            function(labels, np.zeros(2))
-        with pytest.raises(TypeError, match="positional argument"):  # called, but wrongly
-            function("auc", "squared_hinge")

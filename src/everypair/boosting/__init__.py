@@ -4,11 +4,6 @@ This package does not import those libraries. An objective is a callable that re
 the library's native interface and of its scikit-learn interface.
 """
 
-from everypair.boosting._average_precision import (
-    catboost_average_precision_objective,
-    lightgbm_average_precision_objective,
-    xgboost_average_precision_objective,
-)
 from everypair.boosting._catboost import catboost_objective
 from everypair.boosting._distributed import (
     xgboost_distributed_metric,
@@ -20,12 +15,9 @@ from everypair.boosting._xgboost import xgboost_metric, xgboost_objective
 
 __all__ = [
     "SOFT_HINGE",
-    "catboost_average_precision_objective",
     "catboost_objective",
-    "lightgbm_average_precision_objective",
     "lightgbm_metric",
     "lightgbm_objective",
-    "xgboost_average_precision_objective",
     "xgboost_distributed_metric",
     "xgboost_distributed_objective",
     "xgboost_metric",

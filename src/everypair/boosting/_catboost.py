@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import metrics
-from everypair.boosting._makers import catboost_maker
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
     Censoring,
@@ -22,10 +20,7 @@ from everypair.boosting._scaled_loss import (
 from everypair.inputs import ordered
 from everypair.surrogates import Surrogate
 
-Floats = NDArray[np.float64]
 
-
-@catboost_maker
 def catboost_objective(
     labels: ArrayLike,
     *,
@@ -88,33 +83,30 @@ def catboost_objective(
     [[0.75, -0.375], [-0.25, -0.125]]
     """
     options = surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
-    return CatboostObjective(labels, weights, *options)
+    loss = ScaledLoss("catboost_objective", *options)
+    return CatboostObjective(loss, labels, weights)
 
 
-class CatboostTables:
-    """Mixin: makes a loss an objective of CatBoost, which looks up `derivatives` by score.
+class CatboostObjective:
+    """The objective that `catboost_objective` returns."""
 
-    The parameters after the first two are those of the loss.
-    """
-
-    derivatives: Any
-    pairs: Any = "binary"
-    censoring: Any = "harrell"
-
-    def __init__(self, labels: ArrayLike, weights: ArrayLike | None, *options: Any) -> None:
-        super().__init__(*options)
-        given = np.array(labels)
-        if self.pairs != "binary":  # CatBoost stores labels in float32
-            given = ordered.target_from(given).astype(np.float32)
-        _, self.labels, self.weights, _ = data_from([], given, weights, None)
+    def __init__(self, loss: ScaledLoss, labels: ArrayLike, weights: ArrayLike | None) -> None:
+        array = np.array(labels)
+        if loss.pairs != "binary":  # CatBoost stores labels in float32
+            array = ordered.target_from(array).astype(np.float32)
+        self.loss = loss
+        _, self.labels, self.weights, _ = data_from([], array, weights, None)
         self._row_weights = np.ones(len(self.labels)) if self.weights is None else self.weights
         self.metric = CatboostMetric(self)
         self.update(np.zeros(self.labels.shape[0]))
         self._initial_table = self._table
 
     # CatBoost copies its parameters, but the objective and its metric must stay the same objects.
-    def __deepcopy__(self, memo: dict[int, Any]) -> CatboostTables:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CatboostObjective:
         return self
+
+    def __repr__(self) -> str:
+        return repr(self.loss)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -130,30 +122,19 @@ class CatboostTables:
 
     def update(self, scores: NDArray[np.float64]) -> None:
         """Compute the derivatives at these (n,) scores of the training set and store them."""
-        derivatives = self.derivatives(Data(scores, self.labels, self.weights, None))
-        w, weighted = self._row_weights, self._row_weights > 0.0
-        grad, hess = (np.divide(d, w, out=np.zeros_like(d), where=weighted) for d in derivatives)
-        self._table = _Table(self._codes(self.labels[weighted]), len(self._values),
-            *(a[weighted] for a in (scores, grad, hess)))  # fmt: skip
+        grad, hess = self.loss.derivatives(Data(scores, self.labels, self.weights, None))
+        weighted = self._row_weights > 0.0
+        derivatives = np.column_stack((grad, hess))[weighted]
+        derivatives = derivatives / self._row_weights[weighted, None]
+        labels, codes = np.unique(self.keys(self.labels[weighted]), return_inverse=True)
+        places = codes + 1j * scores[weighted]
+        order = np.argsort(places)
+        self._table = _Table(labels, places[order], derivatives[order])
 
-    @cached_property
-    def _values(self) -> NDArray[Any]:
-        """The different labels of the training set, sorted."""
-        return np.unique(self._keys(self.labels))
-
-    def _keys(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def keys(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Return values that are equal for rows whose derivatives depend on the score alone."""
-        keys: NDArray[Any] = labels > 0 if self.pairs == "binary" else labels.astype(np.float32)
+        keys: NDArray[Any] = labels > 0 if self.loss.pairs == "binary" else labels.astype("f4")
         return keys
-
-    def _codes(self, labels: NDArray[Any]) -> NDArray[np.intp]:
-        """Return the number of each label among those of the training set."""
-        found = np.searchsorted(self._values, self._keys(labels))
-        return found.clip(max=len(self._values) - 1)
-
-    def has_labels(self, labels: NDArray[Any]) -> bool:
-        """Return whether these are the labels of the training set."""
-        return np.array_equal(self._keys(labels), self._keys(self.labels))
 
     def check_weights(self, weights: NDArray[np.float64] | None) -> None:
         """Raise an error if the weights of `fit` are not those of the objective."""
@@ -175,44 +156,35 @@ class CatboostTables:
         table = self._table if scores.any() else self._initial_table
         weighted = weights > 0.0  # the table holds no rows of weight 0; their derivatives are 0
         if weighted.any():
-            out[weighted] = -table.derivatives(self._codes(targets[weighted]), scores[weighted])
+            out[weighted] = -table.lookup(self.keys(targets[weighted]), scores[weighted])
         return out * weights[:, None]
 
 
-class CatboostObjective(CatboostTables, ScaledLoss):
-    """The objective that `catboost_objective` returns."""
+class _Table(NamedTuple):
+    """The derivatives of the rows of a training set, per unit of weight.
 
-    function = "catboost_objective"
+    `labels` holds the different labels, sorted. `places` is an (n,) array of complex numbers, the
+    position of a row's label in `labels` plus i times its score; NumPy sorts them by the real part,
+    then by the imaginary part. `derivatives` holds gradient and Hessian, of shape (n, 2).
+    """
 
+    labels: NDArray[Any]
+    places: NDArray[np.complex128]
+    derivatives: NDArray[np.float64]
 
-class _Table:
-    """Derivatives by label and score: rows sorted by the number of their label, then by score."""
-
-    def __init__(
-        self, codes: NDArray[np.intp], n_codes: int, scores: Floats, grad: Floats, hess: Floats
-    ) -> None:
-        order = np.lexsort((scores, codes))
-        self._scores = scores[order]
-        self._derivatives = np.column_stack((grad, hess))[order]
-        self._bounds = np.searchsorted(codes[order], np.arange(n_codes + 1))
-
-    def derivatives(self, codes: NDArray[np.intp], scores: Floats) -> Floats:
-        """Return gradient and Hessian of rows, whose scores equal stored ones up to rounding."""
-        start, stop = self._bounds[codes], self._bounds[codes + 1]
-        if (start == stop).any():
+    def lookup(self, labels: NDArray[Any], scores: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the derivatives of rows, whose scores equal stored ones up to rounding."""
+        codes = np.searchsorted(self.labels, labels).clip(max=len(self.labels) - 1)
+        right = np.searchsorted(self.places, codes + 1j * scores)
+        neighbours = np.stack([right - 1, right]).clip(0, len(self.places) - 1)
+        places = self.places[neighbours]
+        distances = np.where(places.real == codes, np.abs(places.imag - scores), np.inf)
+        nearest = np.where(distances[0] < distances[1], *neighbours)
+        is_known = distances.min(axis=0) <= 1e-6 * (1.0 + np.abs(scores))
+        if not is_known.all() or not np.array_equal(self.labels[codes], labels):
             _raise_unknown_scores()
-        low, high = start, stop
-        while (low < high).any():  # bisection, inside the rows of each label
-            middle = (low + high) // 2
-            smaller = (low < high) & (self._scores[middle.clip(max=len(self._scores) - 1)] < scores)
-            low, high = np.where(smaller, middle + 1, low), np.where(smaller, high, middle)
-        right, left = np.minimum(low, stop - 1), np.maximum(low - 1, start)
-        stored = self._scores
-        nearest = np.where(scores - stored[left] < stored[right] - scores, left, right)
-        if not np.allclose(scores, stored[nearest], rtol=1e-6, atol=1e-6):
-            _raise_unknown_scores()
-        found: Floats = self._derivatives[nearest]
-        return found
+        derivatives: NDArray[np.float64] = self.derivatives[nearest]
+        return derivatives
 
 
 def _raise_unknown_scores() -> NoReturn:
@@ -226,7 +198,7 @@ def _raise_unknown_scores() -> NoReturn:
 class CatboostMetric:
     """The exact AUC or concordance; it also passes the training scores to the objective."""
 
-    def __init__(self, objective: CatboostTables) -> None:
+    def __init__(self, objective: CatboostObjective) -> None:
         self.objective = objective
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CatboostMetric:
@@ -245,11 +217,10 @@ class CatboostMetric:
     ) -> tuple[float, float]:
         """Return the AUC of a data set, and a weight of 1."""
         scores, labels, weights, _ = data_from(approxes[0], target, weight, None)
-        scores = scores.astype(np.float64)
-        objective = self.objective
-        labels = labels.astype(np.float32)
-        if objective.has_labels(labels):
+        scores, labels = scores.astype(np.float64), labels.astype(np.float32)
+        objective, loss = self.objective, self.objective.loss
+        if np.array_equal(objective.keys(labels), objective.keys(objective.labels)):
             objective.check_weights(weights)
             objective.update(scores)
-        options: dict[str, Any] = {"pairs": objective.pairs, "censoring": objective.censoring}
+        options: dict[str, Any] = {"pairs": loss.pairs, "censoring": loss.censoring}
         return metrics.auc(scores, labels, weights=weights, **options), 1.0

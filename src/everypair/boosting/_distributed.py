@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everypair import losses
-from everypair.boosting._makers import maker
 from everypair.boosting._scaled_loss import SOFT_HINGE, ScaledLoss, check_one_column
 from everypair.inputs import batches
 from everypair.streaming import PairAccumulator, evaluate_across
@@ -55,10 +54,14 @@ class Workers:
         return slice(start, start + int(sizes[self.rank]))
 
 
-class XgboostDistributedObjective(ScaledLoss):
+class XgboostDistributedObjective:
     """The objective that `xgboost_distributed_objective` returns."""
 
-    function = "xgboost_distributed_objective"
+    def __init__(self, loss: ScaledLoss) -> None:
+        self.loss = loss
+
+    def __repr__(self) -> str:
+        return repr(self.loss)
 
     def __call__(self, scores: NDArray[Any], matrix: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the gradient and the Hessian of the rows of this worker, each of shape (n,)."""
@@ -116,7 +119,7 @@ class XgboostDistributedObjective(ScaledLoss):
             # float32 is enough for differences, once a common offset is subtracted in float64.
             found[:] = losses.pair_derivatives(
                 (scores - scores[0]).astype(np.float32), is_shared == pos_is_small,
-                surrogate=self.surrogate, margin=self.scaled_margin,
+                surrogate=self.loss.surrogate, margin=self.loss.scaled_margin,
                 weights=weights[0] if weights else None, reduction="sum",
             )[1:]  # fmt: skip
         total_weight = workers.sum(rows[1:].sum(axis=1)).item() if weights else n_pos + n_neg
@@ -165,7 +168,6 @@ class XgboostDistributedMetric:
         return self.__name__, value
 
 
-@maker
 def xgboost_distributed_objective(
     *, surrogate: str | Surrogate = SOFT_HINGE, margin: float | None = None
 ) -> XgboostDistributedObjective:
@@ -195,10 +197,10 @@ def xgboost_distributed_objective(
     >>> grad.round(4).tolist()
     [-0.75, 0.25, 0.25, 0.25]
     """
-    return XgboostDistributedObjective(surrogate, margin, "pairs")
+    loss = ScaledLoss("xgboost_distributed_objective", surrogate, margin, "pairs")
+    return XgboostDistributedObjective(loss)
 
 
-@maker
 def xgboost_distributed_metric(
     metric: Metric = "auc",
     *,

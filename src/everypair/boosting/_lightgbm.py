@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from numpy.typing import NDArray
-
-from everypair.boosting._makers import maker
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
     Censoring,
-    Data,
     Hessian,
     Metric,
     Pairs,
     ScaledLoss,
-    data_from,
 )
 from everypair.metrics._tie_blocks import Average
 from everypair.surrogates import Surrogate
 
 
-@maker
 def lightgbm_objective(
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
@@ -31,7 +25,7 @@ def lightgbm_objective(
     censoring: Censoring = "harrell",
     max_fpr: float | None = None,
     min_tpr: float | None = None,
-) -> LightgbmObjective:
+) -> ScaledLoss:
     r"""Make an objective for LightGBM from the loss over all pairs that should be in order.
 
     .. math::
@@ -102,10 +96,9 @@ def lightgbm_objective(
     [0.375, 0.125, 0.125, 0.125]
     """
     options = surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
-    return LightgbmObjective(*options)
+    return ScaledLoss("lightgbm_objective", *options)
 
 
-@maker
 def lightgbm_metric(
     metric: Literal["auc", "loss"] = "auc",
     *,
@@ -116,7 +109,7 @@ def lightgbm_metric(
     average: Average = "pairs",
     max_fpr: float | None = None,
     min_tpr: float | None = None,
-) -> LightgbmMetric:
+) -> Metric:
     r"""Make an evaluation metric for LightGBM.
 
     Parameters
@@ -148,42 +141,5 @@ def lightgbm_metric(
     >>> lightgbm_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     ('auc_pairs', 0.5, True)
     """
-    return LightgbmMetric(metric, surrogate, margin, pairs, censoring, average, max_fpr, min_tpr)
-
-
-class LightgbmCall:
-    """Mixin: makes a loss with a method `derivatives` an objective of LightGBM."""
-
-    derivatives: Any
-
-    # LightGBM's estimators count the parameters to decide whether to pass weights and groups.
-    def __call__(
-        self, first: Any, second: Any, weight: Any = None, group: Any = None
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return gradient and Hessian, from (scores, dataset) or (labels, scores, ...)."""
-        grad, hess = self.derivatives(_data_from(first, second, weight, group))
-        return grad, hess
-
-
-class LightgbmObjective(LightgbmCall, ScaledLoss):
-    """The objective that `lightgbm_objective` returns."""
-
-    function = "lightgbm_objective"
-
-
-class LightgbmMetric(Metric):
-    """The metric that `lightgbm_metric` returns."""
-
-    def __call__(
-        self, first: Any, second: Any, weight: Any = None, group: Any = None
-    ) -> tuple[str, float, bool]:
-        """Return the name, the value and whether larger is better."""
-        value = self.value(_data_from(first, second, weight, group))
-        return self.__name__, value, self.metric == "auc"
-
-
-def _data_from(first: Any, second: Any, weight: Any, group: Any) -> Data:
-    """Read the arguments of the native or of the scikit-learn interface."""
-    if hasattr(second, "get_label"):
-        return data_from(first, second.get_label(), second.get_weight(), second.get_group())
-    return data_from(second, first, weight, group)
+    options = surrogate, margin, pairs, censoring, average, max_fpr, min_tpr
+    return Metric("lightgbm", metric, *options)

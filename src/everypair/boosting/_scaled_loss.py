@@ -61,16 +61,16 @@ SOFT_HINGE = _soft_hinge()
 
 
 class ScaledLoss:
-    """The pair loss in the units of the logistic loss; base class of the objectives.
+    """The pair loss in the units of the logistic loss: an objective of LightGBM and XGBoost.
 
-    The parameters are those of `lightgbm_objective`. The attributes `surrogate` and `scaled_margin`
-    are the scaled ones; `original` and `margin` are those before scaling.
+    The parameters are those of `lightgbm_objective`, after the name of the function that makes the
+    object. The attributes `surrogate` and `scaled_margin` are the scaled ones; `original` and
+    `margin` are those before scaling.
     """
-
-    function = "ScaledLoss"  # the call that makes an object of this class, for its repr
 
     def __init__(
         self,
+        function: str,
         surrogate: str | Surrogate,
         margin: float | None,
         hessian: Hessian | None = None,
@@ -81,7 +81,8 @@ class ScaledLoss:
     ) -> None:
         pair_options.check_pairs(pairs, censoring)
         pair_options.check_rates(max_fpr, min_tpr, pairs)
-        self.pairs, self.censoring, self.max_fpr, self.min_tpr = pairs, censoring, max_fpr, min_tpr
+        self.function, self.pairs, self.censoring = function, pairs, censoring
+        self.max_fpr, self.min_tpr = max_fpr, min_tpr
         original = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
         margin = pair_options.check_margin(margin, original.default_margin)
         slope, curvature = float(original.slope(margin)), float(original.curvature(margin))
@@ -108,6 +109,12 @@ class ScaledLoss:
         self.scaled_margin = margin * stretch
         self.surrogate = original.scaled(1.0 / stretch, stretch / slope)
 
+    def __call__(
+        self, first: Any, second: Any, sample_weight: Any = None, group: Any = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return gradient and Hessian; see `data_from_call` for the arguments."""
+        return self.derivatives(data_from_call(first, second, sample_weight, group))
+
     def derivatives(self, data: Data) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the (n,) gradient and the (n,) Hessian that the library uses."""
         scores, labels, weights, groups = data
@@ -116,19 +123,18 @@ class ScaledLoss:
         # subtracting the first score in float64 keeps the digits of scores with a large offset.
         centred = np.empty(np.shape(scores), dtype=np.float32)
         np.subtract(scores, scores[0], out=centred, casting="same_kind")
-        if self.pairs != "binary":
-            _, grad, hess = losses.pair_derivatives(
-                centred, labels, reduction="sum", **self.options(data)
-            )
-            scale = np.float32(1.0 / _mean_group_weight(data))
-            return grad * scale, hess * scale
-        if self.hessian == "pairs":
-            _, grad, hess = losses.pair_derivatives(centred, labels, **self.options(data))
-            scale = np.float32(_scale(labels > 0, weights))
-            return grad * scale, hess * scale
-        _, grad = losses.pair_loss_and_grad(centred, labels, **self.options(data))
-        grad *= np.float32(_scale(labels > 0, weights))
-        return grad, logistic_hess(centred, labels > 0, weights, groups)
+        options = self.options(data)
+        if self.hessian == "logistic":
+            _, grad = losses.pair_loss_and_grad(centred, labels, **options)
+            grad *= np.float32(_scale_of_mean(labels > 0, weights))
+            return grad, logistic_hess(centred, labels > 0, weights, groups)
+        options["reduction"] = "mean" if self.pairs == "binary" else "sum"
+        _, grad, hess = losses.pair_derivatives(centred, labels, **options)
+        if self.pairs == "binary":
+            scale = np.float32(_scale_of_mean(labels > 0, weights))
+        else:
+            scale = np.float32(_scale_of_sum(data))
+        return grad * scale, hess * scale
 
     def options(self, data: Data) -> dict[str, Any]:
         """Return the keyword arguments of `pair_loss`."""
@@ -148,13 +154,14 @@ class ScaledLoss:
 
 
 class Metric:
-    """Base class of the metrics: the exact (partial) AUC or concordance, or the mean scaled loss.
+    """The exact (partial) AUC or concordance, or the mean scaled loss, as a metric of a library.
 
-    The parameters are those of `lightgbm_metric`.
+    The parameters are those of `lightgbm_metric`, after the name of the library.
     """
 
     def __init__(
         self,
+        library: Literal["lightgbm", "xgboost"],
         metric: str,
         surrogate: str | Surrogate,
         margin: float | None,
@@ -167,11 +174,24 @@ class Metric:
         if metric not in ("auc", "loss"):
             raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
         check_average(average)
-        self.metric, self.average = metric, average
-        self.loss = ScaledLoss(surrogate, margin, None, pairs, censoring, max_fpr, min_tpr)
+        self.library, self.metric, self.average = library, metric, average
+        options = pairs, censoring, max_fpr, min_tpr
+        self.loss = ScaledLoss(f"{library}_objective", surrogate, margin, None, *options)
         if metric == "auc" and max_fpr is not None:
             pair_options.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
         self.__name__ = f"{metric}_pairs"
+
+    def __call__(
+        self, first: Any, second: Any, sample_weight: Any = None, group: Any = None
+    ) -> tuple[str, float, bool] | tuple[str, float] | float:
+        """Return what the library expects: the value, often with its name and direction.
+
+        See `data_from_call` for the arguments.
+        """
+        value = self.value(data_from_call(first, second, sample_weight, group))
+        if self.library == "lightgbm":
+            return self.__name__, value, self.metric == "auc"
+        return (self.__name__, value) if hasattr(second, "get_label") else value
 
     def value(self, data: Data) -> float:
         """Compute the metric of an evaluation set."""
@@ -196,6 +216,23 @@ def check_one_column(scores: NDArray[Any]) -> None:
             f"{np.shape(scores)}, one column for each of several classes. Train each class "
             "against the rest, as sklearn.multiclass.OneVsRestClassifier does."
         )
+
+
+def data_from_call(first: Any, second: Any, weight: Any, group: Any) -> Data:
+    """Read the arguments that a library calls an objective or a metric with.
+
+    The native interfaces pass scores and a data set, the scikit-learn interfaces labels, scores and
+    weights, and LightGBM the sizes of groups. LightGBM counts the parameters of a callable to
+    decide what to pass, and XGBoost looks for one called sample_weight.
+    """
+    if not hasattr(second, "get_label"):
+        return data_from(second, first, weight, group)
+    if hasattr(second, "get_uint_info"):
+        # XGBoost: the offsets of the groups, from 0 to n, or no numbers without groups.
+        sizes = np.diff(second.get_uint_info("group_ptr").astype(np.int64))
+    else:
+        sizes = second.get_group()
+    return data_from(first, second.get_label(), second.get_weight(), sizes)
 
 
 def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLike | None) -> Data:
@@ -224,15 +261,15 @@ def data_from(scores: ArrayLike, labels: ArrayLike, weights: Any, sizes: ArrayLi
     return Data(scores, labels, weights, groups)
 
 
-def _mean_group_weight(data: Data) -> float:
-    """Return the sum of the squared weights of the groups over the sum of their weights, or 1."""
+def _scale_of_sum(data: Data) -> float:
+    """Return ``sum_q W_q / sum_q W_q^2`` for groups q of weight W, or 1 without any weight."""
     n = data.labels.shape[0]
     codes = np.zeros(n, np.int64) if data.groups is None else data.groups
     w = np.bincount(codes, data.weights)
-    return float((w @ w) / w.sum()) if w.any() else 1.0
+    return float(w.sum() / (w @ w)) if w.any() else 1.0
 
 
-def _scale(positive: NDArray[np.bool_], weights: NDArray[np.float64] | None) -> float:
+def _scale_of_mean(positive: NDArray[np.bool_], weights: NDArray[np.float64] | None) -> float:
     """Return ``W_pos W_neg / (W_pos + W_neg)``, or 0 without any weight."""
     w_pos = np.count_nonzero(positive) if weights is None else float(weights.sum(where=positive))
     w = positive.shape[0] if weights is None else float(weights.sum())

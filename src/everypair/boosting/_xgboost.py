@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from everypair.boosting._makers import maker
 from everypair.boosting._scaled_loss import (
     SOFT_HINGE,
     Censoring,
-    Data,
     Hessian,
     Metric,
     Pairs,
     ScaledLoss,
-    data_from,
 )
 from everypair.metrics._tie_blocks import Average
 from everypair.surrogates import Surrogate
 
 
-@maker
 def xgboost_objective(
     *,
     surrogate: str | Surrogate = SOFT_HINGE,
@@ -32,7 +25,7 @@ def xgboost_objective(
     censoring: Censoring = "harrell",
     max_fpr: float | None = None,
     min_tpr: float | None = None,
-) -> XgboostObjective:
+) -> ScaledLoss:
     r"""Make an objective for XGBoost from the loss over all pairs that should be in order.
 
     .. math::
@@ -78,10 +71,9 @@ def xgboost_objective(
     [-0.75, 0.25, 0.25, 0.25]
     """
     options = surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
-    return XgboostObjective(*options)
+    return ScaledLoss("xgboost_objective", *options)
 
 
-@maker
 def xgboost_metric(
     metric: Literal["auc", "loss"] = "auc",
     *,
@@ -92,7 +84,7 @@ def xgboost_metric(
     average: Average = "pairs",
     max_fpr: float | None = None,
     min_tpr: float | None = None,
-) -> XgboostMetric:
+) -> Metric:
     """Make an evaluation metric for XGBoost.
 
     Parameters
@@ -113,44 +105,5 @@ def xgboost_metric(
     >>> xgboost_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     0.5
     """
-    return XgboostMetric(metric, surrogate, margin, pairs, censoring, average, max_fpr, min_tpr)
-
-
-class XgboostCall:
-    """Mixin: makes a loss with a method `derivatives` an objective of XGBoost."""
-
-    derivatives: Any
-
-    # XGBoost's estimators look for a parameter called sample_weight.
-    def __call__(
-        self, first: Any, second: Any, sample_weight: Any = None
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return gradient and Hessian, from (scores, matrix) or (labels, scores, weights)."""
-        grad, hess = self.derivatives(_data_from(first, second, sample_weight))
-        return grad, hess
-
-
-class XgboostObjective(XgboostCall, ScaledLoss):
-    """The objective that `xgboost_objective` returns."""
-
-    function = "xgboost_objective"
-
-
-class XgboostMetric(Metric):
-    """The metric that `xgboost_metric` returns."""
-
-    def __call__(
-        self, first: Any, second: Any, sample_weight: Any = None
-    ) -> tuple[str, float] | float:
-        """Return name and value of (scores, matrix), or the value of (labels, scores, weights)."""
-        value = self.value(_data_from(first, second, sample_weight))
-        return (self.__name__, value) if hasattr(second, "get_label") else value
-
-
-def _data_from(first: Any, second: Any, weight: Any) -> Data:
-    """Read the arguments of the native or of the scikit-learn interface."""
-    if not hasattr(second, "get_label"):
-        return data_from(second, first, weight, None)
-    # group_ptr holds the offsets of the groups, from 0 to n; it is empty without groups.
-    sizes = np.diff(second.get_uint_info("group_ptr").astype(np.int64))
-    return data_from(first, second.get_label(), second.get_weight(), sizes)
+    options = surrogate, margin, pairs, censoring, average, max_fpr, min_tpr
+    return Metric("xgboost", metric, *options)
