@@ -18,7 +18,7 @@ from everypair.kernel import choose
 
 def instruction_sets() -> list[str]:
     """Return the instruction sets that this machine can run, the oldest first."""
-    return choose._native.isas() if choose.native_is_here() else []
+    return choose.native.kernel.isas() if choose.native.kernel is not None else []
 
 
 def variables(isa: str) -> dict[str, str]:

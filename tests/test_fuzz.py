@@ -23,8 +23,8 @@ from .exact import exact_double_sum
 @pytest.fixture(autouse=True)
 def default_isa():
     yield
-    if choose.native_is_here():
-        choose._native.use_isa(instruction_sets()[-1])
+    if choose.native.kernel is not None:
+        choose.native.kernel.use_isa(instruction_sets()[-1])
 
 
 def assert_no_failure(batch, backends):

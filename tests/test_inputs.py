@@ -401,7 +401,7 @@ def test_a_kernel_that_rejects_valid_data_is_reported_as_a_bug(monkeypatch):
     class Refusing:
         evaluate = auc = staticmethod(lambda *_: (1, 0.0, 0.0))
 
-    monkeypatch.setattr(choose, "_native", Refusing)
+    monkeypatch.setattr(choose.native, "kernel", Refusing)
     with choose.backend("native"):
         for function in (ep.pair_loss, ep.auc):
             with pytest.raises(RuntimeError, match="please report"):

@@ -10,14 +10,15 @@ import pytest
 import everypair as ep
 from everypair import naive
 from everypair.inputs import batches
-from everypair.kernel import choose, pair_sums
+from everypair.kernel import choose, levels, native
+from everypair.kernel.request import Request
 from everypair.surrogates import Surrogate, Term
 
 from .strategies import SURROGATES
 from .tolerances import assert_close
 
 pytestmark = pytest.mark.skipif(
-    not choose.native_is_here(), reason="the compiled kernel is not installed"
+    native.kernel is None, reason="the compiled kernel is not installed"
 )
 
 SCORES = {
@@ -39,15 +40,14 @@ TARGETS = {
 def defaults():
     yield
     ep.set_num_threads(None)
-    native = choose._native
-    native.use_isa(native.isas()[-1])
+    native.kernel.use_isa(native.kernel.isas()[-1])
 
 
 def compiled(scores, targets, surrogate, *, weights=None, groups=None, margin=1.0, vector=None):
     """Return the mean of the compiled kernel; None if it declines."""
     batch = batches.batch_from(scores, targets, weights, groups, pairs="ordered")
     terms = surrogate.at_margin(margin)
-    return pair_sums._evaluate_compiled(batch, batch.ranked, terms, True, True, True, vector)
+    return native.pair_sums(Request(batch, terms, True, True, True, vector))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -90,10 +90,9 @@ def test_equals_the_levels_on_many_rows(targets, weighted):
     groups = rng.integers(0, 7, n)
     batch = batches.batch_from(x, y, weights, groups, pairs="ordered")
     for surrogate in (ep.surrogates.SQUARED_HINGE, ep.surrogates.SQUARE):
-        given = (batch, batch.ranked, surrogate.at_margin(1.0), True, True, True, v)
-        for got, expected in zip(
-            pair_sums._evaluate_compiled(*given), pair_sums._evaluate_levels(*given), strict=True
-        ):
+        request = Request(batch, surrogate.at_margin(1.0), True, True, True, v)
+        by_levels = levels.pair_sums(request, batch.ranked, choose.pair_sums)
+        for got, expected in zip(native.pair_sums(request), by_levels, strict=True):
             assert_close(got, expected, np.float64)
 
 
@@ -104,10 +103,9 @@ def test_same_bits_for_threads_and_instruction_sets(n_groups):
     x, y = rng.normal(size=n), rng.integers(0, n, n)
     groups = None if n_groups == 1 else rng.integers(0, n_groups, n)
     knobs = {"groups": groups, "pairs": "ordered"}
-    native = choose._native
-    answers = set()
-    for isa, threads in ((native.isas()[0], 1), (native.isas()[-1], 1), (native.isas()[-1], 3)):
-        native.use_isa(isa)
+    isas, answers = native.kernel.isas(), set()
+    for isa, threads in ((isas[0], 1), (isas[-1], 1), (isas[-1], 3)):
+        native.kernel.use_isa(isa)
         ep.set_num_threads(threads)
         value, grad = ep.pair_loss_and_grad(x, y, **knobs)
         answers.add((value, grad.tobytes(), ep.auc(x, y, **knobs)))

@@ -182,7 +182,7 @@ def assert_bounded(kind, measure, error, allowed):
 
 def isas():
     """Return the instruction sets of the compiled kernel; none if it is not built."""
-    return choose._native.isas() if choose.native_is_here() else ()
+    return choose.native.kernel.isas() if choose.native.kernel is not None else ()
 
 
 @pytest.fixture(scope="module", params=["numpy", *isas()])
@@ -190,9 +190,9 @@ def backend(request):
     if request.param == "numpy":
         yield ArrayBackend("numpy")
     else:
-        choose._native.use_isa(request.param)
+        choose.native.kernel.use_isa(request.param)
         yield ArrayBackend("native")
-        choose._native.use_isa(isas()[-1])
+        choose.native.kernel.use_isa(isas()[-1])
 
 
 @pytest.mark.parametrize("name", CASES)

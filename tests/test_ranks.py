@@ -20,7 +20,7 @@ from .strategies import SMOOTH, SURROGATES, batches
 from .tolerances import RELATIVE, assert_close
 
 surrogate_of = st.sampled_from((*SURROGATES, *SMOOTH, surrogates.sigmoid(0.25)))
-native = choose._native
+native = choose.native.kernel
 pytestmark = pytest.mark.usefixtures("kernel")
 
 

@@ -157,7 +157,7 @@ def test_backends_by_name(monkeypatch):
 
 
 def test_a_missing_kernel(monkeypatch):
-    monkeypatch.setattr(choose, "_native", None)
+    monkeypatch.setattr(choose.native, "kernel", None)
     monkeypatch.setattr(choose, "_default", None)
     monkeypatch.setenv("EVERYPAIR_BACKEND", "native")
     with pytest.raises(ImportError, match="EVERYPAIR_BACKEND asks for the compiled kernel"):

@@ -42,7 +42,7 @@ Result = tuple[str, str, Any]  # name of the function, field of Answer, and what
 
 def native(isa: str) -> Callable[[Batch], Iterator[Callable[[], list[Result]]]]:
     def calls(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
-        choose._native.use_isa(isa)  # type: ignore[attr-defined]
+        choose.native.kernel.use_isa(isa)  # type: ignore[attr-defined]
         with choose.backend("native"):
             yield from array_calls(batch)
 

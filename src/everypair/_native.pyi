@@ -4,7 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from everypair.kernel.choose import NativeForm
+from everypair.kernel.native import NativeForm
 
 Array = NDArray[Any]
 MaybeArray = NDArray[Any] | None

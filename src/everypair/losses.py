@@ -5,15 +5,16 @@ Data flow: scores, labels -> `Batch` -> the two classes -> moments -> value and 
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import surrogates
 from everypair.inputs import batches, pair_options
-from everypair.kernel import choose, pair_sums
+from everypair.kernel import choose
+from everypair.kernel.hessian_product import hessian_product
+from everypair.kernel.request import Request
 from everypair.metrics._hardest import keep_hardest
-from everypair.surrogates import PairTerm, Surrogate
+from everypair.surrogates import Surrogate
 
 __all__ = ["PairDerivatives", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
 
@@ -130,7 +131,8 @@ def pair_loss(
     batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
-    return _evaluate(batch, surrogate, margin, reduction)[0]
+    terms, mean = pair_options.loss_options(surrogate, margin, reduction)
+    return choose.pair_sums(Request(batch, terms, mean)).value
 
 
 def pair_loss_and_grad(
@@ -178,8 +180,9 @@ def pair_loss_and_grad(
     batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
-    value, _, grad, _, _ = _evaluate(batch, surrogate, margin, reduction, grad=True)
-    return value, grad
+    terms, mean = pair_options.loss_options(surrogate, margin, reduction)
+    result = choose.pair_sums(Request(batch, terms, mean, grad=True))
+    return result.value, cast("NDArray[Any]", result.grad)
 
 
 def pair_derivatives(
@@ -222,8 +225,9 @@ def pair_derivatives(
     batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
-    value, _, grad, hess, _ = _evaluate(batch, surrogate, margin, reduction, grad=True, hess=True)
-    return PairDerivatives(value, grad, hess)
+    terms, mean = pair_options.loss_options(surrogate, margin, reduction)
+    value, _, grad, hess, _ = choose.pair_sums(Request(batch, terms, mean, grad=True, hess=True))
+    return PairDerivatives(value, cast("NDArray[Any]", grad), cast("NDArray[Any]", hess))
 
 
 def pair_hvp(
@@ -274,27 +278,6 @@ def pair_hvp(
     batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
     if max_fpr is not None or min_tpr is not None:
         keep_hardest(batch, max_fpr, min_tpr)
+    terms, mean = pair_options.loss_options(surrogate, margin, reduction)
     v = batches.vector_for(batch, vector)
-    terms, mean = _checked(surrogate, margin, reduction)
-    return pair_sums.hessian_times(batch, terms, mean, v)
-
-
-def _checked(
-    surrogate: str | Surrogate, margin: float | None, reduction: str
-) -> tuple[tuple[PairTerm, ...], bool]:
-    """Check the options; return the terms of the surrogate, and whether to take the mean."""
-    chosen = surrogates.get(surrogate)
-    terms = chosen.at_margin(pair_options.check_margin(margin, chosen.default_margin))
-    return terms, pair_options.check_reduction(reduction)
-
-
-def _evaluate(
-    batch: batches.Batch,
-    surrogate: str | Surrogate,
-    margin: float | None,
-    reduction: str,
-    **asked: Any,
-) -> tuple[float, float, Any, Any, Any]:
-    """Check the options and call the kernel for the derivatives that are asked for."""
-    evaluate = choose.evaluate if batch.ranked is None else pair_sums.evaluate
-    return evaluate(batch, *_checked(surrogate, margin, reduction), **asked)
+    return hessian_product(Request(batch, terms, mean, vector=v))

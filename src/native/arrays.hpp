@@ -147,7 +147,7 @@ class Arrays {
         return {result(grad), result(hess), result(hvp)};
     }
 
-    // `surrogate` is an `everypair.kernel.choose.NativeForm`: terms, smooth form and exponential term, two of which are None.
+    // `surrogate` is an `everypair.kernel.native.NativeForm`: terms, smooth form and exponential term, two of which are None.
     Question question(const nb::tuple& surrogate, bool mean, int threads) {
         Question asked{nullptr, 0, mean, threads};
         if (const nb::object smooth = surrogate[1]; !smooth.is_none()) {

@@ -27,5 +27,5 @@ if FOLDER:
 def pytest_report_header() -> str:
     from everypair.kernel import choose
 
-    assert choose.kernel() is sys.modules[NAME]
+    assert choose.native.kernel is sys.modules[NAME]
     return f"kernel: {FOLDER}"

@@ -69,7 +69,7 @@ def test_derivatives_are_those_of_finite_differences(grouped, torch_backend):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_both_kernels_equal_the_matrix_for_thousands_of_rows(kernel, dtype, weighted):
-    if kernel == "native" and not choose.native_is_here():
+    if kernel == "native" and choose.native.kernel is None:
         pytest.skip("the compiled kernel is not built here")
     scores, labels, weights = batch(10_000, dtype=dtype, share=0.01)
     weights = weights if weighted else None

@@ -10,7 +10,7 @@ from everypair.kernel import choose
 from everypair.torch import PairLoss, _cpu, _functional
 from everypair.torch._autograd import direct_loss
 
-pytestmark = pytest.mark.skipif(choose.kernel() is None, reason="needs the compiled kernel")
+pytestmark = pytest.mark.skipif(choose.native.kernel is None, reason="needs the compiled kernel")
 
 TERMS = surrogates.SQUARED_HINGE.at_margin(1.0)
 # Types of labels that the kernel reads without a copy.
@@ -162,7 +162,7 @@ def test_bad_input_is_left_to_the_general_path(scores, labels):
 def test_the_kernel_declines_what_it_cannot_read(change):
     scores, labels = torch.tensor([0.5, 2.0]), torch.tensor([0.0, 1.0])
     options = None, (TERMS, None, None), True, 1
-    evaluate = choose.kernel().evaluate_tensors
+    evaluate = choose.native.kernel.evaluate_tensors
     assert evaluate(scores, labels, *options) is not None
     assert evaluate(change(scores), labels, *options) is None
     if change(scores) is not None and change(scores).dtype is not torch.int32:
@@ -172,6 +172,6 @@ def test_the_kernel_declines_what_it_cannot_read(change):
 def test_the_kernel_declines_all_tensors_of_an_older_torch(monkeypatch):
     scores, labels = sample()
     with monkeypatch.context() as patch:
-        patch.setattr(choose.kernel(), "evaluate_tensors", lambda *_: None)
+        patch.setattr(choose.native.kernel, "evaluate_tensors", lambda *_: None)
         assert direct_loss(scores, labels, None, TERMS, True, None) is None
         assert PairLoss()(scores, labels).item() == PairLoss()(scores, labels).item()

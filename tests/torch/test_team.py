@@ -17,7 +17,7 @@ from everypair.torch import pair_loss
 
 from ..strategies import SURROGATES
 
-needs_kernel = pytest.mark.skipif(not choose.native_is_here(), reason="no compiled kernel here")
+needs_kernel = pytest.mark.skipif(choose.native.kernel is None, reason="no compiled kernel here")
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_same_bits_for_any_number_and_owner_of_threads(n, surrogate):
         if lend:
             torch_threads.share_threads()
         else:
-            choose.borrow_team(0)
+            choose.native.borrow_team(0)
         ep.set_num_threads(threads)
         scores, labels = sample(n)
         loss = pair_loss(scores, labels, surrogate=surrogate)
@@ -99,7 +99,7 @@ def test_a_library_without_openmp_lends_no_threads(tmp_path):
 
 def test_works_without_the_compiled_kernel(monkeypatch):
     monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
-    monkeypatch.setattr(choose, "_native", None)
+    monkeypatch.setattr(choose.native, "kernel", None)
     torch_threads.share_threads()
     torch.set_num_threads(3)
     assert ep.get_num_threads() == 3

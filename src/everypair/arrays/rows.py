@@ -193,7 +193,7 @@ def times_powers(xp: Arrays, a: Array, first: Array, second: Array, unit: Array)
 
 
 class PairSums(NamedTuple):
-    """Results for a batch, in the fields of `kernel.choose.Result`; None if not asked for.
+    """Results for a batch, in the fields of `kernel.request.Result`; None if not asked for.
 
     `value` and `pair_weight` have the shape of the batch without its rows, the others that of the
     batch.

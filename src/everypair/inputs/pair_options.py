@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from numbers import Real
+
+from everypair import surrogates
+from everypair.surrogates import PairTerm, Surrogate
 
 _PAIRS = ("binary", "ordered", "survival")
 _CENSORING = ("harrell", "uno")
@@ -82,3 +86,21 @@ def check_reduction(reduction: str) -> bool:
         f"reduction must be 'mean' (divide by the total pair weight) or 'sum'; got {reduction!r}. "
         "There is no reduction per row: a loss belongs to pairs."
     )
+
+
+def terms_at(surrogate: str | Surrogate, margin: object) -> tuple[PairTerm, ...]:
+    """Check a surrogate, or its name, and a margin; return the terms of the surrogate there."""
+    chosen = surrogates.get(surrogate)
+    return chosen.at_margin(check_margin(margin, chosen.default_margin))
+
+
+_terms_of_name = lru_cache(maxsize=64)(terms_at)
+
+
+def loss_options(
+    surrogate: str | Surrogate, margin: float | None, reduction: str
+) -> tuple[tuple[PairTerm, ...], bool]:
+    """Check the options of a loss; return the terms of the surrogate, and whether to average."""
+    is_plain = type(surrogate) is str and (margin is None or type(margin) is float)
+    terms = (_terms_of_name if is_plain else terms_at)(surrogate, margin)
+    return terms, reduction == "mean" or check_reduction(reduction)

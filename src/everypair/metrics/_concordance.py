@@ -9,14 +9,14 @@ import numpy as np
 from everypair.inputs.batches import Batch
 from everypair.inputs.groups import group_numbers
 from everypair.inputs.ranked import RankedRows
-from everypair.kernel import choose, pair_sums
+from everypair.kernel import choose, levels, native
 from everypair.metrics._tie_blocks import Floats, bounded, tie_blocks
 
 
 def concordance_index(batch: Batch, ranked: RankedRows, average: str) -> float:
     """Return the share of pairs in order, ties half, averaged over the groups as in `auc`."""
     if average == "pairs":
-        concordant, pair_weight = pair_sums.concordance(batch)
+        concordant, pair_weight = choose.concordance(batch)
         if pair_weight == 0.0:
             raise_no_pairs("auc")
         return bounded(concordant / pair_weight)
@@ -37,15 +37,15 @@ def row_pairs(batch: Batch, ranked: RankedRows) -> Floats:
 
     Both are over the same power of two. Each pair belongs to two rows.
     """
+    compiled = native.row_concordance(batch, ranked) if choose.uses_native() else None
+    if compiled is not None:
+        return compiled
     sums = np.zeros((2, batch.scores.shape[0]))
-    if (kernel := choose.kernel()) is not None and (plain := ranked.plain()) is not None:
-        kernel.auc_targets(batch.scores, *plain, *sums)
-        return sums
     scores = batch.scores[ranked.order]
     for level in ranked.levels():
         if level.weights is not None and not level.weights.any():
             continue
-        blocks = tie_blocks(pair_sums.level_batch(scores, level), "auc")
+        blocks = tie_blocks(levels.level_batch(scores, level), "auc")
         wins, total = (blocks.above + blocks.up_to) / 2.0, blocks.per_block(blocks.total)
         # By role of the row (winner, loser): the weight of the losers below, the winners above, and
         # of all rows of the other role.

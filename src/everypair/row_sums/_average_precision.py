@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everypair import surrogates
-from everypair.kernel import choose
-from everypair.kernel.threads import kernel_threads
+from everypair.kernel import choose, native
 from everypair.row_sums._pieces import pieces_of
 from everypair.row_sums._plan import own_pair, plan
 from everypair.surrogates import Floats, PairTerm
@@ -54,13 +53,10 @@ def smooth_precision_loss(
     """
     if not 0 < np.count_nonzero(positive) < positive.size:
         return 0.0, np.zeros(scores.shape[0])
-    kernel = choose.kernel()
-    if kernel is None or codes is not None:
+    if codes is not None or not choose.uses_native():
         return _by_row_sums(scores, positive, shares, _terms(temperature), weights, codes)
-    grad = np.empty(scores.shape[0])
     piece = _kernel_piece(temperature, scores.dtype == np.float64)
-    threads = kernel_threads()
-    return kernel.smooth_precision(scores, positive, weights, shares, piece, threads, grad), grad
+    return native.smooth_precision(scores, positive, weights, shares, piece)
 
 
 def _by_row_sums(
@@ -102,7 +98,7 @@ def _terms(temperature: float) -> tuple[PairTerm, ...]:
 
 
 @lru_cache(maxsize=64)
-def _kernel_piece(temperature: float, wide: bool) -> tuple[float, float, Floats, Floats]:
+def _kernel_piece(temperature: float, wide: bool) -> native.PieceForm:
     """Return shift, rate, powers and polynomials for the kernel, without the unused curvature."""
     ((piece,), _) = pieces_of(_terms(temperature), wide=wide)
     powers, polynomials = piece.coefficients

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everypair.arrays.numpy import NumpyArrays
-from everypair.kernel import choose
-from everypair.row_sums._compiled import CompiledSweep, can_take
+from everypair.kernel import choose, native
 from everypair.row_sums._pieces import Part, Piece, pieces_of
 from everypair.row_sums._sweep import RowSums, Sweep
 from everypair.surrogates import Floats, PairTerm
@@ -60,10 +59,11 @@ def plan(
 
 
 def _sweep(xp: NumpyArrays, x: Floats, y: Floats, groups: Groups | None, piece: Piece) -> Part:
-    kernel = choose.kernel()
-    if kernel is None or not can_take(piece):
+    powers, polynomials = piece.coefficients
+    has_distances = any(of_side.e is not None for pair in piece.sides for of_side in pair)
+    if not choose.uses_native() or has_distances or powers.shape[-1] > native.MAX_POWERS:
         return Sweep(xp, x, y, groups, piece)
-    return CompiledSweep(kernel.row_sums, x, y, groups, piece)
+    return native.RowSums(x, y, groups, (piece.shift, piece.rate, powers, polynomials))
 
 
 def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
@@ -72,11 +72,11 @@ def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
     They are computed as all others, so that subtracting them leaves nothing of a row without
     others.
     """
-    return _own_pair(terms, wide, choose.kernel())
+    return _own_pair(terms, wide, choose.uses_native())
 
 
 @lru_cache(maxsize=64)
-def _own_pair(terms: tuple[PairTerm, ...], wide: bool, kernel: object) -> list[float]:
+def _own_pair(terms: tuple[PairTerm, ...], wide: bool, compiled: bool) -> list[float]:
     zero = np.zeros(1)
     sums = plan(zero, zero, terms, None, wide=wide).sums(np.ones(1), (0, 1, 2))
     return [float(of_order[0]) for of_order in sums]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everypair.inputs import binary
-from everypair.kernel import choose
+from everypair.kernel import choose, native
 from everypair.losses import pair_loss
 from everypair.streaming._rank_sums import RankSums
 from everypair.streaming._result import Options, StreamResult, from_ranks
@@ -64,8 +64,8 @@ class Buckets:
                 f"{scores[np.argmin(np.isfinite(narrow))].item()!r}. Use mode='exact'."
             )
         self.is_rounded |= scores.dtype != np.float32 and bool((narrow != scores).any())
-        if (kernel := choose.kernel()) is not None:
-            kernel.count(narrow, self.bits, self.table[int(positive)])
+        if choose.uses_native():
+            native.count(narrow, self.bits, self.table[int(positive)])
             return
         pattern = narrow.view(np.uint32)
         ordered = np.where(pattern & _SIGN, ~pattern, pattern | _SIGN)

@@ -1,7 +1,7 @@
 """The CPU backend: the kernels of everypair on the memory of tensors.
 
 Contiguous float32 and float64 tensors are read without a copy. Derivatives are returned in the
-order of `everypair.kernel.choose.Result`: grad, hess, hvp.
+order of `everypair.kernel.request.Result`: grad, hess, hvp.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from everypair.inputs.groups import group_runs
-from everypair.kernel import choose, pair_sums
-from everypair.kernel.threads import kernel_threads
+from everypair.kernel import choose, native
+from everypair.kernel.hessian_product import hessian_product
+from everypair.kernel.request import Request
 from everypair.surrogates import PairTerm
 from everypair.torch import _inputs
 from everypair.torch._inputs import Order
@@ -28,7 +29,7 @@ def share_tensors() -> None:
     """Let the compiled kernel read tensors, if torch has the functions (from version 2.10 on)."""
     functions = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if functions is not None:
-        choose.read_tensors(functions)
+        native.read_tensors(functions)
 
 
 def loss_and_grad(
@@ -41,14 +42,11 @@ def loss_and_grad(
     values that it accepts. Weights are checked, but scores and labels may be any tensors. The
     gradient has the shape of the scores, which is (n,) or (n, 1).
     """
-    form = choose.native_form(terms, scores.dtype is torch.float64)
-    if form is None or scores.is_neg() or labels.is_neg():
+    if not choose.uses_native() or scores.is_neg() or labels.is_neg():
         return None
     w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
-    found: tuple[Tensor, float, Tensor] | None = choose.kernel().evaluate_tensors(
-        scores, labels, w, form, mean, kernel_threads()
-    )
-    return found
+    wide = scores.dtype is torch.float64
+    return native.tensor_sums(scores, labels, w, terms, mean, wide=wide)
 
 
 def evaluate(
@@ -101,13 +99,13 @@ def _evaluate_row(
     try:
         batch = _inputs.batch_from(scores, labels, weights, order, pairs)
         if vector is None:
-            value, pair_weight, *arrays = pair_sums.evaluate(
-                batch, terms, mean, grad=grad, hess=hess
+            value, pair_weight, *arrays = choose.pair_sums(
+                Request(batch, terms, mean, grad=grad, hess=hess)
             )
         else:  # nothing else is asked for
             v = _inputs.array_from(vector, torch.float64)
             value = pair_weight = 0.0
-            arrays = [None, None, pair_sums.hessian_times(batch, terms, mean, v)]
+            arrays = [None, None, hessian_product(Request(batch, terms, mean, vector=v))]
     except ValueError:
         if check or bool(scores.isfinite().all()):
             raise

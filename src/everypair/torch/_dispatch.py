@@ -42,7 +42,7 @@ plain tuple, because a class would add as much time to a small batch as the chec
 
 
 class Result(NamedTuple):
-    """The fields of `everypair.kernel.choose.Result` as tensors; None where not asked for.
+    """The fields of `everypair.kernel.request.Result` as tensors; None where not asked for.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from everypair.kernel import choose, threads
+from everypair.kernel import native, threads
 
 
 def share_threads() -> None:
@@ -21,7 +21,7 @@ def share_threads() -> None:
     threads.follow(torch.get_num_threads)
     fork = _openmp_fork(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so")
     if fork:
-        choose.borrow_team(fork)
+        native.borrow_team(fork)
 
 
 def _openmp_fork(library: Path) -> int | None:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from everypair.inputs import batches
-from everypair.kernel import pair_sums
+from everypair.kernel import choose
+from everypair.kernel.request import Request
 from everypair.metrics import delong
 from everypair.metrics._tie_blocks import bounded
 from everypair.surrogates import Surrogate
@@ -145,14 +146,14 @@ def _metrics(
     batch: batches.Batch, surrogates: Sequence[Surrogate], margin: float | None
 ) -> dict[str, float]:
     """Return losses and AUC of one task, or an AUC of NaN alone if it has no pair."""
-    concordant, pair_weight = pair_sums.concordance(batch)
+    concordant, pair_weight = choose.concordance(batch)
     if pair_weight == 0.0:
         return {"auc": math.nan}
     metrics = {"auc": bounded(concordant / pair_weight)}
     for surrogate in surrogates:
         terms = surrogate.at_margin(surrogate.default_margin if margin is None else margin)
         try:
-            metrics[surrogate.name] = pair_sums.evaluate(batch, terms, True).value
+            metrics[surrogate.name] = choose.pair_sums(Request(batch, terms, True)).value
         except OverflowError:
             metrics[surrogate.name] = math.inf
     return metrics

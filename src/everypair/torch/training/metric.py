@@ -11,7 +11,7 @@ from torch import Tensor
 
 from everypair import metrics
 from everypair.inputs import batches, pair_options
-from everypair.kernel import pair_sums
+from everypair.kernel import choose
 from everypair.metrics._tie_blocks import Average, check_average
 from everypair.torch._targets import Labels
 from everypair.torch.training.epoch_scores import EpochScores
@@ -171,10 +171,7 @@ class AUCMetric:
     def _value(self, scores: Any, labels: Any, weights: Any, groups: Any) -> float:
         """Return the value of one task; NaN without pairs."""
         kind: dict[str, Any] = {"pairs": self.pairs, "censoring": self.censoring}
-        if (
-            pair_sums.concordance(batches.batch_from(scores, labels, weights, groups, **kind))[1]
-            == 0
-        ):
+        if choose.concordance(batches.batch_from(scores, labels, weights, groups, **kind))[1] == 0:
             return math.nan
         given: dict[str, Any] = {"weights": weights, "groups": groups, "average": self.average}
         if not self._is_partial:

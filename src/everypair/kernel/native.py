@@ -1,0 +1,257 @@
+"""All calls of the compiled kernel (``src/native``, described in ``everypair/_native.pyi``).
+
+Each function returns None if the kernel declines: it does not take the surrogate, or sums overflow
+or cancel so far that its results would not be reliable. The caller then computes with NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everypair.inputs import batches
+from everypair.inputs.batches import Batch
+from everypair.inputs.ranked import RankedRows
+from everypair.kernel.bucket_series import SmoothForm, exponential_form, smooth_form
+from everypair.kernel.request import Request, Result, in_batch_form
+from everypair.kernel.threads import kernel_threads
+from everypair.surrogates import (
+    ExponentialCoefficients,
+    Floats,
+    KnotTerm,
+    PairTerm,
+    are_polynomials,
+)
+
+try:
+    from everypair import _native
+except ImportError:  # installed without the compiled kernel: NumPy computes, more slowly
+    _native = None  # type: ignore[assignment]
+
+kernel = _native
+"""The compiled module, or None."""
+
+NativeForm = tuple[tuple[KnotTerm, ...] | None, SmoothForm | None, ExponentialCoefficients | None]
+"""A surrogate as the compiled kernel takes it: in one of three forms, the others being None."""
+
+PieceForm = tuple[float, float, Floats, Floats]
+"""A piece of a surrogate for row sums: shift, rate, powers (3, 2, K) and polynomials (3, 2, 3)."""
+
+MAX_POWERS = 24
+_LARGE = 2.0**660  # a smaller value means that no derivative overflowed
+_MAX_EXPONENT = 900  # of the weight of a pair
+
+
+def pair_sums(request: Request) -> Result | None:
+    """Compute the loss and the derivatives of a batch of any target."""
+    batch = request.batch
+    if batch.ranked is not None:
+        return _ordered_sums(request, batch.ranked)
+    scores, labels, weights, vector = batch.scores, batch.labels, batch.weights, request.vector
+    form = native_form(request.terms, scores.itemsize > 4, request.hess)
+    if form is None:
+        return None
+    order = batch.order
+    if order is not None:
+        scores, labels = scores[order], labels[order]
+        weights = None if weights is None else weights[order]
+        vector = None if vector is None else vector[order]
+    arrays = (
+        np.empty_like(scores) if request.grad else None,
+        np.empty_like(scores) if request.hess else None,
+        np.empty_like(scores) if vector is not None else None,
+    )
+    status, value, pair_weight = kernel.evaluate(
+        scores, labels, weights, batch.offsets, vector, form, request.mean, kernel_threads(),
+        *arrays,
+    )  # fmt: skip
+    if status:
+        batches.raise_bad_values(batch)
+    if not abs(value) < _LARGE:
+        return None
+    if order is not None or scores.dtype is not batch.dtype or len(batch.shape) != 1:
+        arrays = tuple(in_batch_form(array, batch, order) for array in arrays)  # type: ignore[assignment]
+    return Result(value, pair_weight, *arrays)
+
+
+def tensor_sums(
+    scores: Any, labels: Any, weights: Floats | None, terms: tuple[PairTerm, ...], mean: bool,
+    *, wide: bool,
+) -> tuple[Any, float, Any] | None:  # fmt: skip
+    """Return value, pair weight and gradient of tensors of torch; the first and last are tensors.
+
+    The kernel reads the memory of scores and labels itself. It declines tensors that it cannot read
+    as they are, and values that are not allowed.
+    """
+    form = native_form(terms, wide, False)
+    if form is None:
+        return None
+    return kernel.evaluate_tensors(scores, labels, weights, form, mean, kernel_threads())
+
+
+@lru_cache(maxsize=128)
+def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool) -> NativeForm | None:
+    """Return how the kernel takes these terms for float64 scores (`wide`) or float32."""
+    if are_polynomials(terms):
+        return terms, None, None
+    if (smooth := smooth_form(terms, wide, hess)) is not None:
+        return None, smooth, None
+    exponential = exponential_form(terms)
+    return None if exponential is None else (None, None, exponential)
+
+
+def _ordered_sums(request: Request, ranked: RankedRows) -> Result | None:
+    """Compute all ordered pairs of a surrogate of polynomials at once."""
+    if not are_polynomials(request.terms):
+        return None
+    batch, plain, form = request.batch, ranked.plain(), (request.terms, None, None)
+    scores = batch.scores
+    arrays = [np.empty_like(scores) if requested else None for requested in request.derivatives]
+    only_grad = not request.hess and request.vector is None
+    if only_grad and plain is not None and plain[1] is None and scores.itemsize <= 4:
+        # Few grades of float32 scores are summed without a sort.
+        _, value, pair_weight = kernel.evaluate_graded(
+            scores, plain[0], form, request.mean, kernel_threads(), arrays[0]
+        )
+        if math.isfinite(value):
+            return Result(value, pair_weight, in_batch_form(arrays[0], batch), None, None)
+    rows, exponent = _sorted_rows(ranked)
+    if abs(exponent) > _MAX_EXPONENT:
+        return None
+    _, value, pair_weight = kernel.evaluate_ordered(
+        scores, rows, request.vector, form, request.mean, math.ldexp(1.0, exponent),
+        kernel_threads(), *arrays,
+    )  # fmt: skip
+    if not math.isfinite(value):
+        return None
+    derivatives = (in_batch_form(array, batch) for array in arrays)
+    return Result(value, math.ldexp(pair_weight, exponent), *derivatives)
+
+
+def _sorted_rows(ranked: RankedRows) -> tuple[tuple[NDArray[Any] | None, ...], int]:
+    """Return `RankedRows.arrays` and the exponent; the kernel sorts targets if it can read them."""
+    if (plain := ranked.plain()) is None:
+        return ranked.arrays(), ranked.exponent
+    targets, events = plain
+    n = targets.shape[0]
+    order, ranks = np.empty((2, n), np.int64)
+    kernel.rank_targets(targets, events, order, ranks)
+    winner = None if events is None else events[order].astype(np.float64)
+    return (order, ranks, np.array([0, n], np.int64), winner, None), 0
+
+
+def concordance(batch: Batch) -> tuple[float, float]:
+    """Return the weight of the correctly ordered pairs, ties half, and that of all pairs.
+
+    Both are over the same power of two.
+    """
+    if batch.ranked is not None:
+        if (plain := batch.ranked.plain()) is not None:
+            return kernel.auc_targets(batch.scores, *plain, None, None)[1:]
+        return kernel.auc_ordered(batch.scores, batch.ranked.arrays(), kernel_threads())[1:]
+    scores, labels, weights = batch.scores, batch.labels, batch.weights
+    if (order := batch.order) is not None:
+        scores, labels = scores[order], labels[order]
+        weights = None if weights is None else weights[order]
+    status, concordant, pair_weight = kernel.auc(
+        scores, labels, weights, batch.offsets, kernel_threads()
+    )
+    if status:
+        batches.raise_bad_values(batch)
+    return concordant, pair_weight
+
+
+def row_concordance(batch: Batch, ranked: RankedRows) -> Floats | None:
+    """Return (2, n): the number of pairs of each row in order, ties half, and of all its pairs."""
+    if (plain := ranked.plain()) is None:
+        return None
+    sums = np.zeros((2, batch.scores.shape[0]))
+    kernel.auc_targets(batch.scores, *plain, *sums)
+    return sums
+
+
+def split_classes(batch: Batch, pos: NDArray[Any], neg: NDArray[Any]) -> int:
+    """Copy the scores of each class to the start of an array; return the number of positives."""
+    status, n_pos = kernel.split(batch.scores, batch.labels, pos, neg)
+    if status:
+        batches.raise_bad_values(batch)
+    return n_pos
+
+
+def count(scores: NDArray[np.float32], bits: int, table: NDArray[np.int64]) -> None:
+    """Add scores to a table of ``2**bits`` buckets: see `everypair.streaming._buckets`."""
+    kernel.count(scores, bits, table)
+
+
+class RowSums:
+    """Sums of one piece of a surrogate over all pairs of a row and another row.
+
+    Parameters
+    ----------
+    rows, others : (n,) and (m,) float64
+        Finite scores.
+    groups : tuple of (n,) and (m,) integers, or None
+        Numbers of groups, from 0. Only pairs inside a group count.
+    piece : PieceForm
+        With at most `MAX_POWERS` powers.
+    """
+
+    def __init__(self, rows: Floats, others: Floats, groups: Any, piece: PieceForm) -> None:
+        sets = [rows, others]
+        orders: list[Any] = [None, None]
+        offsets: list[Any] = [None, None]
+        if groups is not None:
+            n_groups = 1 + max(int(codes.max()) for codes in groups)
+            orders = [np.argsort(codes, kind="stable") for codes in groups]
+            sets = [a[order] for a, order in zip(sets, orders, strict=True)]
+            offsets = [
+                np.searchsorted(codes[order], np.arange(n_groups + 1))
+                for codes, order in zip(groups, orders, strict=True)
+            ]
+        self._orders, self._sizes = orders, (rows.shape[0], others.shape[0])
+        x, y = (np.ascontiguousarray(a) for a in sets)
+        self._sums = kernel.row_sums(x, y, offsets[0], offsets[1], piece, kernel_threads())
+
+    def sums(self, weights: Floats, orders: Sequence[int], per_other: bool) -> list[Floats]:
+        """See `everypair.row_sums._sweep.RowSums`."""
+        of_sources, of_targets = self._orders if per_other else self._orders[::-1]
+        w = np.ascontiguousarray(weights if of_sources is None else weights[of_sources])
+        sums = {order: np.empty(self._sizes[per_other]) for order in orders}
+        arrays = sums.get(0), sums.get(1), sums.get(2)
+        self._sums.fill(w, per_other, kernel_threads(), arrays)
+        if of_targets is None:
+            return list(sums.values())
+        scattered = [np.empty_like(of_order) for of_order in sums.values()]
+        for array, of_order in zip(scattered, sums.values(), strict=True):
+            array[of_targets] = of_order
+        return scattered
+
+
+def smooth_precision(
+    scores: NDArray[Any],
+    positive: NDArray[np.bool_],
+    weights: Floats | None,
+    shares: Floats,
+    piece: PieceForm,
+) -> tuple[float, Floats]:
+    """Return `everypair.row_sums.smooth_precision_loss` without groups, and its gradient."""
+    grad = np.empty(scores.shape[0])
+    threads = kernel_threads()
+    return kernel.smooth_precision(scores, positive, weights, shares, piece, threads, grad), grad
+
+
+def borrow_team(fork: int) -> None:
+    """Run the compiled kernel on the OpenMP threads that GOMP_parallel, at this address, starts."""
+    if kernel is not None:
+        kernel.borrow_team(fork)
+
+
+def read_tensors(functions: Any) -> None:
+    """Let the compiled kernel read and make tensors by these functions of DLPack, a capsule."""
+    if kernel is not None:
+        kernel.read_tensors(functions)
