@@ -46,25 +46,19 @@ def formulas(name, t):
 def test_fits_stay_within_their_proven_bounds(name, dtype):
     surrogate = surrogates.get(name)
     smooth = surrogate.terms[-1]
-    (term,) = surrogate.smooth_terms(0.0, dtype)
+    (table,), _ = surrogates.tables(surrogate.at_margin(0.0), dtype is np.float64)
     fits = smooth.high if dtype is np.float64 else smooth.low
     size = np.abs(T).astype(np.longdouble)
     for order, expected in enumerate(formulas(name, T)):
         polynomial = np.where(T > 0, _hinge(surrogate.terms[0], T, order), 0)
-        pairs = term[2 + order]
-        powers = np.exp(-size) ** np.arange(1, pairs.shape[1] + 1)[:, None]
-        c, e = _sides(pairs)
+        powers = np.exp(-size) ** np.arange(1, table.c.shape[-1] + 1)[:, None]
+        c, e = (np.where(T > 0, *a[order, ::-1, :, None]) for a in (table.c, table.e))
         parts = (c + e * size) * powers
         got = polynomial + parts.sum(axis=0)
         # The coefficients are rounded to float64.
         rounding = 2.0**-52 * np.abs(parts).sum(axis=0)
         assert (abs(got - expected) <= fits[order].bound * abs(expected) + rounding).all()
         assert fits[order].bound < (5e-14 if dtype is np.float64 else 5e-8)
-
-
-def _sides(pairs):
-    below, above = (side.T[:, :, None] for side in pairs)
-    return np.where(T > 0, above, below)
 
 
 def _hinge(term, t, order):

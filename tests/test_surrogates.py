@@ -14,7 +14,7 @@ import everypair as ep
 from everypair import surrogates
 from everypair.surrogates import HUBER_HINGE, LINEAR_HINGE, SQUARE, SQUARED_HINGE, Surrogate, Term
 
-from .strategies import BUMPY, JUMP, SURROGATES
+from .strategies import BUMPY, JUMP, SMOOTH, SURROGATES
 
 T = np.array([-2.0, -0.5, 0.0, 0.25, 0.5, 1.0, 1.5, 4.0])
 
@@ -67,21 +67,34 @@ def test_infinite_shortfalls_do_not_become_nan():
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.75, 2.0])
-@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
-def test_terms_expanded_at_their_knots_give_the_same_value(surrogate, margin):
-    lead = np.arange(-40, 40) / 8
-    total = np.zeros_like(lead)
-    for shift, b0, b1, b2, truncated in surrogate.at_knots(margin):
-        d = shift - lead
-        total += np.where((d > 0) | (not truncated), b0 + b1 * d + b2 * d**2, 0.0)
-    for shift, rate, value, *_ in surrogate.smooth_terms(margin, np.float64):
-        d = shift - lead
-        powers = np.exp(-rate * np.abs(d)) ** np.arange(1, value.shape[1] + 1)[:, None]
-        factors = value[..., 0, None] + value[..., 1, None] * np.abs(d)
-        total += np.where(d > 0, *(factors * powers).sum(axis=1)[::-1])
-    for shift, rate, scale in surrogates.exponential_coefficients(surrogate.at_margin(margin)):
-        total += scale * np.exp(rate * (shift - lead))
-    np.testing.assert_allclose(total, surrogate.value(margin - lead), atol=1e-12)
+@pytest.mark.parametrize("surrogate", [*SURROGATES, *SMOOTH], ids=lambda s: s.name)
+def test_tables_give_the_value_the_slope_and_the_curvature(surrogate, margin):
+    lead = np.arange(-40, 40) / 8 + 1 / 16  # no shortfall is at a knot
+    pieces, exponential = surrogates.tables(surrogate.at_margin(margin), True)
+    for order, expected in enumerate((surrogate.value, surrogate.slope, surrogate.curvature)):
+        total = np.zeros_like(lead)
+        for table in pieces:
+            d = table.shift - lead
+            side, size = (d > 0).astype(int), np.abs(d)
+            total += (table.p[order, side] * size[:, None] ** np.arange(3)).sum(axis=1)
+            u = table.rate * size[:, None]
+            powers = np.exp(-u * np.arange(1, table.c.shape[-1] + 1))
+            factors = table.c[order, side] + table.e[order, side] * u
+            total += table.units[order, 0] * (factors * powers).sum(axis=1)
+        for shift, rate, scale in exponential:
+            total += scale * rate**order * np.exp(rate * (shift - lead))
+        np.testing.assert_allclose(total, expected(margin - lead), rtol=1e-11, atol=1e-11)
+
+
+def test_polynomials_belong_to_the_smooth_term_of_their_shift():
+    squares = (Term(1, 0, 0), Term(0, 0, 1, knot=0), Term(0, 1, 0, knot=1))
+    mine = Surrogate("mine", (*squares, *surrogates.logistic(0.5).terms))
+    (first, second), _ = surrogates.tables(mine.at_margin(0.25), False)
+    assert (first.shift, first.rate, first.scale) == (0.25, 2.0, 1.0)
+    assert first.p[0].tolist() == [[1.0, 0.0, 0.0], [1.0, 2.0, 1.0]]
+    assert second.shift == -0.75
+    assert second.c.shape == (3, 2, 0)
+    assert first.n_powers(0) <= first.n_powers(0, 1, 2) == first.c.shape[-1]
 
 
 def test_at_knots_is_cached_for_a_limited_number_of_margins():

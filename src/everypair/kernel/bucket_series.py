@@ -15,14 +15,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from everypair.surrogates import (
-    ExponentialCoefficients,
-    KnotTerm,
-    PairTerm,
-    SmoothCoefficients,
-    exponential_coefficients,
-    smooth_coefficients,
-)
+from everypair.surrogates import Exponential, PairTerm, Table, tables
 
 _Floats = NDArray[np.float64]
 
@@ -47,7 +40,8 @@ class SmoothForm(NamedTuple):
         ``b0 + b1 d + b2 d^2`` where d > 0; `linear`: some powers have a factor |d|; `width`: of the
         buckets, a power of two, or 0 if the function is not smooth enough for buckets.
     value, slope, curvature : (2, K, 2) float64
-        See `SmoothCoefficients`.
+        By side and power: the coefficients of ``exp(-k rate |d|)``, and of the same times |d|. K
+        differs between the three.
     series : (2, 8, K) float64 or None
         The coefficients of the polynomials in u of degree 7 that replace ``exp(-k rate width u)``,
         and the same times u, for offsets u of at most half a width.
@@ -64,11 +58,10 @@ class SmoothForm(NamedTuple):
     inside: _Floats | None
 
 
-@lru_cache(maxsize=64)
-def exponential_form(terms: tuple[PairTerm, ...]) -> ExponentialCoefficients | None:
+def exponential_form(terms: tuple[PairTerm, ...]) -> Exponential | None:
     """Return the only term if it is an exponential one."""
-    found = exponential_coefficients(terms)
-    return found[0] if len(found) == len(terms) == 1 else None
+    pieces, exponential = tables(terms, True)
+    return exponential[0] if len(exponential) == 1 and not pieces else None
 
 
 @lru_cache(maxsize=64)
@@ -77,42 +70,41 @@ def smooth_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool) -> SmoothFo
 
     With `hess`, the buckets must be good enough for the Hessian diagonal too.
     """
-    smooth = smooth_coefficients(terms, np.float64 if wide else np.float32)
-    knots = [term for term in terms if type(term) is KnotTerm]
-    if len(smooth) != 1 or len(knots) + 1 != len(terms):
+    pieces, exponential = tables(terms, wide)
+    if len(pieces) != 1 or exponential:
         return None
-    (only,) = smooth
-    orders = (only.value, only.slope, only.curvature)
-    if any(not k.truncated or k.shift != only.shift for k in knots) or any(
-        a.shape[1] > _MOST_POWERS for a in orders
-    ):
+    (table,) = pieces
+    n_powers = table.n_powers(0, 1, 2)
+    if table.p[:, 0].any() or not 0 < n_powers <= _MOST_POWERS:
         return None
-    b0, b1, b2 = (float(sum(knot[i] for knot in knots)) for i in (1, 2, 3))
-    linear = any(bool(a[..., 1].any()) for a in orders)
+    b0, b1, b2 = table.p[0, 1].tolist()
+    linear = bool(table.e.any())
+    c, e = table.c * table.units, table.e * table.units * table.rate
+    value, slope, curvature = (
+        np.stack([c[k], e[k]], -1)[:, : max(1, table.n_powers(k))].copy() for k in range(3)
+    )
+    orders = value, slope, curvature
     for share in _WIDTHS[wide]:
-        buckets = _Buckets(only, (b0, b1, b2), share)
+        buckets = _Buckets(table, orders, share)
         with np.errstate(all="ignore"):
             good = all(buckets.error(order) <= _BUCKET_ERROR[wide] for order in range(2 + hess))
         if good:
             inside = np.stack([buckets.inside(order) for order in range(3)])
-            term = (only.shift, only.rate, b0, b1, b2, linear, buckets.width)
+            term = (table.shift, table.rate, b0, b1, b2, linear, buckets.width)
             return SmoothForm(term, *orders, buckets.series, inside)
-    term = (only.shift, only.rate, b0, b1, b2, linear, 0.0)
+    term = (table.shift, table.rate, b0, b1, b2, linear, 0.0)
     return SmoothForm(term, *orders, None, None)
 
 
 class _Buckets:
     """Polynomials in the offsets of rows, by interpolation at the Chebyshev nodes of a bucket."""
 
-    def __init__(
-        self, smooth: SmoothCoefficients, b: tuple[float, float, float], share: float
-    ) -> None:
-        exponent = math.floor(math.log2(share) - math.log2(smooth.rate))
+    def __init__(self, table: Table, orders: tuple[_Floats, ...], share: float) -> None:
+        exponent = math.floor(math.log2(share) - math.log2(table.rate))
         self.width = 2.0 ** min(max(exponent, -1000), 1000)
-        self._orders = (smooth.value, smooth.slope, smooth.curvature)
-        self._polynomials = (b, (b[1], 2.0 * b[2], 0.0), (2.0 * b[2], 0.0, 0.0))
+        self._orders, self._polynomials = orders, table.p[:, 1]
         n_powers = max(a.shape[1] for a in self._orders)
-        self._exponents = smooth.rate * self.width * np.arange(1, n_powers + 1)
+        self._exponents = table.rate * self.width * np.arange(1, n_powers + 1)
         self._nodes = chebyshev.chebpts1(_MOMENTS) / 2.0
         # Maps values at the nodes to coefficients of powers.
         values = chebyshev.chebvander(2.0 * self._nodes, _MOMENTS - 1)

@@ -21,7 +21,7 @@ from everypair.kernel.bucket_series import SmoothForm, exponential_form, smooth_
 from everypair.kernel.request import Request, Result, in_batch_form
 from everypair.kernel.threads import kernel_threads
 from everypair.surrogates import (
-    ExponentialCoefficients,
+    Exponential,
     Floats,
     KnotTerm,
     PairTerm,
@@ -36,7 +36,7 @@ except ImportError:  # installed without the compiled kernel: NumPy computes, mo
 kernel = _native
 """The compiled module, or None."""
 
-NativeForm = tuple[tuple[KnotTerm, ...] | None, SmoothForm | None, ExponentialCoefficients | None]
+NativeForm = tuple[tuple[KnotTerm, ...] | None, SmoothForm | None, Exponential | None]
 """A surrogate as the compiled kernel takes it: in one of three forms, the others being None."""
 
 PieceForm = tuple[float, float, Floats, Floats]

@@ -31,19 +31,18 @@ from everypair.surrogates._fit import fit
 from everypair.surrogates._surrogate import Formula as Formula
 from everypair.surrogates._surrogate import Surrogate
 from everypair.surrogates._surrogate import pieces as pieces
+from everypair.surrogates._tables import Exponential as Exponential
+from everypair.surrogates._tables import Table as Table
+from everypair.surrogates._tables import tables as tables
 from everypair.surrogates._terms import (
-    ExponentialCoefficients,
     ExponentialTerm,
     Fit,
     Fits,
     KnotTerm,
     ShiftedTerm,
-    SmoothCoefficients,
     SmoothTerm,
     Term,
     are_polynomials,
-    exponential_coefficients,
-    smooth_coefficients,
 )
 from everypair.surrogates._terms import Floats as Floats
 from everypair.surrogates._terms import PairTerm as PairTerm
@@ -53,24 +52,20 @@ __all__ = [
     "LINEAR_HINGE",
     "SQUARE",
     "SQUARED_HINGE",
-    "ExponentialCoefficients",
     "ExponentialTerm",
     "Fit",
     "Fits",
     "KnotTerm",
     "ShiftedTerm",
-    "SmoothCoefficients",
     "SmoothTerm",
     "Surrogate",
     "Term",
     "are_polynomials",
     "exponential",
-    "exponential_coefficients",
     "fit",
     "get",
     "logistic",
     "names",
     "sigmoid",
-    "smooth_coefficients",
     "squared_softplus",
 ]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 
 from everypair.surrogates._terms import (
     AnyTerm,
@@ -19,12 +19,10 @@ from everypair.surrogates._terms import (
     KnotTerm,
     PairTerm,
     ShiftedTerm,
-    SmoothCoefficients,
     SmoothTerm,
     Term,
     are_polynomials,
     finite,
-    smooth_coefficients,
 )
 
 # Maps shortfalls to the value and the first two derivatives of a surrogate.
@@ -160,18 +158,6 @@ class Surrogate:
         if are_polynomials(terms):
             return terms
         return tuple(term for term in terms if isinstance(term, KnotTerm))
-
-    def smooth_terms(self, margin: float, dtype: DTypeLike) -> tuple[SmoothCoefficients, ...]:
-        """Return the smooth terms as arrays of coefficients, for scores of this type.
-
-        Examples
-        --------
-        >>> from everypair.surrogates import logistic
-        >>> (term,) = logistic().smooth_terms(0.0, "float32")
-        >>> term.slope.shape  # sides, powers of exp(-rate |d|), and the factors 1 and |d|
-        (2, 10, 2)
-        """
-        return smooth_coefficients(self.at_margin(margin), dtype)
 
     def scaled(self, rate: float, factor: float = 1.0, name: str | None = None) -> Surrogate:
         """Return the surrogate ``factor * value(rate * t)``, by default of the same name.

@@ -1,4 +1,4 @@
-"""The terms that surrogates are made of, and the forms in which kernels take them.
+"""The terms that surrogates are made of.
 
 There are three kinds of term in the shortfall ``t = margin - (s_pos - s_neg)`` of a pair:
 
@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 from numbers import Real
 from typing import NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 # The pairs (c_k, e_k) for k = 1, 2, ...: the sum of (c_k + e_k |u|) x^k.
@@ -173,82 +172,9 @@ class ShiftedTerm(NamedTuple):
 PairTerm: TypeAlias = KnotTerm | ShiftedTerm
 
 
-class SmoothCoefficients(NamedTuple):
-    """A smooth term as numbers, for kernels.
-
-    With ``d = s_neg + shift - s_pos`` and ``x = exp(-rate |d|)``, the value, the slope (its
-    derivative in d) and the curvature (the second derivative) of a pair are each
-
-        sum over k of (a[side, k - 1, 0] + a[side, k - 1, 1] |d|) x^k,   k = 1, 2, ..., K
-
-    with side = 1 where d > 0, and side = 0 where d <= 0. The side must be decided as for truncated
-    terms of the same shift, exactly for the real numbers that the floats represent: a truncated
-    term and the smooth term that completes it both jump there, and only their sum does not.
-
-    Attributes
-    ----------
-    shift, rate : float
-    value, slope, curvature : (2, K, 2) float64
-        K differs between the three. The second half, ``a[..., 1]``, is zero for most surrogates.
-    """
-
-    shift: float
-    rate: float
-    value: Floats
-    slope: Floats
-    curvature: Floats
-
-
-class ExponentialCoefficients(NamedTuple):
-    """An exponential term as numbers: ``scale * exp(rate * (s_neg + shift - s_pos))``."""
-
-    shift: float
-    rate: float
-    scale: float
-
-
 def are_polynomials(terms: tuple[PairTerm, ...]) -> TypeGuard[tuple[KnotTerm, ...]]:
     """Return whether all terms are truncated polynomials; others stand last."""
     return type(terms[-1]) is not ShiftedTerm
-
-
-def smooth_coefficients(
-    terms: tuple[PairTerm, ...], dtype: DTypeLike
-) -> tuple[SmoothCoefficients, ...]:
-    """Return the smooth terms as numbers, with as many powers as scores of this type need."""
-    wide = np.dtype(dtype).itemsize > 4
-    found = (term for term in terms if type(term) is ShiftedTerm)
-    return tuple(
-        SmoothCoefficients(shift, term.rate, *_arrays(term, wide))
-        for shift, term in found
-        if isinstance(term, SmoothTerm)
-    )
-
-
-def exponential_coefficients(terms: tuple[PairTerm, ...]) -> tuple[ExponentialCoefficients, ...]:
-    """Return the exponential terms as numbers."""
-    found = (term for term in terms if type(term) is ShiftedTerm)
-    return tuple(
-        ExponentialCoefficients(shift, term.rate, term.scale)
-        for shift, term in found
-        if isinstance(term, ExponentialTerm)
-    )
-
-
-@lru_cache(maxsize=64)
-def _arrays(term: SmoothTerm, wide: bool) -> tuple[Floats, Floats, Floats]:
-    """Return value, slope and curvature in d instead of u, each of shape (2, K, 2)."""
-    found = []
-    for order, fit in enumerate(term.high if wide else term.low):
-        n_powers = max(len(fit.below), len(fit.above))
-        a = np.zeros((2, n_powers, 2))
-        for side, powers in enumerate((fit.below, fit.above)):
-            a[side, : len(powers)] = powers
-        a *= term.scale * term.rate**order
-        a[..., 1] *= term.rate  # |u| = rate |d|
-        a.flags.writeable = False
-        found.append(a)
-    return found[0], found[1], found[2]
 
 
 def finite(given: object, name: str) -> float:

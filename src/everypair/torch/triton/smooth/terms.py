@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
-from everypair.surrogates import Fit, KnotTerm, PairTerm, ShiftedTerm, SmoothTerm
+import numpy as np
+
+from everypair.surrogates import PairTerm, Table, tables
 
 
 class Numbers(NamedTuple):
@@ -32,44 +34,38 @@ def takes(terms: tuple[PairTerm, ...]) -> bool:
     smooth term changes sides. It must be continuous there, with its first two derivatives: rows of
     both classes with equal positions are sorted in any order.
     """
-    *others, last = terms
-    if type(last) is not ShiftedTerm or not isinstance(last.term, SmoothTerm):
+    pieces, exponential = tables(terms, True)
+    if len(pieces) != 1 or exponential or not pieces[0].c.size or pieces[0].p[1:, 0].any():
         return False
-    for term in others:
-        if type(term) is ShiftedTerm:
-            return False
-        shift, _, b1, b2, truncated = cast("KnotTerm", term)
-        if shift != last.shift if truncated else b1 or b2:
-            return False
-    return _is_smooth(last.term, numbers(terms))
+    return bool(pieces[0].scale) and all(
+        _is_smooth(table_of(terms, wide)) for wide in (False, True)
+    )
 
 
-def _is_smooth(term: SmoothTerm, found: Numbers) -> bool:
+def _is_smooth(table: Table) -> bool:
     """Return whether all jumps at d = 0 are errors of the fits.
 
     The relative error of a fit grows by the square of its degree with each derivative (Markov).
     """
-    if not term.scale:
-        return False
-    polynomial = found.b0 - found.constant, found.b1, 2.0 * found.b2
-    for fits in (term.low, term.high):
-        n_powers = max(len(side) for fit in fits for side in (fit.below, fit.above))
-        allowed = 4.0 * fits.value.bound
-        for order, fit in enumerate(fits):
-            below, above = (sum(c for c, _ in side) for side in (fit.below, fit.above))
-            jump = above - below + polynomial[order] / (term.scale * term.rate**order)
-            if not abs(jump) <= allowed * max(1.0, abs(below), abs(above)):
-                return False
-            allowed *= n_powers**2
+    allowed = 4.0 * table.bound
+    polynomials = (table.p[:, 1, 0] - table.p[:, 0, 0]) / table.units.ravel()
+    for polynomial, (below, above) in zip(polynomials, table.c.sum(-1), strict=True):
+        if not abs(above - below + polynomial) <= allowed * max(1.0, abs(below), abs(above)):
+            return False
+        allowed *= table.c.shape[-1] ** 2
     return True
 
 
-def numbers(terms: tuple[PairTerm, ...]) -> Numbers:
+def table_of(terms: tuple[PairTerm, ...], wide: bool) -> Table:
+    """Return the table of a surrogate that `takes` accepts."""
+    return tables(terms, wide).pieces[0]
+
+
+def numbers(table: Table) -> Numbers:
     """Return the numbers of a surrogate that `takes` accepts."""
-    *others, last = cast("Any", terms)
-    constant = sum(b0 for _, b0, _, _, truncated in others if not truncated)
-    b0, b1, b2 = (sum(term[k] for term in others if term[-1]) for k in (1, 2, 3))
-    return Numbers(last.shift, last.term.rate, last.term.scale, b0 + constant, b1, b2, constant)
+    constant = float(table.p[0, 0, 0])
+    b0, b1, b2 = table.p[0, 1].tolist()
+    return Numbers(table.shift, table.rate, table.scale, b0, b1, b2, constant)
 
 
 class Fitted(NamedTuple):
@@ -88,18 +84,14 @@ def fitted(terms: tuple[PairTerm, ...], wide: bool, asked: tuple[bool, bool, boo
 
     `asked` says which of value, slope and curvature are needed; the coefficients of others are 0.
     """
-    smooth = cast("SmoothTerm", cast("ShiftedTerm", terms[-1]).term)
-    fits = smooth.high if wide else smooth.low
-    sides = [side for fit in fits for side in _above_and_below(fit)]
-    needed = [side for k, side in enumerate(sides) if asked[k // 2]]
-    n_powers = max(len(side) for side in needed)
-    flat: list[float] = []
-    for k, side in enumerate(sides):
-        own = [number for pair in side for number in pair] if asked[k // 2] else []
-        flat += own + [0.0] * (2 * n_powers - len(own))
-    linear = any(e for side in needed for _, e in side)
+    table = table_of(terms, wide)
+    n_powers = table.n_powers(*np.flatnonzero(asked))
+    fits = np.stack([table.c, table.e], -1)[:, ::-1, :n_powers]  # the side above 0 comes first
+    fits = np.where(np.reshape(asked, (3, 1, 1, 1)), fits, 0.0)
     at_0 = None if wide else expansion(terms)
-    return Fitted(numbers(terms), tuple(flat), n_powers, linear, at_0)
+    return Fitted(
+        numbers(table), tuple(fits.ravel().tolist()), n_powers, bool(fits[..., 1].any()), at_0
+    )
 
 
 def expansion(terms: tuple[PairTerm, ...]) -> tuple[float, float, float, float] | None:
@@ -108,25 +100,20 @@ def expansion(terms: tuple[PairTerm, ...]) -> tuple[float, float, float, float] 
     None if it has factors |d|, if its third derivative jumps there, or if the fourth is larger than
     the first: then blocks that are narrow must not be summed by moments. See `narrow`.
     """
-    found, smooth = numbers(terms), cast("SmoothTerm", cast("ShiftedTerm", terms[-1]).term)
-    fits = smooth.low
-    if any(e for fit in fits for side in _above_and_below(fit) for _, e in side):
+    table = table_of(terms, False)
+    if table.e.any():
         return None
-    polynomials = (found.b0, found.b1, 2.0 * found.b2, 0.0), (found.constant, 0.0, 0.0, 0.0)
+    k = np.arange(1, table.c.shape[-1] + 1)
     sides = []
-    for side, (sign, polynomial) in enumerate(zip((-1.0, 1.0), polynomials, strict=True)):
-        c = [[c for c, _ in _above_and_below(fit)[side]] for fit in fits]
-        sums = [sum(c[0]), sum(c[1]), sum(c[2])]
-        sums += [sum((sign * (k + 1)) ** p * a for k, a in enumerate(c[2])) for p in (1, 2)]
-        units = [smooth.scale * smooth.rate**order for order in range(5)]
-        derivatives = [unit * number for unit, number in zip(units, sums, strict=True)]
-        sides.append([a + b for a, b in zip(derivatives, (*polynomial, 0.0), strict=True)])
-    f0, f1, f2, f3, f4 = (0.5 * (above + below) for above, below in zip(*sides, strict=True))
-    rate, jump = smooth.rate, abs(sides[0][3] - sides[1][3])
+    for side, sign in enumerate((-1.0, 1.0)):
+        value, slope, curvature = table.c[:, side]
+        # Each further derivative of exp(-k u) in d multiplies it by -k, and by k where d < 0.
+        c = (value, slope, curvature, -sign * k * curvature, k**2 * curvature)
+        units = table.scale * table.rate ** np.arange(5.0)
+        sides.append(units * [of_order.sum() for of_order in c])
+        sides[side][:3] += table.p[:, side, 0]
+    f0, f1, f2, f3, f4 = (0.5 * (sides[0] + sides[1])).tolist()
+    rate, jump = table.rate, abs(sides[0][3] - sides[1][3])
     if not (jump <= 1e-3 * abs(f1) * rate**2 and abs(f4) <= abs(f1) * rate**3):
         return None
     return f0, f1, f2, f3
-
-
-def _above_and_below(fit: Fit) -> tuple[tuple[tuple[float, float], ...], ...]:
-    return fit.above, fit.below
