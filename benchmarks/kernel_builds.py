@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--isa", nargs="+", help="Instruction sets (all of this machine).")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="Numbers of rows.")
     parser.add_argument("--only", nargs="+", default=[], help="Questions.")
-    parser.add_argument("--out", type=Path, default=ROWS / "kernel_builds.csv")
+    parser.add_argument("--out", type=Path, default=ROWS / "builds" / "time.csv")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:

@@ -46,6 +46,10 @@ def test_every_instruction_set_has_all_rows():
                 assert [row.n for row in line] == sizes, (isa, question, share)
 
 
+def test_all_rows_that_the_report_reads_have_its_columns():
+    assert {row.suite for row in rows.read()} >= {"loss_and_grad", "hard_inputs", "accuracy"}
+
+
 def made_up_rows(seconds, isa="avx2"):
     """Return rows of all questions and shares; `seconds` is a function of n."""
     blank = {f.name: "" for f in fields(KernelRow)} | {"isa": isa, "torch_capability": "AVX2"}
