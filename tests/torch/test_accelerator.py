@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 from everypair.torch._module import PairLoss
-from everypair.torch.training.aucm import AUCMLoss
+from everypair.torch.training.aucm import PESG, AUCMLoss
 from everypair.torch.training.large_batch import large_batch_backward
 from everypair.torch.training.monitor import EpochMonitor
-from everypair.torch.training.pesg import PESG
 from everypair.torch.training.sag import SAG
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from everypair.torch.training.aucm import AUCMLoss
-from everypair.torch.training.pesg import PESG
+from everypair.torch.training.aucm import PESG, AUCMLoss
 
 N_STEPS = 50
 STAGES = (20, 35)  # steps before which the regulariser is updated

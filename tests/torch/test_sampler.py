@@ -223,7 +223,7 @@ def test_all_codings_of_labels(labels):
     [
         ([0, 0, 0], 2, {}, "both classes; got 0 positives and 3 negatives"),
         ([0, 1, 2], 2, {}, "got 2 .first at index 2."),
-        ([], 2, {}, "at least one row"),
+        ([], 2, {}, "got 0 positives and 0 negatives"),
         ([0, 1], 1, {}, "batch_size must be a whole number of at least 2; got 1"),
         ([0, 1], 2.0, {}, "batch_size must be a whole number"),
         ([0, 1], 4, {"min_per_class": 3}, "a batch_size of at least 6"),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -22,7 +23,6 @@ import torch
 from torch import Tensor, nn
 
 from everypair.torch._inputs import check_integer
-from everypair.torch.training.replay import restored_buffers, saved_loader_state, saved_random_state
 
 
 def large_batch_backward(
@@ -105,18 +105,21 @@ def large_batch_backward(
     True
     """
     check_integer("chunk", chunk, at_least=1)
-    where = None if device is None else torch.device(device)
+    device = None if device is None else torch.device(device)
     batches = _batches_from(inputs, labels, weights, groups)
-    restore_loader = saved_loader_state(batches)
+    restore = _saved_generators(model, device, batches)
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
 
-    restore_loader()
-    restore_random = saved_random_state(model, where)
+    restore()
     chunk_scores: list[Tensor] = []
     data: list[list[Tensor | None]] = []
-    with restored_buffers(model), torch.no_grad():
-        for part in _chunks(batches, chunk, where):
+    with torch.no_grad():
+        for part in _chunks(batches, chunk, device):
             chunk_scores.append(_scores(model, part[0], len(part[1])))
             data.append(part[1:])
+        for name, buffer in model.named_buffers():
+            if name in buffers:
+                buffer.copy_(buffers[name])
     if not chunk_scores:
         raise ValueError("inputs must hold at least one batch; got none. Check the loader.")
     # Up to torch 2.9, autocast would reuse the weights that it cast under no_grad in the second
@@ -124,7 +127,12 @@ def large_batch_backward(
     torch.clear_autocast_cache()
 
     scores = torch.cat(chunk_scores).requires_grad_()
-    value = _whole_loss(loss, scores, data)
+    columns = [
+        None if any(part is None for part in parts) else torch.cat(parts)
+        for parts in zip(*data, strict=True)
+    ]
+    options = dict(zip(("weights", "groups"), columns[1:], strict=True))
+    value = loss(scores, columns[0], **{k: v for k, v in options.items() if v is not None})
     with torch.autocast(scores.device.type, enabled=False):
         (value if scaler is None else scaler.scale(value)).backward()
     if scores.grad is None:
@@ -134,12 +142,11 @@ def large_batch_backward(
         )
     grads = torch.split(scores.grad, [len(part) for part in chunk_scores])
 
-    restore_loader()
-    restore_random()
+    restore()
     # DistributedDataParallel has this method; it exchanges gradients with the last chunk only.
     no_sync = getattr(model, "no_sync", nullcontext)
     difference = scores.new_zeros((), dtype=torch.float32)
-    passes = zip_longest(_chunks(batches, chunk, where), chunk_scores, grads)
+    passes = zip_longest(_chunks(batches, chunk, device), chunk_scores, grads)
     for number, (part, first, grad) in enumerate(passes, 1):
         if part is None or grad is None or len(part[1]) != len(grad):
             raise RuntimeError(
@@ -160,6 +167,36 @@ def large_batch_backward(
             "draw from generators other than torch's cannot be replayed."
         )
     return value.detach()
+
+
+def _saved_generators(
+    model: nn.Module, device: torch.device | None, loader: object
+) -> Callable[[], None]:
+    """Save what a pass draws random numbers from; return how to restore it.
+
+    These are torch's generators of the CPU and of the model's accelerators, the generators of a
+    DataLoader and its samplers, and samplers that have a state_dict.
+    """
+    setters: list[Callable[[], object]] = [partial(torch.set_rng_state, torch.get_rng_state())]
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    for accelerator in devices if device is None else devices | {device}:
+        if accelerator.type not in ("cpu", "meta"):
+            module: Any = getattr(torch, accelerator.type)  # for example torch.cuda
+            where = () if accelerator.type == "mps" else (accelerator,)
+            setters.append(partial(module.set_rng_state, module.get_rng_state(*where), *where))
+    for name in (None, "sampler", "batch_sampler"):
+        part: Any = loader if name is None else getattr(loader, name, None)
+        generator = getattr(part, "generator", None)
+        if isinstance(generator, torch.Generator):
+            setters.append(partial(generator.set_state, generator.get_state()))
+        if name and hasattr(part, "state_dict") and hasattr(part, "load_state_dict"):
+            setters.append(partial(part.load_state_dict, part.state_dict()))
+
+    def restore() -> None:
+        for setter in setters:
+            setter()
+
+    return restore
 
 
 def _batches_from(
@@ -189,28 +226,33 @@ def _batches_from(
 
 def _chunks(batches: Iterable[Any], size: int, device: torch.device | None) -> Iterator[list[Any]]:
     """Yield inputs, labels, weights and groups of at most `size` rows each, on the device."""
+    names = ("inputs", "labels", "weights", "groups")
     for batch in batches:
         if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 4:
             raise ValueError(
                 "each batch must be (inputs, labels), (inputs, labels, weights) or "
                 f"(inputs, labels, weights, groups); got {_described(batch)}."
             )
-        inputs, labels, weights, groups = parts = (*batch, None, None)[:4]
-        n = len(labels)
-        for name, given in (("inputs", inputs), ("weights", weights), ("groups", groups)):
-            _check_rows(name, given, n)
+        n, parts = len(batch[1]), (*batch, None, None)[:4]
         for begin in range(0, n, size):
-            yield [_cut(part, slice(begin, begin + size), device) for part in parts]
+            rows = slice(begin, begin + size)
+            yield [
+                _cut(part, name, n, rows, device) for name, part in zip(names, parts, strict=True)
+            ]
 
 
-def _cut(part: Any, rows: slice, device: torch.device | None) -> Any:
-    """Return these rows of a tensor, or of each tensor in a collection, on the device."""
+def _cut(part: Any, name: str, n: int, rows: slice, device: torch.device | None) -> Any:
+    """Return these of `n` rows of a tensor, or of each tensor in a collection, on the device."""
     if part is None:
         return None
     if isinstance(part, Mapping):
-        return {name: _cut(value, rows, device) for name, value in part.items()}
+        return {key: _cut(value, name, n, rows, device) for key, value in part.items()}
     if isinstance(part, tuple | list):
-        return tuple(_cut(value, rows, device) for value in part)
+        return tuple(_cut(value, name, n, rows, device) for value in part)
+    if not isinstance(part, Tensor) or part.ndim == 0 or len(part) != n:
+        raise ValueError(
+            f"{name} must be tensors with one row per label; got {_described(part)} for {n} labels."
+        )
     return part[rows] if device is None else part[rows].to(device)
 
 
@@ -228,31 +270,9 @@ def _scores(model: nn.Module, inputs: Any, n: int) -> Tensor:
     return scores
 
 
-def _whole_loss(
-    loss: Callable[..., Tensor], scores: Tensor, data: list[list[Tensor | None]]
-) -> Tensor:
-    """Return the loss of all scores; `data` holds labels, weights and groups of each chunk."""
-    labels, weights, groups = (
-        None if any(part is None for part in parts) else torch.cat(parts)
-        for parts in zip(*data, strict=True)
-    )
-    named = {"weights": weights, "groups": groups}
-    return loss(scores, labels, **{name: part for name, part in named.items() if part is not None})
-
-
-def _described(given: object) -> str:
-    if isinstance(given, Tensor):
-        return f"a tensor of shape {tuple(given.shape)}"
-    if isinstance(given, tuple | list):
-        return f"a {type(given).__name__} of {len(given)}"
-    return type(given).__name__
-
-
-def _check_rows(name: str, given: Any, n: int) -> None:
-    parts = given.values() if isinstance(given, Mapping) else given
-    for part in parts if isinstance(given, Mapping | tuple | list) else [given]:
-        if part is not None and (not isinstance(part, Tensor) or part.ndim == 0 or len(part) != n):
-            raise ValueError(
-                f"{name} must be tensors with one row per label; got {_described(part)} for {n} "
-                "labels."
-            )
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return type(value).__name__
