@@ -261,7 +261,7 @@ class PESG(Optimizer):
         states = [self.state[v] for v in parameters]
         clip, decay = group["clip_value"], group["epoch_decay"]
         grads = [cast("Tensor", v.grad) for v in parameters]
-        g = torch._foreach_clamp_max(torch._foreach_clamp_min(grads, -clip), clip)
+        g = list(torch._foreach_clamp_max(torch._foreach_clamp_min(grads, -clip), clip))
         torch._foreach_add_(g, torch._foreach_mul(parameters, group["weight_decay"]))
         if decay > 0:
             for v, state in zip(parameters, states, strict=True):
