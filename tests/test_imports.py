@@ -48,7 +48,7 @@ STACKS = (
 SHARED = {"everypair.torch._compat"}
 FOLDERS = [folder for stack in (CORE, *STACKS) for folder in stack]
 
-# The experiments and the estimators are written with what every user can import.
+# The experiments are written with what every user can import.
 PUBLIC_ONLY = {
     "experiments": {
         "everypair",
@@ -58,7 +58,6 @@ PUBLIC_ONLY = {
         "everypair.surrogates",
         "everypair.torch",
     },
-    "sklearn": {"everypair.losses", "everypair.metrics", "everypair.surrogates"},
 }
 
 # A subpackage: how its error calls the dependency, and what `import everypair` must not load.

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import everypair as ep
 from everypair.sklearn import PairLinearClassifier
-from everypair.sklearn._thresholds import threshold_from
+from everypair.sklearn._classifier import threshold_from
 
 from .tables import table
 

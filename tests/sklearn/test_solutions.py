@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import everypair as ep
 from everypair.sklearn import PairLinearClassifier
 from everypair.sklearn._objective import PairObjective, TrainingData, pair_scatter
-from everypair.sklearn._preconditioner import Preconditioner
+from everypair.sklearn._solvers import Preconditioner
 from everypair.surrogates import Surrogate, Term
 
 from .tables import knobs_of, pairs, pairwise_ridge, squared_hinge_by_pairs, table

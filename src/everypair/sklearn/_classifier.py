@@ -1,17 +1,109 @@
-"""The linear classifier with a fixed strength of the penalty."""
+"""Linear classifiers: their predictions and thresholds, and the one with a fixed penalty."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any, NoReturn
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin  # type: ignore[import-untyped]
+from sklearn.utils import multiclass, validation  # type: ignore[import-untyped]
 
-from everypair.sklearn._estimator import PairLinearBase
-from everypair.sklearn._scorer import check_alpha
+from everypair.metrics import roc_curve
+from everypair.sklearn._estimator import PairLinearEstimator, check_alpha
+from everypair.sklearn._objective import TrainingData, Vector
+from everypair.sklearn._solvers import FitOptions
+from everypair.surrogates import Surrogate
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PairLinearClassifier(PairLinearBase):
+class BinaryLinearClassifier(ClassifierMixin, PairLinearEstimator):  # type: ignore[misc]
+    """A linear scorer of two classes with a threshold; subclasses define `fit`."""
+
+    # Squares would let a few outliers decide: see benchmarks/linear_default.py.
+    surrogate: str | Surrogate = "huber_hinge"
+    threshold: str | float = "balanced"
+
+    def decision_function(self, X: ArrayLike) -> Vector:
+        """Compute the (n,) scores ``X @ coef_[0] - threshold_`` of the rows of X, of shape (n, d).
+
+        X is dense or sparse. A score is above 0 where `predict` returns the second class.
+        """
+        return np.asarray(self._scores(X) + self.intercept_[0])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Predict the (n,) classes of the rows of X, of shape (n, d), dense or sparse.
+
+        The class is ``classes_[1]`` where `decision_function` is above 0, else ``classes_[0]``.
+        """
+        above = self.decision_function(X) > 0.0
+        return np.asarray(self.classes_[above.astype(np.intp)])
+
+    @property
+    def predict_proba(self) -> NoReturn:
+        """Raise AttributeError, so that ``hasattr`` is false: scores are not probabilities."""
+        raise AttributeError(
+            f"{type(self).__name__} has no predict_proba, because its scores are not probabilities."
+            " Use decision_function, or sklearn.calibration.CalibratedClassifierCV around it."
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _check_options(self) -> FitOptions:
+        check_threshold(self.threshold)
+        return super()._check_options()
+
+    def _check_data(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
+    ) -> TrainingData:
+        """Check the data of `fit`, and set the attributes about classes and columns."""
+        X, y = validation.validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        labels = validation.column_or_1d(y)
+        multiclass.check_classification_targets(labels)
+        classes = np.unique(labels)
+        if len(classes) > 2:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is "
+                f"{multiclass.type_of_target(labels)}: y holds {len(classes)} classes. Wrap the "
+                "estimator in sklearn.multiclass.OneVsRestClassifier."
+            )
+        if len(classes) < 2:
+            raise ValueError(
+                "y must hold two classes, because a pair has one row of each; got only one class, "
+                f"{classes.tolist()[0]!r}. Check how the rows were filtered or split."
+            )
+        positive = labels == classes[1]
+        data = self._training_data(X, positive, sample_weight, groups)
+        if data.weights is not None:
+            for side, name in zip((~positive, positive), classes.tolist(), strict=True):
+                if not data.weights[side].any():
+                    raise ValueError(
+                        "sample_weight must leave both classes with some weight; all rows of "
+                        f"class {name!r} have weight zero, so that no pair is left."
+                    )
+        if not data.has_pairs():
+            raise ValueError(
+                "groups must leave some pair: no group holds rows of both classes. "
+                "Pass coarser groups, or none to compare all rows."
+            )
+        self.classes_ = classes
+        return data
+
+    def _fit_alpha(self, data: TrainingData, options: FitOptions, alpha: float) -> None:
+        """Fit all rows with this alpha and set the fitted attributes."""
+        coef = self._solve(data, options, alpha)
+        self.threshold_ = threshold_from(self.threshold, data.X @ coef, data.target, data.weights)
+        self.coef_, self.intercept_ = coef.reshape(1, -1), np.array([-self.threshold_])
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PairLinearClassifier(BinaryLinearClassifier):
     r"""Linear classifier that minimises an L2-penalised loss over all (positive, negative) pairs.
 
     .. math::
@@ -120,8 +212,49 @@ class PairLinearClassifier(PairLinearBase):
         self
         """
         alpha, options = check_alpha(self.alpha), self._check_options()
-        data = self._check_data(X, y, sample_weight, groups)
-        warm = self.warm_start and hasattr(self, "coef_")
-        warm = warm and self.coef_.shape[1] == data.X.shape[1]
-        self._fit_alpha(data, options, alpha, self.coef_[0].copy() if warm else None)
+        self._fit_alpha(self._check_data(X, y, sample_weight, groups), options, alpha)
         return self
+
+
+def check_threshold(rule: object) -> None:
+    """Check the parameter `threshold`: the name of a rule, or a number."""
+    if not (isinstance(rule, Real) and math.isfinite(rule)) and rule not in (
+        "balanced", "prevalence",
+    ):  # fmt: skip
+        raise ValueError(
+            "threshold must be 'balanced' (best balanced accuracy on the training rows), "
+            "'prevalence' (as many predicted positives as there are) or a finite number; got "
+            f"{rule!r}."
+        )
+
+
+def threshold_from(
+    rule: str | float, scores: Vector, positive: NDArray[np.bool_], weights: Vector | None
+) -> float:
+    """Return the threshold above which rows are predicted positive.
+
+    "balanced" maximises ``tpr - fpr``, "prevalence" makes the predicted share of positives as close
+    as possible to the true one, and a number is returned as it is. `scores`, `positive` and
+    `weights` have shape (n,). The threshold lies midway between two scores.
+
+    Examples
+    --------
+    >>> scores, positive = np.array([0.0, 1.0, 2.0, 4.0]), np.array([False, False, False, True])
+    >>> threshold_from("balanced", scores, positive, None)
+    3.0
+    """
+    if not isinstance(rule, str):
+        return float(rule)
+    fpr, tpr, thresholds = roc_curve(scores, positive, weights=weights)
+    if rule == "balanced":
+        quality = tpr - fpr
+    else:
+        w = np.ones(len(scores)) if weights is None else weights
+        share = float(w[positive].sum() / w.sum())
+        quality = -np.abs(share * tpr + (1.0 - share) * fpr - share)
+    # The last point is left out: there all rows are predicted positive. Of equal points the first
+    # one counts, with a tolerance for rounding, so that a weight of 2 equals a repeated row.
+    k = int(np.argmax(quality[:-1] >= quality[:-1].max() - 1e-12))
+    above, below = float(thresholds[k]), float(thresholds[k + 1])
+    middle = below + 0.5 * (above - below)
+    return middle if below <= middle < above < math.inf else below

@@ -12,14 +12,15 @@ from sklearn import model_selection  # type: ignore[import-untyped]
 from sklearn.utils.parallel import Parallel, delayed  # type: ignore[import-untyped]
 
 from everypair.metrics import auc
-from everypair.sklearn._estimator import PairLinearBase
-from everypair.sklearn._fit import FitOptions, Trainer
+from everypair.sklearn._classifier import BinaryLinearClassifier
+from everypair.sklearn._estimator import check_alpha
+from everypair.sklearn._fit import Trainer
 from everypair.sklearn._objective import TrainingData, Vector
-from everypair.sklearn._scorer import check_alpha
+from everypair.sklearn._solvers import FitOptions
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PairLinearClassifierCV(PairLinearBase):
+class PairLinearClassifierCV(BinaryLinearClassifier):
     r"""`PairLinearClassifier` that chooses alpha by cross-validated AUC.
 
     For each alpha it minimises
@@ -133,10 +134,8 @@ def _validation_aucs(
     if not (train.has_pairs() and validation.has_pairs()):
         return [np.nan] * len(alphas)
     trainer = Trainer(train, options)
-    weights, groups = validation.weights, validation.groups
     coef, aucs = None, []
     for alpha in alphas:
         coef = trainer.fit(float(alpha), coef).coef
-        scores = validation.X @ coef
-        aucs.append(auc(scores, validation.target, weights=weights, groups=groups))
+        aucs.append(auc(validation.X @ coef, validation.target, **validation.pair_options()))
     return aucs

@@ -1,108 +1,109 @@
-"""The base class of both classifiers: checks of the data, scores and predictions."""
+"""The base class of all estimators: parameters, checks of the data, and scores ``X @ coef``."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin  # type: ignore[import-untyped]
-from sklearn.utils import multiclass, validation  # type: ignore[import-untyped]
+from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
+from sklearn.utils import validation  # type: ignore[import-untyped]
 
-from everypair.sklearn._fit import FitOptions, Trainer
+from everypair import surrogates
+from everypair.inputs import pair_options
+from everypair.inputs.groups import group_codes, group_values
+from everypair.sklearn._fit import Trainer
 from everypair.sklearn._objective import TrainingData, Vector
-from everypair.sklearn._scorer import PairLinearScorer, check_range, check_weights, group_codes
-from everypair.sklearn._thresholds import check_threshold, threshold_from
+from everypair.sklearn._solvers import SOLVERS, FitOptions
 from everypair.surrogates import Surrogate
+
+# The square of this number, and of its inverse, is a normal float64.
+_SMALLEST = 1e-150
 
 
 # The dataclasses write the __init__ that scikit-learn reads the parameters from.
 @dataclass(kw_only=True, eq=False, repr=False)
-class PairLinearBase(ClassifierMixin, PairLinearScorer):  # type: ignore[misc]
-    """A linear scorer of two classes with a threshold; subclasses define `fit`."""
+class PairLinearEstimator(BaseEstimator):  # type: ignore[misc]
+    """A linear scorer that is trained on pairs; subclasses define `fit`."""
 
-    # Squares would let a few outliers decide: see benchmarks/linear_default.py.
-    surrogate: str | Surrogate = "huber_hinge"
-    threshold: str | float = "balanced"
-
-    def decision_function(self, X: ArrayLike) -> Vector:
-        """Compute the (n,) scores ``X @ coef_[0] - threshold_`` of the rows of X, of shape (n, d).
-
-        X is dense or sparse. A score is above 0 where `predict` returns the second class.
-        """
-        validation.check_is_fitted(self)
-        return np.asarray(self._scores(X, self.coef_[0]) + self.intercept_[0])
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Predict the (n,) classes of the rows of X, of shape (n, d), dense or sparse.
-
-        The class is ``classes_[1]`` where `decision_function` is above 0, else ``classes_[0]``.
-        """
-        above = self.decision_function(X) > 0.0
-        return np.asarray(self.classes_[above.astype(np.intp)])
-
-    @property
-    def predict_proba(self) -> NoReturn:
-        """Raise AttributeError, so that ``hasattr`` is false: scores are not probabilities."""
-        raise AttributeError(
-            f"{type(self).__name__} has no predict_proba, because its scores are not probabilities."
-            " Use decision_function, or sklearn.calibration.CalibratedClassifierCV around it."
-        )
+    surrogate: str | Surrogate = "squared_hinge"
+    margin: float | None = None
+    solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 200
+    verbose: int = 0
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
         return tags
 
+    def _scores(self, X: ArrayLike) -> Vector:
+        """Check the rows of X, of shape (n, d), and return their scores without an intercept."""
+        validation.check_is_fitted(self)
+        rows = validation.validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
+        return np.asarray(rows @ self.coef_.ravel())
+
     def _check_options(self) -> FitOptions:
-        check_threshold(self.threshold)
-        return super()._check_options()
+        """Check the parameters that all estimators have."""
+        surrogate = surrogates.get(self.surrogate)
+        margin = pair_options.check_margin(self.margin, surrogate.default_margin)
+        tol = check_number(self.tol, "tol", "the relative norm of the gradient at which to stop")
+        if self.solver != "auto" and self.solver not in SOLVERS:
+            names = ", ".join(map(repr, ("auto", *SOLVERS)))
+            raise ValueError(f"solver must be one of {names}; got {self.solver!r}.")
+        max_iter: Any = self.max_iter
+        if not isinstance(max_iter, Integral) or int(max_iter) < 1:
+            raise ValueError(f"max_iter must be an integer of at least 1; got {max_iter!r}.")
+        return FitOptions(surrogate, margin, self.solver, tol, int(max_iter), int(self.verbose))
 
-    def _check_data(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None
+    def _training_data(
+        self, X: Any, target: NDArray[Any], sample_weight: Any, groups: Any, **pairs: Any
     ) -> TrainingData:
-        """Check the data of `fit`, and set the attributes about classes and columns."""
-        X, y = validation.validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
-        labels = validation.column_or_1d(y)
-        multiclass.check_classification_targets(labels)
-        classes = np.unique(labels)
-        if len(classes) > 2:
+        """Check the values of X, the weights and the groups; X and the target are arrays."""
+        largest = max(float(X.max()), -float(X.min()))
+        if largest and not _SMALLEST <= largest <= 1.0 / _SMALLEST:
             raise ValueError(
-                "Only binary classification is supported. The type of the target is "
-                f"{multiclass.type_of_target(labels)}: y holds {len(classes)} classes. Wrap the "
-                "estimator in sklearn.multiclass.OneVsRestClassifier."
+                f"X must have entries whose squares float64 can hold; the largest is {largest:g}. "
+                "Scale the columns, for example with sklearn.preprocessing.MaxAbsScaler."
             )
-        if len(classes) < 2:
-            raise ValueError(
-                "y must hold two classes, because a pair has one row of each; got only one class, "
-                f"{classes.tolist()[0]!r}. Check how the rows were filtered or split."
-            )
-        positive = labels == classes[1]
-        weights = check_weights(sample_weight, X)
-        if weights is not None:
-            for side, name in zip((~positive, positive), classes.tolist(), strict=True):
-                if not weights[side].any():
-                    raise ValueError(
-                        "sample_weight must leave both classes with some weight; all rows of "
-                        f"class {name!r} have weight zero, so that no pair is left."
-                    )
-        check_range(X)
-        data = TrainingData(X, positive, weights, group_codes(groups, len(positive)))
-        if not data.has_pairs():
-            raise ValueError(
-                "groups must leave some pair: no group holds rows of both classes. "
-                "Pass coarser groups, or none to compare all rows."
-            )
-        self.classes_ = classes
-        return data
+        weights = codes = None
+        if sample_weight is not None:
+            weights = validation._check_sample_weight(sample_weight, X, dtype=np.float64)
+            validation.check_non_negative(weights, "`sample_weight`")
+            # The mean depends only on the ratios of weights; products of large ones could overflow.
+            weights = weights / (weights.max() or 1.0)
+        if groups is not None:
+            values = group_values(groups)
+            if len(values) != len(target):
+                raise ValueError(
+                    f"groups must have one value per row; got {len(values)} for {len(target)} "
+                    "rows. Check that both come from the same rows."
+                )
+            (codes,) = group_codes(values)
+        return TrainingData(X, target, weights, codes, **pairs)
 
-    def _fit_alpha(
-        self, data: TrainingData, options: FitOptions, alpha: float, start: Vector | None = None
-    ) -> None:
-        """Fit all rows with this alpha and set the fitted attributes."""
+    def _solve(self, data: TrainingData, options: FitOptions, alpha: float) -> Vector:
+        """Return the coefficients of all rows, and set the attributes about the solution."""
+        start = None
+        if getattr(self, "warm_start", False) and hasattr(self, "coef_"):
+            start = self.coef_.flatten() if self.coef_.size == data.X.shape[1] else None
         solution = Trainer(data, options).fit(alpha, start)
-        scores, rule = data.X @ solution.coef, check_threshold(self.threshold)
-        self.threshold_ = threshold_from(rule, scores, data.target, data.weights)
-        self.coef_, self.intercept_ = solution.coef.reshape(1, -1), np.array([-self.threshold_])
         self.n_iter_, self.objective_ = solution.n_iter, solution.value
+        return solution.coef
+
+
+def check_alpha(alpha: object) -> float:
+    """Check the strength of the penalty and return it as a float."""
+    return check_number(alpha, "alpha", "the strength of the penalty alpha / 2 * |coef|^2")
+
+
+def check_number(value: object, name: str, meaning: str) -> float:
+    """Check a parameter that must be a finite number of at least 0."""
+    if isinstance(value, Real) and 0.0 <= float(value) < math.inf:
+        return float(value)
+    rule = f"{name} must be a finite number of at least 0"
+    raise ValueError(f"{rule}; got {value!r}. It is {meaning}.")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 
 from everypair.sklearn._objective import PairObjective, TrainingData, Vector, pair_scatter
-from everypair.sklearn._preconditioner import MAX_COLUMNS, Preconditioner
 from everypair.sklearn._smoothing import has_kinks, smoothed
-from everypair.sklearn._solvers import SOLVERS, Problem, Solution
+from everypair.sklearn._solvers import MAX_COLUMNS, SOLVERS, FitOptions, Problem, Solution
 from everypair.surrogates import SQUARE, Surrogate
 
 # "auto" chooses L-BFGS from this many rows per column on.
@@ -20,18 +18,6 @@ _LBFGS_ROWS_PER_COLUMN = 10
 _FIRST_ROUND = {"newton-cg": 3, "lbfgs": 10}
 # Widths over which a kink is smoothed, in margins. Each fit starts from the previous one's result.
 _SMOOTHING_WIDTHS = (1.0, 0.1, 0.01, 0.001)
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """The checked parameters of an estimator, without alpha."""
-
-    surrogate: Surrogate
-    margin: float
-    solver: str
-    tol: float
-    max_iter: int
-    verbose: int
 
 
 class Trainer:
@@ -77,49 +63,37 @@ class Trainer:
         return pair_scatter(self._data, hess, diagonal=self._diagonal)
 
     def _fit_stage(self, surrogate: Surrogate, alpha: float, start: Vector | None) -> Solution:
-        objective = PairObjective(self._data, surrogate, self._options.margin, alpha)
-        zero = np.zeros(self._data.X.shape[1])
-        scores = np.zeros(len(self._data.target))
-        value, score_grad = objective.value_and_score_grad(zero, scores)
-        grad = objective.grad(zero, score_grad)
-        preconditioner = Preconditioner(self._scatter_at_zero, alpha)
-        if not min(_norms(grad, preconditioner)) > 0.0:
-            return Solution(zero, value, 0.0, 0)
-        if start is None:
-            # At zero coefficients the full scatter matrix is the exact Hessian of the pair loss, so
-            # this is a Newton step: the solution for the square surrogate, and close for hinges.
-            start = -preconditioner.coef(preconditioner.grad(grad))
-        return self._solve_in_rounds(objective, preconditioner, grad, start)
-
-    def _solve_in_rounds(
-        self, objective: PairObjective, preconditioner: Preconditioner, grad: Vector, start: Vector
-    ) -> Solution:
         """Run the solver and compute the preconditioner again after each round.
 
         During the fit fewer and fewer pairs have a second derivative, so the Hessian changes. A
         diagonal preconditioner is kept, because a new diagonal would approximate it less well.
         """
         options = self._options
-        n_iter, previous_value = 0, np.inf
+        objective = PairObjective(self._data, surrogate, options.margin, alpha)
+        problem = Problem(objective, options, self._scatter_at_zero)
+        if not min(problem.grad_norm, problem.scaled_grad_norm) > 0.0:
+            return Solution(np.zeros_like(problem.grad_at_zero), problem.value_at_zero, 0.0, 0)
+        if start is None:
+            # At zero coefficients the full scatter matrix is the exact Hessian of the pair loss, so
+            # this is a Newton step: the solution for the square surrogate, and close for hinges.
+            at_zero = problem.preconditioner
+            start = -at_zero.coef(at_zero.grad(problem.grad_at_zero))
         round_iter = options.max_iter if self._diagonal else _FIRST_ROUND[self._solver]
+        previous_value = np.inf
         while True:
-            limit = min(round_iter, options.max_iter - n_iter)
-            norm, scaled_norm = _norms(grad, preconditioner)
-            rules = options.tol, limit, n_iter, options.verbose
-            problem = Problem(objective, preconditioner, norm, scaled_norm, *rules)
-            solution = SOLVERS[self._solver](problem, start)
-            n_iter += solution.n_iter
+            limit = min(round_iter, options.max_iter - problem.n_done)
+            solution = SOLVERS[self._solver](problem, start, limit)
+            problem.n_done += solution.n_iter
             start = solution.coef
             improved = solution.n_iter == limit or solution.value < previous_value
             converged = solution.relative_norm <= options.tol
-            if converged or n_iter >= options.max_iter or not improved:
-                return solution._replace(n_iter=n_iter)
+            if converged or problem.n_done >= options.max_iter or not improved:
+                return solution._replace(n_iter=problem.n_done)
             previous_value = solution.value
             round_iter *= 2
             hess = np.maximum(objective.score_hess(objective.scores(start)), 0.0)
             if hess.any() and not self._diagonal:
-                scatter = pair_scatter(self._data, hess, diagonal=False)
-                preconditioner = Preconditioner(scatter, objective.alpha)
+                problem.precondition(pair_scatter(self._data, hess, diagonal=False))
 
     def _warn(self, solution: Solution) -> None:
         options = self._options
@@ -134,10 +108,5 @@ class Trainer:
             f"after {solution.n_iter} iterations; tol is {options.tol:g}. {advice}, "
             "scale the columns of X (StandardScaler), or increase alpha.",
             ConvergenceWarning,
-            stacklevel=5,  # the line that calls fit of the estimator
+            stacklevel=6,  # the line that calls fit of the estimator
         )
-
-
-def _norms(grad: Vector, preconditioner: Preconditioner) -> tuple[float, float]:
-    """Return the norms of a gradient in the coordinates of X and in the preconditioned ones."""
-    return float(np.linalg.norm(grad)), float(np.linalg.norm(preconditioner.grad(grad)))

@@ -47,18 +47,16 @@ class TrainingData:
             self, X=self.X[index], target=self.target[index], weights=weights, groups=groups
         )
 
+    def pair_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `everypair.pair_loss` that say which pairs count."""
+        options = {"weights": self.weights, "groups": self.groups}
+        return {**options, "pairs": self.pairs, "censoring": self.censoring}
+
     def has_pairs(self) -> bool:
         """Return whether some pair of rows in one group has positive weight."""
-        n = len(self.target)
-        if self.pairs != "binary":
-            options: dict[str, Any] = {"pairs": self.pairs, "censoring": self.censoring}
-            options |= {"weights": self.weights, "groups": self.groups, "margin": 1.0}
-            # Every pair of equal scores has a loss of 1.
-            return losses.pair_loss(np.zeros(n), self.target, surrogate="square", **options) > 0.0
-        weights = np.ones(n) if self.weights is None else self.weights
-        w_pos = np.bincount(self.group_codes(), weights * self.target)
-        w_neg = np.bincount(self.group_codes(), weights * ~self.target)
-        return bool((w_pos * w_neg).any())
+        # Every pair of equal scores has a loss of 1.
+        options: dict[str, Any] = {"surrogate": "square", "margin": 1.0, **self.pair_options()}
+        return losses.pair_loss(np.zeros(len(self.target)), self.target, **options) > 0.0
 
     def group_codes(self) -> NDArray[np.int64]:
         """Return the number of each row's group; 0 for all rows without groups."""
@@ -90,9 +88,7 @@ class PairObjective:
     ) -> None:
         self.data, self.alpha = data, alpha
         self._transposed = data.X.T
-        self._options: dict[str, Any] = {"surrogate": surrogate, "margin": margin}
-        self._options |= {"weights": data.weights, "groups": data.groups}
-        self._options |= {"pairs": data.pairs, "censoring": data.censoring}
+        self._options = {"surrogate": surrogate, "margin": margin, **data.pair_options()}
 
     def scores(self, coef: Vector) -> Vector:
         """Return ``X @ coef``, of shape (n,)."""

@@ -10,22 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin  # type: ignore[import-untyped]
 from sklearn.utils import validation  # type: ignore[import-untyped]
 
+from everypair.inputs.survival import survival_from
 from everypair.metrics import auc
-from everypair.sklearn._fit import Trainer
-from everypair.sklearn._objective import TrainingData, Vector
-from everypair.sklearn._scorer import (
-    PairLinearScorer,
-    check_alpha,
-    check_range,
-    check_weights,
-    group_codes,
-)
+from everypair.sklearn._estimator import PairLinearEstimator, check_alpha
+from everypair.sklearn._objective import Vector
 
 Model = TypeVar("Model", bound="_OrderedScorer")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _OrderedScorer(PairLinearScorer):
+class _OrderedScorer(PairLinearEstimator):
     """A linear scorer of ordered targets."""
 
     alpha: float = 1e-4
@@ -33,29 +27,19 @@ class _OrderedScorer(PairLinearScorer):
 
     def predict(self, X: ArrayLike) -> Vector:
         """Compute the (n,) scores ``X @ coef_`` of the rows of X, of shape (n, d)."""
-        validation.check_is_fitted(self)
-        return self._scores(X, self.coef_)
+        return self._scores(X)
 
-    def _fit(
-        self: Model, X: Any, target: NDArray[Any], sample_weight: Any, **options: Any
-    ) -> Model:
-        """Fit checked rows X; `options` are those of `TrainingData`."""
-        alpha, fit_options = check_alpha(self.alpha), self._check_options()
-        check_range(X)
-        weights = check_weights(sample_weight, X)
-        options["groups"] = group_codes(options["groups"], X.shape[0])
-        data = TrainingData(X, target, weights, **options)
+    def _fit(self: Model, X: Any, target: NDArray[Any], *weights: Any, **pairs: Any) -> Model:
+        """Fit checked rows X, with the weights of rows and their groups."""
+        alpha, options = check_alpha(self.alpha), self._check_options()
+        data = self._training_data(X, target, *weights, **pairs)
         if not data.has_pairs():
             raise ValueError(
                 "y must hold a pair to compare, two different targets or an event before another "
                 f"time, of positive weight in one group; got none with n_samples={len(target)}. "
                 "Check how the rows were filtered."
             )
-        start: Vector | None = getattr(self, "coef_", None) if self.warm_start else None
-        start = start.copy() if start is not None and len(start) == X.shape[1] else None
-        solution = Trainer(data, fit_options).fit(alpha, start)
-        self.coef_, self.intercept_ = solution.coef, 0.0
-        self.n_iter_, self.objective_ = solution.n_iter, solution.value
+        self.coef_, self.intercept_ = self._solve(data, options, alpha), 0.0
         return self
 
 
@@ -129,7 +113,7 @@ class PairLinearRanker(RegressorMixin, _OrderedScorer):  # type: ignore[misc]
         rows, target = validation.validate_data(
             self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True
         )
-        return self._fit(rows, target, sample_weight, groups=groups, pairs="ordered")
+        return self._fit(rows, target, sample_weight, groups, pairs="ordered")
 
     def score(
         self,
@@ -209,37 +193,21 @@ class PairLinearSurvival(_OrderedScorer):
         -------
         self
         """
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None."
-            )
-        rows = validation.validate_data(self, X, accept_sparse="csr", dtype=np.float64)
-        target = _survival_target(y)
-        validation.check_consistent_length(rows, target)
-        options = {"groups": groups, "pairs": "survival", "censoring": self.censoring}
-        return self._fit(rows, target, sample_weight, **options)
+        rows = validation.validate_data(
+            self, X, None if y is None else "no_validation", accept_sparse="csr", dtype=np.float64
+        )
+        times, events = survival_from(y)
+        validation.check_consistent_length(rows, times)
+        # Times that are negative where they are censored; -0.0 is a censored time of 0.
+        signed = np.where(events, times, -times)
+        pairs = {"pairs": "survival", "censoring": self.censoring}
+        return self._fit(rows, signed, sample_weight, groups, **pairs)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return Harrell's concordance index of the scores; `y` is that of `fit`."""
-        return auc(self.predict(X), _survival_target(y), pairs="survival")
+        return auc(self.predict(X), y, pairs="survival")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def _survival_target(y: Any) -> NDArray[Any]:
-    """Return columns (time, event) from a tuple or a structured array; others as they are."""
-    if isinstance(y, tuple) and len(y) == 2:
-        validation.check_consistent_length(*y)
-        return np.column_stack(y)
-    array = np.asarray(y)
-    names = array.dtype.names
-    if names is None or len(names) != 2:
-        return array
-    # Fields may be in either order; the losses check that one of them holds bools.
-    is_event = [array.dtype[name].kind == "b" for name in names]
-    time, event = names if is_event[1] else names[::-1]
-    return np.column_stack([array[time], array[event]]) if sum(is_event) == 1 else array

@@ -1,22 +1,28 @@
 """The solvers: Newton's method with conjugate gradients in a trust region, and L-BFGS.
 
-Both work in the coordinates of a `Preconditioner`. Both stop by the norm of the gradient relative
-to its norm at zero coefficients, computed in the coordinates of X and in the preconditioned ones;
-the larger ratio counts. The second one does not depend on the scales of the columns.
+Both work in the coordinates of a `Preconditioner`, in which the objective is well conditioned, and
+stop by the norm of the gradient relative to its norm at zero coefficients, computed in the
+coordinates of X and in the preconditioned ones; the larger ratio counts. The second one does not
+depend on the scales of the columns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dtrsv  # type: ignore[import-untyped]
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from everypair.sklearn._objective import PairObjective, Vector
-from everypair.sklearn._preconditioner import Preconditioner
+from everypair.surrogates import Surrogate
 
+# Up to this number of columns, computing the full scatter matrix in O(n d^2) costs less than the
+# passes over X that it saves.
+MAX_COLUMNS = 500
 _EPS = float(np.finfo(np.float64).eps)
 # Relative differences of objective values below this are rounding errors.
 _ROUNDING = 50.0 * _EPS
@@ -27,21 +33,78 @@ _MAX_LINE_SEARCH_STEPS = 20
 
 
 @dataclass(frozen=True)
-class Problem:
-    """An objective with its preconditioner and the rules for stopping.
+class FitOptions:
+    """The checked parameters of an estimator, without alpha."""
 
-    `grad_norm` and `scaled_grad_norm` are the norms of the gradient at zero coefficients, in the
-    coordinates of X and in the preconditioned ones. `n_done` iterations were made before.
-    """
-
-    objective: PairObjective
-    preconditioner: Preconditioner
-    grad_norm: float
-    scaled_grad_norm: float
+    surrogate: Surrogate
+    margin: float
+    solver: str
     tol: float
     max_iter: int
-    n_done: int
     verbose: int
+
+
+class Preconditioner:
+    """The coordinates ``u = R coef`` with ``R^T R`` close to the Hessian.
+
+    With the square surrogate the Hessian is twice the scatter matrix of all pair differences, plus
+    alpha. Other surrogates depend on a subset of the pairs, and the Cholesky factor of an
+    approximate scatter matrix serves: with it, the solvers need few iterations whatever the scales
+    and correlations of the columns. For wide X only the diagonal is used.
+
+    `scatter` is the result of `pair_scatter`, of shape (d, d), or its diagonal, of shape (d,). The
+    strength `alpha` of the penalty is added to the diagonal.
+    """
+
+    def __init__(self, scatter: Vector, alpha: float) -> None:
+        diagonal = scatter if scatter.ndim == 1 else scatter.diagonal()
+        squares = diagonal + alpha
+        self._root = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+        self._factor: Vector | None = None
+        if scatter.ndim == 2:
+            # A unit diagonal makes the Cholesky factorisation independent of the columns' scales.
+            correlations = scatter / np.outer(self._root, self._root)
+            # The small addition keeps it positive definite if columns are linearly dependent.
+            np.fill_diagonal(correlations, 1.0 + 1e-11)
+            with contextlib.suppress(np.linalg.LinAlgError):
+                self._factor = np.asfortranarray(np.linalg.cholesky(correlations).T)
+
+    def coef(self, u: Vector) -> Vector:
+        """Return the coefficients with these coordinates: ``R^-1 u``, of shape (d,)."""
+        if self._factor is not None:
+            u = dtrsv(self._factor, u)
+        return u / self._root
+
+    def grad(self, coef_grad: Vector) -> Vector:
+        """Return the gradient in the coordinates u: ``R^-T coef_grad``, of shape (d,)."""
+        scaled: Vector = coef_grad / self._root
+        return scaled if self._factor is None else dtrsv(self._factor, scaled, trans=1)
+
+    def coordinates(self, coef: Vector) -> Vector:
+        """Return the coordinates of coefficients: ``R coef``, of shape (d,)."""
+        scaled: Vector = coef * self._root
+        return scaled if self._factor is None else self._factor @ scaled
+
+
+class Problem:
+    """An objective with its preconditioner and its gradient at zero coefficients.
+
+    `n_done` iterations were made so far, by earlier calls of a solver.
+    """
+
+    def __init__(self, objective: PairObjective, options: FitOptions, scatter: Vector) -> None:
+        self.objective, self.tol, self.verbose = objective, options.tol, options.verbose
+        self.n_done = 0
+        n, d = objective.data.X.shape
+        self.value_at_zero, score_grad = objective.value_and_score_grad(np.zeros(d), np.zeros(n))
+        self.grad_at_zero = objective.grad(np.zeros(d), score_grad)
+        self.grad_norm = float(np.linalg.norm(self.grad_at_zero))
+        self.precondition(scatter)
+
+    def precondition(self, scatter: Vector) -> None:
+        """Set the preconditioner to that of a scatter matrix, or of its diagonal."""
+        self.preconditioner = Preconditioner(scatter, self.objective.alpha)
+        self.scaled_grad_norm = float(np.linalg.norm(self.preconditioner.grad(self.grad_at_zero)))
 
     def grads(self, coef: Vector, score_grad: Vector) -> tuple[Vector, Vector, float]:
         """Return the gradient in both coordinates, and its relative norm."""
@@ -69,7 +132,7 @@ class Solution(NamedTuple):
     n_iter: int
 
 
-def newton_cg(problem: Problem, start: Vector) -> Solution:
+def newton_cg(problem: Problem, start: Vector, max_iter: int) -> Solution:
     """Minimise by Newton steps from truncated conjugate gradients inside a trust region.
 
     Conjugate gradients also compute the change of the scores, so the line search needs no product
@@ -82,7 +145,7 @@ def newton_cg(problem: Problem, start: Vector) -> Solution:
     grad, scaled_grad, relative_norm = problem.grads(coef, score_grad)
     radius = 10.0 * problem.scaled_grad_norm
     n_iter = 0
-    while relative_norm > problem.tol and n_iter < problem.max_iter:
+    while relative_norm > problem.tol and n_iter < max_iter:
         n_iter += 1
         u, step_scores = _trust_region_step(problem, scores, scaled_grad, radius, relative_norm)
         step, step_norm = problem.preconditioner.coef(u), float(np.linalg.norm(u))
@@ -179,7 +242,7 @@ class _Converged(Exception):  # noqa: N818  # leaves scipy's loop; not an error
     """The gradient is small enough."""
 
 
-def lbfgs(problem: Problem, start: Vector) -> Solution:
+def lbfgs(problem: Problem, start: Vector, max_iter: int) -> Solution:
     """Minimise by scipy's L-BFGS, with the stopping rule of `newton_cg`."""
     objective, preconditioner = problem.objective, problem.preconditioner
     best = Solution(start, np.inf, np.inf, 0)
@@ -201,7 +264,7 @@ def lbfgs(problem: Problem, start: Vector) -> Solution:
         n_iter += 1
         problem.report(n_iter, best.value, best.relative_norm)
 
-    limits = {"maxiter": problem.max_iter, "maxfun": 20 * problem.max_iter, "maxcor": 20}
+    limits = {"maxiter": max_iter, "maxfun": 20 * max_iter, "maxcor": 20}
     options = {**limits, "gtol": 0.0, "ftol": 0.0}
     u = preconditioner.coordinates(start)
     try:
