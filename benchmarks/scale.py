@@ -199,8 +199,7 @@ def profile(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
     """Time the steps of a stream, each in memory that the process has used before."""
     import pyarrow.parquet as pq
 
-    from everypair.streaming import _exact
-    from everypair.streaming._result import options
+    from everypair.streaming import results
 
     path = Path(tempfile.mkdtemp(dir=folder)) / "rows.parquet"
     write_parquet(path, n)
@@ -226,7 +225,7 @@ def profile(n: int, folder: str, repeats: int) -> list[dict[str, Any]]:
         timed("add: check, and divide by class", add)
         held = timed("sort", rows.rows)
         timed("numpy.sort alone, in one thread", partial(np.sort, scores))
-        timed("ranks: AUC and interval", partial(_exact.result, held, options(())))
+        timed("ranks: AUC and interval", partial(results.of_rows, held, results.Options(())))
         timed("squared hinge", partial(ep.pair_loss, held.scores, held.labels))
     path.unlink()
     path.parent.rmdir()

@@ -30,7 +30,7 @@ STACKS = (
         "torch/metrics",
     ),
     ("sklearn",),
-    ("boosting", "dask"),
+    ("boosting",),
     ("jax",),
     (
         "experiments",

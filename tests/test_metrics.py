@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import everypair as ep
 from everypair import naive
 from everypair.inputs import batches as input_batches
-from everypair.metrics._tie_blocks import tie_blocks
+from everypair.metrics.tie_blocks import tie_blocks
 
 from .strategies import batches
 from .tolerances import assert_close

@@ -121,10 +121,10 @@ def test_float64_scores_after_float32_scores_are_kept():
 
 
 def test_larger_classes_are_cut_into_pieces(monkeypatch):
-    monkeypatch.setattr("everypair.streaming._rank_sums._MOST_BLOCKS", 8)
-    monkeypatch.setattr("everypair.streaming._rows._LARGEST_BLOCK", 16)
-    monkeypatch.setattr("everypair.streaming._rows._SMALLEST_BLOCK", 2)
-    monkeypatch.setattr("everypair.streaming._rows._PARALLEL_FROM", 32)
+    monkeypatch.setattr("everypair.streaming.rank_sums._BLOCKS_AT_ONCE", 8)
+    monkeypatch.setattr("everypair.streaming.stream_rows._LARGEST_BLOCK", 16)
+    monkeypatch.setattr("everypair.streaming.stream_rows._SMALLEST_BLOCK", 2)
+    monkeypatch.setattr("everypair.streaming.stream_rows._PARALLEL_FROM", 32)
     for positives in (0.1, 0.9):
         scores, labels = rows(4, 300, positives=positives)
         found = filled(parts_of(300, 4), scores, labels).result(max_fpr=0.3)
@@ -136,7 +136,7 @@ def test_larger_classes_are_cut_into_pieces(monkeypatch):
 
 
 def test_sums_of_large_counts_are_exact():
-    from everypair.streaming._rank_sums import RankSums
+    from everypair.streaming.rank_sums import RankSums
 
     pos, neg = np.array([10**11, 0, 3, 2 * 10**11]), np.array([0, 10**11, 10**11, 5])
     sums = RankSums(int(pos.sum()), int(neg.sum()))
@@ -319,7 +319,7 @@ def test_the_moments_of_buckets_are_exact():
     found = filled(
         [np.arange(200_000)], scores, np.arange(200_000) % 2 == 0, mode="bounded", bits=16
     )
-    points, counts, _ = found._buckets._points()
+    points, counts, _ = found.store._points()
     total = sum(float((c * x).sum()) for c, x in zip(counts, points, strict=True))
     assert total == pytest.approx(scores.astype(np.float64).sum(), rel=1e-12)
 

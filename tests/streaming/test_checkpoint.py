@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everypair as ep
-from everypair.streaming import _checkpoint
+from everypair.streaming import checkpoint
 
 N = 40
 RANDOM = np.random.default_rng(6)
@@ -126,8 +126,8 @@ BAD = [
 def test_arrays_of_no_accumulator_are_refused(folder, case):
     kind, name, change = BAD[case]
     path = saved(kind, folder)
-    plain, arrays = _checkpoint.read(path)
-    _checkpoint.write(path, plain, {**arrays, name: change(arrays[name].copy())})
+    plain, arrays = checkpoint.read(path)
+    checkpoint.write(path, plain, {**arrays, name: change(arrays[name].copy())})
     with pytest.raises(ValueError, match="must be a checkpoint"):
         ep.PairAccumulator.load(path)
 
@@ -135,11 +135,11 @@ def test_arrays_of_no_accumulator_are_refused(folder, case):
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "empty"])
 def test_missing_and_unknown_arrays_are_refused(folder, kind):
     path = saved(kind, folder)
-    plain, arrays = _checkpoint.read(path)
+    plain, arrays = checkpoint.read(path)
     for name in arrays:
         fewer = {other: array for other, array in arrays.items() if other != name}
         for names in (fewer, {**arrays, f"{name}0": arrays[name]}):
-            _checkpoint.write(path, plain, names)
+            checkpoint.write(path, plain, names)
             with pytest.raises(ValueError, match="must be a checkpoint"):
                 ep.PairAccumulator.load(path)
 
@@ -147,7 +147,7 @@ def test_missing_and_unknown_arrays_are_refused(folder, kind):
 @given(st.sampled_from(sorted(KINDS)), st.data())
 def test_other_options_are_refused_or_without_effect(folder, kind, data):
     path = saved(kind, folder)
-    plain, arrays = _checkpoint.read(path)
+    plain, arrays = checkpoint.read(path)
     name = data.draw(st.sampled_from([*plain, "more"]))
     values = st.sampled_from([None, True, 1, 15, -3, 1e300, "exact", "bounded", [], {}])
     values |= st.lists(st.sampled_from([1, 1.5, "a", None, True, [2]]), max_size=3)
@@ -160,7 +160,7 @@ def test_other_options_are_refused_or_without_effect(folder, kind, data):
         plain[name] = value
     if kind == "bounded" and name == "is_rounded":
         return  # both values are possible
-    _checkpoint.write(path, plain, arrays)
+    checkpoint.write(path, plain, arrays)
     refused_or_equal(path, kind)
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("distributed")
 
 import dask.array as da  # noqa: E402
 
-from everypair.dask import accumulate, compare, evaluate  # noqa: E402
+from everypair.dask import accumulate, evaluate  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -86,15 +86,6 @@ def test_wrong_arguments_are_explained(rows):
             evaluate(**arguments)
 
 
-def test_a_comparison_needs_a_dask_frame_and_a_client():
-    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
-    frame = pd.DataFrame({"x": [0.0, 1.0], "y": [0, 1]})
-    with pytest.raises(ValueError, match="frame must be a Dask DataFrame; got DataFrame"):
-        compare(frame, "y")
-    with pytest.raises(ValueError, match=r"no current one.*distributed.Client"):
-        compare(dd.from_pandas(frame, npartitions=1), "y")
-
-
 def test_nothing_is_lost_or_doubled_if_workers_are_killed():
     """Three moments here; EVERYPAIR_KILLS=20, or python -m benchmarks.kill_workers, for more."""
     moments = os.environ.get("EVERYPAIR_KILLS", "3")
@@ -102,33 +93,3 @@ def test_nothing_is_lost_or_doubled_if_workers_are_killed():
     ran = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
     assert json.loads(ran.stdout.splitlines()[-1]) == {"moments": 2 * int(moments), "wrong": 0}
-
-
-def test_boosters_trained_on_a_cluster_equal_those_of_one_process():
-    for needed in ("lightgbm", "xgboost", "pandas", "dask.dataframe"):
-        pytest.importorskip(needed)
-    command = [sys.executable, "-m", "tests.streaming.compare_on_cluster"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    rows, described, errors = json.loads(ran.stdout.splitlines()[-1])
-    assert [row[:2] for row in rows] == [
-        ["lightgbm", "logistic"],
-        ["lightgbm", "pairs of each worker"],
-        ["xgboost", "logistic"],
-        ["xgboost", "pairs"],
-    ]
-    for _, _, auc, in_one_process in rows:
-        assert auc == pytest.approx(in_one_process, abs=1e-6)
-        assert auc > 0.7
-    assert f"xgboost pairs: AUC {rows[3][2]:.4f}, " in described[3]
-    expected = (
-        "target must be a column of frame; got 'z'",
-        "columns must be numbers; 'a' has the type",
-        "labels must hold two classes",
-        "models must be among lightgbm, xgboost; got 'catboost'",
-        "losses must be among logistic, pairs; got 'rmse'",
-        "parameters must be among lightgbm, xgboost; got 'catboost'",
-        "test_share must be between 0 and 1; got 1.0",
-    )
-    for error, message in zip(errors, expected, strict=True):
-        assert error.startswith(message)

@@ -12,7 +12,7 @@ from everypair.boosting._scaled_loss import (
     Pairs,
     ScaledLoss,
 )
-from everypair.metrics._tie_blocks import Average
+from everypair.metrics.tie_blocks import Average
 from everypair.surrogates import Surrogate
 
 

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from everypair import losses, metrics, surrogates
 from everypair.boosting._logistic_hess import logistic_hess
 from everypair.inputs import pair_options
-from everypair.metrics._tie_blocks import Average, check_average
+from everypair.metrics.tie_blocks import Average, check_average
 from everypair.surrogates import Surrogate, Term
 
 Hessian = Literal["logistic", "pairs"]

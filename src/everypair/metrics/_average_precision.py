@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from everypair.inputs import batches
-from everypair.metrics._tie_blocks import bounded, check_average, tie_blocks
+from everypair.metrics.tie_blocks import bounded, check_average, tie_blocks
 
 
 def average_precision(

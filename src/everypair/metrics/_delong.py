@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import math
 import re
-from numbers import Real
-from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
 from everypair.inputs import batches
 from everypair.inputs.batches import Batch
-from everypair.metrics._influence import influence, variance_of
-from everypair.metrics._tie_blocks import bounded
+from everypair.metrics.influences import influence, interval, normal_quantile, variance_of
+from everypair.metrics.tie_blocks import bounded
 
 
 class DeLong(NamedTuple):
@@ -130,9 +128,8 @@ def delong(
         raise ValueError(f"method must be 'normal' or 'logit'; got {method!r}.")
     z = normal_quantile(confidence)
     batch = _batch(scores, labels, weights, groups, pairs, censoring)
-    found = influence(batch, "delong")
-    area = bounded(found.concordant / found.pair_weight)
-    variance = variance_of(batch, found.deviations / found.pair_weight, "delong")
+    area, parts = influence(batch, "delong")
+    area, variance = bounded(area), variance_of(batch, parts, "delong")
     return DeLong(area, variance, *interval(area, variance, z, method))
 
 
@@ -149,16 +146,6 @@ def _batch(
     if groups is not None:
         batches.set_groups(batch, groups)
     return batch
-
-
-def interval(area: float, variance: float, z: float, method: str) -> tuple[float, float]:
-    """Return the confidence interval of an AUC; `method` is that of `delong`."""
-    half = z * math.sqrt(variance)
-    if method == "logit" and 0.0 < area < 1.0:
-        centre, half = math.log(area / (1.0 - area)), half / (area * (1.0 - area))
-        low, high = ((1.0 + math.tanh((centre + side) / 2.0)) / 2.0 for side in (-half, half))
-        return low, high
-    return max(area - half, 0.0), min(area + half, 1.0)
 
 
 def delong_test(
@@ -206,32 +193,21 @@ def delong_test(
     0.333, p = 0.22
     """
     quantile = normal_quantile(confidence)
-    found = []
+    influences = []
     for name, scores in (("scores_a", scores_a), ("scores_b", scores_b)):
         try:
             batch = _batch(scores, labels, weights, groups, pairs, censoring)
-            found.append(influence(batch, "delong_test"))
+            influences.append(influence(batch, "delong_test"))
         except ValueError as wrong:  # name the argument that is wrong
             raise ValueError(re.sub(r"^scores\b", name, str(wrong))) from None
-    a, b = found
-    pair_weight = a.pair_weight
-    difference = (a.concordant - b.concordant) / pair_weight
-    deviations = (a.deviations - b.deviations) / pair_weight
-    variance = variance_of(batch, deviations, "delong_test")
+    a, b = influences
+    difference = a.area - b.area
+    variance = variance_of(batch, a.parts - b.parts, "delong_test")
     error = math.sqrt(variance)
     z = difference / error if error > 0.0 else math.copysign(math.inf, difference)
     z = z if difference else 0.0
     return DeLongTest(
-        bounded(a.concordant / pair_weight), bounded(b.concordant / pair_weight),
-        difference, variance, z, math.erfc(abs(z) / math.sqrt(2.0)),
+        bounded(a.area), bounded(b.area), difference, variance,
+        z, math.erfc(abs(z) / math.sqrt(2.0)),
         difference - quantile * error, difference + quantile * error,
     )  # fmt: skip
-
-
-def normal_quantile(confidence: object) -> float:
-    """Check a confidence level and return the normal quantile of a two-sided interval."""
-    if isinstance(confidence, Real) and 0.0 < float(confidence) < 1.0:
-        return NormalDist().inv_cdf(0.5 + float(confidence) / 2.0)
-    raise ValueError(
-        f"confidence must be a number above 0 and below 1; got {confidence!r}. 0.95 is usual."
-    )

@@ -6,7 +6,7 @@ import numpy as np
 
 from everypair.inputs import batches, pair_options
 from everypair.inputs.batches import Batch
-from everypair.metrics._tie_blocks import tie_blocks
+from everypair.metrics.tie_blocks import tie_blocks
 
 
 def keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> None:

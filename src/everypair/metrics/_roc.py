@@ -7,16 +7,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair.inputs import batches, binary, pair_options
+from everypair.inputs import batches, pair_options
 from everypair.inputs.batches import Batch
+from everypair.inputs.groups import group_numbers
+from everypair.inputs.ranked import RankedRows
 from everypair.kernel import choose
-from everypair.metrics._concordance import concordance_index
-from everypair.metrics._tie_blocks import (
+from everypair.metrics.influences import raise_no_pairs, row_pairs
+from everypair.metrics.tie_blocks import (
     Average,
     Floats,
     TieBlocks,
     bounded,
     check_average,
+    clipped_areas,
     tie_blocks,
 )
 
@@ -101,16 +104,28 @@ def auc(
     """
     check_average(average)
     batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
+    if average == "pairs":
+        concordant, pair_weight = choose.concordance(batch)
+        if pair_weight == 0.0:
+            raise_no_pairs(batch, "auc")
+        return bounded(concordant / pair_weight)
     if batch.ranked is not None:
-        return concordance_index(batch, batch.ranked, average)
-    if average != "pairs":
-        blocks = tie_blocks(batch, "auc")
-        areas = blocks.own[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0
-        return _mean_area(blocks, areas, batch, "auc", average, 1.0)
-    concordant, pair_weight = choose.concordance(batch)
-    if pair_weight == 0.0:
-        binary.raise_no_pairs(batches.positives(batch), batch.weights, "auc")
-    return bounded(concordant / pair_weight)
+        return _mean_concordance(batch, batch.ranked, average)
+    blocks = tie_blocks(batch, "auc")
+    areas = blocks.own[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0
+    return _mean_area(blocks, areas, batch, "auc", average, 1.0)
+
+
+def _mean_concordance(batch: Batch, ranked: RankedRows, average: str) -> float:
+    """Average the concordance index of ordered or survival targets over the groups."""
+    numbers = group_numbers(batch.order, batch.offsets)
+    of_row = np.zeros(batch.scores.shape[0], np.int64) if numbers is None else numbers
+    in_order, pairs = (np.bincount(of_row, sums) for sums in row_pairs(batch, ranked))
+    counts = pairs > 0.0
+    if not counts.any():
+        raise_no_pairs(batch, "auc")
+    weights = np.bincount(of_row, batch.weights)[counts] if average == "rows" else None
+    return bounded(np.average(in_order[counts] / pairs[counts], weights=weights))
 
 
 def roc_curve(
@@ -153,7 +168,7 @@ def roc_curve(
     batch = batches.batch_from(scores, labels, weights)
     blocks = tie_blocks(batch, "roc_curve")
     if not blocks.total.all():
-        binary.raise_no_pairs(batches.positives(batch), batch.weights, "roc_curve")
+        raise_no_pairs(batch, "roc_curve")
     tpr, fpr = np.insert(blocks.up_to / blocks.total, 0, 0.0, axis=1)
     with np.errstate(over="ignore"):
         thresholds = np.append(np.inf, batch.scores[blocks.rows[blocks.heads]])
@@ -240,28 +255,6 @@ def partial_auc(
     return standardised(area, widest, lowest) if standardise else area
 
 
-def clipped_areas(
-    above: Floats, up_to: Floats, total: Floats, widest: float, lowest: float
-) -> Floats:
-    """Return the area under each piece of a ROC curve inside the rectangle of a partial AUC.
-
-    A piece is a block of tied scores: a straight line between the weights (positives, negatives)
-    `above` and `up_to` the block, (2, k) each. `total` (2, k) or (2, 1) is the weight of all rows;
-    areas are in units of weight.
-    """
-    (low, left), (high, right), (t, f) = above, up_to, total
-    stop = np.minimum(right, widest * f)
-    width = np.maximum(stop - left, 0.0)
-    run = np.where(width > 0.0, right - left, 1.0)
-    high = low + (high - low) * (width / run)
-    over, under = high - lowest * t, low - lowest * t
-    # A piece that crosses the line of min_tpr leaves a triangle above it.
-    crosses = (under < 0.0) & (over > 0.0)
-    share = np.where(crosses, over / np.where(crosses, over - under, 1.0), 1.0)
-    areas: Floats = width * share * (np.maximum(over, 0.0) + np.maximum(under, 0.0)) / 2.0
-    return areas
-
-
 def standardised(area: float, widest: float, lowest: float) -> float:
     """Map a partial area so that random scores have one half and perfect scores have 1."""
     chance, largest = max(widest - lowest, 0.0) ** 2 / 2.0, widest * (1.0 - lowest)
@@ -277,7 +270,7 @@ def _mean_area(
     """
     has_pairs = (blocks.total[0] > 0.0) & (blocks.total[1] > 0.0)
     if not has_pairs.any():
-        binary.raise_no_pairs(batches.positives(batch), batch.weights, name)
+        raise_no_pairs(batch, name)
     pair_weights = np.where(has_pairs, blocks.total.prod(axis=0), 1.0)
     area = blocks.mean(blocks.per_group(areas) / pair_weights, has_pairs, average)
     return bounded(area, largest)

@@ -11,7 +11,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from everypair.streaming import PairAccumulator
-from everypair.streaming._result import Surrogates, options
+from everypair.streaming.results import Options, Surrogates
 
 
 class PairMetric(Metric):
@@ -73,7 +73,9 @@ class PairMetric(Metric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.options = options(surrogates, margin, max_fpr, min_tpr, confidence)
+        self.options: dict[str, Any] = {"surrogates": surrogates, "margin": margin}
+        self.options |= {"max_fpr": max_fpr, "min_tpr": min_tpr, "confidence": confidence}
+        Options(**self.options)  # checks them
         PairAccumulator(mode=mode, bits=bits)  # checks both
         self.mode, self.bits = mode, bits
         if mode == "exact":
@@ -101,14 +103,10 @@ class PairMetric(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Return the losses and metrics of all rows."""
-        wanted = self.options
-        found = self._rows().result(
-            wanted.surrogates, margin=wanted.margin, max_fpr=wanted.max_fpr,
-            min_tpr=wanted.min_tpr, confidence=wanted.confidence,
-        )  # fmt: skip
+        found = self._rows().result(**self.options)
         values: dict[str, float | None] = {"auc": found.auc, "auc_bound": found.auc_bound}
         values |= {"auc_low": found.low, "auc_high": found.high}
-        if wanted.is_partial:
+        if found.partial_auc is not None:
             values["partial_auc"] = found.partial_auc
         values |= found.losses
         return {

@@ -14,7 +14,7 @@ from everypair.inputs import batches
 from everypair.kernel import choose
 from everypair.kernel.request import Request
 from everypair.metrics import delong
-from everypair.metrics._tie_blocks import bounded
+from everypair.metrics.tie_blocks import bounded
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_data, each_row, in_rows
 from everypair.torch._targets import Labels, survival_labels

@@ -12,7 +12,7 @@ from torch import Tensor
 from everypair import metrics
 from everypair.inputs import batches, pair_options
 from everypair.kernel import choose
-from everypair.metrics._tie_blocks import Average, check_average
+from everypair.metrics.tie_blocks import Average, check_average
 from everypair.torch._targets import Labels
 from everypair.torch.training.epoch_scores import EpochScores
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from everypair import surrogates as _surrogates
 from everypair.inputs import pair_options
-from everypair.metrics._delong import normal_quantile
+from everypair.metrics.influences import normal_quantile
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import check_integer
 from everypair.torch._targets import Labels

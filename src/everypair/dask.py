@@ -1,22 +1,44 @@
-"""Tree reductions of accumulators over the partitions of Dask collections.
+"""Losses and metrics of Dask collections, on any Dask cluster.
 
-Tasks return new objects and change none of their inputs. If a worker is lost, Dask computes its
-tasks again, and the result is the same.
+Accumulators and counts of partitions are combined in trees. Tasks return new objects and change
+none of their inputs. If a worker is lost, Dask computes its tasks again, and the result is the
+same.
+
+>>> import dask.array as da
+>>> from everypair.dask import evaluate
+>>> scores = da.from_array([0.5, 2.0, 0.0, 1.0], chunks=2)
+>>> labels = da.from_array([1, 1, 0, 0], chunks=2)
+>>> evaluate(scores, labels).auc
+0.75
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+try:
+    from dask.base import compute
+    from dask.delayed import delayed
+except ImportError as error:
+    raise ImportError(
+        "everypair.dask needs Dask. Install it with: pip install '.[dask]'"
+    ) from error
 
 import numpy as np
-from dask.base import compute
-from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from everypair.inputs import batches, binary
+from everypair.inputs import batches
 from everypair.streaming import MajorityCounts, PairAccumulator, StreamResult, Totals
-from everypair.streaming._result import Surrogates
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from everypair.streaming.results import ResultOptions
+
+__all__ = ["accumulate", "evaluate"]
 
 _T = TypeVar("_T")
 
@@ -49,9 +71,21 @@ def accumulate(
     dask.delayed.Delayed
         Its ``compute()`` returns the accumulator.
     """
-    add = delayed(_accumulated, pure=False)
-    parts = [add(part, mode, bits) for part in _partitions(scores, labels, weights, groups)]
-    return _tree(parts, _merged, split_every)
+
+    def accumulated(part: Any) -> PairAccumulator:
+        rows = PairAccumulator(mode=mode, bits=bits)
+        rows.add(**_columns(part))
+        return rows
+
+    def merged(parts: list[PairAccumulator]) -> PairAccumulator:
+        rows = PairAccumulator(mode=mode, bits=bits)
+        for part in parts:
+            rows.merge(part)
+        return rows
+
+    task = delayed(accumulated, pure=False)
+    parts = _partitions(scores, labels, weights, groups)
+    return _tree([task(part) for part in parts], merged, split_every)
 
 
 def evaluate(
@@ -61,12 +95,8 @@ def evaluate(
     mode: Literal["exact", "bounded"] = "exact",
     bits: int = 18,
     rare: Literal["positive", "negative"] = "positive",
-    surrogates: Surrogates = "squared_hinge",
-    margin: float | None = None,
-    max_fpr: float | None = None,
-    min_tpr: float | None = None,
-    confidence: float = 0.95,
     split_every: int = 8,
+    **options: Unpack[ResultOptions],
 ) -> StreamResult:
     """Compute the losses and metrics of all rows of a Dask collection.
 
@@ -82,10 +112,11 @@ def evaluate(
         Those of `PairAccumulator`.
     rare : {"positive", "negative"}
         The class that travels, with "exact". The result does not depend on it.
-    surrogates, margin, max_fpr, min_tpr, confidence
-        Those of `PairAccumulator.result`.
     split_every : int
         How many partial results one task adds.
+    **options
+        Those of `PairAccumulator.result`: `surrogates`, `margin`, `max_fpr`, `min_tpr` and
+        `confidence`.
 
     Returns
     -------
@@ -96,43 +127,50 @@ def evaluate(
     ValueError
         If a class has no rows, or an argument is not as described.
     """
-    rates: dict[str, Any] = {"max_fpr": max_fpr, "min_tpr": min_tpr, "confidence": confidence}
     if mode == "bounded":
-        table = accumulate(
-            scores, labels, mode="bounded", bits=bits, split_every=split_every
-        ).compute()
-        found: StreamResult = table.result(surrogates, margin=margin, **rates)
-        return found
+        table = accumulate(scores, labels, mode=mode, bits=bits, split_every=split_every).compute()
+        bounded: StreamResult = table.result(**options)
+        return bounded
     if mode != "exact" or rare not in ("positive", "negative"):
         raise ValueError(
             "mode must be 'exact' or 'bounded', and rare 'positive' or 'negative'; got "
             f"{mode!r} and {rare!r}."
         )
     is_positive = rare == "positive"
+
+    def rare_scores(part: Any) -> NDArray[Any]:
+        x, positive = _checked(part)
+        return np.sort(x[positive == is_positive])
+
+    def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+        return np.sort(np.concatenate(parts))
+
+    def counted(part: Any, minority: NDArray[Any]) -> Totals:
+        x, positive = _checked(part)
+        counts = MajorityCounts(minority, positive=is_positive, **options)
+        counts.add(x[positive != is_positive])
+        return counts.totals()
+
+    def added(parts: list[Totals]) -> Totals:
+        return reduce(add, parts)
+
     parts = _partitions(scores, labels)
-    of_class = delayed(_scores_of, pure=False)
-    minority = _tree([of_class(part, is_positive) for part in parts], _joined, split_every)
-    count = delayed(_counted, pure=False)
-    totals = _tree(
-        [count(part, minority, is_positive, surrogates, margin) for part in parts],
-        _added,
-        split_every,
-    )
+    collect, count = delayed(rare_scores, pure=False), delayed(counted, pure=False)
+    minority = _tree([collect(part) for part in parts], joined, split_every)
+    totals = _tree([count(part, minority) for part in parts], added, split_every)
     smaller, total = compute(minority, totals)  # type: ignore[no-untyped-call]
-    if smaller.shape[0] == 0:
-        binary.raise_no_pairs(np.full(total.n_rows, not is_positive), None, "evaluate")
-    counts = MajorityCounts(smaller, positive=is_positive, surrogates=surrogates, margin=margin)
+    counts = MajorityCounts(smaller, positive=is_positive, **options)
     counts.add_totals(total)
-    return counts.result(**rates)
+    return counts.result()
 
 
 def _partitions(scores: Any, labels: Any, weights: Any = None, groups: Any = None) -> list[Any]:
-    """Return one delayed tuple of arrays for each partition."""
-    given = {"scores": scores, "labels": labels, "weights": weights, "groups": groups}
-    columns = {name: column for name, column in given.items() if column is not None}
+    """Return one delayed table of columns for each partition."""
+    arguments = {"scores": scores, "labels": labels, "weights": weights, "groups": groups}
+    columns = {name: column for name, column in arguments.items() if column is not None}
     if hasattr(scores, "chunks"):
-        whole = {name: _rechunked(column, scores) for name, column in columns.items()}
-        parts = [column.to_delayed().ravel() for column in whole.values()]
+        whole = [_rechunked(column, scores) for column in columns.values()]
+        parts = [column.to_delayed().ravel() for column in whole]
         if len({len(part) for part in parts}) > 1:
             raise ValueError(
                 "scores, labels, weights and groups must have the same chunks. Compute the lengths "
@@ -145,10 +183,8 @@ def _partitions(scores: Any, labels: Any, weights: Any = None, groups: Any = Non
             "PairAccumulator for arrays in memory."
         )
     # One frame, so that columns of one source are read together.
-    first, *others = columns.items()
-    frame = first[1].to_frame(name=first[0])
-    frame = frame.assign(**dict(others))
-    return list(frame.to_delayed())
+    frame = columns.pop("scores").to_frame(name="scores")
+    return list(frame.assign(**columns).to_delayed())
 
 
 def _rechunked(column: Any, like: Any) -> Any:
@@ -159,49 +195,7 @@ def _rechunked(column: Any, like: Any) -> Any:
 
 def _columns(part: Any) -> dict[str, Any]:
     """Return the columns of a partition as arrays."""
-    if isinstance(part, dict):
-        return part
-    return {name: part[name].to_numpy() for name in part.columns}
-
-
-def _accumulated(part: Any, mode: Literal["exact", "bounded"], bits: int) -> PairAccumulator:
-    found = PairAccumulator(mode=mode, bits=bits)
-    found.add(**_columns(part))
-    return found
-
-
-def _merged(parts: list[PairAccumulator]) -> PairAccumulator:
-    plain, _ = parts[0].state()
-    found = PairAccumulator(mode=parts[0].mode, bits=plain.get("bits", 18))
-    for part in parts:
-        found.merge(part)
-    return found
-
-
-def _scores_of(part: Any, positive: bool) -> NDArray[Any]:
-    """Return the scores of one class, sorted."""
-    scores, is_positive = _checked(part)
-    return np.sort(scores[is_positive == positive])
-
-
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return np.sort(np.concatenate(parts))
-
-
-def _counted(
-    part: Any, minority: NDArray[Any], positive: bool, surrogates: Surrogates, margin: float | None
-) -> Totals:
-    """Return the counts and sums of the other class of a partition."""
-    scores, is_positive = _checked(part)
-    # Without a smaller class, the caller raises an error, which needs the number of rows alone.
-    known = minority if minority.shape[0] else np.zeros(1)
-    counts = MajorityCounts(known, positive=positive, surrogates=surrogates, margin=margin)
-    counts.add(scores[is_positive != positive])
-    return counts.totals()
-
-
-def _added(parts: list[Totals]) -> Totals:
-    return sum(parts[1:], parts[0])
+    return part if isinstance(part, dict) else {name: part[name].to_numpy() for name in part}
 
 
 def _checked(part: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -14,23 +14,23 @@ t has the variance v of both, and for a surrogate with c <= phi'' <= C between i
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from everypair.inputs import binary
+from everypair.inputs import batches, binary
 from everypair.kernel import choose, native
 from everypair.losses import pair_loss
-from everypair.streaming._rank_sums import RankSums
-from everypair.streaming._result import Options, StreamResult, from_ranks
-from everypair.surrogates import Surrogate, Term
+from everypair.streaming.exchange import Workers
+from everypair.streaming.rank_sums import RankSums
+from everypair.streaming.results import Options, StreamResult, of_ranks
+from everypair.surrogates import Floats, Surrogate, Term
 
 BITS = range(16, 23)
-FINITE = (
-    0x00800000,
-    0xFF7FFFFF,
-)  # the places of the finite scores in the order of all float32 patterns
+# The places of the finite scores in the order of all float32 patterns.
+FINITE = (0x00800000, 0xFF7FFFFF)
 
 _SIGN = np.uint32(1 << 31)
 _HALF_ULP = 2.0**-24  # the largest relative error of rounding to float32
@@ -54,8 +54,25 @@ class Buckets:
         negatives, positives = self.table[..., 0].sum(axis=1).tolist()
         return positives, negatives
 
-    def add(self, positive: bool, *, scores: NDArray[Any]) -> None:
-        """Count the rows of one class."""
+    def add(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        weights: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> None:
+        """Check rows and count them; there are no weights and groups."""
+        batch = batches.batch_from(scores, labels, weights)
+        if weights is not None or groups is not None:
+            raise ValueError(
+                "weights and groups must be left out for mode='bounded', which counts rows. Use "
+                "mode='exact'."
+            )
+        for is_positive, of_class in zip((1, 0), choose.split_classes(batch), strict=True):
+            self._count(of_class, self.table[is_positive])
+
+    def _count(self, scores: NDArray[Any], table: NDArray[np.int64]) -> None:
+        """Add scores of one class to its part of the table."""
         with np.errstate(over="ignore"):
             narrow = scores.astype(np.float32) + np.float32(0.0)  # -0.0 becomes 0.0
         if not np.isfinite(narrow).all():
@@ -65,7 +82,7 @@ class Buckets:
             )
         self.is_rounded |= scores.dtype != np.float32 and bool((narrow != scores).any())
         if choose.uses_native():
-            native.count(narrow, self.bits, self.table[int(positive)])
+            native.count(narrow, self.bits, table)
             return
         pattern = narrow.view(np.uint32)
         ordered = np.where(pattern & _SIGN, ~pattern, pattern | _SIGN)
@@ -73,7 +90,7 @@ class Buckets:
         bucket = (ordered >> shift).astype(np.intp)
         k = (ordered & ((np.uint32(1) << shift) - np.uint32(1))).astype(np.int64)
         for moment, values in enumerate((None, k, k * k)):
-            _add(self.table[int(positive), :, moment], bucket, values)
+            _add(table[:, moment], bucket, values)
 
     def merge(self, other: Buckets) -> None:
         """Add the counts of another table of the same size."""
@@ -85,25 +102,47 @@ class Buckets:
         self.table += other.table
         self.is_rounded |= other.is_rounded
 
-    def result(self, wanted: Options) -> StreamResult:
+    def over(self, workers: Workers) -> Buckets:
+        """Return the sum of the tables of all workers."""
+        whole = Buckets(self.bits)
+        whole.table = workers.sum(self.table)
+        whole.is_rounded = bool(workers.facts(self.is_rounded).any())
+        return whole
+
+    def swap_classes(self) -> None:
+        """Exchange the positives and the negatives."""
+        self.table = self.table[::-1].copy()
+
+    def result(self, options: Options) -> StreamResult:
         """Compute the losses and metrics, with bounds of their errors."""
         n_pos, n_neg = self.sizes
         if min(n_pos, n_neg) == 0:
             binary.raise_no_pairs(np.arange(n_pos + n_neg) < n_pos, None, "result")
-        most = most_rows(self.bits)
-        if self.table[..., 0].max() > most:
+        capacity, largest = max_rows(self.bits), self.table[..., 0].max()
+        if largest > capacity:
             raise OverflowError(
-                f"a bucket must hold at most {most} rows of a class; one holds "
-                f"{self.table[..., 0].max()}. Use more bits."
+                f"a bucket must hold at most {capacity} rows of a class; one holds {largest}. Use "
+                "more bits."
             )
-        sums = RankSums(n_pos, n_neg, wanted.max_fpr, wanted.min_tpr)
+        sums = RankSums(n_pos, n_neg, options.rates)
         used = np.flatnonzero(self.table[..., 0].any(axis=0))[::-1]
         sums.add(self.table[1, used, 0], self.table[0, used, 0])
         losses, bounds = {}, {}
-        for surrogate in wanted.surrogates:
+        for surrogate in options.surrogates:
             name = surrogate.name
-            losses[name], bounds[name] = self._loss(surrogate, wanted.margin)
-        return from_ranks(sums, wanted, losses, bounds, blocks_are_ties=False)
+            losses[name], bounds[name] = self._loss(surrogate, options.margin)
+        return of_ranks(sums, options, losses, bounds)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return the buckets that are used, as values that JSON can hold and arrays."""
+        used = np.flatnonzero(self.table[..., 0].any(axis=0))
+        plain = {"bits": self.bits, "is_rounded": bool(self.is_rounded)}
+        return plain, {"used": used, "table": self.table[:, used]}
+
+    def restore(self, plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Fill an empty table with what `state` returned."""
+        self.table[:, arrays["used"]] = arrays["table"]
+        self.is_rounded = plain["is_rounded"]
 
     def _loss(self, surrogate: Surrogate, margin: float | None) -> tuple[float, float]:
         """Return a loss and its largest error."""
@@ -123,27 +162,26 @@ class Buckets:
         weights = np.concatenate(counts)
         value = pair_loss(scores, labels, weights=weights, surrogate=surrogate, margin=margin)
         lead = surrogate.default_margin if margin is None else margin
-        # Means over the pairs of the variance of the shortfall, and of its standard deviation.
-        variance = sum(
-            float((c * v).sum() / c.sum()) for c, v in zip(counts, variances, strict=True)
-        )
-        spread = sum(
-            float((c * np.sqrt(v)).sum() / c.sum()) for c, v in zip(counts, variances, strict=True)
-        )
+
+        def sum_of_means(columns: Iterable[Floats]) -> float:
+            """Return the sum over both classes of the mean over their rows."""
+            return sum(
+                float(np.average(x, weights=c)) for c, x in zip(counts, columns, strict=True)
+            )
+
         low, high = _curvature_range(surrogate)
         kinks = sum(abs(term.b1) for term in surrogate.at_knots(lead) if term.truncated)
+        variance, spread = sum_of_means(variances), sum_of_means(map(np.sqrt, variances))
         bound = (high - low) / 4.0 * variance + kinks * spread / 2.0
         value += (high + low) / 4.0 * variance
         if self.is_rounded:
-            size = sum(
-                float((c * np.abs(x)).sum() / c.sum()) for c, x in zip(counts, points, strict=True)
-            )
             ends = [lead + np.ptp(scores), lead - np.ptp(scores)]
             steepest = float(np.abs(surrogate.slope(ends)).max())
+            size = sum_of_means(map(np.abs, points))
             bound += steepest * _HALF_ULP * (size + 2.0**-125) * 1.01
         return value, bound * (1.0 + _SLACK) + abs(value) * _SLACK
 
-    def _points(self) -> tuple[list[NDArray[np.float64]], ...]:
+    def _points(self) -> tuple[list[Floats], ...]:
         """Return the mean, the number of rows and the variance of the buckets of each class."""
         shift = 32 - self.bits
         points, counts, variances = [], [], []
@@ -159,7 +197,7 @@ class Buckets:
         return points, counts, variances
 
 
-def most_rows(bits: int) -> int:
+def max_rows(bits: int) -> int:
     """Return how many rows of a class a bucket holds at most, so that its moments are exact."""
     return 1 << (63 - 2 * (32 - bits))
 
@@ -187,8 +225,8 @@ def _curvature_range(surrogate: Surrogate) -> tuple[float, float]:
     """Return the smallest and the largest second derivative between knots."""
     terms = [term for term in surrogate.terms if isinstance(term, Term)]
     knots = [-math.inf, *sorted({term.knot for term in terms if term.knot is not None})]
-    found = [
+    curvatures = [
         2.0 * math.fsum(term.c2 for term in terms if term.knot is None or term.knot <= knot)
         for knot in knots
     ]
-    return min(found), max(found)
+    return min(curvatures), max(curvatures)

@@ -15,12 +15,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.inputs import pair_options
-from everypair.metrics._roc import clipped_areas
+from everypair.metrics.tie_blocks import Floats, clipped_areas
 
 Counts: TypeAlias = NDArray[np.int64]
 
-_MOST_BLOCKS = 1 << 20  # that are summed at once; see _dot
+_BLOCKS_AT_ONCE = 1 << 20  # see _dot
 _LIMB = 21  # bits
 _SEARCHED_TOGETHER = 1024  # scores that are looked up in one part of the rows
 
@@ -32,21 +31,12 @@ class RankSums:
     ----------
     n_pos, n_neg : int
         Rows of each class in all blocks together; at least 1.
-    max_fpr, min_tpr : float, optional
-        Those of `partial_auc`. If both are None, the partial AUC is not computed.
+    rates : (float, float), optional
+        `max_fpr` and `min_tpr` of `partial_auc`. By default it is not computed.
     """
 
-    def __init__(
-        self, n_pos: int, n_neg: int, max_fpr: float | None = None, min_tpr: float | None = None
-    ) -> None:
-        self.n_pos, self.n_neg = n_pos, n_neg
-        self.rates = (
-            pair_options.check_rate(
-                1.0 if max_fpr is None else max_fpr, "max_fpr", 1.0, closed=False
-            ),
-            pair_options.check_rate(0.0 if min_tpr is None else min_tpr, "min_tpr", 0.0),
-        )
-        self.is_partial = max_fpr is not None or min_tpr is not None
+    def __init__(self, n_pos: int, n_neg: int, rates: tuple[float, float] | None = None) -> None:
+        self.n_pos, self.n_neg, self.rates = n_pos, n_neg, rates
         self._above = [0, 0]
         # Of the positives, then of the negatives: the sum and the sum of squares over the rows of
         # twice the number of rows of the other class that score higher, ties half.
@@ -58,8 +48,8 @@ class RankSums:
 
     def add(self, pos: Counts, neg: Counts) -> None:
         """Add blocks with these numbers of positives and negatives, (k,) each."""
-        for start in range(0, pos.shape[0], _MOST_BLOCKS):
-            stop = start + _MOST_BLOCKS
+        for start in range(0, pos.shape[0], _BLOCKS_AT_ONCE):
+            stop = start + _BLOCKS_AT_ONCE
             self._add(np.stack([pos[start:stop], neg[start:stop]]))
 
     def _add(self, own: Counts) -> None:
@@ -70,12 +60,11 @@ class RankSums:
             self._sums[i] += _dot(own[i], twice[1 - i])
             self._squares[i] += _dot_squares(own[i], twice[1 - i])
         self._tied += _dot(own[0], own[1])
-        if self.is_partial:
-            self._add_areas(above.astype(np.float64), up_to.astype(np.float64))
+        if self.rates is not None:
+            self._add_areas(above.astype(np.float64), up_to.astype(np.float64), *self.rates)
         self._above = up_to[:, -1].tolist()
 
-    def _add_areas(self, above: NDArray[np.float64], up_to: NDArray[np.float64]) -> None:
-        widest, lowest = self.rates
+    def _add_areas(self, above: Floats, up_to: Floats, widest: float, lowest: float) -> None:
         total = np.array([[self.n_pos], [self.n_neg]], np.float64)
         self._areas.append(float(clipped_areas(above, up_to, total, widest, lowest).sum()))
         # If the rows of a block are not tied, the curve may take any path inside its rectangle.
@@ -97,12 +86,12 @@ class RankSums:
     @property
     def partial_auc(self) -> float | None:
         """The partial AUC; None if no rate was given."""
-        return math.fsum(self._areas) / (self.n_pos * self.n_neg) if self.is_partial else None
+        return math.fsum(self._areas) / (self.n_pos * self.n_neg) if self.rates else None
 
     @property
     def partial_auc_bound(self) -> float | None:
         """The largest error of the partial AUC if the rows of a block are in any order."""
-        return math.fsum(self._uncertain) / (self.n_pos * self.n_neg) if self.is_partial else None
+        return math.fsum(self._uncertain) / (self.n_pos * self.n_neg) if self.rates else None
 
     @property
     def variance(self) -> float | None:
@@ -129,7 +118,7 @@ def sorted_blocks(pos: NDArray[Any], neg: NDArray[Any]) -> Iterator[tuple[Counts
     minor, major = (neg, pos) if swap else (pos, neg)
     stop, top = minor.shape[0], major.shape[0]
     while stop > 0:
-        start = max(0, stop - _MOST_BLOCKS // 2)
+        start = max(0, stop - _BLOCKS_AT_ONCE // 2)
         start = int(np.searchsorted(minor, minor[start]))  # do not cut through ties
         values, own = distinct(minor[start:stop])
         below, up_to = counts_at(major[:top], values)
@@ -142,7 +131,8 @@ def sorted_blocks(pos: NDArray[Any], neg: NDArray[Any]) -> Iterator[tuple[Counts
 
 def distinct(ascending: NDArray[Any]) -> tuple[NDArray[Any], Counts]:
     """Return the distinct values of a sorted array and how often each occurs."""
-    starts = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+    is_first = np.append(True, ascending[1:] != ascending[:-1])
+    starts = np.flatnonzero(is_first[: ascending.shape[0]])
     return ascending[starts], np.diff(starts, append=ascending.shape[0]).astype(np.int64)
 
 
@@ -152,8 +142,8 @@ def counts_at(ascending: NDArray[Any], values: NDArray[Any]) -> tuple[Counts, Co
     `values` are distinct and sorted as well.
     """
     below = _positions(ascending, values, "left")
-    up_to, found = below.copy(), np.flatnonzero(below < ascending.shape[0])
-    tied = found[ascending[below[found]] == values[found]]
+    up_to, inside = below.copy(), np.flatnonzero(below < ascending.shape[0])
+    tied = inside[ascending[below[inside]] == values[inside]]
     up_to[tied] = _positions(ascending, values[tied], "right")
     return below, up_to
 
@@ -162,14 +152,15 @@ def _positions(
     ascending: NDArray[Any], values: NDArray[Any], side: Literal["left", "right"]
 ) -> Counts:
     """Do what `numpy.searchsorted` does, for sorted values, in parts that fit in the cache."""
-    found = np.empty(values.shape[0], np.int64)
+    positions = np.empty(values.shape[0], np.int64)
     low = 0
     for start in range(0, values.shape[0], _SEARCHED_TOGETHER):
         stop = start + _SEARCHED_TOGETHER
         high = int(np.searchsorted(ascending, values[start:stop][-1], side="right"))
-        found[start:stop] = low + np.searchsorted(ascending[low:high], values[start:stop], side)
+        part = np.searchsorted(ascending[low:high], values[start:stop], side)
+        positions[start:stop] = low + part
         low = high
-    return found
+    return positions
 
 
 def gap_blocks(own: Counts, below: Counts, up_to: Counts, top: int) -> tuple[Counts, Counts]:

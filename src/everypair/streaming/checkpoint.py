@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.streaming._buckets import BITS, FINITE, most_rows
+from everypair.streaming.score_buckets import BITS, FINITE, max_rows
+from everypair.streaming.stream_rows import Rows
 
 _FORMAT = "everypair.PairAccumulator 1"
 
@@ -57,46 +58,47 @@ def _check(plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     kinds: dict[str, type] = {"mode": str}
     if plain["mode"] == "bounded":
         kinds |= {"bits": int, "is_rounded": bool}
-    elif arrays:
-        kinds |= {"weighted": bool, "grouped": bool, "keys": list}
-    if {name: type(value) for name, value in plain.items()} != kinds:
-        raise ValueError("its options are not those of an accumulator")
-    if plain["mode"] == "bounded":
-        _check_table(plain["bits"], dict(arrays))
     elif plain["mode"] != "exact":
         raise ValueError(f"its mode is {plain['mode']!r}")
+    else:
+        kinds |= {"weighted": bool, "grouped": bool, "keys": list} if arrays else {}
+        kinds |= {"pairs": str, "censoring": str} if "pairs" in plain else {}
+    if {name: type(value) for name, value in plain.items()} != kinds:
+        raise ValueError("its options are not those of an accumulator")
+    others = dict(arrays)
+    if "bits" in plain:
+        _check_table(plain["bits"], others)
     elif arrays:
-        _check_rows(plain["keys"], plain["weighted"], plain["grouped"], dict(arrays))
+        _check_rows(plain, others)
+    if others:
+        raise ValueError(f"it has unknown arrays: {', '.join(others)}")
 
 
-def _check_rows(
-    keys: list[Any], weighted: bool, grouped: bool, arrays: dict[str, NDArray[Any]]
-) -> None:
-    """Check the columns of both classes: their names, types, lengths and values."""
+def _check_rows(plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Check and remove the columns of each table: their names, types, lengths and values."""
+    keys = plain["keys"]
     if len(set(keys)) < len(keys) or not {type(key) for key in keys} <= {int, str}:
         raise ValueError("its groups are not different integers or strings")
-    if keys and not grouped:
+    if keys and not plain["grouped"]:
         raise ValueError("it has names of groups, but no groups")
-    for i in (0, 1):
-        scores = arrays.pop(f"scores_{i}")
-        _require("scores", scores, (np.float32, np.float64), (scores.size,))
-        if not np.isfinite(scores).all():
-            raise ValueError("a score is not finite")
-        if weighted:
-            weights = arrays.pop(f"weights_{i}")
-            _require("weights", weights, (np.float64,), scores.shape)
-            if not (np.isfinite(weights) & (weights >= 0.0)).all():
-                raise ValueError("a weight is negative or not finite")
-        if grouped:
-            groups = arrays.pop(f"groups_{i}")
-            _require("groups", groups, (np.int32,), scores.shape)
-            if not ((groups >= 0) & (groups < len(keys))).all():
+    tables = Rows(plain.get("pairs", "binary"), plain.get("censoring", "harrell")).tables_with(
+        plain["weighted"], plain["grouped"]
+    )
+    for i, table in enumerate(tables):
+        n = arrays[f"scores_{i}"].size
+        for name, column in table.items():
+            values = arrays.pop(f"{name}_{i}")
+            _require(name, values, (column.dtype, np.float64)[: 1 + (name == "scores")], (n,))
+            if not np.isfinite(values).all():
+                raise ValueError(f"its {name} are not finite")
+            if name == "weights" and not (values >= 0.0).all():
+                raise ValueError("a weight is negative")
+            if name == "groups" and not ((values >= 0) & (values < len(keys))).all():
                 raise ValueError("the number of a group is out of range")
-    _require_nothing(arrays)
 
 
 def _check_table(bits: int, arrays: dict[str, NDArray[Any]]) -> None:
-    """Check the buckets that are used, and their moments."""
+    """Check and remove the buckets that are used, and their moments."""
     if bits not in BITS:
         raise ValueError(f"its bits are {bits}")
     used, table, shift = arrays.pop("used"), arrays.pop("table"), 32 - bits
@@ -109,12 +111,11 @@ def _check_table(bits: int, arrays: dict[str, NDArray[Any]]) -> None:
     count, total, squares = table.transpose(2, 0, 1)
     largest = (1 << shift) - 1
     if not (
-        ((count >= 0) & (count <= most_rows(bits))).all()
+        ((count >= 0) & (count <= max_rows(bits))).all()
         and ((total >= 0) & (total <= count * largest)).all()
         and ((squares >= total) & (squares <= total * largest)).all()
     ):
         raise ValueError("the moments of a bucket are impossible")
-    _require_nothing(arrays)
 
 
 def _require(
@@ -122,8 +123,3 @@ def _require(
 ) -> None:
     if array.dtype not in dtypes or array.shape != shape:
         raise ValueError(f"its {name} have type {array.dtype} and shape {array.shape}")
-
-
-def _require_nothing(others: dict[str, NDArray[Any]]) -> None:
-    if others:
-        raise ValueError(f"it has unknown arrays: {', '.join(others)}")

@@ -62,6 +62,12 @@ class TieBlocks(NamedTuple):
     total: Floats
     exponents: NDArray[Any]
 
+    @property
+    def of_rows(self) -> NDArray[np.intp]:
+        """The block of each of the `rows`."""
+        sizes = np.diff(self.heads, append=self.rows.shape[0])
+        return np.repeat(np.arange(sizes.shape[0]), sizes)
+
     def per_block(self, of_groups: NDArray[Any]) -> NDArray[Any]:
         """Repeat one value per group for each of its blocks."""
         repeats = np.diff(self.first, append=self.heads.shape[0])
@@ -101,6 +107,28 @@ def check_average(average: str, options: tuple[str, ...] = ("pairs", "groups", "
     if average not in options:
         known = ", ".join(f"{name!r} ({_AVERAGES[name]})" for name in options)
         raise ValueError(f"average must be one of {known}; got {average!r}.")
+
+
+def clipped_areas(
+    above: Floats, up_to: Floats, total: Floats, widest: float, lowest: float
+) -> Floats:
+    """Return the area under each piece of a ROC curve inside the rectangle of a partial AUC.
+
+    A piece is a block of tied scores: a straight line between the weights (positives, negatives)
+    `above` and `up_to` the block, (2, k) each. `total` (2, k) or (2, 1) is the weight of all rows;
+    areas are in units of weight.
+    """
+    (low, left), (high, right), (t, f) = above, up_to, total
+    stop = np.minimum(right, widest * f)
+    width = np.maximum(stop - left, 0.0)
+    run = np.where(width > 0.0, right - left, 1.0)
+    high = low + (high - low) * (width / run)
+    over, under = high - lowest * t, low - lowest * t
+    # A piece that crosses the line of min_tpr leaves a triangle above it.
+    crosses = (under < 0.0) & (over > 0.0)
+    share = np.where(crosses, over / np.where(crosses, over - under, 1.0), 1.0)
+    areas: Floats = width * share * (np.maximum(over, 0.0) + np.maximum(under, 0.0)) / 2.0
+    return areas
 
 
 def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlocks:

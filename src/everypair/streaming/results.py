@@ -1,0 +1,181 @@
+"""Results of a stream: the options, and how sorted rows or counts of ranks become a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypedDict
+
+from everypair import surrogates as builtin
+from everypair.inputs import binary, pair_options
+from everypair.losses import pair_loss
+from everypair.metrics import auc, delong, partial_auc
+from everypair.metrics.influences import interval, normal_quantile
+from everypair.streaming.rank_sums import RankSums, sorted_blocks
+from everypair.streaming.stream_rows import SortedRows, is_parallel
+from everypair.surrogates import Surrogate
+
+Surrogates: TypeAlias = str | Surrogate | Iterable[str | Surrogate]
+
+
+class Rates(TypedDict, total=False):
+    """The options of the metrics of a result."""
+
+    max_fpr: float | None
+    min_tpr: float | None
+    confidence: float
+
+
+class ResultOptions(Rates, total=False):
+    """The parameters of `PairAccumulator.result`."""
+
+    surrogates: Surrogates
+    margin: float | None
+
+
+class Options:
+    """The options of a result, checked.
+
+    Attributes
+    ----------
+    surrogates : tuple of Surrogate
+    margin : float or None
+    rates : (float, float) or None
+        `max_fpr` and `min_tpr`; None without a partial AUC.
+    confidence : float
+    """
+
+    def __init__(
+        self,
+        surrogates: Surrogates = "squared_hinge",
+        margin: float | None = None,
+        max_fpr: float | None = None,
+        min_tpr: float | None = None,
+        confidence: float = 0.95,
+    ) -> None:
+        chosen = (surrogates,) if isinstance(surrogates, str | Surrogate) else surrogates
+        self.surrogates = tuple(map(builtin.get, chosen))
+        self.margin = margin if margin is None else pair_options.check_margin(margin)
+        self.confidence, self.rates = confidence, None
+        normal_quantile(confidence)
+        if max_fpr is not None or min_tpr is not None:
+            self.rates = (
+                pair_options.check_rate(
+                    1.0 if max_fpr is None else max_fpr, "max_fpr", 1.0, closed=False
+                ),
+                pair_options.check_rate(0.0 if min_tpr is None else min_tpr, "min_tpr", 0.0),
+            )
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """Losses and metrics of all rows of a stream.
+
+    Attributes
+    ----------
+    n_pos, n_neg : int
+        Rows of each class; without classes, 0 and the number of rows.
+    auc : float
+    auc_bound : float
+        The true AUC differs from `auc` by this at most; 0 if it is exact.
+    variance, low, high : float or None
+        DeLong's variance of the AUC, and the confidence interval. If the AUC has a bound, the
+        interval is that of the buckets, widened by the bound. None with groups, or if a class has
+        fewer than two rows of positive weight.
+    partial_auc, partial_auc_bound : float or None
+        None unless `max_fpr` or `min_tpr` was given.
+    losses, loss_bounds : dict of str to float
+        By the name of the surrogate: the mean over all pairs that count, and its largest error.
+    """
+
+    n_pos: int
+    n_neg: int
+    auc: float
+    auc_bound: float = 0.0
+    variance: float | None = None
+    low: float | None = None
+    high: float | None = None
+    partial_auc: float | None = None
+    partial_auc_bound: float | None = None
+    losses: dict[str, float] = field(default_factory=dict)
+    loss_bounds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of both classes."""
+        return self.n_pos + self.n_neg
+
+
+def of_rows(rows: SortedRows, options: Options) -> StreamResult:
+    """Compute the exact losses and metrics of sorted rows."""
+    n_pos, n_neg = rows.n_pos, rows.scores.shape[0] - rows.n_pos
+    if rows.targets is None and min(n_pos, n_neg) == 0:
+        binary.raise_no_pairs(rows.labels, rows.weights, "result")
+    if rows.weights is None and rows.groups is None and rows.targets is None:
+        if not is_parallel(rows.scores.shape[0]):
+            return of_ranks(_rank_sums(rows, options), options, _losses(rows, options))
+        # Ranks need one thread. Losses use several, but not all of the time.
+        with ThreadPoolExecutor(1) as pool:
+            ranks = pool.submit(_rank_sums, rows, options)
+            losses = _losses(rows, options)
+            return of_ranks(ranks.result(), options, losses)
+    area = auc(rows.scores, rows.labels, **rows.options)
+    part = variance = low = high = None
+    if options.rates is not None:
+        pair_options.check_rates(*options.rates, rows.pairs)
+        max_fpr, min_tpr = options.rates
+        part = partial_auc(
+            rows.scores, rows.labels, max_fpr=max_fpr, min_tpr=min_tpr,
+            weights=rows.weights, groups=rows.groups,
+        )  # fmt: skip
+    if rows.groups is None:
+        with suppress(ValueError):  # fewer than two rows of positive weight
+            _, variance, low, high = delong(
+                rows.scores, rows.labels, confidence=options.confidence, **rows.options
+            )
+    losses = _losses(rows, options)
+    return StreamResult(
+        n_pos, n_neg, area, 0.0, variance, low, high,
+        part, None if part is None else 0.0, losses, dict.fromkeys(losses, 0.0),
+    )  # fmt: skip
+
+
+def of_ranks(
+    sums: RankSums,
+    options: Options,
+    losses: dict[str, float],
+    loss_bounds: dict[str, float] | None = None,
+) -> StreamResult:
+    """Return the result of unweighted rows; with `loss_bounds`, the rows of a block are not ties.
+
+    The metrics then have bounds as well.
+    """
+    exact = loss_bounds is None
+    bound = 0.0 if exact else sums.auc_bound
+    variance, low, high = sums.variance, None, None
+    if variance is not None:
+        low, high = interval(sums.auc, variance, normal_quantile(options.confidence), "normal")
+        low, high = max(low - bound, 0.0), min(high + bound, 1.0)
+    partial_bound = 0.0 if exact and options.rates is not None else sums.partial_auc_bound
+    return StreamResult(
+        sums.n_pos, sums.n_neg, sums.auc, bound, variance, low, high,
+        sums.partial_auc, partial_bound, losses, loss_bounds or dict.fromkeys(losses, 0.0),
+    )  # fmt: skip
+
+
+def _losses(rows: SortedRows, options: Options) -> dict[str, float]:
+    return {
+        surrogate.name: pair_loss(
+            rows.scores, rows.labels, surrogate=surrogate, margin=options.margin, **rows.options
+        )
+        for surrogate in options.surrogates
+    }
+
+
+def _rank_sums(rows: SortedRows, options: Options) -> RankSums:
+    sums = RankSums(rows.n_pos, rows.scores.shape[0] - rows.n_pos, options.rates)
+    for pos, neg in sorted_blocks(rows.scores[: rows.n_pos], rows.scores[rows.n_pos :]):
+        sums.add(pos, neg)
+    return sums
