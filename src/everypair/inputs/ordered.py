@@ -18,7 +18,10 @@ def target_from(given: ArrayLike, name: str = "labels") -> NDArray[Any]:
     >>> target_from([3, 1, 2]).tolist()
     [3, 1, 2]
     """
-    column = convert.to_column(convert.to_real(given, name), name)
+    if type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "biuf":
+        column: NDArray[Any] = given
+    else:
+        column = convert.to_column(convert.to_real(given, name), name)
     if column.dtype.kind == "f":
         finite = np.isfinite(column)
         if not finite.all():

@@ -49,34 +49,33 @@ _MAX_EXPONENT = 900  # of the weight of a pair
 
 def pair_sums(request: Request) -> Result | None:
     """Compute the loss and the derivatives of a batch of any target."""
-    batch = request.batch
-    if batch.ranked is not None:
-        return _ordered_sums(request, batch.ranked)
-    scores, labels, weights, vector = batch.scores, batch.labels, batch.weights, request.vector
+    batch, ranked, vector = request.batch, request.batch.ranked, request.vector
+    scores, labels, weights = batch.scores, batch.labels, batch.weights
     form = native_form(request.terms, scores.itemsize > 4, request.hess)
     if form is None:
         return None
-    order = batch.order
+    order = batch.order if ranked is None else None
     if order is not None:
         scores, labels = scores[order], labels[order]
         weights = None if weights is None else weights[order]
         vector = None if vector is None else vector[order]
-    arrays = (
-        np.empty_like(scores) if request.grad else None,
-        np.empty_like(scores) if request.hess else None,
-        np.empty_like(scores) if vector is not None else None,
-    )
-    status, value, pair_weight = kernel.evaluate(
-        scores, labels, weights, batch.offsets, vector, form, request.mean, kernel_threads(),
-        *arrays,
-    )  # fmt: skip
-    if status:
-        batches.raise_bad_values(batch)
+    grad = np.empty_like(scores) if request.grad else None
+    hess = np.empty_like(scores) if request.hess else None
+    hvp = None if vector is None else np.empty_like(scores)
+    if ranked is None:
+        status, value, pair_weight = kernel.evaluate(
+            scores, labels, weights, batch.offsets, vector, form, request.mean, kernel_threads(),
+            grad, hess, hvp,
+        )  # fmt: skip
+        if status:
+            batches.raise_bad_values(batch)
+    else:
+        value, pair_weight = _ordered_sums(request, ranked, form, grad, hess, hvp)
     if not abs(value) < _LARGE:
         return None
     if order is not None or scores.dtype is not batch.dtype or len(batch.shape) != 1:
-        arrays = tuple(in_batch_form(array, batch, order) for array in arrays)  # type: ignore[assignment]
-    return Result(value, pair_weight, *arrays)
+        grad, hess, hvp = (in_batch_form(array, batch, order) for array in (grad, hess, hvp))
+    return Result(value, pair_weight, grad, hess, hvp)
 
 
 def tensor_sums(
@@ -105,44 +104,40 @@ def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool) -> NativeFo
     return None if exponential is None else (None, None, exponential)
 
 
-def _ordered_sums(request: Request, ranked: RankedRows) -> Result | None:
-    """Compute all ordered pairs of a surrogate of polynomials at once."""
-    if not are_polynomials(request.terms):
-        return None
-    batch, plain, form = request.batch, ranked.plain(), (request.terms, None, None)
-    scores = batch.scores
-    arrays = [np.empty_like(scores) if requested else None for requested in request.derivatives]
-    only_grad = not request.hess and request.vector is None
-    if only_grad and plain is not None and plain[1] is None and scores.itemsize <= 4:
-        # Few grades of float32 scores are summed without a sort.
-        _, value, pair_weight = kernel.evaluate_graded(
-            scores, plain[0], form, request.mean, kernel_threads(), arrays[0]
-        )
-        if math.isfinite(value):
-            return Result(value, pair_weight, in_batch_form(arrays[0], batch), None, None)
-    rows, exponent = _sorted_rows(ranked)
-    if abs(exponent) > _MAX_EXPONENT:
-        return None
+def _ordered_sums(
+    request: Request, ranked: RankedRows, form: NativeForm, *derivatives: NDArray[Any] | None
+) -> tuple[float, float]:
+    """Fill the derivatives of ordered pairs; return value and pair weight. NaN: declined."""
+    if form[0] is None:
+        return math.nan, 0.0
+    scores, plain, threads = request.batch.scores, ranked.plain(), kernel_threads()
+    if plain is None:
+        rows, exponent = ranked.arrays(), ranked.exponent
+        if abs(exponent) > _MAX_EXPONENT:
+            return math.nan, 0.0
+    else:
+        targets, events = plain
+        if (
+            events is None
+            and scores.itemsize <= 4
+            and not (request.hess or derivatives[2] is not None)
+        ):
+            # Few grades of float32 scores are summed without a sort.
+            _, value, pair_weight = kernel.evaluate_graded(
+                scores, targets, form, request.mean, threads, derivatives[0]
+            )
+            if math.isfinite(value):
+                return value, pair_weight
+        n = targets.shape[0]
+        order, ranks = np.empty((2, n), np.int64)
+        kernel.rank_targets(targets, events, order, ranks)
+        winner = None if events is None else events[order].astype(np.float64)
+        rows, exponent = (order, ranks, np.array([0, n], np.int64), winner, None), 0
     _, value, pair_weight = kernel.evaluate_ordered(
-        scores, rows, request.vector, form, request.mean, math.ldexp(1.0, exponent),
-        kernel_threads(), *arrays,
+        scores, rows, request.vector, form, request.mean, math.ldexp(1.0, exponent), threads,
+        *derivatives,
     )  # fmt: skip
-    if not math.isfinite(value):
-        return None
-    derivatives = (in_batch_form(array, batch) for array in arrays)
-    return Result(value, math.ldexp(pair_weight, exponent), *derivatives)
-
-
-def _sorted_rows(ranked: RankedRows) -> tuple[tuple[NDArray[Any] | None, ...], int]:
-    """Return `RankedRows.arrays` and the exponent; the kernel sorts targets if it can read them."""
-    if (plain := ranked.plain()) is None:
-        return ranked.arrays(), ranked.exponent
-    targets, events = plain
-    n = targets.shape[0]
-    order, ranks = np.empty((2, n), np.int64)
-    kernel.rank_targets(targets, events, order, ranks)
-    winner = None if events is None else events[order].astype(np.float64)
-    return (order, ranks, np.array([0, n], np.int64), winner, None), 0
+    return value, math.ldexp(pair_weight, exponent)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
