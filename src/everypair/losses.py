@@ -13,7 +13,6 @@ from everypair.inputs import batches, pair_options
 from everypair.kernel import choose
 from everypair.kernel.hessian_product import hessian_product
 from everypair.kernel.request import Request
-from everypair.metrics._hardest import keep_hardest
 from everypair.surrogates import Surrogate
 
 __all__ = ["PairDerivatives", "pair_derivatives", "pair_hvp", "pair_loss", "pair_loss_and_grad"]
@@ -128,9 +127,7 @@ def pair_loss(
     >>> ep.pair_loss([0.5, 2.0, 0.0], [2.5, 3.0, 1.0], pairs="ordered")  # shortfalls -.5, -1 and .5
     0.0833...
     """
-    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
-    if max_fpr is not None or min_tpr is not None:
-        keep_hardest(batch, max_fpr, min_tpr)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring, max_fpr, min_tpr)
     terms, mean = pair_options.loss_options(surrogate, margin, reduction)
     return choose.pair_sums(Request(batch, terms, mean)).value
 
@@ -177,9 +174,7 @@ def pair_loss_and_grad(
     >>> grad
     array([-1.  ,  0.  ,  0.25,  0.75])
     """
-    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
-    if max_fpr is not None or min_tpr is not None:
-        keep_hardest(batch, max_fpr, min_tpr)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring, max_fpr, min_tpr)
     terms, mean = pair_options.loss_options(surrogate, margin, reduction)
     result = choose.pair_sums(Request(batch, terms, mean, grad=True))
     return result.value, cast("NDArray[Any]", result.grad)
@@ -222,9 +217,7 @@ def pair_derivatives(
     >>> ep.pair_derivatives([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]).hess
     array([1. , 0. , 0.5, 0.5])
     """
-    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
-    if max_fpr is not None or min_tpr is not None:
-        keep_hardest(batch, max_fpr, min_tpr)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring, max_fpr, min_tpr)
     terms, mean = pair_options.loss_options(surrogate, margin, reduction)
     value, _, grad, hess, _ = choose.pair_sums(Request(batch, terms, mean, grad=True, hess=True))
     return PairDerivatives(value, cast("NDArray[Any]", grad), cast("NDArray[Any]", hess))
@@ -275,9 +268,7 @@ def pair_hvp(
     >>> ep.pair_hvp([0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0], [1.0, 0.0, 0.0, 0.0])
     array([ 1. ,  0. , -0.5, -0.5])
     """
-    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
-    if max_fpr is not None or min_tpr is not None:
-        keep_hardest(batch, max_fpr, min_tpr)
+    batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring, max_fpr, min_tpr)
     terms, mean = pair_options.loss_options(surrogate, margin, reduction)
     v = batches.vector_for(batch, vector)
     return hessian_product(Request(batch, terms, mean, vector=v))

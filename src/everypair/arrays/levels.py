@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everypair.arrays import pair_sums
-from everypair.arrays.double_double import Number
-from everypair.arrays.rows import PairSums, Runs, over_unit, times_powers
+from everypair.arrays.rows import PairSums, over_unit, times_powers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,31 +145,6 @@ def evaluate(
             for part, power in zip(total[2:], (unit, unit, of_vector), strict=True)
         ),
     )
-
-
-def censoring_weights(xp: Arrays, times: Array, events: Array, weights: Array) -> Array:
-    """Return event / G(time)^2 of each row; see `everypair.inputs.survival.censoring_weights`.
-
-    All arrays have the shape (..., n); `weights` are floats.
-    """
-    order = xp.order([times])
-    sorted_times, event, w = (xp.gather(a, order) for a in (times, events, weights))
-    is_head = (xp.row_numbers(times) == 0) | _changes(xp, sorted_times)
-    start, stop = xp.bounds(xp.running_count(is_head))
-    runs = Runs(xp, xp.row_numbers(times))
-    up_to = xp.prefix(Number(xp.flip(w)), runs).high  # of each row and all later ones
-    here_and_later = xp.gather(xp.flip(up_to), start)
-    of_time = Runs(xp, runs.rows, start, stop)
-    censored = of_time.totals(Number(xp.where(event, 0.0, w))).high
-    every = of_time.totals(Number(w)).high
-    later = xp.where(stop == stop[..., -1:], 0.0, here_and_later - every)
-    at_risk = later + censored
-    share = later / xp.where(at_risk > 0.0, at_risk, 1.0)
-    share = xp.where((censored > 0.0) & is_head, share, 1.0)
-    survives = xp.gather(xp.running_product(share), stop)
-    counts = event & (survives > 0.0)
-    factors = xp.where(counts, 1.0 / xp.where(counts, survives, 1.0) ** 2, 0.0)
-    return xp.scatter(factors, order)
 
 
 def _changes(xp: Arrays, a: Array) -> Array:

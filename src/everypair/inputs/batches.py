@@ -16,8 +16,10 @@ from typing import Any, NoReturn, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from everypair.arrays.numpy import NumpyArrays
 from everypair.inputs import binary, convert, messages, ordered, pair_options, survival
 from everypair.inputs.groups import group_numbers, group_runs, group_values
+from everypair.inputs.hardest import hardest_weights
 from everypair.inputs.ranked import RankedRows
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
@@ -63,6 +65,8 @@ def batch_from(
     groups: ArrayLike | None = None,
     pairs: str = "binary",
     censoring: str = "harrell",
+    max_fpr: float | None = None,
+    min_tpr: float | None = None,
 ) -> Batch:
     """Check types, shapes and lengths; copy only arrays that kernels cannot read as they are."""
     batch = Batch()
@@ -94,6 +98,8 @@ def batch_from(
         set_groups(batch, groups)
     if target is not None:
         rank(batch, target, censoring)
+    if max_fpr is not None or min_tpr is not None:
+        _keep_hardest(batch, max_fpr, min_tpr)
     return batch
 
 
@@ -110,13 +116,28 @@ def rank(batch: Batch, target: NDArray[Any] | survival.Survival, censoring: str)
     check_values(batch)
     weights = winner = batch.weights
     if isinstance(target, survival.Survival):
-        factors = None if censoring == "harrell" else survival.censoring_weights(target, weights)
+        factors = None
+        if censoring == "uno":
+            w = np.ones(batch.scores.shape[0]) if weights is None else weights
+            factors = survival.censoring_weights(NumpyArrays(compensated=False), *target, w)
         if weights is None:
             winner = factors
         else:
             winner = weights * (target.events if factors is None else factors)
-    numbers = group_numbers(batch.order, batch.offsets)
-    batch.ranked = RankedRows(target, numbers, winner, weights)
+    groups = None if batch.offsets is None else group_numbers(batch.order, batch.offsets)
+    batch.ranked = RankedRows(target, groups, winner, weights)
+
+
+def _keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> None:
+    """Restrict a batch to the rows of a partial AUC, by its weights; see `hardest_weights`."""
+    pairs = "binary" if batch.ranked is None else "ordered"
+    widest, lowest = pair_options.check_rates(max_fpr, min_tpr, pairs)
+    batch.labels = positives(batch)
+    weights = np.ones(batch.scores.shape[0]) if batch.weights is None else batch.weights
+    batch.weights = hardest_weights(
+        NumpyArrays(compensated=True), batch.scores, batch.labels, weights,
+        group_numbers(batch.order, batch.offsets), 1.0 if widest is None else widest, lowest or 0.0,
+    )  # fmt: skip
 
 
 def vector_for(batch: Batch, vector: ArrayLike) -> NDArray[Any]:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.arrays.double_double import Arrays, Number
+from everypair.arrays.rows import Runs
 from everypair.inputs import convert
 from everypair.inputs.ordered import target_from
 
@@ -102,8 +104,8 @@ def _checked(times: Any, events: NDArray[Any]) -> Survival:
     return Survival(column, events.astype(bool))
 
 
-def censoring_weights(survival: Survival, weights: Floats | None) -> Floats:
-    r"""Return the (n,) factors of winners for Uno's concordance: event / G(time)^2.
+def censoring_weights(xp: Arrays, times: Any, events: Any, weights: Any) -> Any:
+    r"""Return the factors of winners for Uno's concordance: event / G(time)^2.
 
     G is the Kaplan-Meier estimate of the censoring distribution, from all (weighted) rows:
 
@@ -112,21 +114,29 @@ def censoring_weights(survival: Survival, weights: Floats | None) -> Floats:
     where e and c are the weights of the events and the censored rows at time u, and r that of all
     rows from time u on. An event at a time where G is zero gets the weight zero.
 
+    All arrays have the shape (..., n), and belong to the library of `xp`; `weights` are floats.
+
     Examples
     --------
-    >>> censoring_weights(survival_from(([1.0, 2.0, 3.0], [1, 0, 1])), None)
+    >>> from everypair.arrays.numpy import NumpyArrays
+    >>> times, events = survival_from(([1.0, 2.0, 3.0], [1, 0, 1]))
+    >>> censoring_weights(NumpyArrays(compensated=True), times, events, np.ones(3))
     array([1., 0., 4.])
     """
-    w = np.ones(survival.times.shape[0]) if weights is None else weights
-    distinct, at = np.unique(survival.times, return_inverse=True)
-    at, k = at.reshape(-1), distinct.shape[0]
-    every = np.bincount(at, w, k)
-    censored = np.bincount(at, np.where(survival.events, 0.0, w), k)
+    order = xp.order([times])
+    times, event, w = (xp.gather(a, order) for a in (times, events, weights))
+    rows = xp.row_numbers(times)
+    is_head = (rows == 0) | (times != xp.roll(times, 1))
+    start, stop = xp.bounds(xp.running_count(is_head))
+    from_row = xp.flip(xp.prefix(Number(xp.flip(w)), Runs(xp, rows)).high)
+    later = xp.gather(xp.where(rows == rows[-1], 0.0, xp.roll(from_row, -1)), stop)
+    of_time = Runs(xp, rows, start, stop)
+    censored = of_time.totals(Number(xp.where(event, 0.0, w))).high
     # Those at risk of being censored: all later rows and the censored ones of this time.
-    later = np.append(np.cumsum(every[:0:-1])[::-1], 0.0)
     at_risk = later + censored
-    share = np.divide(later, at_risk, out=np.ones(k), where=censored > 0.0)
-    survives = np.cumprod(share)[at]
-    counts = survival.events & (survives > 0.0)
-    factors: Floats = np.divide(1.0, survives**2, out=np.zeros_like(survives), where=counts)
-    return factors
+    share = later / xp.where(at_risk > 0.0, at_risk, 1.0)
+    share = xp.where((censored > 0.0) & is_head, share, 1.0)
+    survives = xp.gather(xp.running_product(share), stop)
+    counts = event & (survives > 0.0)
+    factors = xp.where(counts, 1.0 / xp.where(counts, survives, 1.0) ** 2, 0.0)
+    return xp.scatter(factors, order)

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from everypair.arrays import hardest, levels
+from everypair.arrays import levels
 from everypair.arrays.double_double import Number
 from everypair.arrays.levels import Ranks
+from everypair.arrays.numpy import NumpyArrays
 from everypair.arrays.terms import Exponential, Kinds, Powers, Smooth, Terms, by_kind
-from everypair.inputs import batches, messages, pair_options, survival
+from everypair.inputs import batches, hardest, messages, pair_options, survival
 from everypair.jax._arrays import JaxArrays
 from everypair.surrogates import ExponentialTerm
 
@@ -136,10 +137,12 @@ def _ranked(
         factor: Any = events
         if which.censoring == "uno":
             # Known times are read in float64, whose products lose no digit of float32.
-            factor = levels.censoring_weights(xp, times.astype(work), events, w)
+            factor = survival.censoring_weights(xp, times.astype(work), events, w)
             if not (isinstance(y, jax.core.Tracer) or isinstance(w, jax.core.Tracer)):
                 known = survival.Survival(np.asarray(times, np.float64), np.asarray(events))
-                exact = survival.censoring_weights(known, np.asarray(w, np.float64))
+                exact = survival.censoring_weights(
+                    NumpyArrays(compensated=True), *known, np.asarray(w, np.float64)
+                )
                 factor = jnp.asarray(exact.astype(work))
         winner = w * factor
     ranks = levels.ranks_of(xp, keys, groups)

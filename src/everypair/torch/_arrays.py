@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from everypair.arrays import hardest, levels, pair_sums, terms
+from everypair.arrays import levels, pair_sums, terms
 from everypair.arrays.double_double import Number
 from everypair.arrays.eager import SlicedSums
 from everypair.arrays.rows import PairSums
+from everypair.inputs import hardest, survival
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ def evaluate_ranked(
     if pairs != "ordered":
         times, events = targets.abs(), ~targets.signbit()
         w = torch.ones_like(x) if w is None else w
-        factor = levels.censoring_weights(xp, times, events, w) if pairs == "uno" else events
+        factor = survival.censoring_weights(xp, times, events, w) if pairs == "uno" else events
         winner, keys = w * factor, [xp.as_uint8(events), -times]
     n_bits = max(1, (x.shape[-1] - 1).bit_length())
     if targets.dtype in _BYTES:

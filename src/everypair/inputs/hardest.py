@@ -1,4 +1,4 @@
-"""The hardest rows of each class by array operations, for losses of a partial AUC."""
+"""The hardest rows of each class, to which a loss over a part of the ROC curve is restricted."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ def hardest_weights(
     max_fpr: float,
     min_tpr: float,
 ) -> Array:
-    """Return the weights of the highest negatives and the lowest positives; of others 0.
+    """Multiply weights (..., n) by the share of each row that a partial AUC keeps.
 
-    See `everypair.metrics._hardest.keep_hardest`. All arrays have the shape (..., n); `groups` may
-    be None.
+    Kept are the highest negatives up to a share of `max_fpr` of their weight, and the lowest
+    positives up to a share of ``1 - min_tpr``, in each group. A row at the boundary is kept in
+    part, and rows with equal scores are kept in the same share. Of negatives that are to have the
+    share 0 the highest is kept: the limit of small shares, up to a factor.
+
+    All arrays have the shape (..., n), and belong to the library of `xp`; `groups` may be None.
     """
     hardness = xp.where(positive, -scores, scores)
     keys = [-hardness, xp.as_uint8(positive), *([] if groups is None else [groups])]
