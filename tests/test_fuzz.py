@@ -1,4 +1,4 @@
-"""A short run of `python -m benchmarks.fuzz`, on every instruction set and backend of the CPU."""
+"""A short run of `python -m tests.fuzz`, on every instruction set and backend of the CPU."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import everypair as ep
-from benchmarks.fuzz import checks
-from benchmarks.fuzz.__main__ import describe, main
-from benchmarks.fuzz.batches import draw, polynomial
-from benchmarks.fuzz.oracle import exact
-from benchmarks.fuzz.variants import draw_varied
 from benchmarks.instruction_sets import instruction_sets
 from everypair.kernel import choose
 
 from .exact import exact_double_sum
+from .fuzz import checks
+from .fuzz.__main__ import describe, main
+from .fuzz.batches import draw, polynomial
+from .fuzz.oracle import exact
+from .fuzz.variants import draw_varied
 
 
 @pytest.fixture(autouse=True)

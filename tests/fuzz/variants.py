@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.fuzz.batches import Batch, draw, pick
-from benchmarks.fuzz.smooth import MOST_ROWS
 from everypair import surrogates
+
+from .batches import Batch, draw, pick
+from .smooth import MOST_ROWS
 
 SMOOTH = (
     surrogates.logistic,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.fuzz.batches import Batch
-from benchmarks.fuzz.oracle import Answer
-from benchmarks.fuzz.scales import TOLERANCE, Scales
 from everypair import _formulas
+
+from .batches import Batch
+from .oracle import Answer
+from .scales import TOLERANCE, Scales
 
 MOST_ROWS = 1500
 LARGE = 1e290

@@ -1,7 +1,7 @@
 """Compare random batches with exact arithmetic, on every instruction set and backend of the CPU.
 
-python -m benchmarks.fuzz --batches 100000 --seed 0 [--isa avx2] [--minutes 10]
-python -m benchmarks.fuzz --seed 0 --first 1234 --batches 1        draw one batch again
+python -m tests.fuzz --batches 100000 --seed 0 [--isa avx2] [--minutes 10]
+python -m tests.fuzz --seed 0 --first 1234 --batches 1        draw one batch again
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.fuzz import checks
-from benchmarks.fuzz.batches import Batch
-from benchmarks.fuzz.variants import draw_varied
 from benchmarks.instruction_sets import instruction_sets
+
+from . import checks
+from .batches import Batch
+from .variants import draw_varied
 
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 MOST_SHOWN = 40
 
 
 def arguments(given: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        "python -m benchmarks.fuzz", description=__doc__.split("\n")[0]
-    )
+    parser = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__.split("\n")[0])
     parser.add_argument("--batches", type=int, default=10_000, help="how many batches (10000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all batches (0)")
     parser.add_argument("--first", type=int, default=0, help="number of the first batch (0)")
@@ -99,7 +98,7 @@ def main(given: list[str] | None = None) -> int:
                 line = f"batch {number} ({describe(batch)}): {', '.join(where)}: {text}"
                 if options.log:
                     with options.log.open("a") as log:
-                        print(line, file=log)
+                        log.write(line + "\n")
                 if failures.total() <= MOST_SHOWN:
                     console.print(line, markup=False)
             done += 1

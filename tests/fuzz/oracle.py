@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.fuzz.batches import Batch
+from .batches import Batch
 
 
 class Answer(NamedTuple):

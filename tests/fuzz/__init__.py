@@ -1,4 +1,4 @@
-"""Compare random batches with exact arithmetic: ``python -m benchmarks.fuzz``.
+"""Compare random batches with exact arithmetic: ``python -m tests.fuzz``.
 
 `batches` draws the batches and `variants` changes some of them; `oracle` computes polynomials in
 integers of any size, and `smooth` the other surrogates in extended precision; `scales` says what

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import everypair as ep
-from benchmarks.fuzz.batches import ZERO_ONE, Batch
-from benchmarks.fuzz.oracle import Answer, exact
-from benchmarks.fuzz.scales import TOLERANCE, Scales, scales_of
-from benchmarks.fuzz.smooth import double_sum
 from everypair import surrogates
 from everypair.arrays import uneven_groups
 from everypair.kernel import choose
+
+from .batches import ZERO_ONE, Batch
+from .oracle import Answer, exact
+from .scales import TOLERANCE, Scales, scales_of
+from .smooth import double_sum
 
 with contextlib.suppress(ImportError):
     import torch

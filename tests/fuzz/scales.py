@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.fuzz.batches import Batch
-from benchmarks.fuzz.oracle import Answer
+from .batches import Batch
+from .oracle import Answer
 
 TOLERANCE = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
 
