@@ -104,6 +104,13 @@ print("done")
     assert ran.stdout.strip() == "done", ran.stderr
 
 
+def test_more_threads_than_there_are_cores():
+    scores, labels = sample(100_000)
+    expected = ep.pair_loss(scores, labels)
+    ep.set_num_threads(100_000)
+    assert ep.pair_loss(scores, labels) == expected
+
+
 def test_set_and_get():
     ep.set_num_threads(3)
     assert ep.get_num_threads() == 3
@@ -113,7 +120,7 @@ def test_set_and_get():
     assert ep.get_num_threads() >= 1
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, "2", True])
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "2", True, 2**31])
 def test_invalid_numbers_of_threads(bad):
     with pytest.raises(ValueError, match="threads must be a whole number from 1"):
         ep.set_num_threads(bad)

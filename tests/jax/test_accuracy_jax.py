@@ -14,11 +14,7 @@ from everypair.jax import pair_loss
 from everypair.jax._arrays import JaxArrays
 
 from ..extreme_cases import (
-    CAPPED,
-    LABELS,
-    ON_THE_KNOT,
-    SCORES,
-    WEIGHTS,
+    SMALL,
     assert_exact,
     assert_exact_beside_outliers,
     assert_exact_groups,
@@ -115,45 +111,16 @@ def test_groups_whose_weights_differ_by_more_than_float32_has_digits(pairs):
     assert_exact_groups(JaxBackend(), np.float32, pairs, "squared_hinge", 2.0**27)
 
 
-FLOAT32 = {
-    f"a positive at {size:.0e}, {getattr(surrogate, 'name', surrogate)}": (size, surrogate)
-    for size in (-1e6, -1e12, 1e12)
-    for surrogate in ("huber_hinge", CAPPED, "squared_hinge")
-}
+# Every surrogate and every number of rows compiles new programs. Weights of groups that differ by
+# more digits than two float32 numbers have are left out.
+COMPILED = [
+    name
+    for name in SMALL
+    if name.split(", ")[-4] in ("huber_hinge", "capped", "squared_hinge")
+    and not (name.startswith("a heavy group") and name.endswith("float32"))
+]
 
 
-@pytest.mark.parametrize("case", FLOAT32)
-def test_single_precision_with_an_outlier(case):
-    size, surrogate = FLOAT32[case]
-    scores = np.random.default_rng(3).normal(size=LABELS.size)
-    scores[0] = size
-    assert_exact(JaxBackend(), scores, LABELS, dtype=np.float32, surrogate=surrogate)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize(("pos", "neg"), [(1e19, 1e18), (1e-20, 1e-18), (1e30, 1e-30)])
-def test_single_precision_with_weights_of_any_size(pos, neg, reduction):
-    rng = np.random.default_rng(4)
-    weights = (rng.uniform(0.5, 2.0, LABELS.size) * np.where(LABELS, pos, neg)).astype(np.float32)
-    if reduction == "sum" and not 1e-30 < pos * neg < 1e30:
-        pytest.skip("the sum itself is outside of the range of float32")
-    knobs = {"weights": weights, "surrogate": "huber_hinge", "reduction": reduction}
-    assert_exact(JaxBackend(), rng.normal(size=LABELS.size), LABELS, dtype=np.float32, **knobs)
-
-
-def test_single_precision_with_a_weightless_row_out_of_range():
-    knobs = {"weights": [1.0, 1.0, 0.0, 0.0], "surrogate": "huber_hinge"}
-    assert_exact(JaxBackend(), [-1.0, 0.0, 3e38, -3e38], [1, 0, 0, 1], dtype=np.float32, **knobs)
-
-
-@pytest.mark.parametrize("case", [case for case in (*SCORES, *WEIGHTS) if "1e+08" not in case])
-def test_double_precision_with_scores_margins_and_weights_of_any_size(case):
-    scores, knobs = {**SCORES, **WEIGHTS}[case]
-    assert_exact(JaxBackend(), scores, LABELS, **knobs)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("case", ON_THE_KNOT)
-def test_pairs_on_the_knot_are_decided_exactly(case, dtype):
-    scores, labels, margin, surrogate = ON_THE_KNOT[case]
-    assert_exact(JaxBackend(), scores, labels, dtype=dtype, margin=margin, surrogate=surrogate)
+@pytest.mark.parametrize("name", COMPILED)
+def test_results_are_exact(name):
+    assert_exact(JaxBackend(), name)
