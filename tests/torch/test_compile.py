@@ -11,13 +11,14 @@ from torch.library import opcheck
 
 from everypair import surrogates
 from everypair.torch import PairLoss, _operators, pair_loss
+from everypair.torch._options import encoded
 
 from ..strategies import BUMPY
 
 # The compiler warns about torch itself.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-TERMS = [float(number) for term in BUMPY.at_knots(1.0) for number in term]
+TERMS = encoded(BUMPY.at_margin(1.0))
 
 
 @pytest.fixture(autouse=True)

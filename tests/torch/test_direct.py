@@ -1,4 +1,4 @@
-"""The short path of PairLoss on the CPU: it equals the general path, and leaves the rest to it."""
+"""The CPU kernel reads common tensors itself: it equals the general path, which takes the rest."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import pytest
 import torch
 
 from everypair import surrogates
-from everypair.kernel import choose
-from everypair.torch import PairLoss, _cpu, _functional
-from everypair.torch._autograd import direct_loss
+from everypair.kernel import choose, native
+from everypair.torch import PairLoss, _cpu, _dispatch
+from everypair.torch._dispatch import direct_loss_and_grad
+from everypair.torch._options import LossOptions
 
-pytestmark = pytest.mark.skipif(choose.native.kernel is None, reason="needs the compiled kernel")
+pytestmark = pytest.mark.skipif(not choose.uses_native(), reason="needs the compiled kernel")
 
 TERMS = surrogates.SQUARED_HINGE.at_margin(1.0)
+OPTIONS = LossOptions(TERMS)
 # Types of labels that the kernel reads without a copy.
 LABEL_TYPES = (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float32)
 
@@ -31,67 +33,59 @@ def loss_and_grad(scores, labels, **options):
     return loss.detach(), scores.grad, int(criterion.n_one_class)
 
 
-def both_paths(monkeypatch, *batch, **options):
-    """Return loss, gradient and count by the short path, and then by the general one."""
-    short = loss_and_grad(*batch, **options)
+def assert_as_in_general(monkeypatch, scores, labels, **options):
+    """Assert that the kernel reads a batch, and that the general path has the same results."""
+    assert direct_loss_and_grad(scores, labels, None, OPTIONS) is not None
+    direct = loss_and_grad(scores, labels, **options)
     with monkeypatch.context() as patch:
-        patch.setattr(_functional, "direct_loss", lambda *_: None)
-        return short, loss_and_grad(*batch, **options)
+        patch.setattr(_dispatch, "direct_loss_and_grad", lambda *_: None)
+        general = loss_and_grad(scores, labels, **options)
+    assert direct[0] == general[0]
+    assert direct[0].dtype is general[0].dtype
+    assert direct[1].shape == scores.shape
+    assert torch.equal(direct[1], general[1])
+    assert direct[2] == general[2] == int(not labels.any())
 
 
 @pytest.mark.parametrize("surrogate", ["squared_hinge", "logistic"])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("label_type", LABEL_TYPES, ids=str)
-def test_it_equals_the_general_path(monkeypatch, label_type, dtype, reduction, surrogate):
+def test_it_equals_the_general_path(monkeypatch, label_type, dtype, surrogate):
     scores, labels = sample(dtype=dtype)
-    assert direct_loss(scores, labels.to(label_type), None, TERMS, True, None) is not None
-    short, general = both_paths(
-        monkeypatch, scores, labels.to(label_type), reduction=reduction, surrogate=surrogate
-    )
-    assert short[0] == general[0]
-    assert short[0].dtype is general[0].dtype
-    assert torch.equal(short[1], general[1])
+    for reduction in ("mean", "sum"):
+        assert_as_in_general(
+            monkeypatch, scores, labels.to(label_type), reduction=reduction, surrogate=surrogate
+        )
+    assert_as_in_general(monkeypatch, scores, torch.zeros_like(labels))
 
 
 @pytest.mark.parametrize("label_shape", [(60,), (60, 1)], ids=str)
 @pytest.mark.parametrize("shape", [(60,), (60, 1)], ids=str)
 def test_it_takes_rows_and_columns(monkeypatch, shape, label_shape):
     scores, labels = sample(shape)
-    labels = labels.reshape(label_shape)
-    assert direct_loss(scores, labels, None, TERMS, True, None) is not None
-    short, general = both_paths(monkeypatch, scores, labels)
-    assert short[0] == general[0]
-    assert short[1].shape == shape
-    assert torch.equal(short[1], general[1])
-
-
-def test_it_counts_batches_without_a_pair(monkeypatch):
-    scores, labels = sample()
-    short, general = both_paths(monkeypatch, scores, torch.zeros_like(labels))
-    assert short[2] == general[2] == 1
+    assert_as_in_general(monkeypatch, scores, labels.reshape(label_shape))
 
 
 def test_it_takes_weights_and_checks_them():
     scores, labels = sample()
     weights = torch.rand(60)
-    assert direct_loss(scores, labels, weights, TERMS, True, None) is not None
+    assert direct_loss_and_grad(scores, labels, weights, OPTIONS) is not None
     with pytest.raises(ValueError, match=r"weights must have the shape \(60,\)"):
-        direct_loss(scores, labels, weights[1:], TERMS, True, None)
+        direct_loss_and_grad(scores, labels, weights[1:], OPTIONS)
 
 
 def test_the_gradient_is_returned_without_a_copy(monkeypatch):
-    found = []
+    results = []
 
     def spy(*arguments):
-        found.append(loss_and_grad_of_kernel(*arguments))
-        return found[-1]
+        results.append(kernel(*arguments))
+        return results[-1]
 
-    loss_and_grad_of_kernel = _cpu.loss_and_grad
+    kernel = _cpu.loss_and_grad
     monkeypatch.setattr(_cpu, "loss_and_grad", spy)
     scores, labels = sample()
     loss = PairLoss()(scores, labels)
-    address = found.pop()[2].data_ptr()
+    address = results.pop()[2].data_ptr()
     loss.backward()
     assert scores.grad.data_ptr() == address
 
@@ -104,7 +98,6 @@ def negated(tensor):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda s, y: (s.detach(), y),  # no gradient is needed
         lambda s, y: (s.half(), y),
         lambda s, y: (s, y.short()),
         lambda s, y: (s.repeat_interleave(2)[::2], y),
@@ -117,7 +110,7 @@ def negated(tensor):
 )
 def test_other_tensors_take_the_general_path(change):
     scores, labels = change(*sample())
-    assert direct_loss(scores, labels, None, TERMS, True, None) is None
+    assert direct_loss_and_grad(scores, labels, None, OPTIONS) is None
     expected = PairLoss()(scores.clone().contiguous(), labels.clone().contiguous().float())
     assert PairLoss()(scores, labels).item() == pytest.approx(expected.item(), rel=1e-6)
 
@@ -137,8 +130,9 @@ def test_other_tensors_take_the_general_path(change):
     ids=str,
 )
 def test_bad_input_is_left_to_the_general_path(scores, labels):
-    scores = scores.requires_grad_() if isinstance(scores, torch.Tensor) else scores
-    assert direct_loss(scores, labels, None, TERMS, True, None) is None
+    if isinstance(scores, torch.Tensor):
+        scores.requires_grad_()
+        assert direct_loss_and_grad(scores, labels, None, OPTIONS) is None
     with pytest.raises(ValueError, match=r"scores must|labels must"):
         PairLoss()(scores, labels)
 
@@ -161,17 +155,18 @@ def test_bad_input_is_left_to_the_general_path(scores, labels):
 )
 def test_the_kernel_declines_what_it_cannot_read(change):
     scores, labels = torch.tensor([0.5, 2.0]), torch.tensor([0.0, 1.0])
-    options = None, (TERMS, None, None), True, 1
-    evaluate = choose.native.kernel.evaluate_tensors
-    assert evaluate(scores, labels, *options) is not None
-    assert evaluate(change(scores), labels, *options) is None
+    others = None, (TERMS, None, None), True, 1
+    evaluate = native.kernel.evaluate_tensors
+    assert evaluate(scores, labels, *others) is not None
+    assert evaluate(change(scores), labels, *others) is None
     if change(scores) is not None and change(scores).dtype is not torch.int32:
-        assert evaluate(scores, change(labels), *options) is None
+        assert evaluate(scores, change(labels), *others) is None
 
 
 def test_the_kernel_declines_all_tensors_of_an_older_torch(monkeypatch):
     scores, labels = sample()
+    expected = PairLoss()(scores, labels).item()
     with monkeypatch.context() as patch:
-        patch.setattr(choose.native.kernel, "evaluate_tensors", lambda *_: None)
-        assert direct_loss(scores, labels, None, TERMS, True, None) is None
-        assert PairLoss()(scores, labels).item() == PairLoss()(scores, labels).item()
+        patch.setattr(native.kernel, "evaluate_tensors", lambda *_: None)
+        assert direct_loss_and_grad(scores, labels, None, OPTIONS) is None
+        assert PairLoss()(scores, labels).item() == expected

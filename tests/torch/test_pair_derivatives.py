@@ -9,6 +9,7 @@ import torch
 from everypair import naive
 from everypair.torch import PairDerivatives, pair_derivatives, pair_loss
 from everypair.torch._dispatch import evaluate
+from everypair.torch._options import LossOptions
 
 pytestmark = pytest.mark.usefixtures("torch_backend")
 
@@ -100,7 +101,7 @@ def test_a_score_that_is_not_finite_affects_its_own_task_only(column):
 
 def test_only_the_requested_derivatives_are_computed():
     scores, labels = sample()
-    options = ((1.0, 0.0, 0.0, 1.0, True),), True, False, False, "binary"
+    options = LossOptions(((1.0, 0.0, 0.0, 1.0, True),), check=False)
     result = evaluate(scores, labels, None, None, options, hess=True)
     assert result.grad is None
     assert result.hvp is None

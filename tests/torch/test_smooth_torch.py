@@ -10,7 +10,8 @@ from torch.autograd import gradcheck, gradgradcheck
 import everypair as ep
 from everypair import surrogates
 from everypair.torch import PairLoss, _arrays, pair_derivatives, pair_loss
-from everypair.torch._dispatch import flat_options, forced, options_from_flat
+from everypair.torch._dispatch import forced
+from everypair.torch._options import decoded, encoded
 
 from ..strategies import MIXED
 from ..test_smooth import FITTED, NAMES, hostile_batches
@@ -59,11 +60,9 @@ def test_torch_operations_are_right_in_every_entry(name, dtype):
 
 
 @for_every_surrogate
-def test_operators_take_terms_as_floats(surrogate):
-    options = (surrogate.at_margin(0.25), True, False, False, "ordered")
-    flat = flat_options(options)
-    assert all(type(number) is float for number in flat[0])
-    assert options_from_flat(*flat) == options
+def test_operators_take_terms_as_text(surrogate):
+    terms = surrogate.at_margin(0.25)
+    assert decoded(encoded(terms)) == terms
 
 
 @for_every_surrogate

@@ -1,9 +1,12 @@
 """everypair for PyTorch: the loss over all pairs, and tools to train with it.
 
 Import only the names in ``__all__``. The modules of this folder validate tensors, choose a backend
-and differentiate the loss; `ranks` holds sums over all other rows for each row, and losses made of
-them; `training` holds samplers, optimisers and monitors; `triton` holds the kernels for NVIDIA
+and differentiate the loss; `row_sums` holds sums over all other rows for each row, and losses made
+of them; `training` holds samplers, optimisers and monitors; `triton` holds the kernels for NVIDIA
 GPUs; `distributed` is the loss over the pairs of all processes, and `collectives` its exchanges.
+
+Importing this package makes the compiled kernel run on torch's threads, for NumPy arrays too: as
+many as `torch.get_num_threads` says, unless `everypair.set_num_threads` sets another number.
 
 >>> import torch
 >>> from everypair.torch import PairLoss

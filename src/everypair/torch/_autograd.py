@@ -1,7 +1,9 @@
-"""How the loss is differentiated: `loss_values` chooses between two implementations.
+"""The one entry into the loss on tensors, and how the loss is differentiated.
+
+`loss_and_pair_weight` chooses between two implementations:
 
 - `_Eager`, for ordinary tensors: computes the gradient together with the loss, and returns it in
-  the first backward. `direct_loss` is a shorter path to it.
+  the first backward;
 - `_operators.pair_values`, for everything else: `torch.compile`, `torch.export`, `torch.func`,
   `torch.vmap`, forward mode, and the second derivatives of `_Eager`.
 """
@@ -15,73 +17,73 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from everypair.surrogates import PairTerm
-from everypair.torch import _cpu, _dispatch
-from everypair.torch._compat import skip_backward_wrapper
-from everypair.torch._dispatch import Counter, Options, flat_options
-from everypair.torch._inputs import Data, check_data, in_columns, in_rows
-from everypair.torch._operators import PLAIN_TENSORS, is_ordinary, pair_values
+from everypair.torch import _dispatch
+from everypair.torch._compat import is_ordinary, skip_backward_wrapper
+from everypair.torch._inputs import Data, Labels, checked, in_columns, in_rows, kept_weights
+from everypair.torch._operators import pair_values
+from everypair.torch._options import LossOptions
 
 
-def direct_loss(
+def loss_and_pair_weight(
     scores: Tensor,
-    labels: Any,
+    labels: Labels,
     weights: Tensor | None,
-    terms: tuple[PairTerm, ...],
-    mean: bool,
-    counter: Counter | None,
-) -> Tensor | None:
-    """Return the loss of a batch of binary pairs if the CPU kernel can read it as it is, else None.
+    groups: Tensor | None,
+    options: LossOptions,
+    one_class: Tensor | None = None,
+) -> tuple[Tensor, Tensor | float | None]:
+    """Return the reduced loss of a batch that nobody has checked, and the pair weight of each task.
 
-    Most batches in training are of this kind: one task on the CPU in contiguous tensors of common
-    types, whose gradient is needed. If they have few rows, Python and torch take longer than the
-    kernel, so this function calls as little as possible in between. Nothing was checked before.
-    If it returns None, `check_data` and `loss_values` do the same for all batches, and raise the
-    errors.
+    See `_dispatch.Result` for the pair weight and the counter `one_class`.
     """
-    if (
-        not is_ordinary(scores)
-        or not (scores.is_cpu and scores.requires_grad and torch.is_grad_enabled())
-        or type(labels) not in PLAIN_TENSORS
-        or labels.requires_grad
-        or _dispatch.choose_backend(scores) != "cpu"
-    ):
-        return None
-    if weights is not None:
-        check_data(scores, labels, weights)
-    found = _cpu.loss_and_grad(scores, labels, weights, terms, mean)
-    if found is None:
-        return None
-    value, pair_weight, grad = found
-    if pair_weight == 0.0 and counter is not None:
-        counter(scores.device).add_(1)
-    options = terms, mean, True, False, "binary"  # the values are good, and no label is missing
-    return _eager(scores, (value, grad, (labels, weights, None), options))
+    ordinary = is_ordinary(scores)
+    with_grad = ordinary and scores.requires_grad and torch.is_grad_enabled()
+    if with_grad and groups is None and options.pairs == "binary":
+        result = _dispatch.direct_loss_and_grad(scores, labels, weights, options)
+        if result is not None:
+            value, pair_weight, grad = result
+            return _eager(scores, (value, grad, (labels, weights, None), options)), pair_weight
+    labels, weights, options = checked(scores, labels, weights, groups, options)
+    if options.rates is not None:
+        weights = kept_weights(scores, labels, weights, groups, options)
+    data = labels, weights, groups
+    if with_grad:
+        value, weight, grad = _loss_and_grad(scores, data, options, one_class)
+        value = _eager(scores, (value, grad, data, options))
+    elif ordinary:
+        rows = in_rows(scores, *data)
+        value, weight = _dispatch.evaluate(*rows, options, one_class=one_class)[:2]
+    else:
+        value, weight, _ = pair_values(*in_rows(scores, *data), *options.flat(scores.is_cpu))
+    if scores.dim() == 1:
+        return value, weight
+    if options.by_task:
+        return value.reshape(scores.shape[1]), weight
+    if value.dim() == 1:
+        value = value.sum()
+        if options.mean:
+            value = value / (cast("Tensor", weight) > 0.0).sum().clamp(min=1)
+    return value, weight
 
 
-def loss_values(
-    scores: Tensor, data: Data, options: Options, counter: Counter | None
-) -> tuple[Tensor, Tensor | None]:
-    """Return the loss and the pair weight of every task, () or (tasks,), of scores (n[, tasks]).
-
-    `data` are labels, weights and groups after `check_data`, and `counter` is that of
-    `_dispatch.evaluate`, for a single task only. The pair weight is None if there is one task and
-    `counter` has counted it.
-    """
-    if not is_ordinary(scores):
-        return pair_values(*in_rows(scores, *data), *flat_options(options))[:2]
-    if not (scores.requires_grad and torch.is_grad_enabled()):
-        return _dispatch.evaluate(*in_rows(scores, *data), options, counter=counter)[:2]
-    value, pair_weight, grad = _dispatch.loss_and_grad(scores, data, options, counter)
-    return _eager(scores, (value, grad, data, options)), pair_weight
+def _loss_and_grad(
+    scores: Tensor, data: Data, options: LossOptions, one_class: Tensor | None
+) -> tuple[Tensor, Tensor | float | None, Tensor]:
+    """Return value, pair weight and gradient, which has the shape of the scores (n[, tasks])."""
+    rows = in_rows(scores.detach(), *data)
+    result = _dispatch.evaluate(*rows, options, grad=True, one_class=one_class)
+    gradient = cast("Tensor", result.grad)
+    return result.value, result.pair_weight, in_columns(gradient, scores)
 
 
 class _Eager(Function):
     """Record the loss of ordinary tensors, and the gradient that was computed with it."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, found: tuple[Tensor, Tensor, Data, Options]) -> Tensor:
-        value, grad, data, ctx.options = found
+    def forward(
+        ctx: Any, scores: Tensor, results: tuple[Tensor, Tensor, Data, LossOptions]
+    ) -> Tensor:
+        value, grad, data, ctx.options = results
         ctx.save_for_backward(scores, *data)
         ctx.held = [grad]
         return value
@@ -107,9 +109,9 @@ def _grad_again(ctx: Any, factor: Tensor) -> Tensor:
     """Compute the gradient times `factor`, after another backward or for a second derivative."""
     scores, *data = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-        grad = pair_values(*in_rows(scores, *data), *flat_options(ctx.options))[2]
-        return in_columns(grad, scores) * factor
-    return _dispatch.loss_and_grad(scores, tuple(data), ctx.options, None)[2] * factor
+        flat = ctx.options.flat(scores.is_cpu)
+        return in_columns(pair_values(*in_rows(scores, *data), *flat)[2], scores) * factor
+    return _loss_and_grad(scores, tuple(data), ctx.options, None)[2] * factor
 
 
 def _is_one(factor: Tensor) -> bool:

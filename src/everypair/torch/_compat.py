@@ -21,9 +21,31 @@ is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 skip_compiler = torch._compile._disable_dynamo
 
 
+PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
+"""The classes of tensors whose operations nobody overrides."""
+
+
 def is_transformed() -> bool:
     """Return whether `torch.func`, `torch.vmap` or forward mode is active; not while compiling."""
     return is_under_functorch() or forward_ad._current_level >= 0
+
+
+def needs_operator(tensor: torch.Tensor) -> bool:
+    """Return whether someone else must see an operator: a compiler, a mode or a tensor subclass."""
+    return (
+        torch.compiler.is_compiling() or type(tensor) not in PLAIN_TENSORS or n_dispatch_modes() > 0
+    )
+
+
+def is_ordinary(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has memory to read, and nothing but autograd sees its operations."""
+    return not (
+        torch.compiler.is_compiling()
+        or type(tensor) not in PLAIN_TENSORS
+        or n_dispatch_modes() > 0
+        or is_under_functorch()  # `is_transformed`, without a call for every small batch
+        or forward_ad._current_level >= 0
+    )
 
 
 def skip_backward_wrapper(function: type[Function]) -> None:

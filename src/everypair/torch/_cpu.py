@@ -1,12 +1,11 @@
 """The CPU backend: the kernels of everypair on the memory of tensors.
 
-Contiguous float32 and float64 tensors are read without a copy. Derivatives are returned in the
-order of `everypair.kernel.request.Result`: grad, hess, hvp.
+Contiguous float32 and float64 tensors are read without a copy.
 """
 
 from __future__ import annotations
 
-from typing import cast
+import math
 
 import torch
 from torch import Tensor
@@ -18,8 +17,10 @@ from everypair.kernel.request import Request
 from everypair.surrogates import PairTerm
 from everypair.torch import _inputs
 from everypair.torch._inputs import Order
+from everypair.torch._options import LossOptions
 
-Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+Results = tuple[Tensor, Tensor | float, Tensor | None, Tensor | None, Tensor | None]
+"""Value, pair weight (a float of one row), gradient, diagonal Hessian, Hessian times vector."""
 
 # While the loss is smaller than this, no derivative overflows in float32 inside the kernel.
 _ORDINARY_LOSS = 1e30
@@ -51,82 +52,74 @@ def loss_and_grad(
 
 def evaluate(
     scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None,
-    vector: Tensor | None, terms: tuple[PairTerm, ...], pairs: str, **asked: bool,
-) -> Tensors:  # fmt: skip
-    """Return value, pair weight, gradient, diagonal Hessian and Hessian times `vector`.
+    vector: Tensor | None, options: LossOptions, *, grad: bool, hess: bool,
+) -> Results:  # fmt: skip
+    """Return the loss, the pair weight and the derivatives that are asked for.
 
     Scores have the shape (..., n) and all other tensors broadcast to it. Rows of the last dimension
-    are evaluated one after the other. `asked` holds the flags `mean`, `grad`, `hess` and `check`.
-    With a vector, only the last result is computed; value and pair weight are zero.
+    are evaluated one after the other. With a vector, only the last result is computed; value and
+    pair weight are zero.
     """
     order: Order = (None, None)
     if groups is not None and groups.dim() == 1:  # the same groups in every row
         order, groups = group_runs(_inputs.array_from(groups)), None
     if scores.dim() == 1:
-        return _evaluate_row(scores, labels, weights, order, vector, terms, pairs, **asked)
+        return _evaluate_row(scores, labels, weights, order, vector, options, (grad, hess))
     shape = scores.shape
-    is_plain = groups is None and order[1] is None and pairs == "binary"
-    only_grad = asked["grad"] and is_plain and not asked["hess"] and vector is None
+    is_plain = groups is None and order[1] is None and options.pairs == "binary"
+    direct = is_plain and grad and not hess and vector is None
     rows = [_inputs.each_row(t, shape) for t in (scores, labels, weights, groups, vector)]
-    results: list[Tensors] = []
+    results: list[Results] = []
     for k, (x, y, w, g, v) in enumerate(zip(*rows, strict=True)):
-        found = loss_and_grad(x, y, w, terms, asked["mean"]) if only_grad else None
-        if found is not None:
-            results.append((found[0], _scalar(found[1], torch.float64), found[2], None, None))
+        sums = loss_and_grad(x, y, w, options.terms, options.mean) if direct else None
+        if sums is not None:
+            results.append((*sums, None, None))
             continue
-        own_order = order if g is None else group_runs(_inputs.array_from(g))
+        row_order = order if g is None else group_runs(_inputs.array_from(g))
         try:
-            results.append(_evaluate_row(x, y, w, own_order, v, terms, pairs, **asked))
+            results.append(_evaluate_row(x, y, w, row_order, v, options, (grad, hess)))
         except ValueError as error:
             raise ValueError(f"in column {k}, {error}") from None
-    value, pair_weights, *derivatives = (
-        None if parts[0] is None else torch.stack(cast("list[Tensor]", parts))
-        for parts in zip(*results, strict=True)
-    )
+    values, pair_weights, *derivatives = zip(*results, strict=True)
     return (
-        cast("Tensor", value).reshape(shape[:-1]),
-        cast("Tensor", pair_weights).reshape(shape[:-1]),
-        *(None if d is None else d.reshape(shape) for d in derivatives),
+        torch.stack(values).reshape(shape[:-1]),
+        torch.tensor(pair_weights, dtype=torch.float64, device="cpu").reshape(shape[:-1]),
+        *(None if rows[0] is None else torch.stack(rows).reshape(shape) for rows in derivatives),
     )  # type: ignore[return-value]
 
 
 def _evaluate_row(
     scores: Tensor, labels: Tensor, weights: Tensor | None, order: Order, vector: Tensor | None,
-    terms: tuple[PairTerm, ...], pairs: str, *, mean: bool, grad: bool, hess: bool, check: bool,
-) -> Tensors:  # fmt: skip
+    options: LossOptions, derivatives: tuple[bool, bool],
+) -> Results:  # fmt: skip
     """Do the same for scores of shape (n,); `order` holds the groups as in `Batch`."""
-    dtype = _inputs.value_dtype(scores)
+    dtype = torch.float64 if scores.dtype is torch.float64 else torch.float32
+    terms, mean, pairs = options.terms, options.mean, options.pairs
+    value = pair_weight = 0.0
     try:
         batch = _inputs.batch_from(scores, labels, weights, order, pairs)
         if vector is None:
-            value, pair_weight, *arrays = choose.pair_sums(
-                Request(batch, terms, mean, grad=grad, hess=hess)
-            )
+            request = Request(batch, terms, mean, *derivatives)
+            value, pair_weight, *arrays = choose.pair_sums(request)
         else:  # nothing else is asked for
             v = _inputs.array_from(vector, torch.float64)
-            value = pair_weight = 0.0
             arrays = [None, None, hessian_product(Request(batch, terms, mean, vector=v))]
     except ValueError:
-        if check or bool(scores.isfinite().all()):
+        if options.check is not False or bool(scores.isfinite().all()):
             raise
         nan = torch.full_like(scores, torch.nan, dtype=dtype)
-        nans = [nan if asked else None for asked in (grad, hess, vector is not None)]
-        return nan[0], nan[0].double(), *nans  # type: ignore[return-value]
+        requested = (*derivatives, vector is not None)
+        return nan[0], math.nan, *(nan if one else None for one in requested)  # type: ignore[return-value]
     if dtype is torch.float32 and not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
         # float32 may overflow inside the kernel although the derivatives fit into it.
-        wide_value, mass, *wide = _evaluate_row(
-            scores.double(), labels, weights, order, vector, terms, pairs,
-            mean=mean, grad=grad, hess=hess, check=check,
-        )  # fmt: skip
-        return wide_value.to(dtype), mass, *_inputs.clamped(wide, scores)
-    derivatives = [None if array is None else torch.from_numpy(array) for array in arrays]
+        wide_value, weight, *wide = _evaluate_row(
+            scores.double(), labels, weights, order, vector, options, derivatives
+        )
+        return wide_value.to(dtype), weight, *_inputs.clamped(wide, scores)
+    results = [None if array is None else torch.from_numpy(array) for array in arrays]
     return (
-        _scalar(value, dtype),
-        _scalar(pair_weight, torch.float64),
-        *(derivatives if scores.dtype is dtype else _inputs.clamped(derivatives, scores)),
+        # On the CPU, whatever the default device of torch is.
+        torch.scalar_tensor(value, dtype=dtype, device="cpu"),
+        pair_weight,
+        *(results if scores.dtype is dtype else _inputs.clamped(results, scores)),
     )
-
-
-def _scalar(value: float, dtype: torch.dtype) -> Tensor:
-    """Return a tensor on the CPU, whatever the default device of torch is."""
-    return torch.scalar_tensor(value, dtype=dtype, device="cpu")

@@ -11,34 +11,23 @@ of the others. Labels, weights, groups and vectors broadcast to that shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from everypair.surrogates import PairTerm
 from everypair.torch import _arrays, _compat, _cpu, _inputs
-from everypair.torch._terms import flatten, unflatten
+from everypair.torch._options import LossOptions
 
-Counter = Callable[[torch.device], Tensor]
 Backend = Literal["cpu", "triton", "operations"]
 
 _MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits
 _forced: Backend | None = None  # for all threads, because backward may run in another one
-
-
-Options = tuple[tuple[PairTerm, ...], bool, bool, bool, str]
-"""How a batch is evaluated: terms, mean, check, missing and pairs.
-
-`terms` are those of the surrogate, `mean` divides by the total pair weight, `check` raises if a
-value is not allowed, and `missing` leaves out the rows whose labels are NaN. `pairs` says what
-labels are: "binary", "ordered", or times that are negative where censored, "survival" or "uno". A
-plain tuple, because a class would add as much time to a small batch as the checks of its tensors.
-"""
 
 
 class Result(NamedTuple):
@@ -47,28 +36,18 @@ class Result(NamedTuple):
     Attributes
     ----------
     value : (...) float64 for float64 scores, else float32
-    pair_weight : (...) float64 (float32 on MPS) or None
-        The total weight of all pairs. None if a counter was given and has been advanced.
+    pair_weight : (...) float64 (float32 on MPS), float or None
+        The total weight of all pairs: a float for a single batch on the CPU, None if Triton has
+        counted a single batch in `one_class`.
     grad, hess, hvp : (..., n) of the type of `value`, or None
         Not rounded to the scores' type, so that they can be scaled before.
     """
 
     value: Tensor
-    pair_weight: Tensor | None
+    pair_weight: Tensor | float | None
     grad: Tensor | None
     hess: Tensor | None
     hvp: Tensor | None
-
-
-def flat_options(options: Options) -> tuple[list[float], bool, bool, bool, str]:
-    """Return the options as registered operators take them, with terms as floats."""
-    terms, mean, check, missing, pairs = options
-    return list(flatten(terms)), mean, check, missing, pairs
-
-
-def options_from_flat(terms: Sequence[float], *others: Any) -> Options:
-    """Undo `flat_options`."""
-    return unflatten(tuple(terms)), *others
 
 
 @contextmanager
@@ -116,45 +95,28 @@ def _triton_takes(
     return bool(_triton("ordered").takes(scores, terms, vector))
 
 
-def loss_and_grad(
-    scores: Tensor, data: _inputs.Data, options: Options, counter: Counter | None
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return value, pair weight and gradient of scores (n[, tasks]).
+def direct_loss_and_grad(
+    scores: Tensor, labels: Any, weights: Tensor | None, options: LossOptions
+) -> tuple[Tensor, float, Tensor] | None:
+    """Return value, pair weight and gradient if the CPU kernel reads a batch as it is, else None.
 
-    `data` are labels, weights and groups, and all tensors are as the caller gave them. The gradient
-    has the shape of the scores. The pair weight is None if the backend has advanced `counter`.
+    Most batches in training are of this kind: binary pairs of one task without groups, on the CPU
+    in contiguous tensors of common types. If they have few rows, Python and torch take longer than
+    the kernel, so this function calls as little as possible in between. Nothing was checked before:
+    the kernel declines what is not allowed. The checks and `evaluate` take all other batches.
     """
-    rows = _inputs.in_rows(scores.detach(), *data)
-    value, pair_weight, rows_grad = (
-        _replayed(*rows, options, counter)
-        or evaluate(*rows, options, grad=True, counter=counter)[:3]
-    )
-    return value, pair_weight, _inputs.in_columns(cast("Tensor", rows_grad), scores)
-
-
-def _replayed(
-    scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None,
-    options: Options, counter: Counter | None,
-) -> tuple[Tensor, None, Tensor] | None:  # fmt: skip
-    """Return value, no pair weight, and gradient by the launches of an earlier batch on a GPU."""
-    terms, mean, check, missing, pairs = options
-    if not (
-        weights is None
-        and groups is None
-        and pairs == "binary"
-        and _forced is None
-        and scores.dim() == 1
-        and scores.dtype in _inputs.WIDE_DTYPES
-        and not check
-        and choose_backend(scores, terms=terms) == "triton"
-        and scores.device.index == torch.cuda.current_device()
+    if (
+        not scores.is_cpu
+        or _forced is not None
+        or options.by_task
+        or options.rates is not None
+        or type(labels) not in _compat.PLAIN_TENSORS
+        or labels.requires_grad
     ):
         return None
-    found: tuple[Tensor, None, Tensor] | None = _triton("cached_launch").loss_and_grad(
-        scores, labels, terms, mean, missing,
-        None if counter is None else counter(scores.device),
-    )  # fmt: skip
-    return found
+    if weights is not None:
+        _inputs.check_data(scores, labels, weights)
+    return _cpu.loss_and_grad(scores, labels, weights, options.terms, options.mean)
 
 
 def evaluate(
@@ -162,70 +124,95 @@ def evaluate(
     labels: Tensor,
     weights: Tensor | None,
     groups: Tensor | None,
-    options: Options,
+    options: LossOptions,
     *,
     grad: bool = False,
     hess: bool = False,
     vector: Tensor | None = None,
-    counter: Counter | None = None,
+    one_class: Tensor | None = None,
 ) -> Result:
     """Return the loss of every batch and the derivatives that are asked for.
 
     These are the gradient, the diagonal of the Hessian, and the Hessian times `vector`, which is
-    asked for alone. `counter` returns the tensor on a device to which a single batch adds 1 if it
-    has no pair. Only Triton uses it, and returns no pair weight then.
+    asked for alone. `one_class` is the tensor to which a single batch adds 1 if it has no pair.
+    Only Triton uses it, and returns no pair weight then.
     """
-    terms, mean, check, missing, pairs = options
+    terms, mean, pairs = options.terms, options.mean, options.pairs
     backend = choose_backend(scores, groups, terms, pairs, vector)
     if backend == "cpu":
-        if missing and bool(labels.isnan().any()):
+        if options.missing and bool(labels.isnan().any()):
             labels, weights = _inputs.without_missing(labels, weights)
-        return Result(
-            *_cpu.evaluate(
-                scores, labels, weights, groups, vector, terms, pairs,
-                mean=mean, grad=grad, hess=hess, check=check,
-            )
-        )  # fmt: skip
-    if check:
-        known = labels.nan_to_num(nan=1.0) if missing else labels
+        batch = scores, labels, weights, groups, vector
+        return Result(*_cpu.evaluate(*batch, options, grad=grad, hess=hess))
+    if options.checks(scores.is_cpu):
+        known = labels.nan_to_num(nan=1.0) if options.missing else labels
         _inputs.check_values(scores, known, weights, pairs)
-    if missing and (backend != "triton" or pairs != "binary"):
-        labels, weights = _inputs.without_missing(labels, weights)
-    shape = scores.shape
-    weights, vector = (None if t is None else t.expand(shape) for t in (weights, vector))
     if backend == "triton" and pairs == "binary":
-        with _on_device_of(scores, backend):
-            value, pair_weight, grad_out, hess_out, hvp_out = _triton("plans").evaluate(
-                scores, labels.expand(shape), weights, vector, terms,
-                mean=mean, grad=grad, hess=hess, missing=missing,
-                one_class=None if counter is None else counter(scores.device),
-            )  # fmt: skip
+        result = _launched(scores, labels, weights, vector, options, grad, hess, one_class)
         if scores.dtype in _inputs.WIDE_DTYPES:
-            return Result(value, pair_weight, grad_out, hess_out, hvp_out)
+            return result
     else:
-        groups = None if groups is None else groups.long().expand(shape)
-        asked = {"mean": mean, "grad": grad, "hess": hess}
+        if options.missing:
+            labels, weights = _inputs.without_missing(labels, weights)
+        shape = scores.shape
+        labels, weights, groups, vector = _expanded(shape, labels, weights, groups, vector)
+        groups = None if groups is None else groups.long()
+        requested = {"mean": mean, "grad": grad, "hess": hess}
         if pairs == "binary":
-            positive = (labels > 0).expand(shape)
-            found = _arrays.evaluate(scores, positive, weights, groups, vector, terms, **asked)
+            sums = _arrays.evaluate(scores, labels > 0, weights, groups, vector, terms, **requested)
         else:
-            targets = labels.to(_inputs.LABEL_DTYPES[labels.dtype]).expand(shape)
+            targets = labels.to(_inputs.LABEL_DTYPES[labels.dtype])
             plan = _triton("ordered").by_levels if backend == "triton" else None
-            with _on_device_of(scores, backend):
-                found = _arrays.evaluate_ranked(
-                    scores, targets, weights, groups, vector, terms, pairs, plan=plan, **asked
+            with _on_device_of(scores):
+                sums = _arrays.evaluate_ranked(
+                    scores, targets, weights, groups, vector, terms, pairs, plan=plan, **requested
                 )
-        value, pair_weight, grad_out, hess_out, hvp_out = found
-    derivatives = _inputs.clamped((grad_out, hess_out, hvp_out), scores)
-    return Result(value.to(_inputs.value_dtype(scores)), pair_weight, *derivatives)
+        result = Result(*sums)
+    value = result.value.to(_inputs.value_dtype(scores))
+    return Result(value, result.pair_weight, *_inputs.clamped(result[2:], scores))
 
 
-def _on_device_of(scores: Tensor, backend: Backend) -> AbstractContextManager[Any]:
+def _launched(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, vector: Tensor | None,
+    options: LossOptions, grad: bool, hess: bool, one_class: Tensor | None,
+) -> Result:  # fmt: skip
+    """Evaluate binary pairs by Triton, if possible by the launches of an earlier batch."""
+    one_class = one_class if scores.dim() == 1 else None
+    terms, mean, missing = options.terms, options.mean, options.missing
+    if (
+        grad
+        and not hess
+        and weights is None
+        and vector is None
+        and scores.dim() == 1
+        and scores.dtype in _inputs.WIDE_DTYPES
+        and _forced is None
+        and scores.device.index == torch.cuda.current_device()
+    ):
+        result = _triton("cached_launch").loss_and_grad(
+            scores, labels, terms, mean, missing, one_class
+        )
+        if result is not None:
+            value, _, gradient = result
+            return Result(value, None, gradient, None, None)
+    labels, weights, vector = _expanded(scores.shape, labels, weights, vector)
+    with _on_device_of(scores):
+        results = _triton("plans").evaluate(
+            scores, labels, weights, vector, terms,
+            mean=mean, grad=grad, hess=hess, missing=missing, one_class=one_class,
+        )  # fmt: skip
+    return Result(*results)
+
+
+def _expanded(shape: torch.Size, *tensors: Tensor | None) -> tuple[Any, ...]:
+    return tuple(None if tensor is None else tensor.expand(shape) for tensor in tensors)
+
+
+def _on_device_of(scores: Tensor) -> AbstractContextManager[Any]:
     """Make the device of the scores the current one, on which Triton launches."""
-    if backend != "triton" or not scores.is_cuda:
+    if not scores.is_cuda or scores.device.index == torch.cuda.current_device():
         return nullcontext()
-    elsewhere = scores.device.index != torch.cuda.current_device()
-    return torch.cuda.device(scores.device) if elsewhere else nullcontext()
+    return torch.cuda.device(scores.device)
 
 
 def scale_in_place(grad: Tensor, factor: Tensor) -> bool:

@@ -7,20 +7,11 @@ from typing import Literal, NamedTuple, cast
 from torch import Tensor
 
 from everypair.inputs import pair_options
-from everypair.surrogates import PairTerm, Surrogate
+from everypair.surrogates import Surrogate
 from everypair.torch import _dispatch
-from everypair.torch._autograd import direct_loss, loss_values
-from everypair.torch._dispatch import Counter, Options
-from everypair.torch._inputs import Data, check_data, check_reduction, in_columns, in_rows
-from everypair.torch._targets import (
-    BINARY,
-    Labels,
-    PairOptions,
-    check_pair_options,
-    partial_weights,
-    survival_labels,
-)
-from everypair.torch._terms import terms_of
+from everypair.torch._autograd import loss_and_pair_weight
+from everypair.torch._inputs import Labels, checked, in_columns, in_rows, kept_weights
+from everypair.torch._options import loss_options
 
 
 class PairDerivatives(NamedTuple):
@@ -141,11 +132,8 @@ def pair_loss(
     >>> pair_loss(scores[:, None].expand(4, 2), labels, reduction="none").tolist()
     [0.625, 0.0]
     """
-    terms = terms_of(surrogate, margin)
-    options = check_pair_options(pairs, censoring, max_fpr, min_tpr)
-    return loss_and_pair_weight(
-        scores, labels, weights, groups, terms, check_reduction(reduction), check, options
-    )[0]
+    options = loss_options(surrogate, margin, reduction, check, pairs, censoring, max_fpr, min_tpr)
+    return loss_and_pair_weight(scores, labels, weights, groups, options)[0]
 
 
 def pair_derivatives(
@@ -211,82 +199,14 @@ def pair_derivatives(
     >>> found.hess
     tensor([1.0000, 0.0000, 0.5000, 0.5000])
     """
-    terms = terms_of(surrogate, margin)
-    mean = pair_options.check_reduction(reduction)
-    which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
-    data = _checked(scores, labels, weights, groups, check, which)
-    options = _options(scores, data[0], terms, mean, check, which)
-    rows = in_rows(scores.detach(), *data)
+    pair_options.check_reduction(reduction)
+    options = loss_options(surrogate, margin, reduction, check, pairs, censoring, max_fpr, min_tpr)
+    target, weights, options = checked(scores, labels, weights, groups, options)
+    weights = kept_weights(scores, target, weights, groups, options)
+    rows = in_rows(scores.detach(), target, weights, groups)
     result = _dispatch.evaluate(*rows, options, grad=True, hess=True)
     grad, hess = (
         in_columns(cast("Tensor", derivative), scores).to(scores.dtype)
         for derivative in (result.grad, result.hess)
     )
     return PairDerivatives(result.value.reshape(scores.shape[1:]), grad, hess)
-
-
-def loss_and_pair_weight(
-    scores: Tensor,
-    labels: Labels,
-    weights: Tensor | None,
-    groups: Tensor | None,
-    terms: tuple[PairTerm, ...],
-    reduction: str,
-    check: bool | None,
-    which: PairOptions,
-    counter: Counter | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Return the reduced loss, and the pair weight of each task.
-
-    The pair weight is None if there is one task and nothing is left to count: its backend has added
-    1 to the tensor that `counter` returns if there was no pair.
-    """
-    mean = reduction != "sum"
-    if which is BINARY and groups is None and reduction != "none":
-        loss = direct_loss(scores, labels, weights, terms, mean, counter)
-        if loss is not None:
-            return loss, None
-    data = _checked(scores, labels, weights, groups, check, which)
-    options = _options(scores, data[0], terms, mean, check, which)
-    if scores.dim() == 1:
-        return loss_values(scores, data, options, counter)
-    n_tasks = scores.shape[1]
-    value, pair_weight = loss_values(scores, data, options, counter if n_tasks == 1 else None)
-    if reduction == "none":
-        return value.reshape(n_tasks), pair_weight
-    if value.dim() == 1:
-        value = value.sum()
-        if reduction == "mean":
-            value = value / (cast("Tensor", pair_weight) > 0.0).sum().clamp(min=1)
-    return value, pair_weight
-
-
-def _checked(
-    scores: Tensor,
-    labels: Labels,
-    weights: Tensor | None,
-    groups: Tensor | None,
-    check: bool | None,
-    which: PairOptions,
-) -> Data:
-    """Check the tensors; return labels in one tensor, weights and groups."""
-    target: Tensor = labels  # type: ignore[assignment]
-    if which is BINARY:  # for speed
-        check_data(scores, target, weights, groups)
-        return target, weights, groups
-    if which.kind in ("survival", "uno"):
-        target = survival_labels(scores, labels, check)
-    check_data(scores, target, weights, groups)
-    return target, partial_weights(scores, target, weights, groups, which), groups
-
-
-def _options(
-    scores: Tensor,
-    labels: Tensor,
-    terms: tuple[PairTerm, ...],
-    mean: bool,
-    check: bool | None,
-    which: PairOptions,
-) -> Options:
-    missing = scores.dim() == 2 and labels.is_floating_point()
-    return terms, mean, scores.is_cpu if check is None else check, missing, which.kind

@@ -17,7 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everypair.inputs import batches, messages, ordered, survival
+from everypair.torch import _arrays
+from everypair.torch._compat import is_transformed
+from everypair.torch._options import LossOptions
 
+Labels = Tensor | tuple[Tensor, Tensor]
 Data = tuple[Tensor, Tensor | None, Tensor | None]
 Derivatives = tuple[Tensor | None, Tensor | None, Tensor | None]
 Order = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
@@ -35,7 +39,73 @@ LABEL_DTYPES = {dtype: dtype for dtype in _LABELS} | {
     torch.bfloat16: torch.float32,
 }
 """The type in which the CPU kernel reads labels of each type; it holds all of their values."""
-_REDUCTIONS = frozenset(("mean", "sum", "none"))
+
+
+def checked(
+    scores: Tensor,
+    labels: Labels,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    options: LossOptions,
+    *,
+    may_be_empty: bool = False,
+) -> tuple[Tensor, Tensor | None, LossOptions]:
+    """Check a batch; return labels in one tensor, the weights of the pairs that count, and options.
+
+    Values are not checked, except those of survival times with events.
+    """
+    if options.pairs in ("survival", "uno"):
+        labels = survival_labels(scores, labels, options.check)
+    target: Tensor = labels  # type: ignore[assignment]
+    check_data(scores, target, weights, groups, may_be_empty=may_be_empty)
+    if scores.dim() == 2 and target.is_floating_point():
+        options = LossOptions(*options[:-1], missing=True)
+    return target, weights, options
+
+
+def kept_weights(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    groups: Tensor | None,
+    options: LossOptions,
+) -> Tensor | None:
+    """Return the weights of checked tensors, 0 for rows that a partial AUC leaves out."""
+    if options.rates is None:
+        return weights
+    rows = in_rows(scores, labels, weights, groups)
+    return in_columns(_arrays.hardest_weights(*rows, *options.rates), scores)
+
+
+def survival_labels(scores: Any, labels: Any, check: bool | None) -> Any:
+    """Return times, negative where censored, in the shape of the scores.
+
+    `labels` are a tuple (times, events), columns (time, event), or such times already.
+    """
+    if isinstance(labels, Tensor):
+        is_one_task = isinstance(scores, Tensor) and scores.shape[1:].numel() == 1
+        if not (is_one_task and labels.dim() == 2 and labels.shape[1] == 2):
+            return labels
+        labels = labels[:, 0], labels[:, 1]
+    elif not (isinstance(labels, tuple) and len(labels) == 2):
+        return labels
+    times, events = labels
+    if not (isinstance(times, Tensor) and isinstance(events, Tensor)):
+        return times  # the checks of the labels report what they are
+    if times.shape != events.shape:
+        raise ValueError(
+            "labels must have one event per time; got the shapes "
+            f"{tuple(times.shape)} and {tuple(events.shape)}. Pass (times, events)."
+        )
+    checks = times.is_cpu if check is None else check
+    if checks and not (torch.compiler.is_compiling() or is_transformed()):
+        flat = (array_from(t.detach().flatten()) for t in (times.nan_to_num(), events))
+        survival.survival_from(tuple(flat))
+    if not times.is_floating_point():
+        times = times.to(torch.float32 if times.device.type == "mps" else torch.float64)
+    # Where values cannot be read, the check of the labels finds NaN instead.
+    signed = torch.where(events == 1, times, torch.where(events == 0, -times, torch.nan))
+    return torch.where(times >= 0.0, signed, torch.nan)
 
 
 def check_data(
@@ -61,7 +131,8 @@ def check_data(
         )
     device, n_tasks = scores.device, 1 if len(shape) == 1 else shape[1]
     check_rows(labels, "labels", shape, n_tasks, device)
-    _check_constant(labels, "labels")
+    if labels.requires_grad:
+        _raise_not_constant("labels")
     if labels.dtype not in LABEL_DTYPES:
         raise ValueError(
             f"labels must be whole numbers, bools or floats; got {labels.dtype}. "
@@ -76,7 +147,8 @@ def check_data(
         )
     if weights is not None:
         check_rows(weights, "weights", shape, n_tasks, device)
-        _check_constant(weights, "weights")
+        if weights.requires_grad:
+            _raise_not_constant("weights")
         if weights.is_complex():
             messages.raise_not_real("weights", weights.dtype)
     if groups is not None:
@@ -102,8 +174,8 @@ def in_rows(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return checked tensors with rows in the last dimension: (n,) or (tasks, n)."""
     return (
-        _as_rows(scores),
-        _as_rows(labels),
+        scores if scores.dim() == 1 else _as_rows(scores),
+        labels if labels.dim() == 1 else _as_rows(labels),
         None if weights is None else _as_rows(weights),
         None if groups is None else _as_rows(groups),
     )
@@ -114,17 +186,6 @@ def in_columns(derivative: Tensor, scores: Tensor) -> Tensor:
     if scores.dim() == 1:
         return derivative
     return derivative.unsqueeze(1) if derivative.dim() == 1 else derivative.t()
-
-
-def check_reduction(reduction: str) -> str:
-    """Check the reduction and return it."""
-    if reduction not in _REDUCTIONS:
-        raise ValueError(
-            "reduction must be 'mean' (divide by the total pair weight), 'sum' or 'none' (one "
-            f"mean for each task); got {reduction!r}. There is no reduction per row: a loss "
-            "belongs to pairs."
-        )
-    return reduction
 
 
 def check_integer(name: str, given: Any, *, at_least: int) -> int:
@@ -241,7 +302,8 @@ def check_rows(
     tensor: Tensor, name: str, scores_shape: torch.Size, n_tasks: int, device: torch.device
 ) -> None:
     """Check type, device and shape of labels, weights or groups."""
-    _check_dense(tensor, name)
+    if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+        _raise_not_dense(tensor, name)
     if tensor.device != device:
         _raise_device(name, tensor.device, device)
     n = scores_shape[0]
@@ -262,18 +324,18 @@ def check_rows(
 
 
 def _check_floats(scores: Tensor, name: str) -> None:
-    _check_dense(scores, name)
+    if not isinstance(scores, Tensor) or scores.layout is not torch.strided:
+        _raise_not_dense(scores, name)
     if scores.dtype not in _FLOATS:
         is_long = scores.dtype in (torch.int32, torch.int64)  # float32 would round them
         messages.raise_not_floats(scores.dtype, f"{name}.{'double' if is_long else 'float'}()")
 
 
-def _check_constant(tensor: Tensor, name: str) -> None:
-    if tensor.requires_grad:
-        raise ValueError(
-            f"{name} must not require a gradient, because the loss is differentiated in the scores "
-            f"only; got {name} that do. Pass {name}.detach()."
-        )
+def _raise_not_constant(name: str) -> NoReturn:
+    raise ValueError(
+        f"{name} must not require a gradient, because the loss is differentiated in the scores "
+        f"only; got {name} that do. Pass {name}.detach()."
+    )
 
 
 def _raise_device(name: str, got: torch.device, device: torch.device) -> NoReturn:
@@ -283,13 +345,12 @@ def _raise_device(name: str, got: torch.device, device: torch.device) -> NoRetur
     )
 
 
-def _check_dense(given: object, name: str) -> None:
+def _raise_not_dense(given: object, name: str) -> NoReturn:
     if not isinstance(given, Tensor):
         raise ValueError(
             f"{name} must be a tensor; got {type(given).__name__}. Pass torch.as_tensor({name}), "
             "or call everypair.pair_loss, which takes arrays and lists."
         )
-    if given.layout is not torch.strided:
-        raise ValueError(
-            f"{name} must be a dense tensor; got the layout {given.layout}. Pass {name}.to_dense()."
-        )
+    raise ValueError(
+        f"{name} must be a dense tensor; got the layout {given.layout}. Pass {name}.to_dense()."
+    )

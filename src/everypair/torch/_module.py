@@ -12,15 +12,16 @@ from torch.autograd import Function
 from everypair import surrogates
 from everypair.inputs.pair_options import check_margin
 from everypair.surrogates import Surrogate
+from everypair.torch._autograd import loss_and_pair_weight
 from everypair.torch._compat import is_transformed
-from everypair.torch._functional import loss_and_pair_weight
-from everypair.torch._inputs import check_reduction
-from everypair.torch._targets import Labels, check_pair_options
-from everypair.torch._terms import terms_of
+from everypair.torch._inputs import Labels
+from everypair.torch._options import LossOptions, encoded, loss_options
 from everypair.torch.distributed import Gradients, check_gradients, global_loss_and_pair_weight
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+_OPTIONS = ("surrogate", "margin", "reduction", "check", "pairs", "censoring", "max_fpr", "min_tpr")
 
 
 class PairLoss(nn.Module):
@@ -85,10 +86,10 @@ class PairLoss(nn.Module):
         super().__init__()
         self.surrogate = surrogates.get(surrogate)
         self.margin = check_margin(margin, self.surrogate.default_margin)
-        self.reduction = check_reduction(reduction)
-        self.check = check
+        self.reduction, self.check = reduction, check
         self.pairs, self.censoring = pairs, censoring
-        self._which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
+        self.max_fpr, self.min_tpr = max_fpr, min_tpr
+        self._options = self._checked_options()
         if isinstance(process_group, str) and process_group != "world":
             raise ValueError(
                 f"process_group must be a ProcessGroup, 'world' or None; got {process_group!r}. "
@@ -106,30 +107,30 @@ class PairLoss(nn.Module):
         groups: Tensor | None = None,
     ) -> Tensor:
         """Return the loss; see `pair_loss` for shapes and types."""
-        if self.process_group is not None:
-            return self._global_loss(scores, labels, weights, groups)
-        terms = terms_of(self.surrogate, self.margin)
-        loss, pair_weight = loss_and_pair_weight(
-            scores, labels, weights, groups, terms, self.reduction, self.check, self._which,
-            self._counter_on,
-        )  # fmt: skip
+        if self.process_group is None:
+            on_gpu = getattr(scores, "is_cuda", False)  # other backends leave the counting to us
+            one_class = self._counter_on(scores.device) if on_gpu else None
+            loss, pair_weight = loss_and_pair_weight(
+                scores, labels, weights, groups, self._options, one_class
+            )
+        else:
+            loss, pair_weight = global_loss_and_pair_weight(
+                scores, labels, weights, groups, self._checked_options, self.gradients,
+                None if self.process_group == "world" else self.process_group,
+            )  # fmt: skip
         if pair_weight is not None:
             self._count(pair_weight)
         return loss
 
-    def _global_loss(
-        self, scores: Tensor, labels: Labels, weights: Tensor | None, groups: Tensor | None
-    ) -> Tensor:
-        """Return the loss over the pairs of all ranks; it is the same on all of them."""
-        loss, pair_weight = global_loss_and_pair_weight(
-            scores, labels, weights, groups,
-            None if self.process_group == "world" else cast("ProcessGroup", self.process_group),
-            check=self.check is not False, gradients=self.gradients, surrogate=self.surrogate,
-            margin=self.margin, reduction=self.reduction, pairs=self.pairs,
-            censoring=self.censoring, max_fpr=self._which.max_fpr, min_tpr=self._which.min_tpr,
-        )  # fmt: skip
-        self._count(pair_weight)
-        return loss
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; options may be changed at any time."""
+        super().__setattr__(name, value)
+        if name in _OPTIONS and "_options" in self.__dict__:
+            self._options = self._checked_options()
+
+    def _checked_options(self) -> LossOptions:
+        options = loss_options(*(getattr(self, name) for name in _OPTIONS))
+        return options if options.text else options._replace(text=encoded(options.terms))
 
     def extra_repr(self) -> str:
         """Return the options, for the module's representation."""
@@ -139,7 +140,7 @@ class PairLoss(nn.Module):
         if self.censoring != "harrell":
             options += f", censoring={self.censoring!r}"
         for name in ("max_fpr", "min_tpr"):
-            rate = getattr(self._which, name)
+            rate = getattr(self, name)
             options += "" if rate is None else f", {name}={rate}"
         if self.process_group is not None:
             group = "'world'" if self.process_group == "world" else "..."
@@ -160,7 +161,11 @@ class PairLoss(nn.Module):
             self.n_one_class = self.n_one_class.to(device)
         return self.n_one_class
 
-    def _count(self, pair_weight: Tensor) -> None:
+    def _count(self, pair_weight: Tensor | float) -> None:
+        if isinstance(pair_weight, float):
+            if pair_weight == 0.0:
+                self._counter_on(torch.device("cpu")).add_(1)
+            return
         counter = self._counter_on(pair_weight.device)
         if not torch.compiler.is_compiling() and is_transformed():
             _count_transformed(counter, pair_weight)

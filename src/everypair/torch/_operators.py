@@ -25,36 +25,18 @@ from torch.autograd import Function
 
 from everypair.surrogates import are_polynomials
 from everypair.torch import _dispatch
-from everypair.torch._compat import is_legacy_batched, is_transformed, n_dispatch_modes
-from everypair.torch._dispatch import options_from_flat
+from everypair.torch._compat import is_legacy_batched, needs_operator
 from everypair.torch._inputs import value_dtype
+from everypair.torch._options import from_flat
 
-PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
 _DATA = "Tensor scores, Tensor labels, Tensor? weights, Tensor? groups"
-_OPTIONS = "float[] terms, bool mean, bool check, bool missing, str pairs"  # see `flat_options`
-
-
-def needs_operator(tensor: Tensor) -> bool:
-    """Return whether someone else must see an operator: a compiler, a mode or a tensor subclass."""
-    return (
-        torch.compiler.is_compiling() or type(tensor) not in PLAIN_TENSORS or n_dispatch_modes() > 0
-    )
-
-
-def is_ordinary(tensor: Tensor) -> bool:
-    """Return whether a tensor has memory to read, and nothing but autograd sees its operations."""
-    return not (
-        torch.compiler.is_compiling()
-        or type(tensor) not in PLAIN_TENSORS
-        or n_dispatch_modes() > 0
-        or is_transformed()
-    )
+_OPTIONS = "str terms, bool mean, bool check, bool missing, str pairs"  # see `LossOptions.flat`
 
 
 def pair_values(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Return losses (...), pair weights (...) and gradients (..., n).
 
-    The inputs are scores (..., n), labels, weights, groups, and `_dispatch.flat_options`.
+    The inputs are scores (..., n), labels, weights, groups, and `LossOptions.flat`.
     """
     function = pair_values_op if needs_operator(inputs[0]) else _values_function
     return cast("tuple[Tensor, Tensor, Tensor]", function(*inputs))
@@ -98,9 +80,12 @@ class _PairValues(Function):
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
         scores, labels, weights, groups, *flat = inputs
-        options = options_from_flat(*flat)
+        options = from_flat(*flat)
         result = _dispatch.evaluate(scores, labels, weights, groups, options, grad=True)
-        return cast("tuple[Tensor, Tensor, Tensor]", result[:3])
+        weight = result.pair_weight
+        if isinstance(weight, float):
+            weight = torch.scalar_tensor(weight, dtype=torch.float64, device="cpu")
+        return result.value, cast("Tensor", weight), cast("Tensor", result.grad)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -142,7 +127,7 @@ class _PairHvp(Function):
         scores, labels, weights, groups, vector, *flat = inputs
         if is_legacy_batched(vector):
             return cast("Tensor", pair_hvp_op(*inputs))
-        options = options_from_flat(*flat)
+        options = from_flat(*flat)
         result = _dispatch.evaluate(scores, labels, weights, groups, options, vector=vector)
         return cast("Tensor", result.hvp)
 
@@ -154,7 +139,7 @@ class _PairHvp(Function):
 
     @staticmethod
     def backward(ctx: Any, vector: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.needs_input_grad[0] and not are_polynomials(options_from_flat(*ctx.options)[0]):
+        if ctx.needs_input_grad[0] and not are_polynomials(from_flat(*ctx.options).terms):
             raise RuntimeError(
                 "the loss must not be differentiated three times with a smooth surrogate, whose "
                 "third derivative is not implemented. Detach the Hessian-vector product, or use a "

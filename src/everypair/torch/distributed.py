@@ -16,19 +16,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from everypair import surrogates
-from everypair.inputs.pair_options import check_margin
 from everypair.surrogates import PairTerm, Surrogate
 from everypair.torch import _dispatch, _inputs
 from everypair.torch._compat import skip_compiler
-from everypair.torch._targets import (
-    BINARY,
-    Labels,
-    PairOptions,
-    check_pair_options,
-    partial_weights,
-    survival_labels,
-)
+from everypair.torch._inputs import Labels, kept_weights
+from everypair.torch._options import LossOptions, loss_options
 from everypair.torch.collectives.agreement import agree
 from everypair.torch.collectives.minority import ClassRows, GlobalLoss, minority_loss, no_loss
 from everypair.torch.collectives.ranks import Ranks, ranks_of
@@ -119,11 +111,13 @@ def global_pair_loss(
     0.625
     >>> dist.destroy_process_group()
     """
+
+    def options() -> LossOptions:
+        return loss_options(surrogate, margin, reduction, check, pairs, censoring, max_fpr, min_tpr)
+
     return global_loss_and_pair_weight(
-        scores, labels, weights, groups, process_group, check=check, gradients=gradients,
-        surrogate=surrogate, margin=margin, reduction=reduction, pairs=pairs, censoring=censoring,
-        max_fpr=max_fpr, min_tpr=min_tpr,
-    )[0]  # fmt: skip
+        scores, labels, weights, groups, options, gradients, process_group
+    )[0]
 
 
 class _Batch(NamedTuple):
@@ -133,13 +127,12 @@ class _Batch(NamedTuple):
     labels: Tensor  # (tasks, n)
     weights: Tensor | None  # (tasks, n) float64
     groups: Tensor | None  # (n,) int64
-    options: _dispatch.Options
-    which: PairOptions
+    options: LossOptions
 
     def classes(self) -> ClassRows:
         """Return the rows with their classes."""
         pos = self.labels if self.labels.dtype is torch.bool else self.labels > 0
-        known = ~self.labels.isnan() if self.options[3] else None
+        known = ~self.labels.isnan() if self.options.missing else None
         if known is not None and bool(known.all()):
             known = None
         return ClassRows(self.scores, pos, known, self.weights, self.groups)
@@ -151,55 +144,50 @@ def global_loss_and_pair_weight(
     labels: Labels,
     weights: Tensor | None,
     groups: Tensor | None,
-    process_group: ProcessGroup | None,
-    *,
-    check: bool,
+    checked_options: Callable[[], LossOptions],
     gradients: str,
-    **options: Any,
+    process_group: ProcessGroup | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the reduced loss and `GlobalLoss.pair_weight`.
-
-    `options` are the other arguments of `global_pair_loss`.
-    """
+    """Return the reduced loss and `GlobalLoss.pair_weight`."""
     ranks = ranks_of(process_group)
 
     def checked() -> tuple[_Batch, ClassRows, Tensor]:
         check_gradients(gradients)
-        batch = _checked(scores, labels, weights, groups, check, **options)
+        batch = _checked(scores, labels, weights, groups, checked_options())
         classes = batch.classes()
         return batch, classes, classes.summary()
 
     def described(found: tuple[_Batch, ClassRows, Tensor]) -> tuple[str, list[float]]:
-        text = f"{_description(scores, found[0], options)}, gradients={gradients!r}"
+        text = f"{_description(scores, found[0])}, gradients={gradients!r}"
         wants_grad = scores.requires_grad and torch.is_grad_enabled()
         return text, [float(len(scores)), float(wants_grad), *found[2][0].tolist()]
 
     (batch, classes, summary), facts = agree(ranks, checked, described, n_facts=6)
     n_rows = [int(given[0]) for given in facts]
     grad = any(given[1] for given in facts)
-    if batch.which is not BINARY:
+    options = batch.options
+    if options.pairs != "binary" or options.rates is not None:
         found = _loss_of_all_rows(ranks, batch, n_rows, grad)
     else:
         summaries = torch.tensor([given[2:] for given in facts], dtype=torch.float64, device="cpu")
         summaries = summaries[:, None] if len(summary) == 1 else ranks.gather(summary)
-        terms, mean = batch.options[:2]
+        of_means = LossOptions(options.terms, check=False)
 
         def evaluate(x: Tensor, pos: Tensor, w: Tensor | None, g: Tensor | None) -> Any:
-            of_means = (terms, True, False, False, "binary")
             return _dispatch.evaluate(x, pos, w, g, of_means, grad=grad)[:3]
 
-        found = minority_loss(ranks, classes, summaries, evaluate, mean=mean, grad=grad)
+        found = minority_loss(ranks, classes, summaries, evaluate, mean=options.mean, grad=grad)
     value = _recorded(scores, found, ranks.size if gradients == "average" else 1)
-    if scores.dim() == 2 and options["reduction"] != "none":
+    if scores.dim() == 2 and not options.by_task:
         value = value.sum()
-        if options["reduction"] == "mean":
+        if options.mean:
             value = value / (found.pair_weight > 0.0).sum().clamp(min=1)
     return value, found.pair_weight
 
 
 def _loss_of_all_rows(ranks: Ranks, batch: _Batch, n_rows: list[int], grad: bool) -> GlobalLoss:
     """Gather all rows and return the loss over all pairs, for pairs that are not binary."""
-    n_tasks, n = batch.scores.shape
+    n = batch.scores.shape[1]
     if not any(n_rows):
         return no_loss(batch.scores)
     weights = None if batch.weights is None else batch.weights.t()
@@ -207,12 +195,14 @@ def _loss_of_all_rows(ranks: Ranks, batch: _Batch, n_rows: list[int], grad: bool
     received = iter(gather_rows(ranks, [t for t in columns if t is not None], n_rows))
     x, y, w, g = (None if t is None else torch.cat(next(received)) for t in columns)
     x, y = cast("Tensor", x), cast("Tensor", y)
-    w = partial_weights(x, y, w, g, batch.which)
-    found = _dispatch.evaluate(*_inputs.in_rows(x, y, w, g), batch.options, grad=grad)
+    w = kept_weights(x, y, w, g, batch.options)
+    unchecked = batch.options._replace(check=False)
+    w = None if w is None else w.t()
+    found = _dispatch.evaluate(x.t(), y.t(), w, g, unchecked, grad=grad)
     begin = sum(n_rows[: ranks.rank])
-    own = None if found.grad is None else found.grad.reshape(n_tasks, -1)[:, begin : begin + n]
+    own = None if found.grad is None else found.grad[:, begin : begin + n]
     pair_weight = cast("Tensor", found.pair_weight)
-    return GlobalLoss(found.value.double().reshape(-1), pair_weight.reshape(-1), own)
+    return GlobalLoss(found.value.double(), pair_weight, own)
 
 
 class _Recorded(Function):
@@ -244,29 +234,23 @@ def _recorded(scores: Tensor, found: GlobalLoss, factor: int) -> Tensor:
 
 
 def _checked(
-    scores: Tensor, labels: Labels, weights: Tensor | None, groups: Tensor | None, check: bool, *,
-    surrogate: str | Surrogate, margin: float | None, reduction: str, pairs: str, censoring: str,
-    max_fpr: float | None, min_tpr: float | None,
+    scores: Tensor, labels: Labels, weights: Tensor | None, groups: Tensor | None,
+    options: LossOptions,
 ) -> _Batch:  # fmt: skip
-    """Check the arguments of this rank."""
-    chosen = surrogates.get(surrogate)
-    terms = chosen.at_margin(check_margin(margin, chosen.default_margin))
-    mean = _inputs.check_reduction(reduction) != "sum"
-    which = check_pair_options(pairs, censoring, max_fpr, min_tpr)
-    is_survival = which.kind in ("survival", "uno")
-    target = survival_labels(scores, labels, check) if is_survival else cast("Tensor", labels)
-    _inputs.check_data(scores, target, weights, groups, may_be_empty=True)
-    missing = scores.dim() == 2 and target.is_floating_point()
+    """Check the tensors of this rank."""
+    target, weights, options = _inputs.checked(
+        scores, labels, weights, groups, options, may_be_empty=True
+    )
     x, y = _in_tasks(scores.detach()), _in_tasks(target)
     w = None if weights is None else _in_tasks(weights)
-    if check:
-        known = target.nan_to_num(nan=1.0) if missing else target
+    if options.check is not False:
+        known = target.nan_to_num(nan=1.0) if options.missing else target
         rows = _inputs.in_rows(scores.detach(), known, weights, None)
-        _inputs.check_values(*rows[:3], which.kind)
+        _inputs.check_values(*rows[:3], options.pairs)
     y = y.to(_inputs.LABEL_DTYPES[y.dtype]).expand(x.shape)
     w = None if w is None else w.double().expand(x.shape)
     g = None if groups is None else groups.reshape(-1).long()
-    return _Batch(x, y, w, g, (terms, mean, False, missing, which.kind), which)
+    return _Batch(x, y, w, g, options)
 
 
 def check_gradients(gradients: str) -> str:
@@ -281,16 +265,19 @@ def _in_tasks(tensor: Tensor) -> Tensor:
     return tensor[None] if tensor.dim() == 1 else tensor.t()
 
 
-def _description(scores: Tensor, batch: _Batch, options: dict[str, Any]) -> str:
+def _description(scores: Tensor, batch: _Batch) -> str:
     """Return what must be the same on all ranks."""
+    options = batch.options
     tensors = [name for name in ("weights", "groups") if getattr(batch, name) is not None]
-    labels = "" if batch.which is BINARY else f"labels of type {batch.labels.dtype}, "
+    exchanges_all = options.pairs != "binary" or options.rates is not None
+    labels = f"labels of type {batch.labels.dtype}, " if exchanges_all else ""
     shape = ", ".join(["n", *map(str, scores.shape[1:])])
-    shown = {**options, "surrogate": _checksum(batch.options[0])}
+    reduction = "none" if options.by_task else "mean" if options.mean else "sum"
     return (
         f"scores of type {scores.dtype} and shape ({shape}), {labels}"
-        f"{' and '.join(tensors) or 'no weights or groups'}, "
-        + ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        f"{' and '.join(tensors) or 'no weights or groups'}, reduction={reduction!r}, "
+        f"pairs={options.pairs!r}, (max_fpr, min_tpr)={options.rates}, "
+        f"margin={options.margin}, surrogate={_checksum(options.terms)}"
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import everypair as ep
 from everypair.torch import pair_loss
 from everypair.torch._dispatch import evaluate, forced
+from everypair.torch._options import LossOptions
 from everypair.torch.triton import buckets, plans, sorted_rows
 from everypair.torch.triton.cells import ONE
 from everypair.torch.triton.common.launch import INTERPRETED
@@ -211,11 +212,11 @@ def test_scores_that_are_not_finite_give_nan(bad):
 def test_batches_of_one_class_are_counted():
     counter = torch.zeros((), dtype=torch.int64, device=DEVICE)
     terms = ep.surrogates.SQUARED_HINGE.at_knots(1.0)
-    options = terms, True, False, False, "binary"
+    options = LossOptions(terms, check=False)
     scores = torch.randn(30, device=DEVICE)
     for labels in (torch.ones(30), torch.arange(30) % 2, torch.zeros(30)):
         result = evaluate(
-            scores, labels.to(DEVICE), None, None, options, grad=True, counter=lambda _: counter
+            scores, labels.to(DEVICE), None, None, options, grad=True, one_class=counter
         )
         assert result.pair_weight is None
     assert counter.item() == 2

@@ -16,8 +16,7 @@ from everypair.kernel.request import Request
 from everypair.metrics import delong
 from everypair.metrics.tie_blocks import bounded
 from everypair.surrogates import Surrogate
-from everypair.torch._inputs import check_data, each_row, in_rows
-from everypair.torch._targets import Labels, survival_labels
+from everypair.torch._inputs import Labels, check_data, each_row, in_rows, survival_labels
 from everypair.torch.training.divergence import Finding, check_scores
 
 

@@ -13,7 +13,7 @@ from everypair import metrics
 from everypair.inputs import batches, pair_options
 from everypair.kernel import choose
 from everypair.metrics.tie_blocks import Average, check_average
-from everypair.torch._targets import Labels
+from everypair.torch._inputs import Labels
 from everypair.torch.training.epoch_scores import EpochScores
 
 if TYPE_CHECKING:

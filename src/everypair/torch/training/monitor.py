@@ -21,8 +21,7 @@ from everypair import surrogates as _surrogates
 from everypair.inputs import pair_options
 from everypair.metrics.influences import normal_quantile
 from everypair.surrogates import Surrogate
-from everypair.torch._inputs import check_integer
-from everypair.torch._targets import Labels
+from everypair.torch._inputs import Labels, check_integer
 from everypair.torch.training import divergence
 from everypair.torch.training.divergence import Finding
 from everypair.torch.training.epoch_scores import EpochScores
