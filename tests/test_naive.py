@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everypair import _formulas, _naive_pairs, naive, surrogates
+from everypair import naive, surrogates
 from everypair.surrogates import Surrogate, Term
 
 from .strategies import SURROGATES
@@ -61,7 +61,7 @@ def test_the_size_of_blocks_does_not_change_the_result(monkeypatch):
     rng = np.random.default_rng(8)
     scores, labels = rng.normal(size=50), rng.random(50) < 0.5
     whole = naive.pair_derivatives(scores, labels)
-    monkeypatch.setattr(_naive_pairs, "_PAIRS_PER_BLOCK", 64)
+    monkeypatch.setattr(naive, "_PAIRS_PER_BLOCK", 64)
     for a, b in zip(whole, naive.pair_derivatives(scores, labels), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14)
 
@@ -79,7 +79,7 @@ def test_one_class():
 
 
 def test_every_built_in_surrogate_has_a_formula():
-    known = {*_formulas.POLYNOMIALS, *map(surrogates.get, _formulas.SMOOTH)}
+    known = {*naive.POLYNOMIALS, *map(surrogates.get, naive.SMOOTH)}
     assert known == set(map(surrogates.get, surrogates.names()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from everypair import _formulas
+from everypair import naive
 
 from .batches import Batch
 from .oracle import Answer
@@ -30,7 +30,7 @@ def double_sum(batch: Batch) -> tuple[Answer, Scales]:
     weight = np.outer(w[i].astype(np.longdouble), w[j]) * batch.are_pairs(i, j)
     total = weight.sum()
     unit = (1 / total if total else total) if batch.reduction == "mean" else np.longdouble(1)
-    ((_, formula),) = _formulas.pieces_of(batch.surrogate)
+    ((_, formula),) = naive.pieces_of(batch.surrogate)
     with np.errstate(all="ignore"):
         parts = formula(batch.margin - (s[i][:, None] - s[j]))
         value, slope, curvature = (np.where(weight > 0, weight * part, 0) for part in parts)
