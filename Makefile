@@ -107,10 +107,11 @@ fuzz-native: $(STAMPS)/tools  ## fuzz the kernel, guided by coverage (needs Clan
 	    -entropic_scale_per_exec_time=1 corpus ../../tests/native/corpus > /dev/null 2>&1; status=$$?; \
 	    grep -hE "^FAIL|runtime error|ERROR:|batches computed" fuzz-*.log; exit $$status; }
 
-check: $(STAMPS)/dev  ## lint, check the formatting and the types
+check: $(STAMPS)/dev  ## lint, check the formatting and the types, print the lines of each folder
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
+	$(BIN)/python -m tests.test_budgets
 	$(if $(wildcard src/native/*.cpp),$(BIN)/clang-format --dry-run --Werror $(wildcard src/native/*.[ch]pp tests/native/*.[ch]pp))
 
 bench: $(STAMPS)/dev  ## time every instruction set against BCE and others, write rows, plots and tables, check the limits

@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -16,8 +17,19 @@ import everypair
 
 SOURCE = Path(everypair.__file__).parent
 
-# Each folder may import from those that stand before it in its own line, and from the core.
-CORE = ("surrogates", "arrays", "inputs", "kernel", "metrics", "row_sums", "streaming", "")
+# Each folder may import from itself, from those that stand before it in its own line, and from the
+# core. "" is the front: the modules at the root, except `losses`, on which streaming builds.
+CORE = (
+    "surrogates",
+    "arrays",
+    "inputs",
+    "kernel",
+    "metrics",
+    "row_sums",
+    "losses",
+    "streaming",
+    "",
+)
 STACKS = (
     (
         "torch/triton/common",
@@ -44,6 +56,8 @@ STACKS = (
         "experiments/commands",
     ),
 )
+# Packages whose own file gathers the public names of their folders, and the command on top of all.
+GATHERERS = {"everypair", "everypair.torch", "everypair.experiments", "everypair.cli"}
 # The private parts of torch that everypair uses are named in one module, below all others.
 SHARED = {"everypair.torch._compat"}
 FOLDERS = [folder for stack in (CORE, *STACKS) for folder in stack]
@@ -80,21 +94,31 @@ FILES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 def folder_of(module):
     """Return the folder that a module lies in; a package belongs to its own folder."""
+    if module == "everypair.losses":
+        return "losses"
     path = FILES[module].parent if module in FILES else SOURCE
     return "" if path == SOURCE else path.relative_to(SOURCE).as_posix()
 
 
+@cache
 def imported_by(module):
-    """Return the modules of everypair that a file imports anywhere, also for types only."""
-    found = set()
+    """Return the modules of everypair that a file imports: anywhere, for types, or by a string."""
+    names, strings, imports_strings = set(), {""}, False
     for node in ast.walk(ast.parse(FILES[module].read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} has a relative import"
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if is_module(name) else node.module for name in names}
-    return {name for name in found if name.partition(".")[0] == "everypair"} - {module}
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if is_module(name) else node.module for name in members}
+            imports_strings |= node.module == "importlib"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            strings.add(node.value)
+    if imports_strings and module not in GATHERERS:
+        # A string is a whole name, or the end of a name that begins like another string.
+        starts = {string for string in strings if string.startswith("everypair.")} | {""}
+        names |= {start + end for start in starts for end in strings} & FILES.keys()
+    return {name for name in names if name.partition(".")[0] == "everypair"} - {module}
 
 
 def is_module(name):
@@ -113,21 +137,25 @@ def test_every_folder_has_its_place():
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_imports_point_downward(folder):
     stack = next(stack for stack in (CORE, *STACKS) if folder in stack)
-    allowed = {*CORE, *stack[: stack.index(folder) + 1]}
-    for module in modules_in(folder):
-        # A package's own file gathers the public names of its folders; the command line is on top.
-        gathers = module in {"everypair.torch", "everypair.experiments", "everypair.cli"}
-        public = PUBLIC_ONLY.get(stack[0], set())
-        upward = {m for m in imported_by(module) - public - SHARED if folder_of(m) not in allowed}
-        assert gathers or not upward, f"{module} imports {sorted(upward)}"
+    allowed = {*stack[: stack.index(folder) + 1], *(() if stack is CORE else CORE)}
+    # The compiled kernel and the public names of the packages may be imported from everywhere.
+    public = PUBLIC_ONLY.get(stack[0], set()) | SHARED | {"everypair._native"}
+    for module in set(modules_in(folder)) - GATHERERS:
+        upward = {m for m in imported_by(module) - public if folder_of(m) not in allowed}
+        assert not upward, f"{module} imports {sorted(upward)}"
 
 
-def test_no_cycle():
-    graph = {module: imported_by(module) & FILES.keys() for module in FILES}
+@pytest.mark.parametrize("unit", ["module", "folder"])
+def test_no_cycle(unit):
+    graph = {}
+    for module in FILES.keys() - (GATHERERS if unit == "folder" else set()):
+        name = folder_of if unit == "folder" else str
+        imported = {name(m) for m in imported_by(module) - SHARED if m in FILES}
+        graph.setdefault(name(module), set()).update(imported - {name(module)})
     try:
         tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
-        pytest.fail(f"modules import one another: {' -> '.join(error.args[1])}")
+        pytest.fail(f"{unit}s import one another: {' -> '.join(error.args[1])}")
 
 
 @pytest.mark.parametrize("package", PUBLIC_ONLY)
