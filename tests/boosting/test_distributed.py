@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -72,12 +73,11 @@ def test_gradients_and_trees_of_two_workers_equal_those_of_one_process(outputs, 
 
 def test_weights_and_groups_that_are_not_supported_raise_on_all_workers(outputs):
     for found, _ in outputs:
-        (of_metric,) = found["weights are refused"]
-        assert "no weights and no groups on any worker; worker 1 has them" in of_metric
-        of_metric, of_objective = found["groups are refused"]
-        assert "no weights and no groups on any worker; worker 1 has them" in of_metric
-        assert "rows must have no groups" in of_objective
-        assert "worker 1 have them" in of_objective
+        (of_weights,) = found["weights are refused"]
+        of_groups, of_objective = found["groups are refused"]
+        for message in (of_weights, of_groups):
+            assert re.search("rows must have no weights, no groups .* worker 1 has them", message)
+        assert re.search("rows must have no groups .* worker 1 have them", of_objective)
 
 
 def test_one_process():
@@ -98,40 +98,3 @@ def test_one_process():
         xgboost_distributed_metric("rmse")
     with pytest.raises(ValueError, match="max_fpr must be given"):
         xgboost_distributed_metric("partial_auc")
-
-
-_LIGHTGBM = """
-import json
-import dask.array as da
-import numpy as np
-from distributed import Client, LocalCluster
-import lightgbm
-from everypair.dask import evaluate
-
-if __name__ == "__main__":
-    random = np.random.default_rng(0)
-    table = random.normal(size=(400, 2))
-    labels = (table[:, 0] + random.normal(size=400) > 1.0).astype(int)
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        X, y = da.from_array(table, chunks=(200, 2)), da.from_array(labels, chunks=200)
-        model = lightgbm.DaskLGBMClassifier(client=client, n_estimators=4, num_leaves=4, verbose=-1)
-        scores = model.fit(X, y).predict(X, raw_score=True)
-        found = evaluate(scores, y)
-        scores = scores.compute().ravel().tolist()
-        print(json.dumps([found.auc, found.n_rows, scores, labels.tolist()]))
-"""
-
-
-def test_predictions_of_distributed_lightgbm_are_evaluated_after_training(tmp_path):
-    for needed in ("lightgbm", "distributed", "pandas"):
-        pytest.importorskip(needed)
-    script = tmp_path / "train.py"  # a file, which the processes of the cluster can import
-    script.write_text(_LIGHTGBM)
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    auc, n_rows, scores, labels = json.loads(ran.stdout.splitlines()[-1])
-    assert n_rows == 400
-    assert auc == ep.auc(scores, labels)

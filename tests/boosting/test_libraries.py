@@ -26,6 +26,14 @@ LIGHTGBM = {
     "min_sum_hessian_in_leaf": 1.0,
     "deterministic": True,
 }
+LIGHTGBM_ESTIMATOR = {
+    "n_estimators": ROUNDS,
+    "reg_lambda": 1.0,
+    "min_child_weight": 1.0,
+    "n_jobs": 1,
+    "verbose": -1,
+    "deterministic": True,
+}
 XGBOOST = {"nthread": 1, "base_score": 0.0, "learning_rate": 0.1}
 CATBOOST = {
     "iterations": ROUNDS,
@@ -57,13 +65,10 @@ class TestLightgbm:
         seen = {}
         rows = self.lgb.Dataset(X, y, weight=w)
         booster = self.lgb.train(
-            {**LIGHTGBM, "objective": lightgbm_objective(), "metric": "None"},
-            rows,
-            ROUNDS,
-            valid_sets=[rows],
-            feval=[lightgbm_metric(), lightgbm_metric("loss")],
+            {**LIGHTGBM, "objective": lightgbm_objective(), "metric": "None"}, rows, ROUNDS,
+            valid_sets=[rows], feval=[lightgbm_metric(), lightgbm_metric("loss")],
             callbacks=[self.lgb.record_evaluation(seen)],
-        )
+        )  # fmt: skip
         scores = booster.predict(X, raw_score=True)
         assert seen["training"]["auc_pairs"][-1] == pytest.approx(ep.auc(scores, y, weights=w))
         assert ep.auc(scores, y) > 0.9
@@ -73,15 +78,7 @@ class TestLightgbm:
     def test_both_interfaces_give_the_same_scores(self, table):
         X, y, w = table
         native = self.train(X, y, weight=w).predict(X, raw_score=True)
-        model = self.lgb.LGBMRegressor(
-            objective=lightgbm_objective(),
-            n_estimators=ROUNDS,
-            reg_lambda=1.0,
-            min_child_weight=1.0,
-            n_jobs=1,
-            verbose=-1,
-            deterministic=True,
-        )
+        model = self.lgb.LGBMRegressor(objective=lightgbm_objective(), **LIGHTGBM_ESTIMATOR)
         model.fit(X, y, sample_weight=w, eval_set=[(X, y)], eval_metric=lightgbm_metric())
         np.testing.assert_allclose(model.predict(X), native, rtol=1e-6)
         (seen,) = model.evals_result_.values()
@@ -90,9 +87,8 @@ class TestLightgbm:
     def test_the_classifier_accepts_other_labels(self, table):
         X, y, _ = table
         words = np.where(y == 1, "yes", "no")
-        model = self.lgb.LGBMClassifier(
-            objective=lightgbm_objective(), n_estimators=ROUNDS, n_jobs=1, verbose=-1
-        ).fit(X, words)
+        model = self.lgb.LGBMClassifier(objective=lightgbm_objective(), **LIGHTGBM_ESTIMATOR)
+        model.fit(X, words)
         again = pickle.loads(pickle.dumps(copy.deepcopy(model)))
         assert ep.auc(again.predict(X, raw_score=True), y) > 0.9
 
@@ -100,15 +96,8 @@ class TestLightgbm:
         X, y, _ = table
         sizes = [1000, 500, 1000]
         native = self.train(X, y, group=sizes).predict(X, raw_score=True)
-        ranker = self.lgb.LGBMRanker(
-            objective=lightgbm_objective(),
-            n_estimators=ROUNDS,
-            reg_lambda=1.0,
-            min_child_weight=1.0,
-            n_jobs=1,
-            verbose=-1,
-            deterministic=True,
-        ).fit(X, y, group=sizes)
+        ranker = self.lgb.LGBMRanker(objective=lightgbm_objective(), **LIGHTGBM_ESTIMATOR)
+        ranker.fit(X, y, group=sizes)
         np.testing.assert_allclose(ranker.predict(X, raw_score=True), native, rtol=1e-6)
         assert not np.allclose(native, self.train(X, y).predict(X, raw_score=True))
 
@@ -123,13 +112,8 @@ class TestXgboost:
         X, y, w = table
         rows = self.xgb.DMatrix(X, y, weight=w)
         seen = {}
-        booster = self.train(
-            rows,
-            evals=[(rows, "train")],
-            custom_metric=xgboost_metric(),
-            evals_result=seen,
-            verbose_eval=False,
-        )
+        options = {"evals": [(rows, "train")], "evals_result": seen, "verbose_eval": False}
+        booster = self.train(rows, custom_metric=xgboost_metric(), **options)
         scores = booster.predict(rows, output_margin=True)
         expected = ep.auc(scores, y, weights=w)
         assert seen["train"]["auc_pairs"][-1] == pytest.approx(expected, abs=1e-6)
@@ -142,13 +126,9 @@ class TestXgboost:
         native = self.train(self.xgb.DMatrix(X, y, weight=w)).predict(
             self.xgb.DMatrix(X), output_margin=True
         )
+        options = {"n_estimators": ROUNDS, "n_jobs": 1, "base_score": 0.5, "learning_rate": 0.1}
         model = self.xgb.XGBClassifier(
-            objective=xgboost_objective(),
-            eval_metric=xgboost_metric(),
-            n_estimators=ROUNDS,
-            n_jobs=1,
-            base_score=0.5,
-            learning_rate=0.1,
+            objective=xgboost_objective(), eval_metric=xgboost_metric(), **options
         )
         model.fit(X, y, sample_weight=w, eval_set=[(X, y)], verbose=False)
         scores = model.predict(X, output_margin=True)

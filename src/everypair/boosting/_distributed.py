@@ -19,39 +19,13 @@ from everypair import losses
 from everypair.boosting._scaled_loss import SOFT_HINGE, ScaledLoss, check_one_column
 from everypair.inputs import batches
 from everypair.streaming import PairAccumulator, evaluate_across
+from everypair.streaming.exchange import Workers
 from everypair.surrogates import Surrogate, get
 
 Metric = Literal["auc", "partial_auc", "loss"]
 
 # Early stopping maximises metrics whose names begin with "auc".
 _NAMES = {"auc": "auc_pairs", "partial_auc": "auc_partial", "loss": "loss_pairs"}
-
-
-class Workers:
-    """The workers of a training; every method must be called on all of them."""
-
-    def __init__(self) -> None:
-        from xgboost import collective
-
-        self.rank, self.size = collective.get_rank(), collective.get_world_size()
-
-    def sum(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum of an array over all workers."""
-        from xgboost import collective
-
-        total = collective.allreduce(np.ascontiguousarray(array), collective.Op.SUM)
-        return np.asarray(total).reshape(array.shape)
-
-    def gather(self, rows: NDArray[Any], sizes: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the rows (k, sizes[rank]) of all workers, joined: (k, sum(sizes))."""
-        found = np.zeros((rows.shape[0], int(sizes.sum())), rows.dtype)
-        found[:, self.own(sizes)] = rows
-        return self.sum(found)  # exact, because all other addends are zeros
-
-    def own(self, sizes: NDArray[np.int64]) -> slice:
-        """Return where the rows of this worker are among those of all workers."""
-        start = int(sizes[: self.rank].sum())
-        return slice(start, start + int(sizes[self.rank]))
 
 
 class XgboostDistributedObjective:
@@ -64,70 +38,49 @@ class XgboostDistributedObjective:
         return repr(self.loss)
 
     def __call__(self, scores: NDArray[Any], matrix: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the gradient and the Hessian of the rows of this worker, each of shape (n,)."""
-        check_one_column(scores)
-        workers, positive, weights = Workers(), np.zeros(0, bool), matrix.get_weight()
-        if scores.shape[0]:  # a worker without rows takes part in all exchanges
-            positive = batches.positives(batches.batch_from(scores, matrix.get_label()))
-        n_pos = np.count_nonzero(positive)
-        facts = np.array([n_pos, positive.shape[0] - n_pos, len(weights) > 0, _has_groups(matrix)])
-        lines = workers.gather(facts[:, None], np.ones(workers.size, np.int64))  # (4, workers)
-        if lines[3].any():
-            raise ValueError(
-                "rows must have no groups (qid) for an objective over all workers; those of worker "
-                f"{int(np.argmax(lines[3]))} have them. Use xgboost_objective in one process."
-            )
-        if lines[:2].sum(axis=1).min() == 0:
-            return np.zeros_like(scores), np.zeros_like(scores)
-        rows = [np.asarray(scores, np.float64)]
-        if lines[2].any():
-            rows.append(np.asarray(weights if len(weights) else np.ones_like(scores), np.float64))
-        grad, hess = self._of_all_workers(workers, np.stack(rows), positive, lines[:2])
-        return grad, hess
-
-    def _of_all_workers(
-        self,
-        workers: Workers,
-        rows: NDArray[np.float64],
-        positive: NDArray[np.bool_],
-        sizes: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        """Return gradient and Hessian (2, n) of this worker's rows.
+        """Return the gradient and the Hessian of the rows of this worker, each of shape (n,).
 
         Each pair is evaluated on the worker that has its row of the larger class. So the
         derivatives of the larger class are complete there, and those of the smaller class are the
         sums of what all workers have computed for it.
-
-        Parameters
-        ----------
-        workers : Workers
-        rows : (1, n) or (2, n)
-            Scores, and weights if there are any.
-        positive : (n,) bool
-        sizes : (2, workers)
-            The numbers of positives and negatives of each worker, with both classes in all.
         """
-        n_pos, n_neg = sizes.sum(axis=1).tolist()
-        pos_is_small = n_pos <= n_neg
-        sizes, small = sizes[0 if pos_is_small else 1], positive == pos_is_small
-        shared = workers.gather(rows[:, small], sizes)
-        n_shared = shared.shape[1]
-        scores, *weights = np.concatenate([shared, rows[:, ~small]], axis=1)
-        found = np.zeros((2, scores.shape[0]))
-        if scores.shape[0] > n_shared:
-            is_shared = np.arange(scores.shape[0]) < n_shared
+        check_one_column(scores)
+        workers, positive, weights = _workers(), np.zeros(0, bool), matrix.get_weight()
+        if scores.shape[0]:  # a worker without rows takes part in all exchanges
+            positive = batches.positives(batches.batch_from(scores, matrix.get_label()))
+        n, n_pos = positive.shape[0], int(np.count_nonzero(positive))
+        facts = workers.facts(n_pos, n - n_pos, len(weights) > 0, _has_groups(matrix))
+        sizes, has_weights, has_groups = facts[:2], facts[2].any(), facts[3]
+        if has_groups.any():
+            raise ValueError(
+                "rows must have no groups (qid) for an objective over all workers; those of worker "
+                f"{int(np.argmax(has_groups))} have them. Use xgboost_objective in one process."
+            )
+        if sizes.sum(axis=1).min() == 0:
+            return np.zeros_like(scores), np.zeros_like(scores)
+        rows = np.ones((2 if has_weights else 1, n))
+        rows[0] = scores
+        if len(weights):
+            rows[1] = weights
+        total_weight = workers.sum(rows[1:].sum(axis=1)).item() if has_weights else sizes.sum()
+        is_positive, shared = workers.smaller_class(rows, positive, sizes)
+        small, n_shared = positive == is_positive, shared.shape[1]
+        known = np.concatenate([shared, rows[:, ~small]], axis=1)
+        derivatives = np.zeros((2, known.shape[1]))
+        if known.shape[1] > n_shared:
+            is_shared = np.arange(known.shape[1]) < n_shared
             # float32 is enough for differences, once a common offset is subtracted in float64.
-            found[:] = losses.pair_derivatives(
-                (scores - scores[0]).astype(np.float32), is_shared == pos_is_small,
+            derivatives[:] = losses.pair_derivatives(
+                (known[0] - known[0, 0]).astype(np.float32), is_shared == is_positive,
                 surrogate=self.loss.surrogate, margin=self.loss.scaled_margin,
-                weights=weights[0] if weights else None, reduction="sum",
+                weights=known[1] if has_weights else None, reduction="sum",
             )[1:]  # fmt: skip
-        total_weight = workers.sum(rows[1:].sum(axis=1)).item() if weights else n_pos + n_neg
-        summed = workers.sum(found[:, :n_shared])
-        derivatives = np.empty((2, rows.shape[1]))
-        derivatives[:, small] = summed[:, workers.own(sizes)]
-        derivatives[:, ~small] = found[:, n_shared:]
-        return derivatives / (total_weight or 1.0)
+        of_rows = np.empty((2, n))
+        of_shared = workers.sum(derivatives[:, :n_shared])
+        of_rows[:, small] = of_shared[:, workers.own(sizes[0 if is_positive else 1])]
+        of_rows[:, ~small] = derivatives[:, n_shared:]
+        grad, hess = of_rows / (total_weight or 1.0)
+        return grad, hess
 
 
 class XgboostDistributedMetric:
@@ -153,18 +106,18 @@ class XgboostDistributedMetric:
 
     def __call__(self, scores: NDArray[Any], matrix: Any) -> tuple[str, float]:
         """Return the name and the value over the rows of all workers."""
-        workers, rows, weights = Workers(), PairAccumulator(), matrix.get_weight()
+        workers, rows, weights = _workers(), PairAccumulator(), matrix.get_weight()
         # With weights or groups, `evaluate_across` raises an error, and does so on all workers.
         groups = np.zeros(scores.shape[0], np.int64) if _has_groups(matrix) else None
         rows.add(scores, matrix.get_label(), weights if len(weights) else None, groups)
-        found = evaluate_across(
+        result = evaluate_across(
             rows, workers.sum, rank=workers.rank, world_size=workers.size,
             surrogates=self.surrogates, margin=self.margin, max_fpr=self.max_fpr,
         )  # fmt: skip
         if self.metric == "loss":
-            (value,) = found.losses.values()
+            (value,) = result.losses.values()
         else:
-            value = found.auc if found.partial_auc is None else found.partial_auc
+            value = result.auc if result.partial_auc is None else result.partial_auc
         return self.__name__, value
 
 
@@ -235,6 +188,17 @@ def xgboost_distributed_metric(
     ('auc_pairs', 0.75)
     """
     return XgboostDistributedMetric(metric, surrogate, margin, max_fpr)
+
+
+def _workers() -> Workers:
+    """Return the workers of this training, which exchange arrays through `xgboost.collective`."""
+    from xgboost import collective
+
+    def allreduce(array: NDArray[Any]) -> NDArray[Any]:
+        total = collective.allreduce(np.ascontiguousarray(array), collective.Op.SUM)
+        return np.asarray(total).reshape(array.shape)
+
+    return Workers(collective.get_rank(), collective.get_world_size(), allreduce)
 
 
 def _has_groups(matrix: Any) -> bool:
