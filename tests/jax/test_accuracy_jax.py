@@ -49,15 +49,12 @@ def test_sums_and_products_keep_twice_the_digits_under_jit():
 
     total, product, chained, summed, sums = map(exact, all_of_them(a, b))
     assert (total == wide_a + wide_b).all()
-    np.testing.assert_allclose(product, wide_a * wide_b, rtol=2e-14)
-    np.testing.assert_allclose(
-        chained, wide_a * wide_b * (1 + wide_a), rtol=0, atol=1e-13 * np.abs(chained).max()
-    )
-    size = np.abs(wide_a * wide_b).sum()
-    assert abs(summed - (wide_a * wide_b).sum()) <= 1e-12 * size
-    expected = np.concatenate(
-        [np.cumsum((wide_a * wide_b)[:5000]), np.cumsum((wide_a * wide_b)[5000:])]
-    )
+    exact_product = wide_a * wide_b
+    np.testing.assert_allclose(product, exact_product, rtol=2e-14)
+    assert np.abs(chained - exact_product * (1 + wide_a)).max() <= 1e-13 * np.abs(chained).max()
+    size = np.abs(exact_product).sum()
+    assert abs(summed - exact_product.sum()) <= 1e-12 * size
+    expected = np.concatenate([np.cumsum(half) for half in np.split(exact_product, [5000])])
     assert np.abs(sums - expected).max() <= 1e-12 * size
 
 
@@ -81,19 +78,6 @@ def test_a_hundred_thousand_rows_at_an_offset(name):
     assert_close(got_grad, grad, np.float32)
     assert_close(got_product, product, np.float32)
     assert_close(slope, grad @ vector, np.float32, scale=np.abs(grad * vector).sum())
-
-
-def test_groups_of_very_different_weight_leave_each_other_alone():
-    rng = np.random.default_rng(2)
-    labels = rng.random(400) < 0.5
-    scores = rng.normal(size=400).astype(np.float32)
-    groups = np.arange(400) % 4
-    weights = 10.0 ** (-3.0 * groups)
-    knobs = {"groups": groups, "weights": weights, "reduction": "sum"}
-    grad = jax.jit(lambda x: jax.grad(pair_loss)(x, labels, **knobs))(scores)
-    expected = ep.naive.pair_loss_and_grad(scores.astype(np.float64), labels, **knobs)[1]
-    for group in range(4):
-        assert_close(grad[groups == group], expected[groups == group], np.float32)
 
 
 @pytest.mark.parametrize("pairs", ["binary", "ordered"])

@@ -67,7 +67,8 @@ def test_forms_of_survival_labels():
         ([0.0, np.nan, 2.0], {"pairs": "ordered"}, "nan"),
         ([0, 1, 2], {"pairs": "all"}, "pairs must be"),
         ([0, 1, 2], {"pairs": "ordered", "max_fpr": 0.5}, "left out"),
-        (([1, 2, 3], [0, 1, 2]), {"pairs": "survival"}, "nan"),
+        (([1, 2, 3], [0, 1, 2]), {"pairs": "survival"}, "events of labels must be 1"),
+        (([1, 2], [0, 1]), {"pairs": "survival"}, "labels must have one entry per score"),
     ],
 )
 def test_wrong_labels(labels, options, message):

@@ -87,14 +87,10 @@ def test_the_balanced_threshold_has_the_best_balanced_accuracy():
     assert model.intercept_[0] == -model.threshold_
 
 
-def test_the_prevalence_threshold_predicts_the_share_of_positives():
+def test_prevalence_and_fixed_thresholds():
     data = table()
     model = PairLinearClassifier(threshold="prevalence").fit(data.X, data.y)
     assert model.predict(data.X).sum() == data.y.sum()
-
-
-def test_a_fixed_threshold():
-    data = table()
     model = PairLinearClassifier(threshold=0.25).fit(data.X, data.y)
     assert model.threshold_ == 0.25
     assert (model.predict(data.X) == (data.X @ model.coef_[0] > 0.25)).all()
@@ -108,16 +104,12 @@ def test_thresholds_of_ties_and_neighbours_are_finite(rule):
     assert threshold_from(rule, scores, positive, None) == 1.0
 
 
-def test_too_few_iterations_warn():
+def test_a_solution_that_is_not_reached_warns():
     data = table()
     with pytest.warns(ConvergenceWarning, match=r"after 1 iterations.*Increase max_iter") as seen:
         PairLinearClassifier(max_iter=1).fit(data.X, data.y)
     assert "newton-cg" in str(seen[0].message)
     assert seen[0].filename == __file__
-
-
-def test_a_tolerance_below_rounding_warns():
-    data = table()
     with pytest.warns(ConvergenceWarning, match="raise tol"):
         PairLinearClassifier(tol=0.0, max_iter=10_000).fit(data.X, data.y)
 
@@ -137,16 +129,6 @@ def test_verbose_writes_a_line_an_iteration(solver, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == model.n_iter_
     assert lines[-1].startswith(f"iteration {model.n_iter_:3d}  objective")
-
-
-def test_pairs_between_groups_do_not_count():
-    data = table(n=400)
-    offset = 20.0 * data.groups * (data.groups % 2 == 0)
-    X = np.column_stack([data.X[:, 0], offset + 0.1 * data.X[:, 1]])
-    inside = PairLinearClassifier().fit(X, data.y, groups=data.groups)
-    area = ep.auc(inside.decision_function(X), data.y, groups=data.groups)
-    across = PairLinearClassifier().fit(X, data.y)
-    assert area > ep.auc(across.decision_function(X), data.y, groups=data.groups)
 
 
 def test_groups_by_metadata_routing():
@@ -172,17 +154,13 @@ def test_pipelines_searches_and_cross_validation():
     assert clone(pipeline).fit(data.X, data.y).score(data.X, data.y) > 0.6
 
 
-def test_calibration_makes_probabilities():
-    data = table(n=600)
-    calibrated = CalibratedClassifierCV(PairLinearClassifier()).fit(data.X, data.y)
+def test_calibration_makes_probabilities_and_the_error_about_them_names_it():
+    data, model = table(n=600), PairLinearClassifier()
+    calibrated = CalibratedClassifierCV(model).fit(data.X, data.y)
     assert calibrated.predict_proba(data.X)[:, 1].mean() == pytest.approx(0.3, abs=0.03)
-
-
-def test_the_error_about_probabilities_names_the_calibration():
-    model = PairLinearClassifier()
     assert not hasattr(model, "predict_proba")
     with pytest.raises(AttributeError, match="CalibratedClassifierCV"):
-        model.predict_proba(table(n=20).X)
+        model.predict_proba(data.X)
 
 
 def test_more_classes_by_one_versus_rest():
@@ -233,9 +211,3 @@ def test_invalid_parameters_raise(knobs, message):
 def test_invalid_data_raise(data, message):
     with pytest.raises(ValueError, match=message):
         PairLinearClassifier().fit(**{"X": np.eye(4), "y": [0, 1, 0, 1], **data})
-
-
-def test_a_gradient_too_small_for_its_norm_gives_zero_coefficients():
-    data = table()
-    model = PairLinearClassifier(alpha=1e308).fit(1e-100 * data.X, data.y)
-    assert not model.coef_.any()

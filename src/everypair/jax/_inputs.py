@@ -5,7 +5,7 @@ While JAX traces a function, its arguments have types and shapes but no values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,23 @@ from everypair.arrays.double_double import Number
 from everypair.arrays.levels import Ranks
 from everypair.arrays.numpy import NumpyArrays
 from everypair.arrays.terms import Exponential, Kinds, Powers, Smooth, Terms, by_kind
-from everypair.inputs import batches, hardest, messages, pair_options, survival
+from everypair.inputs import (
+    batches,
+    binary,
+    convert,
+    hardest,
+    messages,
+    ordered,
+    pair_options,
+    survival,
+)
+from everypair.inputs.groups import group_codes
 from everypair.jax._arrays import JaxArrays
 from everypair.surrogates import ExponentialTerm
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
+    from numpy.typing import NDArray
 
     from everypair.surrogates import Surrogate
 
@@ -67,9 +78,9 @@ class Ranked(NamedTuple):
 
 def validate(
     scores: ArrayLike,
-    labels: ArrayLike,
+    labels: Any,
     weights: ArrayLike | None,
-    groups: ArrayLike | None,
+    groups: Any,
     surrogate: Surrogate,
     margin: ArrayLike | None,
     reduction: str,
@@ -77,7 +88,7 @@ def validate(
 ) -> tuple[Array, Data]:
     """Return the scores in the type that the loss is computed in, and the other arguments."""
     pair_options.check_pairs(which.pairs, which.censoring)
-    x = _array(scores, "scores")
+    x = scores if isinstance(scores, Array) else jnp.asarray(convert.to_real(scores, "scores"))
     if not jnp.issubdtype(x.dtype, jnp.floating):
         messages.raise_not_floats(x.dtype, "scores.astype(float)")
     if x.ndim != 1 and x.shape[1:] != (1,):
@@ -85,69 +96,73 @@ def validate(
         if x.ndim != 2:
             advice = "Pass scores.ravel() if every entry is a row."
         raise ValueError(f"scores must have the shape (n,) or (n, 1); got {x.shape}. {advice}")
-    n = x.shape[0]
     if x.size == 0:
         messages.raise_no_rows()
-    work = jnp.promote_types(x.dtype, jnp.float32)
-    if which.pairs == "survival":
-        labels = _signed_times(labels, n)
-    y = _row_of(labels, "labels", n)
-    w = None if weights is None else _row_of(weights, "weights", n)
-    _check_values(x, y, w, which)
-    w = None if w is None else w.astype(work)
-    g = None if groups is None else _groups(groups, n)
-    x = x.reshape(n).astype(work)
+    n, work = x.shape[0], jnp.promote_types(x.dtype, jnp.float32)
+    with np.errstate(over="ignore"):  # `_check_values` reports weights that become infinite
+        w = None if weights is None else jnp.asarray(_column(weights, "weights", n).astype(work))
+    _check_values(x, w)
+    x, g = x.reshape(n).astype(work), None if groups is None else _groups(groups, n)
     positive, ranked = None, None
     if which.pairs == "binary":
-        positive = y > 0 if y.dtype != bool else y
+        y = _column(labels, "labels", n)
+        positive = y > 0 if isinstance(y, Array) else jnp.asarray(binary.positive_rows(y))
         if which.max_fpr is not None or which.min_tpr is not None:
             w = _hardest(x, positive, w, g, which)
     else:
-        w, ranked = _ranked(y, w, g, which, work)
+        w, ranked = _ranked(labels, w, g, which, work, n)
         g = None
     mean = jnp.asarray(pair_options.check_reduction(reduction))
     return x, Data(positive, w, g, _terms(surrogate, margin, work), mean, ranked)
 
 
-def _signed_times(labels: Any, n: int) -> Any:
-    """Return times that are negative where censored, from any form of survival labels."""
-    if isinstance(labels, tuple) and len(labels) == 2:
-        times, events = (_row_of(part, "labels", n) for part in labels)
-    elif isinstance(labels, Array) and labels.shape == (n, 2) and n != 1:
-        times, events = labels[:, 0], labels[:, 1]
-    elif isinstance(labels, Array) and labels.shape in ((n,), (n, 1)):
-        return labels
-    else:
-        found = survival.survival_from(labels)
-        times, events = jnp.asarray(found.times), jnp.asarray(found.events)
-    times = times.astype(jnp.promote_types(times.dtype, jnp.float32))
-    signed = jnp.where(events == 1, times, jnp.where(events == 0, -times, jnp.nan))
-    return jnp.where(times >= 0.0, signed, jnp.nan)
-
-
 def _ranked(
-    y: Array, w: Array | None, groups: Array | None, which: Which, work: Any
+    labels: Any, w: Array | None, groups: Array | None, which: Which, work: Any, n: int
 ) -> tuple[Array | None, Ranked]:
     """Return the weights of winners, and the ranks of ordered or survival targets."""
-    xp, keys, winner = JaxArrays(work), [y], w
+    xp, winner = JaxArrays(work), w
     if which.pairs == "survival":
-        times, events = jnp.abs(y), ~jnp.signbit(y)
-        keys = [xp.as_uint8(events), -times]
-        w = jnp.ones(y.shape, work) if w is None else w
-        factor: Any = events
-        if which.censoring == "uno":
-            # Known times are read in float64, whose products lose no digit of float32.
-            factor = survival.censoring_weights(xp, times.astype(work), events, w)
-            if not (isinstance(y, jax.core.Tracer) or isinstance(w, jax.core.Tracer)):
-                known = survival.Survival(np.asarray(times, np.float64), np.asarray(events))
-                exact = survival.censoring_weights(
-                    NumpyArrays(compensated=True), *known, np.asarray(w, np.float64)
-                )
-                factor = jnp.asarray(exact.astype(work))
-        winner = w * factor
+        keys, times, events = _survival(labels, n)
+        w = jnp.ones(n, work) if w is None else w
+        factor = events
+        if which.censoring == "uno" and (_is_traced(times) or _is_traced(w)):
+            arrays = jnp.asarray(times, work), jnp.asarray(events), w
+            factor = survival.censoring_weights(xp, *arrays)
+        elif which.censoring == "uno":  # in float64, whose products lose no digit of float32
+            exact = NumpyArrays(compensated=True)
+            factor = survival.censoring_weights(exact, times, events, np.asarray(w, np.float64))
+        winner = w * jnp.asarray(factor, work)
+    else:
+        target = _column(labels, "labels", n)
+        keys = [target if isinstance(target, Array) else _numbered(ordered.target_from(target))]
     ranks = levels.ranks_of(xp, keys, groups)
     n_bits = 32 - lax.clz(ranks.ranks.max())
     return winner, Ranked(ranks, w, jnp.maximum(n_bits, 1))
+
+
+def _survival(labels: Any, n: int) -> tuple[list[Array], Any, Any]:
+    """Return what to sort the rows by, times and events; the last two are arrays of NumPy if known.
+
+    Labels are in any form that `everypair.pair_loss` takes.
+    """
+    parts = labels if isinstance(labels, tuple) else (labels,)
+    if not any(map(_is_traced, parts)):
+        known = tuple(map(_values, parts))
+        found = survival.survival_from(known if isinstance(labels, tuple) else known[0])
+        if len(found.times) != n:
+            messages.raise_length("labels", len(found.times), n)
+        return [_numbered(found.targets())], *found
+    if len(parts) == 1 and labels.shape == (n, 2):
+        parts = labels[:, 0], labels[:, 1]
+    times, *events = (jnp.asarray(_column(part, "labels", n)) for part in parts)
+    is_event = events[0] == 1 if events else ~jnp.signbit(times)
+    times = jnp.abs(times.astype(jnp.promote_types(times.dtype, jnp.float32)))
+    return [is_event.astype(jnp.uint8), -times], times, is_event
+
+
+def _numbered(target: NDArray[Any]) -> Array:
+    """Return numbers from 0 in the order of a target, of which JAX may not hold all digits."""
+    return jnp.asarray(np.unique(target, return_inverse=True)[1])
 
 
 def _hardest(x: Array, positive: Array, w: Array | None, groups: Array | None, which: Which) -> Any:
@@ -159,43 +174,28 @@ def _hardest(x: Array, positive: Array, w: Array | None, groups: Array | None, w
     )  # fmt: skip
 
 
-def _array(given: ArrayLike, name: str) -> Array:
-    if isinstance(given, Array):
-        array = given
-    else:
-        try:
-            array = jnp.asarray(given)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{name} must be an array of numbers; got {type(given).__name__}. "
-                "Pass an array or a list of numbers."
-            ) from error
-        except OverflowError as error:
-            _raise_whole_numbers(given, name, error)
-        if not _are_kept(given, array):
-            _raise_whole_numbers(given, name)
+def _is_traced(array: Any) -> bool:
+    """Return whether an argument has a type and a shape only."""
+    return isinstance(array, jax.core.Tracer)
+
+
+def _values(given: Any) -> Any:
+    """Return the values of a JAX array in NumPy; other arguments as they are."""
+    if not isinstance(given, Array):
+        return given
+    narrow = given.dtype.itemsize < 4 and jnp.issubdtype(given.dtype, jnp.floating)
+    return np.asarray(given.astype(jnp.float32) if narrow else given)
+
+
+def _column(given: Any, name: str, n: int) -> Any:
+    """Return real numbers, one for each row: a traced array as it is, others in NumPy."""
+    array = given if _is_traced(given) else convert.to_real(_values(given), name)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         messages.raise_not_real(name, array.dtype)
-    return array
+    return _of_rows(array, name, n)
 
 
-def _raise_whole_numbers(given: Any, name: str, error: Exception | None = None) -> NoReturn:
-    raise ValueError(
-        f"{name} must be whole numbers that JAX holds, which are those of int32 unless "
-        f"jax_enable_x64 is set; got {abs(np.asarray(given)).max()}. Enable it, pass floats, or "
-        "pass ranks: numpy.unique(values, return_inverse=True)[1]."
-    ) from error
-
-
-def _are_kept(given: Any, array: Array) -> bool:
-    """Return whether JAX kept whole numbers; without x64 it drops their upper 32 bits."""
-    if isinstance(array, jax.core.Tracer) or not jnp.issubdtype(array.dtype, jnp.integer):
-        return True
-    return bool((np.asarray(given) == np.asarray(array)).all())
-
-
-def _row_of(given: ArrayLike, name: str, n: int) -> Array:
-    array = _array(given, name)
+def _of_rows(array: Any, name: str, n: int) -> Any:
     if array.shape not in ((n,), (n, 1)):
         raise ValueError(
             f"{name} must have the shape ({n},), one entry per score; got {array.shape}. "
@@ -205,34 +205,19 @@ def _row_of(given: ArrayLike, name: str, n: int) -> Array:
 
 
 def _groups(given: Any, n: int) -> Array:
-    if not isinstance(given, Array):
-        # JAX has no strings and cuts 64 bits down to 32, so groups of any type are numbered here.
-        values = np.asarray(given)
-        given = jnp.asarray(np.unique(values, return_inverse=True)[1].reshape(values.shape))
-    groups = _row_of(given, "groups", n)
-    if not jnp.issubdtype(groups.dtype, jnp.integer) and groups.dtype != bool:
-        messages.raise_group_dtype(groups.dtype, "jnp")
+    # JAX has no strings and cuts 64 bits down to 32, so groups of any type are numbered here.
+    array = given if isinstance(given, Array) else jnp.asarray(group_codes(given)[0])
+    if not jnp.issubdtype(array.dtype, jnp.integer) and array.dtype != bool:
+        messages.raise_group_dtype(array.dtype, "jnp")
+    groups: Array = _of_rows(array, "groups", n)
     return groups
 
 
-def _check_values(x: Array, y: Array, w: Array | None, which: Which) -> None:
-    """Raise for invalid values of arrays that are not traced."""
-
-    def known(array: Array | None) -> Any:
-        if array is None or isinstance(array, jax.core.Tracer):
-            return None
-        narrow = array.dtype.itemsize < 4 and jnp.issubdtype(array.dtype, jnp.floating)
-        return np.asarray(array.astype(jnp.float32) if narrow else array).reshape(-1)
-
-    scores, labels = known(x), known(y)
-    batch = batches.batch_from(
-        np.zeros(x.shape[0]) if scores is None else scores,
-        np.zeros(x.shape[0]) if labels is None else labels,
-        known(w),
-        pairs=which.pairs,
-    )
-    if which.pairs == "binary":
-        batches.positives(batch)
+def _check_values(x: Array, w: Array | None) -> None:
+    """Raise for invalid scores and weights that are not traced."""
+    scores = np.zeros(x.shape[0]) if _is_traced(x) else _values(x)
+    weights = None if _is_traced(w) else _values(w)
+    batches.check_values(batches.batch_from(scores, np.zeros(x.shape[0], bool), weights))
 
 
 def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
