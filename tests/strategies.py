@@ -58,6 +58,12 @@ class Batch:
     def positive(self):
         return self.labels == 1
 
+    @property
+    def weights_and_groups(self):
+        """Return the weights and the groups, with weights of 1 and one group if there are none."""
+        n, weights, groups = self.scores.size, self.knobs["weights"], self.knobs["groups"]
+        return np.ones(n) if weights is None else weights, np.zeros(n) if groups is None else groups
+
     def take(self, rows):
         per_row = {k: None if self.knobs[k] is None else self.knobs[k][rows] for k in _PER_ROW}
         return Batch(
@@ -126,6 +132,29 @@ def _decoded(drawn, weights, groups, min_size, max_size):
             "reduction": reduction,
         },
     )
+
+
+def targets(*, kinds=("ordered", "survival", "uno"), **options):
+    """Draw a batch with ordered targets or survival times, from two values to all distinct.
+
+    The kind "uno" has weights against censoring, and "binary" is a batch of `batches`.
+    """
+    seeds = st.integers(0, 2**32 - 1)
+    return st.builds(_with_targets, batches(**options), st.sampled_from(kinds), seeds)
+
+
+def _with_targets(batch, kind, seed):
+    if kind == "binary":
+        return batch
+    rng = np.random.default_rng(seed)
+    n = batch.scores.size
+    batch.labels = rng.integers(0, rng.choice([2, 3, 5, 2 * n]), n) / 2.0
+    batch.knobs["pairs"] = "ordered" if kind == "ordered" else "survival"
+    if kind != "ordered":
+        batch.labels = np.column_stack([batch.labels, rng.random(n) < rng.choice([0.3, 0.9])])
+    if kind == "uno":
+        batch.knobs["censoring"] = "uno"
+    return batch
 
 
 def all_surrogates():

@@ -24,10 +24,6 @@ def backend(request):
         yield request.param
 
 
-def test_all_laws_are_here():
-    assert len(ORDERED_LAWS) >= 9
-
-
 def table(n=40, seed=0):
     rng = np.random.default_rng(seed)
     scores, times = rng.normal(size=n), rng.integers(0, 9, n).astype(float)

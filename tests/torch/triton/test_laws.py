@@ -45,7 +45,3 @@ def test_a_plan_computes_everything_without_groups(backend, monkeypatch):
         for array in backend.derivatives(scores, labels, **knobs):
             assert np.isfinite(array).all()
         assert np.isfinite(backend.hvp(scores, labels, scores, **knobs)).all()
-
-
-def test_all_laws_are_here():
-    assert len(LAWS) >= 15
