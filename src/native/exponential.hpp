@@ -124,10 +124,13 @@ class ExponentialSums {
         const double last = last_;
         by_exponentials<false>([&](int, std::int64_t i, int count, double* e, const double* sides) {
             for (int k = 0; vector && k < count; ++k) e[k] *= vector[i + k] - (sides[k] > 0 ? means[0] : means[1]);
-            for (int k = 0; k < count; ++k) {
-                const double of = sides[k] > 0 ? of_pos : of_neg;
-                out[i + k] = static_cast<S>((std::abs(e[k]) > 1 ? e[k] * last * of : e[k] * of * last) + 0.0);
-            }
+            if (last == 1)
+                for (int k = 0; k < count; ++k) out[i + k] = static_cast<S>(e[k] * (sides[k] > 0 ? of_pos : of_neg) + 0.0);
+            else
+                for (int k = 0; k < count; ++k) {
+                    const double of = sides[k] > 0 ? of_pos : of_neg;
+                    out[i + k] = static_cast<S>((std::abs(e[k]) > 1 ? e[k] * last * of : e[k] * of * last) + 0.0);
+                }
         });
     }
 

@@ -139,29 +139,32 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
         for (int i = 0; i < count; ++i) c[i] = y[i] > L{0};
         if (weights) {
             const double* w = weights + begin;
-            std::uint64_t bad = 0;
-#pragma omp simd reduction(| : bad)
-            for (int i = 0; i < count; ++i)
-                bad |= static_cast<std::uint64_t>(!((w[i] >= 0) & (w[i] <= std::numeric_limits<double>::max())));
             // Products instead of branches, which would be mispredicted. Four weights are added up first, because a compensated
             // addition costs six.
-            constexpr int lanes = CompensatedLanes::count;
+            constexpr int chains = CompensatedLanes::count;
             double p[block], q[block];
 #pragma omp simd
             for (int i = 0; i < count; ++i) {
                 p[i] = w[i] * c[i];
                 q[i] = w[i] - p[i];
             }
-            for (int i = count; i % (4 * lanes); ++i) p[i] = q[i] = 0;
-            for (int i = 0; i < count; i += 4 * lanes)
+            for (int i = count; i % (4 * chains); ++i) p[i] = q[i] = 0;
+            for (int i = 0; i < count; i += 4 * chains)
 #pragma omp simd
-                for (int k = 0; k < lanes; ++k) {
-                    const int a = i + k, b = a + lanes, d = b + lanes, e = d + lanes;
+                for (int k = 0; k < chains; ++k) {
+                    const int a = i + k, b = a + chains, d = b + chains, e = d + chains;
                     w_pos.add(k, (p[a] + p[b]) + (p[d] + p[e]));
                     w_neg.add(k, (q[a] + q[b]) + (q[d] + q[e]));
                 }
-            for (int i = 0; i < count; ++i) c[i] |= w[i] > 0 ? 0 : weightless;
-            if (bad) found.status |= bad_weights;
+            // p + q is the weight, or NaN if that is infinite.
+            decltype(Vec{} < 0) bad{}, zero_weight{};
+            for (int i = 0; i < count; i += lanes) {
+                const Vec weight = load(p + i) + load(q + i);
+                bad |= ~(weight >= 0);
+                zero_weight |= ~(weight > 0);
+            }
+            if (any(bad)) found.status |= bad_weights;
+            for (int i = 0; any(zero_weight) && i < count; ++i) c[i] |= w[i] > 0 ? 0 : weightless;
         }
         Counter sides[block];
         for (int i = 0; i < count; ++i) sides[i] = c[i];

@@ -32,12 +32,12 @@ inline double sum_of(Vec a) {
     return sum;
 }
 
-// Whether any lane of the result of a comparison of Floats is true.
+// Whether any lane of the result of a comparison is true.
 template <class Mask>
 bool any(const Mask& mask) {
-    std::int32_t found = 0;
-    for (int lane = 0; lane < float_lanes; ++lane) found |= mask[lane];
-    return found;
+    auto lanes_or = mask[0];
+    for (std::size_t lane = 1; lane < sizeof mask / sizeof mask[0]; ++lane) lanes_or |= mask[lane];
+    return lanes_or;
 }
 
 // A polynomial in r by Horner's rule, the highest coefficient first. No loop, because the compiler does not vectorise nested
