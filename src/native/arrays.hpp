@@ -27,10 +27,11 @@ struct Array {
     Dtype type = Dtype::f64;
     std::int64_t size = 0;
 
-    // The data, or null. The Python code has validated the input; this check only prevents reading beyond the buffer after a
-    // programming error.
+    // The data, or null. The Python code has validated the input; this check only prevents reading beyond the
+    // buffer after a programming error.
     void* of(std::int64_t n, Dtype expected) const {
-        if (data && (size != n || type != expected)) throw std::invalid_argument("a buffer has the wrong length or type");
+        if (data && (size != n || type != expected))
+            throw std::invalid_argument("a buffer has the wrong length or type");
         return data;
     }
 };
@@ -59,7 +60,8 @@ constexpr Dtype dtype_of = std::is_same_v<T, double>         ? Dtype::f64
                                                              : Dtype::f32;
 
 inline std::int64_t check_rows(std::int64_t n) {
-    if (n < 1 || n >= std::int64_t{1} << 32) throw std::invalid_argument("arrays must have between 1 and 2^32 - 1 rows");
+    if (n < 1 || n >= std::int64_t{1} << 32)
+        throw std::invalid_argument("arrays must have between 1 and 2^32 - 1 rows");
     return n;
 }
 
@@ -78,10 +80,12 @@ class Arrays {
         if (object.is_none()) return {};
         if (used_ == std::size(views_)) throw std::logic_error("too many arrays");
         Py_buffer& view = views_[used_];
-        if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
+        if (PyObject_GetBuffer(object.ptr(), &view,
+                               PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
             throw nb::python_error();
         ++used_;
-        return {view.buf, dtype_from(view.format ? view.format : "B", view.itemsize), view.len / view.itemsize};
+        return {view.buf, dtype_from(view.format ? view.format : "B", view.itemsize),
+                view.len / view.itemsize};
     }
 
     // n numbers of type T; null if the array is None.
@@ -97,13 +101,15 @@ class Arrays {
     template <class T>
     std::span<const T> read(nb::handle object) {
         const Array array = open(object);
-        return {static_cast<const T*>(array.of(array.size, dtype_of<T>)), static_cast<std::size_t>(array.size)};
+        return {static_cast<const T*>(array.of(array.size, dtype_of<T>)),
+                static_cast<std::size_t>(array.size)};
     }
 
     // n numbers as doubles, of a float32 or float64 array; null if the array is None.
     const double* doubles(nb::handle object, std::int64_t n) {
         const Array array = open(object);
-        if (!array.data || array.type != Dtype::f32) return static_cast<const double*>(array.of(n, Dtype::f64));
+        if (!array.data || array.type != Dtype::f32)
+            return static_cast<const double*>(array.of(n, Dtype::f64));
         const auto* from = static_cast<const float*>(array.of(n, Dtype::f32));
         double* to = scratch_.take<double>(n);
         const nb::gil_scoped_release released;
@@ -112,8 +118,8 @@ class Arrays {
     }
 
     // The labels may also be targets.
-    Batch batch(nb::handle scores, nb::handle labels, nb::handle weights = nb::none(), nb::handle vector = nb::none(),
-                nb::handle offsets = nb::none()) {
+    Batch batch(nb::handle scores, nb::handle labels, nb::handle weights = nb::none(),
+                nb::handle vector = nb::none(), nb::handle offsets = nb::none()) {
         const Array s = open_scores(scores), y = open(labels);
         const std::int64_t n = s.size;
         const double *w = doubles(weights, n), *v = doubles(vector, n);
@@ -128,7 +134,8 @@ class Arrays {
         const auto *order = read<std::int64_t>(ranked[0], n), *ranks = read<std::int64_t>(ranked[1], n);
         const auto [starts, n_groups] = groups(ranked[2], n);
         if (!starts) throw std::invalid_argument("ordered pairs need offsets");
-        const double *winner = read<double>(ranked[3], n), *loser = read<double>(ranked[4], n), *v = doubles(vector, n);
+        const double *winner = read<double>(ranked[3], n), *loser = read<double>(ranked[4], n),
+                     *v = doubles(vector, n);
         return {s.data, s.type, order, ranks, winner, loser, v, n, starts, n_groups};
     }
 
@@ -141,13 +148,16 @@ class Arrays {
 
     // The results for a Batch or Ranked.
     template <class Rows>
-    Outputs outputs(const Rows& rows, nb::handle grad, nb::handle hess = nb::none(), nb::handle hvp = nb::none()) {
+    Outputs outputs(const Rows& rows, nb::handle grad, nb::handle hess = nb::none(),
+                    nb::handle hvp = nb::none()) {
         const auto result = [&](nb::handle array) { return open(array, true).of(rows.n, rows.score_type); };
-        if (!hvp.is_none() && !rows.vector) throw std::invalid_argument("a Hessian-vector product needs a vector");
+        if (!hvp.is_none() && !rows.vector)
+            throw std::invalid_argument("a Hessian-vector product needs a vector");
         return {result(grad), result(hess), result(hvp)};
     }
 
-    // `surrogate` is an `everypair.kernel.native.NativeForm`: terms, smooth form and exponential term, two of which are None.
+    // `surrogate` is an `everypair.kernel.native.NativeForm`: terms, smooth form and exponential term, two of
+    // which are None.
     Question question(const nb::tuple& surrogate, bool mean, int threads) {
         Question asked{nullptr, 0, mean, threads};
         if (const nb::object smooth = surrogate[1]; !smooth.is_none()) {
@@ -160,7 +170,8 @@ class Arrays {
         } else {
             for (nb::handle found_term : nb::cast<nb::tuple>(surrogate[0])) {
                 const nb::tuple term = nb::cast<nb::tuple>(found_term);
-                terms_.push_back({number(term, 0), number(term, 1), number(term, 2), number(term, 3), nb::cast<bool>(term[4])});
+                terms_.push_back({number(term, 0), number(term, 1), number(term, 2), number(term, 3),
+                                  nb::cast<bool>(term[4])});
             }
             if (terms_.empty()) throw std::invalid_argument("terms must not be empty");
             asked.terms = terms_.data();
@@ -172,7 +183,8 @@ class Arrays {
     // `piece` has the shift, rate, powers and polynomials of an `everypair.row_sums._pieces.Piece`.
     Piece piece(const nb::tuple& piece) {
         const std::span<const double> powers = read<double>(piece[2]);
-        if (powers.size() % 6 || powers.size() > 6 * most_powers) throw std::invalid_argument("wrong number of powers");
+        if (powers.size() % 6 || powers.size() > 6 * most_powers)
+            throw std::invalid_argument("wrong number of powers");
         return {number(piece, 0), number(piece, 1), powers.data(), read<double>(piece[3], 18),
                 static_cast<int>(powers.size() / 6)};
     }
@@ -188,9 +200,10 @@ class Arrays {
         return found;
     }
 
-    // Offsets of groups of n rows, and their number; without offsets there is one group. A group may be empty if
-    // `may_be_empty`.
-    std::pair<const std::int64_t*, std::int64_t> groups(nb::handle object, std::int64_t n, bool may_be_empty = false) {
+    // Offsets of groups of n rows, and their number; without offsets there is one group. A group may be empty
+    // if `may_be_empty`.
+    std::pair<const std::int64_t*, std::int64_t> groups(nb::handle object, std::int64_t n,
+                                                        bool may_be_empty = false) {
         if (object.is_none()) return {nullptr, 1};
         const std::span<const std::int64_t> offsets = read<std::int64_t>(object);
         const bool good = offsets.size() > 1 && offsets.front() == 0 && offsets.back() == n &&
@@ -201,7 +214,8 @@ class Arrays {
         return {offsets.data(), std::ssize(offsets) - 1};
     }
 
-    // `form` is an `everypair.kernel.bucket_series.SmoothForm`: the term, value, slope, curvature, series and inside.
+    // `form` is an `everypair.kernel.bucket_series.SmoothForm`: the term, value, slope, curvature, series and
+    // inside.
     Smooth read_smooth(const nb::tuple& form) {
         const nb::tuple term = nb::cast<nb::tuple>(form[0]);
         Smooth found{number(term, 0), number(term, 1),         number(term, 2), number(term, 3),

@@ -18,7 +18,8 @@ double concordant_weight(const GroupRows<S>& given) {
     Scratch scratch;
     const Division<S> rows(scratch, given, 0, 1);
     const Keyed<S>* sources = rows.sort(scratch);
-    // A pair is in the right order if the source is above the query. above[k] is the weight of source k and those above it.
+    // A pair is in the right order if the source is above the query. above[k] is the weight of source k and
+    // those above it.
     double* above = scratch.take<double>(rows.n_sources + 1);
     Compensated mass;
     above[rows.n_sources] = 0;
@@ -27,9 +28,11 @@ double concordant_weight(const GroupRows<S>& given) {
         above[k] = mass;
     }
     // Each task makes its own table, so that there are fewer tasks than rows of the table.
-    const std::int64_t some = std::clamp<std::int64_t>(given.n / (8 * rows.n_sources), 1, task_count(given.n));
+    const std::int64_t some =
+        std::clamp<std::int64_t>(given.n / (8 * rows.n_sources), 1, task_count(given.n));
     const int tasks = rows.parts > 1 ? rows.parts : static_cast<int>(some);
-    const bool many = rows.parts == 1 && 4 * rows.n_sources > given.n;  // many rows to look up are no queries: leave them out
+    const bool many = rows.parts == 1 &&
+                      4 * rows.n_sources > given.n;  // many rows to look up are no queries: leave them out
     double* sums = scratch.take<double>(tasks);
     parallel(given.threads, tasks, [&](int task) {
         const int part = rows.parts > 1 ? task : 0;
@@ -59,7 +62,8 @@ double concordant_weight(const GroupRows<S>& given) {
             for (int q = 0; q < size; ++q) {
                 const std::int64_t upto = found[q];
                 const bool tied = upto > 0 && numbers[upto - 1] == at[q];
-                const std::int64_t below = tied ? std::lower_bound(numbers, numbers + upto, at[q]) - numbers : upto;
+                const std::int64_t below =
+                    tied ? std::lower_bound(numbers, numbers + upto, at[q]) - numbers : upto;
                 sum += 0.5 * (above[first + below] + above[first + upto]) * w[q];
             }
         }

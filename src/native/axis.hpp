@@ -16,8 +16,8 @@ struct Cells {
     float* parts;
 };
 
-// place = (s - origin + offset[class]) x scale. Places from 1 to cells + 1 lie in the cells; rows outside are in the two end
-// cells, 0 and cells + 1. If the axis is not split, each cell is one bucket.
+// place = (s - origin + offset[class]) x scale. Places from 1 to cells + 1 lie in the cells; rows outside are
+// in the two end cells, 0 and cells + 1. If the axis is not split, each cell is one bucket.
 struct Axis {
     double origin, shift;
     double offset[2];  // by class: 0 negative, 1 positive
@@ -27,7 +27,8 @@ struct Axis {
     bool is_split = false;
     Cells split{};
 
-    // The position of a row, relative to place 1. With this order of operations a common offset of the scores costs no digits.
+    // The position of a row, relative to place 1. With this order of operations a common offset of the scores
+    // costs no digits.
     double u(float score, int side) const { return (score - origin) + (side ? 0 : shift); }
     double width() const { return 1 / scale; }  // of a cell
     std::size_t slots() const { return 2 * (static_cast<std::size_t>(buckets) + 2); }
@@ -35,7 +36,8 @@ struct Axis {
     // The position of the left edge of a bucket.
     double edge(int bucket) const {
         if (!is_split) return (bucket - 1) * width();
-        const std::int64_t cell = std::upper_bound(split.first, split.first + cells + 2, bucket) - split.first - 1;
+        const std::int64_t cell =
+            std::upper_bound(split.first, split.first + cells + 2, bucket) - split.first - 1;
         const double part = bucket - split.first[cell];
         return (static_cast<double>(cell - 1) + part / split.parts[cell]) * width();
     }
@@ -43,8 +45,8 @@ struct Axis {
 
 // The axis from the lowest positive to the highest negative, which the shift moves up.
 inline Axis axis_over(const Survey& found, double shift, int cells) {
-    // Slightly longer than the range at both ends, so that the lowest positive and the highest negative are inside, also after
-    // places are rounded to multiples of 2^-24. There are at least eight cells.
+    // Slightly longer than the range at both ends, so that the lowest positive and the highest negative are
+    // inside, also after places are rounded to multiples of 2^-24. There are at least eight cells.
     const double range = found.max_neg - found.min_pos + shift, scale = cells / range * (1 - 0x1p-26);
     const double forward = (1 + 0x1p-40) / scale;
     return {found.min_pos, shift, {shift + forward, forward}, scale, cells, cells};
@@ -61,11 +63,13 @@ inline void measure(const Axis& axis, double* widths) {
             widths[b++] = axis.width() / axis.split.parts[c];
 }
 
-// Computes the place of a row. Rows outside the axis are moved to the end cells, because gradients there are zero.
+// Computes the place of a row. Rows outside the axis are moved to the end cells, because gradients there are
+// zero.
 inline auto placing(const Axis& axis) {
     return [origin = axis.origin, of_neg = axis.offset[0], of_pos = axis.offset[1], scale = axis.scale,
             last = axis.cells + 1.5](float score, std::uint8_t side) {
-        const double p = ((static_cast<double>(score) - origin) + (side ? of_pos : of_neg)) * scale, q = p > 0 ? p : 0;
+        const double p = ((static_cast<double>(score) - origin) + (side ? of_pos : of_neg)) * scale,
+                     q = p > 0 ? p : 0;
         return q < last ? q : last;
     };
 }
@@ -79,12 +83,13 @@ inline void divide(double place, std::uint8_t side, std::int32_t& slot, std::int
 }
 
 // Computes slot (2 x bucket + class) and fraction of each row of a block; fractions are in units of 2^-24.
-inline void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
-                   std::int32_t* fractions) {
+inline void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count,
+                   std::int32_t* slots, std::int32_t* fractions) {
     const auto place = placing(axis);
     if (!axis.is_split) {
 #pragma omp simd
-        for (int i = 0; i < count; ++i) divide(place(scores[i], classes[i]), classes[i], slots[i], fractions[i]);
+        for (int i = 0; i < count; ++i)
+            divide(place(scores[i], classes[i]), classes[i], slots[i], fractions[i]);
         return;
     }
     const std::int32_t* first = axis.split.first;
@@ -104,10 +109,12 @@ inline void locate(const Axis& axis, const float* scores, const std::uint8_t* cl
 }
 
 // Converts a number below 2^52: AVX2 has no instruction for it.
-inline double exact(std::uint64_t number) { return std::bit_cast<double>(number | 0x4330000000000000) - 0x1p52; }
+inline double exact(std::uint64_t number) {
+    return std::bit_cast<double>(number | 0x4330000000000000) - 0x1p52;
+}
 
-// Number of rows of one slot (upper 20 bits) and sum of their 24-bit fractions (lower 44 bits). Sums of integers do not depend
-// on the order.
+// Number of rows of one slot (upper 20 bits) and sum of their 24-bit fractions (lower 44 bits). Sums of
+// integers do not depend on the order.
 struct Tally {
     static constexpr bool is_weighted = false;
     std::uint64_t packed;
@@ -116,14 +123,18 @@ struct Tally {
     std::uint64_t sum() const { return packed << 20 >> 20; }
     double rows() const { return exact(count()); }
     double fractions() const { return exact(sum()) * 0x1p-24; }
-    void add(std::int32_t fraction) { packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fraction); }
+    void add(std::int32_t fraction) {
+        packed += (std::uint64_t{1} << 44) + static_cast<std::uint32_t>(fraction);
+    }
     void add(const Tally& other) { packed += other.packed; }
     void subtract(const Tally& other) { packed -= other.packed; }
 };
 constexpr std::int64_t tally_rows = 1 << 20;  // more would overflow
 
 // The least number of slices for which no tally of a slice overflows.
-inline int tally_slices(std::int64_t n) { return static_cast<int>(task_count(n) / (tally_rows / task_rows - 1)) + 1; }
+inline int tally_slices(std::int64_t n) {
+    return static_cast<int>(task_count(n) / (tally_rows / task_rows - 1)) + 1;
+}
 
 // The same for any number of rows.
 struct WideTally {
@@ -137,10 +148,12 @@ struct WideTally {
     void subtract(const WideTally& other) { n -= other.n, total -= other.total; }
 };
 
-// What pass 1 adds up over the rows of a slot, if a profile needs the squares of the fractions: numbers of rows, or weights.
+// What pass 1 adds up over the rows of a slot, if a profile needs the squares of the fractions: numbers of
+// rows, or weights.
 struct SquaredTally {
     static constexpr bool is_weighted = false;
-    static constexpr double variance_error = 0x1p-22;  // of the variance of the fractions: the sums have 24 bits
+    static constexpr double variance_error =
+        0x1p-22;  // of the variance of the fractions: the sums have 24 bits
 
     double rows() const { return tally.rows(); }
     double fractions() const { return tally.fractions(); }
@@ -176,13 +189,15 @@ struct WeightSums {
 
 // Adds rows to a table of integers.
 template <class Slot>
-[[gnu::noinline]] void add_rows(Slot* table, const std::int32_t* slots, const std::int32_t* fractions, int count) {
+[[gnu::noinline]] void add_rows(Slot* table, const std::int32_t* slots, const std::int32_t* fractions,
+                                int count) {
     for (int k = 0; k < count; ++k) table[slots[k]].add(fractions[k]);
 }
 
 // Reads every `step`-th slot of a table into three arrays, or adds it to them.
 template <class Slot>
-void read_table(const Slot* table, int step, std::int64_t count, bool adds, double* rows, double* fractions, double* squares) {
+void read_table(const Slot* table, int step, std::int64_t count, bool adds, double* rows, double* fractions,
+                double* squares) {
 #pragma omp simd
     for (std::int64_t k = 0; k < count; ++k) {
         const Slot& here = table[step * k];

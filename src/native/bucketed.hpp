@@ -1,11 +1,11 @@
-// Plan for one truncated term b2 d^2 over few float32 scores: sort the rows into buckets, and evaluate the pairs inside a
-// bucket one by one.
+// Plan for one truncated term b2 d^2 over few float32 scores: sort the rows into buckets, and evaluate the
+// pairs inside a bucket one by one.
 //
-// The axis and the tallies are those of the certified plan, with so few buckets that each has several rows. Rows of other
-// buckets contribute a quadratic function of the fraction f, computed from gap to gap. For the pairs inside a bucket, a vector
-// of rows of one class meets each row of the other class. If too many pairs share a bucket, the rows are sorted again, into
-// buckets that are narrower where a sample of the rows is dense. Of these, some are so narrow that their own pairs do not
-// matter.
+// The axis and the tallies are those of the certified plan, with so few buckets that each has several rows.
+// Rows of other buckets contribute a quadratic function of the fraction f, computed from gap to gap. For the
+// pairs inside a bucket, a vector of rows of one class meets each row of the other class. If too many pairs
+// share a bucket, the rows are sorted again, into buckets that are narrower where a sample of the rows is
+// dense. Of these, some are so narrow that their own pairs do not matter.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The sum of max(d, 0) over the rows `others`, where d is the distance of the fractions; adds the squares to `squares`. Short
-// sums first, so that no sum has the rounding errors of many additions.
+// The sum of max(d, 0) over the rows `others`, where d is the distance of the fractions; adds the squares to
+// `squares`. Short sums first, so that no sum has the rounding errors of many additions.
 template <bool is_below, bool has_squares>
 Floats sum_of_distances(const Floats& f, const float* others, const float* end, Floats& squares) {
     constexpr int some = 32;
@@ -39,15 +39,16 @@ Floats sum_of_distances(const Floats& f, const float* others, const float* end, 
     return total;
 }
 
-// A map from the places of an axis to buckets that are narrower where rows are dense. It is linear between knots, the quantiles
-// of a sample, with about the same number of buckets between them. No bucket is wider than a cell of the axis, on which the
-// errors of rows depend.
+// A map from the places of an axis to buckets that are narrower where rows are dense. It is linear between
+// knots, the quantiles of a sample, with about the same number of buckets between them. No bucket is wider
+// than a cell of the axis, on which the errors of rows depend.
 class Warp {
   public:
     static constexpr std::int64_t fewest_rows = 300;
 
     // Makes about `wanted` buckets, besides those that keep buckets from being wider than cells.
-    Warp(const Axis& axis, const GroupRows<float>& rows, int wanted) : parts(rows.n < 1 << 12 ? 16 : most_parts) {
+    Warp(const Axis& axis, const GroupRows<float>& rows, int wanted)
+        : parts(rows.n < 1 << 12 ? 16 : most_parts) {
         double sample[4 * most_parts];
         const auto place = placing(axis);
         for (int k = 0; k < sampled; ++k) {
@@ -56,7 +57,8 @@ class Warp {
         }
         std::sort(sample, sample + sampled);
         for (int c = 0; c < parts; ++c) {
-            const double end = c + 1 < parts ? sample[(c + 1) * sampled / parts] : axis.cells + 2, length = end - start_[c];
+            const double end = c + 1 < parts ? sample[(c + 1) * sampled / parts] : axis.cells + 2,
+                         length = end - start_[c];
             const bool is_empty = length < 0x1p-30;  // ties, or nearly
             const double count = std::ceil(std::max(length, static_cast<double>(wanted) / parts));
             rate_[c] = is_empty ? 0 : count / length;
@@ -68,8 +70,8 @@ class Warp {
     int buckets() const { return static_cast<int>(first_[parts]); }
 
     // As `locate` of an axis.
-    void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count, std::int32_t* slots,
-                std::int32_t* fractions) const {
+    void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count,
+                std::int32_t* slots, std::int32_t* fractions) const {
         double places[block_rows];
         std::int64_t part[block_rows];
         const auto place = placing(axis);
@@ -92,7 +94,8 @@ class Warp {
     // Fills the widths of the buckets, in cells.
     void measure(double* widths) const {
         for (int c = 0; c < parts; ++c)
-            std::fill(widths + static_cast<int>(first_[c]), widths + static_cast<int>(first_[c + 1]), 1 / rate_[c]);
+            std::fill(widths + static_cast<int>(first_[c]), widths + static_cast<int>(first_[c + 1]),
+                      1 / rate_[c]);
     }
 
   private:
@@ -157,8 +160,8 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
         moment_below += width_of(b) * (count_below + (pos.rows() - pos.fractions()));
         count_below += pos.rows();
     }
-    // Whether the pairs inside a bucket may be left out: they change no gradient by more than this share of the largest of its
-    // class, and the loss by the square of that.
+    // Whether the pairs inside a bucket may be left out: they change no gradient by more than this share of
+    // the largest of its class, and the loss by the square of that.
     const auto is_narrow = [&](int b) {
         constexpr double allowed = 0x1p-23;
         return is_warped && width_of(b) * tallies[2 * b + 1].rows() <= allowed * largest[0] &&
@@ -166,13 +169,15 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
     };
     std::int64_t pairs = 0, longest = 0;
     for (int b = 0; b < n_buckets; ++b) {
-        const std::int64_t n_neg = begins[2 * b + 1] - begins[2 * b], n_pos = begins[2 * b + 2] - begins[2 * b + 1];
+        const std::int64_t n_neg = begins[2 * b + 1] - begins[2 * b],
+                           n_pos = begins[2 * b + 2] - begins[2 * b + 1];
         if (n_neg * n_pos == 0 || is_narrow(b)) continue;
         pairs += n_neg * n_pos;
         longest = std::max({longest, n_neg, n_pos});
     }
-    // The error of a fraction is 2^-25, and that of a row at most 2^-24 for each row of the other class in its bucket. The
-    // largest gradient of a class is at least that of a pair as far apart as the axis is long.
+    // The error of a fraction is 2^-25, and that of a row at most 2^-24 for each row of the other class in
+    // its bucket. The largest gradient of a class is at least that of a pair as far apart as the axis is
+    // long.
     const double unit = factor * axis.width();
     if (pairs > most_pairs * n || longest > 8 * axis.cells || !(std::abs(unit) > 0x1p-100)) return false;
     float* sorted = scratch.take<float>(n + float_lanes);
@@ -185,14 +190,14 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
     const float scale = static_cast<float>(unit);
     Floats lane;
     for (int k = 0; k < float_lanes; ++k) lane[k] = static_cast<float>(k);
-    // Of the positives below: their number, and the sums of their distances and of the squares of these. The squares inside
-    // one bucket are summed by lane.
+    // Of the positives below: their number, and the sums of their distances and of the squares of these. The
+    // squares inside one bucket are summed by lane.
     double count = 0, first = 0, second = 0, total = 0;
     Doubles second_lanes{}, total_lanes{};
     for (int b = 0; b < n_buckets; ++b) {
         const std::int32_t begin = begins[2 * b], middle = begins[2 * b + 1], end = begins[2 * b + 2];
-        // Calls use(fractions) for each vector of rows, and writes its results. The last vector reaches into the next rows,
-        // whose results are written later.
+        // Calls use(fractions) for each vector of rows, and writes its results. The last vector reaches into
+        // the next rows, whose results are written later.
         const auto each_vector = [&](std::int32_t from, std::int32_t to, auto&& use) {
             for (; from < to; from += float_lanes) {
                 const Floats result = use(load(sorted + from), lane < static_cast<float>(to - from));
@@ -201,23 +206,28 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
         };
         const double width = width_of(b);
         const std::int32_t met = is_narrow(b) ? 0 : 1;  // whether pairs inside the bucket are evaluated
-        const float r = static_cast<float>(width), a = r * static_cast<float>(count), m = static_cast<float>(first);
+        const float r = static_cast<float>(width), a = r * static_cast<float>(count),
+                    m = static_cast<float>(first);
         Floats squares{};
         each_vector(begin, middle, [&](const Floats& f, const auto& used) {
             Floats inside{};
-            const Floats sum = sum_of_distances<true, true>(f, sorted + middle, sorted + middle + met * (end - middle), inside);
+            const Floats sum = sum_of_distances<true, true>(f, sorted + middle,
+                                                            sorted + middle + met * (end - middle), inside);
             const Floats all = r * (f * (2 * m + a * f) + r * inside);
             squares += used ? all : Floats{};
             return scale * (m + a * f + r * sum);
         });
-        total_lanes += __builtin_convertvector(squares, Doubles) + static_cast<double>(middle - begin) * second_lanes;
+        total_lanes +=
+            __builtin_convertvector(squares, Doubles) + static_cast<double>(middle - begin) * second_lanes;
         total += static_cast<double>(middle - begin) * second;
-        const float a_above = r * static_cast<float>(above[b].count), m_above = static_cast<float>(above[b].moment);
+        const float a_above = r * static_cast<float>(above[b].count),
+                    m_above = static_cast<float>(above[b].moment);
         squares = Floats{};
         each_vector(middle, end, [&](const Floats& f, const auto& used) {
             Floats none;
             const Floats rest = 1.0f - f,
-                         sum = sum_of_distances<false, false>(f, sorted + begin, sorted + begin + met * (middle - begin), none);
+                         sum = sum_of_distances<false, false>(f, sorted + begin,
+                                                              sorted + begin + met * (middle - begin), none);
             squares += used ? (r * rest) * (r * rest) : Floats{};
             return -scale * (m_above + a_above * rest + r * sum);
         });

@@ -1,34 +1,37 @@
-// Plan for one truncated term b2 d^2 over float32 scores: two passes over the rows, without a sort, with a proven error bound.
+// Plan for one truncated term b2 d^2 over float32 scores: two passes over the rows, without a sort, with a
+// proven error bound.
 //
-// Place every row on an axis of equal buckets: positives at u = s, negatives at u = s + shift (relative to the lowest
-// positive). A pair counts where u_neg > u_pos, with d = u_neg - u_pos. The gradient of a negative is 2 b2 M(u), where
-// M(u) = sum of (u - u_pos) over the positives below u; the positives mirror this.
+// Place every row on an axis of equal buckets: positives at u = s, negatives at u = s + shift (relative to
+// the lowest positive). A pair counts where u_neg > u_pos, with d = u_neg - u_pos. The gradient of a negative
+// is 2 b2 M(u), where M(u) = sum of (u - u_pos) over the positives below u; the positives mirror this.
 //
-// Pass 1 counts, per bucket and class, the rows and the sum of their fractions f in [0, 1) of the bucket. Both are integers
-// (the fraction has 24 bits), so the result does not depend on the order of rows or on threads. A sweep over the buckets
-// computes M at the left edge of each bucket and the number A of positives below: the positives of other buckets contribute
-// exactly M + A w f, where w is the width of the bucket. Pass 2 evaluates this line for each row and writes the gradient.
+// Pass 1 counts, per bucket and class, the rows and the sum of their fractions f in [0, 1) of the bucket.
+// Both are integers (the fraction has 24 bits), so the result does not depend on the order of rows or on
+// threads. A sweep over the buckets computes M at the left edge of each bucket and the number A of positives
+// below: the positives of other buckets contribute exactly M + A w f, where w is the width of the bucket.
+// Pass 2 evaluates this line for each row and writes the gradient.
 //
-// The positives of the row's own bucket contribute w phi(f), where phi(f) = sum of (f - f_pos)+ over these c positives with
-// mean fraction m. It is convex with phi(0) = 0, phi(1) = c (1 - m). Jensen's inequality bounds it from below and its chord
-// from above:
+// The positives of the row's own bucket contribute w phi(f), where phi(f) = sum of (f - f_pos)+ over these c
+// positives with mean fraction m. It is convex with phi(0) = 0, phi(1) = c (1 - m). Jensen's inequality
+// bounds it from below and its chord from above:
 //
 //     c (f - m)+  <=  phi(f)  <=  c (1 - m) f .
 //
-// The bounds differ most at f = m, by c m (1 - m). Their average, a line with one kink, is therefore wrong by at most
-// w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose error bound exceeds `slack` times the largest M
-// of the class, or sixteen times the mean M, is not certified: its rows are gathered, and the pairs inside it are solved
-// exactly (heavy.hpp). If that would be many rows, the buckets with many rows are split and all rows are counted again first,
-// with the squares of the fractions; then the lower bound alone is used where their standard deviation s is small: its error is
-// at most w c s / 2. The mirror image (positives against negatives) has the same bound.
+// The bounds differ most at f = m, by c m (1 - m). Their average, a line with one kink, is therefore wrong by
+// at most w c m (1 - m) / 2; with c = 1 the lower bound is phi itself. A bucket whose error bound exceeds
+// `slack` times the largest M of the class, or sixteen times the mean M, is not certified: its rows are
+// gathered, and the pairs inside it are solved exactly (heavy.hpp). If that would be many rows, the buckets
+// with many rows are split and all rows are counted again first, with the squares of the fractions; then the
+// lower bound alone is used where their standard deviation s is small: its error is at most w c s / 2. The
+// mirror image (positives against negatives) has the same bound.
 //
-// The loss is computed from the counts: exactly for pairs of different buckets, as a sum of positive numbers, and by an
-// estimate with an error bound for pairs of one bucket, which are of second order. It also needs the squares of the fractions:
-// pass 2 adds them up, or pass 1 counts them if cells are split.
+// The loss is computed from the counts: exactly for pairs of different buckets, as a sum of positive numbers,
+// and by an estimate with an error bound for pairs of one bucket, which are of second order. It also needs
+// the squares of the fractions: pass 2 adds them up, or pass 1 counts them if cells are split.
 //
-// For rows with weights, pass 1 adds up w, w f and w f^2 in double instead; the bounds hold for weighted sums as well. Weights
-// are relative to the mean weight of their class. The limits of errors are for the largest weight of a class: slack times the
-// largest gradient, over that weight.
+// For rows with weights, pass 1 adds up w, w f and w f^2 in double instead; the bounds hold for weighted sums
+// as well. Weights are relative to the mean weight of their class. The limits of errors are for the largest
+// weight of a class: slack times the largest gradient, over that weight.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +52,9 @@ namespace everypair::EVERYPAIR_ISA {
 class AxisRows {
   public:
     AxisRows(Scratch& scratch, const GroupRows<float>& rows, const Axis& over)
-        : axis(over), rows_(&rows), places_(scratch, rows.n, 1 << 16) {}  // so that places stay in the second-level cache
+        : axis(over),
+          rows_(&rows),
+          places_(scratch, rows.n, 1 << 16) {}  // so that places stay in the second-level cache
 
     // Pass 1 without weights. Calls use(tallies of all rows).
     template <class Use>
@@ -58,7 +63,8 @@ class AxisRows {
         const Counted<Tally> counted = count<Tally>(scratch);
         const auto add_up = [&](auto* sums, int first) {
             for (int slice = first; slice < counted.slices; ++slice)
-                for (std::size_t slot = 0; slot < slots; ++slot) sums[slot].add(counted.tables[slice * slots + slot]);
+                for (std::size_t slot = 0; slot < slots; ++slot)
+                    sums[slot].add(counted.tables[slice * slots + slot]);
             use(sums);
         };
         if (rows_->n < tally_rows) return add_up(counted.tables, 1);
@@ -69,17 +75,21 @@ class AxisRows {
 
     // Pass 1 if the squares of the fractions are needed.
     Profile profile(Scratch& scratch) {
-        const auto read = [&](const auto& counted) { return Profile(scratch, axis, counted.tables, counted.slices); };
+        const auto read = [&](const auto& counted) {
+            return Profile(scratch, axis, counted.tables, counted.slices);
+        };
         return rows_->weights ? read(count<WeightSums>(scratch)) : read(count<SquaredTally>(scratch));
     }
 
-    // Pass 2: writes the gradients, and lists the rows of heavy buckets. Returns the sum of d f^2 over the lines of all rows.
+    // Pass 2: writes the gradients, and lists the rows of heavy buckets. Returns the sum of d f^2 over the
+    // lines of all rows.
     double write(Scratch& scratch, const Line<float>* lines, HeavyRows& rest, int slices) {
         const double *weights = rows_->weights, units[2] = {rows_->unit(0), rows_->unit(1)};
         float* grad = rows_->grad;
         const std::int64_t n_blocks = (rows_->n + block_rows - 1) / block_rows;
         double* sums = scratch.take<double>(n_blocks);
-        by_blocks(slices, [&](int slice, std::int64_t i, int count, const std::int32_t* slots, const std::int32_t* fractions) {
+        by_blocks(slices, [&](int slice, std::int64_t i, int count, const std::int32_t* slots,
+                              const std::int32_t* fractions) {
             float spare[block_rows], *out = grad && !weights ? grad + i : spare;
             sums[i / block_rows] = look_up(lines, slots, fractions, count, out);
             rest.take(slice, i, slots, count, out);
@@ -87,7 +97,8 @@ class AxisRows {
             const double of_neg = units[0], of_pos = units[1];
 #pragma omp simd
             for (int k = 0; k < count; ++k)  // -0.0 becomes 0.0
-                grad[i + k] = static_cast<float>(weights[i + k] * (slots[k] & 1 ? of_pos : of_neg) * out[k] + 0.0);
+                grad[i + k] =
+                    static_cast<float>(weights[i + k] * (slots[k] & 1 ? of_pos : of_neg) * out[k] + 0.0);
         });
         return std::accumulate(sums, sums + n_blocks, 0.0);
     }
@@ -104,20 +115,24 @@ class AxisRows {
     template <class Slot>
     Counted<Slot> count(Scratch& scratch) {
         const std::size_t slots = axis.slots();
-        // The tables of a slice should not be larger than its rows. Sums of integers do not depend on the slices. Other sums
-        // are rounded, so their slices do not depend on the number of threads.
-        const std::int64_t n = rows_->n, some = n / static_cast<std::int64_t>(slots * (Slot::is_weighted ? 8 : 1));
+        // The tables of a slice should not be larger than its rows. Sums of integers do not depend on the
+        // slices. Other sums are rounded, so their slices do not depend on the number of threads.
+        const std::int64_t n = rows_->n,
+                           some = n / static_cast<std::int64_t>(slots * (Slot::is_weighted ? 8 : 1));
         const int fewest = Slot::is_weighted ? 1 : tally_slices(n),
                   most = Slot::is_weighted ? 32 : slice_count(n, rows_->threads);
         const int slices = std::max(fewest, static_cast<int>(std::min<std::int64_t>(some, most)));
         Slot* tables = scratch.take<Slot>(slots * slices);
-        parallel(rows_->threads, slices, [&](int slice) { std::fill_n(tables + slice * slots, slots, Slot{}); });
+        parallel(rows_->threads, slices,
+                 [&](int slice) { std::fill_n(tables + slice * slots, slots, Slot{}); });
         const double* weights = rows_->weights;
         const double units[2] = {rows_->unit(0), rows_->unit(1)};
-        const auto add = [&](int slice, std::int64_t i, int count, const std::int32_t* where, const std::int32_t* fractions) {
+        const auto add = [&](int slice, std::int64_t i, int count, const std::int32_t* where,
+                             const std::int32_t* fractions) {
             if constexpr (Slot::is_weighted) {
                 WeightSums* table = tables + slice * slots;
-                for (int k = 0; k < count; ++k) table[where[k]].add(fractions[k], weights[i + k] * units[where[k] & 1]);
+                for (int k = 0; k < count; ++k)
+                    table[where[k]].add(fractions[k], weights[i + k] * units[where[k] & 1]);
             } else {
                 add_rows(tables + slice * slots, where, fractions, count);
             }
@@ -141,10 +156,12 @@ class AxisRows {
     Places<std::int32_t> places_;
 };
 
-constexpr std::int64_t split_rows = 1 << 15;  // with fewer rows the tables of split cells take longer than other plans
+constexpr std::int64_t split_rows =
+    1 << 15;  // with fewer rows the tables of split cells take longer than other plans
 
 // Returns the same axis with its heavy cells split, into as many parts as `buckets_for` gives.
-inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, int n_heavy, const double limit[2]) {
+inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, int n_heavy,
+                       const double limit[2]) {
     const int n_cells = axis.cells + 2;
     const Cells cells{scratch.take<std::int32_t>(n_cells), scratch.take<float>(n_cells)};
     std::fill(cells.parts, cells.parts + n_cells, 1.0f);
@@ -167,13 +184,15 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     return finer;
 }
 
-// Evaluates one term b2 d^2 over a whole batch; factor is 2 b2 x the scale of the reduction x the mean weights. The range must
-// be positive and neither denormal nor infinite, and both classes must have rows. Returns false if many rows are not certified:
-// then the exact plan is quicker, for a small batch even before another count.
+// Evaluates one term b2 d^2 over a whole batch; factor is 2 b2 x the scale of the reduction x the mean
+// weights. The range must be positive and neither denormal nor infinite, and both classes must have rows.
+// Returns false if many rows are not certified: then the exact plan is quicker, for a small batch even before
+// another count.
 inline bool certified_term(const GroupRows<float>& rows, double shift, double factor, double& value) {
     Scratch scratch;
     const std::int64_t n = rows.n;
-    // Fewer buckets take less time, unless many of them become heavy: with few rows of one class, two of them in a bucket do.
+    // Fewer buckets take less time, unless many of them become heavy: with few rows of one class, two of them
+    // in a bucket do.
     const bool few = 32 * std::min(rows.found.n_pos, rows.found.n_neg) < n;
     const int buckets = n >= 1 << 17 ? 4094 : n < 1 << 14 ? 1790 : few ? 3070 : 2046;
     AxisRows on(scratch, rows, axis_over(rows.found, shift, buckets));

@@ -1,8 +1,9 @@
 // The number of ordered pairs in the right order, without weights: one sort of the scores and one count.
 //
-// Rows are visited from the lowest score to the highest. Each row that may win asks how many of the rows visited so far are at
-// a lower position, where positions are in the order of the targets. A bitmap has a bit for each position, and a tree of
-// running sums, with 16 children to a node, counts the bits before each word of 64.
+// Rows are visited from the lowest score to the highest. Each row that may win asks how many of the rows
+// visited so far are at a lower position, where positions are in the order of the targets. A bitmap has a bit
+// for each position, and a tree of running sums, with 16 children to a node, counts the bits before each word
+// of 64.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +49,8 @@ class VisitedPositions {
     }
 
   private:
-    // From entry 15 - c on: whether a child comes after child c. Clang compiles comparisons of the numbers to poor code.
+    // From entry 15 - c on: whether a child comes after child c. Clang compiles comparisons of the numbers to
+    // poor code.
     static constexpr std::uint32_t steps[31] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                                 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     std::uint64_t* bits_;
@@ -68,17 +70,20 @@ struct PositionedRows {
 };
 
 struct PairCount {
-    std::uint64_t twice = 0, pairs = 0;  // twice the number of pairs in the right order, ties half; and that of all pairs
+    std::uint64_t twice = 0,
+                  pairs =
+                      0;  // twice the number of pairs in the right order, ties half; and that of all pairs
 };
 
-// The same numbers for the pairs of each row of the caller, in both roles: `ordered` is not doubled. Null if not wanted.
+// The same numbers for the pairs of each row of the caller, in both roles: `ordered` is not doubled. Null if
+// not wanted.
 struct RowCounts {
     double *ordered = nullptr, *pairs = nullptr;
 };
 
-// Visits the positions in the order of their scores, if `down` from the highest to the lowest and with positions counted from
-// the end. Adds those with adds(p). Calls use(p, count) before and after all rows with the same score are added, where count is
-// the number of positions added so far below bound(p).
+// Visits the positions in the order of their scores, if `down` from the highest to the lowest and with
+// positions counted from the end. Adds those with adds(p). Calls use(p, count) before and after all rows with
+// the same score are added, where count is the number of positions added so far below bound(p).
 template <bool down, class S, class Adds, class Bound, class Use>
 void count_below(const Keyed<S>* sorted, std::uint32_t n, Adds&& adds, Bound&& bound, Use&& use) {
     Scratch scratch;
@@ -116,7 +121,8 @@ PairCount count_pairs(const PositionedRows& rows, const RowCounts& of_rows, Scor
     });
     if (!of_rows.pairs) return count;
     // The pairs that each row loses: with the winners from the first position with a higher target on.
-    std::uint32_t *higher = scratch.take<std::uint32_t>(n), later = 0, winners = 0;  // `higher` counts from the end
+    std::uint32_t *higher = scratch.take<std::uint32_t>(n), later = 0,
+                  winners = 0;  // `higher` counts from the end
     for (std::uint32_t p = n; p-- > 0;) {
         const bool is_last = p + 1 == n || rows.first_of(p + 1) == p + 1;
         higher[p] = is_last ? n - 1 - p : higher[p + 1];
@@ -130,8 +136,8 @@ PairCount count_pairs(const PositionedRows& rows, const RowCounts& of_rows, Scor
     return count;
 }
 
-// Sorts rows by their targets. With `events`, targets are times: the earlier time wins if it is an event, also against a
-// censored row of the same time.
+// Sorts rows by their targets. With `events`, targets are times: the earlier time wins if it is an event,
+// also against a censored row of the same time.
 template <class L>
 PositionedRows sort_targets(Scratch& keep, const L* targets, const std::uint8_t* events, std::int64_t n) {
     using Key = std::conditional_t<std::is_floating_point_v<L>, double, std::int64_t>;
@@ -142,7 +148,8 @@ PositionedRows sort_targets(Scratch& keep, const L* targets, const std::uint8_t*
     // The sort is stable, so that the censored rows of a time come first.
     std::int64_t next[2] = {0, events ? std::count(events, events + n, 0) : 0};
     for (std::int64_t i = 0; i < n; ++i)
-        given[next[events && events[i]]++] = {static_cast<Key>(targets[i]) * (events ? -1 : 1), static_cast<std::uint32_t>(i)};
+        given[next[events && events[i]]++] = {static_cast<Key>(targets[i]) * (events ? -1 : 1),
+                                              static_cast<std::uint32_t>(i)};
     radix_sort(given, n, sorted);
     bool ties = false;
     for (std::int64_t p = 0; p < n; ++p) {
@@ -157,14 +164,16 @@ PositionedRows sort_targets(Scratch& keep, const L* targets, const std::uint8_t*
 
 // The targets are the labels of the batch.
 inline PositionedRows sort_targets(Scratch& keep, const Batch& batch, const std::uint8_t* events) {
-    return with_labels(batch, [&](const auto* targets) { return sort_targets(keep, targets, events, batch.n); });
+    return with_labels(batch,
+                       [&](const auto* targets) { return sort_targets(keep, targets, events, batch.n); });
 }
 
 template <class S>
 PairCount count_pairs(const Batch& batch, const std::uint8_t* events, const RowCounts& of_rows) {
     Scratch scratch;
     const PositionedRows rows = sort_targets(scratch, batch, events);
-    return count_pairs<S>(rows, of_rows, [&](std::uint32_t p) { return static_cast<const S*>(batch.scores)[rows.rows[p]]; });
+    return count_pairs<S>(rows, of_rows,
+                          [&](std::uint32_t p) { return static_cast<const S*>(batch.scores)[rows.rows[p]]; });
 }
 
 // The same for rows that are sorted by group and rank. Rows whose weight as a winner is 0 do not win.
@@ -182,10 +191,12 @@ PairCount count_pairs(const Ranked& rows, int threads) {
             first[p] = is_new ? static_cast<std::uint32_t>(p) : first[p - 1];
             if (wins) wins[p] = rows.winner[begin + p] > 0;
         }
-        counts[g] = count_pairs<S>({n, nullptr, first, wins}, {},
-                                   [&](std::uint32_t p) { return static_cast<const S*>(rows.scores)[rows.order[begin + p]]; });
+        counts[g] = count_pairs<S>({n, nullptr, first, wins}, {}, [&](std::uint32_t p) {
+            return static_cast<const S*>(rows.scores)[rows.order[begin + p]];
+        });
     });
-    for (std::int64_t g = 0; g < rows.n_groups; ++g) total.twice += counts[g].twice, total.pairs += counts[g].pairs;
+    for (std::int64_t g = 0; g < rows.n_groups; ++g)
+        total.twice += counts[g].twice, total.pairs += counts[g].pairs;
     return total;
 }
 

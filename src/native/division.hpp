@@ -1,4 +1,5 @@
-// The rows of a batch for the plans that look up the rows of the larger class; many rows are divided by score.
+// The rows of a batch for the plans that look up the rows of the larger class; many rows are divided by
+// score.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +13,20 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The rows of the smaller class are the sources, those of the larger one the queries. With few sources, the place of a row is
-// its number, and all rows are looked up, those that are no queries with weight 0: that takes less time than moving the
-// queries together. If there are many sources, both classes are divided by position into parts, from low to high. The parts
-// are computed one after the other, so that the tables that their rows look up stay in the cache. First come the places of
-// the queries, then those of the sources, then those of the rows of weight 0. Rows of a part keep their order, so places do
-// not depend on the number of threads.
+// The rows of the smaller class are the sources, those of the larger one the queries. With few sources, the
+// place of a row is its number, and all rows are looked up, those that are no queries with weight 0: that
+// takes less time than moving the queries together. If there are many sources, both classes are divided by
+// position into parts, from low to high. The parts are computed one after the other, so that the tables that
+// their rows look up stay in the cache. First come the places of the queries, then those of the sources, then
+// those of the rows of weight 0. Rows of a part keep their order, so places do not depend on the number of
+// threads.
 template <class S>
 class Division {
   public:
     static constexpr int block = 256;
 
-    // The key of a row is its score, negated if the sources are the negatives. Its position is the key, less `shift` for a
-    // source. The queries look up `terms` numbers per source.
+    // The key of a row is its score, negated if the sources are the negatives. Its position is the key, less
+    // `shift` for a source. The queries look up `terms` numbers per source.
     Division(Scratch& keep, const GroupRows<S>& rows, double shift, std::int64_t terms)
         : source_class(rows.found.n_pos <= rows.found.n_neg),
           n_sources(source_class ? rows.found.n_pos : rows.found.n_neg),
@@ -34,7 +36,8 @@ class Division {
           n_queries_(source_class ? rows.found.n_neg : rows.found.n_pos),
           slices_(slice_count(rows.n, rows.threads)),
           streams_(2 * parts + 1),
-          map_(parts > 1 ? rows.n : 0, cells, [&](std::int64_t k) { return sign * static_cast<double>(rows.scores[k]); }),
+          map_(parts > 1 ? rows.n : 0, cells,
+               [&](std::int64_t k) { return sign * static_cast<double>(rows.scores[k]); }),
           keys_(keep.take<S>(parts > 1 ? rows.n : 0)),
           places_(keep.take<std::uint32_t>(parts > 1 ? rows.n : 0)),
           firsts_(keep.take<std::uint32_t>(streams_)),
@@ -56,9 +59,11 @@ class Division {
         return to;
     }
 
-    // An array for results by place, or null if they are not wanted. The keys are no longer needed when the first results are
-    // written.
-    S* results(Scratch& keep, S* to) const { return !to || parts == 1 ? to : to == rows_.grad ? keys_ : keep.take<S>(rows_.n); }
+    // An array for results by place, or null if they are not wanted. The keys are no longer needed when the
+    // first results are written.
+    S* results(Scratch& keep, S* to) const {
+        return !to || parts == 1 ? to : to == rows_.grad ? keys_ : keep.take<S>(rows_.n);
+    }
 
     // Copies results by place, if any, back to the order of the rows. Those of rows of weight 0 are set to 0.
     void scatter(S* from, S* to) const {
@@ -78,7 +83,8 @@ class Division {
         Keyed<S>* sorted = keep.take<Keyed<S>>(n_sources);
         parallel(rows_.threads, parts, [&](int part) {
             const std::uint32_t begin = parts > 1 ? firsts_[parts + part] : 0;
-            const std::uint32_t n = parts > 1 ? firsts_[parts + part + 1] - begin : static_cast<std::uint32_t>(n_sources);
+            const std::uint32_t n =
+                parts > 1 ? firsts_[parts + part + 1] - begin : static_cast<std::uint32_t>(n_sources);
             Scratch scratch;
             Keyed<S>*given = scratch.take<Keyed<S>>(n + 1), *next = given;
             if (parts > 1)
@@ -94,12 +100,16 @@ class Division {
     }
 
     // The first row that a task looks up: the tasks are the parts, or ranges of rows if there is one part.
-    std::int64_t first_query(int task, int tasks) const { return parts > 1 ? firsts_[task] : rows_.n * task / tasks; }
+    std::int64_t first_query(int task, int tasks) const {
+        return parts > 1 ? firsts_[task] : rows_.n * task / tasks;
+    }
     // The number of sources below a part.
-    std::int64_t first_source(int part) const { return parts > 1 ? firsts_[parts + part] - n_queries_ : part * n_sources; }
+    std::int64_t first_source(int part) const {
+        return parts > 1 ? firsts_[parts + part] - n_queries_ : part * n_sources;
+    }
 
-    // Fills the keys and the weights of the rows from place `first` on. A row that is no query has the key `unused`, and weight
-    // 0.
+    // Fills the keys and the weights of the rows from place `first` on. A row that is no query has the key
+    // `unused`, and weight 0.
     void queries(std::int64_t first, int count, S unused, S* keys, double* masses) const {
         if (parts > 1) {
             std::copy_n(keys_ + first, count, keys);
@@ -130,7 +140,8 @@ class Division {
   private:
     static constexpr int most_parts = 256, cells = 4096, codes = 2 * cells + 1;
 
-    // With fewer look-up positions than this, moving all rows takes longer than reading tables beyond the second-level cache.
+    // With fewer look-up positions than this, moving all rows takes longer than reading tables beyond the
+    // second-level cache.
     static int part_count(std::int64_t switches) {
         return switches < 1 << 17 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 4096, most_parts));
     }
@@ -160,7 +171,8 @@ class Division {
             for (int q = 0; q < count; ++q) {
                 const std::int32_t is_source = sides[q] == source_class;
                 const std::int32_t cell = map_(static_cast<double>(sign * scores[q]) - is_source * shift);
-                of[q] = static_cast<std::uint32_t>(sides[q] < weightless ? cell + is_source * cells : 2 * cells);
+                of[q] =
+                    static_cast<std::uint32_t>(sides[q] < weightless ? cell + is_source * cells : 2 * cells);
             }
             for (int q = 0; q < count; ++q) ++mine[of[q]];
         });
@@ -172,14 +184,17 @@ class Division {
             for (int slice = 0; slice < slices_; ++slice) below += counts[slice * codes + cells + cell];
         }
         stream_of_[2 * cells] = static_cast<std::uint16_t>(2 * parts);
-        std::uint32_t* next = scratch.take<std::uint32_t>(slices_ * streams_);  // by slice and stream: place of the next row
+        std::uint32_t* next =
+            scratch.take<std::uint32_t>(slices_ * streams_);  // by slice and stream: place of the next row
         std::fill(next, next + slices_ * streams_, 0);
         for (int slice = 0; slice < slices_; ++slice)
-            for (int code = 0; code < codes; ++code) next[slice * streams_ + stream_of_[code]] += counts[slice * codes + code];
+            for (int code = 0; code < codes; ++code)
+                next[slice * streams_ + stream_of_[code]] += counts[slice * codes + code];
         std::uint32_t place = 0;
         for (int stream = 0; stream < streams_; ++stream) {
             firsts_[stream] = place;
-            for (int slice = 0; slice < slices_; ++slice) place += std::exchange(next[slice * streams_ + stream], place);
+            for (int slice = 0; slice < slices_; ++slice)
+                place += std::exchange(next[slice * streams_ + stream], place);
         }
         by_blocks([&](int slice, std::int64_t row, int count) {
             std::uint32_t *mine = next + slice * streams_, *places = places_ + row;

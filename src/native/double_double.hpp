@@ -1,4 +1,5 @@
-// Double-double arithmetic: a number is the sum of two doubles, with about 31 digits. For sums in which most digits cancel.
+// Double-double arithmetic: a number is the sum of two doubles, with about 31 digits. For sums in which most
+// digits cancel.
 #pragma once
 
 namespace everypair::EVERYPAIR_ISA {
@@ -45,8 +46,8 @@ struct DoubleDouble {
     }
 };
 
-// A running sum of doubles that keeps what rounding took off. Much quicker than a sum of DoubleDoubles, because the two chains
-// of additions do not wait for each other.
+// A running sum of doubles that keeps what rounding took off. Much quicker than a sum of DoubleDoubles,
+// because the two chains of additions do not wait for each other.
 struct Compensated {
     double sum = 0, lost = 0;
 

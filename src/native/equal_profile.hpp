@@ -1,5 +1,6 @@
-// Computes the lines of equal buckets, the sum of squares and the list of heavy buckets from the tallies of an axis. Does what
-// several functions of Profile do, but block by block, so that all but tallies and lines stays in the first-level cache.
+// Computes the lines of equal buckets, the sum of squares and the list of heavy buckets from the tallies of
+// an axis. Does what several functions of Profile do, but block by block, so that all but tallies and lines
+// stays in the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +12,9 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The profile of an axis with equal buckets, whose number, with the end buckets, is a multiple of `some`. Distances are in
-// units of the width. The lines, the error bounds and the sums over pairs of one bucket, which are small, are computed in
-// float32.
+// The profile of an axis with equal buckets, whose number, with the end buckets, is a multiple of `some`.
+// Distances are in units of the width. The lines, the error bounds and the sums over pairs of one bucket,
+// which are small, are computed in float32.
 template <class AnyTally>
 class EqualProfile {
   public:
@@ -21,7 +22,8 @@ class EqualProfile {
     Estimate squares;  // the sum of d^2 over all pairs, without the part that `look_up` returns
     double limit[2];   // by class: the error a row may have
 
-    EqualProfile(Scratch& scratch, const Axis& axis, const AnyTally* tallies, double factor, Line<float>* lines)
+    EqualProfile(Scratch& scratch, const Axis& axis, const AnyTally* tallies, double factor,
+                 Line<float>* lines)
         : axis_(axis),
           n_buckets_(axis.buckets + 2),
           tallies_(tallies),
@@ -50,17 +52,19 @@ class EqualProfile {
                                 sweep.below.rows() - tallies[1].rows() - tallies[2 * n_buckets_ - 1].rows()};
         // The moments of a negative at the end of the axis, and of a positive at its start.
         const double outside = tallies[0].rows(), end = tallies[0].fractions();
-        const double largest[2] = {last_moment_, path - (n_neg - outside) + (sweeps_[0].above.fractions() - end)};
+        const double largest[2] = {last_moment_,
+                                   path - (n_neg - outside) + (sweeps_[0].above.fractions() - end)};
         const double total = sum_of(total_);
-        for (int side = 0; side < 2; ++side) limit[side] = slack * unit * std::min(largest[side], 16 * total / rows[side]);
+        for (int side = 0; side < 2; ++side)
+            limit[side] = slack * unit * std::min(largest[side], 16 * total / rows[side]);
     }
 
     // Lists the buckets that are not certified, as Profile's `list_heavy` does.
     int list_heavy(Heavy* heavy) const {
         const double unit = axis_.width(), tolerance = squares.tolerance();
         const double least = squares.doubt > tolerance ? tolerance / (unit * unit * n_doubts_) : 0x1p100;
-        const float most[3] = {static_cast<float>(2 * limit[0] / unit), static_cast<float>(2 * limit[1] / unit),
-                               static_cast<float>(least)};
+        const float most[3] = {static_cast<float>(2 * limit[0] / unit),
+                               static_cast<float>(2 * limit[1] / unit), static_cast<float>(least)};
         const auto exceeds = [&](const Floats& error0, const Floats& error1, const Floats& doubt) {
             return (error0 > most[0]) | (error1 > most[1]) | (doubt > most[2]);
         };
@@ -80,7 +84,8 @@ class EqualProfile {
                     const int b = from + k + lane;
                     if (!bad[lane] || b == 0 || b > axis_.buckets) continue;
                     Sweep sweep = sweeps_[from / some];
-                    for (int at = from; at < b; ++at) sweep.enter(tallies_ + 2 * at), sweep.leave(tallies_ + 2 * at);
+                    for (int at = from; at < b; ++at)
+                        sweep.enter(tallies_ + 2 * at), sweep.leave(tallies_ + 2 * at);
                     sweep.enter(tallies_ + 2 * b);
                     heavy[found++] = {b,
                                       {tallies_[2 * b].rows(), tallies_[2 * b + 1].rows()},
@@ -106,19 +111,20 @@ class EqualProfile {
         }
     };
 
-    // The pairs inside some buckets, as if rows were spread evenly around their mean, with a variance of 1/12. The formulas are
-    // those of Profile::Inside, simplified.
+    // The pairs inside some buckets, as if rows were spread evenly around their mean, with a variance of
+    // 1/12. The formulas are those of Profile::Inside, simplified.
     struct Inside {
-        Floats n0, n1, f0, f1, mean0, mean1, half0, half1;  // half: the weight of the chord, 0.5 if there are several rows
-        Floats own, doubt, error0, error1;                  // error: twice the error bound of a row of this class
+        Floats n0, n1, f0, f1, mean0, mean1, half0,
+            half1;                          // half: the weight of the chord, 0.5 if there are several rows
+        Floats own, doubt, error0, error1;  // error: twice the error bound of a row of this class
 
         Inside(const Sums& sums, int k)
             : n0(load(sums.n0 + k)), n1(load(sums.n1 + k)), f0(load(sums.f0 + k)), f1(load(sums.f1 + k)) {
             const Floats none{}, one = none + 1.0f, half = none + 0.5f;
             mean0 = f0 / (n0 > 1.0f ? n0 : one), half0 = n0 > 1.0f ? half : none;
             mean1 = f1 / (n1 > 1.0f ? n1 : one), half1 = n1 > 1.0f ? half : none;
-            const Floats apart = mean0 - mean1, pairs = n0 * n1, known = pairs * apart * apart, several = half0 + half1,
-                         spread = pairs * several * (1.0f / 6);
+            const Floats apart = mean0 - mean1, pairs = n0 * n1, known = pairs * apart * apart,
+                         several = half0 + half1, spread = pairs * several * (1.0f / 6);
             doubt = several > 0.0f ? 0.5f * (known + spread) : none;
             const Floats q0 = f0 * mean0 + half0 * n0 * (1.0f / 6), q1 = f1 * mean1 + half1 * n1 * (1.0f / 6);
             const Floats slopes = half1 * (n1 - f1) * q0 + (n0 - half0 * (n0 - f0)) * q1;
@@ -133,8 +139,8 @@ class EqualProfile {
         Floats error0, error1, doubt;
     };
 
-    // The rows outside a bucket, in integers: the positives below and the negatives above; and for each of these two, the sum
-    // over the buckets in between of the rows that are still further away.
+    // The rows outside a bucket, in integers: the positives below and the negatives above; and for each of
+    // these two, the sum over the buckets in between of the rows that are still further away.
     struct Sweep {
         AnyTally below, above;
         std::uint64_t below_path, above_path;
@@ -177,8 +183,10 @@ class EqualProfile {
             const AnyTally &neg = tallies[2 * b], &pos = tallies[2 * b + 1];
             const double n0 = neg.rows(), n1 = pos.rows(), f0 = neg.fractions(), f1 = pos.fractions();
             const double a0 = below[b].rows(), a1 = above[b].rows();
-            const double m0 = exact(below_path[b]) - below[b].fractions(), m1 = exact(above_path[b]) + above[b].fractions();
-            // The squares of distances grow by this from the left edge of the bucket to the right one, for all negatives above.
+            const double m0 = exact(below_path[b]) - below[b].fractions(),
+                         m1 = exact(above_path[b]) + above[b].fractions();
+            // The squares of distances grow by this from the left edge of the bucket to the right one, for
+            // all negatives above.
             const double step = 2 * m0 + (a0 + n1 - 2 * f1);
             squares_of[b] = 2 * m0 * f0 + step * a1;
             distances_of[b] = n0 * m0 + a0 * f0;
@@ -203,7 +211,8 @@ class EqualProfile {
                                        {slope * (load(d1 + b) + (here.n0 - here.half0 * (here.n0 - here.f0))),
                                         -slope * (here.n0 - here.half0 * here.n0), here.mean0}};
             for (int side = 0; side < 2; ++side)
-                for (int j = 0; j < 3; ++j) std::memcpy(line[side][1 + j] + b, rest[side] + j, sizeof(Floats));
+                for (int j = 0; j < 3; ++j)
+                    std::memcpy(line[side][1 + j] + b, rest[side] + j, sizeof(Floats));
         }
         worst_[from / some] = worst;
         for (int side = 0; side < 2; ++side)

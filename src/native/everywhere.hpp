@@ -1,4 +1,5 @@
-// Plan for terms without a knot: all pairs count, and the moments of the two classes give value and derivatives. O(n).
+// Plan for terms without a knot: all pairs count, and the moments of the two classes give value and
+// derivatives. O(n).
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,8 @@ using Two = std::array<double, 2>;  // by class: 0 negatives, 1 positives
 
 // Sums w q over each class, where q(i) is a quantity of row i. Vectors fix the order of the additions.
 template <class Quantity>
-Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t n, int threads, Quantity&& quantity) {
+Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t n, int threads,
+               Quantity&& quantity) {
     constexpr int block = 512, vectors = 8 / lanes;
     const int tasks = task_count(n);
     Scratch scratch;
@@ -32,7 +34,8 @@ Two class_sums(const std::uint8_t* classes, const double* weights, std::int64_t 
             const auto fill = [&](auto&& weight) {
 #pragma omp simd
                 for (int k = 0; k < count; ++k) {
-                    const double w = weight(begin + k), q = w > 0 ? w * quantity(begin + k) : 0, share = classes[begin + k];
+                    const double w = weight(begin + k), q = w > 0 ? w * quantity(begin + k) : 0,
+                                 share = classes[begin + k];
                     of_all[k] = q;
                     of_pos[k] = q * share;
                 }
@@ -71,9 +74,12 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
     const std::uint8_t* side = rows.classes;
     const std::int64_t n = rows.n;
     const Survey& found = rows.found;
-    const auto sums = [&](auto&& quantity) { return class_sums(side, weights, n, question.threads, quantity); };
+    const auto sums = [&](auto&& quantity) {
+        return class_sums(side, weights, n, question.threads, quantity);
+    };
 
-    // Positives are relative to a typical or a heavy positive. A distant one would cost the others their digits.
+    // Positives are relative to a typical or a heavy positive. A distant one would cost the others their
+    // digits.
     double origin;
     if (weights) {
         Largest<double> largest(0);
@@ -88,19 +94,22 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
         int count = 0;
         for (int k = 0; k < most; ++k)
             if (const void* found_at = std::memchr(side + k * n / most, 1, n - k * n / most))
-                sample[count++] = static_cast<double>(scores[static_cast<const std::uint8_t*>(found_at) - side]);
+                sample[count++] =
+                    static_cast<double>(scores[static_cast<const std::uint8_t*>(found_at) - side]);
         std::nth_element(sample, sample + count / 2, sample + count);
         origin = sample[count / 2];
     }
-    // Negatives are relative to origin - shift, so that d = x_neg - x_pos + rest: a large shift costs no digits. Products with
-    // the class are quicker than a choice; the origin of the positives is rounded for them, and the rest is exact.
+    // Negatives are relative to origin - shift, so that d = x_neg - x_pos + rest: a large shift costs no
+    // digits. Products with the class are quicker than a choice; the origin of the positives is rounded for
+    // them, and the rest is exact.
     const double below = origin - shift, apart = origin - below;
     const DoubleDouble between = DoubleDouble::sum(below, -(below + apart));
     const double rest = (between.high + shift) + between.low;
     const auto x = [=](std::int64_t i) { return static_cast<double>(scores[i]) - (below + apart * side[i]); };
     const Two first = sums(x);
     const Two mean{first[0] / found.w_neg, first[1] / found.w_pos};
-    // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero over all pairs.
+    // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero
+    // over all pairs.
     const double centre = mean[0] - mean[1] + rest;
     double value = found.w_pos * found.w_neg * (b0 + b1 * centre + b2 * centre * centre);
     if (b2 != 0) {
@@ -112,9 +121,9 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
         value += b2 * (spread[0] * found.w_pos + spread[1] * found.w_neg);
     }
 
-    // The gradient of a row is its weight times a linear function of x: for a negative, the sum over the positives of
-    // w (b1 + 2 b2 (x - x_pos + rest)). It is computed from sums, because the mean of denormal numbers loses digits. The
-    // factor of the reduction comes last: it may be tiny.
+    // The gradient of a row is its weight times a linear function of x: for a negative, the sum over the
+    // positives of w (b1 + 2 b2 (x - x_pos + rest)). It is computed from sums, because the mean of denormal
+    // numbers loses digits. The factor of the reduction comes last: it may be tiny.
     const double d0 = 2 * b2 * found.w_pos, c0 = (b1 + 2 * b2 * rest) * found.w_pos - 2 * b2 * first[1];
     const double d1 = 2 * b2 * found.w_neg, c1 = -(b1 + 2 * b2 * rest) * found.w_neg - 2 * b2 * first[0];
     Two vector_sums{};

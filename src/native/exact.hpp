@@ -1,25 +1,30 @@
-// Exact plan for any terms, weights and results: sort the smaller class and look up the rows of the larger one.
+// Exact plan for any terms, weights and results: sort the smaller class and look up the rows of the larger
+// one.
 //
-// The rows of the smaller class are the sources, those of the larger one the queries. Let z be the score of a source and x that
-// of a query, both negated if the sources are the negatives. Source z switches term j on at t = z - shift_j: the pair counts in
-// this term if t < x, with d = x - t. So the sum over all sources and terms is one function of x, and it is quadratic between
-// neighbouring switches. The switches are sorted once. Piece r lies beyond r switches and holds slope and curvature of the
-// function at its left end, computed from gap to gap. A query finds its piece, which gives its derivatives, and adds its weight
-// and its distance from the left end to the piece. From these sums one downward sweep over the switches computes the
-// derivatives of the sources. The Hessian-vector product is computed in the same way, by an evaluation of its own: the entry of
-// the vector replaces the distance, and the slope is the sum over the sources of their curvatures times their entries.
+// The rows of the smaller class are the sources, those of the larger one the queries. Let z be the score of a
+// source and x that of a query, both negated if the sources are the negatives. Source z switches term j on at
+// t = z - shift_j: the pair counts in this term if t < x, with d = x - t. So the sum over all sources and
+// terms is one function of x, and it is quadratic between neighbouring switches. The switches are sorted
+// once. Piece r lies beyond r switches and holds slope and curvature of the function at its left end,
+// computed from gap to gap. A query finds its piece, which gives its derivatives, and adds its weight and its
+// distance from the left end to the piece. From these sums one downward sweep over the switches computes the
+// derivatives of the sources. The Hessian-vector product is computed in the same way, by an evaluation of its
+// own: the entry of the vector replaces the distance, and the slope is the sum over the sources of their
+// curvatures times their entries.
 //
-// The left end of a piece is the least number of the type of the scores beyond the switch t, which is the exact difference of
-// two doubles. So it depends on no other row whether a pair counts. For one term all numbers added are positive, and distances
-// are relative to the nearest switch, so no digits cancel. Several terms may nearly cancel far from their knots: then Acc, the
-// type of the sums from gap to gap, is DoubleDouble.
+// The left end of a piece is the least number of the type of the scores beyond the switch t, which is the
+// exact difference of two doubles. So it depends on no other row whether a pair counts. For one term all
+// numbers added are positive, and distances are relative to the nearest switch, so no digits cancel. Several
+// terms may nearly cancel far from their knots: then Acc, the type of the sums from gap to gap, is
+// DoubleDouble.
 //
-// Many switches are divided by position into parts (division.hpp), so that the pieces that queries look up stay in the cache.
-// Terms without a knot count for all pairs, also for the queries below the first switch. They may be large at the left end of a
-// piece and small at its right end: then the function of the piece is relative to its right end.
+// Many switches are divided by position into parts (division.hpp), so that the pieces that queries look up
+// stay in the cache. Terms without a knot count for all pairs, also for the queries below the first switch.
+// They may be large at the left end of a piece and small at its right end: then the function of the piece is
+// relative to its right end.
 //
-// A piece adds up few numbers as a rule. For float64 scores, sums of many numbers move to compensated sums from time to time,
-// because sums of many constant numbers drift.
+// A piece adds up few numbers as a rule. For float64 scores, sums of many numbers move to compensated sums
+// from time to time, because sums of many constant numbers drift.
 #pragma once
 
 #include <algorithm>
@@ -41,13 +46,14 @@ namespace everypair::EVERYPAIR_ISA {
 template <class S, class Acc>
 class Exact {
   public:
-    // Computes value, gradient and diagonal Hessian. If the rows have a vector, `grad` is the product of the Hessian and the
-    // vector instead, and the value has no meaning.
+    // Computes value, gradient and diagonal Hessian. If the rows have a vector, `grad` is the product of the
+    // Hessian and the vector instead, and the value has no meaning.
     Exact(const GroupRows<S>& rows, const Question& question)
         : given_(rows),
           question_(question),
           n_truncated_(std::count_if(question.terms, question.terms + question.n_terms, is_truncated)),
-          rows_(scratch_, rows, std::find_if(question.terms, question.terms + question.n_terms, is_truncated)->shift,
+          rows_(scratch_, rows,
+                std::find_if(question.terms, question.terms + question.n_terms, is_truncated)->shift,
                 n_truncated_),
           n_switches_(n_truncated_ * rows_.n_sources),
           parts_(rows_.parts),
@@ -65,8 +71,8 @@ class Exact {
     using RunningSum = std::conditional_t<keeps_errors && std::is_same_v<Acc, double>, Compensated, Acc>;
     typedef double Two __attribute__((vector_size(16)));
 
-    // Slope and curvature at the point that the piece is relative to, and the sums of weight and weight x distance over its
-    // queries.
+    // Slope and curvature at the point that the piece is relative to, and the sums of weight and weight x
+    // distance over its queries.
     struct Piece {
         Two line, sums;
     };
@@ -97,10 +103,12 @@ class Exact {
         sources_ = rows_.sort(scratch_);
         if (!one_term) sort_switches();
         find_starts<one_term>();
-        // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many numbers. The number
-        // of lanes depends only on the sizes, so that sums always have the same order. Parts run in parallel without lanes.
+        // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many
+        // numbers. The number of lanes depends only on the sizes, so that sums always have the same order.
+        // Parts run in parallel without lanes.
         const std::int64_t n = given_.n, most_lanes = parts_ > 1 ? 1 : task_count(n);
-        const std::int64_t some = n / (8 * n_switches_), most = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
+        const std::int64_t some = n / (8 * n_switches_),
+                           most = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
         lanes_ = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min(most_lanes, most)));
         stride_ = n_switches_ + parts_ * spare;
         pieces_ = scratch_.take<Piece>(stride_ * lanes_);
@@ -109,7 +117,8 @@ class Exact {
         const int tasks = std::max(lanes_, parts_);
         double* squares = scratch_.take<double>(tasks);
         spilled_ = scratch_.take<Spilled*>(tasks);
-        Spilled* spilled = scratch_.take<Spilled>(keeps_errors ? stride_ * lanes_ : 0);  // filled where it is needed
+        Spilled* spilled =
+            scratch_.take<Spilled>(keeps_errors ? stride_ * lanes_ : 0);  // filled where it is needed
         parallel(given_.threads, lanes_, [&](int lane) {
             if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
         });
@@ -119,7 +128,8 @@ class Exact {
             Scratch scratch;
             const RanksAmong<S> ranks(scratch, starts_ + first + 1, firsts_[part + 1] - firsts_[part]);
             const std::int64_t end = rows_.first_query(task + 1, tasks);
-            const Table table{ranks, bases_ + first, pieces_ + lane * stride_ + first, spilled + lane * stride_ + first};
+            const Table table{ranks, bases_ + first, pieces_ + lane * stride_ + first,
+                              spilled + lane * stride_ + first};
             for (std::int64_t k = 0; parts_ > 1 && k <= firsts_[part + 1] - firsts_[part]; k += 2)
                 __builtin_prefetch(table.pieces + k, 1);
             squares[task] = 0;
@@ -159,14 +169,15 @@ class Exact {
                            static_cast<std::uint32_t>(j)};
         for (std::int64_t width = rows_.n_sources; width < n_switches_; width *= 2) {
             for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width)
-                merge_runs(from + begin, std::min(width, n_switches_ - begin), std::min(2 * width, n_switches_ - begin),
-                           to + begin);
+                merge_runs(from + begin, std::min(width, n_switches_ - begin),
+                           std::min(2 * width, n_switches_ - begin), to + begin);
             std::swap(from, to);
         }
     }
 
-    // Part p has the switches firsts_[p] .. firsts_[p + 1] - 1, and one piece more: its first piece starts at the last switch
-    // below the part. The first piece of all, below all switches, is relative to the first switch.
+    // Part p has the switches firsts_[p] .. firsts_[p + 1] - 1, and one piece more: its first piece starts at
+    // the last switch below the part. The first piece of all, below all switches, is relative to the first
+    // switch.
     std::int64_t first_piece(int part) const { return firsts_[part] + part * spare; }
 
     // Finds the first switch of each part, the starts of the pieces, and their distances from the switches.
@@ -220,7 +231,8 @@ class Exact {
     // Calls use(source, term, distance of the start from the switch) for switch k with this piece.
     template <bool one_term, class Use>
     void with_switch(std::int64_t k, std::int64_t piece, Use&& use) const {
-        use(one_term ? k : switches_[k].source, one_term ? 0 : static_cast<int>(switches_[k].term), offsets_[piece]);
+        use(one_term ? k : switches_[k].source, one_term ? 0 : static_cast<int>(switches_[k].term),
+            offsets_[piece]);
     }
 
     // Calls use(source, term, distance of the first start from the knot) for all terms without truncation.
@@ -245,7 +257,8 @@ class Exact {
         std::fill(vectors, vectors + n_terms, RunningSum{});
         Acc value = 0, slope = 0;  // without the constant parts b0 and b1 of the terms
         Acc curvature = 0, tilt = 0, level = 0, gap = 0;
-        // Moves on by `gap` and switches a source on. One addition per sum, because the next switch waits for it.
+        // Moves on by `gap` and switches a source on. One addition per sum, because the next switch waits for
+        // it.
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
             const std::uint32_t place = sources_[source].row;
@@ -256,7 +269,8 @@ class Exact {
                 return;
             }
             const Acc turn = gap * curvature;
-            value += gap * ((slope + tilt) + Acc(0.5) * turn) + Acc(w) * distance * (Acc(term.b1) + Acc(term.b2) * distance);
+            value += gap * ((slope + tilt) + Acc(0.5) * turn) +
+                     Acc(w) * distance * (Acc(term.b1) + Acc(term.b2) * distance);
             slope += turn + Acc(w) * Acc(2 * term.b2) * distance;
         };
         const auto write = [&](std::int64_t piece) {
@@ -306,8 +320,9 @@ class Exact {
         Spilled* spilled;
     };
 
-    // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short loops over a block:
-    // those that read memory have many loads in flight, the others are vectorised. Calls `prepare` before sums spill.
+    // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short
+    // loops over a block: those that read memory have many loads in flight, the others are vectorised. Calls
+    // `prepare` before sums spill.
     template <class Prepare>
     double evaluate_queries(const Table& table, std::int64_t first, int count, Prepare&& prepare) const {
         S at[block];
@@ -337,7 +352,8 @@ class Exact {
             if (keeps_errors) largest = one.sums > largest ? one.sums : largest;
             other.sums += shuffle<1, 3>(mass, moment);
             if (keeps_errors) largest = other.sums > largest ? other.sums : largest;
-            const Two slope = shuffle<0, 2>(one.line, other.line), curvature = shuffle<1, 3>(one.line, other.line);
+            const Two slope = shuffle<0, 2>(one.line, other.line),
+                      curvature = shuffle<1, 3>(one.line, other.line);
             std::memcpy(slopes + q, &slope, sizeof slope);
             std::memcpy(curvatures + q, &curvature, sizeof curvature);
         }
@@ -362,11 +378,13 @@ class Exact {
         if (grad_)
             for (int q = 0; q < count; ++q) grad_[first + q] = static_cast<S>(slopes[q]);
         if (hess_)
-            for (int q = 0; q < count; ++q) hess_[first + q] = static_cast<S>(scale * (w[q] * curvatures[q]) + 0.0);
+            for (int q = 0; q < count; ++q)
+                hess_[first + q] = static_cast<S>(scale * (w[q] * curvatures[q]) + 0.0);
         return total;
     }
 
-    // Sums over the switches downwards, for each over the queries beyond it. Returns the value without the sum of squares.
+    // Sums over the switches downwards, for each over the queries beyond it. Returns the value without the
+    // sum of squares.
     template <bool one_term>
     double evaluate_sources() const {
         Scratch scratch;
@@ -377,13 +395,15 @@ class Exact {
         const auto write = [&](std::int64_t source, const Derivatives& sum) {
             const std::uint32_t place = sources_[source].row;
             const double w = weight(place);
-            if (grad_) grad_[place] = static_cast<S>(signed_scale * (w * static_cast<double>(sum.grad)) + 0.0);
+            if (grad_)
+                grad_[place] = static_cast<S>(signed_scale * (w * static_cast<double>(sum.grad)) + 0.0);
             if (hess_) hess_[place] = static_cast<S>(scale * (w * static_cast<double>(sum.hess)));
         };
         RunningSum mass{}, vector{};
         Acc moment = 0;
         Two value{};
-        std::int64_t above = first_piece(parts_ - 1) + firsts_[parts_] - firsts_[parts_ - 1];  // the last piece
+        std::int64_t above =
+            first_piece(parts_ - 1) + firsts_[parts_] - firsts_[parts_ - 1];  // the last piece
         // Adds the queries of the next lower piece; distances are then relative to its start.
         const auto take = [&](int part, std::int64_t k) {
             Two here{};
@@ -392,7 +412,9 @@ class Exact {
                 if (const Spilled* spilled = spilled_[part + lane]) here += spilled[k].sums + spilled[k].lost;
             }
             // Pieces without queries beyond them may be so far away that their distances are infinite.
-            if (!vector_) moment += (static_cast<double>(mass) > 0 ? Acc(mass) * distance(k, above) : Acc(0)) + Acc(here[1]);
+            if (!vector_)
+                moment +=
+                    (static_cast<double>(mass) > 0 ? Acc(mass) * distance(k, above) : Acc(0)) + Acc(here[1]);
             if (vector_) vector += here[1];
             if (bases_[k] != starts_[k]) moment += Acc(here[0]) * (Acc(bases_[k]) + Acc(-starts_[k]));
             above = k;
@@ -402,8 +424,9 @@ class Exact {
         const auto switch_on = [&](std::int64_t source, int j, Acc distance) {
             const Term& term = question_.terms[j];
             const Acc all(mass), slope(2 * term.b2);
-            const Acc grad = vector_ ? slope * (Acc(vector_[sources_[source].row]) * all + Acc(-1) * Acc(vector))
-                                     : Acc(term.b1) * all + slope * (moment + all * distance);
+            const Acc grad = vector_
+                                 ? slope * (Acc(vector_[sources_[source].row]) * all + Acc(-1) * Acc(vector))
+                                 : Acc(term.b1) * all + slope * (moment + all * distance);
             const Derivatives sum{grad, slope * all};
             if (one_term) return write(source, sum);
             sums[source].grad += sum.grad;
@@ -434,8 +457,8 @@ class Exact {
     Keyed<S>* sources_;            // in ascending order
     Switch* switches_;             // in ascending order
     std::int64_t* firsts_;         // by part: the first switch
-    S *starts_, *bases_;           // by piece, like the next ones: its left end, and the point it is relative to
-    Acc* offsets_;                 // the distances of the starts from their switches
+    S *starts_, *bases_;  // by piece, like the next ones: its left end, and the point it is relative to
+    Acc* offsets_;        // the distances of the starts from their switches
     Piece* pieces_;
     Spilled** spilled_;  // by task: the sums of the pieces of its lane; null if there are none
     double* values_;

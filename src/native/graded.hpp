@@ -1,19 +1,20 @@
-// Plan for one truncated term b2 d^2 over float32 scores and few grades: two passes over the rows, without a sort, with a
-// proven error bound. It is the plan of certified.hpp, for all pairs of a row (the winner) and a row of a lower grade (the
-// loser).
+// Plan for one truncated term b2 d^2 over float32 scores and few grades: two passes over the rows, without a
+// sort, with a proven error bound. It is the plan of certified.hpp, for all pairs of a row (the winner) and a
+// row of a lower grade (the loser).
 //
-// A winner has the position s and a loser s + shift; a pair counts where the loser's position is higher. The width of the
-// buckets divides the shift, so a row has the same fraction f of its bucket in both roles, and its bucket as a loser is `moved`
-// buckets higher. Pass 1 counts the rows of each bucket and grade, with the sums of f and f^2. Running sums over grades and
-// buckets give, for each bucket and grade, the sums over the winners of higher grades below it and over the losers of lower
-// grades above it. So the gradient of a row as a loser is a line in f, plus the sum phi of (f - f_pos)+ over the c winners in
-// the same bucket. With their mean m and standard deviation s,
+// A winner has the position s and a loser s + shift; a pair counts where the loser's position is higher. The
+// width of the buckets divides the shift, so a row has the same fraction f of its bucket in both roles, and
+// its bucket as a loser is `moved` buckets higher. Pass 1 counts the rows of each bucket and grade, with the
+// sums of f and f^2. Running sums over grades and buckets give, for each bucket and grade, the sums over the
+// winners of higher grades below it and over the losers of lower grades above it. So the gradient of a row as
+// a loser is a line in f, plus the sum phi of (f - f_pos)+ over the c winners in the same bucket. With their
+// mean m and standard deviation s,
 //
 //     c (f - m)+  <=  phi(f)  <=  c (f - m)+ + c s / 2    and    phi(f)  <=  c (1 - m) f ,
 //
-// so the first bound plus c s / 4 has an error of at most c s / 4, and the last one minus c m (1 - m) / 2 of at most that. The
-// better of the two is used, and mirrored for winners. Pass 2 evaluates the sum of both roles for each row: a line with two
-// kinks. Distances are in units of the width of a bucket.
+// so the first bound plus c s / 4 has an error of at most c s / 4, and the last one minus c m (1 - m) / 2 of
+// at most that. The better of the two is used, and mirrored for winners. Pass 2 evaluates the sum of both
+// roles for each row: a line with two kinks. Distances are in units of the width of a bucket.
 #pragma once
 
 #include <algorithm>
@@ -30,11 +31,12 @@ namespace everypair::EVERYPAIR_ISA {
 
 constexpr int most_grades = 16;
 
-// Writes the rank of the target of each row, from 0, and returns the number of ranks; 0 if there are too many.
+// Writes the rank of the target of each row, from 0, and returns the number of ranks; 0 if there are too
+// many.
 template <class L>
 int code_grades(const L* targets, std::int64_t n, std::uint8_t* grades) {
-    using Code =
-        std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::int32_t, std::int64_t>>;
+    using Code = std::conditional_t<sizeof(L) == 1, std::uint8_t,
+                                    std::conditional_t<sizeof(L) == 4, std::int32_t, std::int64_t>>;
     L values[most_grades + 1];  // ascending; the last one twice
     int count = 1;
     values[0] = values[1] = targets[0];
@@ -80,7 +82,8 @@ struct GradedRows {
 class GradedPairs {
   public:
     // The loss is the sum of b2 d^2 over all pairs with d > 0, or the mean. The shift must be at least 0.
-    GradedPairs(const GradedRows& rows, double shift, double b2, bool mean) : rows_(rows), shift_(shift), b2_(b2), mean_(mean) {
+    GradedPairs(const GradedRows& rows, double shift, double b2, bool mean)
+        : rows_(rows), shift_(shift), b2_(b2), mean_(mean) {
         constexpr float none = -std::numeric_limits<float>::infinity();
         const std::uint8_t top = static_cast<std::uint8_t>(rows.n_grades - 1);
         Largest<float> least_negated(none), most(none);
@@ -93,8 +96,8 @@ class GradedPairs {
         lowest_ = -least_negated.value(), reach_ = most.value() - lowest_ + shift;
     }
 
-    // Writes the gradients and sets the value and the number of pairs. Returns false, without writing, if the error bound is
-    // too large.
+    // Writes the gradients and sets the value and the number of pairs. Returns false, without writing, if the
+    // error bound is too large.
     bool run(float* grad, double& value, double& pairs) {
         if (!(reach_ > 0)) return false;
         double wanted = rows_.n < 1 << 14 ? 1536 : 2048;
@@ -114,14 +117,16 @@ class GradedPairs {
     }
 
   private:
-    // By bucket, or by place: the number of rows, the sum of their fractions, or of their distances, and that of the squares.
+    // By bucket, or by place: the number of rows, the sum of their fractions, or of their distances, and that
+    // of the squares.
     struct Sums3 {
         double *n, *f, *q;
 
         Sums3 from(std::size_t bucket) const { return {n + bucket, f + bucket, q + bucket}; }
     };
-    // Over all grades: the sum of d^2 over the pairs and the bound of its error; the sum of d over the pairs of different
-    // buckets; at least the largest gradient, the largest end of a line, and the largest error bound of a gradient.
+    // Over all grades: the sum of d^2 over the pairs and the bound of its error; the sum of d over the pairs
+    // of different buckets; at least the largest gradient, the largest end of a line, and the largest error
+    // bound of a gradient.
     struct Totals {
         double squares = 0, doubt = 0, firsts = 0, greatest = 0, steepest = 0, worst = 0;
     };
@@ -152,10 +157,12 @@ class GradedPairs {
     void count_rows(Scratch& scratch, Places<float>& places) const {
         const std::size_t n_slots = static_cast<std::size_t>(n_buckets_) * rows_.n_grades;
         const int some = 1 + static_cast<int>(rows_.n / n_slots);
-        const int slices = std::max(tally_slices(rows_.n), std::min(slice_count(rows_.n, rows_.threads), some));
+        const int slices =
+            std::max(tally_slices(rows_.n), std::min(slice_count(rows_.n, rows_.threads), some));
         SquaredTally* tallies = scratch.take<SquaredTally>(n_slots * slices);
         std::fill_n(tallies, n_slots * slices, SquaredTally{});
-        const auto use = [&](int slice, std::int64_t, int count, const std::int32_t* slots, const float* fractions) {
+        const auto use = [&](int slice, std::int64_t, int count, const std::int32_t* slots,
+                             const float* fractions) {
             std::int32_t fixed[block_rows];
 #pragma omp simd
             for (int i = 0; i < count; ++i) fixed[i] = static_cast<std::int32_t>(fractions[i] * 0x1p24f);
@@ -173,7 +180,8 @@ class GradedPairs {
         width_ = parts > 0 ? shift_ / parts : range / wanted;
         if (!(range / width_ < 4.0 * wanted)) return unreliable;
         moved_ = static_cast<int>(parts);
-        // The lowest row that may have pairs is at the start of bucket 1; rows outside the buckets have no pairs.
+        // The lowest row that may have pairs is at the start of bucket 1; rows outside the buckets have no
+        // pairs.
         offset_ = shift_ + (1 + 0x1p-40) * width_;
         n_buckets_ = static_cast<int>(range / width_) + 4;
         const std::size_t n = n_buckets_, n_slots = n * rows_.n_grades, n_places = n + moved_;
@@ -219,14 +227,15 @@ class GradedPairs {
             draw(g, totals);
         }
         value = factor_ / 2 * width_ * width_ * totals.squares;
-        const double limit = slack * std::min(totals.greatest, 16 * totals.firsts / static_cast<double>(rows_.n));
+        const double limit =
+            slack * std::min(totals.greatest, 16 * totals.firsts / static_cast<double>(rows_.n));
         // Lines are rounded to float32, so no line may be much larger than the gradients.
         if (!(totals.steepest <= 2 * totals.greatest)) return unreliable;
         return std::max(totals.worst / limit, totals.doubt / (own_slack * totals.squares));
     }
 
-    // Sums over so many places, upwards from `first` and downwards from `last`. Both directions run in one loop: each is a
-    // chain of dependent additions, and the two chains run in parallel.
+    // Sums over so many places, upwards from `first` and downwards from `last`. Both directions run in one
+    // loop: each is a chain of dependent additions, and the two chains run in parallel.
     void sweep(int first, int last, int count) const {
         const Sums3 w = winners_, l = losers_, below = below_, above = above_;
         Moments met;
@@ -285,15 +294,18 @@ class GradedPairs {
                 const double c = below.f[b] + lost.lift - (above.f[b] + above.n[b] + l.f[b] + won.lift);
                 const double d = below.n[b] + lost.rise + above.n[b] + l.n[b] - won.rise;
                 const double last = c + d + lost.kink * (1 - lost.mean) - won.kink * (1 - won.mean);
-                const double error = lost.error + won.error, low = c < 0 ? -c : c, high = last < 0 ? -last : last;
+                const double error = lost.error + won.error, low = c < 0 ? -c : c,
+                             high = last < 0 ? -last : last;
                 const double least = ((c > 0) == (last > 0) ? (low < high ? low : high) : 0) - error;
                 least_gradients[b] = n > 0 ? least : 0;
                 most_gradients[b] = n > 0 ? (low > high ? low : high) : 0;
                 errors[b] = n > 0 ? error : 0;
-                const double line[6] = {scale * c, scale * d, scale * lost.kink, lost.mean, -scale * won.kink, won.mean};
+                const double line[6] = {scale * c, scale * d,         scale * lost.kink,
+                                        lost.mean, -scale * won.kink, won.mean};
                 for (int k = 0; k < 6; ++k) table[k][b] = static_cast<float>(line[k]);
             }
-            greatest.add(least_gradients, count), steepest.add(most_gradients, count), worst.add(errors, count);
+            greatest.add(least_gradients, count), steepest.add(most_gradients, count),
+                worst.add(errors, count);
             for (int b = 0; b < count; ++b)
                 for (int k = 0; k < 6; ++k) lines_[slot + b][k] = table[k][b];
         }
@@ -305,9 +317,11 @@ class GradedPairs {
     void write(Places<float>& places, float* grad) const {
         const auto line = [](const auto* q, const auto& f, auto& sum) {
             const auto past0 = f - q[3], past1 = f - q[5], zero = f - f;
-            sum = q[0] + q[1] * f + q[2] * (past0 > 0.0f ? past0 : zero) + q[4] * (past1 > 0.0f ? past1 : zero);
+            sum =
+                q[0] + q[1] * f + q[2] * (past0 > 0.0f ? past0 : zero) + q[4] * (past1 > 0.0f ? past1 : zero);
         };
-        const auto use = [&](int, std::int64_t i, int count, const std::int32_t* slots, const float* fractions) {
+        const auto use = [&](int, std::int64_t i, int count, const std::int32_t* slots,
+                             const float* fractions) {
             Octet<float>::evaluate(lines_, slots, fractions, count, grad + i, line);
         };
         by_located_blocks(places, task_count(rows_.n), use);
@@ -320,9 +334,12 @@ class GradedPairs {
     double width_ = 0, offset_ = 0;
     double factor_ = 0;  // the gradient per unit of d
     int moved_ = 0, n_buckets_ = 0;
-    int low_[most_grades] = {}, high_[most_grades] = {};  // the first and the last bucket with rows of each grade
-    Sums3 all_, winners_, losers_;   // by grade and bucket; by place: of the higher grades and of the lower grades
-    Sums3 below_, above_;            // of each place: the winners below it and the losers above it, relative to its edge
+    int low_[most_grades] = {},
+        high_[most_grades] = {};  // the first and the last bucket with rows of each grade
+    Sums3 all_, winners_,
+        losers_;  // by grade and bucket; by place: of the higher grades and of the lower grades
+    Sums3 below_,
+        above_;  // of each place: the winners below it and the losers above it, relative to its edge
     Octet<float>* lines_ = nullptr;  // by slot: c, d, k0, m0, k1, m1 of c + d f + k0 (f - m0)+ + k1 (f - m1)+
 };
 

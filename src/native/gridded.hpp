@@ -1,14 +1,17 @@
-// Plan for several truncated terms b2 d^2 over float32 scores whose knots lie on a common grid: two passes, without a sort.
+// Plan for several truncated terms b2 d^2 over float32 scores whose knots lie on a common grid: two passes,
+// without a sort.
 //
-// If the width of the buckets divides the step of the grid, the same buckets serve all terms: a negative that a term moves by k
-// buckets keeps its fraction. One pass counts the rows, as in certified.hpp, and the lines of all terms, moved accordingly, add
-// up to one line in each bucket. The sum is in double, because the terms may nearly cancel.
+// If the width of the buckets divides the step of the grid, the same buckets serve all terms: a negative that
+// a term moves by k buckets keeps its fraction. One pass counts the rows, as in certified.hpp, and the lines
+// of all terms, moved accordingly, add up to one line in each bucket. The sum is in double, because the terms
+// may nearly cancel.
 //
-// The contribution phi(f) of a row's own bucket (certified.hpp) lies between c (f - m)+ and its chord c (1 - m) f, which differ
-// by at most c m (1 - m). The chord less half of that is a line without a kink, with an error of at most w c m (1 - m) / 2. For
-// ties or near ties the lower bound is better: its error is at most w c s / 2, where s is the standard deviation of the
-// fractions. It has a kink, and a line can have one; the term for which it reduces the error most gets it. If the errors of all
-// terms together exceed the limit of a row, nothing is written.
+// The contribution phi(f) of a row's own bucket (certified.hpp) lies between c (f - m)+ and its chord c (1 -
+// m) f, which differ by at most c m (1 - m). The chord less half of that is a line without a kink, with an
+// error of at most w c m (1 - m) / 2. For ties or near ties the lower bound is better: its error is at most w
+// c s / 2, where s is the standard deviation of the fractions. It has a kink, and a line can have one; the
+// term for which it reduces the error most gets it. If the errors of all terms together exceed the limit of a
+// row, nothing is written.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +24,8 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Returns the step of the coarsest grid that contains all knots, with at most 64 steps between neighbours; 0 if there is none,
-// infinity if all knots are equal.
+// Returns the step of the coarsest grid that contains all knots, with at most 64 steps between neighbours; 0
+// if there is none, infinity if all knots are equal.
 inline double common_step(std::span<const Term> terms, double reach) {
     double least = std::numeric_limits<double>::infinity();
     for (const Term& term : terms)
@@ -38,14 +41,16 @@ inline double common_step(std::span<const Term> terms, double reach) {
     return 0;
 }
 
-// The lines of a few slots of one class, the bounds of their errors, and the terms for which a kink reduces the error most.
+// The lines of a few slots of one class, the bounds of their errors, and the terms for which a kink reduces
+// the error most.
 struct LineSums {
     static constexpr int some = 64;
     double start[some] = {}, rise[some] = {}, doubt[some] = {};
     double gain[some] = {}, amount[some] = {}, mean[some] = {};
 
-    // Adds a term to the slots of the buckets first .. last - 1, the first of which is slot k. The rows of the other class are
-    // those of the buckets from `met` on. For a negative phi increases with f, for a positive it decreases.
+    // Adds a term to the slots of the buckets first .. last - 1, the first of which is slot k. The rows of
+    // the other class are those of the buckets from `met` on. For a negative phi increases with f, for a
+    // positive it decreases.
     template <int side>
     void add(const Profile& profile, int k, int count, int met, double factor) {
         const double *n = profile.rows[1 - side] + met, *sums = profile.fractions[1 - side] + met,
@@ -61,7 +66,8 @@ struct LineSums {
             doubt[k + b] += error;
             // The sums have 24 bits, so the variance has an error of about 2^-22.
             const double variance = squares[b] * inverse[b] - m * m;
-            const double gained = error - std::abs(c) * std::sqrt((variance > 0 ? variance : 0) + 0x1p-22) / 2;
+            const double gained =
+                error - std::abs(c) * std::sqrt((variance > 0 ? variance : 0) + 0x1p-22) / 2;
             const bool better = gained > gain[k + b];
             gain[k + b] = better ? gained : gain[k + b];
             amount[k + b] = better ? c : amount[k + b];
@@ -74,8 +80,8 @@ struct LineSums {
     Line<float> line(int k) const {
         const double gap = amount[k] * mean[k] * (1 - mean[k]) / 2, turn = amount[k] * (1 - mean[k]);
         return {static_cast<float>(side ? start[k] - gap : start[k] + gap),
-                static_cast<float>(side ? rise[k] + turn : rise[k] - turn), static_cast<float>(side ? -amount[k] : amount[k]),
-                static_cast<float>(mean[k])};
+                static_cast<float>(side ? rise[k] + turn : rise[k] - turn),
+                static_cast<float>(side ? -amount[k] : amount[k]), static_cast<float>(mean[k])};
     }
 };
 
@@ -86,9 +92,11 @@ struct Grid {
     // With about `most` buckets. `exists` is false if the terms have no common grid.
     Grid(std::span<const Term> given, const Survey& found, int most) : terms(given) {
         const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
-        const double range = found.max_neg - found.min_pos + reach, step = std::min(common_step(terms, reach), range);
+        const double range = found.max_neg - found.min_pos + reach,
+                     step = std::min(common_step(terms, reach), range);
         // If the reach is far larger than the range, the positions have too few digits.
-        exists = terms.size() <= most_terms && step > 0 && range <= most * step && std::abs(reach) <= 0x1p24 * range;
+        exists = terms.size() <= most_terms && step > 0 && range <= most * step &&
+                 std::abs(reach) <= 0x1p24 * range;
         if (!exists) return;
         // Slightly beyond the end of place 0, so that the lowest positive is in place 1.
         const double width = step / std::ceil(step * most / range), forward = (1 + 0x1p-40) * width;
@@ -128,7 +136,8 @@ struct Grid {
             for (std::size_t j = 0; j < terms.size(); ++j) {
                 // The other class is in the buckets b - moved for negatives, and b + moved for positives.
                 const int met = side ? moved[j] : -moved[j];
-                const int first = std::max(from, side ? 1 : 1 + moved[j]), last = side ? std::min(to, n - moved[j]) : to;
+                const int first = std::max(from, side ? 1 : 1 + moved[j]),
+                          last = side ? std::min(to, n - moved[j]) : to;
                 sums.add<side>(profile, first - from, last - first, first + met, 2 * terms[j].b2 * scale);
             }
             for (int b = from; b < to; ++b) lines[2 * b + side] = sums.line<side>(b - from);
@@ -139,8 +148,10 @@ struct Grid {
 #pragma omp simd
             for (int k = 0; k < count; ++k) {
                 // The smallest and the largest possible gradient in this bucket.
-                const double start = sums.start[k], end = start + sums.rise[k], first = std::abs(start), last = std::abs(end);
-                const double least = start * end > 0 ? (first < last ? first : last) : 0, most = first > last ? first : last;
+                const double start = sums.start[k], end = start + sums.rise[k], first = std::abs(start),
+                             last = std::abs(end);
+                const double least = start * end > 0 ? (first < last ? first : last) : 0,
+                             most = first > last ? first : last;
                 const double w = heaviest[k], left = w > 0 ? sums.doubt[k] - sums.gain[k] : 0;
                 least_gradients[k] = w * least, most_gradients[k] = w * most;
                 errors[k] = left, weighted_errors[k] = w * left;
@@ -151,15 +162,17 @@ struct Grid {
         // Lines are rounded to float32, so no line may be much larger than the gradients, or denormal.
         const double most = greatest.value();
         return worst_by_weight.value() <= slack * most &&
-               worst.value() <= 16 * slack * std::abs(total) / profile.active[side] && steepest.value() <= 2 * most &&
-               most > 0x1p-90;
+               worst.value() <= 16 * slack * std::abs(total) / profile.active[side] &&
+               steepest.value() <= 2 * most && most > 0x1p-90;
     }
 
     int moved[most_terms];
 };
 
-// As `certified_term`, for several terms; scale includes the mean weights. Returns false if an exact plan must be used.
-inline bool certified_terms(const GroupRows<float>& rows, std::span<const Term> terms, double scale, int most, double& value) {
+// As `certified_term`, for several terms; scale includes the mean weights. Returns false if an exact plan
+// must be used.
+inline bool certified_terms(const GroupRows<float>& rows, std::span<const Term> terms, double scale, int most,
+                            double& value) {
     const Grid grid(terms, rows.found, most);
     if (!grid.exists) return false;
     Scratch scratch;

@@ -9,8 +9,9 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// All arrays begin with the first row of the group. `weights`, `vector` and results that are not wanted are null. The weights
-// are those of the caller, times a power of two for each class if they are very large or very small.
+// All arrays begin with the first row of the group. `weights`, `vector` and results that are not wanted are
+// null. The weights are those of the caller, times a power of two for each class if they are very large or
+// very small.
 template <class S>
 struct GroupRows {
     const S* scores;

@@ -1,4 +1,5 @@
-// Buckets that were not certified ("heavy" ones): their rows are gathered, and the pairs inside a bucket are solved exactly.
+// Buckets that were not certified ("heavy" ones): their rows are gathered, and the pairs inside a bucket are
+// solved exactly.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,9 @@ constexpr int most_buckets = 1 << 13;
 
 // The number of buckets into which a heavy one with so many rows of each class is split.
 inline int buckets_for(const double rows[2], double range, const double limit[2], int most) {
-    // Evenly spread rows have an error of w c / 8, with w = range / B and c = n / B. Rows of heavy buckets are seldom evenly
-    // spread, and ten times as many buckets, enough for a hundredfold density, cost less than one more level.
+    // Evenly spread rows have an error of w c / 8, with w = range / B and c = n / B. Rows of heavy buckets
+    // are seldom evenly spread, and ten times as many buckets, enough for a hundredfold density, cost less
+    // than one more level.
     const double need = 10 * std::sqrt(range / 8 * std::max(rows[1] / limit[0], rows[0] / limit[1]));
     int buckets = 1;
     while (buckets < most && buckets < need) buckets *= 2;
@@ -27,7 +29,8 @@ inline int buckets_for(const double rows[2], double range, const double limit[2]
 // The rows of heavy buckets. Each slice lists its own rows.
 class HeavyRows {
   public:
-    HeavyRows(Scratch& scratch, const GroupRows<float>& rows, const Axis& axis, const Heavy* heavy, int n_heavy, int slices)
+    HeavyRows(Scratch& scratch, const GroupRows<float>& rows, const Axis& axis, const Heavy* heavy,
+              int n_heavy, int slices)
         : rows_(rows),
           axis_(axis),
           heavy_(heavy),
@@ -41,20 +44,24 @@ class HeavyRows {
     // Lists those of the rows from row i on whose gradient is NaN.
     void take(int slice, std::int64_t i, const std::int32_t* slots, int count, float* grad) {
         if (!n_heavy_) return;
-        take_unsolved(grad, count, [&](int k) { listed_[ends_[slice]++] = {static_cast<std::uint32_t>(i + k), slots[k]}; });
+        take_unsolved(grad, count, [&](int k) {
+            listed_[ends_[slice]++] = {static_cast<std::uint32_t>(i + k), slots[k]};
+        });
     }
 
-    // Writes the gradients of the listed rows: factor x weight x sum over the other class. Returns what the pairs inside heavy
-    // buckets add to the estimates of their sums of d^2.
+    // Writes the gradients of the listed rows: factor x weight x sum over the other class. Returns what the
+    // pairs inside heavy buckets add to the estimates of their sums of d^2.
     double solve(double factor) const {
         if (!n_heavy_) return 0;
         Scratch scratch;
-        // Sorted by class and heavy bucket: the negatives of heavy bucket h end at ends[2 h], its positives at ends[2 h + 1].
+        // Sorted by class and heavy bucket: the negatives of heavy bucket h end at ends[2 h], its positives
+        // at ends[2 h + 1].
         std::int64_t *ends = scratch.take<std::int64_t>(2 * n_heavy_ + 1), total = 0;
         std::fill_n(ends, 2 * n_heavy_ + 1, 0);
         const auto each = [&](auto&& use) {
             for (int slice = 0; slice < slices_; ++slice)
-                for (std::int64_t k = first_row(rows_.n, slice, slices_); k < ends_[slice]; ++k) use(listed_[k]);
+                for (std::int64_t k = first_row(rows_.n, slice, slices_); k < ends_[slice]; ++k)
+                    use(listed_[k]);
         };
         std::int32_t* number = scratch.take<std::int32_t>(axis_.buckets + 2);  // of heavy buckets
         for (int h = 0; h < n_heavy_; ++h) number[heavy_[h].bucket] = h;
@@ -63,9 +70,10 @@ class HeavyRows {
             ++ends[found.slot + 1], ++total;
         });
         for (int slot = 0; slot < 2 * n_heavy_; ++slot) ends[slot + 1] += ends[slot];
-        const Rows rows{scratch.take<std::uint32_t>(total), scratch.take<double>(total), scratch.take<double>(total),
-                        scratch.take<double>(total)};
-        // In the order of the rows for any number of slices. Afterwards each slot ends where the next one began.
+        const Rows rows{scratch.take<std::uint32_t>(total), scratch.take<double>(total),
+                        scratch.take<double>(total), scratch.take<double>(total)};
+        // In the order of the rows for any number of slices. Afterwards each slot ends where the next one
+        // began.
         each([&](const Listed& found) {
             const std::int64_t k = ends[found.slot]++;
             rows.row[k] = found.row;
@@ -81,9 +89,11 @@ class HeavyRows {
             for (std::int64_t k = middle; k < end; ++k)
                 rows.sums[k] = -(here.moment[1] + here.others[1] * (here.high - rows.at[k]));
             const bool few = (middle - begin) * (end - middle) < 32 * (end - begin);
-            parts[h] = (few ? add_pairs(rows, begin, middle, end) : add_sorted(rows, begin, middle, end)) - here.own;
+            parts[h] =
+                (few ? add_pairs(rows, begin, middle, end) : add_sorted(rows, begin, middle, end)) - here.own;
             for (std::int64_t k = begin; rows_.grad && k < end; ++k)
-                rows_.grad[rows.row[k]] = static_cast<float>(factor * rows.w[k] * rows.sums[k] + 0.0);  // -0.0 becomes 0.0
+                rows_.grad[rows.row[k]] =
+                    static_cast<float>(factor * rows.w[k] * rows.sums[k] + 0.0);  // -0.0 becomes 0.0
         });
         double rest = 0;
         for (int h = 0; h < n_heavy_; ++h) rest += parts[h];
@@ -95,14 +105,15 @@ class HeavyRows {
         std::uint32_t row;
         std::int32_t slot;
     };
-    // Rows by slot: their positions, their weights, and the sums of w d over the other class (less than 0 for positives).
+    // Rows by slot: their positions, their weights, and the sums of w d over the other class (less than 0 for
+    // positives).
     struct Rows {
         std::uint32_t* row;
         double *at, *w, *sums;
     };
 
-    // Adds the pairs of the negatives begin .. middle - 1 and the positives middle .. end - 1 to the sums, one by one. Returns
-    // the sum of w d^2.
+    // Adds the pairs of the negatives begin .. middle - 1 and the positives middle .. end - 1 to the sums,
+    // one by one. Returns the sum of w d^2.
     static double add_pairs(const Rows& rows, std::int64_t begin, std::int64_t middle, std::int64_t end) {
         const double *at = rows.at, *w = rows.w;
         double *sums = rows.sums, squares = 0;
@@ -124,8 +135,10 @@ class HeavyRows {
     // The same by sorting both classes.
     static double add_sorted(const Rows& rows, std::int64_t begin, std::int64_t middle, std::int64_t end) {
         Scratch scratch;
-        Keyed<double>*given = scratch.take<Keyed<double>>(end - begin), *sorted = scratch.take<Keyed<double>>(end - begin);
-        for (std::int64_t k = begin; k < end; ++k) given[k - begin] = {rows.at[k], static_cast<std::uint32_t>(k)};
+        Keyed<double>*given = scratch.take<Keyed<double>>(end - begin),
+        *sorted = scratch.take<Keyed<double>>(end - begin);
+        for (std::int64_t k = begin; k < end; ++k)
+            given[k - begin] = {rows.at[k], static_cast<std::uint32_t>(k)};
         const std::int64_t n_neg = middle - begin, n_pos = end - middle;
         Keyed<double>*neg = sorted, *pos = sorted + n_neg;
         radix_sort(given, n_neg, neg);
@@ -134,7 +147,8 @@ class HeavyRows {
         Moments met;
         for (std::int64_t i = 0, j = 0; i < n_neg; ++i) {
             const double u = neg[i].key, w = rows.w[neg[i].row];
-            for (; j < n_pos && pos[j].key < u; ++j) met.advance(j ? pos[j].key - pos[j - 1].key : 0, {rows.w[pos[j].row]});
+            for (; j < n_pos && pos[j].key < u; ++j)
+                met.advance(j ? pos[j].key - pos[j - 1].key : 0, {rows.w[pos[j].row]});
             const Moments here = j ? met.shifted(u - pos[j - 1].key) : met;
             squares += w * here.second;
             rows.sums[neg[i].row] += here.first;

@@ -1,4 +1,5 @@
-// Chooses the plan that evaluates a batch. Compiled once for each instruction set, into a namespace of its own.
+// Chooses the plan that evaluates a batch. Compiled once for each instruction set, into a namespace of its
+// own.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -23,11 +24,12 @@
 namespace everypair::EVERYPAIR_ISA {
 namespace {
 
-// Limits between plans, from the rows of `python -m benchmarks run --suite kernel`. Below certified_rows and graded_rows (for
-// each grade of ordered pairs) the exact plans take less time than the certified ones: a source of theirs takes about four
-// times as long as a query. Below bucketed_rows (rows and sources) sorting into buckets takes less time than one certified
-// term. With several terms, grid_cost is the time of a bucket, where a query of the exact plan takes 2 and a source 25. With
-// 128-bit vectors the tables of buckets cost about twice as much.
+// Limits between plans, from the rows of `python -m benchmarks run --suite kernel`. Below certified_rows and
+// graded_rows (for each grade of ordered pairs) the exact plans take less time than the certified ones: a
+// source of theirs takes about four times as long as a query. Below bucketed_rows (rows and sources) sorting
+// into buckets takes less time than one certified term. With several terms, grid_cost is the time of a
+// bucket, where a query of the exact plan takes 2 and a source 25. With 128-bit vectors the tables of buckets
+// cost about twice as much.
 #if defined(__AVX2__)
 constexpr std::int64_t certified_rows = 6000, graded_rows = 300, bucketed_rows = 4200, grid_cost = 12;
 #else
@@ -38,22 +40,24 @@ constexpr std::int64_t fewest_bucketed_rows = 12;
 // The answer of a plan that does not fit the batch: the caller must use another way.
 constexpr Answer declined{0, std::numeric_limits<double>::quiet_NaN(), 0};
 
-// The power of two by which weights with this sum are divided: 0 unless their sums could overflow or lose digits.
+// The power of two by which weights with this sum are divided: 0 unless their sums could overflow or lose
+// digits.
 inline int exponent_of(double sum) {
     if (sum == 0 || (sum > 0x1p-100 && sum < 0x1p100)) return 0;
     return sum <= std::numeric_limits<double>::max() ? std::ilogb(sum) : 1000;
 }
 
-// How many times larger the terms are than their sum, at the worst. Far from their knots several terms nearly cancel: their sum
-// is of the order of the distance between the knots times the range. It is of the order of its square if they cancel to a
-// constant, or if some have no knot: then they are large at one end and small at the other. Infinite if the rounding errors of
-// the slopes b1 are left there, and matter.
+// How many times larger the terms are than their sum, at the worst. Far from their knots several terms nearly
+// cancel: their sum is of the order of the distance between the knots times the range. It is of the order of
+// its square if they cancel to a constant, or if some have no knot: then they are large at one end and small
+// at the other. Infinite if the rounding errors of the slopes b1 are left there, and matter.
 double cancellation(std::span<const Term> terms, double range) {
     if (terms.size() < 2) return 0;
     double nearest = std::numeric_limits<double>::infinity(), slopes = 0, rounding = 0;
     DoubleDouble sum;
     for (std::size_t j = 0; j < terms.size(); ++j) {
-        const DoubleDouble lag = DoubleDouble(2 * terms[j].b2) * DoubleDouble::sum(terms[j].shift, -terms[0].shift);
+        const DoubleDouble lag =
+            DoubleDouble(2 * terms[j].b2) * DoubleDouble::sum(terms[j].shift, -terms[0].shift);
         sum += DoubleDouble(terms[j].b1) + lag;
         slopes += std::abs(terms[j].b1) + std::abs(lag.high);
         rounding += 0x1p-53 * std::abs(terms[j].b1);
@@ -77,16 +81,17 @@ double cancellation(std::span<const Term> terms, double range) {
     return squared ? ratio * std::max(1.0, ratio) : ratio;
 }
 
-// The plans of float32 scores and terms b2 d^2 with a knot: buckets whose error is of second order, because value and slope
-// vanish at the knot. Returns false if another plan is faster or is needed.
+// The plans of float32 scores and terms b2 d^2 with a knot: buckets whose error is of second order, because
+// value and slope vanish at the knot. Returns false if another plan is faster or is needed.
 bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, double& value) {
     const Survey& found = rows.found;
     const double n = static_cast<double>(rows.n), gap = found.max_neg - found.min_pos;
     const double mean_scale = rows.scale / (rows.unit(0) * rows.unit(1));
     // The range must be divisible into buckets, and gradients must stay well below the largest float32.
     const auto smooth = [&](const Term& term) {
-        return term.truncated && gap + term.shift > 0x1p-900 && std::abs(term.shift) < 0x1p900 && term.b0 == 0 &&
-               term.b1 == 0 && std::abs(term.b2) * mean_scale * n * (gap + term.shift) < 0x1p120;
+        return term.truncated && gap + term.shift > 0x1p-900 && std::abs(term.shift) < 0x1p900 &&
+               term.b0 == 0 && term.b1 == 0 &&
+               std::abs(term.b2) * mean_scale * n * (gap + term.shift) < 0x1p120;
     };
     if (rows.hess || rows.hvp || !std::ranges::all_of(terms, smooth)) return false;
     const bool one_term = terms.size() == 1;
@@ -106,15 +111,18 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     // Sums of weights are rounded, so terms must not cancel too much.
     const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
     if (rows.weights && cancellation(terms, gap + reach) > 0x1p14) return false;
-    // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets often are too few. The
-    // tables of the buckets must not take longer than the exact plan.
+    // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets often
+    // are too few. The tables of the buckets must not take longer than the exact plan.
     const int buckets = sources >= 100000 ? 1 << 12 : rows.n < 1 << 19 ? 1 << 13 : 1 << 14;
     for (const int most : {buckets, 2 * buckets})
-        if (2 * rows.n + 25 * sources >= grid_cost * most && certified_terms(rows, terms, mean_scale, most, value)) return true;
+        if (2 * rows.n + 25 * sources >= grid_cost * most &&
+            certified_terms(rows, terms, mean_scale, most, value))
+            return true;
     return false;
 }
 
-// Fills the results of one group with both classes, and returns its value; NaN if the caller must use another way.
+// Fills the results of one group with both classes, and returns its value; NaN if the caller must use another
+// way.
 template <class S>
 double solve(const GroupRows<S>& rows, const Question& asked) {
     if (asked.smooth) return smooth_sums(rows, *asked.smooth);
@@ -129,18 +137,21 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
         return !term.truncated || distance > 0 || (distance == 0 && end.low > 0);
     };
     Term* first = scratch.take<Term>(asked.n_terms);
-    const std::span<const Term> terms(first, std::copy_if(asked.terms, asked.terms + asked.n_terms, first, counts));
+    const std::span<const Term> terms(first,
+                                      std::copy_if(asked.terms, asked.terms + asked.n_terms, first, counts));
     if (terms.empty()) return rows.clear(), 0.0;
-    // Sums of numbers next to the largest double overflow, and those of denormal numbers lose digits, even where the result
-    // is an ordinary number.
+    // Sums of numbers next to the largest double overflow, and those of denormal numbers lose digits, even
+    // where the result is an ordinary number.
     double reach = 0, range = 0, largest = std::max(std::abs(found.min_pos), std::abs(found.max_neg));
     for (const Term& term : terms) {
         reach = std::max(reach, term.truncated ? gap + term.shift : std::max(largest, std::abs(term.shift)));
         range = std::max(range, gap + std::abs(term.shift));
         largest = std::max(largest, std::abs(term.shift));
     }
-    // Without knots a reach of 0 is an ordinary one: all scores may be 0. Squares of float32 scores are no denormal doubles.
-    const bool has_knots = std::ranges::any_of(terms, &Term::truncated), is_zero = reach == 0 && sizeof(S) == 4 && !has_knots;
+    // Without knots a reach of 0 is an ordinary one: all scores may be 0. Squares of float32 scores are no
+    // denormal doubles.
+    const bool has_knots = std::ranges::any_of(terms, &Term::truncated),
+               is_zero = reach == 0 && sizeof(S) == 4 && !has_knots;
     if (!(largest < 0x1p1000 && (reach > 0x1p-960 || is_zero))) return declined.value;
     const Question question{first, static_cast<int>(terms.size()), asked.mean, rows.threads};
     if (!has_knots) return everywhere(rows, question);
@@ -148,11 +159,13 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
         if (double value; in_buckets(rows, terms, value)) return value;
     // The rounding errors of the additions, one per row, do not cancel.
     const double cancelled = static_cast<double>(rows.n) * cancellation(terms, range);
-    const double room = std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
+    const double room =
+        std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
     if (cancelled > room * 0x1p52) return declined.value;
-    // Derivatives of several terms may vanish far from the knots, where the terms are constant or straight: of heavy rows there
-    // only rounding errors are left.
-    const bool flat = rows.hess || rows.hvp || std::ranges::any_of(terms, [](const Term& term) { return term.b1 != 0; });
+    // Derivatives of several terms may vanish far from the knots, where the terms are constant or straight:
+    // of heavy rows there only rounding errors are left.
+    const bool flat =
+        rows.hess || rows.hvp || std::ranges::any_of(terms, [](const Term& term) { return term.b1 != 0; });
     const bool heavy = std::is_same_v<S, double> && terms.size() > 1 && rows.weights && flat;
     const auto run = [&](const GroupRows<S>& given) {
         if (cancelled > room || heavy) return Exact<S, DoubleDouble>(given, question).run();
@@ -169,11 +182,12 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     return run(derivatives);
 }
 
-// What is added up over the groups: losses with the factor of the mean or of the sum, or weights of concordant pairs, which are
-// over the same power of two as the weight of all pairs.
+// What is added up over the groups: losses with the factor of the mean or of the sum, or weights of
+// concordant pairs, which are over the same power of two as the weight of all pairs.
 enum class Total { mean, sum, concordance };
 
-// Surveys all groups and adds up solve_group(rows) of each one that has pairs; the results of the other groups are 0.
+// Surveys all groups and adds up solve_group(rows) of each one that has pairs; the results of the other
+// groups are 0.
 template <class S, class Solve>
 Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs, Solve&& solve_group) {
     if (batch.n < threaded_rows()) threads = 1;
@@ -181,7 +195,8 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
     std::uint8_t* classes = scratch.take<std::uint8_t>(batch.n);
     const std::int64_t n_groups = batch.offsets ? batch.n_groups : 1;
     const std::span groups(scratch.take<GroupRows<S>>(n_groups), n_groups);
-    // Many groups run in parallel, each on one thread. Few groups run one after the other, each on all threads.
+    // Many groups run in parallel, each on one thread. Few groups run one after the other, each on all
+    // threads.
     const bool many = n_groups >= 2 * static_cast<std::int64_t>(threads);
     const auto each_group = [&](auto&& body) {
         parallel_ranges(many ? threads : 1, n_groups, [&](std::int64_t g) {
@@ -217,7 +232,8 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
         batch.weights = scaled;
         each_group([&](GroupRows<S>& group, std::int64_t begin, std::int64_t end) {
             const int powers[2] = {exponent_of(group.found.w_neg), exponent_of(group.found.w_pos)};
-            for (std::int64_t i = begin; i < end; ++i) scaled[i] = std::ldexp(given[i], -powers[classes[i] & 1]);
+            for (std::int64_t i = begin; i < end; ++i)
+                scaled[i] = std::ldexp(given[i], -powers[classes[i] & 1]);
             group.weights = scaled + begin;
             group.found = survey<S>(batch, classes, begin, end, group.threads);
             group.exponent = powers[0] + powers[1];
@@ -234,13 +250,15 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
     Compensated pair_weight, value;
     for (const GroupRows<S>& group : groups)
         if (group.has_pairs())
-            pair_weight += std::max(std::ldexp(group.found.w_pos * group.found.w_neg, group.exponent - top), smallest);
+            pair_weight +=
+                std::max(std::ldexp(group.found.w_pos * group.found.w_neg, group.exponent - top), smallest);
     each_group([&](GroupRows<S>& group, std::int64_t, std::int64_t) {
         const bool has_pairs = group.has_pairs();
-        if (!has_pairs || group.found.n_pos + group.found.n_neg < group.n) group.clear();  // also for the rows of weight 0
+        if (!has_pairs || group.found.n_pos + group.found.n_neg < group.n)
+            group.clear();  // also for the rows of weight 0
         if (has_pairs)
-            group.scale =
-                std::ldexp(total == Total::mean ? 1 / pair_weight : 1, group.exponent - (total == Total::sum ? 0 : top));
+            group.scale = std::ldexp(total == Total::mean ? 1 / pair_weight : 1,
+                                     group.exponent - (total == Total::sum ? 0 : top));
         group.value = has_pairs ? solve_group(group) : 0;
     });
     for (const GroupRows<S>& group : groups) value += group.value;
@@ -269,9 +287,10 @@ Answer ordered_as(const Ranked& rows, const Question& question, double unit, con
     const int threads = rows.n < threaded_rows() ? 1 : question.threads;
     const Question inner{truncated.data(), static_cast<int>(truncated.size()), question.mean, threads};
     const auto evaluate = [&](auto&& pairs) {
-        const double range = pairs.template sort<S>() + shift, room = std::is_same_v<S, float> ? 0x1p26 : 0x1p9;
-        const bool reliable =
-            range < 0x1p500 && cancellation({question.terms, question.terms + question.n_terms}, range) < room;
+        const double range = pairs.template sort<S>() + shift,
+                     room = std::is_same_v<S, float> ? 0x1p26 : 0x1p9;
+        const bool reliable = range < 0x1p500 &&
+                              cancellation({question.terms, question.terms + question.n_terms}, range) < room;
         value = reliable ? pairs.run() : declined.value;
     };
     if (inner.n_terms == 1 && !rows.winner && !rows.loser && sums[0] && !sums[1] && !sums[2])
@@ -286,7 +305,8 @@ Answer ordered_as(const Ranked& rows, const Question& question, double unit, con
 }
 
 Answer evaluate_ordered(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
-    return with_scores(rows.score_type, [&]<class S>(S) { return ordered_as<S>(rows, question, unit, outputs); });
+    return with_scores(rows.score_type,
+                       [&]<class S>(S) { return ordered_as<S>(rows, question, unit, outputs); });
 }
 
 Answer concordance_ordered(const Ranked& rows, int threads) {
@@ -294,8 +314,10 @@ Answer concordance_ordered(const Ranked& rows, int threads) {
     // Pairs are counted if all weights are equal, or 0 for winners (censored rows).
     const std::span winner(rows.winner, rows.winner ? rows.n : 0);
     const double w = winner.empty() ? 1 : std::ranges::max(winner);
-    if (!rows.loser && std::ranges::all_of(winner, [&](double of_row) { return of_row == 0 || of_row == w; })) {
-        const PairCount count = with_scores(rows.score_type, [&]<class S>(S) { return count_pairs<S>(rows, threads); });
+    if (!rows.loser &&
+        std::ranges::all_of(winner, [&](double of_row) { return of_row == 0 || of_row == w; })) {
+        const PairCount count =
+            with_scores(rows.score_type, [&]<class S>(S) { return count_pairs<S>(rows, threads); });
         return {0, w * (static_cast<double>(count.twice) / 2), w * static_cast<double>(count.pairs)};
     }
     const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
@@ -306,8 +328,8 @@ Answer concordance_ordered(const Ranked& rows, int threads) {
 }
 
 Answer concordance_targets(const Batch& batch, const std::uint8_t* events, double* ordered, double* pairs) {
-    const PairCount count =
-        with_scores(batch.score_type, [&]<class S>(S) { return count_pairs<S>(batch, events, {ordered, pairs}); });
+    const PairCount count = with_scores(
+        batch.score_type, [&]<class S>(S) { return count_pairs<S>(batch, events, {ordered, pairs}); });
     return {0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
 }
 
@@ -324,16 +346,19 @@ void rank_targets(const Batch& batch, const std::uint8_t* events, std::int64_t* 
 
 Answer evaluate_graded(const Batch& batch, const Question& question, const Outputs& outputs) {
     const Term& term = question.terms[0];
-    if (batch.score_type != Dtype::f32 || batch.n < graded_rows || batch.n >= std::int64_t{1} << 29 || question.n_terms > 1 ||
-        !term.truncated || term.b0 != 0 || term.b1 != 0 || !(term.shift >= 0 && term.shift < 0x1p900))
+    if (batch.score_type != Dtype::f32 || batch.n < graded_rows || batch.n >= std::int64_t{1} << 29 ||
+        question.n_terms > 1 || !term.truncated || term.b0 != 0 || term.b1 != 0 ||
+        !(term.shift >= 0 && term.shift < 0x1p900))
         return declined;
     Scratch scratch;
     std::uint8_t* grades = scratch.take<std::uint8_t>(batch.n);
-    const int n_grades = code_grades(batch, grades), threads = batch.n < threaded_rows() ? 1 : question.threads;
+    const int n_grades = code_grades(batch, grades),
+              threads = batch.n < threaded_rows() ? 1 : question.threads;
     if (n_grades < 2 || batch.n < graded_rows * n_grades) return declined;
     const GradedRows rows{static_cast<const float*>(batch.scores), grades, batch.n, n_grades, threads};
     double value, pairs;
-    return GradedPairs(rows, term.shift, term.b2, question.mean).run(static_cast<float*>(outputs.grad), value, pairs)
+    return GradedPairs(rows, term.shift, term.b2, question.mean)
+                   .run(static_cast<float*>(outputs.grad), value, pairs)
                ? Answer{0, value, pairs}
                : declined;
 }
@@ -352,14 +377,17 @@ Answer concordance(const Batch& batch, int threads) {
     });
 }
 
-double smooth_precision(const Batch& batch, const double* shares, const Piece& piece, int threads, double* grad) {
-    return with_scores(batch.score_type, [&]<class S>(S) { return precision_loss<S>(batch, shares, piece, threads, grad); });
+double smooth_precision(const Batch& batch, const double* shares, const Piece& piece, int threads,
+                        double* grad) {
+    return with_scores(batch.score_type,
+                       [&]<class S>(S) { return precision_loss<S>(batch, shares, piece, threads, grad); });
 }
 
 }  // namespace
 
 extern const Kernels kernels;
-constinit const Kernels kernels{evaluate,     concordance,         evaluate_ordered, concordance_ordered, evaluate_graded,
-                                rank_targets, concordance_targets, make_row_sums,    smooth_precision};
+constinit const Kernels kernels{evaluate,        concordance,  evaluate_ordered,    concordance_ordered,
+                                evaluate_graded, rank_targets, concordance_targets, make_row_sums,
+                                smooth_precision};
 
 }  // namespace everypair::EVERYPAIR_ISA

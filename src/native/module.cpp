@@ -1,4 +1,5 @@
-// The Python module: reads buffers, releases the GIL, calls the kernel and returns status, value and pair weight.
+// The Python module: reads buffers, releases the GIL, calls the kernel and returns status, value and pair
+// weight.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -50,8 +51,8 @@ std::vector<InstructionSet> available() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
         here.push_back({"avx2", &avx2::kernels});
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-            __builtin_cpu_supports("avx512bw"))
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
             here.push_back({"avx512", &avx512::kernels});
     }
 #endif
@@ -74,8 +75,9 @@ nb::tuple answer(Call&& call) {
     return nb::make_tuple(found.status, found.value, found.pair_weight);
 }
 
-nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, nb::handle vector,
-                   nb::tuple surrogate, bool mean, int threads, nb::handle grad, nb::handle hess, nb::handle hvp) {
+nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets,
+                   nb::handle vector, nb::tuple surrogate, bool mean, int threads, nb::handle grad,
+                   nb::handle hess, nb::handle hvp) {
     Arrays arrays;
     const Batch batch = arrays.batch(scores, labels, weights, vector, offsets);
     const Outputs outputs = arrays.outputs(batch, grad, hess, hvp);
@@ -83,22 +85,32 @@ nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb:
     return answer([&] { return chosen.kernels->evaluate(batch, question, outputs); });
 }
 
-// Value, pair weight and gradient as new tensors and a number; None if the kernel cannot read the tensors as they are, if a
-// value is bad, or if the loss or the gradient may be too large for the scores' type.
-nb::object evaluate_tensors(nb::handle scores, nb::handle labels, nb::handle weights, nb::tuple surrogate, bool mean,
-                            int threads) {
+// Value, pair weight and gradient as new tensors and a number; None if the kernel cannot read the tensors as
+// they are, if a value is bad, or if the loss or the gradient may be too large for the scores' type.
+nb::object evaluate_tensors(nb::handle scores, nb::handle labels, nb::handle weights, nb::tuple surrogate,
+                            bool mean, int threads) {
     constexpr double ordinary_loss = 1e30;
     const Column s(scores), y(labels);
     const std::int64_t n = s.array.size;
-    if (n == 0 || y.array.size != n || (s.array.type != Dtype::f32 && s.array.type != Dtype::f64)) return nb::none();
+    if (n == 0 || y.array.size != n || (s.array.type != Dtype::f32 && s.array.type != Dtype::f64))
+        return nb::none();
     Arrays arrays;
-    const Batch batch{
-        s.array.data, s.array.type, y.array.data, y.array.type, arrays.read<double>(weights, n), nullptr, n, nullptr, 1};
+    const Batch batch{s.array.data,
+                      s.array.type,
+                      y.array.data,
+                      y.array.type,
+                      arrays.read<double>(weights, n),
+                      nullptr,
+                      n,
+                      nullptr,
+                      1};
     const Question question = arrays.question(surrogate, mean, threads);
     NewTensor grad(batch.score_type, s.n_dims, n), value(batch.score_type, 0, 1);
-    const Answer found = unlocked([&] { return chosen.kernels->evaluate(batch, question, {grad.data(), nullptr, nullptr}); });
+    const Answer found =
+        unlocked([&] { return chosen.kernels->evaluate(batch, question, {grad.data(), nullptr, nullptr}); });
     if (found.status || !(std::abs(found.value) < ordinary_loss)) return nb::none();
-    with_scores(batch.score_type, [&]<class S>(S) { *static_cast<S*>(value.data()) = static_cast<S>(found.value); });
+    with_scores(batch.score_type,
+                [&]<class S>(S) { *static_cast<S*>(value.data()) = static_cast<S>(found.value); });
     return nb::make_tuple(value.release(), found.pair_weight, grad.release());
 }
 
@@ -108,8 +120,9 @@ nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::hand
     return answer([&] { return chosen.kernels->concordance(batch, threads); });
 }
 
-nb::tuple evaluate_ordered(nb::handle scores, nb::tuple ranked, nb::handle vector, nb::tuple surrogate, bool mean, double unit,
-                           int threads, nb::handle grad, nb::handle hess, nb::handle hvp) {
+nb::tuple evaluate_ordered(nb::handle scores, nb::tuple ranked, nb::handle vector, nb::tuple surrogate,
+                           bool mean, double unit, int threads, nb::handle grad, nb::handle hess,
+                           nb::handle hvp) {
     Arrays arrays;
     const Ranked rows = arrays.ranked(scores, ranked, vector);
     const Outputs outputs = arrays.outputs(rows, grad, hess, hvp);
@@ -123,7 +136,8 @@ nb::tuple auc_ordered(nb::handle scores, nb::tuple ranked, int threads) {
     return answer([&] { return chosen.kernels->concordance_ordered(rows, threads); });
 }
 
-nb::tuple evaluate_graded(nb::handle scores, nb::handle targets, nb::tuple surrogate, bool mean, int threads, nb::handle grad) {
+nb::tuple evaluate_graded(nb::handle scores, nb::handle targets, nb::tuple surrogate, bool mean, int threads,
+                          nb::handle grad) {
     Arrays arrays;
     const Batch batch = arrays.batch(scores, targets);
     const Outputs outputs = arrays.outputs(batch, grad);
@@ -136,11 +150,13 @@ void rank_targets(nb::handle targets, nb::handle events, nb::handle order, nb::h
     const Array y = arrays.open(targets);
     const Batch batch{nullptr, Dtype::f64, y.data, y.type, nullptr, nullptr, check_rows(y.size), nullptr, 1};
     const auto* is_event = arrays.read<std::uint8_t>(events, y.size);
-    auto *rows = arrays.write<std::int64_t>(order, y.size), *numbers = arrays.write<std::int64_t>(ranks, y.size);
+    auto *rows = arrays.write<std::int64_t>(order, y.size),
+         *numbers = arrays.write<std::int64_t>(ranks, y.size);
     unlocked([&] { chosen.kernels->rank_targets(batch, is_event, rows, numbers); });
 }
 
-nb::tuple auc_targets(nb::handle scores, nb::handle targets, nb::handle events, nb::handle ordered, nb::handle pairs) {
+nb::tuple auc_targets(nb::handle scores, nb::handle targets, nb::handle events, nb::handle ordered,
+                      nb::handle pairs) {
     Arrays arrays;
     const Batch batch = arrays.batch(scores, targets);
     const auto* is_event = arrays.read<std::uint8_t>(events, batch.n);
@@ -157,8 +173,8 @@ nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle
     const auto found = unlocked([&] {
         return with_scores(batch.score_type, [&]<class S>(S) {
             return with_labels(batch, [&](const auto* given) {
-                return stream::split(static_cast<const S*>(batch.scores), given, batch.n, static_cast<S*>(to_pos),
-                                     static_cast<S*>(to_neg));
+                return stream::split(static_cast<const S*>(batch.scores), given, batch.n,
+                                     static_cast<S*>(to_pos), static_cast<S*>(to_neg));
             });
         });
     });
@@ -173,20 +189,23 @@ void count(nb::handle scores, int bits, nb::handle table) {
     unlocked([&] { stream::count(rows.data(), std::ssize(rows), bits, buckets); });
 }
 
-// What Python holds. nanobind frees an object with the alignment of the class that it knows, but plans have that of their
-// vectors.
+// What Python holds. nanobind frees an object with the alignment of the class that it knows, but plans have
+// that of their vectors.
 struct PreparedSums {
     std::unique_ptr<RowSums> plan;
 };
 
-PreparedSums row_sums(nb::handle rows, nb::handle others, nb::handle row_offsets, nb::handle other_offsets, nb::tuple piece,
-                      int threads) {
+PreparedSums row_sums(nb::handle rows, nb::handle others, nb::handle row_offsets, nb::handle other_offsets,
+                      nb::tuple piece, int threads) {
     Arrays arrays;
-    const RowSet of_rows = arrays.row_set(rows, row_offsets), of_others = arrays.row_set(others, other_offsets);
-    if (of_rows.n_groups != of_others.n_groups) throw std::invalid_argument("rows and others must have the same groups");
+    const RowSet of_rows = arrays.row_set(rows, row_offsets),
+                 of_others = arrays.row_set(others, other_offsets);
+    if (of_rows.n_groups != of_others.n_groups)
+        throw std::invalid_argument("rows and others must have the same groups");
     const Piece function = arrays.piece(piece);
     PreparedSums made{unlocked([&] {
-        return std::unique_ptr<RowSums>(chosen.kernels->row_sums(of_rows, of_others, function, of_rows.n_groups, threads));
+        return std::unique_ptr<RowSums>(
+            chosen.kernels->row_sums(of_rows, of_others, function, of_rows.n_groups, threads));
     })};
     made.plan->n_rows = of_rows.n;
     made.plan->n_others = of_others.n;
@@ -194,7 +213,8 @@ PreparedSums row_sums(nb::handle rows, nb::handle others, nb::handle row_offsets
 }
 
 // `outputs` has an array or None for each order.
-void fill_row_sums(const PreparedSums& prepared, nb::handle weights, bool per_other, int threads, nb::tuple outputs) {
+void fill_row_sums(const PreparedSums& prepared, nb::handle weights, bool per_other, int threads,
+                   nb::tuple outputs) {
     Arrays arrays;
     const RowSums& plan = *prepared.plan;
     const double* given = arrays.read<double>(weights, per_other ? plan.n_rows : plan.n_others);
@@ -206,8 +226,8 @@ void fill_row_sums(const PreparedSums& prepared, nb::handle weights, bool per_ot
     unlocked([&] { plan.sums(given, per_other, n_orders, orders, sums, threads); });
 }
 
-double smooth_precision(nb::handle scores, nb::handle positive, nb::handle weights, nb::handle shares, nb::tuple piece,
-                        int threads, nb::handle grad) {
+double smooth_precision(nb::handle scores, nb::handle positive, nb::handle weights, nb::handle shares,
+                        nb::tuple piece, int threads, nb::handle grad) {
     Arrays arrays;
     const Batch batch = arrays.batch(scores, positive, weights);
     const auto is_pos = arrays.read<std::uint8_t>(positive);

@@ -1,17 +1,20 @@
-// Plan for ordered pairs: all pairs of a row (the winner) and a row of lower rank of the same group (the loser).
+// Plan for ordered pairs: all pairs of a row (the winner) and a row of lower rank of the same group (the
+// loser).
 //
-// The rows of a group are divided in two at the rank boundary nearest to their middle. The pairs of a lower and an upper row
-// are computed together, then both parts are divided again: a tree with about log2(n) levels, or log2(number of ranks) if that
-// is less. Nodes of few rows visit all pairs. The rows of a node are in ascending order of their scores; a stable partition
-// hands this order down, so scores are sorted once. They are compared once as well: `above` of a row is the number of rows of
-// its node with s < s_row + shift, with which it is a pair that counts if it loses; `below` is the number of rows with
-// s + shift <= s_row, with which it is none if it wins. The number of upper rows before each position turns these two numbers
-// of a node into those of its parts, and into the number k of upper rows with which a lower row counts.
+// The rows of a group are divided in two at the rank boundary nearest to their middle. The pairs of a lower
+// and an upper row are computed together, then both parts are divided again: a tree with about log2(n)
+// levels, or log2(number of ranks) if that is less. Nodes of few rows visit all pairs. The rows of a node are
+// in ascending order of their scores; a stable partition hands this order down, so scores are sorted once.
+// They are compared once as well: `above` of a row is the number of rows of its node with s < s_row + shift,
+// with which it is a pair that counts if it loses; `below` is the number of rows with s + shift <= s_row,
+// with which it is none if it wins. The number of upper rows before each position turns these two numbers of
+// a node into those of its parts, and into the number k of upper rows with which a lower row counts.
 //
-// Those are the k lowest upper rows. A table by k holds sums over them of w, w x and w x^2, where x is the distance from the
-// highest of them; it is computed from row to row. For upper rows and the highest lower rows it is the same. All numbers added
-// are positive, and distances are relative to the nearest row, so no digits of a term cancel, at any offset. Several terms may
-// cancel (see `cancellation`), so their sums are compensated.
+// Those are the k lowest upper rows. A table by k holds sums over them of w, w x and w x^2, where x is the
+// distance from the highest of them; it is computed from row to row. For upper rows and the highest lower
+// rows it is the same. All numbers added are positive, and distances are relative to the nearest row, so no
+// digits of a term cancel, at any offset. Several terms may cancel (see `cancellation`), so their sums are
+// compensated.
 #pragma once
 
 #include <algorithm>
@@ -41,20 +44,23 @@ enum class Asked { one_term, any };
 template <Asked asked>
 class OrderedPairs {
   public:
-    // All terms are truncated. With `concordance` there are two terms of shift 0; the second one counts on its knot as well.
+    // All terms are truncated. With `concordance` there are two terms of shift 0; the second one counts on
+    // its knot as well.
     OrderedPairs(const Ranked& rows, const Question& question, bool concordance, const Sums& sums)
         : rows_(rows), question_(question), concordance_(concordance), sums_{sums[0], sums[1], sums[2]} {
         constexpr bool any = asked == Asked::any;
         const bool wanted[] = {true, any && rows.winner, any && rows.loser, has(2), has(0), has(1), has(2)};
         for (Columns& buffer : buffers_) {
-            for (int c = 0; c < n_columns; ++c) buffer.real[c] = wanted[c] ? scratch_.take<double>(rows.n) : nullptr;
+            for (int c = 0; c < n_columns; ++c)
+                buffer.real[c] = wanted[c] ? scratch_.take<double>(rows.n) : nullptr;
             buffer.position = scratch_.take<std::uint32_t>(rows.n);
             buffer.above = scratch_.take<std::uint32_t>(rows.n * n_terms());
             buffer.below = scratch_.take<std::uint32_t>(has_derivatives() ? rows.n * n_terms() : 0);
         }
     }
 
-    // Sorts the rows of each group by their scores, of type S, and returns the largest difference of scores inside a group.
+    // Sorts the rows of each group by their scores, of type S, and returns the largest difference of scores
+    // inside a group.
     template <class S>
     double sort() {
         std::vector<double> ranges(rows_.n_groups);
@@ -66,14 +72,16 @@ class OrderedPairs {
     // Adds the derivatives to `sums` and returns the value.
     double run() {
         std::vector<Node> nodes(rows_.n_groups);
-        for (std::int64_t g = 0; g < rows_.n_groups; ++g) nodes[g] = {rows_.offsets[g], rows_.offsets[g + 1], 0};
+        for (std::int64_t g = 0; g < rows_.n_groups; ++g)
+            nodes[g] = {rows_.offsets[g], rows_.offsets[g + 1], 0};
         before_ = scratch_.take<std::uint32_t>(2 * rows_.n);
         target_ = scratch_.take<std::uint32_t>(rows_.n);
         counts_ = scratch_.take<std::uint32_t>(rows_.n * n_terms());
         moments_ = scratch_.take<Moments>(rows_.n);
         vectors_ = scratch_.take<double>(has(2) ? rows_.n : 0);
         Compensated total;
-        // The large nodes of a level run in parallel, each on one thread, as do the smaller ones with all nodes below them.
+        // The large nodes of a level run in parallel, each on one thread, as do the smaller ones with all
+        // nodes below them.
         while (!nodes.empty()) {
             std::vector<double> values(nodes.size());
             std::vector<Node> parts(2 * nodes.size());
@@ -92,7 +100,8 @@ class OrderedPairs {
     static constexpr int large = 1 << 14, few = 32;  // rows of a node
     enum { score, winner, loser, vector, grad, hess, hvp, n_columns };
 
-    // The positions begin .. end - 1 in the order of ranks, and the buffer that has these rows in the order of scores.
+    // The positions begin .. end - 1 in the order of ranks, and the buffer that has these rows in the order
+    // of scores.
     struct Node {
         std::int64_t begin = 0, end = 0;
         int buffer = 0;
@@ -149,13 +158,15 @@ class OrderedPairs {
         for (std::int64_t i = 0; i < n; ++i) s[i] = sorted[i].key, to.position[begin + i] = sorted[i].row;
         for (int t = 0; t < n_terms(); ++t) {
             const bool closed = concordance_ && t == 1;
-            for (std::int64_t i = 0; i < n; ++i) thresholds[i] = threshold(s[i], question_.terms[t].shift, closed);
+            for (std::int64_t i = 0; i < n; ++i)
+                thresholds[i] = threshold(s[i], question_.terms[t].shift, closed);
             const auto count = [&](std::uint32_t* numbers, auto&& counts) {
                 for (std::uint32_t i = 0, k = 0; i < n; numbers[t * rows_.n + begin + i++] = k)
                     while (k < n && counts(k, i)) ++k;
             };
             count(to.above, [&](std::uint32_t k, std::uint32_t i) { return s[k] < thresholds[i]; });
-            if (has_derivatives()) count(to.below, [&](std::uint32_t k, std::uint32_t i) { return thresholds[k] <= s[i]; });
+            if (has_derivatives())
+                count(to.below, [&](std::uint32_t k, std::uint32_t i) { return thresholds[k] <= s[i]; });
         }
         const double range = s[n - 1] - s[0];
         // Only comparisons matter for the concordance, and differences of scores may overflow.
@@ -174,18 +185,21 @@ class OrderedPairs {
     void write(const Node& node) const {
         const Columns& rows = buffers_[node.buffer];
         for (int k = 0; k < 3; ++k)
-            for (std::int64_t i = node.begin; has(k) && i < node.end; ++i) sums_[k][rows.position[i]] += rows.real[grad + k][i];
+            for (std::int64_t i = node.begin; has(k) && i < node.end; ++i)
+                sums_[k][rows.position[i]] += rows.real[grad + k][i];
     }
 
-    // Divides a node in two. Moves its rows to the other buffer, lower ranks first, adds the derivatives of the pairs of a
-    // lower and an upper row, and returns the value of those pairs.
+    // Divides a node in two. Moves its rows to the other buffer, lower ranks first, adds the derivatives of
+    // the pairs of a lower and an upper row, and returns the value of those pairs.
     double divide(const Node& node, Node* parts) {
         const auto [begin, end, buffer] = node;
         const Columns &from = buffers_[buffer], &to = buffers_[!buffer];
         const std::int64_t n = end - begin, middle = boundary(begin, end), n_low = middle - begin;
         parts[0] = {begin, middle, !buffer}, parts[1] = {middle, end, !buffer};
-        const std::uint32_t *position = from.position + begin, first_upper = static_cast<std::uint32_t>(middle);
-        std::uint32_t *before = before_ + 2 * begin, *target = target_ + begin, *all_counts = counts_ + begin * n_terms();
+        const std::uint32_t *position = from.position + begin,
+                            first_upper = static_cast<std::uint32_t>(middle);
+        std::uint32_t *before = before_ + 2 * begin, *target = target_ + begin,
+                      *all_counts = counts_ + begin * n_terms();
         before[0] = 0;
         for (std::int64_t i = 0; i < n; ++i) before[i + 1] = before[i] + (position[i] >= first_upper);
 #pragma omp simd
@@ -199,9 +213,11 @@ class OrderedPairs {
         for (int t = 0; t < n_terms(); ++t) {
             const std::int64_t first = t * rows_.n + begin;
             const std::uint32_t *above = from.above + first, *below = from.below + first;
-            std::uint32_t *new_above = to.above + first, *new_below = to.below + first, *counts = all_counts + t * n;
+            std::uint32_t *new_above = to.above + first, *new_below = to.below + first,
+                          *counts = all_counts + t * n;
             for (std::int64_t i = 0; i < n; ++i) {
-                const std::uint32_t is_upper = -static_cast<std::uint32_t>(position[i] >= first_upper);  // all bits or none
+                const std::uint32_t is_upper =
+                    -static_cast<std::uint32_t>(position[i] >= first_upper);  // all bits or none
                 const std::uint32_t all = above[i], none = has_derivatives() ? below[i] : 0;
                 const std::uint32_t a = before[all], b = before[none], place = target[i];
                 new_above[place] = select(is_upper, a, all - a);
@@ -214,22 +230,28 @@ class OrderedPairs {
         return value;
     }
 
-    static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b) { return b ^ ((a ^ b) & mask); }
+    static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+        return b ^ ((a ^ b) & mask);
+    }
 
     template <class T>
-    static void move(const T* __restrict from, T* __restrict to, const std::uint32_t* __restrict target, std::int64_t n) {
+    static void move(const T* __restrict from, T* __restrict to, const std::uint32_t* __restrict target,
+                     std::int64_t n) {
         for (std::int64_t i = 0; i < n; ++i) to[target[i]] = from[i];
     }
 
-    // Adds the derivatives of the upper rows of a node, or of the lower rows. Returns the value of their pairs (for lower
-    // rows).
+    // Adds the derivatives of the upper rows of a node, or of the lower rows. Returns the value of their
+    // pairs (for lower rows).
     template <bool upper>
-    double add(const Columns& rows, const Node& node, std::int64_t middle, const std::uint32_t* counts) const {
+    double add(const Columns& rows, const Node& node, std::int64_t middle,
+               const std::uint32_t* counts) const {
         Moments* moments = moments_ + node.begin;  // each part has at most n - 1 rows
         double* vectors = vectors_ + node.begin;
-        // The table of the other rows. Entry k of upper rows has sums over the first k, as winners, relative to the last of
-        // those; entry k of lower rows over the rows from the k-th on, as losers, relative to the k-th.
-        const std::int64_t first_other = upper ? node.begin : middle, n = upper ? middle - node.begin : node.end - middle;
+        // The table of the other rows. Entry k of upper rows has sums over the first k, as winners, relative
+        // to the last of those; entry k of lower rows over the rows from the k-th on, as losers, relative to
+        // the k-th.
+        const std::int64_t first_other = upper ? node.begin : middle,
+                           n = upper ? middle - node.begin : node.end - middle;
         const double *s_other = rows.real[score] + first_other,
                      *weights = asked == Asked::any ? rows.real[upper ? loser : winner] : nullptr;
         RunningSum mass{}, first{}, second{}, along{};
@@ -238,8 +260,8 @@ class OrderedPairs {
         if (has(2)) vectors[upper ? n : 0] = 0;
         for (std::int64_t r = 0; r < n; ++r) {
             const std::int64_t i = upper ? n - 1 - r : r, k = upper ? i : i + 1;
-            const double gap = upper ? at - s_other[i] : s_other[i] - at, w = weight(weights, first_other + i),
-                         turn = mass * gap;
+            const double gap = upper ? at - s_other[i] : s_other[i] - at,
+                         w = weight(weights, first_other + i), turn = mass * gap;
             at = s_other[i];
             if (!upper) second += gap * (2 * first + turn);  // for the value, to which lower rows add
             first += turn;
@@ -248,7 +270,8 @@ class OrderedPairs {
             if (has(2)) vectors[k] = along += w * rows.real[vector][first_other + i];
         }
         const std::int64_t begin = upper ? middle : node.begin, end = upper ? node.end : middle;
-        const double sign = upper ? -1 : 1, *own = asked == Asked::any ? rows.real[upper ? winner : loser] : nullptr;
+        const double sign = upper ? -1 : 1,
+                     *own = asked == Asked::any ? rows.real[upper ? winner : loser] : nullptr;
         RunningSum total{};
         for (std::int64_t i = begin; i < end; ++i) {
             const double s = rows.real[score][i], w = weight(own, i);
@@ -277,7 +300,8 @@ class OrderedPairs {
         double& operator[](std::int64_t i) { return reinterpret_cast<double*>(of)[i]; }
     };
 
-    // Visits all pairs of a node of at most `few` rows and writes their derivatives. Arrays are in the order of ranks.
+    // Visits all pairs of a node of at most `few` rows and writes their derivatives. Arrays are in the order
+    // of ranks.
     double visit_pairs(const Node& node) {
         const std::int64_t begin = node.begin;
         const Columns& from = buffers_[node.buffer];
@@ -285,9 +309,11 @@ class OrderedPairs {
         const int n = static_cast<int>(node.end - begin);
         Few place, bound, rank, s, high, low, v, w_loser, w_winner, values, lost[3];
         const auto fill = [&](Few& to, const auto* column) {
-            for (int i = 0; i < n; ++i) to[position[i] - begin] = column ? static_cast<double>(column[begin + i]) : 1;
+            for (int i = 0; i < n; ++i)
+                to[position[i] - begin] = column ? static_cast<double>(column[begin + i]) : 1;
         };
-        for (int i = 0; i < n; ++i) place[position[i] - begin] = i, rank[i] = static_cast<double>(rows_.ranks[begin + i]);
+        for (int i = 0; i < n; ++i)
+            place[position[i] - begin] = i, rank[i] = static_cast<double>(rows_.ranks[begin + i]);
         if (asked == Asked::any) fill(w_loser, from.real[loser]), fill(w_winner, from.real[winner]);
         fill(s, from.real[score]);
         if (has(2)) fill(v, from.real[vector]);
@@ -301,7 +327,8 @@ class OrderedPairs {
                 high[i] = reach.high, low[i] = reach.low;
             }
             for (int other = 1; other < n; ++other) {  // wins against the rows i that are a pair that counts
-                Vec sums[3][8 / lanes] = {};  // eight sums each, so that all instruction sets have the same order of additions
+                Vec sums[3][8 / lanes] =
+                    {};  // eight sums each, so that all instruction sets have the same order of additions
                 for (int first = 0; first * lanes < other; first += 8 / lanes)
                     for (int h = 0; h < 8 / lanes; ++h) {
                         const int i = first + h;
@@ -334,24 +361,28 @@ class OrderedPairs {
     double* const sums_[3];
     Scratch scratch_;
     Columns buffers_[2];
-    // Working arrays of a node, from its first row on: the number of upper rows before each row and after the last one, with
-    // room for two per row; the new place of each row; the numbers k; and the table by k.
+    // Working arrays of a node, from its first row on: the number of upper rows before each row and after the
+    // last one, with room for two per row; the new place of each row; the numbers k; and the table by k.
     std::uint32_t *before_, *target_, *counts_;
     Moments* moments_;
     double* vectors_;
 };
 
-// Adds the terms without a knot, which count for all pairs, to `sums`, and returns their value: running moments, about the mean
-// score of the group, of the rows of lower rank and of those of higher rank. Returns NaN if distances of pairs are so much
-// smaller than those from the mean that they may lose digits: if nearly all pairs are apart by the shift.
+// Adds the terms without a knot, which count for all pairs, to `sums`, and returns their value: running
+// moments, about the mean score of the group, of the rows of lower rank and of those of higher rank. Returns
+// NaN if distances of pairs are so much smaller than those from the mean that they may lose digits: if nearly
+// all pairs are apart by the shift.
 template <class S>
 double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, const Sums& sums) {
     double b0 = 0, b1 = 0, b2 = 0;
     for (const Term& term : terms) b0 += term.b0, b1 += term.b1, b2 += term.b2;  // they have the same shift
     const double shift = terms[0].shift, b22 = 2 * b2;
-    const auto score = [&](std::int64_t i) { return static_cast<double>(static_cast<const S*>(rows.scores)[rows.order[i]]); };
+    const auto score = [&](std::int64_t i) {
+        return static_cast<double>(static_cast<const S*>(rows.scores)[rows.order[i]]);
+    };
     Compensated value;
-    double firsts[2] = {}, seconds[2] = {};  // of distances; and of the numbers that they are the differences of
+    double firsts[2] = {},
+           seconds[2] = {};  // of distances; and of the numbers that they are the differences of
     for (std::int64_t g = 0; g < rows.n_groups; ++g) {
         const std::int64_t begin = rows.offsets[g], end = rows.offsets[g + 1];
         Compensated sum, mass;
@@ -362,13 +393,16 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
             mass += w;
         }
         const double centre = mass > 0 ? origin + sum / mass : origin;
-        for (const int sign : {-1, 1}) {  // -1: rows win against those before them; 1: they lose against those after them
-            const double *own = sign < 0 ? rows.winner : rows.loser, *other = sign < 0 ? rows.loser : rows.winner;
+        for (const int sign :
+             {-1, 1}) {  // -1: rows win against those before them; 1: they lose against those after them
+            const double *own = sign < 0 ? rows.winner : rows.loser,
+                         *other = sign < 0 ? rows.loser : rows.winner;
             const std::int64_t start = sign < 0 ? begin : end - 1, stop = sign < 0 ? end : begin - 1;
             Compensated m0, m1, m2, mv;
             for (std::int64_t first = start, last; first != stop; first = last) {  // the rows of one rank
                 for (last = first; last != stop && rows.ranks[last] == rows.ranks[first]; last -= sign) {
-                    const double w = weight(own, last), at = shift + sign * (score(last) - centre), along = at * m0 - sign * m1;
+                    const double w = weight(own, last), at = shift + sign * (score(last) - centre),
+                                 along = at * m0 - sign * m1;
                     firsts[0] = std::max(firsts[0], w * std::abs(along));
                     firsts[1] = std::max(firsts[1], w * (std::abs(at) * m0 + std::abs(double{m1})));
                     if (sign < 0) {
@@ -390,7 +424,8 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
     }
     const double least = std::is_same_v<S, float> ? 0x1p-26 : 0x1p-9;
     const bool close = !(firsts[0] >= least * firsts[1] && seconds[0] >= least * seconds[1]);
-    const bool reliable = !close && (seconds[1] > 0x1p-900 || firsts[1] == 0);  // squares of smaller numbers would be denormal
+    const bool reliable =
+        !close && (seconds[1] > 0x1p-900 || firsts[1] == 0);  // squares of smaller numbers would be denormal
     return reliable ? value : std::numeric_limits<double>::quiet_NaN();
 }
 

@@ -30,8 +30,8 @@ inline void pause() {
 #endif
 }
 
-// Tasks 0 .. count - 1, cut into one chunk per thread. In every pass a thread starts with the same chunk, whose rows are still
-// in its cache, and then takes tasks from the other chunks.
+// Tasks 0 .. count - 1, cut into one chunk per thread. In every pass a thread starts with the same chunk,
+// whose rows are still in its cache, and then takes tasks from the other chunks.
 class Job {
   public:
     Job(int threads, int count, void (*task)(void*, int), void* context)
@@ -45,7 +45,8 @@ class Job {
         thread_local const int thread_number = thread_count.fetch_add(1, std::memory_order_relaxed);
         for (int t = 0; t < threads_; ++t) {
             const int chunk = (thread_number + t) % threads_, end = first(chunk + 1);
-            for (int i; (i = chunks_[chunk].next.fetch_add(1, std::memory_order_relaxed)) < end;) task_(context_, i);
+            for (int i; (i = chunks_[chunk].next.fetch_add(1, std::memory_order_relaxed)) < end;)
+                task_(context_, i);
         }
     }
 
@@ -92,7 +93,8 @@ class Pool {
             for (int turn = 0; turn < 2000 && round_ == seen; ++turn) pause();
             round_.wait(seen);
             seen = round_;
-            // A worker joins before it looks whether the job is open, and `run` closes the job before it looks who has joined.
+            // A worker joins before it looks whether the job is open, and `run` closes the job before it
+            // looks who has joined.
             ++joined_;
             if (worker < open_) job_->run();
             --joined_;
@@ -113,7 +115,8 @@ Pool pool;  // its threads sleep until the process ends
 std::atomic<Fork*> borrowed{nullptr};
 
 #if defined(__unix__) || defined(__APPLE__)
-// Threads do not survive a fork. The child process starts with a new pool, and does not use the borrowed team.
+// Threads do not survive a fork. The child process starts with a new pool, and does not use the borrowed
+// team.
 [[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
     new (&pool) Pool;
     borrowed = nullptr;
@@ -121,13 +124,14 @@ std::atomic<Fork*> borrowed{nullptr};
 #endif
 
 struct Block {
-    explicit Block(std::size_t bytes = 0) : data(bytes ? static_cast<std::byte*>(allocate(bytes)) : nullptr), size(bytes) {}
+    explicit Block(std::size_t bytes = 0)
+        : data(bytes ? static_cast<std::byte*>(allocate(bytes)) : nullptr), size(bytes) {}
     std::unique_ptr<std::byte, Free> data;
     std::size_t size;
 };
 
-// The first block is kept between calls. Arrays that do not fit go to extra blocks, and the next call starts with a block that
-// is large enough.
+// The first block is kept between calls. Arrays that do not fit go to extra blocks, and the next call starts
+// with a block that is large enough.
 struct Arena {
     Block kept;
     std::vector<Block> extra;
@@ -165,7 +169,8 @@ void run_tasks(int threads, int count, void (*task)(void*, int), void* context) 
     if (threads > 1 && count > 1) {
         Job job(threads, count, task, context);
         if (Fork* fork = borrowed.load(std::memory_order_relaxed))
-            return fork([](void* self) { static_cast<Job*>(self)->run(); }, &job, static_cast<unsigned>(threads), 0);
+            return fork([](void* self) { static_cast<Job*>(self)->run(); }, &job,
+                        static_cast<unsigned>(threads), 0);
         if (pool.run(std::min(threads, count) - 1, job)) return;
     }
     for (int i = 0; i < count; ++i) task(context, i);
@@ -194,7 +199,8 @@ void* Scratch::bytes(std::size_t size) {
     size = (size + 127) & ~std::size_t{63};
     arena.taken += size;
     arena.peak = std::max(arena.peak, arena.taken);
-    if (arena.used + size <= arena.kept.size) return arena.kept.data.get() + std::exchange(arena.used, arena.used + size);
+    if (arena.used + size <= arena.kept.size)
+        return arena.kept.data.get() + std::exchange(arena.used, arena.used + size);
     return arena.extra.emplace_back(size).data.get();
 }
 

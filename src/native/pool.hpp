@@ -8,9 +8,9 @@
 
 namespace everypair {
 
-// Runs task(context, i) once for each i = 0 .. count - 1, on at most `threads` threads, and returns when all are done.
-// While another caller uses the pool, the tasks run on this thread alone. The result of a task may depend on i but not on the
-// thread, so results are bitwise the same.
+// Runs task(context, i) once for each i = 0 .. count - 1, on at most `threads` threads, and returns when all
+// are done. While another caller uses the pool, the tasks run on this thread alone. The result of a task may
+// depend on i but not on the thread, so results are bitwise the same.
 void run_tasks(int threads, int count, void (*task)(void*, int), void* context);
 
 template <class F>
@@ -31,8 +31,9 @@ void parallel_ranges(int threads, std::int64_t count, F&& body) {
 // Runs body(context) on so many threads at once and waits for them: the signature of GOMP_parallel.
 using Fork = void(void (*body)(void*), void* context, unsigned threads, unsigned flags);
 
-// Runs all further tasks on the team of threads that this function starts (null: on the pool's own threads). OpenMP keeps its
-// team of threads busy-waiting between calls, so additional threads would have to wait for a core.
+// Runs all further tasks on the team of threads that this function starts (null: on the pool's own threads).
+// OpenMP keeps its team of threads busy-waiting between calls, so additional threads would have to wait for a
+// core.
 void borrow_team(Fork* fork);
 
 // Batches with fewer rows run on one thread, because waking threads would take longer than it saves.

@@ -2,19 +2,22 @@
 //
 //     r_i = sum over j of w_j f(d_ij)    or    q_j = sum over i of v_i f(d_ij),    d_ij = y_j + shift - x_i
 //
-// where f is one polynomial in |d| and in exp(-rate |d|) for d > 0, and another one for d <= 0 (`Piece`). This is the algorithm
-// of everypair/ranks/_sweep.py. The fewer rows are sorted; they are the knots, and the others are the points. A table finds the
-// interval between two knots to which a point belongs, and points are arranged by interval, in any order inside it. The sums
+// where f is one polynomial in |d| and in exp(-rate |d|) for d > 0, and another one for d <= 0 (`Piece`).
+// This is the algorithm of everypair/ranks/_sweep.py. The fewer rows are sorted; they are the knots, and the
+// others are the points. A table finds the interval between two knots to which a point belongs, and points
+// are arranged by interval, in any order inside it. The sums
 //
 //     M_k = sum of w |d|^k, k = 0, 1, 2,     and     A_k = sum of w exp(-k rate |d|), k = 1, 2, ...
 //
-// run along the knots, upwards and downwards. To sum over the points for every knot, the points of an interval add their powers
-// to the sums of the next knot. To sum over the knots for every point, all points of an interval evaluate the same polynomials,
-// whose coefficients are the sums at the knot before it. So both loops over points are vectorised over points.
+// run along the knots, upwards and downwards. To sum over the points for every knot, the points of an
+// interval add their powers to the sums of the next knot. To sum over the knots for every point, all points
+// of an interval evaluate the same polynomials, whose coefficients are the sums at the knot before it. So
+// both loops over points are vectorised over points.
 //
-// Error: for weights of one sign all numbers added have one sign, and all factors of A_k are at most one. The A_k are kept in
-// two parts, the knots of the current run and those before it, so that rounding errors grow with the number of runs and with
-// the length of a run. The M_k are double-doubles. Whether d > 0 is decided exactly.
+// Error: for weights of one sign all numbers added have one sign, and all factors of A_k are at most one. The
+// A_k are kept in two parts, the knots of the current run and those before it, so that rounding errors grow
+// with the number of runs and with the length of a run. The M_k are double-doubles. Whether d > 0 is decided
+// exactly.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +38,8 @@ namespace everypair::EVERYPAIR_ISA {
 template <int K>
 class PieceSums final : public RowSums {
   public:
-    PieceSums(const RowSet& rows, const RowSet& others, const Piece& piece, std::int64_t n_groups, int threads)
+    PieceSums(const RowSet& rows, const RowSet& others, const Piece& piece, std::int64_t n_groups,
+              int threads)
         : rows_are_knots_(rows.n <= others.n),
           rate_(piece.rate),
           n_groups_(n_groups),
@@ -65,17 +69,22 @@ class PieceSums final : public RowSums {
             if constexpr (K > 0) x_[side] = std::make_unique_for_overwrite<double[]>(m);
             if (far_ || K == 0) distances_[side] = std::make_unique_for_overwrite<double[]>(m);
         }
-        const RowSet &of_knots = rows_are_knots_ ? rows : others, &of_points = rows_are_knots_ ? others : rows;
+        const RowSet &of_knots = rows_are_knots_ ? rows : others,
+                     &of_points = rows_are_knots_ ? others : rows;
         for (std::int64_t g = 0; g < n_groups_; ++g)
-            groups_[g] = {of_knots.begin(g), of_knots.begin(g + 1), of_points.begin(g), of_points.begin(g + 1), g};
-        each_part(threads, 1, [&](const Group& group, int) { arrange(group, of_knots.scores, of_points.scores, piece.shift); });
+            groups_[g] = {of_knots.begin(g), of_knots.begin(g + 1), of_points.begin(g),
+                          of_points.begin(g + 1), g};
+        each_part(threads, 1, [&](const Group& group, int) {
+            arrange(group, of_knots.scores, of_points.scores, piece.shift);
+        });
     }
 
     void sums(const double* weights, bool per_other, int n_orders, const int* orders, double* const* out,
               int threads) const override {
         Scratch scratch;
         const bool to_points = per_other == rows_are_knots_;
-        const std::int64_t n_sources = to_points ? n_knots_ : n_points_, n_targets = to_points ? n_points_ : n_knots_;
+        const std::int64_t n_sources = to_points ? n_knots_ : n_points_,
+                           n_targets = to_points ? n_points_ : n_knots_;
         const std::uint32_t *sources = (to_points ? knot_rows_ : point_rows_).get(),
                             *targets = (to_points ? point_rows_ : knot_rows_).get();
         double* w = scratch.take<double>(n_sources);
@@ -114,11 +123,13 @@ class PieceSums final : public RowSums {
     template <class Body>
     void each_part(int threads, int directions, Body&& body) const {
         if (n_knots_ + n_points_ < threaded_rows()) threads = 1;
-        parallel_ranges(threads, n_groups_ * directions,
-                        [&](std::int64_t i) { body(groups_[i / directions], static_cast<int>(i % directions)); });
+        parallel_ranges(threads, n_groups_ * directions, [&](std::int64_t i) {
+            body(groups_[i / directions], static_cast<int>(i % directions));
+        });
     }
 
-    // Positions on the axis on which other rows are moved by the shift. `low` has the rounding errors of `high`.
+    // Positions on the axis on which other rows are moved by the shift. `low` has the rounding errors of
+    // `high`.
     struct Positions {
         double *high, *low;
 
@@ -166,13 +177,15 @@ class PieceSums final : public RowSums {
                 keys[i] = sorted[i].key;
                 knot_rows_[group.knot + i] = static_cast<std::uint32_t>(group.knot) + row;
                 at[i] = DoubleDouble::sum(knots.high[row], knots.low[row]);
-                gaps_[group.knot + i] = i ? clamped((at[i].high - at[i - 1].high) + (at[i].low - at[i - 1].low)) : 0;
+                gaps_[group.knot + i] =
+                    i ? clamped((at[i].high - at[i - 1].high) + (at[i].low - at[i - 1].low)) : 0;
             }
             place_runs(group);
             find_intervals(group, Ranks(scratch, keys, n), points, firsts);
         } else {
             firsts[0] = group.point;
-            for (std::int64_t j = group.point; j < group.point_end; ++j) point_rows_[j] = static_cast<std::uint32_t>(j);
+            for (std::int64_t j = group.point; j < group.point_end; ++j)
+                point_rows_[j] = static_cast<std::uint32_t>(j);
         }
         for (std::int64_t i = 0; i <= n; ++i) {
             const DoubleDouble none, below = i > 0 ? at[i - 1] : none, above = i < n ? at[i] : none;
@@ -197,8 +210,8 @@ class PieceSums final : public RowSums {
             }
     }
 
-    // The distances of the points from the knot below (0) or above (1). If only their exponentials are needed, those replace
-    // them.
+    // The distances of the points from the knot below (0) or above (1). If only their exponentials are
+    // needed, those replace them.
     double* distances(int above) const { return (distances_[above] ? distances_ : x_)[above].get(); }
 
     // Fills the factors by which the running sums move on.
@@ -209,7 +222,8 @@ class PieceSums final : public RowSums {
             double* factors = factors_.get() + group.knot;
             for (std::int64_t i = 0; i < n; ++i) factors[i] = vector_exp(-rate * gaps[i]);
             for (const bool up : {true, false}) {
-                // The distance from the first knot of the run; for the first knot of a run, from that of the run before.
+                // The distance from the first knot of the run; for the first knot of a run, from that of the
+                // run before.
                 double* since = since_[up].get() + group.knot;
                 double moved = 0;
                 for (std::int64_t t = 0; t < n; ++t) {
@@ -223,7 +237,8 @@ class PieceSums final : public RowSums {
     }
 
     // Fills the first place of the points of each interval, and the rows of the points by place.
-    void find_intervals(const Group& group, const Ranks& ranks, const Positions& points, std::int64_t* firsts) const {
+    void find_intervals(const Group& group, const Ranks& ranks, const Positions& points,
+                        std::int64_t* firsts) const {
         constexpr int block = 256;
         Scratch scratch;
         const std::int64_t n = group.knot_end - group.knot, m = group.point_end - group.point;
@@ -243,7 +258,8 @@ class PieceSums final : public RowSums {
         for (std::int64_t i = 0; i <= n; ++i) next[i + 1] += next[i];
         for (std::int64_t i = 0; i <= n; ++i) firsts[i] = group.point + next[i];
         std::uint32_t* rows = point_rows_.get() + group.point;
-        for (std::int64_t j = 0; j < m; ++j) rows[next[intervals[j]]++] = static_cast<std::uint32_t>(group.point + j);
+        for (std::int64_t j = 0; j < m; ++j)
+            rows[next[intervals[j]]++] = static_cast<std::uint32_t>(group.point + j);
     }
 
     // The running sums at one knot.
@@ -252,12 +268,16 @@ class PieceSums final : public RowSums {
         DoubleDouble moments[3];
     };
 
-    // Fills for each target the sums over the sources below it (up) or above it. If to_points, the targets are the points.
+    // Fills for each target the sums over the sources below it (up) or above it. If to_points, the targets
+    // are the points.
     template <bool up, bool to_points>
-    void sweep(const Group& group, const double* w, int n_orders, const int* orders, double* const* out) const {
+    void sweep(const Group& group, const double* w, int n_orders, const int* orders,
+               double* const* out) const {
         const std::int64_t n = group.knot_end - group.knot;
         const std::int64_t* firsts = firsts_.get() + group.knot + group.number;
-        const auto end_of = [&](std::int64_t interval) { return interval < n ? firsts[interval + 1] : group.point_end; };
+        const auto end_of = [&](std::int64_t interval) {
+            return interval < n ? firsts[interval + 1] : group.point_end;
+        };
         // Where rows are below others, d > 0.
         const int side = to_points == (up == rows_are_knots_);
         const Side* sides[3];
@@ -274,7 +294,8 @@ class PieceSums final : public RowSums {
         State state;
         for (std::int64_t t = 0; t < n; ++t) {
             const std::int64_t i = up ? t : n - 1 - t, knot = group.knot + i;
-            const std::int64_t interval = up == to_points ? i + 1 : i, first = firsts[interval], last = end_of(interval);
+            const std::int64_t interval = up == to_points ? i + 1 : i, first = firsts[interval],
+                               last = end_of(interval);
             const double gap = t ? gaps_[up ? knot : knot + 1] : 0;
             if (moments > 1) {
                 DoubleDouble* m = state.moments;
@@ -303,7 +324,8 @@ class PieceSums final : public RowSums {
                 add_points<up>(first, last, w, moments, state);
             }
             if constexpr (K > 0)
-                for (int v = 0; v < V; ++v) sums[v] = state.run[v] + (starts ? state.before[v] : state.before[v] * since[v]);
+                for (int v = 0; v < V; ++v)
+                    sums[v] = state.run[v] + (starts ? state.before[v] : state.before[v] * since[v]);
             for (int k = 0; k < n_orders; ++k) {
                 const Side& f = *sides[k];
                 if constexpr (to_points) {
@@ -319,12 +341,13 @@ class PieceSums final : public RowSums {
         }
     }
 
-    // Calls use(place, count, of_points) for the points first .. last - 1, up to `lanes` at a time; of_points(array) returns
-    // their numbers, and zeros after the last one.
+    // Calls use(place, count, of_points) for the points first .. last - 1, up to `lanes` at a time;
+    // of_points(array) returns their numbers, and zeros after the last one.
     template <class Use>
     static void by_vectors(std::int64_t first, std::int64_t last, Use&& use) {
         std::int64_t j = first;
-        for (; j + lanes <= last; j += lanes) use(j, lanes, [&](const double* array) { return load(array + j); });
+        for (; j + lanes <= last; j += lanes)
+            use(j, lanes, [&](const double* array) { return load(array + j); });
         if (j == last) return;
         const int count = static_cast<int>(last - j);
         use(j, count, [&](const double* array) {
@@ -334,7 +357,8 @@ class PieceSums final : public RowSums {
         });
     }
 
-    // Adds the powers of the points first .. last - 1 to the sums of the knot above them, or of the knot below them.
+    // Adds the powers of the points first .. last - 1 to the sums of the knot above them, or of the knot
+    // below them.
     template <bool above>
     void add_points(std::int64_t first, std::int64_t last, const double* w, int moments, State& state) const {
         if constexpr (K > 0) {
@@ -368,15 +392,17 @@ class PieceSums final : public RowSums {
         for (int r = 0; r < moments; ++r) state.moments[r] += sum_of(totals[r]);
     }
 
-    // Evaluates a function for the points first .. last - 1 from the sums of the knot above them, or of the knot below them.
+    // Evaluates a function for the points first .. last - 1 from the sums of the knot above them, or of the
+    // knot below them.
     template <bool above>
-    void evaluate(std::int64_t first, std::int64_t last, const Side& f, const Vec* sums, const DoubleDouble* moments,
-                  double* out) const {
+    void evaluate(std::int64_t first, std::int64_t last, const Side& f, const Vec* sums,
+                  const DoubleDouble* moments, double* out) const {
         double powers[K + 1], p[3] = {};
         for (int k = 0; k < K; ++k) powers[k] = f.c[k / lanes][k % lanes] * sums[k / lanes][k % lanes];
         for (int r = 0; r < f.moments; ++r) {
             // |d|^r is the sum over s of comb(r, s) (distance of the point)^s (distance of the knot)^(r - s).
-            const double m[3] = {f.p[r] * static_cast<double>(moments[0]), r > 0 ? f.p[r] * static_cast<double>(moments[1]) : 0,
+            const double m[3] = {f.p[r] * static_cast<double>(moments[0]),
+                                 r > 0 ? f.p[r] * static_cast<double>(moments[1]) : 0,
                                  r > 1 ? f.p[r] * static_cast<double>(moments[2]) : 0};
             p[0] += m[r];
             if (r > 0) p[1] += r * m[r - 1];
@@ -408,18 +434,22 @@ class PieceSums final : public RowSums {
     const std::int64_t n_groups_, n_knots_, n_points_;
     bool far_ = false;  // distances are needed, not only their exponentials
     Side sides_[3][2];
-    std::unique_ptr<std::uint32_t[]> knot_rows_, point_rows_;  // the number of each row of the caller, by place
+    std::unique_ptr<std::uint32_t[]> knot_rows_,
+        point_rows_;  // the number of each row of the caller, by place
     std::unique_ptr<Group[]> groups_;
     std::unique_ptr<double[]> gaps_, factors_;  // from each knot to the one below it
     std::unique_ptr<double[]> since_[2];        // by direction: downwards, upwards
     // The place of the first point below each knot; per group, one more interval than there are knots.
     std::unique_ptr<std::int64_t[]> firsts_;
-    std::unique_ptr<double[]> x_[2], distances_[2];  // of the points, from the knot below and from the knot above
+    std::unique_ptr<double[]> x_[2],
+        distances_[2];  // of the points, from the knot below and from the knot above
 };
 
-inline RowSums* make_row_sums(const RowSet& rows, const RowSet& others, const Piece& piece, std::int64_t n_groups,
-                              int threads) {
-    const auto with = [&]<int K>() -> RowSums* { return new PieceSums<K>(rows, others, piece, n_groups, threads); };
+inline RowSums* make_row_sums(const RowSet& rows, const RowSet& others, const Piece& piece,
+                              std::int64_t n_groups, int threads) {
+    const auto with = [&]<int K>() -> RowSums* {
+        return new PieceSums<K>(rows, others, piece, n_groups, threads);
+    };
     if (piece.n_powers == 0) return with.template operator()<0>();
     if (piece.n_powers <= 12) return with.template operator()<12>();
     return piece.n_powers <= 16 ? with.template operator()<16>() : with.template operator()<most_powers>();

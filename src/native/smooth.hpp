@@ -1,20 +1,21 @@
-// Plan for a smooth term: a polynomial in x = exp(-rate |d|) on either side of d = 0, with the truncated polynomial that
-// completes it (for the logistic loss: max(d, 0)).
+// Plan for a smooth term: a polynomial in x = exp(-rate |d|) on either side of d = 0, with the truncated
+// polynomial that completes it (for the logistic loss: max(d, 0)).
 //
-// Place positives at p = s and negatives at p = s + shift, so that d = p_neg - p_pos. Powers of x factorise over a pair, so
+// Place positives at p = s and negatives at p = s + shift, so that d = p_neg - p_pos. Powers of x factorise
+// over a pair, so
 //
 //     A_k(p) = sum over the rows of the other class below p of weight x exp(-k rate (p - p_row))
 //
-// gives for a row at p the sum over all these rows, as the sum of a_k A_k, and likewise for the rows above. Moving on by g
-// multiplies A_k by exp(-rate g)^k. Factors |d| x^k need B_k, the same sum with weights x distances, which becomes
-// (B_k + g A_k) exp(-k rate g). All numbers added are positive and all factors at most one, so nothing overflows or cancels.
-// All pairs have slopes of one sign, so a bound of the relative error of each pair's slope (everypair/surrogates) holds for
-// each gradient.
+// gives for a row at p the sum over all these rows, as the sum of a_k A_k, and likewise for the rows above.
+// Moving on by g multiplies A_k by exp(-rate g)^k. Factors |d| x^k need B_k, the same sum with weights x
+// distances, which becomes (B_k + g A_k) exp(-k rate g). All numbers added are positive and all factors at
+// most one, so nothing overflows or cancels. All pairs have slopes of one sign, so a bound of the relative
+// error of each pair's slope (everypair/surrogates) holds for each gradient.
 //
-// The rows are sorted by p; then come one sweep upwards and one downwards. For float64 the sums are kept in two parts, the rows
-// of the current run of 32 and those before it, so that rounding errors grow with the number of runs; not so for slopes with
-// factors |d|. Whether d > 0 is decided exactly, by the order. For many rows in few buckets, smooth_buckets.hpp has a plan
-// without a sort.
+// The rows are sorted by p; then come one sweep upwards and one downwards. For float64 the sums are kept in
+// two parts, the rows of the current run of 32 and those before it, so that rounding errors grow with the
+// number of runs; not so for slopes with factors |d|. Whether d > 0 is decided exactly, by the order. For
+// many rows in few buckets, smooth_buckets.hpp has a plan without a sort.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +51,8 @@ class SmoothSweep {
             const Coefficients f(smooth_, order);
             parallel(rows_.threads, 2, [&](int part) {
                 if (order == 1)
-                    part ? sweep<false, 1>(f, f, weights, above) : value = sweep<true, 1>(f, value_of, weights, sums);
+                    part ? sweep<false, 1>(f, f, weights, above)
+                         : value = sweep<true, 1>(f, value_of, weights, sums);
                 else
                     part ? sweep<false, 2>(f, f, weights, above) : sweep<true, 2>(f, f, weights, sums);
             });
@@ -78,8 +80,8 @@ class SmoothSweep {
     }
 
   private:
-    // A row on the axis of p, at the key up to rounding. The class is the highest bit of `tag`, the row the rest. After the
-    // sort, the distance from the row below replaces the key.
+    // A row on the axis of p, at the key up to rounding. The class is the highest bit of `tag`, the row the
+    // rest. After the sort, the distance from the row below replaces the key.
     struct Place {
         union {
             double key, gap;
@@ -90,8 +92,8 @@ class SmoothSweep {
         int side() const { return static_cast<int>(tag >> 31); }
     };
 
-    // The coefficients of one function of d, by side: [0] where d <= 0, [1] where d > 0. Those of x^k, k = 1, 2, ..., and then,
-    // if linear, those of |d| x^k.
+    // The coefficients of one function of d, by side: [0] where d <= 0, [1] where d > 0. Those of x^k, k = 1,
+    // 2, ..., and then, if linear, those of |d| x^k.
     struct Coefficients {
         Vec c[2][(1 + linear) * V];
         double b[3];  // where d > 0 also b[0] + b[1] d + b[2] d^2
@@ -111,8 +113,9 @@ class SmoothSweep {
 
     double* take() { return scratch_.take<double>(n_ + 1); }
 
-    // Sorts the rows by position, negatives before positives at the same one, and computes their gaps. The key of a negative is
-    // the least double that is not below its position, so that it decides exactly which positives are below.
+    // Sorts the rows by position, negatives before positives at the same one, and computes their gaps. The
+    // key of a negative is the least double that is not below its position, so that it decides exactly which
+    // positives are below.
     void place_rows() {
         std::int64_t k = 0;
         Place* sorted = sorted_;
@@ -138,18 +141,23 @@ class SmoothSweep {
         for (std::int64_t i = 0; i <= n_; ++i) factors[i] = vector_exp(-rate * sorted[i].gap);
     }
 
-    // Writes for each row the sum over the rows of the other class below it (up) or above it, in order of position. Upwards
-    // with the slopes, returns the sum of the values of these pairs: each pair has one row above the other.
+    // Writes for each row the sum over the rows of the other class below it (up) or above it, in order of
+    // position. Upwards with the slopes, returns the sum of the values of these pairs: each pair has one row
+    // above the other.
     template <bool up, int order>
     double sweep(const Coefficients& f, const Coefficients& g, const double* weights, double* out) const {
-        // For slopes with factors |d|, runs would take half as much time again. Coefficients of curvatures have both signs.
-        constexpr bool valued = up && order == 1, in_runs = std::is_same_v<S, double> && !(linear && order == 1);
+        // For slopes with factors |d|, runs would take half as much time again. Coefficients of curvatures
+        // have both signs.
+        constexpr bool valued = up && order == 1,
+                       in_runs = std::is_same_v<S, double> && !(linear && order == 1);
         const FlushDenormals flush;
-        Vec sums[2][(1 + linear) * V] = {}, carried[2][(1 + linear) * V] = {};  // A_k and B_k, by class of the rows met so far
+        Vec sums[2][(1 + linear) * V] = {}, carried[2][(1 + linear) * V] =
+                                                {};  // A_k and B_k, by class of the rows met so far
         Vec factor[V], since[V];
-        Moments met;                                // of the class for which d > 0
-        double value = 0, distance = 0, reach = 1;  // distance from the first row of the run, and exp(-rate distance)
-        double apart = 0;                           // distance by which the sums of earlier runs move
+        Moments met;  // of the class for which d > 0
+        double value = 0, distance = 0,
+               reach = 1;  // distance from the first row of the run, and exp(-rate distance)
+        double apart = 0;  // distance by which the sums of earlier runs move
         // Sum j of a class over earlier runs, with powers v, moved on to the current row.
         const auto moved_on = [&](bool positive, int j, int v) {
             Vec old = positive ? carried[0][j] : carried[1][j];
@@ -163,7 +171,8 @@ class SmoothSweep {
             fill_powers<V>(factors_[step], factors_[step], factor);
             const bool starts = in_runs && k % run_rows == 0;
             if constexpr (in_runs) {
-                // Inside a run a product of few factors is good enough. The sums of earlier runs move by an exact exponential.
+                // Inside a run a product of few factors is good enough. The sums of earlier runs move by an
+                // exact exponential.
                 distance += gap;
                 reach *= factors_[step];
                 const double moved = starts ? vector_exp(-smooth_.rate * distance) : reach;
@@ -179,7 +188,8 @@ class SmoothSweep {
                     if constexpr (linear) sums[c][V + v] = (sums[c][V + v] + gap * sums[c][v]) * factor[v];
                     sums[c][v] *= factor[v];
                     if (!starts) continue;
-                    if constexpr (linear) carried[c][V + v] = moved_on(c == 0, V + v, v) + std::exchange(sums[c][V + v], Vec{});
+                    if constexpr (linear)
+                        carried[c][V + v] = moved_on(c == 0, V + v, v) + std::exchange(sums[c][V + v], Vec{});
                     carried[c][v] = carried[c][v] * since[v] + std::exchange(sums[c][v], Vec{});
                 }
                 for (int j = v; j < (1 + linear) * V; j += V) {
@@ -197,7 +207,8 @@ class SmoothSweep {
             const double on = side;
             out[i] = sum_of(total) + on * (f.b[0] * met.count + f.b[1] * met.first);
             if constexpr (valued)
-                value += w * (sum_of(total_value) + on * (g.b[0] * met.count + g.b[1] * met.first + g.b[2] * met.second));
+                value += w * (sum_of(total_value) +
+                              on * (g.b[0] * met.count + g.b[1] * met.first + g.b[2] * met.second));
             met.count += up ? of_pos : of_neg;
         }
         return value;
@@ -217,13 +228,17 @@ template <class S>
 double smooth_sums(const GroupRows<S>& rows, const Smooth& smooth) {
     const auto with = [&]<int V, bool linear>() {
         double value;
-        if (smooth.width > 0 && !rows.hvp && SmoothBuckets<S, V, linear>(rows, smooth).run(value)) return value;
+        if (smooth.width > 0 && !rows.hvp && SmoothBuckets<S, V, linear>(rows, smooth).run(value))
+            return value;
         return SmoothSweep<S, V, linear>(rows, smooth).run();
     };
-    constexpr int usual = std::is_same_v<S, float> ? 12 : 20, some = (usual + lanes - 1) / lanes, most = most_powers / lanes;
-    const int powers = std::max({smooth.n_powers[0], smooth.n_powers[1], rows.hess || rows.hvp ? smooth.n_powers[2] : 0});
+    constexpr int usual = std::is_same_v<S, float> ? 12 : 20, some = (usual + lanes - 1) / lanes,
+                  most = most_powers / lanes;
+    const int powers =
+        std::max({smooth.n_powers[0], smooth.n_powers[1], rows.hess || rows.hvp ? smooth.n_powers[2] : 0});
     if (smooth.linear) return with.template operator()<most, true>();
-    return powers <= some * lanes ? with.template operator()<some, false>() : with.template operator()<most, false>();
+    return powers <= some * lanes ? with.template operator()<some, false>()
+                                  : with.template operator()<most, false>();
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

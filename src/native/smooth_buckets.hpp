@@ -1,22 +1,25 @@
-// Plan for a smooth term over many rows in few buckets (see smooth.hpp for the sums A_k): two passes, without a sort.
+// Plan for a smooth term over many rows in few buckets (see smooth.hpp for the sums A_k): two passes, without
+// a sort.
 //
 // All buckets have the width w, a power of two; q = rate w is at most 1 for float32 and 1/4 for float64
-// (everypair/_smooth_kernel.py chooses it). With f the offset of a row from the centre of its bucket, in widths, keep per
-// bucket and class the sums of weight x f^j, j = 0 .. 7. The A_k are carried from centre to centre. For the rows of a bucket
-// exp(-k q f) is replaced by the polynomial of degree 7 through the 8 Chebyshev nodes of [-1/2, 1/2], both where they are added
-// to A_k and where they read it, so a row evaluates a polynomial of degree 7 in its own f. For pairs inside a bucket, the whole
-// function, truncated part included, is interpolated at the nodes of both offsets.
+// (everypair/_smooth_kernel.py chooses it). With f the offset of a row from the centre of its bucket, in
+// widths, keep per bucket and class the sums of weight x f^j, j = 0 .. 7. The A_k are carried from centre to
+// centre. For the rows of a bucket exp(-k q f) is replaced by the polynomial of degree 7 through the 8
+// Chebyshev nodes of [-1/2, 1/2], both where they are added to A_k and where they read it, so a row evaluates
+// a polynomial of degree 7 in its own f. For pairs inside a bucket, the whole function, truncated part
+// included, is interpolated at the nodes of both offsets.
 //
-// Error: the function of d is interpolated in one offset, then in the other. In one the error is at most E = 2 (q / 4)^8 / 8! x
-// the largest 8th derivative in rate d; the second multiplies it by at most the Lebesgue constant of 8 nodes, 2.3. For the
-// logistic slope that derivative is at most 6.5 times the slope, which varies by at most exp(q / 2) over the offsets: 3.3 E <
-// 3e-13 of the slope for q = 1/4, and 3e-8 for q = 1. For other functions _smooth_kernel.py measures it: at most 5e-13.
-// Rounding: a sum of a slot has at most b + n / slices / b + 2 slices additions in a row, where b is the larger of 1024 and the
-// root of n / slices, and large n have 16 slices. At worst all err the same way, by 5.6e-17 of the sum: 9e-14 for n = 1e7. A_k
-// is multiplied by a rounded factor per bucket: 2.2e-16 D / q for a row whose nearest row of the other class is D temperatures
-// away. For float64 and n up to 1e7 this is less than 1e-12 in all for the logistic slope (q from 1/8 to 1/4) up to D = 340,
-// and for other functions up to D = 1800 q. Rows farther away, with slopes below exp(-D), may err by 1.3e-12 (logistic,
-// D = 690), or more for small q.
+// Error: the function of d is interpolated in one offset, then in the other. In one the error is at most E =
+// 2 (q / 4)^8 / 8! x the largest 8th derivative in rate d; the second multiplies it by at most the Lebesgue
+// constant of 8 nodes, 2.3. For the logistic slope that derivative is at most 6.5 times the slope, which
+// varies by at most exp(q / 2) over the offsets: 3.3 E < 3e-13 of the slope for q = 1/4, and 3e-8 for q = 1.
+// For other functions _smooth_kernel.py measures it: at most 5e-13. Rounding: a sum of a slot has at most b +
+// n / slices / b + 2 slices additions in a row, where b is the larger of 1024 and the root of n / slices, and
+// large n have 16 slices. At worst all err the same way, by 5.6e-17 of the sum: 9e-14 for n = 1e7. A_k is
+// multiplied by a rounded factor per bucket: 2.2e-16 D / q for a row whose nearest row of the other class is
+// D temperatures away. For float64 and n up to 1e7 this is less than 1e-12 in all for the logistic slope (q
+// from 1/8 to 1/4) up to D = 340, and for other functions up to D = 1800 q. Rows farther away, with slopes
+// below exp(-D), may err by 1.3e-12 (logistic, D = 690), or more for small q.
 #pragma once
 
 #include <algorithm>
@@ -46,8 +49,10 @@ class SmoothBuckets {
         const std::uint8_t* classes = rows_.classes;
         Largest<S> least_negated(none), most(none);
         if (rows_.weights) {
-            least_negated.add(rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, -scores[i], none); });
-            most.add(rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, scores[i], none); });
+            least_negated.add(
+                rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, -scores[i], none); });
+            most.add(rows_.n,
+                     [=](std::int64_t i) { return either(classes[i] < weightless, scores[i], none); });
         } else {
             least_negated.add(rows_.n, [=](std::int64_t i) { return -scores[i]; });
             most.add(scores, rows_.n);
@@ -64,35 +69,41 @@ class SmoothBuckets {
 
         Scratch scratch;
         const std::int64_t slots = 2 * n_buckets_;
-        slices_ = static_cast<int>(std::clamp<std::int64_t>(rows_.n / (8 * slots), 1, std::min(task_count(rows_.n), 16)));
+        slices_ = static_cast<int>(
+            std::clamp<std::int64_t>(rows_.n / (8 * slots), 1, std::min(task_count(rows_.n), 16)));
         Places<S> places(scratch, rows_.n, 1 << 15);
-        // For float64 scores, a slice adds the rows of a slot in batches of `batch_rows` to another table, so that rounding
-        // errors grow with its root. Without weights, the sum of order 0 is exact, and the others count for at most q / 2.
+        // For float64 scores, a slice adds the rows of a slot in batches of `batch_rows` to another table, so
+        // that rounding errors grow with its root. Without weights, the sum of order 0 is exact, and the
+        // others count for at most q / 2.
         const auto batch_rows = static_cast<std::uint32_t>(std::max(1024.0, std::sqrt(rows_.n / slices_)));
         const std::int64_t table = slots * slices_, tables = (1 + in_batches) * table;
         ByPower* moments = scratch.take<ByPower>(tables);
         std::uint32_t* batched = scratch.take<std::uint32_t>(in_batches ? table : 0);
-        parallel(rows_.threads, slices_ * (1 + in_batches), [&](int k) { std::fill_n(moments + slots * k, slots, ByPower{}); });
+        parallel(rows_.threads, slices_ * (1 + in_batches),
+                 [&](int k) { std::fill_n(moments + slots * k, slots, ByPower{}); });
         std::fill_n(batched, in_batches ? table : 0, 0);
-        by_located_blocks(places, [&](int slice, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
-            ByPower* mine = moments + slots * slice;
-            for (int k = 0; k < count; ++k) {
-                ByPower powers;
-                fill_powers<parts>(static_cast<double>(offsets[k]), rows_.weights ? rows_.weights[i + k] : 1, powers.at);
-                mine[where[k]].add(powers);
-                if (in_batches && ++batched[slots * slice + where[k]] == batch_rows) {
-                    mine[table + where[k]].add(mine[where[k]]);
-                    mine[where[k]] = {};
-                    batched[slots * slice + where[k]] = 0;
+        by_located_blocks(
+            places, [&](int slice, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
+                ByPower* mine = moments + slots * slice;
+                for (int k = 0; k < count; ++k) {
+                    ByPower powers;
+                    fill_powers<parts>(static_cast<double>(offsets[k]),
+                                       rows_.weights ? rows_.weights[i + k] : 1, powers.at);
+                    mine[where[k]].add(powers);
+                    if (in_batches && ++batched[slots * slice + where[k]] == batch_rows) {
+                        mine[table + where[k]].add(mine[where[k]]);
+                        mine[where[k]] = {};
+                        batched[slots * slice + where[k]] = 0;
+                    }
                 }
-            }
-        });
+            });
         for (std::int64_t first = slots; first < tables; first += slots)
             for (std::int64_t slot = 0; slot < slots; ++slot) moments[slot].add(moments[first + slot]);
 
         ByPower* sums[3];
         for (int order = 0; order < 3; ++order) {
-            sums[order] = order == 0 || (order == 1 ? rows_.grad : rows_.hess) ? scratch.take<ByPower>(slots) : nullptr;
+            sums[order] =
+                order == 0 || (order == 1 ? rows_.grad : rows_.hess) ? scratch.take<ByPower>(slots) : nullptr;
             std::fill_n(sums[order], sums[order] ? slots : 0, ByPower{});
         }
         expand(moments, sums);
@@ -100,7 +111,8 @@ class SmoothBuckets {
         for (std::int64_t slot = 0; slot < slots; slot += 2)
             for (int j = 0; j < n_moments; ++j) value += sums[0][slot][j] * moments[slot][j];
         value *= rows_.scale;
-        // Relative to the weight of the class, so that float32 neither overflows nor loses digits before the last factor.
+        // Relative to the weight of the class, so that float32 neither overflows nor loses digits before the
+        // last factor.
         const double units[2] = {rows_.weights ? static_cast<double>(rows_.found.w_neg) : 1.0,
                                  rows_.weights ? static_cast<double>(rows_.found.w_pos) : 1.0};
         Octet<S>* lines = scratch.take<Octet<S>>(slots);
@@ -108,15 +120,19 @@ class SmoothBuckets {
             if (!out) return;
             for (std::int64_t slot = 0; slot < slots; ++slot)
                 for (int j = 0; j < n_moments; ++j)
-                    lines[slot][j] = static_cast<S>((slot % 2 ? sign : 1) * (rows_.scale * units[slot % 2]) * found[slot][j]);
-            by_located_blocks(places, [&](int, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
-                Octet<S>::evaluate(lines, where, offsets, count, out + i, [](const auto* q, const auto& f, auto& sum) {
-                    const auto f2 = f * f, low = (q[0] + q[1] * f) + (q[2] + q[3] * f) * f2;
-                    sum = low + ((q[4] + q[5] * f) + (q[6] + q[7] * f) * f2) * (f2 * f2);
+                    lines[slot][j] = static_cast<S>((slot % 2 ? sign : 1) * (rows_.scale * units[slot % 2]) *
+                                                    found[slot][j]);
+            by_located_blocks(
+                places, [&](int, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
+                    Octet<S>::evaluate(
+                        lines, where, offsets, count, out + i, [](const auto* q, const auto& f, auto& sum) {
+                            const auto f2 = f * f, low = (q[0] + q[1] * f) + (q[2] + q[3] * f) * f2;
+                            sum = low + ((q[4] + q[5] * f) + (q[6] + q[7] * f) * f2) * (f2 * f2);
+                        });
+                    for (int k = 0; rows_.weights && k < count; ++k)
+                        out[i + k] =
+                            static_cast<S>(rows_.weights[i + k] / units[where[k] % 2] * out[i + k] + 0.0);
                 });
-                for (int k = 0; rows_.weights && k < count; ++k)
-                    out[i + k] = static_cast<S>(rows_.weights[i + k] / units[where[k] % 2] * out[i + k] + 0.0);
-            });
         };
         write(rows_.grad, sums[1], -1);
         write(rows_.hess, sums[2], 1);
@@ -124,7 +140,8 @@ class SmoothBuckets {
     }
 
   private:
-    // The coefficients of a polynomial in the offset of a row, or the sums of weight x offset^j, for j = 0 .. 7.
+    // The coefficients of a polynomial in the offset of a row, or the sums of weight x offset^j, for j = 0
+    // .. 7.
     static constexpr int n_moments = bucket_moments, parts = n_moments / lanes;
     struct ByPower {
         Vec at[parts] = {};
@@ -142,8 +159,9 @@ class SmoothBuckets {
         places.by_blocks(slices_, rows_.threads, locate, use);
     }
 
-    // Computes slot (2 x bucket + class) and offset from the centre, in widths, of each row of a block. The width is a power of
-    // two, so only the difference is rounded; `rest` has its error, which float32 does not need.
+    // Computes slot (2 x bucket + class) and offset from the centre, in widths, of each row of a block. The
+    // width is a power of two, so only the difference is rounded; `rest` has its error, which float32 does
+    // not need.
     void locate(std::int64_t from, int count, std::int32_t* slots, S* offsets) const {
         const S* scores = rows_.scores + from;
         const double high0 = origins_[0].high, high1 = origins_[1].high, low0 = origins_[0].low;
@@ -152,8 +170,10 @@ class SmoothBuckets {
         for (int i = 0; i < count; ++i) sides[i] = rows_.classes[from + i] & 1;
 #pragma omp simd
         for (int i = 0; i < count; ++i) {
-            const DoubleDouble at = DoubleDouble::sum(static_cast<double>(scores[i]), sides[i] ? -high1 : -high0);
-            const double p = at.high * scale, rest = in_batches ? (at.low - (sides[i] ? 0 : low0)) * scale : 0;
+            const DoubleDouble at =
+                DoubleDouble::sum(static_cast<double>(scores[i]), sides[i] ? -high1 : -high0);
+            const double p = at.high * scale,
+                         rest = in_batches ? (at.low - (sides[i] ? 0 : low0)) * scale : 0;
             double q = p > 0 ? p : 0;
             q = q < last ? q : last;
             const std::int32_t bucket = static_cast<std::int32_t>(q);
@@ -166,8 +186,9 @@ class SmoothBuckets {
         for (int i = count; i % 4; ++i) slots[i] = slots[0], offsets[i] = 0;
     }
 
-    // For each order, bucket and class of a row: the sum over all rows of the other class, as a polynomial in the offset of the
-    // row. Orders without a result are left out, as are positives for the values: the negatives have all pairs.
+    // For each order, bucket and class of a row: the sum over all rows of the other class, as a polynomial in
+    // the offset of the row. Orders without a result are left out, as are positives for the values: the
+    // negatives have all pairs.
     void expand(const ByPower* moments, ByPower* const out[3]) const {
         const FlushDenormals flush;
         constexpr int kinds = 1 + linear, n = V * lanes;  // A_k and, if linear, B_k
@@ -181,7 +202,8 @@ class SmoothBuckets {
         ByPower factors[3][2][kinds][n];        // by order, side and sum, for all j
         for (int k = 0; k < n_powers; ++k)
             for (int j = 0; j < n_moments; ++j) {
-                for (int kind = 0; kind < kinds; ++kind) source[j][kind * V + k / lanes][k % lanes] = series(kind, j, k);
+                for (int kind = 0; kind < kinds; ++kind)
+                    source[j][kind * V + k / lanes][k % lanes] = series(kind, j, k);
                 for (int order = 0; order < 3; ++order)
                     for (int side = 0; out[order] && side < 2; ++side) {
                         auto& found = factors[order][side];
@@ -212,7 +234,8 @@ class SmoothBuckets {
                                 total.add(factors[order][side][kind][k], Vec{} + sums[1 - positive][kind][k]);
                         if (side) {
                             const double b1 = smooth_.polynomial(order, 1), b2 = smooth_.polynomial(order, 2);
-                            total[0] += smooth_.polynomial(order, 0) * met.count + b1 * met.first + b2 * met.second;
+                            total[0] +=
+                                smooth_.polynomial(order, 0) * met.count + b1 * met.first + b2 * met.second;
                             total[1] += width * (b1 * met.count + 2 * b2 * met.first);
                             total[2] += width * width * b2 * met.count;
                         }
@@ -231,12 +254,14 @@ class SmoothBuckets {
                     };
                     for (int v = 0; v < V; ++v) {
                         const Vec a = sum(v);
-                        if constexpr (linear) store((sum(V + v) + width * a) * factor[v], sums[c][1] + v * lanes);
+                        if constexpr (linear)
+                            store((sum(V + v) + width * a) * factor[v], sums[c][1] + v * lanes);
                         store(a * factor[v], sums[c][0] + v * lanes);
                     }
                 }
                 const ByPower& m = here[up];
-                met.advance(width, {m[0], width * (m[0] - turn * m[1]), width * width * (m[0] - 2 * turn * m[1] + m[2])});
+                met.advance(width, {m[0], width * (m[0] - turn * m[1]),
+                                    width * width * (m[0] - 2 * turn * m[1] + m[2])});
             }
         }
         // Pairs inside a bucket: polynomials in the offsets of the negative and of the positive.
@@ -244,7 +269,8 @@ class SmoothBuckets {
             ByPower inside[2][n_moments];  // by class of the row and power of the other offset
             for (int j = 0; j < n_moments; ++j)
                 for (int i = 0; i < n_moments; ++i)
-                    inside[0][j][i] = inside[1][i][j] = smooth_.inside[(order * n_moments + i) * n_moments + j];
+                    inside[0][j][i] = inside[1][i][j] =
+                        smooth_.inside[(order * n_moments + i) * n_moments + j];
             for (int slot = 0; out[order] && slot < 2 * n_buckets_; ++slot) {
                 const ByPower& m = moments[slot ^ 1];
                 if (m[0] == 0 || moments[slot][0] == 0) continue;

@@ -10,17 +10,19 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// One minus the smooth precision of each positive i, times its share: the sum of shares_i b_i / (a_i + b_i), where a_i is the
-// smooth rank of i among the positives and b_i the smooth number of negatives above it (everypair/ranks/_average_precision.py).
-// Fills the gradient.
+// One minus the smooth precision of each positive i, times its share: the sum of shares_i b_i / (a_i + b_i),
+// where a_i is the smooth rank of i among the positives and b_i the smooth number of negatives above it
+// (everypair/ranks/_average_precision.py). Fills the gradient.
 template <class S>
-double precision_loss(const Batch& batch, const double* shares, const Piece& piece, int threads, double* grad) {
+double precision_loss(const Batch& batch, const double* shares, const Piece& piece, int threads,
+                      double* grad) {
     const auto* positive = static_cast<const std::uint8_t*>(batch.labels);
     struct Class {
         std::int64_t n;
         std::uint32_t* rows;
         double *scores, *w;
-        double *factors, *sums[2];  // by positive: derivative of the loss, value and slope of the pairs with this class
+        double *factors,
+            *sums[2];  // by positive: derivative of the loss, value and slope of the pairs with this class
         std::unique_ptr<RowSums> pairs;
     } of[2];  // positives, negatives
     Scratch scratch;
@@ -28,7 +30,8 @@ double precision_loss(const Batch& batch, const double* shares, const Piece& pie
     const std::int64_t n = batch.n, n_neg = std::count(positive, positive + n, 0), n_pos = n - n_neg;
     for (Class& c : of) {
         const std::int64_t size = &c == of ? n_pos : n_neg;
-        c = {0, scratch.take<std::uint32_t>(size), take(size), take(size), take(n_pos), {take(n_pos), take(n_pos)}, nullptr};
+        c = {0,           scratch.take<std::uint32_t>(size), take(size), take(size),
+             take(n_pos), {take(n_pos), take(n_pos)},        nullptr};
     }
     for (std::int64_t i = 0; i < n; ++i) {
         Class& c = of[!positive[i]];
@@ -38,14 +41,17 @@ double precision_loss(const Batch& batch, const double* shares, const Piece& pie
     }
     const int orders[2] = {0, 1};
     for (Class& c : of) {
-        c.pairs.reset(make_row_sums({of[0].scores, n_pos, nullptr}, {c.scores, c.n, nullptr}, piece, 1, threads));
+        c.pairs.reset(
+            make_row_sums({of[0].scores, n_pos, nullptr}, {c.scores, c.n, nullptr}, piece, 1, threads));
         c.pairs->sums(c.w, false, 2, orders, c.sums, threads);
     }
-    // The value of the pair of a positive with itself, which does not count: d = 0. Its slopes in both roles cancel.
+    // The value of the pair of a positive with itself, which does not count: d = 0. Its slopes in both roles
+    // cancel.
     double own = 0, loss = 0;
     for (int k = 0; k < piece.n_powers; ++k) own += piece.powers[k];
     for (std::int64_t i = 0; i < n_pos; ++i) {
-        const double rank = of[0].sums[0][i] + of[0].w[i] * (1 - own), above = of[1].sums[0][i], total = rank + above;
+        const double rank = of[0].sums[0][i] + of[0].w[i] * (1 - own), above = of[1].sums[0][i],
+                     total = rank + above;
         loss += shares[i] * above / total;
         of[0].factors[i] = -shares[i] * above / (total * total);
         of[1].factors[i] = shares[i] * rank / (total * total);

@@ -1,4 +1,5 @@
-// The rows of the smaller class (the sources) in ascending order, and a table that finds the rank of any number.
+// The rows of the smaller class (the sources) in ascending order, and a table that finds the rank of any
+// number.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The next number of type S above x, which is not the largest one; x itself if not `next`. Without branches, which would be
-// mispredicted.
+// The next number of type S above x, which is not the largest one; x itself if not `next`. Without branches,
+// which would be mispredicted.
 template <class S>
 S next_above(S x, bool next = true) {
     using Bits = std::conditional_t<sizeof(S) == 4, std::int32_t, std::int64_t>;
@@ -25,8 +26,8 @@ S next_above(S x, bool next = true) {
     return std::bit_cast<S>(bits + (step & -static_cast<Bits>(next)));
 }
 
-// The double such that x < threshold, for a double x, if and only if x < s + shift (with `closed`: x <= s + shift) for the real
-// numbers.
+// The double such that x < threshold, for a double x, if and only if x < s + shift (with `closed`: x <= s +
+// shift) for the real numbers.
 inline double threshold(double s, double shift, bool closed = false) {
     const DoubleDouble sum = DoubleDouble::sum(s, shift);
     return next_above(sum.high, sum.low > 0 || (closed && sum.low == 0));
@@ -40,8 +41,9 @@ S least_above(DoubleDouble x) {
     return next_above(rounded, !((at > x.high) | ((at == x.high) & (x.low < 0))));
 }
 
-// A non-decreasing map of numbers to the cells 0 .. count - 1. Cells have equal widths, except that the first and the last
-// one are unbounded: they take the numbers far outside, so that a few outliers do not make the other cells too wide.
+// A non-decreasing map of numbers to the cells 0 .. count - 1. Cells have equal widths, except that the first
+// and the last one are unbounded: they take the numbers far outside, so that a few outliers do not make the
+// other cells too wide.
 class CellMap {
   public:
     // `value(k)` gives n numbers in any order. A sample of them sets the range of the cells.
@@ -49,7 +51,8 @@ class CellMap {
     CellMap(std::int64_t n, std::int64_t wanted, Value&& value) : count(wanted) {
         constexpr std::int64_t most = 64;
         double sample[most] = {};
-        const std::int64_t some = std::min(n, most), tail = some / 32, last = std::max<std::int64_t>(some - 1, 0);
+        const std::int64_t some = std::min(n, most), tail = some / 32,
+                           last = std::max<std::int64_t>(some - 1, 0);
         for (std::int64_t k = 0; k < some; ++k) sample[k] = value(k * n / some);
         std::sort(sample, sample + some);
         const double low = sample[tail], high = sample[last - tail], span = high - low;
@@ -90,8 +93,9 @@ void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
     }
 }
 
-// Sorts rows of which few are out of order. If there are more than a few moves per row, all are sorted by comparisons, so that
-// no input takes more than O(n log n). If the rows are in the order of `cells`, those of each cell are sorted separately.
+// Sorts rows of which few are out of order. If there are more than a few moves per row, all are sorted by
+// comparisons, so that no input takes more than O(n log n). If the rows are in the order of `cells`, those of
+// each cell are sorted separately.
 template <class Row>
 void insert(Row* first, Row* last, const CellMap* cells = nullptr) {
     std::int64_t moves = 8 * (last - first);
@@ -112,7 +116,8 @@ void insert(Row* first, Row* last, const CellMap* cells = nullptr) {
     }
 }
 
-// Merges the sorted runs 0 .. half - 1 and half .. n - 1, without branches that the processor would mispredict.
+// Merges the sorted runs 0 .. half - 1 and half .. n - 1, without branches that the processor would
+// mispredict.
 template <class Row>
 void merge_runs(const Row* from, std::int64_t half, std::int64_t n, Row* to) {
     std::int64_t i = 0, j = half;
@@ -125,12 +130,14 @@ void merge_runs(const Row* from, std::int64_t half, std::int64_t n, Row* to) {
     std::copy(from + j, from + n, std::copy(from + i, from + half, to));
 }
 
-// Sorts by key; rows with equal keys keep their order. A radix sort by cell: first by the low bits of its number, then by the
-// high bits. There are more cells than rows, so that few rows are out of order afterwards, and insertion puts them right.
+// Sorts by key; rows with equal keys keep their order. A radix sort by cell: first by the low bits of its
+// number, then by the high bits. There are more cells than rows, so that few rows are out of order
+// afterwards, and insertion puts them right.
 template <class Row>
 void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
     Scratch scratch;
-    const int bits = std::clamp((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) + 5) / 2, 4, 11);
+    const int bits =
+        std::clamp((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) + 5) / 2, 4, 11);
     const CellMap cells(n, std::int64_t{1} << (2 * bits), [&](std::int64_t k) { return rows[k].key; });
     const std::uint32_t bins = 1u << bits;
     std::uint32_t *low = scratch.take<std::uint32_t>(bins), *high = scratch.take<std::uint32_t>(bins);
@@ -145,9 +152,11 @@ void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
         highs += std::exchange(high[b], highs);
     }
     Row* half = scratch.take<Row>(n);
-    by_cells(rows, n, cells, [&](const Row& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
+    by_cells(rows, n, cells,
+             [&](const Row& row, std::uint32_t cell) { half[low[cell & (bins - 1)]++] = row; });
     by_cells(half, n, cells, [&](const Row& row, std::uint32_t cell) { sorted[high[cell >> bits]++] = row; });
-    // The rows of a high bin end where its last row was put. Rows far out of order share an end cell, and so a bin.
+    // The rows of a high bin end where its last row was put. Rows far out of order share an end cell, and so
+    // a bin.
     for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b], &cells);
 }
 
@@ -167,8 +176,9 @@ class RanksAmong {
         for (std::int64_t c = 0; c < cells.count; ++c) firsts_[c + 1] += firsts_[c];
     }
 
-    // Finds how many numbers are at most x[q], for each q < count. `x` and `found` have room for a multiple of four, and `x` is
-    // filled up. As many queries at a time as 16 bytes hold: a transposition compares one number of each cell at once.
+    // Finds how many numbers are at most x[q], for each q < count. `x` and `found` have room for a multiple
+    // of four, and `x` is filled up. As many queries at a time as 16 bytes hold: a transposition compares one
+    // number of each cell at once.
     void find(S* x, int count, std::uint32_t* found) const {
         constexpr int some = 16 / sizeof(S);
         typedef S Some __attribute__((vector_size(16)));
@@ -190,7 +200,8 @@ class RanksAmong {
                     numbers[j + 1] = shuffle<1, 3>(one, other);
                 }
             // A true comparison is -1.
-            const auto minus = ((numbers[0] <= at) + (numbers[1] <= at)) + ((numbers[2] <= at) + (numbers[3] <= at));
+            const auto minus =
+                ((numbers[0] <= at) + (numbers[1] <= at)) + ((numbers[2] <= at) + (numbers[3] <= at));
             for (int k = 0; k < some; ++k) found[q + k] -= static_cast<std::uint32_t>(minus[k]);
             const auto all = numbers[3] <= at;
             auto any = all[0];
@@ -210,8 +221,8 @@ class RanksAmong {
         return loaded;
     }
 
-    // How many numbers are at most x: at least `low`, and if that is less than `end`, at most `end`. A search without branches,
-    // which would be mispredicted.
+    // How many numbers are at most x: at least `low`, and if that is less than `end`, at most `end`. A search
+    // without branches, which would be mispredicted.
     std::uint32_t upto(S x, std::uint32_t low, std::uint32_t end) const {
         for (std::uint32_t size = std::max(low, end) - low; size > 0;) {
             const std::uint32_t half = (size + 1) / 2;

@@ -1,5 +1,5 @@
-// Rows of a stream: division into classes, and counts in buckets of scores. Compiled once, with the instructions that every
-// processor has: both are limited by memory.
+// Rows of a stream: division into classes, and counts in buckets of scores. Compiled once, with the
+// instructions that every processor has: both are limited by memory.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,8 @@ struct Split {
     std::int64_t n_pos;
 };
 
-// Check scores and labels, and copy the scores of each class, in their order. `pos` and `neg` have room for n scores each.
+// Check scores and labels, and copy the scores of each class, in their order. `pos` and `neg` have room for n
+// scores each.
 template <class S, class L>
 Split split(const S* scores, const L* labels, std::int64_t n, S* pos, S* neg) {
     std::int64_t p = 0, q = 0;
@@ -31,7 +32,8 @@ Split split(const S* scores, const L* labels, std::int64_t n, S* pos, S* neg) {
         known &= is_pos | is_zero | is_minus;
         zero |= is_zero;
         minus |= is_minus;
-        // Both are written, and one of the two is overwritten next time, so that there is no branch to predict.
+        // Both are written, and one of the two is overwritten next time, so that there is no branch to
+        // predict.
         pos[p] = s;
         neg[q] = s;
         p += is_pos;
@@ -40,8 +42,8 @@ Split split(const S* scores, const L* labels, std::int64_t n, S* pos, S* neg) {
     return {(finite ? 0 : bad_scores) | (known && !(zero && minus) ? 0 : bad_labels), p};
 }
 
-// Add finite scores to a table of 2^bits buckets of (rows, sum of k, sum of k^2). The first bits of the place of a score in the
-// order of all float32 numbers choose the bucket; k is the rest of the place.
+// Add finite scores to a table of 2^bits buckets of (rows, sum of k, sum of k^2). The first bits of the place
+// of a score in the order of all float32 numbers choose the bucket; k is the rest of the place.
 inline void count(const float* scores, std::int64_t n, int bits, std::int64_t* table) {
     const int shift = 32 - bits;
     const std::uint32_t rest = (std::uint32_t{1} << shift) - 1;

@@ -14,18 +14,22 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-// The number of rows of a task. It does not depend on the number of threads, so sums always have the same order.
+// The number of rows of a task. It does not depend on the number of threads, so sums always have the same
+// order.
 constexpr std::int64_t task_rows = 1 << 12;
 
-// A slice is a range of consecutive tasks with its own tables. Large batches have more slices than threads, so that a slow
-// thread does not delay the others.
+// A slice is a range of consecutive tasks with its own tables. Large batches have more slices than threads,
+// so that a slow thread does not delay the others.
 inline int slice_count(std::int64_t n, int threads) {
-    const std::int64_t tasks = (n + task_rows - 1) / task_rows, wanted = threads > 1 && n >= 1 << 19 ? 4 * threads : threads;
+    const std::int64_t tasks = (n + task_rows - 1) / task_rows,
+                       wanted = threads > 1 && n >= 1 << 19 ? 4 * threads : threads;
     return static_cast<int>(wanted < 1 ? 1 : wanted < tasks ? wanted : tasks);
 }
 
 inline int task_count(std::int64_t n) { return static_cast<int>((n + task_rows - 1) / task_rows); }
-inline std::int64_t task_end(std::int64_t n, std::int64_t begin) { return n - begin < task_rows ? n : begin + task_rows; }
+inline std::int64_t task_end(std::int64_t n, std::int64_t begin) {
+    return n - begin < task_rows ? n : begin + task_rows;
+}
 
 constexpr int block_rows = 512;  // the working arrays of a block stay in the first-level cache
 
@@ -38,12 +42,14 @@ inline std::int64_t first_row(std::int64_t n, int slice, int slices) {
 template <class Use>
 void by_blocks(std::int64_t n, int slices, int threads, Use&& use) {
     parallel(threads, slices, [&](int slice) {
-        for (std::int64_t i = first_row(n, slice, slices), end = first_row(n, slice + 1, slices); i < end; i += block_rows)
+        for (std::int64_t i = first_row(n, slice, slices), end = first_row(n, slice + 1, slices); i < end;
+             i += block_rows)
             use(slice, i, static_cast<int>(std::min<std::int64_t>(block_rows, end - i)));
     });
 }
 
-// The places of all rows on an axis: the slot and an offset of each row. Small batches keep them for the next pass.
+// The places of all rows on an axis: the slot and an offset of each row. Small batches keep them for the next
+// pass.
 template <class Offset>
 class Places {
   public:
@@ -52,8 +58,8 @@ class Places {
           slots_(n <= most_kept ? scratch.take<std::int32_t>(n + room) : nullptr),
           offsets_(n <= most_kept ? scratch.take<Offset>(n + room) : nullptr) {}
 
-    // Calls use(slice, first row, count, slots, offsets) for blocks of rows, after locate(first row, count, slots, offsets) if
-    // their places are not known. Both may write up to a multiple of four.
+    // Calls use(slice, first row, count, slots, offsets) for blocks of rows, after locate(first row, count,
+    // slots, offsets) if their places are not known. Both may write up to a multiple of four.
     template <class Locate, class Use>
     void by_blocks(int slices, int threads, Locate&& locate, Use&& use) {
         EVERYPAIR_ISA::by_blocks(n_, slices, threads, [&](int slice, std::int64_t i, int count) {
@@ -73,8 +79,8 @@ class Places {
     bool known_ = false;
 };
 
-// Class bytes: 0 negatives, 1 positives; rows of weight 0 have this bit as well. They take no part in anything, so that scores
-// of any size do no harm there.
+// Class bytes: 0 negatives, 1 positives; rows of weight 0 have this bit as well. They take no part in
+// anything, so that scores of any size do no harm there.
 constexpr std::uint8_t weightless = 2;
 
 struct Survey {
@@ -82,8 +88,8 @@ struct Survey {
     bool saw_zero = false, saw_minus = false;
     std::int64_t n_pos = 0, n_neg = 0;  // without the rows of weight 0
     Compensated w_pos, w_neg;
-    // Only pairs with s_neg + shift > s_pos count, so positives above max_neg + shift, and negatives below min_pos - shift,
-    // have no pairs.
+    // Only pairs with s_neg + shift > s_pos count, so positives above max_neg + shift, and negatives below
+    // min_pos - shift, have no pairs.
     double min_pos = std::numeric_limits<double>::infinity();
     double max_neg = -std::numeric_limits<double>::infinity();
 
@@ -109,10 +115,11 @@ bool is_label(L y) {
 
 // Short loops over blocks, each with values of one width, so that all of them are vectorised.
 template <class S, class L>
-Survey survey_rows(const S* scores, const L* labels, const double* weights, std::uint8_t* classes, std::int64_t n) {
+Survey survey_rows(const S* scores, const L* labels, const double* weights, std::uint8_t* classes,
+                   std::int64_t n) {
     constexpr int block = 512;
-    using Flags =
-        std::conditional_t<sizeof(L) == 1, std::uint8_t, std::conditional_t<sizeof(L) == 4, std::uint32_t, std::uint64_t>>;
+    using Flags = std::conditional_t<sizeof(L) == 1, std::uint8_t,
+                                     std::conditional_t<sizeof(L) == 4, std::uint32_t, std::uint64_t>>;
     using Lanes = typename Largest<S>::Lanes;
     constexpr int width = Largest<S>::lanes;
     using Counters = decltype(Lanes{} < 0);  // integers as wide as a score
@@ -139,8 +146,8 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
         for (int i = 0; i < count; ++i) c[i] = y[i] > L{0};
         if (weights) {
             const double* w = weights + begin;
-            // Products instead of branches, which would be mispredicted. Four weights are added up first, because a compensated
-            // addition costs six.
+            // Products instead of branches, which would be mispredicted. Four weights are added up first,
+            // because a compensated addition costs six.
             constexpr int chains = CompensatedLanes::count;
             double p[block], q[block];
 #pragma omp simd
@@ -205,8 +212,9 @@ template <class S>
 Survey survey_chunk(const Batch& batch, std::uint8_t* classes, std::int64_t begin, std::int64_t end) {
     const S* scores = static_cast<const S*>(batch.scores) + begin;
     const double* weights = batch.weights ? batch.weights + begin : nullptr;
-    return with_labels(
-        batch, [&](const auto* labels) { return survey_rows(scores, labels + begin, weights, classes + begin, end - begin); });
+    return with_labels(batch, [&](const auto* labels) {
+        return survey_rows(scores, labels + begin, weights, classes + begin, end - begin);
+    });
 }
 
 // Surveys the rows begin .. end - 1 in parallel tasks.

@@ -1,5 +1,6 @@
-// Tensors of torch as arguments and results, through the C functions of DLPack 1 that torch provides (from version 2.10 on).
-// They take a tenth of the time of the same questions asked in Python, and the kernel is not linked against torch.
+// Tensors of torch as arguments and results, through the C functions of DLPack 1 that torch provides (from
+// version 2.10 on). They take a tenth of the time of the same questions asked in Python, and the kernel is
+// not linked against torch.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -52,7 +53,8 @@ inline const dlpack::Exchange* exchange = nullptr;  // null: tensors cannot be r
 
 // Takes the functions of a capsule, `torch.Tensor.__dlpack_c_exchange_api__`.
 inline void set_exchange(nb::handle capsule) {
-    const auto* found = static_cast<dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    const auto* found =
+        static_cast<dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
     if (!found) throw nb::python_error();
     exchange = found->version.major == 1 && found->tensor_from ? found : nullptr;
 }
@@ -82,10 +84,11 @@ class Column {
         std::uint8_t kind, bits;
         Dtype type;
     };
-    static constexpr Type types[] = {{dlpack::float_kind, 32, Dtype::f32}, {dlpack::float_kind, 64, Dtype::f64},
-                                     {dlpack::bool_kind, 8, Dtype::u8},    {dlpack::unsigned_kind, 8, Dtype::u8},
-                                     {dlpack::signed_kind, 8, Dtype::i8},  {dlpack::signed_kind, 32, Dtype::i32},
-                                     {dlpack::signed_kind, 64, Dtype::i64}};
+    static constexpr Type types[] = {
+        {dlpack::float_kind, 32, Dtype::f32}, {dlpack::float_kind, 64, Dtype::f64},
+        {dlpack::bool_kind, 8, Dtype::u8},    {dlpack::unsigned_kind, 8, Dtype::u8},
+        {dlpack::signed_kind, 8, Dtype::i8},  {dlpack::signed_kind, 32, Dtype::i32},
+        {dlpack::signed_kind, 64, Dtype::i64}};
 };
 
 // A new tensor of shape (), (n,) or (n, 1) with float32 or float64 elements.

@@ -45,8 +45,9 @@ auto with_scores(Dtype type, Use&& use) {
     return type == Dtype::f32 ? use(float{}) : use(double{});
 }
 
-// Rows sorted by group and rank. `winner`, `loser` and `ranks` are in this order, `scores` and `vector` in that of the caller.
-// A pair is a row and one of lower rank in the same group; its weight is the product of their weights as winner and loser.
+// Rows sorted by group and rank. `winner`, `loser` and `ranks` are in this order, `scores` and `vector` in
+// that of the caller. A pair is a row and one of lower rank in the same group; its weight is the product of
+// their weights as winner and loser.
 struct Ranked {
     const void* scores;
     Dtype score_type;
@@ -70,15 +71,18 @@ enum Status : int { bad_scores = 1, bad_labels = 2, bad_weights = 4 };
 
 struct Answer {
     int status;
-    double value;        // the loss (any number if only a Hessian-vector product is wanted), or the weight of concordant pairs
-    double pair_weight;  // sum over groups of W_pos W_neg; with the weight of concordant pairs, both over one power of two
+    double value;        // the loss (any number if only a Hessian-vector product is wanted), or the weight of
+                         // concordant pairs
+    double pair_weight;  // sum over groups of W_pos W_neg; with the weight of concordant pairs, both over one
+                         // power of two
 };
 
 constexpr int most_powers = 24;
 constexpr int bucket_moments = 8;
 
-// A smooth term and the truncated polynomial with the same shift. With d = s_neg - s_pos + shift and x = exp(-rate |d|), value,
-// slope and curvature (orders 0, 1, 2) are each the sum over k of (a[side][k - 1][0] + a[side][k - 1][1] |d|) x^k, k = 1, 2,
+// A smooth term and the truncated polynomial with the same shift. With d = s_neg - s_pos + shift and x =
+// exp(-rate |d|), value, slope and curvature (orders 0, 1, 2) are each the sum over k of (a[side][k - 1][0] +
+// a[side][k - 1][1] |d|) x^k, k = 1, 2,
 // ..., where side = d > 0; the value has b0 + b1 d + b2 d^2 as well where d > 0.
 struct Smooth {
     double shift, rate, b0, b1, b2;
@@ -86,9 +90,9 @@ struct Smooth {
     double width;               // of buckets, a power of two; 0 if there are none
     const double* powers[3]{};  // by order
     int n_powers[3]{};
-    // If there are buckets: the polynomials of degree 7 in u that replace exp(-k rate width u), and the same times u, by
-    // factor, power of u and k = 1 .. n_series; by order, the polynomials in the offsets of the negative and of the positive
-    // that replace the function inside a bucket.
+    // If there are buckets: the polynomials of degree 7 in u that replace exp(-k rate width u), and the same
+    // times u, by factor, power of u and k = 1 .. n_series; by order, the polynomials in the offsets of the
+    // negative and of the positive that replace the function inside a bucket.
     const double *series = nullptr, *inside = nullptr;
     int n_series = 0;
 
@@ -118,7 +122,8 @@ struct Question {
     const Exponential* exponential = nullptr;  // the same
 };
 
-// The scores of rows, or of other rows; group g holds offsets[g] .. offsets[g + 1] - 1. Without offsets, all are one group.
+// The scores of rows, or of other rows; group g holds offsets[g] .. offsets[g + 1] - 1. Without offsets, all
+// are one group.
 struct RowSet {
     const double* scores;
     std::int64_t n;
@@ -128,22 +133,23 @@ struct RowSet {
     std::int64_t begin(std::int64_t group) const { return offsets ? offsets[group] : group * n; }
 };
 
-// A function of d = y + shift - x, with its first two derivatives: for each order and side (0: d <= 0, 1: d > 0) the
-// coefficients of exp(-k rate |d|), k = 1, 2, ..., n_powers, and of |d|^r, r = 0, 1, 2.
+// A function of d = y + shift - x, with its first two derivatives: for each order and side (0: d <= 0, 1: d >
+// 0) the coefficients of exp(-k rate |d|), k = 1, 2, ..., n_powers, and of |d|^r, r = 0, 1, 2.
 struct Piece {
     double shift, rate;
     const double *powers, *polynomials;
     int n_powers;
 };
 
-// Sums of such a function over all pairs of a row and another row (row_sums.hpp). Copies what it needs of the scores.
+// Sums of such a function over all pairs of a row and another row (row_sums.hpp). Copies what it needs of the
+// scores.
 class RowSums {
   public:
     std::int64_t n_rows = 0, n_others = 0;
     virtual ~RowSums() = default;
     // Fills one array for each order: the sums over the others for each row, or with `per_other` the reverse.
-    virtual void sums(const double* weights, bool per_other, int n_orders, const int* orders, double* const* out,
-                      int threads) const = 0;
+    virtual void sums(const double* weights, bool per_other, int n_orders, const int* orders,
+                      double* const* out, int threads) const = 0;
 };
 
 // The kernels of one instruction set. If a value is NaN, the caller must compute the batch in another way.
@@ -157,9 +163,11 @@ struct Kernels {
     // Writes the rows in the order of the targets, which are the labels of the batch, and their dense ranks.
     void (*rank_targets)(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);
     // The number of concordant pairs and of all pairs, of ordered targets or, with events, of survival times.
-    // `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not wanted.
+    // `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not
+    // wanted.
     Answer (*concordance_targets)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
-    RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups, int threads);
+    RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups,
+                         int threads);
     // The labels are bytes, and `shares` has one number for each positive.
     double (*smooth_precision)(const Batch&, const double* shares, const Piece&, int threads, double* grad);
 };

@@ -40,16 +40,16 @@ bool any(const Mask& mask) {
     return lanes_or;
 }
 
-// A polynomial in r by Horner's rule, the highest coefficient first. No loop, because the compiler does not vectorise nested
-// ones.
+// A polynomial in r by Horner's rule, the highest coefficient first. No loop, because the compiler does not
+// vectorise nested ones.
 template <class... Rest>
 [[gnu::always_inline]] inline double horner(double r, double p, Rest... rest) {
     ((p = p * r + rest), ...);
     return p;
 }
 
-// exp(y) for y <= 709, and 0 for y < -708. The relative error is about 2e-16, or 5e-9 if S is float. Without branches, so that
-// loops are vectorised.
+// exp(y) for y <= 709, and 0 for y < -708. The relative error is about 2e-16, or 5e-9 if S is float. Without
+// branches, so that loops are vectorised.
 template <class S = double>
 [[gnu::always_inline]] inline double vector_exp(double y) {
     constexpr double magic = 0x1.8p52;  // adding it rounds to an integer
@@ -57,7 +57,8 @@ template <class S = double>
     const double r = (z - n * 0x1.62e42fefa38p-1) - n * 0x1.ef35793c7673p-45;
     double p = 1.0 / 5040;
     if constexpr (std::is_same_v<S, double>)
-        p = horner(r, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, p);
+        p = horner(r, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
+                   1.0 / 40320, p);
     p = horner(r, p, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0);
     const double power = std::bit_cast<double>((std::bit_cast<std::uint64_t>(shifted) + 1023) << 52);
     return y > -708 ? p * power : 0;
@@ -73,7 +74,8 @@ auto load(const T* from) {
 
 inline void store(Vec found, double* to) { std::memcpy(to, &found, sizeof found); }
 
-// A choice that reads both numbers: one that reads the chosen number only is vectorised with masked loads, which are slow.
+// A choice that reads both numbers: one that reads the chosen number only is vectorised with masked loads,
+// which are slow.
 template <class S>
 [[gnu::always_inline]] inline S either(bool first, S a, S b) {
     return first ? a : b;
@@ -81,11 +83,12 @@ template <class S>
 
 // The largest of many numbers, and of `least`.
 //
-// A maximum must not be the reduction of a simd loop, because GCC 13 compiles "#pragma omp simd reduction(max : most)" to wrong
-// code if the loop chooses the numbers by a condition. GCC keeps one copy of `most` for each lane in an array on the stack. If
-// the copy is read on some paths through the loop only, the read becomes a masked load, and the address of this load moves on
-// by one vector in each turn, until it leaves the stack. docs/reliability.md has a short program that shows it. So the numbers
-// are chosen first and compared afterwards. Sums may be reductions, because every path reads them.
+// A maximum must not be the reduction of a simd loop, because GCC 13 compiles "#pragma omp simd reduction(max
+// : most)" to wrong code if the loop chooses the numbers by a condition. GCC keeps one copy of `most` for
+// each lane in an array on the stack. If the copy is read on some paths through the loop only, the read
+// becomes a masked load, and the address of this load moves on by one vector in each turn, until it leaves
+// the stack. docs/reliability.md has a short program that shows it. So the numbers are chosen first and
+// compared afterwards. Sums may be reductions, because every path reads them.
 template <class S>
 class Largest {
   public:
@@ -102,7 +105,8 @@ class Largest {
         }
         Lanes most = most_;
         for (std::int64_t i = 0; i < n; i += lanes) {
-            const Lanes next = load(numbers + (i + lanes <= n ? i : n - lanes));  // the last numbers may be compared twice
+            const Lanes next =
+                load(numbers + (i + lanes <= n ? i : n - lanes));  // the last numbers may be compared twice
             most = next > most ? next : most;
         }
         most_ = most;
@@ -136,7 +140,8 @@ void fill_powers(double x, double first, Vec* out) {
     const double x2 = x * x, x3 = x2 * x, x4 = x2 * x2, powers[] = {1, x, x2, x3, x4, 0, 0, 0, x4 * x4};
     const auto vector = [&]<int... lane>(std::integer_sequence<int, lane...>) {
         if constexpr (lanes < 8) return Vec{powers[lane]...};
-        // A product of vectors that have a power of x in the lanes whose number has this bit, which needs few shuffles.
+        // A product of vectors that have a power of x in the lanes whose number has this bit, which needs few
+        // shuffles.
         const auto factor = [](int bit, double power) {
             return decltype(Vec{} < 0){(lane & bit ? -1 : 0)...} ? Vec{} + power : Vec{} + 1;
         };
@@ -174,13 +179,15 @@ struct Octet {
     S& operator[](int j) { return reinterpret_cast<S*>(this)[j]; }
     S operator[](int j) const { return reinterpret_cast<const S*>(this)[j]; }
 
-    // Writes the results of formula(q, x, result) for rows with these slots and offsets x, four rows at a time; q[j] has
-    // coefficient j of their lines. After the last row, there are slots and offsets up to a multiple of four.
+    // Writes the results of formula(q, x, result) for rows with these slots and offsets x, four rows at a
+    // time; q[j] has coefficient j of their lines. After the last row, there are slots and offsets up to a
+    // multiple of four.
     template <class Formula>
     static void evaluate(const Octet* lines, const std::int32_t* slots, const S* offsets, int count, S* out,
                          Formula&& formula) {
         for (int i = 0; i < count; i += 4) {
-            const Octet &a = lines[slots[i]], &b = lines[slots[i + 1]], &c = lines[slots[i + 2]], &d = lines[slots[i + 3]];
+            const Octet &a = lines[slots[i]], &b = lines[slots[i + 1]], &c = lines[slots[i + 2]],
+                        &d = lines[slots[i + 3]];
             Quad q[8], x, results;
             transpose(a.low, b.low, c.low, d.low, q);
             transpose(a.high, b.high, c.high, d.high, q + 4);
@@ -194,7 +201,8 @@ struct Octet {
     }
 };
 
-// While it exists, numbers below 2^-1022 count as 0 on this thread. Running sums decay to them, and they are very slow.
+// While it exists, numbers below 2^-1022 count as 0 on this thread. Running sums decay to them, and they are
+// very slow.
 class FlushDenormals {
   public:
 #if defined(__SSE2__)

@@ -13,7 +13,8 @@
 
 namespace everypair::test {
 
-// The formulas of the textbook as pieces. With the shortfall t = margin - (s_pos - s_neg), a knot at t = k has the shift margin
+// The formulas of the textbook as pieces. With the shortfall t = margin - (s_pos - s_neg), a knot at t = k
+// has the shift margin
 // - k.
 inline Surrogate surrogate(int number, double margin) {
     const double m = margin;
@@ -33,7 +34,9 @@ inline Surrogate surrogate(int number, double margin) {
         default:  // 0.5 + 0.5 t^2 everywhere, t more where t > -0.5, and 0.25 t^2 less where t > 1
             return {"three_terms",
                     {{m, 0.5, 0, 0.5, false}, {m + 0.5, -0.5, 1, 0, true}, {m - 1, -0.25, -0.5, -0.25, true}},
-                    {{inf, m + 0.5, m, 0.5, 0, 0.5}, {m + 0.5, m - 1, m, 0.5, 1, 0.5}, {m - 1, -inf, m, 0.5, 1, 0.25}}};
+                    {{inf, m + 0.5, m, 0.5, 0, 0.5},
+                     {m + 0.5, m - 1, m, 0.5, 1, 0.5},
+                     {m - 1, -inf, m, 0.5, 1, 0.25}}};
     }
 }
 constexpr int n_surrogates = 7, huber_hinge = 3;
@@ -56,16 +59,18 @@ struct Case {
 
     std::string text() const {
         char line[256];
-        std::snprintf(line, sizeof line, "case %d %lld: %s, %s, margin %g, scores %s, labels %s, weights %s, groups %zu, %s",
-                      number, static_cast<long long>(rows.n()), is_float ? "float32" : "float64", surrogate.name, margin,
-                      score_kinds[scores], label_types[static_cast<int>(labels)], weight_kinds[weights],
-                      rows.bounds().size() - 1, mean ? "mean" : "sum");
+        std::snprintf(line, sizeof line,
+                      "case %d %lld: %s, %s, margin %g, scores %s, labels %s, weights %s, groups %zu, %s",
+                      number, static_cast<long long>(rows.n()), is_float ? "float32" : "float64",
+                      surrogate.name, margin, score_kinds[scores], label_types[static_cast<int>(labels)],
+                      weight_kinds[weights], rows.bounds().size() - 1, mean ? "mean" : "sum");
         return line;
     }
 };
 
-// Cases from this number on ask for what training asks for, which has plans of its own: the gradient of float32 scores, without
-// weights and groups, for the squared hinge (even numbers) or the Huber hinge (odd numbers).
+// Cases from this number on ask for what training asks for, which has plans of its own: the gradient of
+// float32 scores, without weights and groups, for the squared hinge (even numbers) or the Huber hinge (odd
+// numbers).
 constexpr int first_plain = 1000;
 
 inline Case draw(int number, std::int64_t n) {
@@ -73,7 +78,9 @@ inline Case draw(int number, std::int64_t n) {
     const auto below = [&](int end) { return static_cast<int>(bits() % static_cast<std::uint64_t>(end)); };
     const auto uniform = [&] { return static_cast<double>(bits() >> 11) * 0x1p-53; };
     std::normal_distribution<double> normal;
-    const auto pick = [&](std::initializer_list<double> from) { return from.begin()[below(static_cast<int>(from.size()))]; };
+    const auto pick = [&](std::initializer_list<double> from) {
+        return from.begin()[below(static_cast<int>(from.size()))];
+    };
 
     Case drawn;
     const bool plain = number >= first_plain;

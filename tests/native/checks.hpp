@@ -1,5 +1,6 @@
-// Compares the kernel of one instruction set with the oracle: value, gradient, diagonal Hessian, Hessian-vector product and
-// concordance of a batch. Prints one line for each failure. A program includes this header once.
+// Compares the kernel of one instruction set with the oracle: value, gradient, diagonal Hessian,
+// Hessian-vector product and concordance of a batch. Prints one line for each failure. A program includes
+// this header once.
 #pragma once
 
 #include <algorithm>
@@ -118,10 +119,11 @@ Real greatest(const Numbers& numbers) {
     return most;
 }
 
-// Errors are relative to the largest entry, or to `scale`, the size of the numbers whose difference an entry is.
+// Errors are relative to the largest entry, or to `scale`, the size of the numbers whose difference an entry
+// is.
 template <class S>
-void compare(const std::string& where, const char* name, const std::vector<S>& got, const std::vector<Real>& expected,
-             double tolerance, bool exact, Real scale = 0) {
+void compare(const std::string& where, const char* name, const std::vector<S>& got,
+             const std::vector<Real>& expected, double tolerance, bool exact, Real scale = 0) {
     constexpr Real top = std::numeric_limits<S>::max();
     const Real size = std::max(scale, greatest(expected));
     const Real allowed = exact ? 0 : tolerance * size + std::numeric_limits<S>::denorm_min();
@@ -143,20 +145,22 @@ void compare(const std::string& where, const char* name, const std::vector<S>& g
 }
 
 template <class S>
-void compare_derivatives(const std::string& where, const Case& drawn, const Results<S>& got, const Sums& expected,
-                         bool exact_grad, bool exact_hess) {
+void compare_derivatives(const std::string& where, const Case& drawn, const Results<S>& got,
+                         const Sums& expected, bool exact_grad, bool exact_hess) {
     // Where all entries nearly cancel, rounding errors remain.
     const double tolerance = sizeof(S) == 4 ? 1e-6 : 1e-12;
     const Real rounding = 1e-15 / tolerance,
                slope = std::max(rounding * greatest(expected.slopes), greatest(expected.slope_sizes));
-    const Real bend = std::max({rounding * greatest(expected.bends), greatest(expected.hess), greatest(expected.bend_sizes)});
+    const Real bend = std::max(
+        {rounding * greatest(expected.bends), greatest(expected.hess), greatest(expected.bend_sizes)});
     compare(where, "grad", got.grad, expected.grad, tolerance, exact_grad, slope);
     compare(where, "hess", got.hess, expected.hess, tolerance, exact_hess, bend);
     compare(where, "hvp", got.hvp, expected.hvp, tolerance, false, bend * greatest(drawn.rows.vector));
 }
 
 // With weights, both numbers of `got` are over the same power of two.
-void compare_concordance(const std::string& where, const Answer& got, Real concordant, Real pairs, bool exact) {
+void compare_concordance(const std::string& where, const Answer& got, Real concordant, Real pairs,
+                         bool exact) {
     const bool scaled = !exact && pairs > 0 && got.pair_weight > 0;
     const Real unit = scaled ? std::exp2(std::round(std::log2(pairs / got.pair_weight))) : 1;
     compare<Real>(where, "concordant", {unit * got.value}, {concordant}, 1e-12, exact);
@@ -169,8 +173,8 @@ struct Reached {
     std::int64_t computed = 0, declined = 0, graded = 0;  // batches; `graded`: by the plan for few grades
 } reached;
 
-// The kernel declines batches whose terms cancel beyond double-double, groups whose scores are all 0 for a term without a knot,
-// and numbers near the ends of the range of doubles; NumPy computes them.
+// The kernel declines batches whose terms cancel beyond double-double, groups whose scores are all 0 for a
+// term without a knot, and numbers near the ends of the range of doubles; NumPy computes them.
 bool is_declined(const Case& drawn, double value) {
     const Surrogate& surrogate = drawn.surrogate;
     const bool may_be = surrogate.terms.size() > 1 || surrogate.cancels || surrogate.exponential ||
@@ -208,18 +212,22 @@ void check_as(const Case& drawn) {
         if (drawn.minus_one && code == 0) code = -1;
     const Arrays<S> arrays(rows, codes, drawn.labels);
     const Results<S> got = evaluate_on<S>(drawn, arrays.batch, 1);
-    if (got.answer.status) return fail(where, "the kernel rejected the batch, status " + std::to_string(got.answer.status));
+    if (got.answer.status)
+        return fail(where, "the kernel rejected the batch, status " + std::to_string(got.answer.status));
     if (is_declined(drawn, got.answer.value)) return;
 
-    // Sums of pairs that count are whole numbers or halves if there are no weights, so they have no rounding error.
+    // Sums of pairs that count are whole numbers or halves if there are no weights, so they have no rounding
+    // error.
     const bool counted = rows.weights.empty() && !drawn.mean;
     const std::string name = drawn.surrogate.name;
     const bool steps = counted && (name == "jump" || name == "linear_hinge" || name == "capped_hinge");
     const double tolerance = sizeof(S) == 4 ? 1e-6 : 1e-12;
     const std::vector<double> value{got.answer.value}, pair_weight{got.answer.pair_weight};
     compare(where, "pair_weight", pair_weight, {expected.pair_weight}, 1e-13, rows.weights.empty());
-    const bool has_value = drawn.grad || drawn.hess || !drawn.hvp;  // not beside a Hessian-vector product alone
-    if (has_value) compare(where, "value", value, {expected.value}, tolerance, counted && name == "jump", expected.size);
+    const bool has_value =
+        drawn.grad || drawn.hess || !drawn.hvp;  // not beside a Hessian-vector product alone
+    if (has_value)
+        compare(where, "value", value, {expected.value}, tolerance, counted && name == "jump", expected.size);
     compare_derivatives(where, drawn, got, expected, steps, counted && !drawn.surrogate.function);
 
     const Answer auc = EVERYPAIR_ISA::kernels.concordance(arrays.batch, 1);
@@ -228,13 +236,15 @@ void check_as(const Case& drawn) {
     if (rows.n() < (1 << 15)) return;  // smaller batches run on one thread
     if (!(evaluate_on<S>(drawn, arrays.batch, 3) == got)) fail(where, "3 threads change the result");
     const Answer parallel = EVERYPAIR_ISA::kernels.concordance(arrays.batch, 3);
-    if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value)) fail(where, "3 threads change the concordance");
+    if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value))
+        fail(where, "3 threads change the concordance");
 }
 
-// Ordered pairs without weights and groups, for which the kernel sorts or codes the targets itself. `exact` and `auc` are the
-// results for sorted rows.
+// Ordered pairs without weights and groups, for which the kernel sorts or codes the targets itself. `exact`
+// and `auc` are the results for sorted rows.
 template <class S>
-void check_targets(const Case& drawn, const std::string& where, Batch batch, const Results<S>& exact, const Answer& auc) {
+void check_targets(const Case& drawn, const std::string& where, Batch batch, const Results<S>& exact,
+                   const Answer& auc) {
     const Rows& rows = drawn.rows;
     const std::uint8_t* events = rows.events.empty() ? nullptr : rows.events.data();
     std::vector<std::int64_t> targets = rows.ranks;
@@ -243,8 +253,10 @@ void check_targets(const Case& drawn, const std::string& where, Batch batch, con
     batch.labels = targets.data();
     batch.label_type = Dtype::i64;
     std::vector<double> ordered(batch.n), pairs(batch.n);
-    const Answer counted = EVERYPAIR_ISA::kernels.concordance_targets(batch, events, ordered.data(), pairs.data());
-    if (counted.value != auc.value || counted.pair_weight != auc.pair_weight) fail(where, "the concordance of targets");
+    const Answer counted =
+        EVERYPAIR_ISA::kernels.concordance_targets(batch, events, ordered.data(), pairs.data());
+    if (counted.value != auc.value || counted.pair_weight != auc.pair_weight)
+        fail(where, "the concordance of targets");
     if (std::accumulate(ordered.begin(), ordered.end(), 0.0) != 2 * auc.value ||
         std::accumulate(pairs.begin(), pairs.end(), 0.0) != 2 * auc.pair_weight)
         fail(where, "the pairs of the rows");
@@ -252,7 +264,8 @@ void check_targets(const Case& drawn, const std::string& where, Batch batch, con
     EVERYPAIR_ISA::kernels.rank_targets(batch, events, order.data(), ranks.data());
     for (std::int64_t p = 1; p < batch.n; ++p) {
         const std::int64_t before = rows.ranks[order[p - 1]], here = rows.ranks[order[p]];
-        if (before > here || ranks[p] - ranks[p - 1] != (before < here)) return fail(where, "the order of the targets");
+        if (before > here || ranks[p] - ranks[p - 1] != (before < here))
+            return fail(where, "the order of the targets");
     }
     if (events || drawn.hess || drawn.hvp) return;
     const auto evaluate = [&](int threads) {
@@ -308,13 +321,15 @@ void check_ordered_as(const Case& drawn) {
     if (n > 2000) {
         if (!(evaluate(3) == got)) fail(where, "3 threads change the result");
         const Answer parallel = EVERYPAIR_ISA::kernels.concordance_ordered(ranked, 3);
-        if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value)) fail(where, "3 threads change the concordance");
+        if (std::memcmp(&parallel.value, &auc.value, sizeof auc.value))
+            fail(where, "3 threads change the concordance");
         return;
     }
     Sums expected = double_sum(rows, drawn.surrogate);
     compare_concordance(where, auc, expected.concordant, expected.pair_weight, rows.weights.empty());
     // The kernel declines batches without pairs.
-    if (is_declined(drawn, got.answer.value) || (std::isnan(got.answer.value) && expected.pair_weight == 0)) return;
+    if (is_declined(drawn, got.answer.value) || (std::isnan(got.answer.value) && expected.pair_weight == 0))
+        return;
     if (drawn.mean) expected.scale(1 / expected.pair_weight);
     const double tolerance = sizeof(S) == 4 ? 1e-6 : 1e-12;
     compare<double>(where, "value", {got.answer.value}, {expected.value}, tolerance, false, expected.size);
@@ -332,7 +347,8 @@ void check_ordered(int number, std::int64_t n) {
         Case drawn = draw(number, n);
         std::mt19937_64 bits(static_cast<std::uint64_t>(n));
         for (std::int64_t i = 0; i < n; ++i)
-            drawn.rows.ranks.push_back(static_cast<std::int64_t>(bits() >> 1) % (n_targets ? n_targets : n * n));
+            drawn.rows.ranks.push_back(static_cast<std::int64_t>(bits() >> 1) %
+                                       (n_targets ? n_targets : n * n));
         drawn.is_float ? check_ordered_as<float>(drawn) : check_ordered_as<double>(drawn);
     }
 }
@@ -342,10 +358,12 @@ void check_ordered(int number, std::int64_t n) {
     [[maybe_unused]] const std::string isa = instruction_set;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (isa == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    if (isa == "avx2")
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __builtin_cpu_supports("bmi2");
     if (isa == "avx512")
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512bw");
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
 #endif
     return true;
 }

@@ -1,8 +1,9 @@
-// A coverage-guided test of the kernel: the bytes of an input become a batch, which is checked as in kernel_test.cpp.
+// A coverage-guided test of the kernel: the bytes of an input become a batch, which is checked as in
+// kernel_test.cpp.
 //
-// The first bytes choose the type of the scores, the pairs, the surrogate, the results and the weights; each row takes five
-// more. With -D EVERYPAIR_FUZZ_MAIN this is a program that checks the inputs in files or folders; else it is a target of
-// libFuzzer.
+// The first bytes choose the type of the scores, the pairs, the surrogate, the results and the weights; each
+// row takes five more. With -D EVERYPAIR_FUZZ_MAIN this is a program that checks the inputs in files or
+// folders; else it is a target of libFuzzer.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -31,13 +32,16 @@ class Input {
     int byte() { return next_ < end_ ? *next_++ : 0; }
     int sign() { return static_cast<std::int8_t>(byte()); }
     int below(int end) { return byte() % end; }
-    double pick(std::initializer_list<double> from) { return from.begin()[below(static_cast<int>(from.size()))]; }
+    double pick(std::initializer_list<double> from) {
+        return from.begin()[below(static_cast<int>(from.size()))];
+    }
 
   private:
     const std::uint8_t *next_, *end_;
 };
 
-// Up to five terms with coefficients and shifts whose sums have no rounding error, and a piece between each two knots.
+// Up to five terms with coefficients and shifts whose sums have no rounding error, and a piece between each
+// two knots.
 Surrogate polynomial(Input& input, double unit) {
     Surrogate made{"input", {}, {}};
     const double margin = unit * input.pick({1, 0, 0.1, 0.7, 1e6});
@@ -45,7 +49,8 @@ Surrogate polynomial(Input& input, double unit) {
         const double knot = unit * input.pick({0, 1, 0.1, 0.3, -1, 0.25, 7, 64});
         const bool truncated = input.below(4) > 0;
         Term term{truncated ? margin - knot : margin, 0, 0, 0, truncated};
-        for (double* b : {&term.b0, &term.b1, &term.b2}) *b = input.pick({0, 1, -1, 0.5, 0.25, 3, -2, -0.125});
+        for (double* b : {&term.b0, &term.b1, &term.b2})
+            *b = input.pick({0, 1, -1, 0.5, 0.25, 3, -2, -0.125});
         term.b1 /= unit, term.b2 /= unit * unit;
         made.terms.push_back(term);
     }
@@ -70,15 +75,17 @@ Surrogate polynomial(Input& input, double unit) {
 // Smooth sums may lose what is below this, for a pair of weight 1 (docs/mathematics.md).
 constexpr Real smooth_floor = 1e-290L;
 
-// Errors are relative to sums of absolute values over pairs, with what no kernel can avoid: several terms that cancel leave
-// rounding errors of the size that they have next to the knots that some pair reaches; the parts of one polynomial may cancel;
-// squares of distances may be denormal numbers; and sums of exponentials underflow.
+// Errors are relative to sums of absolute values over pairs, with what no kernel can avoid: several terms
+// that cancel leave rounding errors of the size that they have next to the knots that some pair reaches; the
+// parts of one polynomial may cancel; squares of distances may be denormal numbers; and sums of exponentials
+// underflow.
 void fill_floor(Surrogate& surrogate, Real reach, double tolerance) {
     surrogate.cancels = true;
     surrogate.floor.fill(16 * std::numeric_limits<double>::denorm_min() / static_cast<Real>(tolerance));
     if (surrogate.function) {
         const Real rate = surrogate.smooth ? surrogate.smooth->rate : surrogate.exponential->rate;
-        for (const int order : {0, 1, 2}) surrogate.floor[order] += smooth_floor * std::pow(rate, order) / tolerance;
+        for (const int order : {0, 1, 2})
+            surrogate.floor[order] += smooth_floor * std::pow(rate, order) / tolerance;
     }
     const std::vector<Piece>& pieces = surrogate.pieces;
     int n_knots = 0;
@@ -89,7 +96,9 @@ void fill_floor(Surrogate& surrogate, Real reach, double tolerance) {
         for (int order = 0; order < 3 && surrogate.terms.size() > 1; ++order) {
             Real& floor = surrogate.floor[order];
             floor = std::max(floor, std::abs(piece.at(0)[order]));
-            if (k > 0) floor = std::max(floor, std::abs(pieces[k - 1].at(Real{pieces[k - 1].shift} - piece.shift)[order]));
+            if (k > 0)
+                floor = std::max(floor,
+                                 std::abs(pieces[k - 1].at(Real{pieces[k - 1].shift} - piece.shift)[order]));
         }
     }
     if (n_knots < 2) surrogate.share = 32 * 0x1p-52 / tolerance;
@@ -106,9 +115,11 @@ enum Pairs { binary, ordered, survival };
 
 void fill_rows(Input& input, Case& batch, Pairs pairs, double unit) {
     Rows& rows = batch.rows;
-    const double offset = unit * input.pick({0, 0, 0, 1e3, -1e6}), step = input.pick({1, 0.1, 1.0 / 64, 1e-3}),
+    const double offset = unit * input.pick({0, 0, 0, 1e3, -1e6}),
+                 step = input.pick({1, 0.1, 1.0 / 64, 1e-3}),
                  far = input.pick({1, 4, 1.0 / 3, 1e4, 1e8, 1e30, 1e-8, 1e-30});
-    const int weighting = input.below(10), n_targets = 1 + input.below(64), repeats = 1 + (input.below(8) == 0 ? 3 : 0);
+    const int weighting = input.below(10), n_targets = 1 + input.below(64),
+              repeats = 1 + (input.below(8) == 0 ? 3 : 0);
     const bool grouped = input.below(4) == 0;
     std::vector<double> shifts{0, unit};
     for (const Term& term : batch.surrogate.terms) shifts.push_back(term.shift);
@@ -122,15 +133,18 @@ void fill_rows(Input& input, Case& batch, Pairs pairs, double unit) {
         rows.scores.push_back(as_given(s));
         rows.positive.push_back(label & 1);
         rows.vector.push_back(v);
-        if (pairs != binary) rows.ranks.push_back((label >> 1) % n_targets * 2 + (pairs == survival && label & 1));
+        if (pairs != binary)
+            rows.ranks.push_back((label >> 1) % n_targets * 2 + (pairs == survival && label & 1));
         if (pairs == survival) rows.events.push_back(label & 1);
         if (grouped && how >= 0xe0) rows.offsets.push_back(rows.n() - 1);
         const double powers = std::ldexp(1 + w % 8 / 8.0, (label & 1 ? 1 : -1) * (w % 2 ? 300 : 200));
-        const double weights[] = {w % 4 / 2.0, 1 + w / 64.0, std::exp2(w - 128), std::pow(10, (w - 128) / 32.0), powers};
+        const double weights[] = {w % 4 / 2.0, 1 + w / 64.0, std::exp2(w - 128),
+                                  std::pow(10, (w - 128) / 32.0), powers};
         if (weighting >= 5) rows.weights.push_back(weights[weighting - 5]);
     };
     while (input.left() >= 5 && rows.n() < 256) {
-        const int code = input.sign(), how = input.byte(), label = input.byte(), w = input.byte(), v = input.sign();
+        const int code = input.sign(), how = input.byte(), label = input.byte(), w = input.byte(),
+                  v = input.sign();
         double s = unit * step * code + offset;
         if (!rows.scores.empty() && how % 16 > 8) {
             // On the knot of a term with another row, or next to it, or equal to that row.
@@ -138,7 +152,8 @@ void fill_rows(Input& input, Case& batch, Pairs pairs, double unit) {
             s = other + (label & 1 ? 1 : -1) * shifts[how / 16 % shifts.size()];
             const double away = how % 16 > 12 ? inf : -inf;
             for (int k = how % 16; k < 14 && k % 4; ++k)
-                s = batch.is_float ? std::nextafter(static_cast<float>(s), static_cast<float>(away)) : std::nextafter(s, away);
+                s = batch.is_float ? std::nextafter(static_cast<float>(s), static_cast<float>(away))
+                                   : std::nextafter(s, away);
         } else if (how % 16 == 4) {
             s *= far;
         }
@@ -146,7 +161,8 @@ void fill_rows(Input& input, Case& batch, Pairs pairs, double unit) {
     }
     const std::int64_t n = rows.n();
     for (std::int64_t i = 0; i < n * (repeats - 1); ++i)
-        add(rows.scores[i] + unit * step, 0, rows.positive[i] + 2 * static_cast<int>(i % 64), static_cast<int>(i % 256), 1);
+        add(rows.scores[i] + unit * step, 0, rows.positive[i] + 2 * static_cast<int>(i % 64),
+            static_cast<int>(i % 256), 1);
     if (!batch.hvp) rows.vector.clear();
     if (!grouped) return;
     if (rows.offsets.empty() || rows.offsets[0] > 0) rows.offsets.insert(rows.offsets.begin(), 0);
@@ -164,14 +180,16 @@ void check_row_sums(const Case& batch) {
             for (int r = 0; r < 3; ++r) polynomials[order][side][r] = side ? smooth.polynomial(order, r) : 0;
             for (int k = 0; k < smooth.n_powers[0]; ++k) powers.push_back(smooth.power(order, side, k, 0));
         }
-    const everypair::Piece piece{smooth.shift, smooth.rate, powers.data(), polynomials[0][0], smooth.n_powers[0]};
+    const everypair::Piece piece{smooth.shift, smooth.rate, powers.data(), polynomials[0][0],
+                                 smooth.n_powers[0]};
     const std::vector<std::int64_t> bounds = rows.bounds();
     const std::int64_t n_groups = std::ssize(bounds) - 1;
     std::vector<double> scores[2], weights[2];  // of positives, of negatives
     std::vector<std::int64_t> offsets[2]{{0}, {0}};
     for (std::int64_t g = 0; g < n_groups; ++g) {
         for (std::int64_t i = bounds[g]; i < bounds[g + 1]; ++i)
-            scores[!rows.positive[i]].push_back(rows.scores[i]), weights[!rows.positive[i]].push_back(rows.weight(i));
+            scores[!rows.positive[i]].push_back(rows.scores[i]),
+                weights[!rows.positive[i]].push_back(rows.weight(i));
         for (const int side : {0, 1}) offsets[side].push_back(std::ssize(scores[side]));
     }
     const auto set = [&](int side) {
@@ -188,7 +206,8 @@ void check_row_sums(const Case& batch) {
         for (std::int64_t g = 0; g < n_groups; ++g)
             for (std::int64_t i = offsets[0][g]; i < offsets[0][g + 1]; ++i)
                 for (std::int64_t j = offsets[1][g]; j < offsets[1][g + 1]; ++j) {
-                    const Derivatives pair = batch.surrogate.function(distance(scores[1][j], smooth.shift, scores[0][i]));
+                    const Derivatives pair =
+                        batch.surrogate.function(distance(scores[1][j], smooth.shift, scores[0][i]));
                     for (const int k : orders)
                         expected[k][per_other ? j : i] += weights[!per_other][per_other ? i : j] * pair[k];
                 }
@@ -205,28 +224,34 @@ void check_input(Input input) {
         const int number = (flags & 4 ? first_plain : 0) + 4 * input.byte() + input.below(4);
         const bool threaded = input.byte() == 7;
         const int n =
-            (threaded ? 33000 : static_cast<int>(input.pick({300, 513, 1000, 3499, 4200, 6000, 9000}))) + input.sign() / 8;
+            (threaded ? 33000 : static_cast<int>(input.pick({300, 513, 1000, 3499, 4200, 6000, 9000}))) +
+            input.sign() / 8;
         return flags % 4 ? check(number, n) : check_ordered(number, n);
     }
     Case batch{};
     batch.number = -1, batch.scores = 8;
-    batch.is_float = flags & 1, batch.mean = flags & 2, batch.grad = flags & 4, batch.hess = flags & 8, batch.hvp = flags & 16;
+    batch.is_float = flags & 1, batch.mean = flags & 2, batch.grad = flags & 4, batch.hess = flags & 8,
+    batch.hvp = flags & 16;
     batch.labels = static_cast<Dtype>(input.below(6));
     batch.minus_one = flags & 32 && batch.labels != Dtype::u8;
     const Pairs pairs = mode == 5 ? ordered : mode == 6 ? survival : binary;
     const bool polynomials = mode != 3 && mode != 4;
     const int kind = input.below(6), exponent = input.sign();
-    const double unit = kind ? 1 : std::exp2(polynomials ? exponent / 2 : exponent / 32 * 8), rate = (kind & 2 ? 3 : 1) / unit;
+    const double unit = kind ? 1 : std::exp2(polynomials ? exponent / 2 : exponent / 32 * 8),
+                 rate = (kind & 2 ? 3 : 1) / unit;
     Exponential term{unit * input.below(3) / 4, rate, 1};
     if (mode == 3) {
         const SmoothSurrogate& made = smooth_surrogate(kind & 1, batch.is_float, term.shift, rate);
-        batch.surrogate = {kind & 1 ? "squared_softplus" : "logistic", {}, {}, &made.smooth, nullptr, made.function};
+        batch.surrogate = {
+            kind & 1 ? "squared_softplus" : "logistic", {}, {}, &made.smooth, nullptr, made.function};
     } else if (mode == 4) {
         batch.surrogate = {"exponential", {}, {}, nullptr, &term, [=](Real d) -> Derivatives {
-                               return {std::exp(rate * d), rate * std::exp(rate * d), rate * rate * std::exp(rate * d)};
+                               return {std::exp(rate * d), rate * std::exp(rate * d),
+                                       rate * rate * std::exp(rate * d)};
                            }};
     } else {
-        batch.surrogate = kind == 1 ? surrogate(input.below(n_surrogates), input.pick({1, 0, 0.1})) : polynomial(input, unit);
+        batch.surrogate = kind == 1 ? surrogate(input.below(n_surrogates), input.pick({1, 0, 0.1}))
+                                    : polynomial(input, unit);
     }
     fill_rows(input, batch, pairs, unit);
     const Rows& rows = batch.rows;

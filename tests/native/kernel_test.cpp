@@ -1,8 +1,8 @@
-// Tests the kernel of one instruction set without Python: value, gradient, diagonal Hessian, Hessian-vector product and
-// concordance of random batches against sums in long double. Prints one line for each failure.
+// Tests the kernel of one instruction set without Python: value, gradient, diagonal Hessian, Hessian-vector
+// product and concordance of random batches against sums in long double. Prints one line for each failure.
 //
-//     kernel_test            run all cases; the exit status is 1 if any fails, and 77 if the processor lacks the instructions
-//     kernel_test CASE N     run one case again
+//     kernel_test            run all cases; the exit status is 1 if any fails, and 77 if the processor lacks
+//     the instructions kernel_test CASE N     run one case again
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -32,14 +32,15 @@ void check_rejections() {
                 rows.scores.assign(n, 0.5);
                 rows.weights.assign(n, 1.0);
                 const Dtype type = static_cast<Dtype>(label);
-                const auto expect = [&](const char* what, int status, const Rows& bad, const std::vector<double>& codes) {
+                const auto expect = [&](const char* what, int status, const Rows& bad,
+                                        const std::vector<double>& codes) {
                     const Arrays<S> arrays(bad, codes, type);
                     const int got[] = {evaluate_on<S>(question, arrays.batch, 1).answer.status,
                                        EVERYPAIR_ISA::kernels.concordance(arrays.batch, 1).status};
                     for (const int found : got)
                         if (found != status)
-                            fail(std::string(what) + " at row " + std::to_string(at) + " of " + std::to_string(n) +
-                                     ", labels " + label_types[label],
+                            fail(std::string(what) + " at row " + std::to_string(at) + " of " +
+                                     std::to_string(n) + ", labels " + label_types[label],
                                  "status " + std::to_string(found) + ", expected " + std::to_string(status));
                 };
                 std::vector<double> codes(n, 0.0);

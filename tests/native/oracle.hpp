@@ -14,14 +14,16 @@
 
 namespace everypair::test {
 
-static_assert(LDBL_MANT_DIG >= 64, "the tests of the kernel need a long double with more digits than a double");
+static_assert(LDBL_MANT_DIG >= 64,
+              "the tests of the kernel need a long double with more digits than a double");
 using Real = long double;
 constexpr double inf = std::numeric_limits<double>::infinity();
 
 using Derivatives = std::array<Real, 3>;  // value, slope and curvature
 
-// A surrogate twice: as the terms that the kernel reads, and as one polynomial for each interval of d = s_neg + shift - s_pos.
-// The interval is where s_neg + from > s_pos and s_neg + to <= s_pos; the polynomial is c0 + c1 d + c2 d^2.
+// A surrogate twice: as the terms that the kernel reads, and as one polynomial for each interval of d = s_neg
+// + shift - s_pos. The interval is where s_neg + from > s_pos and s_neg + to <= s_pos; the polynomial is c0 +
+// c1 d + c2 d^2.
 struct Piece {
     double from, to, shift;
     Real c0, c1, c2;
@@ -32,12 +34,13 @@ struct Surrogate {
     const char* name;
     std::vector<Term> terms;
     std::vector<Piece> pieces;
-    // A smooth or an exponential surrogate instead: the form that the kernel reads, and the function of d at its shift.
+    // A smooth or an exponential surrogate instead: the form that the kernel reads, and the function of d at
+    // its shift.
     const Smooth* smooth = nullptr;
     const Exponential* exponential = nullptr;
     std::function<Derivatives(Real)> function = nullptr;
-    // If pairs may cancel, so that errors are relative to sums of absolute values: what is added to the size of each pair, and
-    // the share of the parts of a value that is added to it.
+    // If pairs may cancel, so that errors are relative to sums of absolute values: what is added to the size
+    // of each pair, and the share of the parts of a value that is added to it.
     bool cancels = false;
     Derivatives floor{};
     Real share = 0;
@@ -50,8 +53,9 @@ struct Rows {
     std::vector<double> scores, weights, vector;
     std::vector<std::uint8_t> positive;
     std::vector<std::int64_t> offsets;
-    std::vector<std::int64_t> ranks;   // of ordered pairs; else empty
-    std::vector<std::uint8_t> events;  // of survival times, by whose ranks the earlier time wins if it is an event; else empty
+    std::vector<std::int64_t> ranks;  // of ordered pairs; else empty
+    std::vector<std::uint8_t>
+        events;  // of survival times, by whose ranks the earlier time wins if it is an event; else empty
 
     std::int64_t n() const { return static_cast<std::int64_t>(scores.size()); }
     // Whether row i is to score higher than row j of the same group.
@@ -60,11 +64,14 @@ struct Rows {
         return ranks.empty() ? positive[i] > positive[j] : ranks[i] > ranks[j];
     }
     double weight(std::int64_t i) const { return weights.empty() ? 1.0 : weights[i]; }
-    std::vector<std::int64_t> bounds() const { return offsets.empty() ? std::vector<std::int64_t>{0, n()} : offsets; }
+    std::vector<std::int64_t> bounds() const {
+        return offsets.empty() ? std::vector<std::int64_t>{0, n()} : offsets;
+    }
 };
 
 struct Sums {
-    explicit Sums(std::int64_t n) : grad(n), hess(n), hvp(n), slopes(n), bends(n), slope_sizes(n), bend_sizes(n) {}
+    explicit Sums(std::int64_t n)
+        : grad(n), hess(n), hvp(n), slopes(n), bends(n), slope_sizes(n), bend_sizes(n) {}
 
     void scale(Real factor) {
         value *= factor, size *= factor;
@@ -93,8 +100,9 @@ inline Real distance(double s_neg, double shift, double s_pos) {
     return (static_cast<Real>(s_neg + shift) - s_pos) + rounded_off(s_neg, shift);
 }
 
-// Whether a pair lies beyond the knot at this shift: s_neg + shift > s_pos for the real numbers. No double lies between the
-// exact and the rounded sum, so what was rounded off matters only if the rounded sum equals s_pos.
+// Whether a pair lies beyond the knot at this shift: s_neg + shift > s_pos for the real numbers. No double
+// lies between the exact and the rounded sum, so what was rounded off matters only if the rounded sum equals
+// s_pos.
 inline bool counts(double s_neg, double shift, double s_pos) {
     const double sum = s_neg + shift;
     return sum > s_pos || (sum == s_pos && rounded_off(s_neg, shift) > 0);
@@ -116,12 +124,14 @@ inline Sums double_sum(const Rows& rows, const Surrogate& surrogate) {
                 if (w == 0) continue;
                 for (const Term& term : surrogate.terms) {
                     if (term.truncated && !counts(s_neg, term.shift, s_pos)) continue;
-                    const Real d = distance(s_neg, term.shift, s_pos), slope = w * std::abs(term.b1 + 2 * term.b2 * d);
+                    const Real d = distance(s_neg, term.shift, s_pos),
+                               slope = w * std::abs(term.b1 + 2 * term.b2 * d);
                     const Real bend = w * 2 * std::abs(term.b2);
                     sums.slopes[i] += slope, sums.slopes[j] += slope;
                     sums.bends[i] += bend, sums.bends[j] += bend;
                     sums.size +=
-                        w * surrogate.share * (std::abs(term.b0) + std::abs(d) * std::abs(term.b1) + d * d * std::abs(term.b2));
+                        w * surrogate.share *
+                        (std::abs(term.b0) + std::abs(d) * std::abs(term.b1) + d * d * std::abs(term.b2));
                 }
                 Derivatives pair{};
                 if (surrogate.function) pair = surrogate.function(distance(s_neg, surrogate.shift(), s_pos));
@@ -141,20 +151,25 @@ inline Sums double_sum(const Rows& rows, const Surrogate& surrogate) {
                     sums.hvp[i] += across, sums.hvp[j] -= across;
                 }
                 if (!surrogate.cancels) continue;
-                const auto size = [&](int order) { return w * (std::abs(pair[order]) + surrogate.floor[order]); };
+                const auto size = [&](int order) {
+                    return w * (std::abs(pair[order]) + surrogate.floor[order]);
+                };
                 sums.size += size(0);
-                for (const std::int64_t row : {i, j}) sums.slope_sizes[row] += size(1), sums.bend_sizes[row] += size(2);
+                for (const std::int64_t row : {i, j})
+                    sums.slope_sizes[row] += size(1), sums.bend_sizes[row] += size(2);
             }
     return sums;
 }
 
-// The rows of one class of one group in ascending order, with running sums of w, w x, w x^2 and w v, where x = s - origin.
+// The rows of one class of one group in ascending order, with running sums of w, w x, w x^2 and w v, where x
+// = s - origin.
 class Side {
   public:
     Side(const Rows& rows, std::int64_t begin, std::int64_t end, bool positive, double origin) {
         for (std::int64_t i = begin; i < end; ++i)
             if (rows.positive[i] == positive) order.push_back(i);
-        std::sort(order.begin(), order.end(), [&](auto i, auto j) { return rows.scores[i] < rows.scores[j]; });
+        std::sort(order.begin(), order.end(),
+                  [&](auto i, auto j) { return rows.scores[i] < rows.scores[j]; });
         sums_.push_back({});
         for (const std::int64_t i : order) {
             const Real w = rows.weight(i), x = static_cast<Real>(rows.scores[i]) - origin;
@@ -199,7 +214,8 @@ inline Sums sorted_sum(const Rows& rows, const Surrogate& surrogate) {
         const auto middle = scores.begin() + static_cast<std::int64_t>(scores.size()) / 2;
         std::nth_element(scores.begin(), middle, scores.end());
         const double origin = *middle;
-        const Side pos(rows, bounds[g], bounds[g + 1], true, origin), neg(rows, bounds[g], bounds[g + 1], false, origin);
+        const Side pos(rows, bounds[g], bounds[g + 1], true, origin),
+            neg(rows, bounds[g], bounds[g + 1], false, origin);
         sums.pair_weight += pos.all().w * neg.all().w;
         for (const bool positive : {false, true}) {
             const Side &mine = positive ? pos : neg, &others = positive ? neg : pos;
@@ -210,17 +226,20 @@ inline Sums sorted_sum(const Rows& rows, const Surrogate& surrogate) {
                 const Real w = rows.weight(i), v = rows.vector.empty() ? 0 : rows.vector[i];
                 // Positives that count are at the start of their order, negatives at the end of theirs.
                 const auto edge = [&](double shift) {
-                    return others.rank(
-                        [&](double other) { return positive ? !counts(other, shift, s) : counts(s, shift, other); });
+                    return others.rank([&](double other) {
+                        return positive ? !counts(other, shift, s) : counts(s, shift, other);
+                    });
                 };
                 const auto within = [&](double from, double to) {
-                    return positive ? others.between(edge(from), edge(to)) : others.between(edge(to), edge(from));
+                    return positive ? others.between(edge(from), edge(to))
+                                    : others.between(edge(to), edge(from));
                 };
                 // d = sign (at - x) for a row of the other class at x.
                 const auto at = [&](double shift) { return (static_cast<Real>(s) - origin) + sign * shift; };
                 for (const Term& term : surrogate.terms) {
                     const Side::Total met = within(term.truncated ? term.shift : inf, -inf);
-                    sums.slopes[i] += w * std::abs(term.b1 * met.w + 2 * term.b2 * sign * (at(term.shift) * met.w - met.wx));
+                    sums.slopes[i] += w * std::abs(term.b1 * met.w +
+                                                   2 * term.b2 * sign * (at(term.shift) * met.w - met.wx));
                     sums.bends[i] += w * 2 * std::abs(term.b2) * met.w;
                 }
                 for (const Piece& piece : surrogate.pieces) {
@@ -228,7 +247,8 @@ inline Sums sorted_sum(const Rows& rows, const Surrogate& surrogate) {
                     if (met.w == 0) continue;
                     const Real a = at(piece.shift), first = sign * (a * met.w - met.wx);
                     const Real second = a * a * met.w - 2 * a * met.wx + met.wxx;
-                    if (!positive) sums.value += w * (piece.c0 * met.w + piece.c1 * first + piece.c2 * second);
+                    if (!positive)
+                        sums.value += w * (piece.c0 * met.w + piece.c1 * first + piece.c2 * second);
                     sums.grad[i] += sign * w * (piece.c1 * met.w + 2 * piece.c2 * first);
                     sums.hess[i] += w * 2 * piece.c2 * met.w;
                     sums.hvp[i] += w * 2 * piece.c2 * (v * met.w - met.wv);
