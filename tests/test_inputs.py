@@ -399,7 +399,7 @@ def test_options_are_keyword_only():
 
 def test_a_kernel_that_rejects_valid_data_is_reported_as_a_bug(monkeypatch):
     class Refusing:
-        evaluate = auc = staticmethod(lambda *_: (1, 0.0, 0.0))
+        evaluate = concordance = staticmethod(lambda *_: (1, 0.0, 0.0))
 
     monkeypatch.setattr(choose.native, "kernel", Refusing)
     with choose.backend("native"):

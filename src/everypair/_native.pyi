@@ -9,15 +9,19 @@ from everypair.kernel.native import NativeForm
 Array = NDArray[Any]
 MaybeArray = NDArray[Any] | None
 
-# Answers are status, value and pair weight. The kernel checks the values of scores, labels and
-# weights: the status is 0 unless one of them is bad. A value of NaN says that the batch must be
-# computed in another way. Functions fill the arrays grad, hess and hvp that are not None.
+# Answers are status, value and pair weight. The status has bits: 1, 2 and 4 for bad scores, labels
+# and weights, which are checked for binary pairs, and 8 if the batch must be computed in another
+# way. Functions fill the arrays grad, hess and hvp that are not None.
 Answer = tuple[int, float, float]
 
+# `pairs` is None for binary pairs. It is (events,) if the labels are targets: then rows with
+# different targets are pairs, and with events targets are survival times. For rows sorted by group
+# and rank it has order, ranks, winner, loser and exponent of `everypair.inputs.ranked.RankedRows`,
+# and labels and weights are None. Only polynomials take ordered pairs.
 def evaluate(
-    scores: Array, labels: Array, weights: MaybeArray, offsets: MaybeArray, vector: MaybeArray,
-    surrogate: NativeForm, mean: bool, threads: int,
-    grad: MaybeArray, hess: MaybeArray, hvp: MaybeArray,
+    scores: Array, labels: MaybeArray, weights: MaybeArray, offsets: MaybeArray,
+    pairs: tuple[Any, ...] | None, vector: MaybeArray, surrogate: NativeForm, mean: bool,
+    threads: int, grad: MaybeArray, hess: MaybeArray, hvp: MaybeArray,
 ) -> Answer: ...  # fmt: skip
 
 # The same for tensors of torch: value, pair weight and gradient. None if the kernel cannot read the
@@ -27,32 +31,12 @@ def evaluate_tensors(
     scores: Any, labels: Any, weights: MaybeArray, surrogate: NativeForm, mean: bool, threads: int
 ) -> tuple[Any, float, Any] | None: ...
 
-# The value is the weight of the correctly ordered pairs (ties half).
-def auc(
-    scores: Array, labels: Array, weights: MaybeArray, offsets: MaybeArray, threads: int
-) -> Answer: ...
-
-# The same two for ordered pairs of polynomials. `ranked` has the arrays order, ranks, offsets,
-# winner and loser of `everypair.inputs.ranked.RankedRows`. A sum is multiplied by `unit`. Nothing
-# is checked.
-def evaluate_ordered(
-    scores: Array, ranked: tuple[MaybeArray, ...], vector: MaybeArray,
-    surrogate: NativeForm, mean: bool, unit: float, threads: int,
-    grad: MaybeArray, hess: MaybeArray, hvp: MaybeArray,
+# The value is the weight of the correctly ordered pairs (ties half). For targets, `ordered` and
+# `counts` get the number of pairs of each row in order, ties half, and of all its pairs.
+def concordance(
+    scores: Array, labels: MaybeArray, weights: MaybeArray, offsets: MaybeArray,
+    pairs: tuple[Any, ...] | None, threads: int, ordered: MaybeArray, counts: MaybeArray,
 ) -> Answer: ...  # fmt: skip
-def auc_ordered(scores: Array, ranked: tuple[MaybeArray, ...], threads: int) -> Answer: ...
-
-# The same two for targets without weights and groups, in the order of the scores. The first one is
-# for float32 scores and few grades. With events, the targets of the others are survival times.
-# `rank_targets` fills order and ranks, and `auc_targets` the number of pairs of each row in order,
-# ties half, and of all its pairs.
-def evaluate_graded(
-    scores: Array, targets: Array, surrogate: NativeForm, mean: bool, threads: int, grad: MaybeArray
-) -> Answer: ...
-def rank_targets(targets: Array, events: MaybeArray, order: Array, ranks: Array) -> None: ...
-def auc_targets(
-    scores: Array, targets: Array, events: MaybeArray, ordered: MaybeArray, pairs: MaybeArray
-) -> Answer: ...
 
 # Copy the scores of each class to the first entries of pos and neg; return status and positives.
 def split(scores: Array, labels: Array, pos: Array, neg: Array) -> tuple[int, int]: ...

@@ -117,26 +117,27 @@ class Arrays {
         return to;
     }
 
-    // The labels may also be targets.
+    // `pairs` is None for binary pairs, or has the arrays of ordered pairs: the events of targets; or order,
+    // ranks, winner, loser and exponent of ranked rows.
     Batch batch(nb::handle scores, nb::handle labels, nb::handle weights = nb::none(),
-                nb::handle vector = nb::none(), nb::handle offsets = nb::none()) {
+                nb::handle vector = nb::none(), nb::handle offsets = nb::none(),
+                nb::handle pairs = nb::none()) {
         const Array s = open_scores(scores), y = open(labels);
         const std::int64_t n = s.size;
         const double *w = doubles(weights, n), *v = doubles(vector, n);
         const auto [starts, n_groups] = groups(offsets, n);
-        return {s.data, s.type, y.of(n, y.type), y.type, w, v, n, starts, n_groups};
-    }
-
-    // `ranked` has the arrays of `everypair.inputs.ranked.RankedRows`: order, ranks, offsets, winner, loser.
-    Ranked ranked(nb::handle scores, const nb::tuple& ranked, nb::handle vector = nb::none()) {
-        const Array s = open_scores(scores);
-        const std::int64_t n = s.size;
-        const auto *order = read<std::int64_t>(ranked[0], n), *ranks = read<std::int64_t>(ranked[1], n);
-        const auto [starts, n_groups] = groups(ranked[2], n);
-        if (!starts) throw std::invalid_argument("ordered pairs need offsets");
-        const double *winner = read<double>(ranked[3], n), *loser = read<double>(ranked[4], n),
-                     *v = doubles(vector, n);
-        return {s.data, s.type, order, ranks, winner, loser, v, n, starts, n_groups};
+        Batch batch{s.data, s.type, y.of(n, y.type), y.type, w, v, n, starts, n_groups};
+        if (pairs.is_none()) return batch;
+        const nb::tuple arrays = nb::cast<nb::tuple>(pairs);
+        if (arrays.size() == 1) {
+            batch.pairs = Pairs::targets, batch.events = read<std::uint8_t>(arrays[0], n);
+            return batch;
+        }
+        if (!starts) throw std::invalid_argument("ranked rows need offsets");
+        batch.pairs = Pairs::ranked, batch.exponent = nb::cast<int>(arrays[4]);
+        batch.order = read<std::int64_t>(arrays[0], n), batch.ranks = read<std::int64_t>(arrays[1], n);
+        batch.winner = read<double>(arrays[2], n), batch.loser = read<double>(arrays[3], n);
+        return batch;
     }
 
     RowSet row_set(nb::handle scores, nb::handle offsets) {
@@ -146,9 +147,7 @@ class Arrays {
         return {s.data(), n, starts, n_groups};
     }
 
-    // The results for a Batch or Ranked.
-    template <class Rows>
-    Outputs outputs(const Rows& rows, nb::handle grad, nb::handle hess = nb::none(),
+    Outputs outputs(const Batch& rows, nb::handle grad, nb::handle hess = nb::none(),
                     nb::handle hvp = nb::none()) {
         const auto result = [&](nb::handle array) { return open(array, true).of(rows.n, rows.score_type); };
         if (!hvp.is_none() && !rows.vector)

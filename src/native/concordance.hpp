@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "pool.hpp"
@@ -35,8 +36,15 @@ class VisitedPositions {
         for (int level = 0; level < n_levels_; ++level, entry >>= 4) {
             std::uint32_t* node = counts_[level] + (entry & ~15u);
             const std::uint32_t* is_after = steps + 15 - (entry & 15);
-#pragma omp simd
-            for (int child = 0; child < 16; ++child) node[child] += is_after[child];
+            // Vectors, because Clang unrolls a loop over 16 numbers instead.
+            typedef std::uint32_t Counts __attribute__((vector_size(8 * lanes)));
+            for (int child = 0; child < 16; child += 2 * lanes) {
+                Counts counts, more;
+                std::memcpy(&counts, node + child, sizeof counts);
+                std::memcpy(&more, is_after + child, sizeof more);
+                counts += more;
+                std::memcpy(node + child, &counts, sizeof counts);
+            }
         }
     }
 
@@ -49,8 +57,7 @@ class VisitedPositions {
     }
 
   private:
-    // From entry 15 - c on: whether a child comes after child c. Clang compiles comparisons of the numbers to
-    // poor code.
+    // From entry 15 - c on: whether a child comes after child c.
     static constexpr std::uint32_t steps[31] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                                 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     std::uint64_t* bits_;
@@ -73,12 +80,6 @@ struct PairCount {
     std::uint64_t twice = 0,
                   pairs =
                       0;  // twice the number of pairs in the right order, ties half; and that of all pairs
-};
-
-// The same numbers for the pairs of each row of the caller, in both roles: `ordered` is not doubled. Null if
-// not wanted.
-struct RowCounts {
-    double *ordered = nullptr, *pairs = nullptr;
 };
 
 // Visits the positions in the order of their scores, if `down` from the highest to the lowest and with
@@ -162,23 +163,22 @@ PositionedRows sort_targets(Scratch& keep, const L* targets, const std::uint8_t*
     return {n, rows, ties ? first : nullptr, wins};
 }
 
-// The targets are the labels of the batch.
-inline PositionedRows sort_targets(Scratch& keep, const Batch& batch, const std::uint8_t* events) {
-    return with_labels(batch,
-                       [&](const auto* targets) { return sort_targets(keep, targets, events, batch.n); });
+inline PositionedRows sort_targets(Scratch& keep, const Batch& batch) {
+    return with_labels(
+        batch, [&](const auto* targets) { return sort_targets(keep, targets, batch.events, batch.n); });
 }
 
 template <class S>
-PairCount count_pairs(const Batch& batch, const std::uint8_t* events, const RowCounts& of_rows) {
+PairCount count_pairs(const Batch& batch, const RowCounts& of_rows) {
     Scratch scratch;
-    const PositionedRows rows = sort_targets(scratch, batch, events);
+    const PositionedRows rows = sort_targets(scratch, batch);
     return count_pairs<S>(rows, of_rows,
                           [&](std::uint32_t p) { return static_cast<const S*>(batch.scores)[rows.rows[p]]; });
 }
 
 // The same for rows that are sorted by group and rank. Rows whose weight as a winner is 0 do not win.
 template <class S>
-PairCount count_pairs(const Ranked& rows, int threads) {
+PairCount count_pairs(const Batch& rows, int threads) {
     Scratch keep;
     PairCount *counts = keep.take<PairCount>(rows.n_groups), total;
     parallel_ranges(threads, rows.n_groups, [&](std::int64_t g) {

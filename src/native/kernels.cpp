@@ -37,8 +37,11 @@ constexpr std::int64_t certified_rows = 10000, graded_rows = 600, bucketed_rows 
 #endif
 constexpr std::int64_t fewest_bucketed_rows = 12;
 
-// The answer of a plan that does not fit the batch: the caller must use another way.
-constexpr Answer declined{0, std::numeric_limits<double>::quiet_NaN(), 0};
+// The answer and the value of a plan that does not fit the batch: the caller must use another way.
+constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
+constexpr Answer refusal{declined, no_value, 0};
+
+constexpr int most_exponent = 900;  // of the weights of ordered pairs
 
 // The power of two by which weights with this sum are divided: 0 unless their sums could overflow or lose
 // digits.
@@ -152,7 +155,7 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     // denormal doubles.
     const bool has_knots = std::ranges::any_of(terms, &Term::truncated),
                is_zero = reach == 0 && sizeof(S) == 4 && !has_knots;
-    if (!(largest < 0x1p1000 && (reach > 0x1p-960 || is_zero))) return declined.value;
+    if (!(largest < 0x1p1000 && (reach > 0x1p-960 || is_zero))) return no_value;
     const Question question{first, static_cast<int>(terms.size()), asked.mean, rows.threads};
     if (!has_knots) return everywhere(rows, question);
     if constexpr (std::is_same_v<S, float>)
@@ -161,7 +164,7 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     const double cancelled = static_cast<double>(rows.n) * cancellation(terms, range);
     const double room =
         std::is_same_v<S, float> ? 0x1p29 : 0x1p10;  // digits of a double beyond the promised ones
-    if (cancelled > room * 0x1p52) return declined.value;
+    if (cancelled > room * 0x1p52) return no_value;
     // Derivatives of several terms may vanish far from the knots, where the terms are constant or straight:
     // of heavy rows there only rounding errors are left.
     const bool flat =
@@ -245,7 +248,7 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
         if (!group.has_pairs()) continue;
         top = std::max(top, group.exponent);
         // The factor of a sum must not vanish. If it is infinite, so is the value.
-        if (total == Total::sum && group.exponent < -1000) return declined;
+        if (total == Total::sum && group.exponent < -1000) return refusal;
     }
     Compensated pair_weight, value;
     for (const GroupRows<S>& group : groups)
@@ -268,9 +271,10 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
 }
 
 template <class S>
-Answer ordered_as(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
-    const double total = ordered_weight(rows), scale = question.mean ? 1 / total : unit;
-    if (!(total > 0x1p-900)) return declined;
+Answer ordered_as(const Batch& rows, const Question& question, const Outputs& outputs) {
+    const double total = ordered_weight(rows),
+                 scale = question.mean ? 1 / total : std::ldexp(1.0, rows.exponent);
+    if (!(total > 0x1p-900)) return refusal;
     Scratch scratch;
     void* const arrays[] = {outputs.grad, outputs.hess, outputs.hvp};
     Sums sums;
@@ -291,7 +295,7 @@ Answer ordered_as(const Ranked& rows, const Question& question, double unit, con
                      room = std::is_same_v<S, float> ? 0x1p26 : 0x1p9;
         const bool reliable = range < 0x1p500 &&
                               cancellation({question.terms, question.terms + question.n_terms}, range) < room;
-        value = reliable ? pairs.run() : declined.value;
+        value = reliable ? pairs.run() : no_value;
     };
     if (inner.n_terms == 1 && !rows.winner && !rows.loser && sums[0] && !sums[1] && !sums[2])
         evaluate(OrderedPairs<Asked::one_term>(rows, inner, false, sums));
@@ -301,15 +305,75 @@ Answer ordered_as(const Ranked& rows, const Question& question, double unit, con
     for (int k = 0; k < 3; ++k)
         for (std::int64_t i = 0; arrays[k] && i < rows.n; ++i)
             static_cast<S*>(arrays[k])[rows.order[i]] = static_cast<S>(scale * sums[k][i] + 0.0);
-    return {0, value * scale, total};
+    return {0, value * scale, std::ldexp(total, rows.exponent)};
 }
 
-Answer evaluate_ordered(const Ranked& rows, const Question& question, double unit, const Outputs& outputs) {
-    return with_scores(rows.score_type,
-                       [&]<class S>(S) { return ordered_as<S>(rows, question, unit, outputs); });
+// Calls use(batch) with the rows of different targets as ranked rows.
+template <class Use>
+Answer with_ranks(Batch batch, Use&& use) {
+    Scratch scratch;
+    const PositionedRows rows = sort_targets(scratch, batch);
+    std::int64_t *order = scratch.take<std::int64_t>(batch.n), *ranks = scratch.take<std::int64_t>(batch.n);
+    double* winner = batch.events ? scratch.take<double>(batch.n) : nullptr;
+    std::int64_t rank = -1;
+    for (std::uint32_t p = 0; p < batch.n; ++p) {
+        rank += rows.first_of(p) == p;
+        ranks[p] = rank;
+        order[p] = rows.rows[p];
+        if (winner) winner[p] = rows.wins[p];
+    }
+    const std::int64_t offsets[2] = {0, batch.n};
+    batch.pairs = Pairs::ranked, batch.order = order, batch.ranks = ranks, batch.winner = winner;
+    batch.offsets = offsets, batch.n_groups = 1;
+    return use(batch);
 }
 
-Answer concordance_ordered(const Ranked& rows, int threads) {
+// The plan for few grades of float32 scores, which sorts nothing.
+Answer evaluate_graded(const Batch& batch, const Question& question, const Outputs& outputs) {
+    const Term& term = question.terms[0];
+    if (batch.events || outputs.hess || outputs.hvp || batch.score_type != Dtype::f32 ||
+        batch.n < graded_rows || batch.n >= std::int64_t{1} << 29 || question.n_terms > 1 ||
+        !term.truncated || term.b0 != 0 || term.b1 != 0 || !(term.shift >= 0 && term.shift < 0x1p900))
+        return refusal;
+    Scratch scratch;
+    std::uint8_t* grades = scratch.take<std::uint8_t>(batch.n);
+    const int n_grades = code_grades(batch, grades),
+              threads = batch.n < threaded_rows() ? 1 : question.threads;
+    if (n_grades < 2 || batch.n < graded_rows * n_grades) return refusal;
+    const GradedRows rows{static_cast<const float*>(batch.scores), grades, batch.n, n_grades, threads};
+    double value, pairs;
+    return GradedPairs(rows, term.shift, term.b2, question.mean)
+                   .run(static_cast<float*>(outputs.grad), value, pairs)
+               ? Answer{0, value, pairs}
+               : refusal;
+}
+
+Answer evaluate_ordered(const Batch& batch, const Question& question, const Outputs& outputs) {
+    if (question.n_terms == 0) return refusal;
+    const auto with_sort = [&](const Batch& ranked) {
+        return with_scores(batch.score_type,
+                           [&]<class S>(S) { return ordered_as<S>(ranked, question, outputs); });
+    };
+    if (batch.pairs == Pairs::ranked)
+        return std::abs(batch.exponent) > most_exponent ? refusal : with_sort(batch);
+    const Answer answer = evaluate_graded(batch, question, outputs);
+    return answer.status || !std::isfinite(answer.value) ? with_ranks(batch, with_sort) : answer;
+}
+
+Answer evaluate(const Batch& batch, const Question& asked, const Outputs& outputs) {
+    Answer answer;
+    if (batch.pairs == Pairs::binary)
+        answer = with_scores(batch.score_type, [&]<class S>(S) {
+            return over_groups<S>(batch, asked.mean ? Total::mean : Total::sum, asked.threads, outputs,
+                                  [&](const GroupRows<S>& rows) { return solve(rows, asked); });
+        });
+    else
+        answer = evaluate_ordered(batch, asked, outputs);
+    if (std::isnan(answer.value)) answer.status |= declined;
+    return answer;
+}
+
+Answer concordance_ranked(const Batch& rows, int threads) {
     threads = rows.n < threaded_rows() ? 1 : threads;
     // Pairs are counted if all weights are equal, or 0 for winners (censored rows).
     const std::span winner(rows.winner, rows.winner ? rows.n : 0);
@@ -327,53 +391,15 @@ Answer concordance_ordered(const Ranked& rows, int threads) {
     return {0, pairs.run(), ordered_weight(rows)};
 }
 
-Answer concordance_targets(const Batch& batch, const std::uint8_t* events, double* ordered, double* pairs) {
-    const PairCount count = with_scores(
-        batch.score_type, [&]<class S>(S) { return count_pairs<S>(batch, events, {ordered, pairs}); });
-    return {0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
-}
-
-void rank_targets(const Batch& batch, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks) {
-    Scratch scratch;
-    const PositionedRows found = sort_targets(scratch, batch, events);
-    std::int64_t rank = -1;
-    for (std::uint32_t p = 0; p < batch.n; ++p) {
-        rank += found.first_of(p) == p;
-        ranks[p] = rank;
-        order[p] = found.rows[p];
-    }
-}
-
-Answer evaluate_graded(const Batch& batch, const Question& question, const Outputs& outputs) {
-    const Term& term = question.terms[0];
-    if (batch.score_type != Dtype::f32 || batch.n < graded_rows || batch.n >= std::int64_t{1} << 29 ||
-        question.n_terms > 1 || !term.truncated || term.b0 != 0 || term.b1 != 0 ||
-        !(term.shift >= 0 && term.shift < 0x1p900))
-        return declined;
-    Scratch scratch;
-    std::uint8_t* grades = scratch.take<std::uint8_t>(batch.n);
-    const int n_grades = code_grades(batch, grades),
-              threads = batch.n < threaded_rows() ? 1 : question.threads;
-    if (n_grades < 2 || batch.n < graded_rows * n_grades) return declined;
-    const GradedRows rows{static_cast<const float*>(batch.scores), grades, batch.n, n_grades, threads};
-    double value, pairs;
-    return GradedPairs(rows, term.shift, term.b2, question.mean)
-                   .run(static_cast<float*>(outputs.grad), value, pairs)
-               ? Answer{0, value, pairs}
-               : declined;
-}
-
-Answer evaluate(const Batch& batch, const Question& asked, const Outputs& outputs) {
+Answer concordance(const Batch& batch, int threads, const RowCounts& of_rows) {
+    if (batch.pairs == Pairs::ranked) return concordance_ranked(batch, threads);
     return with_scores(batch.score_type, [&]<class S>(S) {
-        return over_groups<S>(batch, asked.mean ? Total::mean : Total::sum, asked.threads, outputs,
-                              [&](const GroupRows<S>& rows) { return solve(rows, asked); });
-    });
-}
-
-Answer concordance(const Batch& batch, int threads) {
-    return with_scores(batch.score_type, [&]<class S>(S) {
-        return over_groups<S>(batch, Total::concordance, threads, {},
-                              [](const GroupRows<S>& rows) { return rows.scale * concordant_weight(rows); });
+        if (batch.pairs == Pairs::binary)
+            return over_groups<S>(batch, Total::concordance, threads, {}, [](const GroupRows<S>& rows) {
+                return rows.scale * concordant_weight(rows);
+            });
+        const PairCount count = count_pairs<S>(batch, of_rows);
+        return Answer{0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
     });
 }
 
@@ -386,8 +412,6 @@ double smooth_precision(const Batch& batch, const double* shares, const Piece& p
 }  // namespace
 
 extern const Kernels kernels;
-constinit const Kernels kernels{evaluate,        concordance,  evaluate_ordered,    concordance_ordered,
-                                evaluate_graded, rank_targets, concordance_targets, make_row_sums,
-                                smooth_precision};
+constinit const Kernels kernels{evaluate, concordance, make_row_sums, smooth_precision};
 
 }  // namespace everypair::EVERYPAIR_ISA

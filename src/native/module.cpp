@@ -76,10 +76,10 @@ nb::tuple answer(Call&& call) {
 }
 
 nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets,
-                   nb::handle vector, nb::tuple surrogate, bool mean, int threads, nb::handle grad,
-                   nb::handle hess, nb::handle hvp) {
+                   nb::handle pairs, nb::handle vector, nb::tuple surrogate, bool mean, int threads,
+                   nb::handle grad, nb::handle hess, nb::handle hvp) {
     Arrays arrays;
-    const Batch batch = arrays.batch(scores, labels, weights, vector, offsets);
+    const Batch batch = arrays.batch(scores, labels, weights, vector, offsets, pairs);
     const Outputs outputs = arrays.outputs(batch, grad, hess, hvp);
     const Question question = arrays.question(surrogate, mean, threads);
     return answer([&] { return chosen.kernels->evaluate(batch, question, outputs); });
@@ -114,55 +114,14 @@ nb::object evaluate_tensors(nb::handle scores, nb::handle labels, nb::handle wei
     return nb::make_tuple(value.release(), found.pair_weight, grad.release());
 }
 
-nb::tuple auc(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets, int threads) {
+nb::tuple concordance(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets,
+                      nb::handle pairs, int threads, nb::handle ordered, nb::handle counts) {
     Arrays arrays;
-    const Batch batch = arrays.batch(scores, labels, weights, nb::none(), offsets);
-    return answer([&] { return chosen.kernels->concordance(batch, threads); });
-}
-
-nb::tuple evaluate_ordered(nb::handle scores, nb::tuple ranked, nb::handle vector, nb::tuple surrogate,
-                           bool mean, double unit, int threads, nb::handle grad, nb::handle hess,
-                           nb::handle hvp) {
-    Arrays arrays;
-    const Ranked rows = arrays.ranked(scores, ranked, vector);
-    const Outputs outputs = arrays.outputs(rows, grad, hess, hvp);
-    const Question question = arrays.question(surrogate, mean, threads);
-    return answer([&] { return chosen.kernels->evaluate_ordered(rows, question, unit, outputs); });
-}
-
-nb::tuple auc_ordered(nb::handle scores, nb::tuple ranked, int threads) {
-    Arrays arrays;
-    const Ranked rows = arrays.ranked(scores, ranked);
-    return answer([&] { return chosen.kernels->concordance_ordered(rows, threads); });
-}
-
-nb::tuple evaluate_graded(nb::handle scores, nb::handle targets, nb::tuple surrogate, bool mean, int threads,
-                          nb::handle grad) {
-    Arrays arrays;
-    const Batch batch = arrays.batch(scores, targets);
-    const Outputs outputs = arrays.outputs(batch, grad);
-    const Question question = arrays.question(surrogate, mean, threads);
-    return answer([&] { return chosen.kernels->evaluate_graded(batch, question, outputs); });
-}
-
-void rank_targets(nb::handle targets, nb::handle events, nb::handle order, nb::handle ranks) {
-    Arrays arrays;
-    const Array y = arrays.open(targets);
-    const Batch batch{nullptr, Dtype::f64, y.data, y.type, nullptr, nullptr, check_rows(y.size), nullptr, 1};
-    const auto* is_event = arrays.read<std::uint8_t>(events, y.size);
-    auto *rows = arrays.write<std::int64_t>(order, y.size),
-         *numbers = arrays.write<std::int64_t>(ranks, y.size);
-    unlocked([&] { chosen.kernels->rank_targets(batch, is_event, rows, numbers); });
-}
-
-nb::tuple auc_targets(nb::handle scores, nb::handle targets, nb::handle events, nb::handle ordered,
-                      nb::handle pairs) {
-    Arrays arrays;
-    const Batch batch = arrays.batch(scores, targets);
-    const auto* is_event = arrays.read<std::uint8_t>(events, batch.n);
-    double *in_order = arrays.write<double>(ordered, batch.n), *all = arrays.write<double>(pairs, batch.n);
-    if (!in_order != !all) throw std::invalid_argument("both arrays of a row's pairs are needed, or none");
-    return answer([&] { return chosen.kernels->concordance_targets(batch, is_event, in_order, all); });
+    const Batch batch = arrays.batch(scores, labels, weights, nb::none(), offsets, pairs);
+    const RowCounts of_rows{arrays.write<double>(ordered, batch.n), arrays.write<double>(counts, batch.n)};
+    if (!of_rows.ordered != !of_rows.pairs)
+        throw std::invalid_argument("both arrays of a row's pairs are needed, or none");
+    return answer([&] { return chosen.kernels->concordance(batch, threads, of_rows); });
 }
 
 nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle neg) {
@@ -253,12 +212,7 @@ NB_MODULE(_native, m) {
     using namespace everypair;
     bind(m, "evaluate", evaluate);
     bind(m, "evaluate_tensors", evaluate_tensors);
-    bind(m, "auc", auc);
-    bind(m, "evaluate_ordered", evaluate_ordered);
-    bind(m, "auc_ordered", auc_ordered);
-    bind(m, "evaluate_graded", evaluate_graded);
-    bind(m, "rank_targets", rank_targets);
-    bind(m, "auc_targets", auc_targets);
+    bind(m, "concordance", concordance);
     bind(m, "split", split);
     bind(m, "count", count);
     nb::class_<PreparedSums>(m, "RowSums").def("fill", &fill_row_sums);

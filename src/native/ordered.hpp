@@ -46,7 +46,7 @@ class OrderedPairs {
   public:
     // All terms are truncated. With `concordance` there are two terms of shift 0; the second one counts on
     // its knot as well.
-    OrderedPairs(const Ranked& rows, const Question& question, bool concordance, const Sums& sums)
+    OrderedPairs(const Batch& rows, const Question& question, bool concordance, const Sums& sums)
         : rows_(rows), question_(question), concordance_(concordance), sums_{sums[0], sums[1], sums[2]} {
         constexpr bool any = asked == Asked::any;
         const bool wanted[] = {true, any && rows.winner, any && rows.loser, has(2), has(0), has(1), has(2)};
@@ -355,7 +355,7 @@ class OrderedPairs {
         return std::accumulate(&values[0], &values[0] + n, 0.0);
     }
 
-    const Ranked& rows_;
+    const Batch& rows_;
     const Question& question_;
     const bool concordance_;
     double* const sums_[3];
@@ -373,7 +373,7 @@ class OrderedPairs {
 // NaN if distances of pairs are so much smaller than those from the mean that they may lose digits: if nearly
 // all pairs are apart by the shift.
 template <class S>
-double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, const Sums& sums) {
+double ordered_everywhere(const Batch& rows, const std::vector<Term>& terms, const Sums& sums) {
     double b0 = 0, b1 = 0, b2 = 0;
     for (const Term& term : terms) b0 += term.b0, b1 += term.b1, b2 += term.b2;  // they have the same shift
     const double shift = terms[0].shift, b22 = 2 * b2;
@@ -430,7 +430,7 @@ double ordered_everywhere(const Ranked& rows, const std::vector<Term>& terms, co
 }
 
 // The weight of all pairs.
-inline double ordered_weight(const Ranked& rows) {
+inline double ordered_weight(const Batch& rows) {
     Compensated total;
     for (std::int64_t g = 0; g < rows.n_groups; ++g) {
         Compensated below;  // the losers of lower rank

@@ -13,17 +13,31 @@ struct Term {
 
 enum class Dtype : std::uint8_t { u8, i8, i32, i64, f32, f64 };
 
-// One batch; `weights` and `vector` may be null. The first pass of the kernel checks the values.
+// Which rows are pairs: a positive and a negative; rows of different targets, the higher of which wins; or
+// rows of different ranks. Always of one group.
+enum class Pairs : std::uint8_t { binary, targets, ranked };
+
+// The rows of a request, and which of them are pairs. Arrays that are not needed are null.
 struct Batch {
     const void* scores;
     Dtype score_type;
-    const void* labels;
+    const void* labels;  // classes or targets; the first pass of the kernel checks classes
     Dtype label_type;
-    const double* weights;
+    const double* weights;  // of binary pairs
     const double* vector;
     std::int64_t n;
     const std::int64_t* offsets;  // group g holds the rows offsets[g] .. offsets[g + 1] - 1
     std::int64_t n_groups;
+    Pairs pairs = Pairs::binary;
+    // Targets: if not null, these are survival times, and here are their events. The earlier time wins if it
+    // is an event, also against a censored row of the same time.
+    const std::uint8_t* events = nullptr;
+    // Ranked rows are sorted by group and rank: `winner`, `loser` and `ranks` are in this order, `scores` and
+    // `vector` in that of the caller. The weight of a pair is the product of those of its rows as winner and
+    // loser, times 2^exponent.
+    const std::int64_t *order = nullptr, *ranks = nullptr;  // the caller's row at each position
+    const double *winner = nullptr, *loser = nullptr;       // null: 1
+    int exponent = 0;
 };
 
 // Calls use(labels) with a pointer of the labels' type, and returns its result.
@@ -45,21 +59,6 @@ auto with_scores(Dtype type, Use&& use) {
     return type == Dtype::f32 ? use(float{}) : use(double{});
 }
 
-// Rows sorted by group and rank. `winner`, `loser` and `ranks` are in this order, `scores` and `vector` in
-// that of the caller. A pair is a row and one of lower rank in the same group; its weight is the product of
-// their weights as winner and loser.
-struct Ranked {
-    const void* scores;
-    Dtype score_type;
-    const std::int64_t* order;     // the caller's row at each position
-    const std::int64_t* ranks;     // ascending inside each group
-    const double *winner, *loser;  // null: 1
-    const double* vector;          // may be null
-    std::int64_t n;
-    const std::int64_t* offsets;
-    std::int64_t n_groups;
-};
-
 // Arrays of the type of the scores, or null if a result is not wanted.
 struct Outputs {
     void* grad;
@@ -67,7 +66,14 @@ struct Outputs {
     void* hvp;
 };
 
-enum Status : int { bad_scores = 1, bad_labels = 2, bad_weights = 4 };
+// By row: the number of pairs in the right order, ties half, and of all pairs, in both roles. Null if not
+// wanted.
+struct RowCounts {
+    double *ordered = nullptr, *pairs = nullptr;
+};
+
+// Bad values, or a batch that the caller must compute in another way.
+enum Status : int { bad_scores = 1, bad_labels = 2, bad_weights = 4, declined = 8 };
 
 struct Answer {
     int status;
@@ -152,20 +158,11 @@ class RowSums {
                       double* const* out, int threads) const = 0;
 };
 
-// The kernels of one instruction set. If a value is NaN, the caller must compute the batch in another way.
+// The kernels of one instruction set.
 struct Kernels {
     Answer (*evaluate)(const Batch&, const Question&, const Outputs&);
-    Answer (*concordance)(const Batch&, int threads);
-    Answer (*evaluate_ordered)(const Ranked&, const Question&, double unit, const Outputs&);
-    Answer (*concordance_ordered)(const Ranked&, int threads);
-    // Ordered pairs of few grades, which are the labels of the batch.
-    Answer (*evaluate_graded)(const Batch&, const Question&, const Outputs&);
-    // Writes the rows in the order of the targets, which are the labels of the batch, and their dense ranks.
-    void (*rank_targets)(const Batch&, const std::uint8_t* events, std::int64_t* order, std::int64_t* ranks);
-    // The number of concordant pairs and of all pairs, of ordered targets or, with events, of survival times.
-    // `ordered` and `pairs` get the same two numbers for the pairs of each row; both are null if they are not
-    // wanted.
-    Answer (*concordance_targets)(const Batch&, const std::uint8_t* events, double* ordered, double* pairs);
+    // The weight of concordant pairs, ties half, and of all pairs. Counts are those of targets only.
+    Answer (*concordance)(const Batch&, int threads, const RowCounts&);
     RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups,
                          int threads);
     // The labels are bytes, and `shares` has one number for each positive.

@@ -36,7 +36,7 @@ void check_rejections() {
                                         const std::vector<double>& codes) {
                     const Arrays<S> arrays(bad, codes, type);
                     const int got[] = {evaluate_on<S>(question, arrays.batch, 1).answer.status,
-                                       EVERYPAIR_ISA::kernels.concordance(arrays.batch, 1).status};
+                                       EVERYPAIR_ISA::kernels.concordance(arrays.batch, 1, {}).status};
                     for (const int found : got)
                         if (found != status)
                             fail(std::string(what) + " at row " + std::to_string(at) + " of " +

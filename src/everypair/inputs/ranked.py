@@ -188,9 +188,9 @@ class RankedRows:
         readable = values.dtype in LABEL_DTYPES and values.flags.c_contiguous
         return (values, events) if readable and values.flags.aligned else None
 
-    def arrays(self) -> tuple[NDArray[Any] | None, ...]:
-        """Return the arrays as the compiled kernel takes them."""
-        return self.order, self.ranks, self.offsets, self.winner, self.loser
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the arrays and the exponent as the compiled kernel takes them beside `offsets`."""
+        return self.order, self.ranks, self.winner, self.loser, self.exponent
 
     def levels(self) -> Iterator[Level]:
         """Yield the levels that have pairs, from the highest bit down."""

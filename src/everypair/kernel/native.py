@@ -6,7 +6,6 @@ or cancel so far that its results would not be reliable. The caller then compute
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -39,39 +38,38 @@ kernel = _native
 NativeForm = tuple[tuple[KnotTerm, ...] | None, SmoothForm | None, Exponential | None]
 """A surrogate as the compiled kernel takes it: in one of three forms, the others being None."""
 
+KernelRows = tuple[
+    NDArray[Any], NDArray[Any] | None, Floats | None, NDArray[Any] | None, tuple[Any, ...] | None
+]
+"""Rows as the kernel takes them: scores, labels or targets, weights, offsets and pairs."""
+
 PieceForm = tuple[float, float, Floats, Floats]
 """A piece of a surrogate for row sums: shift, rate, powers (3, 2, K) and polynomials (3, 2, 3)."""
 
 MAX_POWERS = 24
 _LARGE = 2.0**660  # a smaller value means that no derivative overflowed
-_MAX_EXPONENT = 900  # of the weight of a pair
+_BAD_VALUES = 7  # the bits of a status that name bad scores, labels and weights
 
 
 def pair_sums(request: Request) -> Result | None:
     """Compute the loss and the derivatives of a batch of any target."""
-    batch, ranked, vector = request.batch, request.batch.ranked, request.vector
-    scores, labels, weights = batch.scores, batch.labels, batch.weights
-    form = native_form(request.terms, scores.itemsize > 4, request.hess)
+    batch, vector = request.batch, request.vector
+    form = native_form(request.terms, batch.scores.itemsize > 4, request.hess)
     if form is None:
         return None
-    order = batch.order if ranked is None else None
-    if order is not None:
-        scores, labels = scores[order], labels[order]
-        weights = None if weights is None else weights[order]
-        vector = None if vector is None else vector[order]
+    order, rows = _rows(batch)
+    if order is not None and vector is not None:
+        vector = vector[order]
+    scores = rows[0]
     grad = np.empty_like(scores) if request.grad else None
     hess = np.empty_like(scores) if request.hess else None
     hvp = None if vector is None else np.empty_like(scores)
-    if ranked is None:
-        status, value, pair_weight = kernel.evaluate(
-            scores, labels, weights, batch.offsets, vector, form, request.mean, kernel_threads(),
-            grad, hess, hvp,
-        )  # fmt: skip
-        if status:
-            batches.raise_bad_values(batch)
-    else:
-        value, pair_weight = _ordered_sums(request, ranked, form, grad, hess, hvp)
-    if not abs(value) < _LARGE:
+    status, value, pair_weight = kernel.evaluate(
+        *rows, vector, form, request.mean, kernel_threads(), grad, hess, hvp
+    )
+    if status & _BAD_VALUES:
+        batches.raise_bad_values(batch)
+    if status or not abs(value) < _LARGE:
         return None
     if order is not None or scores.dtype is not batch.dtype or len(batch.shape) != 1:
         grad, hess, hvp = (in_batch_form(array, batch, order) for array in (grad, hess, hvp))
@@ -104,40 +102,18 @@ def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool) -> NativeFo
     return None if exponential is None else (None, None, exponential)
 
 
-def _ordered_sums(
-    request: Request, ranked: RankedRows, form: NativeForm, *derivatives: NDArray[Any] | None
-) -> tuple[float, float]:
-    """Fill the derivatives of ordered pairs; return value and pair weight. NaN: declined."""
-    if form[0] is None:
-        return math.nan, 0.0
-    scores, plain, threads = request.batch.scores, ranked.plain(), kernel_threads()
-    if plain is None:
-        rows, exponent = ranked.arrays(), ranked.exponent
-        if abs(exponent) > _MAX_EXPONENT:
-            return math.nan, 0.0
-    else:
-        targets, events = plain
-        if (
-            events is None
-            and scores.itemsize <= 4
-            and not (request.hess or derivatives[2] is not None)
-        ):
-            # Few grades of float32 scores are summed without a sort.
-            _, value, pair_weight = kernel.evaluate_graded(
-                scores, targets, form, request.mean, threads, derivatives[0]
-            )
-            if math.isfinite(value):
-                return value, pair_weight
-        n = targets.shape[0]
-        order, ranks = np.empty((2, n), np.int64)
-        kernel.rank_targets(targets, events, order, ranks)
-        winner = None if events is None else events[order].astype(np.float64)
-        rows, exponent = (order, ranks, np.array([0, n], np.int64), winner, None), 0
-    _, value, pair_weight = kernel.evaluate_ordered(
-        scores, rows, request.vector, form, request.mean, math.ldexp(1.0, exponent), threads,
-        *derivatives,
-    )  # fmt: skip
-    return value, math.ldexp(pair_weight, exponent)
+def _rows(batch: Batch) -> tuple[NDArray[Any] | None, KernelRows]:
+    """Return the order of the rows as the kernel takes them (None: their own), and these rows."""
+    scores, ranked, order = batch.scores, batch.ranked, batch.order
+    if ranked is not None:
+        if (plain := ranked.plain()) is not None:
+            targets, events = plain
+            return None, (scores, targets, None, None, (events,))
+        return None, (scores, None, None, ranked.offsets, ranked.arrays())
+    if order is None:
+        return None, (scores, batch.labels, batch.weights, batch.offsets, None)
+    weights = None if batch.weights is None else batch.weights[order]
+    return order, (scores[order], batch.labels[order], weights, batch.offsets, None)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
@@ -145,16 +121,8 @@ def concordance(batch: Batch) -> tuple[float, float]:
 
     Both are over the same power of two.
     """
-    if batch.ranked is not None:
-        if (plain := batch.ranked.plain()) is not None:
-            return kernel.auc_targets(batch.scores, *plain, None, None)[1:]
-        return kernel.auc_ordered(batch.scores, batch.ranked.arrays(), kernel_threads())[1:]
-    scores, labels, weights = batch.scores, batch.labels, batch.weights
-    if (order := batch.order) is not None:
-        scores, labels = scores[order], labels[order]
-        weights = None if weights is None else weights[order]
-    status, concordant, pair_weight = kernel.auc(
-        scores, labels, weights, batch.offsets, kernel_threads()
+    status, concordant, pair_weight = kernel.concordance(
+        *_rows(batch)[1], kernel_threads(), None, None
     )
     if status:
         batches.raise_bad_values(batch)
@@ -163,10 +131,10 @@ def concordance(batch: Batch) -> tuple[float, float]:
 
 def row_concordance(batch: Batch, ranked: RankedRows) -> Floats | None:
     """Return (2, n): the number of pairs of each row in order, ties half, and of all its pairs."""
-    if (plain := ranked.plain()) is None:
+    if ranked.plain() is None:
         return None
     sums = np.zeros((2, batch.scores.shape[0]))
-    kernel.auc_targets(batch.scores, *plain, *sums)
+    kernel.concordance(*_rows(batch)[1], kernel_threads(), *sums)
     return sums
 
 
