@@ -162,8 +162,8 @@ class Arrays {
         if (const nb::object smooth = surrogate[1]; !smooth.is_none()) {
             smooth_ = read_smooth(nb::cast<nb::tuple>(smooth));
             asked.smooth = &smooth_;
-        } else if (const nb::object found = surrogate[2]; !found.is_none()) {
-            const nb::tuple term = nb::cast<nb::tuple>(found);
+        } else if (const nb::object exponential = surrogate[2]; !exponential.is_none()) {
+            const nb::tuple term = nb::cast<nb::tuple>(exponential);
             exponential_ = {number(term, 0), number(term, 1), number(term, 2)};
             asked.exponential = &exponential_;
         } else {
@@ -192,11 +192,11 @@ class Arrays {
     static double number(const nb::tuple& numbers, int k) { return nb::cast<double>(numbers[k]); }
 
     Array open_scores(nb::handle scores) {
-        const Array found = open(scores);
-        check_rows(found.size);
-        if (found.type != Dtype::f32 && found.type != Dtype::f64)
+        const Array array = open(scores);
+        check_rows(array.size);
+        if (array.type != Dtype::f32 && array.type != Dtype::f64)
             throw std::invalid_argument("scores must be float32 or float64");
-        return found;
+        return array;
     }
 
     // Offsets of groups of n rows, and their number; without offsets there is one group. A group may be empty
@@ -217,22 +217,22 @@ class Arrays {
     // inside.
     Smooth read_smooth(const nb::tuple& form) {
         const nb::tuple term = nb::cast<nb::tuple>(form[0]);
-        Smooth found{number(term, 0), number(term, 1),         number(term, 2), number(term, 3),
-                     number(term, 4), nb::cast<bool>(term[5]), number(term, 6)};
+        Smooth smooth{number(term, 0), number(term, 1),         number(term, 2), number(term, 3),
+                      number(term, 4), nb::cast<bool>(term[5]), number(term, 6)};
         for (int order = 0; order < 3; ++order) {
             const std::span<const double> powers = read<double>(form[1 + order]);
             if (powers.empty() || powers.size() % 4 || powers.size() > 4 * most_powers)
                 throw std::invalid_argument("wrong number of powers");
-            found.powers[order] = powers.data();
-            found.n_powers[order] = static_cast<int>(powers.size() / 4);
+            smooth.powers[order] = powers.data();
+            smooth.n_powers[order] = static_cast<int>(powers.size() / 4);
         }
         const std::span<const double> series = read<double>(form[4]);
-        found.series = series.data();
-        found.n_series = static_cast<int>(series.size() / (2 * bucket_moments));
-        found.inside = read<double>(form[5], 3 * bucket_moments * bucket_moments);
-        if (found.width > 0 && (!found.inside || found.n_series < 1 || found.n_series > most_powers))
+        smooth.series = series.data();
+        smooth.n_series = static_cast<int>(series.size() / (2 * bucket_moments));
+        smooth.inside = read<double>(form[5], 3 * bucket_moments * bucket_moments);
+        if (smooth.width > 0 && (!smooth.inside || smooth.n_series < 1 || smooth.n_series > most_powers))
             throw std::invalid_argument("buckets need the polynomials that replace the function");
-        return found;
+        return smooth;
     }
 
     Py_buffer views_[14];

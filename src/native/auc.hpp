@@ -48,7 +48,7 @@ double concordant_weight(const GroupRows<S>& given) {
             int size = static_cast<int>(std::min<std::int64_t>(block, end - i));
             S at[block];
             double w[block];
-            std::uint32_t found[block];
+            std::uint32_t positions[block];
             rows.queries(i, size, -infinity, at, w);
             if (many) {
                 const int all = std::exchange(size, 0);
@@ -58,9 +58,9 @@ double concordant_weight(const GroupRows<S>& given) {
                     size += w[q] > 0;
                 }
             }
-            ranks.find(at, size, found);
+            ranks.find(at, size, positions);
             for (int q = 0; q < size; ++q) {
-                const std::int64_t upto = found[q];
+                const std::int64_t upto = positions[q];
                 const bool tied = upto > 0 && numbers[upto - 1] == at[q];
                 const std::int64_t below =
                     tied ? std::lower_bound(numbers, numbers + upto, at[q]) - numbers : upto;

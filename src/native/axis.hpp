@@ -44,12 +44,12 @@ struct Axis {
 };
 
 // The axis from the lowest positive to the highest negative, which the shift moves up.
-inline Axis axis_over(const Survey& found, double shift, int cells) {
+inline Axis axis_over(const Survey& survey, double shift, int cells) {
     // Slightly longer than the range at both ends, so that the lowest positive and the highest negative are
     // inside, also after places are rounded to multiples of 2^-24. There are at least eight cells.
-    const double range = found.max_neg - found.min_pos + shift, scale = cells / range * (1 - 0x1p-26);
+    const double range = survey.max_neg - survey.min_pos + shift, scale = cells / range * (1 - 0x1p-26);
     const double forward = (1 + 0x1p-40) / scale;
-    return {found.min_pos, shift, {shift + forward, forward}, scale, cells, cells};
+    return {survey.min_pos, shift, {shift + forward, forward}, scale, cells, cells};
 }
 
 // Fills the widths of all buckets, including the two end buckets.

@@ -80,9 +80,9 @@ class Warp {
         std::fill(places + count, places + (count + lanes - 1) / lanes * lanes, 0.0);
         for (int i = 0; i < count; i += lanes) {
             const Vec at = load(places + i);
-            auto found = at >= start_[1];  // a true comparison is -1
-            for (int c = 2; c < parts; ++c) found += at >= start_[c];
-            std::memcpy(part + i, &found, sizeof found);
+            auto minus_part = at >= start_[1];  // a true comparison is -1
+            for (int c = 2; c < parts; ++c) minus_part += at >= start_[c];
+            std::memcpy(part + i, &minus_part, sizeof minus_part);
         }
 #pragma omp simd
         for (int i = 0; i < count; ++i) {
@@ -113,7 +113,7 @@ bool sort_into_buckets(const GroupRows<float>& rows, double shift, double factor
     Scratch scratch;
     const std::int64_t n = rows.n;
     const int wanted = static_cast<int>(n / rows_of_bucket) + fewest;
-    const Axis axis = axis_over(rows.found, shift, wanted);
+    const Axis axis = axis_over(rows.survey, shift, wanted);
     std::optional<Warp> warp;
     if (is_warped) warp.emplace(axis, rows, wanted);
     const int n_buckets = is_warped ? warp->buckets() : axis.cells + 2;

@@ -193,9 +193,9 @@ inline bool certified_term(const GroupRows<float>& rows, double shift, double fa
     const std::int64_t n = rows.n;
     // Fewer buckets take less time, unless many of them become heavy: with few rows of one class, two of them
     // in a bucket do.
-    const bool few = 32 * std::min(rows.found.n_pos, rows.found.n_neg) < n;
+    const bool few = 32 * std::min(rows.survey.n_pos, rows.survey.n_neg) < n;
     const int buckets = n >= 1 << 17 ? 4094 : n < 1 << 14 ? 1790 : few ? 3070 : 2046;
-    AxisRows on(scratch, rows, axis_over(rows.found, shift, buckets));
+    AxisRows on(scratch, rows, axis_over(rows.survey, shift, buckets));
     if (!(std::abs(factor * on.axis.width()) > 0x1p-120)) return false;  // the lines are float32
     Line<float>* lines = scratch.take<Line<float>>(on.axis.slots());
     Heavy* heavy = scratch.take<Heavy>(on.axis.buckets);

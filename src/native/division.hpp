@@ -28,12 +28,12 @@ class Division {
     // The key of a row is its score, negated if the sources are the negatives. Its position is the key, less
     // `shift` for a source. The queries look up `terms` numbers per source.
     Division(Scratch& keep, const GroupRows<S>& rows, double shift, std::int64_t terms)
-        : source_class(rows.found.n_pos <= rows.found.n_neg),
-          n_sources(source_class ? rows.found.n_pos : rows.found.n_neg),
+        : source_class(rows.survey.n_pos <= rows.survey.n_neg),
+          n_sources(source_class ? rows.survey.n_pos : rows.survey.n_neg),
           sign(source_class ? 1 : -1),
           parts(part_count(terms * n_sources)),
           rows_(rows),
-          n_queries_(source_class ? rows.found.n_neg : rows.found.n_pos),
+          n_queries_(source_class ? rows.survey.n_neg : rows.survey.n_pos),
           slices_(slice_count(rows.n, rows.threads)),
           streams_(2 * parts + 1),
           map_(parts > 1 ? rows.n : 0, cells,

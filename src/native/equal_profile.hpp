@@ -68,7 +68,7 @@ class EqualProfile {
         const auto exceeds = [&](const Floats& error0, const Floats& error1, const Floats& doubt) {
             return (error0 > most[0]) | (error1 > most[1]) | (doubt > most[2]);
         };
-        int found = 0;
+        int n_heavy = 0;
         for (int from = 0; from < n_buckets_; from += some) {
             const Worst& worst = worst_[from / some];
             if (!any(exceeds(worst.error0, worst.error1, worst.doubt))) continue;
@@ -87,17 +87,17 @@ class EqualProfile {
                     for (int at = from; at < b; ++at)
                         sweep.enter(tallies_ + 2 * at), sweep.leave(tallies_ + 2 * at);
                     sweep.enter(tallies_ + 2 * b);
-                    heavy[found++] = {b,
-                                      {tallies_[2 * b].rows(), tallies_[2 * b + 1].rows()},
-                                      axis_.edge(b),
-                                      axis_.edge(b) + unit,
-                                      {sweep.below.rows(), sweep.above.rows()},
-                                      {sweep.moment(0) * unit, sweep.moment(1) * unit},
-                                      static_cast<double>(here.own[lane]) * unit * unit};
+                    heavy[n_heavy++] = {b,
+                                        {tallies_[2 * b].rows(), tallies_[2 * b + 1].rows()},
+                                        axis_.edge(b),
+                                        axis_.edge(b) + unit,
+                                        {sweep.below.rows(), sweep.above.rows()},
+                                        {sweep.moment(0) * unit, sweep.moment(1) * unit},
+                                        static_cast<double>(here.own[lane]) * unit * unit};
                 }
             }
         }
-        return found;
+        return n_heavy;
     }
 
   private:

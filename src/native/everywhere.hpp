@@ -73,7 +73,7 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
     const double *weights = rows.weights, *vector = rows.vector, scale = rows.scale;
     const std::uint8_t* side = rows.classes;
     const std::int64_t n = rows.n;
-    const Survey& found = rows.found;
+    const Survey& survey = rows.survey;
     const auto sums = [&](auto&& quantity) {
         return class_sums(side, weights, n, question.threads, quantity);
     };
@@ -107,28 +107,28 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
     const double rest = (between.high + shift) + between.low;
     const auto x = [=](std::int64_t i) { return static_cast<double>(scores[i]) - (below + apart * side[i]); };
     const Two first = sums(x);
-    const Two mean{first[0] / found.w_neg, first[1] / found.w_pos};
+    const Two mean{first[0] / survey.w_neg, first[1] / survey.w_pos};
     // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero
     // over all pairs.
     const double centre = mean[0] - mean[1] + rest;
-    double value = found.w_pos * found.w_neg * (b0 + b1 * centre + b2 * centre * centre);
+    double value = survey.w_pos * survey.w_neg * (b0 + b1 * centre + b2 * centre * centre);
     if (b2 != 0) {
         const double of_neg = mean[0], step = mean[1] - mean[0];
         const Two spread = sums([=](std::int64_t i) {
             const double u = x(i) - (of_neg + step * side[i]);
             return u * u;
         });
-        value += b2 * (spread[0] * found.w_pos + spread[1] * found.w_neg);
+        value += b2 * (spread[0] * survey.w_pos + spread[1] * survey.w_neg);
     }
 
     // The gradient of a row is its weight times a linear function of x: for a negative, the sum over the
     // positives of w (b1 + 2 b2 (x - x_pos + rest)). It is computed from sums, because the mean of denormal
     // numbers loses digits. The factor of the reduction comes last: it may be tiny.
-    const double d0 = 2 * b2 * found.w_pos, c0 = (b1 + 2 * b2 * rest) * found.w_pos - 2 * b2 * first[1];
-    const double d1 = 2 * b2 * found.w_neg, c1 = -(b1 + 2 * b2 * rest) * found.w_neg - 2 * b2 * first[0];
+    const double d0 = 2 * b2 * survey.w_pos, c0 = (b1 + 2 * b2 * rest) * survey.w_pos - 2 * b2 * first[1];
+    const double d1 = 2 * b2 * survey.w_neg, c1 = -(b1 + 2 * b2 * rest) * survey.w_neg - 2 * b2 * first[0];
     Two vector_sums{};
     if (rows.hvp) vector_sums = sums([=](std::int64_t i) { return vector[i]; });
-    const double t0 = vector_sums[1] / found.w_pos, t1 = vector_sums[0] / found.w_neg;
+    const double t0 = vector_sums[1] / survey.w_pos, t1 = vector_sums[0] / survey.w_neg;
     const auto write = [&](S* out, auto&& result) {
         if (!out) return;
         parallel(question.threads, task_count(n), [&](int t) {

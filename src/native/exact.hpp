@@ -327,26 +327,26 @@ class Exact {
     double evaluate_queries(const Table& table, std::int64_t first, int count, Prepare&& prepare) const {
         S at[block];
         double w[block], distances[block], slopes[block], curvatures[block];
-        std::uint32_t found[block];
+        std::uint32_t piece_of[block];
         const double sign = vector_ ? 1 : rows_.sign, scale = given_.scale;
         Piece* const pieces = table.pieces;
         rows_.queries(first, count, table.bases[0], at, w);
         if (count % 2) at[count] = table.bases[0], w[count] = 0;
         const int even = count + count % 2;
-        table.ranks.find(at, even, found);
+        table.ranks.find(at, even, piece_of);
         if (vector_) {
             std::copy_n(vector_ + first, count, distances);
             if (count % 2) distances[count] = 0;
         } else {
             for (int q = 0; q < even; ++q) {
-                __builtin_prefetch(pieces + found[q], 1);
-                distances[q] = static_cast<double>(at[q]) - table.bases[found[q]];
+                __builtin_prefetch(pieces + piece_of[q], 1);
+                distances[q] = static_cast<double>(at[q]) - table.bases[piece_of[q]];
             }
         }
         // Two queries at a time, so that transpositions make the vectors to be added and read.
         Two largest{};
         for (int q = 0; q < even; q += 2) {
-            Piece &one = pieces[found[q]], &other = pieces[found[q + 1]];
+            Piece &one = pieces[piece_of[q]], &other = pieces[piece_of[q + 1]];
             const Two mass{w[q], w[q + 1]}, moment = mass * Two{distances[q], distances[q + 1]};
             one.sums += shuffle<0, 2>(mass, moment);
             if (keeps_errors) largest = one.sums > largest ? one.sums : largest;
@@ -362,8 +362,8 @@ class Exact {
         if (keeps_errors && largest[0] > most) {
             prepare();
             for (int q = 0; q < even; ++q)
-                if (Piece& piece = pieces[found[q]]; piece.sums[0] > most) {
-                    table.spilled[found[q]].add(piece.sums);
+                if (Piece& piece = pieces[piece_of[q]]; piece.sums[0] > most) {
+                    table.spilled[piece_of[q]].add(piece.sums);
                     piece.sums = Two{};
                 }
         }

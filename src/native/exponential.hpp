@@ -37,7 +37,7 @@ class ExponentialSums {
           shift_(term.shift),
           last_(std::abs(rows.scale * term.factor) < 0x1p-500 ? 0x1p-500 : 1),
           factor_(rows.scale * term.factor / last_),
-          units_{unit(rows, rows.found.w_neg), unit(rows, rows.found.w_pos)} {}
+          units_{unit(rows, rows.survey.w_neg), unit(rows, rows.survey.w_pos)} {}
 
     // Fills the output arrays and returns the value; NaN if the caller must compute it in another way.
     double run() const {
@@ -72,7 +72,7 @@ class ExponentialSums {
     template <bool own, class Use>
     void by_exponentials(Use&& use) const {
         by_blocks(rows_.n, task_count(rows_.n), rows_.threads, [&](int task, std::int64_t i, int count) {
-            const double max_neg = rows_.found.max_neg, min_pos = rows_.found.min_pos;
+            const double max_neg = rows_.survey.max_neg, min_pos = rows_.survey.min_pos;
             const double neg_bound = own ? max_neg : min_pos, pos_bound = own ? min_pos : max_neg;
             const double rate = rate_, shift = own ? 0 : shift_, largest = own ? 0 : largest_;
             double e[block_rows], sides[block_rows];
@@ -147,7 +147,7 @@ class ExponentialSums {
         factor_;  // their product is the factor; a tiny part comes last, so that nothing underflows before it
     const double units_[2];  // of negatives, of positives
     const double largest_ =
-        rate_ * ((rows_.found.max_neg - rows_.found.min_pos) + shift_);  // exponent of a pair
+        rate_ * ((rows_.survey.max_neg - rows_.survey.min_pos) + shift_);  // exponent of a pair
 };
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -90,9 +90,9 @@ struct Grid {
     static constexpr std::size_t most_terms = 16;  // each term has its own tables
 
     // With about `most` buckets. `exists` is false if the terms have no common grid.
-    Grid(std::span<const Term> given, const Survey& found, int most) : terms(given) {
+    Grid(std::span<const Term> given, const Survey& survey, int most) : terms(given) {
         const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
-        const double range = found.max_neg - found.min_pos + reach,
+        const double range = survey.max_neg - survey.min_pos + reach,
                      step = std::min(common_step(terms, reach), range);
         // If the reach is far larger than the range, the positions have too few digits.
         exists = terms.size() <= most_terms && step > 0 && range <= most * step &&
@@ -101,7 +101,7 @@ struct Grid {
         // Slightly beyond the end of place 0, so that the lowest positive is in place 1.
         const double width = step / std::ceil(step * most / range), forward = (1 + 0x1p-40) * width;
         const int cells = static_cast<int>(range / width) + 2;
-        axis = {found.min_pos, reach, {reach + forward, forward}, 1 / width, cells, cells};
+        axis = {survey.min_pos, reach, {reach + forward, forward}, 1 / width, cells, cells};
         for (std::size_t j = 0; j < terms.size(); ++j)
             moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
     }
@@ -173,7 +173,7 @@ struct Grid {
 // must be used.
 inline bool certified_terms(const GroupRows<float>& rows, std::span<const Term> terms, double scale, int most,
                             double& value) {
-    const Grid grid(terms, rows.found, most);
+    const Grid grid(terms, rows.survey, most);
     if (!grid.exists) return false;
     Scratch scratch;
     AxisRows on(scratch, rows, grid.axis);

@@ -20,17 +20,17 @@ struct GroupRows {
     S *grad, *hess, *hvp;
     std::int64_t n;
     int threads;
-    Survey found{};
+    Survey survey{};
     int exponent = 0;  // the weights of the pairs are over 2^exponent
     double scale = 1;  // the factor of all results
     double value = 0;  // the result of the group
 
     // The factor that makes weights relative to the mean weight of their class.
     double unit(int side) const {
-        return static_cast<double>(side ? found.n_pos : found.n_neg) / (side ? found.w_pos : found.w_neg);
+        return static_cast<double>(side ? survey.n_pos : survey.n_neg) / (side ? survey.w_pos : survey.w_neg);
     }
 
-    bool has_pairs() const { return found.w_pos > 0 && found.w_neg > 0; }
+    bool has_pairs() const { return survey.w_pos > 0 && survey.w_neg > 0; }
 
     void clear() const {
         for (S* out : {grad, hess, hvp})

@@ -65,20 +65,20 @@ class HeavyRows {
         };
         std::int32_t* number = scratch.take<std::int32_t>(axis_.buckets + 2);  // of heavy buckets
         for (int h = 0; h < n_heavy_; ++h) number[heavy_[h].bucket] = h;
-        each([&](Listed& found) {
-            found.slot = 2 * number[found.slot / 2] + found.slot % 2;
-            ++ends[found.slot + 1], ++total;
+        each([&](Listed& listed) {
+            listed.slot = 2 * number[listed.slot / 2] + listed.slot % 2;
+            ++ends[listed.slot + 1], ++total;
         });
         for (int slot = 0; slot < 2 * n_heavy_; ++slot) ends[slot + 1] += ends[slot];
         const Rows rows{scratch.take<std::uint32_t>(total), scratch.take<double>(total),
                         scratch.take<double>(total), scratch.take<double>(total)};
         // In the order of the rows for any number of slices. Afterwards each slot ends where the next one
         // began.
-        each([&](const Listed& found) {
-            const std::int64_t k = ends[found.slot]++;
-            rows.row[k] = found.row;
-            rows.at[k] = axis_.u(rows_.scores[found.row], found.slot % 2);
-            rows.w[k] = rows_.weights ? rows_.weights[found.row] * rows_.unit(found.slot % 2) : 1;
+        each([&](const Listed& listed) {
+            const std::int64_t k = ends[listed.slot]++;
+            rows.row[k] = listed.row;
+            rows.at[k] = axis_.u(rows_.scores[listed.row], listed.slot % 2);
+            rows.w[k] = rows_.weights ? rows_.weights[listed.row] * rows_.unit(listed.slot % 2) : 1;
         });
         double* parts = scratch.take<double>(n_heavy_);
         parallel(total < task_rows ? 1 : rows_.threads, n_heavy_, [&](int h) {

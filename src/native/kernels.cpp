@@ -87,8 +87,8 @@ double cancellation(std::span<const Term> terms, double range) {
 // The plans of float32 scores and terms b2 d^2 with a knot: buckets whose error is of second order, because
 // value and slope vanish at the knot. Returns false if another plan is faster or is needed.
 bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, double& value) {
-    const Survey& found = rows.found;
-    const double n = static_cast<double>(rows.n), gap = found.max_neg - found.min_pos;
+    const Survey& survey = rows.survey;
+    const double n = static_cast<double>(rows.n), gap = survey.max_neg - survey.min_pos;
     const double mean_scale = rows.scale / (rows.unit(0) * rows.unit(1));
     // The range must be divisible into buckets, and gradients must stay well below the largest float32.
     const auto smooth = [&](const Term& term) {
@@ -98,7 +98,7 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     };
     if (rows.hess || rows.hvp || !std::ranges::all_of(terms, smooth)) return false;
     const bool one_term = terms.size() == 1;
-    const std::int64_t sources = std::min(found.n_pos, found.n_neg);
+    const std::int64_t sources = std::min(survey.n_pos, survey.n_neg);
     const double shift = terms[0].shift, factor = 2 * terms[0].b2 * mean_scale;
     if (!rows.weights && one_term && rows.n >= fewest_bucketed_rows && rows.n + sources < bucketed_rows &&
         bucketed_term(rows, shift, factor, value))
@@ -130,13 +130,13 @@ template <class S>
 double solve(const GroupRows<S>& rows, const Question& asked) {
     if (asked.smooth) return smooth_sums(rows, *asked.smooth);
     if (asked.exponential) return ExponentialSums<S>(rows, *asked.exponential).run();
-    const Survey& found = rows.found;
-    const double gap = found.max_neg - found.min_pos;
+    const Survey& survey = rows.survey;
+    const double gap = survey.max_neg - survey.min_pos;
     // Terms that no pair reaches, not even the lowest positive with the highest negative, are left out.
     Scratch scratch;
     const auto counts = [&](const Term& term) {
-        const DoubleDouble end = DoubleDouble::sum(found.max_neg, term.shift);
-        const double distance = end.high - found.min_pos;
+        const DoubleDouble end = DoubleDouble::sum(survey.max_neg, term.shift);
+        const double distance = end.high - survey.min_pos;
         return !term.truncated || distance > 0 || (distance == 0 && end.low > 0);
     };
     Term* first = scratch.take<Term>(asked.n_terms);
@@ -145,7 +145,7 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     if (terms.empty()) return rows.clear(), 0.0;
     // Sums of numbers next to the largest double overflow, and those of denormal numbers lose digits, even
     // where the result is an ordinary number.
-    double reach = 0, range = 0, largest = std::max(std::abs(found.min_pos), std::abs(found.max_neg));
+    double reach = 0, range = 0, largest = std::max(std::abs(survey.min_pos), std::abs(survey.max_neg));
     for (const Term& term : terms) {
         reach = std::max(reach, term.truncated ? gap + term.shift : std::max(largest, std::abs(term.shift)));
         range = std::max(range, gap + std::abs(term.shift));
@@ -219,13 +219,13 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
                  from(static_cast<S*>(outputs.hvp)),
                  end - begin,
                  many ? 1 : threads};
-        group.found = survey<S>(batch, classes, begin, end, group.threads);
+        group.survey = survey<S>(batch, classes, begin, end, group.threads);
     });
     Survey all;
     bool extreme = false;
     for (const GroupRows<S>& group : groups) {
-        all.add(group.found);
-        extreme |= batch.weights && (exponent_of(group.found.w_pos) || exponent_of(group.found.w_neg));
+        all.add(group.survey);
+        extreme |= batch.weights && (exponent_of(group.survey.w_pos) || exponent_of(group.survey.w_neg));
     }
     if (all.saw_zero && all.saw_minus) all.status |= bad_labels;
     if (all.status) return {all.status, 0, 0};
@@ -234,11 +234,11 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
         double* scaled = scratch.take<double>(batch.n);
         batch.weights = scaled;
         each_group([&](GroupRows<S>& group, std::int64_t begin, std::int64_t end) {
-            const int powers[2] = {exponent_of(group.found.w_neg), exponent_of(group.found.w_pos)};
+            const int powers[2] = {exponent_of(group.survey.w_neg), exponent_of(group.survey.w_pos)};
             for (std::int64_t i = begin; i < end; ++i)
                 scaled[i] = std::ldexp(given[i], -powers[classes[i] & 1]);
             group.weights = scaled + begin;
-            group.found = survey<S>(batch, classes, begin, end, group.threads);
+            group.survey = survey<S>(batch, classes, begin, end, group.threads);
             group.exponent = powers[0] + powers[1];
         });
     }
@@ -254,10 +254,10 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
     for (const GroupRows<S>& group : groups)
         if (group.has_pairs())
             pair_weight +=
-                std::max(std::ldexp(group.found.w_pos * group.found.w_neg, group.exponent - top), smallest);
+                std::max(std::ldexp(group.survey.w_pos * group.survey.w_neg, group.exponent - top), smallest);
     each_group([&](GroupRows<S>& group, std::int64_t, std::int64_t) {
         const bool has_pairs = group.has_pairs();
-        if (!has_pairs || group.found.n_pos + group.found.n_neg < group.n)
+        if (!has_pairs || group.survey.n_pos + group.survey.n_neg < group.n)
             group.clear();  // also for the rows of weight 0
         if (has_pairs)
             group.scale = std::ldexp(total == Total::mean ? 1 / pair_weight : 1,

@@ -71,8 +71,8 @@ auto unlocked(Call&& call) {
 // The same for a kernel that returns status, value and pair weight.
 template <class Call>
 nb::tuple answer(Call&& call) {
-    const Answer found = unlocked(call);
-    return nb::make_tuple(found.status, found.value, found.pair_weight);
+    const Answer result = unlocked(call);
+    return nb::make_tuple(result.status, result.value, result.pair_weight);
 }
 
 nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets,
@@ -106,12 +106,12 @@ nb::object evaluate_tensors(nb::handle scores, nb::handle labels, nb::handle wei
                       1};
     const Question question = arrays.question(surrogate, mean, threads);
     NewTensor grad(batch.score_type, s.n_dims, n), value(batch.score_type, 0, 1);
-    const Answer found =
+    const Answer result =
         unlocked([&] { return chosen.kernels->evaluate(batch, question, {grad.data(), nullptr, nullptr}); });
-    if (found.status || !(std::abs(found.value) < ordinary_loss)) return nb::none();
+    if (result.status || !(std::abs(result.value) < ordinary_loss)) return nb::none();
     with_scores(batch.score_type,
-                [&]<class S>(S) { *static_cast<S*>(value.data()) = static_cast<S>(found.value); });
-    return nb::make_tuple(value.release(), found.pair_weight, grad.release());
+                [&]<class S>(S) { *static_cast<S*>(value.data()) = static_cast<S>(result.value); });
+    return nb::make_tuple(value.release(), result.pair_weight, grad.release());
 }
 
 nb::tuple concordance(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets,
@@ -129,7 +129,7 @@ nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle
     const Batch batch = arrays.batch(scores, labels);
     void *to_pos = arrays.open(pos, true).of(batch.n, batch.score_type),
          *to_neg = arrays.open(neg, true).of(batch.n, batch.score_type);
-    const auto found = unlocked([&] {
+    const auto result = unlocked([&] {
         return with_scores(batch.score_type, [&]<class S>(S) {
             return with_labels(batch, [&](const auto* given) {
                 return stream::split(static_cast<const S*>(batch.scores), given, batch.n,
@@ -137,7 +137,7 @@ nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle
             });
         });
     });
-    return nb::make_tuple(found.status, found.n_pos);
+    return nb::make_tuple(result.status, result.n_pos);
 }
 
 void count(nb::handle scores, int bits, nb::handle table) {

@@ -336,9 +336,10 @@ class OrderedPairs {
                         const Vec weights = asked == Asked::any ? w_loser.of[i] * w_winner[other] : Vec{} + 1;
                         const Vec w = counts ? weights : Vec{}, d = (high.of[i] - s[other]) + low.of[i];
                         values.of[i] += w * (b0 + d * (b1 + b2 * d));
-                        const Vec found[3] = {w * (b1 + b22 * d), w * b22, w * b22 * (v.of[i] - v[other])};
+                        const Vec derivatives[3] = {w * (b1 + b22 * d), w * b22,
+                                                    w * b22 * (v.of[i] - v[other])};
                         for (int k = 0; k < 3; ++k)
-                            if (has(k)) lost_term[k].of[i] += found[k], sums[k][h] += found[k];
+                            if (has(k)) lost_term[k].of[i] += derivatives[k], sums[k][h] += derivatives[k];
                     }
                 for (int k = 0; k < 3; ++k) {
                     const double* a = reinterpret_cast<const double*>(sums[k]);

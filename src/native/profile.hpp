@@ -249,21 +249,21 @@ struct Profile {
             for (int b = 1; b <= axis.buckets; ++b) n_doubts += inside(b).squares().doubt > 0;
             doubtful = tolerance / n_doubts;
         }
-        int found = 0;
+        int n_heavy = 0;
         for (int from = 1; from <= axis.buckets; from += few) {
             const int to = std::min(from + few, axis.buckets + 1);
             if (all.doubt <= tolerance && !exceeds(limit, from, to)) continue;
             for (int b = from; b < to; ++b)
                 if (exceeds(limit, b, b + 1) || inside(b).squares().doubt > doubtful)
-                    heavy[found++] = {b,
-                                      {rows[0][b], rows[1][b]},
-                                      axis.edge(b),
-                                      axis.edge(b) + widths[b],
-                                      {others[0][b], others[1][b]},
-                                      {moment[0][b], moment[1][b]},
-                                      inside(b).squares().value};
+                    heavy[n_heavy++] = {b,
+                                        {rows[0][b], rows[1][b]},
+                                        axis.edge(b),
+                                        axis.edge(b) + widths[b],
+                                        {others[0][b], others[1][b]},
+                                        {moment[0][b], moment[1][b]},
+                                        inside(b).squares().value};
         }
-        return found;
+        return n_heavy;
     }
 };
 

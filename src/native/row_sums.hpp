@@ -89,19 +89,19 @@ class PieceSums final : public RowSums {
                             *targets = (to_points ? point_rows_ : knot_rows_).get();
         double* w = scratch.take<double>(n_sources);
         for (std::int64_t i = 0; i < n_sources; ++i) w[i] = weights[sources[i]];
-        double* found[2][3];
-        for (auto& of_direction : found)
+        double* parts[2][3];
+        for (auto& of_direction : parts)
             for (int k = 0; k < n_orders; ++k) of_direction[k] = scratch.take<double>(n_targets);
         each_part(threads, 2, [&](const Group& group, int up) {
             if (to_points)
-                up ? sweep<true, true>(group, w, n_orders, orders, found[1])
-                   : sweep<false, true>(group, w, n_orders, orders, found[0]);
+                up ? sweep<true, true>(group, w, n_orders, orders, parts[1])
+                   : sweep<false, true>(group, w, n_orders, orders, parts[0]);
             else
-                up ? sweep<true, false>(group, w, n_orders, orders, found[1])
-                   : sweep<false, false>(group, w, n_orders, orders, found[0]);
+                up ? sweep<true, false>(group, w, n_orders, orders, parts[1])
+                   : sweep<false, false>(group, w, n_orders, orders, parts[0]);
         });
         for (int k = 0; k < n_orders; ++k)
-            for (std::int64_t i = 0; i < n_targets; ++i) out[k][targets[i]] = found[0][k][i] + found[1][k][i];
+            for (std::int64_t i = 0; i < n_targets; ++i) out[k][targets[i]] = parts[0][k][i] + parts[1][k][i];
     }
 
   private:
@@ -248,12 +248,12 @@ class PieceSums final : public RowSums {
         for (std::int64_t j = 0; j < m; j += block) {
             const int count = static_cast<int>(std::min<std::int64_t>(block, m - j));
             double keys[block];
-            std::uint32_t found[block];
+            std::uint32_t places[block];
             // The knots below a point are rows up to its bound, or others whose bound is below it.
 #pragma omp simd
             for (int k = 0; k < count; ++k) keys[k] = bound(points.high[j + k], points.low[j + k]);
-            ranks.find(keys, count, found);
-            for (int k = 0; k < count; ++k) ++next[(intervals[j + k] = found[k]) + 1];
+            ranks.find(keys, count, places);
+            for (int k = 0; k < count; ++k) ++next[(intervals[j + k] = places[k]) + 1];
         }
         for (std::int64_t i = 0; i <= n; ++i) next[i + 1] += next[i];
         for (std::int64_t i = 0; i <= n; ++i) firsts[i] = group.point + next[i];

@@ -38,7 +38,7 @@ template <class S, int V, bool linear>
 class SmoothSweep {
   public:
     SmoothSweep(const GroupRows<S>& rows, const Smooth& smooth)
-        : rows_(rows), smooth_(smooth), n_(rows.found.n_pos + rows.found.n_neg) {}
+        : rows_(rows), smooth_(smooth), n_(rows.survey.n_pos + rows.survey.n_neg) {}
 
     // Fills the output arrays and returns the value.
     double run() {

@@ -58,7 +58,7 @@ class SmoothBuckets {
             most.add(scores, rows_.n);
         }
         // The polynomials of float32 scores have float32 coefficients, which must not overflow.
-        const double total = rows_.scale * rows_.found.w_pos * rows_.found.w_neg;
+        const double total = rows_.scale * rows_.survey.w_pos * rows_.survey.w_neg;
         if (std::is_same_v<S, float> && !(total < 0x1p100)) return false;
         const double origin = -least_negated.value() + std::min(smooth_.shift, 0.0);
         const double range = (most.value() - origin + std::max(smooth_.shift, 0.0)) / smooth_.width;
@@ -113,15 +113,15 @@ class SmoothBuckets {
         value *= rows_.scale;
         // Relative to the weight of the class, so that float32 neither overflows nor loses digits before the
         // last factor.
-        const double units[2] = {rows_.weights ? static_cast<double>(rows_.found.w_neg) : 1.0,
-                                 rows_.weights ? static_cast<double>(rows_.found.w_pos) : 1.0};
+        const double units[2] = {rows_.weights ? static_cast<double>(rows_.survey.w_neg) : 1.0,
+                                 rows_.weights ? static_cast<double>(rows_.survey.w_pos) : 1.0};
         Octet<S>* lines = scratch.take<Octet<S>>(slots);
-        const auto write = [&](S* out, const ByPower* found, double sign) {
+        const auto write = [&](S* out, const ByPower* polynomials, double sign) {
             if (!out) return;
             for (std::int64_t slot = 0; slot < slots; ++slot)
                 for (int j = 0; j < n_moments; ++j)
                     lines[slot][j] = static_cast<S>((slot % 2 ? sign : 1) * (rows_.scale * units[slot % 2]) *
-                                                    found[slot][j]);
+                                                    polynomials[slot][j]);
             by_located_blocks(
                 places, [&](int, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
                     Octet<S>::evaluate(
@@ -206,11 +206,11 @@ class SmoothBuckets {
                     source[j][kind * V + k / lanes][k % lanes] = series(kind, j, k);
                 for (int order = 0; order < 3; ++order)
                     for (int side = 0; out[order] && side < 2; ++side) {
-                        auto& found = factors[order][side];
-                        found[0][k][j] = smooth_.power(order, side, k, 0) * series(0, j, k);
+                        auto& coefficients = factors[order][side];
+                        coefficients[0][k][j] = smooth_.power(order, side, k, 0) * series(0, j, k);
                         if constexpr (!linear) continue;
-                        found[0][k][j] += smooth_.power(order, side, k, 1) * series(1, j, k);
-                        found[kinds - 1][k][j] = smooth_.power(order, side, k, 1) * series(0, j, k);
+                        coefficients[0][k][j] += smooth_.power(order, side, k, 1) * series(1, j, k);
+                        coefficients[kinds - 1][k][j] = smooth_.power(order, side, k, 1) * series(0, j, k);
                     }
             }
         Vec factor[V];

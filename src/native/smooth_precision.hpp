@@ -56,10 +56,10 @@ double precision_loss(const Batch& batch, const double* shares, const Piece& pie
         of[0].factors[i] = -shares[i] * above / (total * total);
         of[1].factors[i] = shares[i] * rank / (total * total);
     }
-    double* found[1] = {take(std::max(n_pos, n_neg))};
+    double* slopes[1] = {take(std::max(n_pos, n_neg))};
     for (const Class& c : of) {
-        c.pairs->sums(c.factors, true, 1, orders + 1, found, threads);
-        for (std::int64_t k = 0; k < c.n; ++k) grad[c.rows[k]] = c.w[k] * found[0][k];
+        c.pairs->sums(c.factors, true, 1, orders + 1, slopes, threads);
+        for (std::int64_t k = 0; k < c.n; ++k) grad[c.rows[k]] = c.w[k] * slopes[0][k];
     }
     // As a row, a positive has the negative slopes.
     for (std::int64_t i = 0; i < n_pos; ++i)

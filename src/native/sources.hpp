@@ -176,20 +176,20 @@ class RanksAmong {
         for (std::int64_t c = 0; c < cells.count; ++c) firsts_[c + 1] += firsts_[c];
     }
 
-    // Finds how many numbers are at most x[q], for each q < count. `x` and `found` have room for a multiple
+    // Finds how many numbers are at most x[q], for each q < count. `x` and `ranks` have room for a multiple
     // of four, and `x` is filled up. As many queries at a time as 16 bytes hold: a transposition compares one
     // number of each cell at once.
-    void find(S* x, int count, std::uint32_t* found) const {
+    void find(S* x, int count, std::uint32_t* ranks) const {
         constexpr int some = 16 / sizeof(S);
         typedef S Some __attribute__((vector_size(16)));
         for (; count % some; ++count) x[count] = 0;
 #pragma omp simd
-        for (int q = 0; q < count; ++q) found[q] = static_cast<std::uint32_t>(cells(x[q]));
+        for (int q = 0; q < count; ++q) ranks[q] = static_cast<std::uint32_t>(cells(x[q]));
         for (int q = 0; q < count; q += some) {
             std::uint32_t cell[some];
-            for (int k = 0; k < some; ++k) cell[k] = std::exchange(found[q + k], firsts_[found[q + k]]);
+            for (int k = 0; k < some; ++k) cell[k] = std::exchange(ranks[q + k], firsts_[ranks[q + k]]);
             const Some at = load16(x + q);
-            const auto number = [&](int k, int j) { return load16(numbers_ + found[q + k] + j); };
+            const auto number = [&](int k, int j) { return load16(numbers_ + ranks[q + k] + j); };
             Some numbers[padding];
             if constexpr (some == 4)
                 transpose(number(0, 0), number(1, 0), number(2, 0), number(3, 0), numbers);
@@ -202,13 +202,13 @@ class RanksAmong {
             // A true comparison is -1.
             const auto minus =
                 ((numbers[0] <= at) + (numbers[1] <= at)) + ((numbers[2] <= at) + (numbers[3] <= at));
-            for (int k = 0; k < some; ++k) found[q + k] -= static_cast<std::uint32_t>(minus[k]);
+            for (int k = 0; k < some; ++k) ranks[q + k] -= static_cast<std::uint32_t>(minus[k]);
             const auto all = numbers[3] <= at;
             auto any = all[0];
             for (int k = 1; k < some; ++k) any |= all[k];
             if (!any) continue;
             for (int k = 0; k < some; ++k)
-                if (all[k]) found[q + k] = upto(x[q + k], found[q + k], firsts_[cell[k] + 1]);
+                if (all[k]) ranks[q + k] = upto(x[q + k], ranks[q + k], firsts_[cell[k] + 1]);
         }
     }
 

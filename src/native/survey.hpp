@@ -130,7 +130,7 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
     Largest<S> min_pos_negated(-inf), max_neg(-inf);
     Flags odd = 0, zero = 0, minus = 0;
     CompensatedLanes w_pos, w_neg;
-    Survey found;
+    Survey survey;
 
     for (std::int64_t begin = 0; begin < n; begin += block) {
         const int count = static_cast<int>(n - begin < block ? n - begin : block);
@@ -170,7 +170,7 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
                 bad |= ~(weight >= 0);
                 zero_weight |= ~(weight > 0);
             }
-            if (any(bad)) found.status |= bad_weights;
+            if (any(bad)) survey.status |= bad_weights;
             for (int i = 0; any(zero_weight) && i < count; ++i) c[i] |= w[i] > 0 ? 0 : weightless;
         }
         Counter sides[block];
@@ -194,18 +194,18 @@ Survey survey_rows(const S* scores, const L* labels, const double* weights, std:
             std::copy(s + i, s + count, last);
             add_scores(i, load(last));
         }
-        for (int k = 0; k < width; ++k) found.n_pos += positives[k], found.n_neg += negatives[k];
+        for (int k = 0; k < width; ++k) survey.n_pos += positives[k], survey.n_neg += negatives[k];
     }
-    found.saw_zero = zero;
-    found.saw_minus = minus;
-    if (odd) found.status |= bad_labels;
+    survey.saw_zero = zero;
+    survey.saw_minus = minus;
+    if (odd) survey.status |= bad_labels;
     for (int k = 0; k < width; ++k)
-        if (!(zeros[k] == S{0})) found.status |= bad_scores;
-    found.min_pos = -min_pos_negated.value();
-    found.max_neg = max_neg.value();
-    found.w_pos += weights ? w_pos.total() : static_cast<double>(found.n_pos);
-    found.w_neg += weights ? w_neg.total() : static_cast<double>(found.n_neg);
-    return found;
+        if (!(zeros[k] == S{0})) survey.status |= bad_scores;
+    survey.min_pos = -min_pos_negated.value();
+    survey.max_neg = max_neg.value();
+    survey.w_pos += weights ? w_pos.total() : static_cast<double>(survey.n_pos);
+    survey.w_neg += weights ? w_neg.total() : static_cast<double>(survey.n_neg);
+    return survey;
 }
 
 template <class S>
@@ -224,13 +224,13 @@ Survey survey(const Batch& batch, std::uint8_t* classes, std::int64_t begin, std
     const int tasks = task_count(n);
     if (tasks <= 1) return survey_chunk<S>(batch, classes, begin, end);
     Scratch scratch;
-    Survey* found = scratch.take<Survey>(tasks);
+    Survey* surveys = scratch.take<Survey>(tasks);
     parallel(threads, tasks, [&](int t) {
         const std::int64_t from = t * task_rows;
-        found[t] = survey_chunk<S>(batch, classes, begin + from, begin + task_end(n, from));
+        surveys[t] = survey_chunk<S>(batch, classes, begin + from, begin + task_end(n, from));
     });
     Survey total;
-    for (int t = 0; t < tasks; ++t) total.add(found[t]);
+    for (int t = 0; t < tasks; ++t) total.add(surveys[t]);
     return total;
 }
 

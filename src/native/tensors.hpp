@@ -53,10 +53,10 @@ inline const dlpack::Exchange* exchange = nullptr;  // null: tensors cannot be r
 
 // Takes the functions of a capsule, `torch.Tensor.__dlpack_c_exchange_api__`.
 inline void set_exchange(nb::handle capsule) {
-    const auto* found =
+    const auto* functions =
         static_cast<dlpack::Exchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
-    if (!found) throw nb::python_error();
-    exchange = found->version.major == 1 && found->tensor_from ? found : nullptr;
+    if (!functions) throw nb::python_error();
+    exchange = functions->version.major == 1 && functions->tensor_from ? functions : nullptr;
 }
 
 // The memory of a tensor of shape (n,) or (n, 1); no data if the kernel cannot read it as it is.
@@ -66,16 +66,17 @@ class Column {
     int n_dims = 0;
 
     explicit Column(nb::handle object) {
-        dlpack::Tensor found{};
-        if (exchange && exchange->tensor_from(object.ptr(), &found) != 0) PyErr_Clear();
-        const bool is_column = found.n_dims == 1 || (found.n_dims == 2 && found.shape[1] == 1);
-        if (!found.data || found.device_type != dlpack::cpu || !is_column) return;
-        const std::int64_t n = found.shape[0];
-        if (n < 1 || n >= std::int64_t{1} << 32 || (n > 1 && found.strides && found.strides[0] != 1)) return;
+        dlpack::Tensor tensor{};
+        if (exchange && exchange->tensor_from(object.ptr(), &tensor) != 0) PyErr_Clear();
+        const bool is_column = tensor.n_dims == 1 || (tensor.n_dims == 2 && tensor.shape[1] == 1);
+        if (!tensor.data || tensor.device_type != dlpack::cpu || !is_column) return;
+        const std::int64_t n = tensor.shape[0];
+        if (n < 1 || n >= std::int64_t{1} << 32 || (n > 1 && tensor.strides && tensor.strides[0] != 1))
+            return;
         for (const auto& [kind, bits, type] : types)
-            if (found.kind == kind && found.bits == bits) {
-                n_dims = found.n_dims;
-                array = {static_cast<std::byte*>(found.data) + found.offset, type, n};
+            if (tensor.kind == kind && tensor.bits == bits) {
+                n_dims = tensor.n_dims;
+                array = {static_cast<std::byte*>(tensor.data) + tensor.offset, type, n};
             }
     }
 

@@ -67,12 +67,12 @@ template <class S = double>
 // A vector from memory: a Vec of doubles, or Floats.
 template <class T>
 auto load(const T* from) {
-    std::conditional_t<std::is_same_v<T, double>, Vec, Floats> found;
-    std::memcpy(&found, from, sizeof found);
-    return found;
+    std::conditional_t<std::is_same_v<T, double>, Vec, Floats> numbers;
+    std::memcpy(&numbers, from, sizeof numbers);
+    return numbers;
 }
 
-inline void store(Vec found, double* to) { std::memcpy(to, &found, sizeof found); }
+inline void store(Vec numbers, double* to) { std::memcpy(to, &numbers, sizeof numbers); }
 
 // A choice that reads both numbers: one that reads the chosen number only is vectorised with masked loads,
 // which are slow.
