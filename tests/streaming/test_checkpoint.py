@@ -24,6 +24,7 @@ KINDS = {
     "two types": {"scores": SCORES, "and": SCORES.astype(np.float64) + 1e-9},
     "weighted": {"scores": SCORES, "weights": COLUMNS["weights"]},
     "grouped": {"scores": SCORES, **COLUMNS},
+    "survival": {"scores": SCORES, "pairs": "survival"},
     "bounded": {"scores": SCORES, "mode": "bounded"},
 }
 
@@ -34,13 +35,15 @@ def folder(tmp_path_factory):
 
 
 def accumulator(kind):
-    given = dict(KINDS[kind])
-    found = ep.PairAccumulator(mode=given.pop("mode", "exact"))
-    if given:
-        found.add(given.pop("scores"), LABELS, given.get("weights"), given.get("groups"))
-    if "and" in given:
-        found.add(given["and"], LABELS)
-    return found
+    data = dict(KINDS[kind])
+    options = {name: data.pop(name) for name in ("mode", "pairs") if name in data}
+    labels = np.arange(N) - N / 2.0 if "pairs" in options else LABELS
+    rows = ep.PairAccumulator(**options)
+    if data:
+        rows.add(data["scores"], labels, data.get("weights"), data.get("groups"))
+    if "and" in data:
+        rows.add(data["and"], labels)
+    return rows
 
 
 def contents(accumulator):
@@ -53,6 +56,25 @@ def saved(kind, folder):
     path = folder / "state.npz"
     accumulator(kind).save(path)
     return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_has_everything(tmp_path, kind):
+    loaded = ep.PairAccumulator.load(saved(kind, tmp_path))
+    assert contents(loaded) == contents(accumulator(kind))
+    assert [file.name for file in tmp_path.iterdir()] == ["state.npz"]
+    loaded.merge(accumulator(kind))  # more rows may follow
+    assert loaded.n_rows == 2 * accumulator(kind).n_rows
+    if kind != "empty":
+        assert loaded.result().auc == accumulator(kind).result().auc
+
+
+def test_checkpoints_of_earlier_versions_can_be_read(folder):
+    arrays = {"scores_0": SCORES[:2], "scores_1": SCORES[2:]}
+    plain = {"mode": "exact", "weighted": False, "grouped": False, "keys": []}
+    checkpoint.write(folder / "old.npz", plain, arrays)
+    loaded = ep.PairAccumulator.load(folder / "old.npz")
+    assert loaded.result().auc == ep.auc(SCORES, np.arange(N) > 1)
 
 
 def refused_or_equal(path, kind):
@@ -117,6 +139,7 @@ BAD = [
     *[("weighted", "scores_0", change) for change in (*SHAPES, *NOT_FINITE)],
     *[("plain", "scores_0", change) for change in (*SHAPES[1:2], *SHAPES[3:], *NOT_FINITE)],
     *[("grouped", "groups_0", change) for change in (*SHAPES, *NUMBERS)],
+    *[("survival", "targets_0", change) for change in (*SHAPES, *NOT_FINITE)],
     *[("bounded", "used", change) for change in (*SHAPES, *NUMBERS, *ORDER)],
     *[("bounded", "table", change) for change in (*SHAPES, *MOMENTS)],
 ]
@@ -149,11 +172,14 @@ def test_other_options_are_refused_or_without_effect(folder, kind, data):
     path = saved(kind, folder)
     plain, arrays = checkpoint.read(path)
     name = data.draw(st.sampled_from([*plain, "more"]))
-    values = st.sampled_from([None, True, 1, 15, -3, 1e300, "exact", "bounded", [], {}])
+    texts = ["exact", "bounded", "binary", "ordered", "uno"]
+    values = st.sampled_from([None, True, 1, 15, -3, 1e300, *texts, [], {}])
     values |= st.lists(st.sampled_from([1, 1.5, "a", None, True, [2]]), max_size=3)
     value = data.draw(values)
     if kind == "grouped" and name == "keys" and value == ["a", 1]:
         return  # other names of the two groups
+    if (kind, name) in (("survival", "pairs"), ("survival", "censoring")):
+        return  # other pairs of the same rows
     if name in plain and data.draw(st.booleans()):
         del plain[name]
     else:

@@ -252,12 +252,9 @@ def partial_auc(
     )
     largest = widest * (1.0 - lowest)
     area = _mean_area(blocks, areas, batch, "partial_auc", average, largest)
-    return standardised(area, widest, lowest) if standardise else area
-
-
-def standardised(area: float, widest: float, lowest: float) -> float:
-    """Map a partial area so that random scores have one half and perfect scores have 1."""
-    chance, largest = max(widest - lowest, 0.0) ** 2 / 2.0, widest * (1.0 - lowest)
+    if not standardise:
+        return area
+    chance = max(widest - lowest, 0.0) ** 2 / 2.0
     return (1.0 + (area - chance) / (largest - chance)) / 2.0
 
 

@@ -89,8 +89,8 @@ class Buckets:
         shift = np.uint32(32 - self.bits)
         bucket = (ordered >> shift).astype(np.intp)
         k = (ordered & ((np.uint32(1) << shift) - np.uint32(1))).astype(np.int64)
-        for moment, values in enumerate((None, k, k * k)):
-            _add(table[:, moment], bucket, values)
+        for moment, values in enumerate((np.ones_like(k), k, k * k)):
+            np.add.at(table[:, moment], bucket, values)
 
     def merge(self, other: Buckets) -> None:
         """Add the counts of another table of the same size."""
@@ -205,20 +205,6 @@ def max_rows(bits: int) -> int:
 def _score(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:
     """Return the float32 score with this place in the order of all scores."""
     return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).view(np.float32)
-
-
-def _add(
-    table: NDArray[np.int64], bucket: NDArray[np.intp], values: NDArray[np.int64] | None
-) -> None:
-    """Add values, or ones, to the buckets of a table, exactly."""
-    if bucket.shape[0] < table.shape[0]:
-        np.add.at(table, bucket, 1 if values is None else values)
-        return
-    # Sums of 2^20 values are exact in float64, because k^2 is below 2^32.
-    for start in range(0, bucket.shape[0], 1 << 20):
-        part = slice(start, start + (1 << 20))
-        weights = None if values is None else values[part]
-        table += np.bincount(bucket[part], weights, table.shape[0]).astype(np.int64)
 
 
 def _curvature_range(surrogate: Surrogate) -> tuple[float, float]:

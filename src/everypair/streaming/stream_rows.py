@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair.inputs import batches, messages, ordered, pair_options, survival
+from everypair.inputs import batches, convert, messages, ordered, pair_options, survival
 from everypair.inputs.groups import group_runs, group_values
 from everypair.kernel import choose, threads
 
@@ -50,6 +50,8 @@ class Column:
         """Return memory for n more values. They count once `keep` is called."""
         if self._free < n:
             self._blocks = list(self.blocks())
+            if self._blocks and self._free > self._blocks[-1].shape[0]:
+                self._blocks[-1] = self._blocks[-1].copy()
             self._free = max(n, min(max(_SMALLEST_BLOCK, self.size), _LARGEST_BLOCK))
             self._blocks.append(np.empty(self._free, self.dtype))
         if n == 0:
@@ -160,7 +162,6 @@ class Rows:
         self.tables: list[dict[str, Column]] = []
         self.group_keys: dict[GroupKey, int] = {}
         self._sorted: SortedRows | None = None
-        self._buffer = np.empty(0, np.float32)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -178,23 +179,22 @@ class Rows:
         """Check rows and append them."""
         columns: dict[str, NDArray[Any]] = {}
         if self.pairs == "ordered":
-            labels = columns["targets"] = ordered.target_from(labels).astype(np.float64)
+            labels = columns["targets"] = convert.to_float64(ordered.target_from(labels), "labels")
         elif self.pairs == "survival":
             times, events = survival.survival_from(labels)
             labels = columns["targets"] = np.copysign(times, np.where(events, 1.0, -1.0))
         batch = batches.batch_from(scores, labels, weights)
         if not columns and weights is None and groups is None:
-            self.tables_with(False, False)
             self._add_scores(batch)
             return
         if columns:
             batches.check_values(batch)
-            classes: tuple[Any, ...] = (slice(None),)
+            classes = [np.ones(batch.scores.shape, bool)]
         else:
             positive = batches.positives(batch)
-            classes = (~positive, positive)
-        columns["scores"] = batch.scores
+            classes = [~positive, positive]
         tables = self.tables_with(weights is not None, groups is not None)
+        columns["scores"] = batch.scores
         if batch.weights is not None:
             columns["weights"] = batch.weights
         if groups is not None:
@@ -224,25 +224,17 @@ class Rows:
     def _add_scores(self, batch: batches.Batch) -> None:
         """Check the values of a batch and append its rows, which have scores and labels only.
 
-        The kernel writes rows of the larger class straight to their column. It needs room for the
-        whole batch in both classes, so that those of the smaller class are copied from a buffer.
+        The kernel writes them straight to their columns, each with room for the whole batch.
         """
-        n_pos, n_neg = self.sizes
-        columns = [self.tables[1]["scores"], self.tables[0]["scores"]]
-        large, small = columns if n_pos > n_neg else columns[::-1]
-        n = batch.scores.shape[0]
-        if large.dtype != batch.scores.dtype:
+        tables = self.tables_with(False, False)[::-1]
+        columns, dtype, n = [t["scores"] for t in tables], batch.scores.dtype, batch.scores.shape[0]
+        if any(column.dtype != dtype for column in columns):
             for column, scores in zip(columns, choose.split_classes(batch), strict=True):
                 column.extend(scores)
             return
-        if self._buffer.shape[0] < n or self._buffer.dtype != batch.scores.dtype:
-            self._buffer = np.empty_like(batch.scores)
-        space, buffer = large.space(n), self._buffer[:n]
-        out = (space, buffer) if n_pos > n_neg else (buffer, space)
-        classes = choose.split_classes(batch, out)
-        of_large, of_small = classes if n_pos > n_neg else classes[::-1]
-        large.keep(of_large.shape[0])
-        small.extend(of_small)
+        parts = choose.split_classes(batch, (columns[0].space(n), columns[1].space(n)))
+        for column, scores in zip(columns, parts, strict=True):
+            column.keep(scores.shape[0])
 
     def _numbers_of(self, groups: ArrayLike, n: int) -> NDArray[np.int32]:
         """Check the groups of a part of n rows, and return their numbers among all rows, (n,)."""
@@ -270,8 +262,12 @@ class Rows:
 
     def merge(self, other: Rows) -> None:
         """Append all rows of another object."""
-        if (kinds := [(rows.pairs, rows.censoring) for rows in (self, other)]) != kinds[::-1]:
-            raise ValueError(f"pairs must be equal to be merged; got {kinds[0]} and {kinds[1]}.")
+        kinds = [(rows.pairs, rows.censoring) for rows in (self, other)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(
+                f"pairs and censoring must be equal to be merged; got {kinds[0]} and {kinds[1]}. "
+                "Make both accumulators with the same arguments."
+            )
         if not other.tables:
             return
         names = other.tables[0]
