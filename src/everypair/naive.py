@@ -200,9 +200,9 @@ class Pairs:
     ) -> None:
         self.batch = batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
         pair_options.check_rates(max_fpr, min_tpr, pairs)
-        known = surrogates.get(surrogate)
-        self._pieces = pieces_of(known)
-        self._margin = pair_options.check_margin(margin, known.default_margin)
+        surrogate = surrogates.get(surrogate)
+        self._pieces = pieces_of(surrogate)
+        self._margin = pair_options.check_margin(margin, surrogate.default_margin)
         self._mean = pair_options.check_reduction(reduction)
         self.scores = x = batch.scores.astype(np.float64)
         w = np.ones(x.size) if batch.weights is None else batch.weights

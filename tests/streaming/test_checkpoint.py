@@ -69,14 +69,6 @@ def test_a_checkpoint_has_everything(tmp_path, kind):
         assert loaded.result().auc == accumulator(kind).result().auc
 
 
-def test_checkpoints_of_earlier_versions_can_be_read(folder):
-    arrays = {"scores_0": SCORES[:2], "scores_1": SCORES[2:]}
-    plain = {"mode": "exact", "weighted": False, "grouped": False, "keys": []}
-    checkpoint.write(folder / "old.npz", plain, arrays)
-    loaded = ep.PairAccumulator.load(folder / "old.npz")
-    assert loaded.result().auc == ep.auc(SCORES, np.arange(N) > 1)
-
-
 def refused_or_equal(path, kind):
     with suppress(ValueError):
         assert contents(ep.PairAccumulator.load(path)) == contents(accumulator(kind))

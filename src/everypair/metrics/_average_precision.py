@@ -74,8 +74,8 @@ def average_precision(
     with np.errstate(over="ignore", under="ignore"):
         false = np.ldexp(blocks.up_to[1], shift)
     # The precision of a block without positives may be 0 / 0, and does not count.
-    counted = blocks.own[0] > 0.0
-    precision = blocks.up_to[0] / np.where(counted, blocks.up_to[0] + false, 1.0)
-    sums = blocks.per_group(np.where(counted, blocks.own[0] * precision, 0.0))
+    block_has_positive = blocks.weight[0] > 0.0
+    precision = blocks.up_to[0] / np.where(block_has_positive, blocks.up_to[0] + false, 1.0)
+    sums = blocks.per_group(np.where(block_has_positive, blocks.weight[0] * precision, 0.0))
     precisions = sums / np.where(has_positives, blocks.total[0], 1.0)
     return bounded(blocks.mean(precisions, has_positives, average))

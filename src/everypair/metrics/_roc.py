@@ -112,7 +112,7 @@ def auc(
     if batch.ranked is not None:
         return _mean_concordance(batch, batch.ranked, average)
     blocks = tie_blocks(batch, "auc")
-    areas = blocks.own[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0
+    areas = blocks.weight[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0
     return _mean_area(blocks, areas, batch, "auc", average, 1.0)
 
 

@@ -46,8 +46,8 @@ def influence(batch: Batch, name: str) -> Influence:
         raise_no_pairs(batch, name)
     t, f = blocks.total[:, 0].tolist()
     positives_above, negatives_above = (blocks.above + blocks.up_to) / 2.0
-    concordant = float((blocks.own[1] * positives_above).sum())
-    discordant = float((blocks.own[0] * negatives_above).sum())
+    concordant = float((blocks.weight[1] * positives_above).sum())
+    discordant = float((blocks.weight[0] * negatives_above).sum())
     # A positive with the weight a of negatives above has the placement 1 - a / f.
     of_class = np.stack([discordant - t * negatives_above, f * positives_above - concordant])
     is_negative = (~positive[blocks.rows]).astype(np.intp)

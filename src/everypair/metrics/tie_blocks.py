@@ -44,7 +44,7 @@ class TieBlocks(NamedTuple):
         The first row of each block, as an index into `rows`.
     first : (n_groups,) intp
         The first block of each group.
-    own : (2, k) float64
+    weight : (2, k) float64
         The weight of the rows of each block.
     above, up_to : (2, k) float64
         The weight of the rows of the group that score higher, without and with those of the block.
@@ -56,7 +56,7 @@ class TieBlocks(NamedTuple):
     rows: NDArray[np.intp]
     heads: NDArray[np.intp]
     first: NDArray[np.intp]
-    own: Floats
+    weight: Floats
     above: Floats
     up_to: Floats
     total: Floats
@@ -105,8 +105,8 @@ def bounded(area: float, largest: float = 1.0) -> float:
 def check_average(average: str, options: tuple[str, ...] = ("pairs", "groups", "rows")) -> None:
     """Check the name of an average over groups."""
     if average not in options:
-        known = ", ".join(f"{name!r} ({_AVERAGES[name]})" for name in options)
-        raise ValueError(f"average must be one of {known}; got {average!r}.")
+        names = ", ".join(f"{name!r} ({_AVERAGES[name]})" for name in options)
+        raise ValueError(f"average must be one of {names}; got {average!r}.")
 
 
 def clipped_areas(
@@ -176,5 +176,5 @@ def tie_blocks(batch: Batch, name: str, *, within_groups: bool = True) -> TieBlo
     above = np.roll(up_to, 1, axis=1)
     above[:, first] = 0.0
     total = up_to[:, np.append(first[1:], heads.shape[0]) - 1]
-    own = up_to - above if weights is None else np.add.reduceat(parts, heads, axis=1)
-    return TieBlocks(rows, heads, first, own, above, up_to, total, exponents)
+    weight = up_to - above if weights is None else np.add.reduceat(parts, heads, axis=1)
+    return TieBlocks(rows, heads, first, weight, above, up_to, total, exponents)

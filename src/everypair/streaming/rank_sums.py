@@ -52,14 +52,14 @@ class RankSums:
             stop = start + _BLOCKS_AT_ONCE
             self._add(np.stack([pos[start:stop], neg[start:stop]]))
 
-    def _add(self, own: Counts) -> None:
-        up_to = np.cumsum(own, axis=1) + np.array(self._above)[:, None]
-        above = up_to - own
+    def _add(self, counts: Counts) -> None:
+        up_to = np.cumsum(counts, axis=1) + np.array(self._above)[:, None]
+        above = up_to - counts
         twice = above + up_to
         for i in range(2):
-            self._sums[i] += _dot(own[i], twice[1 - i])
-            self._squares[i] += _dot_squares(own[i], twice[1 - i])
-        self._tied += _dot(own[0], own[1])
+            self._sums[i] += _dot(counts[i], twice[1 - i])
+            self._squares[i] += _dot_squares(counts[i], twice[1 - i])
+        self._tied += _dot(counts[0], counts[1])
         if self.rates is not None:
             self._add_areas(above.astype(np.float64), up_to.astype(np.float64), *self.rates)
         self._above = up_to[:, -1].tolist()
@@ -120,9 +120,9 @@ def sorted_blocks(pos: NDArray[Any], neg: NDArray[Any]) -> Iterator[tuple[Counts
     while stop > 0:
         start = max(0, stop - _BLOCKS_AT_ONCE // 2)
         start = int(np.searchsorted(minor, minor[start]))  # do not cut through ties
-        values, own = distinct(minor[start:stop])
+        values, sizes = distinct(minor[start:stop])
         below, up_to = counts_at(major[:top], values)
-        pair = gap_blocks(own, below, up_to, top)
+        pair = gap_blocks(sizes, below, up_to, top)
         yield pair[::-1] if swap else pair
         stop, top = start, int(below[0])
     last = (np.zeros(1, np.int64), np.array([top], np.int64))
@@ -163,20 +163,20 @@ def _positions(
     return positions
 
 
-def gap_blocks(own: Counts, below: Counts, up_to: Counts, top: int) -> tuple[Counts, Counts]:
+def gap_blocks(sizes: Counts, below: Counts, up_to: Counts, top: int) -> tuple[Counts, Counts]:
     """Return descending blocks of the smaller and the larger class.
 
     Parameters
     ----------
-    own : (k,)
+    sizes : (k,)
         Rows of the smaller class at each of its distinct scores, ascending.
     below, up_to : (k,)
         Rows of the larger class below each of these scores, without and with ties.
     top : int
         Rows of the larger class that are counted. Those below all of the scores form no block.
     """
-    minor, major = np.zeros((2, 2 * own.shape[0]), np.int64)
-    minor[1::2] = own[::-1]
+    minor, major = np.zeros((2, 2 * sizes.shape[0]), np.int64)
+    minor[1::2] = sizes[::-1]
     major[::2] = (np.append(below[1:], top) - up_to)[::-1]
     major[1::2] = (up_to - below)[::-1]
     return minor, major

@@ -257,8 +257,8 @@ class Rows:
 
     def number_groups(self, keys: list[GroupKey]) -> NDArray[np.int32]:
         """Return the numbers of groups, new ones for those not seen before."""
-        known = self.group_keys
-        return np.array([known.setdefault(key, len(known)) for key in keys], np.int32)
+        numbers = self.group_keys
+        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int32)
 
     def merge(self, other: Rows) -> None:
         """Append all rows of another object."""
@@ -273,10 +273,10 @@ class Rows:
         names = other.tables[0]
         tables = self.tables_with("weights" in names, "groups" in names)
         numbers = self.number_groups(list(other.group_keys))
-        for mine, theirs in zip(tables, other.tables, strict=True):
-            for name, column in theirs.items():
+        for table, other_table in zip(tables, other.tables, strict=True):
+            for name, column in other_table.items():
                 for block in column.blocks():
-                    mine[name].extend(numbers[block] if name == "groups" else block)
+                    table[name].extend(numbers[block] if name == "groups" else block)
 
     def swap_classes(self) -> None:
         """Exchange the positives and the negatives."""

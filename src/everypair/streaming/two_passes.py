@@ -82,7 +82,7 @@ class MajorityCounts:
     ) -> None:
         self.positive, self.options, self._arguments = positive, Options(**options), options
         self.minority = np.sort(minority)
-        self.values, self.own = distinct(self.minority)
+        self.values, self.sizes = distinct(self.minority)
         counts = np.zeros((2, self.values.shape[0]), np.int64)
         self.sums = Totals(0, counts, [[] for _ in self.options.surrogates])
         self._waiting = Column(np.float32)
@@ -139,7 +139,7 @@ class MajorityCounts:
             binary.raise_no_pairs(labels, None, "result")
         n_pos, n_neg = (n_minor, n_rows) if self.positive else (n_rows, n_minor)
         sums = RankSums(n_pos, n_neg, options.rates)
-        minor, major = gap_blocks(self.own, below, up_to, n_rows)
+        minor, major = gap_blocks(self.sizes, below, up_to, n_rows)
         minor, major = np.append(minor, 0), np.append(major, below[0])
         sums.add(*((minor, major) if self.positive else (major, minor)))
         losses = {
@@ -242,7 +242,8 @@ def evaluate_across(
     >>> evaluate_across(rows, lambda array: array, rank=0, world_size=1).auc
     0.75
     """
-    workers, store, given = Workers(rank, world_size, allreduce), rows.store, Options(**options)
+    workers, store = Workers(rank, world_size, allreduce), rows.store
+    result_options = Options(**options)
     bits = store.bits if isinstance(store, Buckets) else 0
     has_columns = not isinstance(store, Buckets) and any(len(table) > 1 for table in store.tables)
     facts = workers.facts(rows.n_pos, rows.n_neg, bits, has_columns)
@@ -257,7 +258,7 @@ def evaluate_across(
             "is the mode 'exact'. Make all accumulators with the same arguments."
         )
     if isinstance(store, Buckets):
-        return store.over(workers).result(given)
+        return store.over(workers).result(result_options)
     scores, labels = np.empty(0), np.empty(0, bool)
     if rows.n_rows:
         scores, labels = rows.rows().scores.astype(np.float64), rows.rows().labels
