@@ -76,32 +76,6 @@ def test_derivatives_equal_the_double_sum(only_kernels, surrogate, grades, dtype
     assert_right(found, expected, dtype)
 
 
-@pytest.mark.parametrize("censoring", ["harrell", "uno"])
-def test_survival_times(only_kernels, censoring):
-    scores, times, rng = table()
-    labels = np.column_stack([times, rng.random(scores.size) < 0.6])
-    knobs = {"pairs": "survival", "censoring": censoring, "groups": rng.integers(0, 2, scores.size)}
-    tensors = {**knobs, "groups": tensor(knobs["groups"])}
-    found = pair_derivatives(tensor(scores), tensor(labels), **tensors)
-    assert_right(found, ep.naive.pair_derivatives(scores, labels, **knobs), np.float64)
-
-
-def test_tasks_with_different_numbers_of_grades_and_missing_targets(only_kernels):
-    scores, targets, _ = table()
-    both = np.column_stack([scores, -scores])
-    labels = np.column_stack([targets, targets > 2.0])
-    labels[3, 1] = np.nan
-    leaf = tensor(both).requires_grad_()
-    losses = pair_loss(leaf, tensor(labels), pairs="ordered", reduction="none")
-    losses.sum().backward()
-    for k in range(2):
-        kept = ~np.isnan(labels[:, k])
-        value, grad = ep.naive.pair_loss_and_grad(both[kept, k], labels[kept, k], pairs="ordered")
-        assert losses[k].item() == pytest.approx(value, rel=1e-12)
-        np.testing.assert_allclose(leaf.grad[kept, k].cpu(), grad, rtol=0, atol=1e-13)
-    assert leaf.grad[3, 1] == 0.0
-
-
 def test_hessian_times_vector_of_float32_scores(only_kernels):
     scores, targets, rng = table(dtype=np.float32)
     vector = rng.normal(size=scores.size).astype(np.float32)
@@ -120,25 +94,6 @@ def test_an_offset_of_all_scores(only_kernels, offset):
     knobs = {"pairs": "ordered", "margin": 0.125}
     found = pair_derivatives(tensor(scores), tensor(targets), **knobs)
     assert_right(found, ep.naive.pair_derivatives(scores, targets, **knobs), np.float64)
-
-
-def test_scores_that_are_not_finite_give_nan(only_kernels):
-    scores, targets, _ = table()
-    scores[7] = np.inf
-    leaf = tensor(scores).requires_grad_()
-    loss = pair_loss(leaf, tensor(targets), pairs="ordered", check=False)
-    loss.backward()
-    assert loss.isnan()
-    assert leaf.grad.isnan().all()
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_very_few_rows(only_kernels, n):
-    leaf = tensor(np.zeros(n)).requires_grad_()
-    loss = pair_loss(leaf, tensor(np.arange(n)), pairs="ordered")
-    loss.backward()
-    assert loss.item() == n - 1
-    assert leaf.grad.tolist() == ([0.0] if n == 1 else [2.0, -2.0])
 
 
 def test_which_terms_the_kernels_take():

@@ -8,8 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from everypair import surrogates
 from everypair.surrogates import Surrogate, Term
@@ -17,7 +15,7 @@ from everypair.torch.triton.common.launch import INTERPRETED, Job
 from everypair.torch.triton.moments import by_moments
 from everypair.torch.triton.sorted_rows import by_sort
 
-from ...strategies import SURROGATES, Batch, batches, double_sum
+from ...strategies import SURROGATES, Batch, double_sum
 from ...tolerances import assert_close
 from .sizes import FULL_SIZES, small_blocks
 
@@ -94,18 +92,6 @@ def normal(n=N, share=0.4, seed=3):
     labels = rng.random(n) < share
     labels[:2] = True, False
     return rng.normal(size=n) + labels, labels, rng
-
-
-@settings(max_examples=10)
-@given(batch=batches(groups=False), surrogate=st.sampled_from(SURROGATES))
-def test_the_sort_equals_the_double_sum(batch, surrogate):
-    assert_right(by_sort, batch, surrogate)
-
-
-@settings(max_examples=10)
-@given(batch=batches(groups=False), surrogate=st.sampled_from((surrogates.SQUARE, QUADRATIC)))
-def test_class_moments_equal_the_double_sum(batch, surrogate):
-    assert_right(by_moments, batch, surrogate)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -211,81 +197,6 @@ def test_only_what_is_asked_is_computed(plan, surrogate):
     assert job.grad is job.hvp is job.hess is None
     expected = double_sum(batch_of(scores, labels), surrogate)
     assert_close(job.value.cpu(), expected.value, np.float64)
-
-
-@pytest.mark.parametrize(("plan", "surrogate"), PLANS)
-def test_several_tasks_one_of_them_of_one_class(plan, surrogate):
-    counter = torch.zeros((), dtype=torch.int64, device=DEVICE)
-    parts = [normal(n=N, seed=seed) for seed in range(3)]
-    scores, labels = (np.stack([part[i] for part in parts]) for i in (0, 1))
-    labels[1] = True
-    vector = np.stack([part[2].normal(size=N) for part in parts])
-    job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=vector, one_class=counter)
-    assert counter.item() == 1
-    for task in range(3):
-        batch = Batch(scores[task], labels[task], vector[task], {"weights": None, "groups": None})
-        expected = double_sum(batch, surrogate)
-        assert_close(job.value[task].cpu(), expected.value, np.float64)
-        assert_close(job.grad[task].cpu(), expected.grad, np.float64)
-        assert_close(job.hvp[task].cpu(), expected.hvp, np.float64)
-        assert_close(job.hess[task].cpu(), expected.hess, np.float64)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("plan", "surrogate"), PLANS[::2])
-def test_rows_with_a_missing_label_are_left_out(plan, surrogate, weighted):
-    scores, labels, rng = normal()
-    labels, weights = labels.astype(np.float32), rng.random(N)
-    labels[[3, 8, 15]] = np.nan
-    job = answered(
-        plan, scores, labels, surrogate.at_knots(1.0), weights=weights if weighted else None
-    )
-    rest = ~np.isnan(labels)
-    expected = double_sum(
-        batch_of(scores[rest], labels[rest], weights=weights[rest] if weighted else None), surrogate
-    )
-    assert_close(job.value.cpu(), expected.value, np.float64)
-    assert_close(job.grad.cpu()[rest], expected.grad, np.float64)
-    assert_close(job.hess.cpu()[rest], expected.hess, np.float64)
-    assert not job.grad[~rest].any()
-    assert not job.hess[~rest].any()
-
-
-@pytest.mark.parametrize("positive", [0, 1])
-@pytest.mark.parametrize(("plan", "surrogate"), PLANS)
-def test_one_class_has_no_loss(plan, surrogate, positive):
-    n = 1 if positive else 20
-    scores, labels = np.linspace(0.1, 1.0, n), np.full(n, positive)
-    job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=scores)
-    assert job.value == 0.0
-    assert job.pair_weight == 0.0
-    assert not job.grad.any()
-    assert not job.hvp.any()
-    assert not job.hess.any()
-
-
-@pytest.mark.parametrize("bad", [np.nan, -np.inf])
-@pytest.mark.parametrize(("plan", "surrogate"), PLANS[::2])
-def test_scores_that_are_not_finite_give_nan(plan, surrogate, bad):
-    scores, labels, rng = normal()
-    scores[7] = bad
-    job = answered(plan, scores, labels, surrogate.at_knots(1.0), vector=rng.normal(size=N))
-    for answer in (job.value, job.pair_weight, job.grad, job.hess, job.hvp):
-        assert answer.isnan().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("plan", "surrogate"), PLANS[::2])
-def test_narrow_scores(plan, surrogate, dtype):
-    scores, labels, _ = normal()
-    scores = torch.tensor(scores).to(dtype)
-    job = answered(plan, scores, labels, surrogate.at_knots(1.0), weights=scores.abs())
-    weights = scores.abs().double().numpy()
-    batch = batch_of(scores.double().numpy(), labels, weights=weights)
-    expected = double_sum(batch, surrogate)
-    assert_close(job.value.cpu(), expected.value, np.float32)
-    assert_close(job.grad.cpu(), expected.grad, np.float32)
-    assert_close(job.hess.cpu(), expected.hess, np.float32)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="blocks of full size take long to interpret")
