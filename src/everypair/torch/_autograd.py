@@ -39,22 +39,23 @@ def loss_and_pair_weight(
     ordinary = is_ordinary(scores)
     with_grad = ordinary and scores.requires_grad and torch.is_grad_enabled()
     if with_grad and groups is None and options.pairs == "binary":
-        result = _dispatch.direct_loss_and_grad(scores, labels, weights, options)
-        if result is not None:
-            value, pair_weight, grad = result
+        sums = _dispatch.direct_loss_and_grad(scores, labels, weights, options)
+        if sums is not None:
+            value, pair_weight, grad = sums
             return _eager(scores, (value, grad, (labels, weights, None), options)), pair_weight
     labels, weights, options = checked(scores, labels, weights, groups, options)
     if options.rates is not None:
         weights = kept_weights(scores, labels, weights, groups, options)
     data = labels, weights, groups
-    if with_grad:
-        value, weight, grad = _loss_and_grad(scores, data, options, one_class)
-        value = _eager(scores, (value, grad, data, options))
-    elif ordinary:
-        rows = in_rows(scores, *data)
-        value, weight = _dispatch.evaluate(*rows, options, one_class=one_class)[:2]
+    rows = in_rows(scores.detach() if with_grad else scores, *data)
+    if ordinary:
+        result = _dispatch.evaluate(*rows, options, grad=with_grad, one_class=one_class)
+        value, weight, rows_grad = result[:3]
+        if rows_grad is not None:
+            grad = rows_grad if scores.dim() == 1 else in_columns(rows_grad, scores)
+            value = _eager(scores, (value, grad, data, options))
     else:
-        value, weight, _ = pair_values(*in_rows(scores, *data), *options.flat(scores.is_cpu))
+        value, weight, _ = pair_values(*rows, *options.flat(scores.is_cpu))
     if scores.dim() == 1:
         return value, weight
     if options.by_task:
@@ -64,16 +65,6 @@ def loss_and_pair_weight(
         if options.mean:
             value = value / (cast("Tensor", weight) > 0.0).sum().clamp(min=1)
     return value, weight
-
-
-def _loss_and_grad(
-    scores: Tensor, data: Data, options: LossOptions, one_class: Tensor | None
-) -> tuple[Tensor, Tensor | float | None, Tensor]:
-    """Return value, pair weight and gradient, which has the shape of the scores (n[, tasks])."""
-    rows = in_rows(scores.detach(), *data)
-    result = _dispatch.evaluate(*rows, options, grad=True, one_class=one_class)
-    gradient = cast("Tensor", result.grad)
-    return result.value, result.pair_weight, in_columns(gradient, scores)
 
 
 class _Eager(Function):
@@ -109,9 +100,11 @@ def _grad_again(ctx: Any, factor: Tensor) -> Tensor:
     """Compute the gradient times `factor`, after another backward or for a second derivative."""
     scores, *data = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-        flat = ctx.options.flat(scores.is_cpu)
-        return in_columns(pair_values(*in_rows(scores, *data), *flat)[2], scores) * factor
-    return _loss_and_grad(scores, tuple(data), ctx.options, None)[2] * factor
+        grad = pair_values(*in_rows(scores, *data), *ctx.options.flat(scores.is_cpu))[2]
+    else:
+        rows = in_rows(scores.detach(), *data)
+        grad = cast("Tensor", _dispatch.evaluate(*rows, ctx.options, grad=True).grad)
+    return in_columns(grad, scores) * factor
 
 
 def _is_one(factor: Tensor) -> bool:

@@ -29,6 +29,7 @@ Order = tuple[NDArray[np.intp] | None, NDArray[np.int64] | None]
 WIDE_DTYPES = frozenset((torch.float32, torch.float64))
 """The types of scores that kernels compute in."""
 _FLOATS = WIDE_DTYPES | {torch.float16, torch.bfloat16}
+_STRIDED = torch.strided
 _LABELS = (torch.bool, torch.int8, torch.uint8, torch.int32, torch.int64, *WIDE_DTYPES)
 LABEL_DTYPES = {dtype: dtype for dtype in _LABELS} | {
     torch.int16: torch.int32,
@@ -117,7 +118,8 @@ def check_data(
     may_be_empty: bool = False,
 ) -> None:
     """Check types, shapes and devices of the arguments of `everypair.torch.pair_loss`."""
-    _check_floats(scores, "scores")
+    if not (isinstance(scores, Tensor) and scores.layout is _STRIDED and scores.dtype in _FLOATS):
+        _raise_not_floats(scores, "scores")
     shape = scores.shape
     if not 1 <= len(shape) <= 2:
         raise ValueError(
@@ -159,7 +161,8 @@ def check_data(
 
 def check_scores(scores: Tensor, name: str, device: torch.device | None = None) -> None:
     """Check type, shape and device of scores without labels: (n,) or (n, 1), n may be 0."""
-    _check_floats(scores, name)
+    if not (isinstance(scores, Tensor) and scores.layout is _STRIDED and scores.dtype in _FLOATS):
+        _raise_not_floats(scores, name)
     if scores.dim() != 1 and scores.shape[1:] != (1,):
         raise ValueError(
             f"{name} must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. For several "
@@ -260,7 +263,8 @@ def batch_from(
 ) -> batches.Batch:
     """Return checked (n,) tensors on the CPU as the `Batch` of everypair's NumPy layer."""
     batch = batches.Batch()
-    batch.scores = array = array_from(scores if scores.dtype in WIDE_DTYPES else scores.float())
+    wide = scores if scores.dtype in WIDE_DTYPES else scores.float()
+    batch.scores = array = wide.contiguous().numpy(force=True)
     batch.dtype, batch.shape = array.dtype, array.shape
     batch.labels = array_from(labels, LABEL_DTYPES[labels.dtype])
     batch.weights = None if weights is None else array_from(weights, torch.float64)
@@ -302,7 +306,7 @@ def check_rows(
     tensor: Tensor, name: str, scores_shape: torch.Size, n_tasks: int, device: torch.device
 ) -> None:
     """Check type, device and shape of labels, weights or groups."""
-    if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+    if not isinstance(tensor, Tensor) or tensor.layout is not _STRIDED:
         _raise_not_dense(tensor, name)
     if tensor.device != device:
         _raise_device(name, tensor.device, device)
@@ -323,12 +327,11 @@ def check_rows(
     )
 
 
-def _check_floats(scores: Tensor, name: str) -> None:
-    if not isinstance(scores, Tensor) or scores.layout is not torch.strided:
-        _raise_not_dense(scores, name)
-    if scores.dtype not in _FLOATS:
-        is_long = scores.dtype in (torch.int32, torch.int64)  # float32 would round them
-        messages.raise_not_floats(scores.dtype, f"{name}.{'double' if is_long else 'float'}()")
+def _raise_not_floats(given: object, name: str) -> NoReturn:
+    if not isinstance(given, Tensor) or given.layout is not _STRIDED:
+        _raise_not_dense(given, name)
+    is_long = given.dtype in (torch.int32, torch.int64)  # float32 would round them
+    messages.raise_not_floats(given.dtype, f"{name}.{'double' if is_long else 'float'}()")
 
 
 def _raise_not_constant(name: str) -> NoReturn:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from zlib import crc32
 
 import torch
@@ -22,9 +22,8 @@ from everypair.torch._compat import skip_compiler
 from everypair.torch._inputs import Labels, kept_weights
 from everypair.torch._options import LossOptions, loss_options
 from everypair.torch.collectives.agreement import agree
-from everypair.torch.collectives.minority import ClassRows, GlobalLoss, minority_loss, no_loss
-from everypair.torch.collectives.ranks import Ranks, ranks_of
-from everypair.torch.collectives.rows import gather_rows
+from everypair.torch.collectives.minority import GlobalLoss, Rows, minority_loss, no_loss
+from everypair.torch.collectives.processes import Processes, processes_of
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -120,24 +119,6 @@ def global_pair_loss(
     )[0]
 
 
-class _Batch(NamedTuple):
-    """Checked rows and options of this rank."""
-
-    scores: Tensor  # (tasks, n), detached
-    labels: Tensor  # (tasks, n)
-    weights: Tensor | None  # (tasks, n) float64
-    groups: Tensor | None  # (n,) int64
-    options: LossOptions
-
-    def classes(self) -> ClassRows:
-        """Return the rows with their classes."""
-        pos = self.labels if self.labels.dtype is torch.bool else self.labels > 0
-        known = ~self.labels.isnan() if self.options.missing else None
-        if known is not None and bool(known.all()):
-            known = None
-        return ClassRows(self.scores, pos, known, self.weights, self.groups)
-
-
 @skip_compiler
 def global_loss_and_pair_weight(
     scores: Tensor,
@@ -149,60 +130,64 @@ def global_loss_and_pair_weight(
     process_group: ProcessGroup | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the reduced loss and `GlobalLoss.pair_weight`."""
-    ranks = ranks_of(process_group)
+    processes = processes_of(process_group)
 
-    def checked() -> tuple[_Batch, ClassRows, Tensor]:
+    def check() -> tuple[tuple[Rows, LossOptions, Tensor], str, list[float]]:
         check_gradients(gradients)
-        batch = _checked(scores, labels, weights, groups, checked_options())
-        classes = batch.classes()
-        return batch, classes, classes.summary()
-
-    def described(found: tuple[_Batch, ClassRows, Tensor]) -> tuple[str, list[float]]:
-        text = f"{_description(scores, found[0])}, gradients={gradients!r}"
+        rows, options = _checked(scores, labels, weights, groups, checked_options())
+        summary = torch.zeros(1, 4) if _needs_all_rows(options) else rows.summary()
+        text = f"{_description(scores, rows, options)}, gradients={gradients!r}"
         wants_grad = scores.requires_grad and torch.is_grad_enabled()
-        return text, [float(len(scores)), float(wants_grad), *found[2][0].tolist()]
+        facts = [float(len(scores)), float(wants_grad), *summary[0].tolist()]
+        return (rows, options, summary), text, facts
 
-    (batch, classes, summary), facts = agree(ranks, checked, described, n_facts=6)
-    n_rows = [int(given[0]) for given in facts]
-    grad = any(given[1] for given in facts)
-    options = batch.options
-    if options.pairs != "binary" or options.rates is not None:
-        found = _loss_of_all_rows(ranks, batch, n_rows, grad)
+    (rows, options, summary), facts = agree(processes, check, n_facts=6)
+    grad = any(of_rank[1] for of_rank in facts)
+    if _needs_all_rows(options):
+        n_rows = [int(of_rank[0]) for of_rank in facts]
+        result = _loss_of_all_rows(processes, rows, options, n_rows, grad)
     else:
-        summaries = torch.tensor([given[2:] for given in facts], dtype=torch.float64, device="cpu")
-        summaries = summaries[:, None] if len(summary) == 1 else ranks.gather(summary)
+        numbers = [of_rank[2:] for of_rank in facts]
+        summaries = torch.tensor(numbers, dtype=torch.float64, device="cpu")
+        summaries = summaries[:, None] if len(summary) == 1 else processes.gather(summary)
         of_means = LossOptions(options.terms, check=False)
 
         def evaluate(x: Tensor, pos: Tensor, w: Tensor | None, g: Tensor | None) -> Any:
             return _dispatch.evaluate(x, pos, w, g, of_means, grad=grad)[:3]
 
-        found = minority_loss(ranks, classes, summaries, evaluate, mean=options.mean, grad=grad)
-    value = _recorded(scores, found, ranks.size if gradients == "average" else 1)
+        mean = options.mean
+        result = minority_loss(processes, rows, summaries, evaluate, mean=mean, grad=grad)
+    value = _recorded(scores, result, processes.size if gradients == "average" else 1)
     if scores.dim() == 2 and not options.by_task:
         value = value.sum()
         if options.mean:
-            value = value / (found.pair_weight > 0.0).sum().clamp(min=1)
-    return value, found.pair_weight
+            value = value / (result.pair_weight > 0.0).sum().clamp(min=1)
+    return value, result.pair_weight
 
 
-def _loss_of_all_rows(ranks: Ranks, batch: _Batch, n_rows: list[int], grad: bool) -> GlobalLoss:
+def _needs_all_rows(options: LossOptions) -> bool:
+    """Return whether all rows are exchanged, not only those of the smaller class."""
+    return options.pairs != "binary" or options.rates is not None
+
+
+def _loss_of_all_rows(
+    processes: Processes, rows: Rows, options: LossOptions, n_rows: list[int], grad: bool
+) -> GlobalLoss:
     """Gather all rows and return the loss over all pairs, for pairs that are not binary."""
-    n = batch.scores.shape[1]
     if not any(n_rows):
-        return no_loss(batch.scores)
-    weights = None if batch.weights is None else batch.weights.t()
-    columns = (batch.scores.t(), batch.labels.t(), weights, batch.groups)
-    received = iter(gather_rows(ranks, [t for t in columns if t is not None], n_rows))
+        return no_loss(rows.scores)
+    weights = None if rows.weights is None else rows.weights.t()
+    columns = (rows.scores.t(), rows.labels.t(), weights, rows.groups)
+    received = iter(processes.gather_rows([t for t in columns if t is not None], n_rows))
     x, y, w, g = (None if t is None else torch.cat(next(received)) for t in columns)
     x, y = cast("Tensor", x), cast("Tensor", y)
-    w = kept_weights(x, y, w, g, batch.options)
-    unchecked = batch.options._replace(check=False)
+    w = kept_weights(x, y, w, g, options)
     w = None if w is None else w.t()
-    found = _dispatch.evaluate(x.t(), y.t(), w, g, unchecked, grad=grad)
-    begin = sum(n_rows[: ranks.rank])
-    own = None if found.grad is None else found.grad[:, begin : begin + n]
-    pair_weight = cast("Tensor", found.pair_weight)
-    return GlobalLoss(found.value.double(), pair_weight, own)
+    result = _dispatch.evaluate(x.t(), y.t(), w, g, options._replace(check=False), grad=grad)
+    begin = sum(n_rows[: processes.rank])
+    end = begin + n_rows[processes.rank]
+    own = None if result.grad is None else result.grad[:, begin:end]
+    return GlobalLoss(result.value.double(), cast("Tensor", result.pair_weight), own)
 
 
 class _Recorded(Function):
@@ -223,12 +208,12 @@ class _Recorded(Function):
         return ctx.saved_tensors[0] * factor, None, None  # the engine rounds to the scores' type
 
 
-def _recorded(scores: Tensor, found: GlobalLoss, factor: int) -> Tensor:
+def _recorded(scores: Tensor, result: GlobalLoss, factor: int) -> Tensor:
     """Return the loss of each task, () or (tasks,), with its gradient times a factor."""
-    value = found.value.to(_inputs.value_dtype(scores), copy=True).reshape(scores.shape[1:])
+    value = result.value.to(_inputs.value_dtype(scores), copy=True).reshape(scores.shape[1:])
     grad = torch.zeros_like(scores)
-    if found.grad is not None:
-        whole = _inputs.clamped((found.grad * factor, None, None), scores)[0]
+    if result.grad is not None:
+        whole = _inputs.clamped((result.grad * factor, None, None), scores)[0]
         grad = cast("Tensor", whole).t().reshape(scores.shape)
     return cast("Callable[..., Tensor]", _Recorded.apply)(scores, value, grad)
 
@@ -236,21 +221,32 @@ def _recorded(scores: Tensor, found: GlobalLoss, factor: int) -> Tensor:
 def _checked(
     scores: Tensor, labels: Labels, weights: Tensor | None, groups: Tensor | None,
     options: LossOptions,
-) -> _Batch:  # fmt: skip
-    """Check the tensors of this rank."""
+) -> tuple[Rows, LossOptions]:  # fmt: skip
+    """Check the tensors of this rank and return them with rows in the last of two dimensions."""
     target, weights, options = _inputs.checked(
         scores, labels, weights, groups, options, may_be_empty=True
     )
-    x, y = _in_tasks(scores.detach()), _in_tasks(target)
-    w = None if weights is None else _in_tasks(weights)
+    known = None
+    if options.missing:
+        known = ~target.isnan()
+        known = None if bool(known.all()) else known
     if options.check is not False:
-        known = target.nan_to_num(nan=1.0) if options.missing else target
-        rows = _inputs.in_rows(scores.detach(), known, weights, None)
-        _inputs.check_values(*rows[:3], options.pairs)
-    y = y.to(_inputs.LABEL_DTYPES[y.dtype]).expand(x.shape)
-    w = None if w is None else w.double().expand(x.shape)
-    g = None if groups is None else groups.reshape(-1).long()
-    return _Batch(x, y, w, g, options)
+        complete = target if known is None else target.where(known, 1.0)
+        batch = _inputs.in_rows(scores.detach(), complete, weights, None)
+        _inputs.check_values(*batch[:3], options.pairs)
+    if _needs_all_rows(options):
+        target = target.to(_inputs.LABEL_DTYPES[target.dtype])
+    elif target.dtype is not torch.bool:
+        target = target > 0
+    x = _in_tasks(scores.detach())
+    rows = Rows(
+        x,
+        _in_tasks(target).expand(x.shape),
+        None if known is None else _in_tasks(known),
+        None if weights is None else _in_tasks(weights).double().expand(x.shape),
+        None if groups is None else groups.reshape(-1).long(),
+    )
+    return rows, options
 
 
 def check_gradients(gradients: str) -> str:
@@ -265,19 +261,17 @@ def _in_tasks(tensor: Tensor) -> Tensor:
     return tensor[None] if tensor.dim() == 1 else tensor.t()
 
 
-def _description(scores: Tensor, batch: _Batch) -> str:
+def _description(scores: Tensor, rows: Rows, options: LossOptions) -> str:
     """Return what must be the same on all ranks."""
-    options = batch.options
-    tensors = [name for name in ("weights", "groups") if getattr(batch, name) is not None]
-    exchanges_all = options.pairs != "binary" or options.rates is not None
-    labels = f"labels of type {batch.labels.dtype}, " if exchanges_all else ""
+    tensors = [name for name in ("weights", "groups") if getattr(rows, name) is not None]
+    labels = f"labels of type {rows.labels.dtype}, " if _needs_all_rows(options) else ""
     shape = ", ".join(["n", *map(str, scores.shape[1:])])
     reduction = "none" if options.by_task else "mean" if options.mean else "sum"
     return (
         f"scores of type {scores.dtype} and shape ({shape}), {labels}"
-        f"{' and '.join(tensors) or 'no weights or groups'}, reduction={reduction!r}, "
-        f"pairs={options.pairs!r}, (max_fpr, min_tpr)={options.rates}, "
-        f"margin={options.margin}, surrogate={_checksum(options.terms)}"
+        f"{' and '.join(tensors) or 'no weights or groups'}, margin={options.margin}, "
+        f"surrogate={_checksum(options.terms)}, reduction={reduction!r}, "
+        f"pairs={options.pairs!r}, (max_fpr, min_tpr)={options.rates}"
     )
 
 

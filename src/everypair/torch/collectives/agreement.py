@@ -13,34 +13,31 @@ from zlib import crc32
 
 import torch
 
-from everypair.torch.collectives.ranks import Ranks
+from everypair.torch.collectives.processes import Processes
 
 Checked = TypeVar("Checked")
 _TEXT_BYTES = 2048
 
 
 def agree(
-    ranks: Ranks,
-    check: Callable[[], Checked],
-    describe: Callable[[Checked], tuple[str, Sequence[float]]],
+    processes: Processes,
+    check: Callable[[], tuple[Checked, str, Sequence[float]]],
     n_facts: int,
 ) -> tuple[Checked, list[list[float]]]:
     """Check the input of this rank and exchange facts about it with all ranks.
 
     Parameters
     ----------
-    ranks : Ranks
+    processes : Processes
     check : callable
-        Returns the checked input of this rank, or raises an error.
-    describe : callable
-        Returns, for the checked input, a text that must be the same on all ranks, and `n_facts`
-        numbers.
+        Returns the checked input of this rank, a text that must be the same on all ranks, and
+        `n_facts` numbers; or raises an error.
     n_facts : int
 
     Returns
     -------
     checked
-        What `check` returned.
+        The input that `check` returned.
     facts : list of lists
         The numbers of each rank.
 
@@ -51,35 +48,34 @@ def agree(
         `check` has raised raises that error.
     """
     error: Exception | None = None
-    text = ""
     header = [1.0, 0.0, *[0.0] * n_facts]
     try:
-        checked = check()
-        text, facts = describe(checked)
+        checked, text, facts = check()
         header = [0.0, float(crc32(text.encode())), *facts]
     except Exception as caught:
-        error = caught
+        error, text = caught, str(caught)
     # A fixed device: this rank may have no tensor at all.
-    headers = ranks.gather(torch.tensor(header, dtype=torch.float64, device="cpu")).tolist()
-    failed = [rank for rank, given in enumerate(headers) if given[0]]
-    different = [rank for rank, given in enumerate(headers) if given[1] != headers[0][1]]
+    headers = processes.gather(torch.tensor(header, dtype=torch.float64, device="cpu")).tolist()
+    failed = [rank for rank, numbers in enumerate(headers) if numbers[0]]
+    different = [rank for rank, numbers in enumerate(headers) if numbers[1] != headers[0][1]]
     if failed or different:
-        texts = _gather_texts(ranks, text if error is None else str(error))
+        texts = _gather_texts(processes, text)
         if error is not None:
             raise error
         if failed:
-            raise ValueError(f"rank {failed[0]} of {ranks.size} has an error: {texts[failed[0]]}")
+            first = failed[0]
+            raise ValueError(f"rank {first} of {processes.size} has an error: {texts[first]}")
         raise ValueError(
             "all ranks must call the loss with the same options and types; got\n"
             + "\n".join(f"  rank {rank}: {texts[rank]}" for rank in (0, different[0]))
         )
-    return checked, [given[2:] for given in headers]
+    return checked, [numbers[2:] for numbers in headers]
 
 
-def _gather_texts(ranks: Ranks, text: str) -> list[str]:
+def _gather_texts(processes: Processes, text: str) -> list[str]:
     """Return the texts of all ranks, cut to a fixed number of bytes."""
-    sent = torch.zeros(_TEXT_BYTES, dtype=torch.uint8, device="cpu")
+    message = torch.zeros(_TEXT_BYTES, dtype=torch.uint8, device="cpu")
     encoded = text.encode()[:_TEXT_BYTES]
-    sent[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8, device="cpu")
-    received = ranks.gather(sent).tolist()
-    return [bytes(given).rstrip(b"\0").decode(errors="ignore") for given in received]
+    message[: len(encoded)] = torch.tensor(list(encoded), dtype=torch.uint8, device="cpu")
+    received = processes.gather(message).tolist()
+    return [bytes(part).rstrip(b"\0").decode(errors="ignore") for part in received]

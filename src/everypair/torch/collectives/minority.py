@@ -14,11 +14,10 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from everypair.torch.collectives.ranks import Ranks
-from everypair.torch.collectives.rows import gather_rows
+from everypair.torch.collectives.processes import Processes
 
 Evaluate = Callable[
-    [Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor, Tensor | None]
+    [Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor | float, Tensor | None]
 ]
 """Return mean loss (), pair weight () and gradient (n,), if asked for, of a batch.
 
@@ -26,14 +25,14 @@ The arguments are scores, whether rows are positive, weights and groups; all hav
 """
 
 
-class ClassRows(NamedTuple):
+class Rows(NamedTuple):
     """Rows of one rank.
 
     Attributes
     ----------
     scores : (tasks, n) floating
-    pos : (tasks, n) bool
-        Whether a row is positive.
+    labels : (tasks, n)
+        For `minority_loss`: bools, whether a row is positive.
     known : (tasks, n) bool or None
         Whether a row has a label; None if all have.
     weights : (tasks, n) float64 or None
@@ -41,7 +40,7 @@ class ClassRows(NamedTuple):
     """
 
     scores: Tensor
-    pos: Tensor
+    labels: Tensor
     known: Tensor | None
     weights: Tensor | None
     groups: Tensor | None
@@ -51,18 +50,16 @@ class ClassRows(NamedTuple):
         n_tasks, n = self.scores.shape
         if n == 0:
             return torch.zeros(n_tasks, 4, dtype=torch.float64, device="cpu")
-        pos = self.of_class(True)
-        n_pos = pos.count_nonzero(1).double()
-        n_known = n if self.known is None else self.known.count_nonzero(1).double()
-        largest = [torch.ones_like(n_pos)] * 2
+        classes = self.of_class(True), self.of_class(False)
+        counts = [rows.count_nonzero(1).double() for rows in classes]
+        largest = [torch.ones_like(counts[0])] * 2
         if self.weights is not None:
-            classes = (pos, self.of_class(False))
-            largest = [self.weights.where(of_class, 0.0).amax(1) for of_class in classes]
-        return torch.stack([n_pos, n_known - n_pos, *largest], 1).cpu()
+            largest = [self.weights.where(rows, 0.0).amax(1) for rows in classes]
+        return torch.stack([*counts, *largest], 1).cpu()
 
     def of_class(self, positive: bool | Tensor) -> Tensor:
         """Return which rows are of this class, (tasks, n)."""
-        mask = self.pos if positive is True else self.pos == positive
+        mask = self.labels if positive is True else self.labels == positive
         return mask if self.known is None else mask & self.known
 
 
@@ -91,43 +88,57 @@ def no_loss(scores: Tensor) -> GlobalLoss:
 
 
 def minority_loss(
-    ranks: Ranks, rows: ClassRows, summaries: Tensor, evaluate: Evaluate, *, mean: bool, grad: bool
+    processes: Processes,
+    rows: Rows,
+    summaries: Tensor,
+    evaluate: Evaluate,
+    *,
+    mean: bool,
+    grad: bool,
 ) -> GlobalLoss:
     """Return the loss over the pairs of all ranks.
 
     Parameters
     ----------
-    ranks : Ranks
-    rows : ClassRows
+    processes : Processes
+    rows : Rows
         The rows of this rank.
     summaries : (ranks, tasks, 4)
-        `ClassRows.summary` of each rank.
+        `Rows.summary` of each rank.
     evaluate : callable
         The loss of one batch.
     mean, grad : bool
         Whether to divide by the total pair weight, and whether a rank needs the gradient.
     """
-    device, n_tasks = rows.scores.device, len(rows.scores)
+    scores, rank = rows.scores, processes.rank
+    device, (n_tasks, n) = scores.device, scores.shape
+    wide = torch.float64 if scores.dtype is torch.float64 else torch.float32
     totals, heaviest = summaries[..., :2].sum(0), summaries[..., 2:].amax(0)
     pos_is_small = totals[:, 0] <= totals[:, 1]
     # The numbers of rows of the smaller and of the larger class, (ranks, tasks).
     n_small = summaries[..., 0].where(pos_is_small, summaries[..., 1]).long()
     n_large = summaries[..., 1].where(pos_is_small, summaries[..., 0]).long()
     if not n_small.any():
-        return no_loss(rows.scores)
+        return no_loss(scores)
 
-    rows = _with_relative_weights(rows, heaviest.where(heaviest > 0.0, 1.0).to(device))
-    own = rows.of_class(pos_is_small.to(device)[:, None]).reshape(-1).nonzero().squeeze(1)
-    others = _gather_small(ranks, rows, own, n_small)
+    if rows.weights is not None:  # relative to the largest: their products may be out of range
+        of_pos, of_neg = heaviest.where(heaviest > 0.0, 1.0).to(device).unbind(1)
+        of_row = torch.where(rows.labels, of_pos[:, None], of_neg[:, None])
+        rows = rows._replace(weights=rows.weights / of_row)
+    sent = rows.of_class(pos_is_small.to(device)[:, None]).reshape(-1).nonzero().squeeze(1)
+    n_others = n_small.clone()
+    n_others[rank] = 0
+    others = _gather_small(processes, rows, sent, n_small, n_others.tolist())
     # For each task: pair weight relative to that of all pairs with the largest weights, and mean.
-    local = rows.scores.new_zeros((n_tasks, 2), dtype=torch.float64)
-    local_grads: list[Tensor | None] = [None] * n_tasks
+    local = scores.new_zeros((n_tasks, 2), dtype=torch.float64)
+    grads = [scores.new_zeros(n + count, dtype=wide) for count in n_others.sum(0).tolist()]
     for k in range(n_tasks):
-        if n_large[ranks.rank, k] and totals[k].all():
-            x, pos, w, g = _batch(rows, others, k, bool(pos_is_small[k]))
-            value, pair_weight, local_grads[k] = evaluate(x, pos, w, g)
+        if n_large[rank, k] and totals[k].all():
+            batch = _batch(rows, others, k, bool(pos_is_small[k]))
+            value, pair_weight, of_task = evaluate(*batch)
             local[k, 0], local[k, 1] = pair_weight / totals[k].prod().item(), value
-    shares, values = ranks.gather(local).unbind(2)
+            grads[k] = grads[k] if of_task is None else of_task.to(wide)
+    shares, values = processes.gather(local).unbind(2)
     pair_weight = shares.sum(0)
     if mean:
         factor = 1.0 / pair_weight.where(pair_weight > 0.0, 1.0)
@@ -137,85 +148,54 @@ def minority_loss(
     value = (shares * values).sum(0)
     if not grad:
         return GlobalLoss(value, pair_weight, None)
-    received = _exchange_grads(ranks, local_grads, n_small, rows.scores)
-    own_grad = _scaled(local_grads, shares[ranks.rank], rows.scores, wide=not mean)
-    of_others = shares[[rank for rank in range(ranks.size) if rank != ranks.rank]]
-    of_rows = of_others.repeat_interleave(n_small[ranks.rank].to(device), 1)
-    own_grad.view(-1)[own] += (received.double() * of_rows).sum(0).to(own_grad.dtype)
+    # Factors of sums may be beyond the range of float32.
+    dtype = wide if mean else torch.float64
+    own_grad = torch.stack([of_task[:n] for of_task in grads]).to(dtype)
+    own_grad *= shares[rank, :, None].to(dtype)
+    received = _exchange_grads(processes, [g[n:] for g in grads], n_others, len(sent))
+    of_others = shares[[other for other in range(processes.size) if other != rank]]
+    of_rows = of_others.repeat_interleave(n_small[rank].to(device), 1)
+    own_grad.view(-1)[sent] += (received.double() * of_rows).sum(0).to(dtype)
     return GlobalLoss(value, pair_weight, own_grad)
 
 
-def _scaled(grads: list[Tensor | None], factors: Tensor, scores: Tensor, wide: bool) -> Tensor:
-    """Return gradients of this rank's rows times the factor of each task, (tasks, n).
-
-    In float64 if `wide`, because factors of sums may be beyond the range of float32.
-    """
-    dtype = torch.float64 if wide else _grad_dtype(scores)
-    n = scores.shape[1]
-    parts = [
-        scores.new_zeros(n, dtype=dtype) if grad is None else grad[:n].to(dtype) * factor.to(dtype)
-        for grad, factor in zip(grads, factors, strict=True)
-    ]
-    return parts[0][None] if len(parts) == 1 else torch.stack(parts)
-
-
-def _grad_dtype(scores: Tensor) -> torch.dtype:
-    return torch.float64 if scores.dtype is torch.float64 else torch.float32
-
-
-def _with_relative_weights(rows: ClassRows, heaviest: Tensor) -> ClassRows:
-    """Divide weights by the largest of their class, whose products may be out of range."""
-    if rows.weights is None:
-        return rows
-    of_pos, of_neg = heaviest.unbind(1)
-    return rows._replace(
-        weights=rows.weights / torch.where(rows.pos, of_pos[:, None], of_neg[:, None])
-    )
-
-
 def _gather_small(
-    ranks: Ranks, rows: ClassRows, own: Tensor, n_small: Tensor
+    processes: Processes, rows: Rows, sent: Tensor, n_small: Tensor, n_others: list[list[int]]
 ) -> list[list[Tensor] | None]:
     """Return scores, weights and groups of the smaller class of all other ranks, for each task.
 
-    `own` are the indices of the rows of this rank in (tasks, n), which it sends.
+    `sent` are the indices of the rows of this rank in (tasks, n), and `n_others` the numbers of
+    rows to keep, (ranks, tasks).
     """
     groups = None if rows.groups is None else rows.groups.expand(rows.scores.shape)
-    given = [rows.scores, rows.weights, groups]
-    sent = [tensor.reshape(-1)[own] for tensor in given if tensor is not None]
-    columns = iter(gather_rows(ranks, sent, n_small.sum(1).tolist()))
-    counts = _without_own(ranks, n_small).tolist()
-    found: list[list[Tensor] | None] = []
-    for tensor in given:
-        if tensor is None:
-            found.append(None)
+    columns = (rows.scores, rows.weights, groups)
+    messages = [column.reshape(-1)[sent] for column in columns if column is not None]
+    received = iter(processes.gather_rows(messages, n_small.sum(1).tolist()))
+    others: list[list[Tensor] | None] = []
+    for column in columns:
+        if column is None:
+            others.append(None)
             continue
         of_ranks = [
-            torch.split(part[: sum(count)], count)
-            for part, count in zip(next(columns), counts, strict=True)
+            torch.split(part[: sum(counts)], counts)
+            for part, counts in zip(next(received), n_others, strict=True)
         ]
-        found.append([torch.cat(of_task) for of_task in zip(*of_ranks, strict=True)])
-    return found
-
-
-def _without_own(ranks: Ranks, n_small: Tensor) -> Tensor:
-    """Return the numbers of rows (ranks, tasks) with 0 for this rank."""
-    is_own = torch.arange(ranks.size, device="cpu")[:, None] == ranks.rank
-    return n_small.masked_fill(is_own, 0)
+        others.append([torch.cat(of_task) for of_task in zip(*of_ranks, strict=True)])
+    return others
 
 
 def _batch(
-    rows: ClassRows, others: list[list[Tensor] | None], task: int, pos_is_small: bool
+    rows: Rows, others: list[list[Tensor] | None], task: int, pos_is_small: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return scores, classes, weights and groups of this rank's rows, then of the gathered ones."""
-    own_groups = None if rows.groups is None else rows.groups.expand(rows.scores.shape)
+    groups = None if rows.groups is None else rows.groups.expand(rows.scores.shape)
     scores, weights, groups = (
         None if own is None or gathered is None else torch.cat((own[task], gathered[task]))
-        for own, gathered in zip((rows.scores, rows.weights, own_groups), others, strict=True)
+        for own, gathered in zip((rows.scores, rows.weights, groups), others, strict=True)
     )
     x = cast("Tensor", scores)
     n_others = len(x) - rows.scores.shape[1]
-    pos = torch.cat((rows.pos[task], rows.pos.new_full((n_others,), pos_is_small)))
+    pos = torch.cat((rows.labels[task], rows.labels.new_full((n_others,), pos_is_small)))
     if rows.known is not None:  # a row without a label has no weight
         known = torch.cat((rows.known[task], rows.known.new_ones(n_others)))
         weights = known.double() if weights is None else weights.where(known, 0.0)
@@ -223,23 +203,16 @@ def _batch(
 
 
 def _exchange_grads(
-    ranks: Ranks, local_grads: list[Tensor | None], n_small: Tensor, scores: Tensor
+    processes: Processes, grads: list[Tensor], n_others: Tensor, n_own: int
 ) -> Tensor:
     """Send every other rank the gradient of its rows; return those of the rows of this rank.
 
-    The result has the shape (other ranks, rows of the smaller class on this rank).
+    `grads` are those of the gathered rows of each task. The result has the shape (other ranks, rows
+    of the smaller class on this rank).
     """
-    dtype = _grad_dtype(scores)
-    counts = _without_own(ranks, n_small)
-    by_task = []
-    for k, local_grad in enumerate(local_grads):
-        if local_grad is None:
-            of_others = scores.new_zeros(int(counts[:, k].sum()), dtype=dtype)
-        else:
-            of_others = local_grad[scores.shape[1] :]
-        by_task.append(torch.split(of_others, counts[:, k].tolist()))
-    sent = torch.cat([part for parts in zip(*by_task, strict=True) for part in parts])
-    n_own = int(n_small[ranks.rank].sum())
-    receives = [0 if rank == ranks.rank else n_own for rank in range(ranks.size)]
-    received = ranks.exchange(sent, counts.sum(1).tolist(), receives)
-    return received.reshape(ranks.size - 1, n_own)
+    counts = n_others.t().tolist()
+    by_task = [torch.split(grad, sizes) for grad, sizes in zip(grads, counts, strict=True)]
+    message = torch.cat([part for parts in zip(*by_task, strict=True) for part in parts])
+    receives = [0 if rank == processes.rank else n_own for rank in range(processes.size)]
+    received = processes.exchange(message, n_others.sum(1).tolist(), receives)
+    return received.reshape(processes.size - 1, n_own)

@@ -1,7 +1,8 @@
-"""A process group, and the two collectives that everypair uses."""
+"""A process group, and the collectives that everypair uses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -12,9 +13,10 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _CPU = torch.device("cpu")
+_ALIGNMENT = 8  # bytes; that of the widest type
 
 
-class Ranks(NamedTuple):
+class Processes(NamedTuple):
     """The processes of a group.
 
     Attributes
@@ -40,6 +42,39 @@ class Ranks(NamedTuple):
         dist.all_gather(list(received.unbind()), sent, group=self.group)
         return received.to(tensor.device)
 
+    def gather_rows(self, columns: Sequence[Tensor], counts: Sequence[int]) -> list[list[Tensor]]:
+        """Return each column as a list with the rows of each rank, in one exchange for all columns.
+
+        Parameters
+        ----------
+        columns : tensors (n, ...)
+            The rows of this rank, of any types; types and trailing dimensions are the same on all
+            ranks.
+        counts : list of int
+            The number of rows of each rank. The rows of a rank are padded to the largest one, so
+            that each rank sends ``max(counts)`` rows to every other.
+        """
+        widths = [column.element_size() * column.shape[1:].numel() for column in columns]
+        # Bytes of all columns in one message, the widest types first, so that each is aligned.
+        starts, end = {}, 0
+        for i in sorted(range(len(columns)), key=lambda i: -columns[i].element_size()):
+            starts[i], end = end, end + max(counts) * widths[i]
+        length = -(-end // _ALIGNMENT) * _ALIGNMENT
+        message = torch.zeros(length, dtype=torch.uint8, device=columns[0].device)
+        for i, column in enumerate(columns):
+            data = column.contiguous().reshape(-1).view(torch.uint8)
+            message[starts[i] : starts[i] + len(data)] = data
+        received = self.gather(message)
+        return [
+            [
+                part[starts[i] : starts[i] + count * widths[i]]
+                .view(column.dtype)
+                .reshape(-1, *column.shape[1:])
+                for part, count in zip(received, counts, strict=True)
+            ]
+            for i, column in enumerate(columns)
+        ]
+
     def exchange(self, tensor: Tensor, sends: list[int], receives: list[int]) -> Tensor:
         """Send each rank its part of a tensor (sum(sends),); return the received parts, joined.
 
@@ -61,7 +96,7 @@ class Ranks(NamedTuple):
         return _CPU if "cpu" in self.backends else torch.device(next(iter(self.backends)))
 
 
-def ranks_of(process_group: ProcessGroup | None) -> Ranks:
+def processes_of(process_group: ProcessGroup | None) -> Processes:
     """Return the processes of a group, or of the default group for None."""
     if not (dist.is_available() and dist.is_initialized()):
         raise RuntimeError(
@@ -77,4 +112,4 @@ def ranks_of(process_group: ProcessGroup | None) -> Ranks:
         )
     config = str(dist.get_backend_config(process_group))  # such as "cpu:gloo,cuda:nccl"
     backends = dict(pair.split(":") for pair in config.split(","))
-    return Ranks(process_group, rank, dist.get_world_size(process_group), backends)
+    return Processes(process_group, rank, dist.get_world_size(process_group), backends)
