@@ -9,12 +9,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import everypair as ep
 from everypair import surrogates
-from everypair.torch import _arrays, pair_loss
-from everypair.torch._dispatch import forced
+from everypair.torch import _arrays
 
 from ..extreme_cases import LABELS, assert_exact_product, shaped
 from ..fuzz.oracle import exact
-from ..strategies import BUMPY, SURROGATES
+from ..strategies import SURROGATES
 from ..test_extremes import (
     test_a_distant_score_of_the_own_class_costs_no_digits,  # noqa: F401
     test_groups_of_very_different_weight_leave_each_other_alone,  # noqa: F401
@@ -61,16 +60,6 @@ def test_single_precision_is_compensated_where_there_is_no_double(monkeypatch, n
     loss, grad = OPERATIONS.loss_and_grad(batch.scores, batch.labels, **batch.options)
     assert_close(loss, want.value, np.float32)
     assert_close(grad, want.grad, np.float32)
-
-
-def test_tasks_are_independent():
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.randn(50, 3, generator=generator, dtype=torch.float64)
-    labels = torch.rand(50, 3, generator=generator) < 0.3
-    with forced("operations"):
-        together = pair_loss(scores, labels, surrogate=BUMPY, reduction="none")
-    alone = [pair_loss(scores[:, k], labels[:, k], surrogate=BUMPY).item() for k in range(3)]
-    assert_close(together.numpy(), alone, np.float64)
 
 
 @pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)

@@ -55,6 +55,7 @@ def test_the_operators_pass_opcheck(kind):
     opcheck(_operators.pair_hvp_op, (*inputs, vector.float(), *options))
 
 
+@pytest.mark.filterwarnings("error:.*lru_cache")
 @pytest.mark.parametrize("name", ["squared_hinge", "huber_hinge", "logistic", "exponential"])
 def test_surrogates_are_expanded_while_compiling(name):
     """The first call of a new surrogate, and calls after changes of the margin, are compiled."""

@@ -127,17 +127,6 @@ def some_rows(n=40, seed=0, dtype=torch.float32):
     return {"scores": scores, "labels": labels}, torch.from_numpy(rng.integers(0, N_RANKS, n))
 
 
-@pytest.mark.parametrize("minority", [0, 1])
-def test_ranks_may_have_one_class_or_no_rows(pool, minority):
-    rows = some_rows()[0]
-    rows["labels"] = rows["labels"] == minority
-    rank_of_row = torch.where(rows["labels"], 0, torch.where(rows["scores"] > 0, 1, 2))  # 3: none
-    loss, grad = of_all_ranks(pool, rows, rank_of_row, {})
-    expected, expected_grad = loss_and_grad(rows, {}, pair_loss)
-    assert_close(loss, expected, "float32")
-    assert_close(grad, expected_grad, "float32")
-
-
 @pytest.mark.parametrize("pairs", ["binary", "ordered"])
 def test_no_pair_on_any_rank_gives_zero(pool, pairs):
     rows, rank_of_row = some_rows()
@@ -466,20 +455,6 @@ def _bytes_sent(rows, options):
     finally:
         dist.all_gather, dist.all_to_all_single = gather, exchange
     return sent
-
-
-def _million_rows(rank, share):
-    generator = torch.Generator().manual_seed(rank)
-    n = 1_000_000 // N_RANKS
-    labels = torch.rand(n, generator=generator) < share
-    return _bytes_sent({"scores": torch.randn(n, generator=generator), "labels": labels}, {})
-
-
-@pytest.mark.parametrize("share", [0.001, 0.999])
-def test_rare_rows_need_one_percent_of_the_bytes_of_all_scores(pool, share):
-    all_scores = (N_RANKS - 1) * 4 * 1_000_000 // N_RANKS
-    for sent in pool.run(_million_rows, list(range(N_RANKS)), [share] * N_RANKS):
-        assert 0 < sent <= 0.01 * all_scores
 
 
 def test_bytes_depend_on_the_rows_of_the_smaller_class_only(pool):

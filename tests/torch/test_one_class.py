@@ -7,45 +7,35 @@ import copy
 import pytest
 import torch
 
-from everypair.torch import PairLoss, pair_loss
-
-from ..strategies import SURROGATES
+from everypair.torch import PairLoss
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
-@pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1], [-1, -1, -1]], ids=str)
-def test_one_class_has_zero_loss_and_a_graph(torch_backend, surrogate, labels):
+@pytest.mark.parametrize(
+    ("labels", "others"),
+    [
+        ([0, 0, 0], {}),
+        ([1, 1, 1], {}),
+        ([-1, -1, -1], {}),
+        ([1, 0, 0], {"weights": torch.tensor([0.0, 1.0, 1.0])}),
+        ([1, 0, 0], {"groups": torch.tensor([0, 1, 1])}),
+        ([2, 2, 2], {"pairs": "ordered"}),
+    ],
+    ids=str,
+)
+def test_a_batch_without_a_pair_is_counted_and_has_a_graph(torch_backend, labels, others):
     model = torch.nn.Linear(2, 1)
-    loss = pair_loss(model(torch.randn(3, 2)), torch.tensor(labels), surrogate=surrogate)
-    assert loss.item() == 0.0
-    loss.backward()
-    assert not model.weight.grad.any()
-
-
-def test_one_row_has_zero_gradient(torch_backend):
-    scores = torch.tensor([3.0], requires_grad=True)
-    pair_loss(scores, torch.tensor([True])).backward()
-    assert scores.grad.tolist() == [0.0]
-
-
-def test_weights_or_groups_can_leave_no_pair(torch_backend):
-    scores = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    labels = torch.tensor([1, 0, 0])
-    criterion = PairLoss()
-    criterion(scores, labels, weights=torch.tensor([0.0, 1.0, 1.0])).backward()
-    criterion(scores, labels, groups=torch.tensor([0, 1, 1])).backward()
-    assert not scores.grad.any()
-    assert criterion.n_one_class == 2
-
-
-def test_batches_without_a_pair_are_counted(torch_backend):
-    criterion = PairLoss()
-    scores = torch.randn(4, requires_grad=True)
-    for labels, count in (([0, 1, 0, 1], 0), ([0, 0, 0, 0], 1), ([1, 1, 1, 1], 2)):
-        criterion(scores, torch.tensor(labels))
+    data = {name: value for name, value in others.items() if name != "pairs"}
+    criterion = PairLoss(pairs=others.get("pairs", "binary"))
+    for count in (1, 2):
+        loss = criterion(model(torch.randn(3, 2)), torch.tensor(labels), **data)
+        assert loss.item() == 0.0
         assert criterion.n_one_class == count
+        loss.backward()
+        assert not model.weight.grad.any()
     with torch.no_grad():
-        criterion(scores, torch.zeros(4))
+        criterion(torch.randn(1), torch.ones(1))
+    assert criterion.n_one_class == 3
+    criterion(torch.randn(3), torch.tensor([1, 0, 1]))
     assert criterion.n_one_class == 3
 
 
@@ -59,14 +49,6 @@ def test_each_task_without_a_pair_is_counted(torch_backend):
     # The mean is over the one task that has pairs, each with a shortfall of 2.
     assert loss.item() == 4.0
     assert scores.grad[:, 1:].any().item() is False
-
-
-def test_the_loss_is_zero_if_no_task_has_a_pair(torch_backend):
-    scores = torch.randn(3, 2, requires_grad=True)
-    loss = pair_loss(scores, torch.zeros(3, 2))
-    loss.backward()
-    assert loss.item() == 0.0
-    assert not scores.grad.any()
 
 
 def test_the_count_is_not_in_the_state_dict():

@@ -90,14 +90,6 @@ def test_partial_losses_of_tasks_and_groups(rates):
         np.testing.assert_allclose(found.grad[:, k], expected.grad, atol=1e-12)
 
 
-def test_batches_without_a_pair_are_counted():
-    criterion = PairLoss(pairs="ordered")
-    scores = torch.zeros(4, requires_grad=True)
-    criterion(scores, torch.ones(4)).backward()
-    assert criterion.n_one_class.item() == 1
-    assert not scores.grad.any()
-
-
 def test_the_representation_names_the_pairs():
     text = repr(PairLoss(pairs="survival", censoring="uno"))
     assert "pairs='survival', censoring='uno'" in text
