@@ -77,7 +77,7 @@ def by_buckets(job: Job) -> Trace:
     n, tasks = job.n, job.tasks
     shape = _shape(n, tasks, n_multiprocessors(job.scores.device))
     tensors = buffers(job, shape.words, N_COUNTERS.value * tasks)
-    shift, _, _, b2, _ = job.terms[0]
+    shift, _, _, b2, _ = job.polynomials[0]
     constants = {
         **job.constants, "BLOCK": shape.block, "PROGRAMS": shape.padded, "CHUNKS": shape.chunks,
         "SHARED": not INTERPRETED,

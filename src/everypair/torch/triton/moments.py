@@ -49,8 +49,10 @@ def by_moments(job: Job) -> Trace:
     if job.grad is not None or job.hess is not None or job.hvp is not None:
         kernels.append(derivatives)
     arguments = (blocks, tasks), tensors, {"n": n}, constants
-    options = {"num_warps": 8, "enable_fp_fusion": False}
-    return Trace(tensors, [launch(kernel, *arguments, **options) for kernel in kernels])
+    launched = [
+        launch(kernel, *arguments, num_warps=8, enable_fp_fusion=False) for kernel in kernels
+    ]
+    return Trace(tensors, launched)
 
 
 @triton.jit

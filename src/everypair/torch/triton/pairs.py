@@ -33,7 +33,7 @@ def by_pairs(job: Job) -> Trace:
     terms = on_device(coefficients(job.terms), device)
     tensors = buffers(job, tasks * padded, tasks, terms=terms)
     curved = job.hess is not None or job.vector is not None
-    exact = any(truncated and (curved or b0 or b1) for _, b0, b1, _, truncated in job.terms)
+    exact = any(truncated and (curved or b0 or b1) for _, b0, b1, _, truncated in job.polynomials)
     constants = {**job.constants, "ROWS": rows, "STEP": 64, "BLOCKS": padded, "EXACT": exact}
     launched = launch(
         all_pairs, (blocks, tasks), tensors, {"n": n}, constants,

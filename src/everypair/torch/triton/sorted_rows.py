@@ -52,7 +52,7 @@ PROGRAMS = 4096
 def by_sort(job: Job) -> None:
     """Compute any job, after one sort; not replayed, because the sort allocates."""
     scores, n, tasks = job.scores, job.n, job.tasks
-    dd = needs_double_double(scores.dtype, job.terms, job.vector)
+    dd = needs_double_double(scores.dtype, job.polynomials, job.vector)
     blocks = -(-n // (CHUNK * CHUNKS))
     rows = DD_ROWS if dd else ROWS
     programs = min(-(-n // rows), PROGRAMS)
@@ -64,7 +64,7 @@ def by_sort(job: Job) -> None:
         dtype = torch.promote_types(job.weights.dtype, torch.float32)
     signed = torch.empty(scores.shape, dtype=dtype, device=scores.device)
     along = signed if job.vector is None else torch.empty_like(job.vector)
-    terms = on_device(tuple(float(x) for term in job.terms for x in term), scores.device)
+    terms = on_device(tuple(float(x) for term in job.polynomials for x in term), scores.device)
     tensors = buffers(
         job, size + tasks * 2 * programs, tasks,
         terms=terms, ranked=ranked, order=order, signed=signed, along=along,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache, reduce
 from operator import or_
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -48,6 +48,11 @@ class Job(NamedTuple):
     grad: Tensor | None
     hess: Tensor | None
     hvp: Tensor | None
+
+    @property
+    def polynomials(self) -> tuple[KnotTerm, ...]:
+        """The terms, in plans that take nothing but polynomials."""
+        return cast("tuple[KnotTerm, ...]", self.terms)
 
     @property
     def n(self) -> int:

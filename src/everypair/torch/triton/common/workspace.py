@@ -91,7 +91,8 @@ STEP_COUNTER, SCAN_COUNTER, LEVEL_COUNTER, END_COUNTER, N_COUNTERS = _offsets(1,
 
 def moment_words(tasks: int, blocks: int) -> int:
     """Return the words of class moments."""
-    return tasks * (2 * CLASS_COLUMNS.value + 1) * (blocks + 1)
+    of_block: int = 2 * CLASS_COLUMNS.value + 1
+    return tasks * of_block * (blocks + 1)
 
 
 def sorted_words(tasks: int, columns: int, blocks: int, chunks: int) -> int:
@@ -101,8 +102,9 @@ def sorted_words(tasks: int, columns: int, blocks: int, chunks: int) -> int:
 
 def bucket_words(tasks: int, programs: int, padded: int) -> int:
     """Return the words of certified buckets; `padded` is the constant PROGRAMS of the kernel."""
-    own = (SURVEY_WORDS.value + 1) * padded + 2 * CELLS.value * programs
-    return tasks * (BUCKET_WORDS.value + own)
+    of_programs = (SURVEY_WORDS.value + 1) * padded + 2 * CELLS.value * programs
+    of_task: int = BUCKET_WORDS.value + of_programs
+    return tasks * of_task
 
 
 @triton.jit
