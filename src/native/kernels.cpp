@@ -360,17 +360,25 @@ Answer evaluate_ordered(const Batch& batch, const Question& question, const Outp
     return answer.status || !std::isfinite(answer.value) ? with_ranks(batch, with_sort) : answer;
 }
 
-Answer evaluate(const Batch& batch, const Question& asked, const Outputs& outputs) {
-    Answer answer;
-    if (batch.pairs == Pairs::binary)
-        answer = with_scores(batch.score_type, [&]<class S>(S) {
-            return over_groups<S>(batch, asked.mean ? Total::mean : Total::sum, asked.threads, outputs,
-                                  [&](const GroupRows<S>& rows) { return solve(rows, asked); });
-        });
-    else
-        answer = evaluate_ordered(batch, asked, outputs);
+Answer evaluate_binary(const Batch& batch, const Question& asked, const Outputs& outputs) {
+    return with_scores(batch.score_type, [&]<class S>(S) {
+        return over_groups<S>(batch, asked.mean ? Total::mean : Total::sum, asked.threads, outputs,
+                              [&](const GroupRows<S>& rows) { return solve(rows, asked); });
+    });
+}
+
+Answer evaluate(const Batch& batch, const Question& question, const Outputs& outputs) {
+    const bool is_binary = batch.pairs == Pairs::binary;
+    Answer answer = (is_binary ? evaluate_binary : evaluate_ordered)(batch, question, outputs);
     if (std::isnan(answer.value)) answer.status |= declined;
     return answer;
+}
+
+Answer concordance_binary(const Batch& batch, int threads) {
+    return with_scores(batch.score_type, [&]<class S>(S) {
+        return over_groups<S>(batch, Total::concordance, threads, {},
+                              [](const GroupRows<S>& rows) { return rows.scale * concordant_weight(rows); });
+    });
 }
 
 Answer concordance_ranked(const Batch& rows, int threads) {
@@ -392,15 +400,11 @@ Answer concordance_ranked(const Batch& rows, int threads) {
 }
 
 Answer concordance(const Batch& batch, int threads, const RowCounts& of_rows) {
+    if (batch.pairs == Pairs::binary) return concordance_binary(batch, threads);
     if (batch.pairs == Pairs::ranked) return concordance_ranked(batch, threads);
-    return with_scores(batch.score_type, [&]<class S>(S) {
-        if (batch.pairs == Pairs::binary)
-            return over_groups<S>(batch, Total::concordance, threads, {}, [](const GroupRows<S>& rows) {
-                return rows.scale * concordant_weight(rows);
-            });
-        const PairCount count = count_pairs<S>(batch, of_rows);
-        return Answer{0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
-    });
+    const PairCount count =
+        with_scores(batch.score_type, [&]<class S>(S) { return count_pairs<S>(batch, of_rows); });
+    return {0, static_cast<double>(count.twice) / 2, static_cast<double>(count.pairs)};
 }
 
 double smooth_precision(const Batch& batch, const double* shares, const Piece& piece, int threads,

@@ -1,4 +1,8 @@
 // Arguments and results of the kernels. Nothing here depends on Python or on the instruction set.
+//
+// The kernels are the fast path. The reliable path is the array implementation for NumPy (everypair/arrays,
+// in double-double): it computes the batches that a kernel declines because their terms cancel so far that
+// the promised digits would be lost. Correctness rests on it, whether or not a kernel is compiled.
 #pragma once
 
 #include <cstdint>

@@ -38,11 +38,6 @@ kernel = _native
 NativeForm = tuple[tuple[KnotTerm, ...] | None, SmoothForm | None, Exponential | None]
 """A surrogate as the compiled kernel takes it: in one of three forms, the others being None."""
 
-KernelRows = tuple[
-    NDArray[Any], NDArray[Any] | None, Floats | None, NDArray[Any] | None, tuple[Any, ...] | None
-]
-"""Rows as the kernel takes them: scores, labels or targets, weights, offsets and pairs."""
-
 PieceForm = tuple[float, float, Floats, Floats]
 """A piece of a surrogate for row sums: shift, rate, powers (3, 2, K) and polynomials (3, 2, 3)."""
 
@@ -57,19 +52,19 @@ def pair_sums(request: Request) -> Result | None:
     form = native_form(request.terms, batch.scores.itemsize > 4, request.hess)
     if form is None:
         return None
-    order, rows = _rows(batch)
+    order, scores, labels, weights, offsets, pairs = _rows(batch)
     if order is not None and vector is not None:
         vector = vector[order]
-    scores = rows[0]
     grad = np.empty_like(scores) if request.grad else None
     hess = np.empty_like(scores) if request.hess else None
     hvp = None if vector is None else np.empty_like(scores)
     status, value, pair_weight = kernel.evaluate(
-        *rows, vector, form, request.mean, kernel_threads(), grad, hess, hvp
-    )
-    if status & _BAD_VALUES:
-        batches.raise_bad_values(batch)
+        scores, labels, weights, offsets, pairs, vector, form, request.mean, kernel_threads(),
+        grad, hess, hvp,
+    )  # fmt: skip
     if status or not abs(value) < _LARGE:
+        if status & _BAD_VALUES:
+            batches.raise_bad_values(batch)
         return None
     if order is not None or scores.dtype is not batch.dtype or len(batch.shape) != 1:
         grad, hess, hvp = (in_batch_form(array, batch, order) for array in (grad, hess, hvp))
@@ -102,18 +97,21 @@ def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool) -> NativeFo
     return None if exponential is None else (None, None, exponential)
 
 
-def _rows(batch: Batch) -> tuple[NDArray[Any] | None, KernelRows]:
-    """Return the order of the rows as the kernel takes them (None: their own), and these rows."""
+def _rows(batch: Batch) -> tuple[Any, ...]:
+    """Return the order of the rows as the kernel takes them (None: their own), and the rows.
+
+    These are scores, labels or targets, weights, offsets and pairs (see ``_native.pyi``).
+    """
     scores, ranked, order = batch.scores, batch.ranked, batch.order
     if ranked is not None:
         if (plain := ranked.plain()) is not None:
             targets, events = plain
-            return None, (scores, targets, None, None, (events,))
-        return None, (scores, None, None, ranked.offsets, ranked.arrays())
+            return None, scores, targets, None, None, (events,)
+        return None, scores, None, None, ranked.offsets, ranked.arrays()
     if order is None:
-        return None, (scores, batch.labels, batch.weights, batch.offsets, None)
+        return None, scores, batch.labels, batch.weights, batch.offsets, None
     weights = None if batch.weights is None else batch.weights[order]
-    return order, (scores[order], batch.labels[order], weights, batch.offsets, None)
+    return order, scores[order], batch.labels[order], weights, batch.offsets, None
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
@@ -121,8 +119,9 @@ def concordance(batch: Batch) -> tuple[float, float]:
 
     Both are over the same power of two.
     """
+    _, scores, labels, weights, offsets, pairs = _rows(batch)
     status, concordant, pair_weight = kernel.concordance(
-        *_rows(batch)[1], kernel_threads(), None, None
+        scores, labels, weights, offsets, pairs, kernel_threads(), None, None
     )
     if status:
         batches.raise_bad_values(batch)
@@ -134,7 +133,8 @@ def row_concordance(batch: Batch, ranked: RankedRows) -> Floats | None:
     if ranked.plain() is None:
         return None
     sums = np.zeros((2, batch.scores.shape[0]))
-    kernel.concordance(*_rows(batch)[1], kernel_threads(), *sums)
+    _, scores, labels, weights, offsets, pairs = _rows(batch)
+    kernel.concordance(scores, labels, weights, offsets, pairs, kernel_threads(), sums[0], sums[1])
     return sums
 
 
