@@ -39,7 +39,6 @@ STACKS = (
         "torch",
         "torch/row_sums",
         "torch/training",
-        "torch/metrics",
     ),
     ("sklearn",),
     ("boosting",),

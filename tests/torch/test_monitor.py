@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import math
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from torch import nn
 import everypair as ep
 from everypair.torch._module import PairLoss
 from everypair.torch.training.divergence import DivergenceError, DivergenceWarning, check_loss
-from everypair.torch.training.lightning import MonitorHooks, lightning_callback
 from everypair.torch.training.monitor import EpochMonitor
 from everypair.torch.training.sampler import StratifiedBatchSampler
 
@@ -327,161 +325,12 @@ def test_continues_after_a_checkpoint():
     assert resumed.end_epoch()["epoch"] == 1
 
 
-def test_imports_do_not_load_matplotlib_or_lightning():
-    program = "import sys; from everypair.torch.training import lightning; print(*sys.modules)"
+def test_the_import_does_not_load_matplotlib():
+    program = "import sys; from everypair.torch import EpochMonitor; print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert not {"matplotlib", "lightning", "pytorch_lightning"} & set(ran.stdout.split())
-
-
-class Module:
-    """The part of a LightningModule that the callback uses."""
-
-    def __init__(self):
-        self.logged = {}
-
-    def log_dict(self, values):
-        self.logged.update(values)
-
-
-def test_the_callback_updates_the_monitor():
-    scores, labels = scored()
-    monitor, module = EpochMonitor(), Module()
-    callback = MonitorHooks(monitor)
-    outputs = {"loss": None, "scores": scores, "labels": labels}
-    sanity_check, training = (
-        SimpleNamespace(sanity_checking=True),
-        SimpleNamespace(sanity_checking=False),
-    )
-    callback.on_validation_batch_end(sanity_check, module, outputs, None, 0)
-    for _ in range(2):
-        callback.on_train_batch_end(training, module, outputs, None, 0)
-        callback.on_validation_batch_end(training, module, outputs, None, 0, 0)
-        callback.on_train_epoch_end(training, module)
-    assert len(monitor.history) == 2
-    assert module.logged == {k: v for k, v in monitor.history[-1].items() if k != "epoch"}
-    resumed = MonitorHooks(
-        EpochMonitor(), scores_and_labels=lambda outputs, batch: batch, log=False
-    )
-    resumed.load_state_dict(callback.state_dict())
-    resumed.on_train_batch_end(training, module, None, (scores, labels), 0)
-    resumed.on_train_epoch_end(training, module)
-    assert [record["epoch"] for record in resumed.monitor.history] == [0, 1, 2]
-    with pytest.raises(ValueError, match=r"must return a dict.*got \['loss'\]"):
-        callback.on_train_batch_end(training, module, {"loss": None}, None, 0)
-
-
-def test_validation_alone_is_logged_and_is_no_epoch():
-    scores, labels = scored()
-    monitor, module = EpochMonitor(), Module()
-    callback = MonitorHooks(monitor)
-    outputs = {"scores": scores, "labels": labels}
-
-    def trainer(function):
-        return SimpleNamespace(sanity_checking=False, state=SimpleNamespace(fn=function))
-
-    callback.on_validation_batch_end(trainer("validate"), module, outputs, None, 0)
-    callback.on_validation_epoch_end(trainer("validate"), module)
-    assert set(module.logged) == {"validation/squared_hinge", "validation/auc"}
-    assert monitor.history == []
-    callback.on_validation_batch_end(trainer("fit"), module, outputs, None, 0)
-    callback.on_validation_epoch_end(trainer("fit"), module)
-    callback.on_train_epoch_end(trainer("fit"), module)
-    assert len(monitor.history) == 1
-    assert monitor.train_split == "subtrain"
-
-
-@pytest.mark.filterwarnings("ignore")  # those of Lightning
-def test_trainer_validate_returns_the_metrics():
-    lightning = pytest.importorskip("lightning.pytorch")
-
-    class Net(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.body = torch.nn.Linear(3, 1)
-
-        def validation_step(self, batch):
-            inputs, labels = batch
-            return {"scores": self.body(inputs)[:, 0], "labels": labels}
-
-    rows = torch.randn(40, 3), (torch.arange(40) % 4 == 0).float()
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*rows), batch_size=10)
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    callbacks = [lightning_callback(EpochMonitor())]
-    trainer = lightning.Trainer(
-        callbacks=callbacks, accelerator="cpu", enable_checkpointing=False, **quiet
-    )
-    [found] = trainer.validate(Net(), loader, verbose=False)
-    assert set(found) == {"validation/squared_hinge", "validation/auc"}
-
-
-def test_the_error_without_lightning_says_what_to_install(monkeypatch):
-    def absent(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr("everypair.torch.training.lightning.import_module", absent)
-    with pytest.raises(ImportError, match="pip install lightning"):
-        lightning_callback(EpochMonitor())
-
-
-def test_the_callback_is_a_lightning_callback(monkeypatch):
-    class Callback:
-        pass
-
-    monkeypatch.setattr(
-        "everypair.torch.training.lightning.import_module",
-        lambda _: SimpleNamespace(Callback=Callback),
-    )
-    monitor = EpochMonitor()
-    callback = lightning_callback(monitor)
-    assert isinstance(callback, Callback)
-    assert callback.monitor is monitor
-
-
-def test_callback_in_a_lightning_trainer(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            lightning = importlib.import_module("lightning.pytorch")
-        except ImportError:
-            pytest.skip("lightning is not installed here")
-        X, labels = digits_at_one_percent()
-
-        class Digits(lightning.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.net, self.loss = nn.Linear(64, 1), PairLoss()
-
-            def training_step(self, batch, _):
-                scores = self.net(batch[0])
-                return {"loss": self.loss(scores, batch[1]), "scores": scores, "labels": batch[1]}
-
-            validation_step = training_step
-
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.1)
-
-        monitor = EpochMonitor()
-        loader = torch.utils.data.DataLoader(
-            torch.utils.data.TensorDataset(X, labels),
-            batch_sampler=StratifiedBatchSampler(labels, 500),
-        )
-        trainer = lightning.Trainer(
-            max_epochs=3,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=tmp_path,
-            callbacks=[lightning_callback(monitor)],
-        )
-        trainer.fit(Digits(), loader, loader)
-    assert len(monitor.history) == 3
-    assert trainer.callback_metrics["validation/auc"] == pytest.approx(
-        monitor.history[-1]["validation/auc"]
-    )
+    assert "matplotlib" not in ran.stdout.split()
 
 
 @pytest.mark.parametrize(

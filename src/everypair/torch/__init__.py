@@ -31,7 +31,6 @@ from everypair.torch.row_sums.soft_ranks import soft_ranks, spearman_loss
 from everypair.torch.training.aucm import PESG, AUCMLoss
 from everypair.torch.training.divergence import DivergenceError, DivergenceWarning
 from everypair.torch.training.large_batch import large_batch_backward
-from everypair.torch.training.lightning import lightning_callback
 from everypair.torch.training.metric import AUCMetric
 from everypair.torch.training.monitor import EpochMonitor
 from everypair.torch.training.sag import SAG
@@ -53,7 +52,6 @@ __all__ = [
     "PairLoss",
     "StratifiedBatchSampler",
     "large_batch_backward",
-    "lightning_callback",
     "pair_derivatives",
     "pair_loss",
     "pair_row_sums",

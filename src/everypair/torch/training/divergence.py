@@ -8,7 +8,9 @@ from functools import partial
 from itertools import pairwise
 
 import torch
-from torch import Tensor
+
+from everypair.streaming import PairAccumulator
+from everypair.torch.training.epoch_scores import EpochRows
 
 # A loss is too large at this many times that of a constant score. Scores of ordinary size stay
 # below it even if every pair is in the wrong order.
@@ -53,42 +55,38 @@ class Finding:
         return f"epoch {self.epoch}, {self.split}: {self.what} {self.remedy}"
 
 
-def check_scores(
-    epoch: int,
-    split: str,
-    scores: Tensor,
-    labels: Tensor | None,
-    known: Tensor,
-    sizes: Sequence[int],
-) -> Finding | None:
-    """Return the problem of the scores of an epoch, if there is one.
+def check_finite(epoch: int, split: str, rows: EpochRows, sizes: Sequence[int]) -> Finding | None:
+    """Return the problem of scores that are NaN or infinite; `sizes` are those of the batches."""
+    bad = rows.known & ~rows.scores.isfinite()
+    if not bad.any():
+        return None
+    row = bad.reshape(-1, bad.shape[-1]).any(0).int().argmax()
+    batch = int(torch.searchsorted(torch.tensor(sizes).cumsum(0), row, right=True))
+    return Finding(
+        epoch,
+        split,
+        "not finite",
+        f"{int(bad.sum())} of {int(rows.known.sum())} scores are NaN or infinite, first in batch "
+        f"{batch}.",
+        f"The model's weights cannot be used: go back to an earlier checkpoint. {_LOWER_RATE}",
+    )
 
-    Scores, binary labels and `known` have the shape (n,) or (tasks, n). Labels are None if they are
-    not binary. `known` is False where a label is missing; `sizes` holds the number of rows of each
-    batch.
-    """
+
+def check_rows(
+    epoch: int, split: str, tasks: Sequence[PairAccumulator], pairs: str
+) -> Finding | None:
+    """Return the problem of rows that cannot be ranked, or that the model does not rank."""
     finding = partial(Finding, epoch, split)
-    bad = known & ~scores.isfinite()
-    labelled = scores[known]
-    if bad.any():
-        row = bad.reshape(-1, bad.shape[-1]).any(0).int().argmax()
-        batch = int(torch.searchsorted(torch.tensor(sizes).cumsum(0), row, right=True))
-        return finding(
-            "not finite",
-            f"{int(bad.sum())} of {len(labelled)} scores are NaN or infinite, first in batch "
-            f"{batch}.",
-            f"The model's weights cannot be used: go back to an earlier checkpoint. {_LOWER_RATE}",
-        )
-    positive = None if labels is None else labels[known] > 0
-    if positive is not None and not (positive.any() and not positive.all()):
-        n_pos, n_neg = int(positive.sum()), int((~positive).sum())
+    n_pos, n_neg = sum(task.n_pos for task in tasks), sum(task.n_neg for task in tasks)
+    if pairs == "binary" and not (n_pos and n_neg):
         return finding(
             "one class",
             f"there are {n_pos} positives and {n_neg} negatives, so no pair to rank.",
             "Evaluate on rows of both classes: a stratified split has them.",
         )
+    scores = [task.rows().scores for task in tasks if task.n_rows]
     # In the first epoch this is no problem: a linear model may start at zero.
-    if epoch > 0 and bool((labelled == labelled[0]).all()):
+    if epoch > 0 and len({bound for part in scores for bound in (part.min(), part.max())}) == 1:
         return finding(
             "constant",
             "every row has the same score: the network no longer depends on its input.",

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from everypair import metrics
-from everypair.inputs import batches, pair_options
-from everypair.kernel import choose
+from everypair.inputs import pair_options
 from everypair.metrics.tie_blocks import Average, check_average
+from everypair.streaming import PairAccumulator
 from everypair.torch._inputs import Labels
 from everypair.torch.training.epoch_scores import EpochScores
 
@@ -121,11 +121,7 @@ class AUCMetric:
         ValueError
             If there is no batch, a score is not finite, or labels are not as described.
         """
-        scores = self._scores if self.process_group is None else self._scores_of_all_ranks()
-        if not scores:
-            raise ValueError("AUCMetric must have at least one batch; call update() first.")
-        found = (self._value(*arrays) for arrays in scores.rows().tasks())
-        values = [value for value in found if not math.isnan(value)]
+        values = [value for value in map(self._value, self._tasks()) if not math.isnan(value)]
         mean = math.fsum(values) / len(values) if values else math.nan
         return torch.tensor(mean, dtype=torch.float64)
 
@@ -158,23 +154,39 @@ class AUCMetric:
     def _options(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if not key.startswith("_")}
 
-    def _scores_of_all_ranks(self) -> EpochScores:
-        """Return the batches of all ranks. They are checked afterwards, so that all ranks raise."""
-        group = None if self.process_group == "world" else self.process_group
-        found: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(found, self._scores.cpu(), group=group)
-        for part in found[1:]:
-            found[0].extend(part)
-        whole: EpochScores = found[0]
-        return whole
+    def _tasks(self) -> list[PairAccumulator]:
+        """Return the rows of each task, on all ranks of the process group."""
+        parts: list[Any] = [[]]
+        try:
+            if self._scores:
+                parts = [list(self._scores.tasks(self._scores.rows()))]
+        except ValueError as error:  # raised below, on all ranks
+            parts = [error]
+        if self.process_group is not None:
+            group = None if self.process_group == "world" else self.process_group
+            (own,) = parts
+            parts = [None] * dist.get_world_size(group)
+            dist.all_gather_object(parts, own, group=group)
+        for part in parts:
+            if isinstance(part, ValueError):
+                raise part
+        if not any(parts):
+            raise ValueError("AUCMetric must have at least one batch; call update() first.")
+        whole, *others = filter(None, parts)
+        for other in others:
+            for task, rows in zip(whole, other, strict=True):
+                task.merge(rows)
+        tasks: list[PairAccumulator] = whole
+        return tasks
 
-    def _value(self, scores: Any, labels: Any, weights: Any, groups: Any) -> float:
+    def _value(self, task: PairAccumulator) -> float:
         """Return the value of one task; NaN without pairs."""
-        kind: dict[str, Any] = {"pairs": self.pairs, "censoring": self.censoring}
-        if choose.concordance(batches.batch_from(scores, labels, weights, groups, **kind))[1] == 0:
+        if not (task.n_rows and (rows := task.rows()).has_pairs):
             return math.nan
-        given: dict[str, Any] = {"weights": weights, "groups": groups, "average": self.average}
         if not self._is_partial:
-            return metrics.auc(scores, labels, **given, **kind)
-        given |= {"max_fpr": self.max_fpr, "min_tpr": self.min_tpr}
-        return metrics.partial_auc(scores, labels, standardise=self.standardise, **given)
+            return metrics.auc(rows.scores, rows.labels, average=self.average, **rows.options)
+        return metrics.partial_auc(
+            rows.scores, rows.labels, max_fpr=self.max_fpr, min_tpr=self.min_tpr,
+            standardise=self.standardise, weights=rows.weights, groups=rows.groups,
+            average=self.average,
+        )  # fmt: skip

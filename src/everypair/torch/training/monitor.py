@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from everypair import surrogates as _surrogates
 from everypair.inputs import pair_options
-from everypair.metrics.influences import normal_quantile
+from everypair.losses import pair_loss
+from everypair.streaming import PairAccumulator
+from everypair.streaming.results import Options
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import Labels, check_integer
 from everypair.torch.training import divergence
@@ -96,11 +97,12 @@ class EpochMonitor:
     ) -> None:
         pair_options.check_pairs(pairs, censoring)
         self.pairs, self.censoring = pairs, censoring
-        given = (surrogates,) if isinstance(surrogates, str) else surrogates
-        self.surrogates = tuple(_surrogates.get(surrogate) for surrogate in given)
+        self.surrogates = Options(surrogates, margin).surrogates
         if not self.surrogates:
             raise ValueError("surrogates must hold at least one; got none.")
-        self.margin = None if margin is None else pair_options.check_margin(margin)
+        self.margin, self.confidence = margin, confidence
+        if confidence is not None:
+            Options(confidence=confidence)  # raises if it is not between 0 and 1
         if on_divergence not in ("warn", "raise", "ignore"):
             raise ValueError(
                 f"on_divergence must be 'warn', 'raise' or 'ignore'; got {on_divergence!r}."
@@ -112,9 +114,6 @@ class EpochMonitor:
             )
         self.patience = check_integer("patience", patience, at_least=1)
         self.train_split = train_split
-        if confidence is not None:
-            normal_quantile(confidence)  # raises if it is not between 0 and 1
-        self.confidence = confidence
         self.on_divergence = on_divergence
         self.writer = writer
         self.history: list[dict[str, float]] = []
@@ -168,47 +167,31 @@ class EpochMonitor:
             If the training diverged and `on_divergence` is "raise". The record is kept.
         """
         epoch, running = len(self.history), self._running
-        values, findings = self._measured()
+        values, findings = self._evaluated()
         record: dict[str, float] = {"epoch": epoch, **values}
         self.history.append(record)
         if self.writer is not None:
-            for tag, value in record.items():
-                if tag != "epoch":
-                    self.writer.add_scalar(tag, value, epoch)
+            for tag, value in values.items():
+                self.writer.add_scalar(tag, value, epoch)
         if self.train_split in running:
             largest = running[self.train_split].largest_loss
             findings.append(self._check_training(epoch, self.train_split, largest))
-        for finding in findings:
-            if finding is not None:
-                self._report(finding)
+        for finding in filter(None, findings):
+            self._report(finding)
         return record
 
     def evaluate(self) -> dict[str, float]:
         """Return the metrics of the batches since the last call, without recording an epoch."""
-        return self._measured()[0]
-
-    def _measured(self) -> tuple[dict[str, float], list[Finding | None]]:
-        """Return the metrics of all splits and what was found, and forget the batches."""
-        if not self._running:
-            raise ValueError("an epoch must have at least one batch; call update() first.")
-        found: dict[str, float] = {}
-        findings = []
-        options = self.surrogates, self.margin, self.confidence
-        for split, scores in self._running.items():
-            metrics, finding = scores.evaluate(len(self.history), split, *options)
-            found |= {f"{split}/{name}": value for name, value in metrics.items()}
-            findings.append(finding)
-        self._running = {}
-        return found, findings
+        return self._evaluated()[0]
 
     def values(self, split: str, name: str) -> list[float]:
         """Return one quantity per epoch, for example ``values("validation", "auc")``."""
         tag = f"{split}/{name}"
-        known = [record[tag] for record in self.history if tag in record]
-        if not known:
+        values = [record[tag] for record in self.history if tag in record]
+        if not values:
             tags = sorted({tag for record in self.history for tag in record} - {"epoch"})
             raise ValueError(f"split and name must be among {tags}; got {tag!r}.")
-        return known
+        return values
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the history, with one row per epoch and one column per quantity."""
@@ -232,30 +215,28 @@ class EpochMonitor:
                 "matplotlib is needed to plot curves: pip install matplotlib. "
                 "Without it, to_csv() writes the same numbers."
             ) from None
-        tags = dict.fromkeys(tag for record in self.history for tag in record if tag != "epoch")
+
+        def points(tag: str) -> list[tuple[float, ...]]:
+            """Return the epochs and values of a tag."""
+            pairs = ((record["epoch"], record[tag]) for record in self.history if tag in record)
+            return list(zip(*pairs, strict=True))
+
         panels: dict[str, list[str]] = {}
+        tags = dict.fromkeys(tag for record in self.history for tag in record if tag != "epoch")
         for tag in tags:
             if not tag.endswith(("/auc_low", "/auc_high")):
                 panels.setdefault(tag.rpartition("/")[2], []).append(tag)
         figure = Figure(figsize=(4.5 * max(1, len(panels)), 3.2), layout="constrained")
         for place, (name, tags_of_panel) in enumerate(panels.items(), 1):
             axes = figure.add_subplot(1, len(panels), place)
-            drawn: list[float] = []
             for tag in tags_of_panel:
-                points = [(r["epoch"], r[tag]) for r in self.history if tag in r]
-                # NaN leaves a gap.
-                axes.plot(*zip(*points, strict=True), marker=".", label=tag.rpartition("/")[0])
-                drawn += [value for _, value in points if math.isfinite(value)]
+                axes.plot(*points(tag), marker=".", label=tag.rpartition("/")[0])  # gaps at NaN
                 if f"{tag}_low" in tags:
-                    bounds = [
-                        (r["epoch"], r[f"{tag}_low"], r[f"{tag}_high"])
-                        for r in self.history
-                        if f"{tag}_low" in r
-                    ]
-                    epochs, low, high = zip(*bounds, strict=True)
+                    (epochs, low), (_, high) = points(f"{tag}_low"), points(f"{tag}_high")
                     axes.fill_between(epochs, low, high, alpha=0.15)
             for finding in self.findings:
                 axes.axvline(finding.epoch, color="0.6", linestyle="--", linewidth=1)
+            drawn = [v for tag in tags_of_panel for v in points(tag)[1] if math.isfinite(v)]
             if name != "auc" and drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):
                 axes.set_yscale("log")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -277,12 +258,56 @@ class EpochMonitor:
         self.findings = [Finding(**finding) for finding in state["findings"]]
         self.train_split = state["train_split"]
 
+    def _evaluated(self) -> tuple[dict[str, float], list[Finding | None]]:
+        """Return the metrics and the problem of each split, and forget the batches."""
+        if not self._running:
+            raise ValueError("an epoch must have at least one batch; call update() first.")
+        metrics: dict[str, float] = {}
+        findings = []
+        for split, scores in self._running.items():
+            rows, epoch = scores.rows(), len(self.history)
+            finding = divergence.check_finite(epoch, split, rows, scores.sizes)
+            tasks = [] if finding else list(scores.tasks(rows))
+            findings.append(finding or divergence.check_rows(epoch, split, tasks, self.pairs))
+            metrics |= {f"{split}/{name}": value for name, value in self._means(tasks).items()}
+        self._running = {}
+        return metrics, findings
+
+    def _means(self, tasks: list[PairAccumulator]) -> dict[str, float]:
+        """Return the means of the metrics over the tasks that have a pair; NaN if none has."""
+        with_pairs = [metrics for metrics in map(self._metrics, tasks) if metrics]
+        names = [*(surrogate.name for surrogate in self.surrogates), "auc"]
+        names += [] if self.confidence is None else ["auc_low", "auc_high"]
+        means = dict.fromkeys(names, math.nan)
+        for name in names if with_pairs else ():
+            if len(tasks) == 1 or name not in ("auc_low", "auc_high"):
+                means[name] = math.fsum(task[name] for task in with_pairs) / len(with_pairs)
+        return means
+
+    def _metrics(self, task: PairAccumulator) -> dict[str, float]:
+        """Return losses, AUC and the bounds of the AUC of one task; nothing without a pair."""
+        try:
+            result = task.result((), confidence=self.confidence or 0.95)
+        except ValueError:
+            return {}
+        metrics, rows = {"auc": result.auc}, task.rows()
+        for name, bound in (("auc_low", result.low), ("auc_high", result.high)):
+            metrics[name] = math.nan if bound is None else bound
+        for loss in self.surrogates:
+            try:
+                metrics[loss.name] = pair_loss(
+                    rows.scores, rows.labels, surrogate=loss, margin=self.margin, **rows.options
+                )
+            except OverflowError:
+                metrics[loss.name] = math.inf
+        return metrics
+
     def _check_training(self, epoch: int, split: str, largest: float) -> Finding | None:
         surrogate = self.surrogates[0]
         losses = self.values(split, surrogate.name)
-        margin = surrogate.default_margin if self.margin is None else self.margin
         if math.isnan(losses[-1]):
             return None
+        margin = surrogate.default_margin if self.margin is None else self.margin
         return divergence.check_loss(
             epoch, split, surrogate.name, [loss for loss in losses if not math.isnan(loss)],
             largest=largest, chance=float(surrogate.value(margin)), patience=self.patience,

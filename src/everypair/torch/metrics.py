@@ -1,17 +1,30 @@
-"""Losses and metrics over all pairs as a metric of TorchMetrics."""
+"""Losses and metrics over all pairs as a metric of TorchMetrics.
+
+It is loaded only if this module is imported. The state of the metric is rows or buckets, and
+`everypair.streaming` computes.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import Metric
-from torchmetrics.utilities import dim_zero_cat
+
+try:
+    from torchmetrics import Metric
+    from torchmetrics.utilities import dim_zero_cat
+except ImportError as error:
+    raise ImportError(
+        "everypair.torch.metrics needs TorchMetrics. Install it with: pip install torchmetrics"
+    ) from error
 
 from everypair.streaming import PairAccumulator
 from everypair.streaming.results import Options, Surrogates
+
+__all__ = ["PairMetric"]
 
 
 class PairMetric(Metric):
@@ -45,8 +58,8 @@ class PairMetric(Metric):
     >>> metric = PairMetric()
     >>> metric.update(torch.tensor([0.5, 0.0]), torch.tensor([1, 0]))
     >>> metric.update(torch.tensor([2.0, 1.0]), torch.tensor([1, 0]))
-    >>> found = metric.compute()
-    >>> found["auc"].item(), found["squared_hinge"].item()
+    >>> values = metric.compute()
+    >>> values["auc"].item(), values["squared_hinge"].item()
     (0.75, 0.625)
     """
 
@@ -103,15 +116,14 @@ class PairMetric(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Return the losses and metrics of all rows."""
-        found = self._rows().result(**self.options)
-        values: dict[str, float | None] = {"auc": found.auc, "auc_bound": found.auc_bound}
-        values |= {"auc_low": found.low, "auc_high": found.high}
-        if found.partial_auc is not None:
-            values["partial_auc"] = found.partial_auc
-        values |= found.losses
+        result = self._rows().result(**self.options)
+        values: dict[str, float | None] = {"auc": result.auc, "auc_bound": result.auc_bound}
+        values |= {"auc_low": result.low, "auc_high": result.high}
+        if result.partial_auc is not None:
+            values["partial_auc"] = result.partial_auc
         return {
-            name: torch.tensor(np.nan if value is None else value, dtype=torch.float64)
-            for name, value in values.items()
+            name: torch.tensor(math.nan if value is None else value, dtype=torch.float64)
+            for name, value in (values | result.losses).items()
         }
 
     def _rows(self) -> PairAccumulator:
