@@ -125,7 +125,7 @@ class PairAccumulator:
         margin: float | None = None,
         max_fpr: float | None = None,
         min_tpr: float | None = None,
-        confidence: float = 0.95,
+        confidence: float | None = 0.95,
     ) -> StreamResult:
         """Return the losses and metrics of all rows so far. More rows may follow.
 
@@ -137,8 +137,8 @@ class PairAccumulator:
             That of `pair_loss`, for all surrogates.
         max_fpr, min_tpr : float, optional
             Those of `partial_auc`, which is computed if one of them is given.
-        confidence : float
-            The coverage of DeLong's interval.
+        confidence : float or None
+            The coverage of DeLong's interval; None for no interval.
 
         Returns
         -------

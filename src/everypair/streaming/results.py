@@ -25,7 +25,7 @@ class Rates(TypedDict, total=False):
 
     max_fpr: float | None
     min_tpr: float | None
-    confidence: float
+    confidence: float | None
 
 
 class ResultOptions(Rates, total=False):
@@ -44,7 +44,8 @@ class Options:
     margin : float or None
     rates : (float, float) or None
         `max_fpr` and `min_tpr`; None without a partial AUC.
-    confidence : float
+    confidence : float or None
+        None without an interval.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class Options:
         margin: float | None = None,
         max_fpr: float | None = None,
         min_tpr: float | None = None,
-        confidence: float = 0.95,
+        confidence: float | None = 0.95,
     ) -> None:
         chosen = (surrogates,) if isinstance(surrogates, str | Surrogate) else surrogates
         self.surrogates = tuple(map(builtin.get, chosen))
         self.margin = margin if margin is None else pair_options.check_margin(margin)
         self.confidence, self.rates = confidence, None
-        normal_quantile(confidence)
+        if confidence is not None:
+            normal_quantile(confidence)  # raises if it is not between 0 and 1
         if max_fpr is not None or min_tpr is not None:
             self.rates = (
                 pair_options.check_rate(
@@ -130,7 +132,7 @@ def of_rows(rows: SortedRows, options: Options) -> StreamResult:
             rows.scores, rows.labels, max_fpr=max_fpr, min_tpr=min_tpr,
             weights=rows.weights, groups=rows.groups,
         )  # fmt: skip
-    if rows.groups is None:
+    if rows.groups is None and options.confidence is not None:
         with suppress(ValueError):  # fewer than two rows of positive weight
             _, variance, low, high = delong(
                 rows.scores, rows.labels, confidence=options.confidence, **rows.options
@@ -155,7 +157,7 @@ def of_ranks(
     exact = loss_bounds is None
     bound = 0.0 if exact else sums.auc_bound
     variance, low, high = sums.variance, None, None
-    if variance is not None:
+    if variance is not None and options.confidence is not None:
         low, high = interval(sums.auc, variance, normal_quantile(options.confidence), "normal")
         low, high = max(low - bound, 0.0), min(high + bound, 1.0)
     partial_bound = 0.0 if exact and options.rates is not None else sums.partial_auc_bound

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair.inputs import batches, convert, messages, ordered, pair_options, survival
-from everypair.inputs.groups import group_runs, group_values
+from everypair.inputs.groups import group_runs, group_values, stable_order
 from everypair.kernel import choose, threads
 
 GroupKey: TypeAlias = int | str
@@ -358,8 +358,16 @@ def _sort(columns: dict[str, NDArray[Any]]) -> None:
         keys = dict(columns)
         if "targets" in keys:
             keys["targets"] = keys["targets"].view(np.int64)  # tells -0.0 from 0.0
+        order = np.argsort(scores)
+        if "groups" in keys and order.size:
+            order = order[stable_order(keys["groups"][order])]
+        # Sorting by all keys is slow, and only rows of equal scores need it.
+        tied = np.zeros(order.shape[0] + 1, bool)
+        tied[1:-1] = scores[order[1:]] == scores[order[:-1]]
+        places = np.flatnonzero(tied[1:] | tied[:-1])
+        rows = order[places]
         names = ("weights", "targets", "scores", "groups")
-        order = np.lexsort([keys[name] for name in names if name in keys])
+        order[places] = rows[np.lexsort([keys[name][rows] for name in names if name in keys])]
         for column in columns.values():
             column[:] = column[order]
     elif not is_parallel(scores.shape[0]):

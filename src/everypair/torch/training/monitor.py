@@ -97,12 +97,10 @@ class EpochMonitor:
     ) -> None:
         pair_options.check_pairs(pairs, censoring)
         self.pairs, self.censoring = pairs, censoring
-        self.surrogates = Options(surrogates, margin).surrogates
+        self.surrogates = Options(surrogates, margin, confidence=confidence).surrogates
         if not self.surrogates:
             raise ValueError("surrogates must hold at least one; got none.")
         self.margin, self.confidence = margin, confidence
-        if confidence is not None:
-            Options(confidence=confidence)  # raises if it is not between 0 and 1
         if on_divergence not in ("warn", "raise", "ignore"):
             raise ValueError(
                 f"on_divergence must be 'warn', 'raise' or 'ignore'; got {on_divergence!r}."
@@ -287,7 +285,7 @@ class EpochMonitor:
     def _metrics(self, task: PairAccumulator) -> dict[str, float]:
         """Return losses, AUC and the bounds of the AUC of one task; nothing without a pair."""
         try:
-            result = task.result((), confidence=self.confidence or 0.95)
+            result = task.result((), confidence=self.confidence)
         except ValueError:
             return {}
         metrics, rows = {"auc": result.auc}, task.rows()
