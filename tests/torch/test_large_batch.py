@@ -6,6 +6,7 @@ import copy
 import gc
 import weakref
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -40,24 +41,30 @@ def close(got, expected, tolerance=1e-6):
     assert (got - expected).abs().max() <= tolerance * expected.abs().max()
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100, N, 10 * N])
-def test_equals_the_gradient_at_once(chunk):
-    X, y = data()
-    at_once, chunked = network(), network()
-    value = PairLoss()(at_once(X), y)
-    value.backward()
-    got = large_batch_backward(chunked, PairLoss(), X, y, chunk=chunk)
-    close(gradient(chunked), gradient(at_once))
-    close(got, value.detach())
+def check(model, *args, at_once, loss=None, tolerance=1e-6, **options):
+    """Compare loss and gradient by chunks with those of `at_once(twin)`."""
+    loss = PairLoss() if loss is None else loss
+    twin, twin_loss = copy.deepcopy((model, loss))
+    expected = at_once(twin, twin_loss)
+    expected.backward()
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        got = large_batch_backward(model, loss, *args, **options)
+    close(gradient(model), gradient(twin), tolerance)
+    close(got, expected.detach(), tolerance)
     assert not got.requires_grad
+    for buffer, of_twin in zip(model.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(buffer, of_twin)
+    for parameter, of_twin in zip(loss.parameters(), twin_loss.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, of_twin.grad)
 
 
-def test_double_precision():
-    X, y = data(n=3000)
-    at_once, chunked = network().double(), network().double()
-    PairLoss()(at_once(X.double()), y).backward()
-    large_batch_backward(chunked, PairLoss(), X.double(), y, chunk=111)
-    close(gradient(chunked), gradient(at_once), 1e-13)
+@pytest.mark.parametrize("chunk", [1, 7, 100, N, 10 * N])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+def test_equals_the_gradient_at_once(chunk, dtype, tolerance):
+    X, y = data()
+    X, model = X.to(dtype), network().to(dtype)
+    check(model, X, y, chunk=chunk, at_once=lambda m, loss: loss(m(X), y), tolerance=tolerance)
 
 
 def test_gradients_accumulate():
@@ -69,65 +76,68 @@ def test_gradients_accumulate():
     close(gradient(model), 2 * once)
 
 
-def test_weights_and_groups_reach_the_loss():
+@pytest.mark.parametrize("from_loader", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_weights_and_groups_reach_the_loss(from_loader, grouped):
     X, y = data()
-    weights, groups = torch.rand(N, generator=torch.Generator().manual_seed(3)), torch.arange(N) % 4
-    at_once, chunked = network(), network()
-    PairLoss()(at_once(X), y, weights=weights, groups=groups).backward()
-    large_batch_backward(
-        chunked, PairLoss(), X, y, chunk=50, weights=weights, groups=groups, device="cpu"
-    )
-    close(gradient(chunked), gradient(at_once))
+    options = {"weights": torch.rand(N, generator=torch.Generator().manual_seed(3))}
+    if grouped:
+        options["groups"] = torch.arange(N) % 4
+
+    def at_once(model, loss):
+        return loss(model(X), y, **options)
+
+    if from_loader:
+        loader = DataLoader(TensorDataset(X, y, *options.values()), batch_size=64)
+        check(network(), loader, at_once=at_once)
+    else:
+        check(network(), X, y, chunk=50, device="cpu", at_once=at_once, **options)
 
 
-def test_dropout_is_replayed_and_random_numbers_are_drawn_once():
+def test_the_loss_may_have_parameters():
     X, y = data()
-    model, twin = network(nn.Dropout(0.5)), network(nn.Dropout(0.5))
+    loss = AUCMLoss()
+    check(network(), X, y, chunk=64, loss=loss, at_once=lambda m, loss: loss(m(X), y))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Dropout(0.5),
+        nn.BatchNorm1d(32),
+        nn.utils.parametrizations.spectral_norm(nn.Linear(32, 32)),
+    ],
+    ids=["dropout", "batch normalisation", "spectral normalisation"],
+)
+def test_both_passes_are_those_of_one_pass_over_the_chunks(layer):
+    """Random masks are replayed, and buffers are updated once."""
+    X, y = data()
+
+    def at_once(model, loss):
+        with torch.random.fork_rng():
+            torch.manual_seed(4)
+            return loss(torch.cat([model(part) for part in X.split(64)]), y)
+
+    check(network(copy.deepcopy(layer)), X, y, chunk=64, at_once=at_once, tolerance=1e-5)
+
+
+def test_random_numbers_are_drawn_once():
+    X, y = data()
+    model = network(nn.Dropout(0.5))
     with torch.random.fork_rng():
         torch.manual_seed(4)
         large_batch_backward(model, PairLoss(), X, y, chunk=64)
         after = torch.get_rng_state()
-        # At once, but with the masks that the chunks drew.
         torch.manual_seed(4)
-        scores = torch.cat([twin(part) for part in X.split(64)])
+        for part in X.split(64):
+            model(part)
         assert torch.equal(torch.get_rng_state(), after)
-    PairLoss()(scores, y).backward()
-    close(gradient(model), gradient(twin))
-
-
-def test_running_statistics_are_updated_once():
-    X, y = data()
-    model, twin = network(nn.BatchNorm1d(32)), network(nn.BatchNorm1d(32))
-    large_batch_backward(model, PairLoss(), X, y, chunk=100)
-    scores = torch.cat([twin(part) for part in X.split(100)])
-    PairLoss()(scores, y).backward()
-    close(gradient(model), gradient(twin), 1e-5)
-    for got, expected in zip(model.buffers(), twin.buffers(), strict=True):
-        torch.testing.assert_close(got, expected)
-    assert model[2].num_batches_tracked == 3
 
 
 def test_batch_normalisation_in_eval_mode_equals_the_gradient_at_once():
     X, y = data()
-    at_once, chunked = network(nn.BatchNorm1d(32)).eval(), network(nn.BatchNorm1d(32)).eval()
-    PairLoss()(at_once(X), y).backward()
-    large_batch_backward(chunked, PairLoss(), X, y, chunk=64)
-    close(gradient(chunked), gradient(at_once))
-
-
-def test_spectral_normalisation_is_replayed():
-    # Every forward pass in training mode takes a step of power iteration: the weights change.
-    X, y = data()
-    model, twin = network(), network()
-    for copied in (model, twin):
-        with torch.random.fork_rng():
-            torch.manual_seed(6)
-            nn.utils.parametrizations.spectral_norm(copied[0])
-    large_batch_backward(model, PairLoss(), X, y, chunk=64)
-    PairLoss()(torch.cat([twin(part) for part in X.split(64)]), y).backward()
-    close(gradient(model), gradient(twin), 1e-5)
-    for got, expected in zip(model.buffers(), twin.buffers(), strict=True):
-        torch.testing.assert_close(got, expected)
+    model = network(nn.BatchNorm1d(32)).eval()
+    check(model, X, y, chunk=64, at_once=lambda m, loss: loss(m(X), y))
 
 
 def test_under_autocast_gradients_reach_the_weights():
@@ -143,19 +153,13 @@ def test_under_autocast_gradients_reach_the_weights():
     close(gradient(chunked), gradient(at_once), 0.02)
 
 
-class Scaler:
-    def scale(self, value):
-        return 1024.0 * value
-
-
 def test_a_scaler_scales_the_gradient_not_the_value():
     X, y = data()
-    at_once, chunked = network(), network()
-    value = PairLoss()(at_once(X), y)
-    value.backward()
-    got = large_batch_backward(chunked, PairLoss(), X, y, chunk=64, scaler=Scaler())
-    close(gradient(chunked), 1024.0 * gradient(at_once))
-    close(got, value.detach())
+    plain, scaled = network(), network()
+    scaler = SimpleNamespace(scale=lambda value: 1024.0 * value)
+    value = large_batch_backward(plain, PairLoss(), X, y, chunk=64)
+    close(large_batch_backward(scaled, PairLoss(), X, y, chunk=64, scaler=scaler), value)
+    close(gradient(scaled), 1024.0 * gradient(plain))
 
 
 class TwoInputs(nn.Module):
@@ -165,25 +169,6 @@ class TwoInputs(nn.Module):
 
     def forward(self, left, right):
         return self.net(torch.cat([left, right], dim=1)).squeeze(1)
-
-
-@pytest.mark.parametrize("kind", ["tuple", "list", "dict", "list of batches", "loader of dicts"])
-def test_inputs_of_every_kind(kind):
-    X, y = data()
-    left, right = X[:, :2], X[:, 2:]
-    at_once, chunked = TwoInputs(), TwoInputs()
-    PairLoss()(at_once(left, right), y).backward()
-    given = {
-        "tuple": ((left, right), y),
-        "list": ([left, right], y),
-        "dict": ({"right": right, "left": left}, y),
-        "list of batches": (
-            [((left[:200], right[:200]), y[:200]), ((left[200:], right[200:]), y[200:])],
-        ),
-        "loader of dicts": (DataLoader(Rows(left, right, y), batch_size=70),),
-    }[kind]
-    large_batch_backward(chunked, PairLoss(), *given, chunk=64)
-    close(gradient(chunked), gradient(at_once))
 
 
 class Rows(Dataset):
@@ -200,16 +185,31 @@ class Rows(Dataset):
         return {"left": self.left[i] + noise, "right": self.right[i]}, self.y[i]
 
 
+@pytest.mark.parametrize("kind", ["tuple", "list", "dict", "list of batches", "loader of dicts"])
+def test_inputs_of_every_kind(kind):
+    X, y = data()
+    left, right = X[:, :2], X[:, 2:]
+    args = {
+        "tuple": ((left, right), y),
+        "list": ([left, right], y),
+        "dict": ({"right": right, "left": left}, y),
+        "list of batches": (
+            [((left[:200], right[:200]), y[:200]), ((left[200:], right[200:]), y[200:])],
+        ),
+        "loader of dicts": (DataLoader(Rows(left, right, y), batch_size=70),),
+    }[kind]
+    check(TwoInputs(), *args, chunk=64, at_once=lambda m, loss: loss(m(left, right), y))
+
+
 @pytest.mark.parametrize("own_generator", [False, True])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_shuffling_loader_is_replayed(own_generator, workers):
     X, y = data()
-    generator = torch.Generator().manual_seed(5) if own_generator else None
     loader = DataLoader(
         Rows(X[:, :2], X[:, 2:], y, noise=0.5),
         batch_size=64,
         shuffle=True,
-        generator=generator,
+        generator=torch.Generator().manual_seed(5) if own_generator else None,
         num_workers=workers,
     )
     large_batch_backward(TwoInputs(), PairLoss(), loader)
@@ -222,67 +222,29 @@ def test_a_stratified_loader_is_replayed():
     loader = DataLoader(
         TensorDataset(X, y), batch_sampler=StratifiedBatchSampler(y, 40, min_per_class=4)
     )
-    at_once, chunked = network(), network()
-    PairLoss()(at_once(X), y).backward()
-    large_batch_backward(chunked, PairLoss(), loader)
-    close(gradient(chunked), gradient(at_once))
+    check(network(), loader, at_once=lambda m, loss: loss(m(X), y))
     next(iter(loader))
-    large_batch_backward(chunked, PairLoss(), loader)
-
-
-def test_the_loss_may_have_parameters():
-    X, y = data()
-    loss, twin = AUCMLoss(), AUCMLoss()
-    at_once, chunked = network(), network()
-    twin(at_once(X), y).backward()
-    large_batch_backward(chunked, loss, X, y, chunk=64)
-    close(gradient(chunked), gradient(at_once))
-    close(loss.a.grad, twin.a.grad)
-    close(loss.b.grad, twin.b.grad)
-
-
-def test_a_loader_may_give_weights():
-    X, y = data()
-    weights = torch.rand(N, generator=torch.Generator().manual_seed(3))
-    at_once, chunked = network(), network()
-    PairLoss()(at_once(X), y, weights=weights).backward()
-    loader = DataLoader(TensorDataset(X, y, weights), batch_size=64)
-    large_batch_backward(chunked, PairLoss(), loader)
-    close(gradient(chunked), gradient(at_once))
+    large_batch_backward(network(), PairLoss(), loader)
 
 
 def test_several_tasks():
     X, y = data()
     labels = torch.stack([y, 1 - y], dim=1)
-
-    def loss(scores, labels):
-        return sum(PairLoss()(scores[:, i], labels[:, i]) for i in range(2))
-
-    at_once, chunked = nn.Linear(6, 2), nn.Linear(6, 2)
-    chunked.load_state_dict(at_once.state_dict())
-    loss(at_once(X), labels).backward()
-    large_batch_backward(chunked, loss, X, labels, chunk=64)
-    close(gradient(chunked), gradient(at_once))
+    model = nn.Linear(6, 2)
+    check(model, X, labels, chunk=64, at_once=lambda m, loss: loss(m(X), labels))
 
 
 def test_gradients_are_exchanged_once():
     X, y = data()
     quiet = []
 
-    class Distributed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = network()
-
-        def forward(self, x):
-            return self.net(x)
-
+    class Distributed(nn.Sequential):
         @contextmanager
         def no_sync(self):
             quiet.append(True)
             yield
 
-    large_batch_backward(Distributed(), PairLoss(), X, y, chunk=100)
+    large_batch_backward(Distributed(network()), PairLoss(), X, y, chunk=100)
     assert len(quiet) == 2
 
 
@@ -332,17 +294,13 @@ def test_a_model_with_other_scores_in_the_second_pass_raises():
     X, y = data()
     calls = []
 
-    class Drifting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = network()
-
+    class Drifting(nn.Sequential):
         def forward(self, x):
             calls.append(x)
-            return self.net(x) * len(calls)
+            return super().forward(x) * len(calls)
 
     with pytest.raises(RuntimeError, match=r"other scores the second time.*zero_grad"):
-        large_batch_backward(Drifting(), PairLoss(), X, y, chunk=100)
+        large_batch_backward(Drifting(network()), PairLoss(), X, y, chunk=100)
 
 
 @pytest.mark.parametrize("sizes", [([100, 200], [200, 100]), ([100, 100], [100]), ([50], [50, 50])])
@@ -392,12 +350,3 @@ def test_outputs_that_are_not_scores_raise():
 class Pair(nn.Module):
     def forward(self, x):
         return x, x
-
-
-def test_the_models_own_state_is_untouched():
-    X, y = data()
-    model = network(nn.Dropout(0.5))
-    before = copy.deepcopy(model.state_dict())
-    large_batch_backward(model, PairLoss(), X, y, chunk=64)
-    assert model.training
-    assert all(torch.equal(before[name], model.state_dict()[name]) for name in before)

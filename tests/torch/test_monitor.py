@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -117,37 +118,30 @@ def test_the_first_batch_with_scores_that_are_not_finite_is_reported():
     assert "learning rate by 10" in monitor.advice
 
 
-def test_a_loss_too_large_for_the_type_of_the_training_is_an_overflow():
-    labels = torch.tensor([1, 0])
-    monitor = EpochMonitor()
-    with pytest.warns(DivergenceWarning, match=r"squared_hinge is .*e\+77, beyond 3.4e\+38"):
-        record = one_epoch(monitor, torch.tensor([-3e38, 3e38], dtype=torch.bfloat16), labels)
-    assert math.isfinite(record["subtrain/squared_hinge"])
-    one_epoch(EpochMonitor(), torch.tensor([-1e18, 1e18]), labels)
-    with pytest.warns(DivergenceWarning, match="squared_hinge is inf"):
-        one_epoch(EpochMonitor(), torch.tensor([-1e200, 1e200], dtype=torch.float64), labels)
+@pytest.mark.parametrize(
+    ("scores", "dtype", "message"),
+    [
+        ([-3e38, 3e38], torch.bfloat16, r"squared_hinge is .*e\+77, beyond 3.4e\+38"),
+        ([-1e200, 1e200], torch.float64, "squared_hinge is inf"),
+        ([-1e18, 1e18], torch.float32, None),
+    ],
+)
+def test_a_loss_too_large_for_the_type_of_the_training_is_an_overflow(scores, dtype, message):
+    monitor = EpochMonitor(on_divergence="ignore")
+    one_epoch(monitor, torch.tensor(scores, dtype=dtype), torch.tensor([1, 0]))
+    assert re.search(message, monitor.advice) if message else not monitor.findings
 
 
-def test_one_class_is_reported_and_has_no_loss():
+def test_one_class_and_a_constant_score_are_reported():
     monitor = EpochMonitor()
     with pytest.warns(DivergenceWarning, match="0 positives and 4 negatives.*stratified"):
         record = one_epoch(monitor, torch.zeros(4), torch.zeros(4), "validation")
     assert math.isnan(record["validation/squared_hinge"])
-
-
-def test_a_constant_score_is_reported():
     monitor = EpochMonitor()
     one_epoch(monitor, torch.zeros(4))  # allowed in the first epoch: a linear model may start there
     assert monitor.advice == ""
     with pytest.warns(DivergenceWarning, match="epoch 1.*same score.*died"):
         one_epoch(monitor, torch.zeros(4))
-
-
-def found_in(losses):
-    options = {"largest": 1e38, "chance": 1.0, "patience": 3}
-    histories = [losses[: i + 1] for i in range(len(losses))]
-    found = [check_loss(i, "s", "loss", part, **options) for i, part in enumerate(histories)]
-    return [(finding.epoch, finding.kind) for finding in found if finding]
 
 
 @pytest.mark.parametrize(
@@ -163,26 +157,27 @@ def found_in(losses):
     ],
 )
 def test_check_loss_reports_divergence(losses, expected):
-    assert found_in(losses) == expected
+    options = {"largest": 1e38, "chance": 1.0, "patience": 3}
+    histories = [losses[: i + 1] for i in range(len(losses))]
+    findings = [check_loss(i, "s", "loss", part, **options) for i, part in enumerate(histories)]
+    assert [(finding.epoch, finding.kind) for finding in findings if finding] == expected
 
 
 def test_each_kind_of_problem_is_reported_once():
+    bad = torch.full((4,), math.nan)
     monitor = EpochMonitor()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
-            one_epoch(monitor, torch.full((4,), math.nan))
+            one_epoch(monitor, bad)
     assert len(caught) == len(monitor.findings) == 1
     assert caught[0].filename == __file__, "the warning points at the user's line"
-
-
-def test_on_divergence_raise_and_ignore():
     monitor = EpochMonitor(on_divergence="raise")
     with pytest.raises(DivergenceError, match="epoch 0"):
-        one_epoch(monitor, torch.full((4,), math.nan))
+        one_epoch(monitor, bad)
     assert len(monitor.history) == 1
     monitor = EpochMonitor(on_divergence="ignore")
-    one_epoch(monitor, torch.full((4,), math.nan))
+    one_epoch(monitor, bad)
     assert [finding.kind for finding in monitor.findings] == ["not finite"]
 
 
@@ -235,26 +230,28 @@ def test_the_epoch_of_divergence_is_reported(rate):
         assert "Divide the learning rate by 10" in monitor.advice
 
 
-def test_history_as_csv(tmp_path):
-    monitor = EpochMonitor()
+def test_the_history_is_written_as_csv_and_to_a_writer(tmp_path):
+    recorded = []
+    monitor = EpochMonitor(writer=SimpleNamespace(add_scalar=lambda *args: recorded.append(args)))
     for factor in (1.0, 2.0):
         scores, labels = scored()
         feed(monitor, "subtrain", factor * scores, labels)
-        monitor.end_epoch()
+        record = monitor.end_epoch()
+    assert recorded[-2:] == [(tag, record[tag], 1) for tag in record if tag != "epoch"]
     monitor.to_csv(tmp_path / "history.csv")
     with open(tmp_path / "history.csv", newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     assert rows == monitor.history
 
 
-def test_the_writer_records_every_number():
-    recorded = []
-    writer = SimpleNamespace(add_scalar=lambda *args: recorded.append(args))
-    monitor = EpochMonitor(writer=writer)
+def test_evaluate_records_no_epoch():
     scores, labels = scored()
-    feed(monitor, "validation", scores, labels)
-    record = monitor.end_epoch()
-    assert recorded == [(tag, record[tag], 0) for tag in record if tag != "epoch"]
+    monitor = EpochMonitor()
+    monitor.update("validation", scores, labels)
+    metrics = monitor.evaluate()
+    assert set(metrics) == {"validation/squared_hinge", "validation/auc"}
+    assert metrics["validation/auc"] == ep.auc(scores.double(), labels)
+    assert monitor.history == []
 
 
 def test_plot(tmp_path):
@@ -266,11 +263,7 @@ def test_plot(tmp_path):
         monitor.end_epoch()
     figure = monitor.plot()
     assert [axes.get_ylabel() for axes in figure.axes] == ["squared hinge", "linear hinge", "AUC"]
-    assert [len(axes.lines) for axes in figure.axes] == [
-        3,
-        3,
-        3,
-    ]  # two splits, one finding
+    assert [len(axes.lines) for axes in figure.axes] == [3] * 3  # two splits, one finding
     figure.savefig(tmp_path / "curves.png")
     assert EpochMonitor().plot().axes == []
 
@@ -308,12 +301,6 @@ def test_no_interval_for_tasks_groups_and_single_rows():
     assert 0 < record["groups/auc"] < 1
 
 
-def test_the_error_without_matplotlib_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install matplotlib.*to_csv"):
-        EpochMonitor().plot()
-
-
 def test_continues_after_a_checkpoint():
     scores, labels = scored()
     monitor, resumed = EpochMonitor(on_divergence="ignore"), EpochMonitor()
@@ -325,12 +312,15 @@ def test_continues_after_a_checkpoint():
     assert resumed.end_epoch()["epoch"] == 1
 
 
-def test_the_import_does_not_load_matplotlib():
+def test_only_plot_needs_matplotlib(monkeypatch):
     program = "import sys; from everypair.torch import EpochMonitor; print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert "matplotlib" not in ran.stdout.split()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install matplotlib.*to_csv"):
+        EpochMonitor().plot()
 
 
 @pytest.mark.parametrize(

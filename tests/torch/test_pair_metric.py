@@ -25,13 +25,15 @@ def test_equals_the_functions_of_arrays(mode):
     metric = PairMetric(mode=mode, max_fpr=0.3)
     for part in torch.arange(90).split(40):
         metric.update(scores[part], labels[part])
-    found = metric.compute()
-    bound = found["auc_bound"].item()
+    values = metric.compute()
+    bound = values["auc_bound"].item()
     assert mode == "bounded" or bound == 0.0
-    assert found["auc"].item() == pytest.approx(ep.auc(scores, labels), abs=bound + 1e-15)
+    assert values["auc"].item() == pytest.approx(ep.auc(scores, labels), abs=bound + 1e-15)
+    expected = ep.partial_auc(scores, labels, max_fpr=0.3)
+    assert values["partial_auc"].item() == pytest.approx(expected, abs=1e-2 * bool(bound) + 1e-15)
     expected = ep.pair_loss(scores, labels)
-    assert found["squared_hinge"].item() == pytest.approx(expected, rel=1e-5)
-    assert found["auc_low"] < found["auc"] < found["auc_high"]
+    assert values["squared_hinge"].item() == pytest.approx(expected, rel=1e-5)
+    assert values["auc_low"] < values["auc"] < values["auc_high"]
     metric.reset()
     metric.update(scores[:10], labels[:10])
     expected = ep.auc(scores[:10], labels[:10])
@@ -41,19 +43,19 @@ def test_equals_the_functions_of_arrays(mode):
 def _of_all_ranks(rank):
     scores, labels = rows()
     mine = torch.arange(90)[60 * rank : 60 * rank + 60]  # uneven: 60 and 30 rows
-    found = []
+    values = []
     for mode in ("exact", "bounded"):
         metric = PairMetric(mode=mode, max_fpr=0.3)
         for part in mine.split(25):
             metric.update(scores[part], labels[part])
-        found.append({name: value.item() for name, value in metric.compute().items()})
-    return found
+        values.append({name: value.item() for name, value in metric.compute().items()})
+    return values
 
 
 def test_ranks_are_synchronised(tmp_path):
     pool = RankPool(2, tmp_path, [__name__])
     try:
-        found = pool.run(_of_all_ranks, [0, 1])
+        values = pool.run(_of_all_ranks, [0, 1])
     finally:
         pool.close()
     scores, labels = rows()
@@ -62,4 +64,4 @@ def test_ranks_are_synchronised(tmp_path):
         whole = PairMetric(mode=mode, max_fpr=0.3)
         whole.update(scores, labels)
         expected.append({name: value.item() for name, value in whole.compute().items()})
-    assert found == [expected, expected]
+    assert values == [expected, expected]

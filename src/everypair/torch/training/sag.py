@@ -1,14 +1,4 @@
-"""Stochastic average gradient over a fixed partition of the data into batches.
-
-It stores the last gradient of every batch and steps along their average. A step costs one batch,
-but its direction is close to the gradient of the whole data set (Schmidt, Le Roux and Bach,
-Minimizing Finite Sums with the Stochastic Average Gradient, 2017, Algorithm 1)::
-
-    d = d - y_i + g_i,   y_i = g_i,   w = w - lr (d / m + weight_decay w)
-
-where g_i is the gradient of batch i, y_i the stored one, d the sum of all stored gradients, and m
-the number of batches seen so far.
-"""
+"""Stochastic average gradient over a fixed partition of the data into batches."""
 
 from __future__ import annotations
 
@@ -24,6 +14,14 @@ from everypair.torch._inputs import check_integer
 
 class SAG(Optimizer):
     """Stochastic average gradient: converges like full-batch descent at the cost of one batch.
+
+    It stores the last gradient of every batch and steps along their average (Schmidt, Le Roux and
+    Bach, Minimizing Finite Sums with the Stochastic Average Gradient, 2017, Algorithm 1)::
+
+        d = d - y_i + g_i,   y_i = g_i,   w = w - lr (d / m + weight_decay w)
+
+    where g_i is the gradient of batch i, y_i the stored one, d the sum of all stored gradients, and
+    m the number of batches seen so far.
 
     The objective is the mean over batches of the loss of a batch. The batches are fixed: batch
     `index` must hold the same rows every time. They may come in any order; a random one is best.
@@ -81,9 +79,9 @@ class SAG(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Check and add parameters with their own options."""
         for name in self.defaults:
-            given = param_group.get(name, self.defaults[name])
-            if not given >= 0.0:
-                raise ValueError(f"{name} must be at least 0; got {given!r}.")
+            value = param_group.get(name, self.defaults[name])
+            if not value >= 0.0:
+                raise ValueError(f"{name} must be at least 0; got {value!r}.")
         param_group["seen"] = [False] * self.n_batches
         super().add_param_group(param_group)
 
