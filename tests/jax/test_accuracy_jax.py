@@ -95,13 +95,15 @@ def test_groups_whose_weights_differ_by_more_than_float32_has_digits(pairs):
     assert_exact_groups(JaxBackend(), np.float32, pairs, "squared_hinge", 2.0**27)
 
 
-# Every surrogate and every number of rows compiles new programs. Weights of groups that differ by
-# more digits than two float32 numbers have are left out.
+# Every surrogate and every number of rows compiles new programs. Left out are weights of groups
+# that differ by more digits than two float32 numbers have, and denormal scores, which XLA takes for
+# zero.
 COMPILED = [
     name
     for name in SMALL
     if name.split(", ")[-4] in ("huber_hinge", "capped", "squared_hinge")
     and not (name.startswith("a heavy group") and name.endswith("float32"))
+    and not name.startswith("denormal scores")
 ]
 
 

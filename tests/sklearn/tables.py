@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from everypair import naive
+
 
 class Table(NamedTuple):
     X: np.ndarray
@@ -44,25 +46,14 @@ def pairwise_ridge(table, alpha, margin, **kind):
     return np.linalg.solve(gram, 2.0 * margin * (share @ differences))
 
 
-def squared_hinge_by_pairs(table, alpha, margin, **kind):
-    """Minimise the squared hinge over explicit pairs, with a dense Hessian."""
-    differences, share = pairs(table, **kind)
+def minimum(X, labels, alpha, **options):
+    """Minimise the double sum by a general method."""
 
-    def value(w):
-        t = np.maximum(margin - differences @ w, 0.0)
-        return share @ t**2 + 0.5 * alpha * w @ w
+    def objective(w):
+        value, grad = naive.pair_loss_and_grad(X @ w, labels, **options)
+        return value + 0.5 * alpha * w @ w, X.T @ grad + alpha * w
 
-    def grad(w):
-        t = np.maximum(margin - differences @ w, 0.0)
-        return -2.0 * (share * t) @ differences + alpha * w
-
-    def hess(w):
-        active = 2.0 * share * (differences @ w < margin)
-        return (differences * active[:, None]).T @ differences + alpha * np.eye(len(w))
-
-    w = np.zeros(differences.shape[1])
-    found = minimize(value, w, jac=grad, hess=hess, method="trust-exact", options={"gtol": 1e-10})
-    return found.x
+    return minimize(objective, np.zeros(X.shape[1]), jac=True, tol=1e-12).x
 
 
 def knobs_of(table, *, weighted=False, grouped=False):
