@@ -41,8 +41,8 @@ def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> PairSums
 # Compiled here, because hundreds of small operations would otherwise be dispatched one by one.
 @jax.jit
 def _value_and_grad(x: Array, data: Data) -> tuple[Array, Array]:
-    found = _pair_sums(x, data, None, grad=True)
-    return found.value, found.grad
+    sums = _pair_sums(x, data, None, grad=True)
+    return sums.value, sums.grad
 
 
 @jax.jit

@@ -148,10 +148,10 @@ def _survival(labels: Any, n: int) -> tuple[list[Array], Any, Any]:
     parts = labels if isinstance(labels, tuple) else (labels,)
     if not any(map(_is_traced, parts)):
         known = tuple(map(_values, parts))
-        found = survival.survival_from(known if isinstance(labels, tuple) else known[0])
-        if len(found.times) != n:
-            messages.raise_length("labels", len(found.times), n)
-        return [_numbered(found.targets())], *found
+        target = survival.survival_from(known if isinstance(labels, tuple) else known[0])
+        if len(target.times) != n:
+            messages.raise_length("labels", len(target.times), n)
+        return [_numbered(target.targets())], *target
     if len(parts) == 1 and labels.shape == (n, 2):
         parts = labels[:, 0], labels[:, 1]
     times, *events = (jnp.asarray(_column(part, "labels", n)) for part in parts)
@@ -179,17 +179,17 @@ def _is_traced(array: Any) -> bool:
     return isinstance(array, jax.core.Tracer)
 
 
-def _values(given: Any) -> Any:
+def _values(values: Any) -> Any:
     """Return the values of a JAX array in NumPy; other arguments as they are."""
-    if not isinstance(given, Array):
-        return given
-    narrow = given.dtype.itemsize < 4 and jnp.issubdtype(given.dtype, jnp.floating)
-    return np.asarray(given.astype(jnp.float32) if narrow else given)
+    if not isinstance(values, Array):
+        return values
+    narrow = values.dtype.itemsize < 4 and jnp.issubdtype(values.dtype, jnp.floating)
+    return np.asarray(values.astype(jnp.float32) if narrow else values)
 
 
-def _column(given: Any, name: str, n: int) -> Any:
+def _column(values: Any, name: str, n: int) -> Any:
     """Return real numbers, one for each row: a traced array as it is, others in NumPy."""
-    array = given if _is_traced(given) else convert.to_real(_values(given), name)
+    array = values if _is_traced(values) else convert.to_real(_values(values), name)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         messages.raise_not_real(name, array.dtype)
     return _of_rows(array, name, n)
@@ -204,9 +204,9 @@ def _of_rows(array: Any, name: str, n: int) -> Any:
     return array.reshape(n)
 
 
-def _groups(given: Any, n: int) -> Array:
+def _groups(values: Any, n: int) -> Array:
     # JAX has no strings and cuts 64 bits down to 32, so groups of any type are numbered here.
-    array = given if isinstance(given, Array) else jnp.asarray(group_codes(given)[0])
+    array = values if isinstance(values, Array) else jnp.asarray(group_codes(values)[0])
     if not jnp.issubdtype(array.dtype, jnp.integer) and array.dtype != bool:
         messages.raise_group_dtype(array.dtype, "jnp")
     groups: Array = _of_rows(array, "groups", n)

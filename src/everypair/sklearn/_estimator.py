@@ -15,9 +15,9 @@ from sklearn.utils import validation  # type: ignore[import-untyped]
 from everypair import surrogates
 from everypair.inputs import pair_options
 from everypair.inputs.groups import group_codes, group_values
-from everypair.sklearn._fit import Trainer
 from everypair.sklearn._objective import TrainingData, Vector
 from everypair.sklearn._solvers import SOLVERS, FitOptions
+from everypair.sklearn._trainer import Trainer
 from everypair.surrogates import Surrogate
 
 # The square of this number, and of its inverse, is a normal float64.

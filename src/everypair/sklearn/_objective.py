@@ -145,8 +145,8 @@ def pair_scatter(data: TrainingData, hess: Vector, *, diagonal: bool) -> Vector:
     s_pos /= np.where(totals > 0.0, totals, 1.0)[:, None]
     if diagonal:
         squares = data.X.multiply(data.X) if sp.issparse(data.X) else np.square(data.X)
-        own = np.asarray(squares.T @ hess).ravel()
-        return np.asarray(np.maximum(own - 2.0 * (s_pos * s_neg).sum(axis=0), 0.0))
+        of_rows = np.asarray(squares.T @ hess).ravel()
+        return np.asarray(np.maximum(of_rows - 2.0 * (s_pos * s_neg).sum(axis=0), 0.0))
     cross = s_pos.T @ s_neg
     return np.asarray(_weighted_gram(data.X, hess) - cross - cross.T)
 
