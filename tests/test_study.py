@@ -94,7 +94,8 @@ def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small, capsys
 
 
 def test_batches_of_one_class_are_counted_again_from_seed_and_epoch(tmp_path):
-    parts = {"tiny": replace(TINY, batches=(20,), seeds=(0, 1), finalists=1)}
+    part = replace(TINY, losses=("squared_hinge",), batches=(20,), seeds=(0, 1), finalists=1)
+    parts = {"tiny": part}
     study.run(parts, tmp_path / "study.db", math.inf, "cpu", compiled=False)
     study.write_rows(tmp_path / "study.db", tmp_path, parts)
     path = tmp_path / "tiny.jsonl"
