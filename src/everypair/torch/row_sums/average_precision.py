@@ -28,7 +28,7 @@ _sigmoid = lru_cache(maxsize=64)(surrogates.sigmoid)
 
 
 class Rows(NamedTuple):
-    """The rows of a loss, each a tensor (n,); rows of weight 0 take no part."""
+    """The rows of a loss, each a tensor (n,)."""
 
     scores: Tensor
     positive: Tensor
@@ -139,19 +139,23 @@ class AveragePrecisionLoss(nn.Module):
                 "Use AveragePrecisionLoss(bank=0)."
             )
         scores, labels = scores.reshape(-1), labels.reshape(-1)
-        weights = None if weights is None else weights.reshape(-1)
+        weights, groups = (None if t is None else t.reshape(-1) for t in (weights, groups))
         positive = _positive(scores.detach(), labels, weights) if scores.is_cpu else labels > 0
         if not (self.bank and self.training):
             return _loss(self.temperature, Rows(scores, positive, weights, groups))
-        w = torch.ones_like(scores) if weights is None else weights.to(scores.dtype)
-        own = scores, positive, w
-        past = self.bank_scores, self.bank_labels, self.bank_weights
-        rows = (torch.cat((a, b.to(a))) for a, b in zip(own, past, strict=True))
-        loss = _loss(self.temperature, Rows(*rows))
-        kept = (
-            torch.cat((b.to(a), a.detach()))[-self.bank :] for a, b in zip(own, past, strict=True)
+        weights = torch.ones_like(scores) if weights is None else weights.to(scores.dtype)
+        columns = [
+            (new, old.to(new))
+            for new, old in zip(
+                (scores, positive, weights),
+                (self.bank_scores, self.bank_labels, self.bank_weights),
+                strict=True,
+            )
+        ]
+        loss = _loss(self.temperature, Rows(*map(torch.cat, columns)))
+        self.bank_scores, self.bank_labels, self.bank_weights = (
+            torch.cat((old, new.detach()))[-self.bank :] for new, old in columns
         )
-        self.bank_scores, self.bank_labels, self.bank_weights = kept
         return loss
 
     def reset_bank(self) -> None:
@@ -166,6 +170,9 @@ class AveragePrecisionLoss(nn.Module):
 
 def _eager_or_not(temperature: float, rows: Rows) -> Tensor:
     """Return the loss, on the CPU together with its gradient."""
+    if rows.weights is not None and not bool((counts := rows.weights > 0).all()):
+        columns: list[Any] = [None if t is None else t[counts] for t in rows]
+        rows = Rows(*columns)  # rows of weight 0 take no part
     if not rows.scores.is_cpu:
         return _differentiable(temperature, rows)
     loss, grad = _loss_and_grad(temperature, rows)
@@ -211,12 +218,7 @@ def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
     dtype = value_dtype(scores)
     x, is_pos = array_from(scores, dtype), array_from(positive)
     w = None if weights is None else array_from(weights, torch.float64)
-    codes = None if groups is None else array_from(group_codes(groups.reshape(-1))[0])
-    kept = None
-    if w is not None:
-        kept = w > 0.0
-        x, is_pos, w = x[kept], is_pos[kept], w[kept]
-        codes = None if codes is None else codes[kept]
+    codes = None if groups is None else array_from(group_codes(groups)[0])
     shares = np.ones(int(is_pos.sum())) if w is None else w[is_pos]
     totals = shares.sum()
     if codes is not None:
@@ -225,9 +227,6 @@ def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:
     loss, grad = smooth_precision_loss(
         x, is_pos, shares / totals, temperature=temperature, weights=w, codes=codes
     )
-    if kept is not None:
-        grad, of_kept = np.zeros(kept.shape), grad
-        grad[kept] = of_kept
     return torch.tensor(loss, dtype=dtype), torch.from_numpy(grad).to(scores.dtype)
 
 
@@ -235,10 +234,7 @@ def _differentiable(temperature: float, rows: Rows) -> Tensor:
     """Return the loss as a function of tensors that can be differentiated twice."""
     scores, positive, weights, groups = rows
     surrogate = _sigmoid(temperature)
-    masks = [positive, ~positive]
-    if weights is not None:
-        masks = [mask & (weights > 0) for mask in masks]
-    places = [mask.nonzero().squeeze(1) for mask in masks]
+    places = [mask.nonzero().squeeze(1) for mask in (positive, ~positive)]
     if not places[0].numel() or not places[1].numel():
         return 0.0 * scores.to(value_dtype(scores)).sum()
     # Sums in float64, because the shares of a row in many pairs cancel in its gradient.
@@ -249,7 +245,7 @@ def _differentiable(temperature: float, rows: Rows) -> Tensor:
     )
     codes: list[Tensor] | None = None
     if groups is not None:
-        codes = group_codes(*(groups.reshape(-1)[index] for index in places))
+        codes = group_codes(*(groups[index] for index in places))
     wide = scores.dtype is torch.float64
 
     def sums(others: Tensor, w: Tensor, side: int) -> Tensor:

@@ -164,9 +164,9 @@ class AUCMetric:
             parts = [error]
         if self.process_group is not None:
             group = None if self.process_group == "world" else self.process_group
-            (own,) = parts
+            (of_rank,) = parts
             parts = [None] * dist.get_world_size(group)
-            dist.all_gather_object(parts, own, group=group)
+            dist.all_gather_object(parts, of_rank, group=group)
         for part in parts:
             if isinstance(part, ValueError):
                 raise part
