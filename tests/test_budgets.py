@@ -22,7 +22,7 @@ BUDGETS = (
     ("src/everypair", 1_550, "the front: public names, losses on arrays, the oracle, the command"),
     ("src/everypair/surrogates", 1_350, "the mathematics as data, and its form for kernels"),
     ("src/everypair/arrays", 2_300, "pair sums for NumPy, torch operations and JAX"),
-    ("src/everypair/inputs", 1_250, "validation and conversion of what users pass"),
+    ("src/everypair/inputs", 1_220, "validation and conversion of what users pass"),
     ("src/everypair/kernel", 950, "the choice of what computes a batch; the compiled kernel"),
     ("src/everypair/metrics", 950, "AUC, partial AUC, average precision, DeLong"),
     ("src/everypair/row_sums", 1_050, "sums over the other rows of each row, soft ranks"),

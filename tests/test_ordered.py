@@ -167,13 +167,13 @@ def test_weights_of_any_magnitude_give_the_same_mean():
 
 def test_levels_without_pairs_are_skipped():
     # The ranks 0, 2 and 4 would need three levels; dense ranks 0, 1 and 2 need two.
-    rows = RankedRows(np.array([0, 0, 20, 40]), None, None, None)
+    rows = RankedRows(np.array([0, 0, 20, 40]), None, None, None, None).rows
     assert [level.positive.tolist() for level in rows.levels()] == [
         [False, False, False, True],
         [False, False, True, False],
     ]
-    assert not list(RankedRows(np.zeros(5), None, None, None).levels())
-    many = RankedRows(np.arange(6), np.arange(6), None, None)
+    assert not list(RankedRows(np.zeros(5), None, None, None, None).rows.levels())
+    many = RankedRows(np.arange(6), None, np.arange(6), None, None).rows
     assert not list(many.levels())
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair import surrogates
-from everypair.inputs import batches, ordered, pair_options, survival
+from everypair.inputs import batches, pair_options, ranked, survival
 from everypair.inputs.groups import group_codes, group_numbers
 from everypair.surrogates import Floats, Formula, Surrogate
 
@@ -286,7 +286,7 @@ def _targets(
     if pairs == "binary":
         return batches.positives(batch), w.copy(), w.copy()
     if pairs == "ordered":
-        return ordered.target_from(labels), w, w
+        return ranked.target_from(labels), w, w
     times, events = survival.survival_from(labels)
     winner = w * events
     if censoring == "uno":

@@ -17,7 +17,7 @@ from everypair.boosting._scaled_loss import (
     ScaledLoss,
     data_from,
 )
-from everypair.inputs import ordered
+from everypair.inputs import ranked
 from everypair.surrogates import Surrogate
 
 
@@ -93,7 +93,7 @@ class CatboostObjective:
     def __init__(self, loss: ScaledLoss, labels: ArrayLike, weights: ArrayLike | None) -> None:
         array = np.array(labels)
         if loss.pairs != "binary":  # CatBoost stores labels in float32
-            array = ordered.target_from(array).astype(np.float32)
+            array = ranked.target_from(array).astype(np.float32)
         self.loss = loss
         _, self.labels, self.weights, _ = data_from([], array, weights, None)
         self._row_weights = np.ones(len(self.labels)) if self.weights is None else self.weights

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair.arrays.numpy import NumpyArrays
-from everypair.inputs import binary, convert, messages, ordered, pair_options, survival
+from everypair.inputs import binary, convert, messages, pair_options, survival
 from everypair.inputs.groups import group_numbers, group_runs, group_values
 from everypair.inputs.hardest import hardest_weights
-from everypair.inputs.ranked import RankedRows
+from everypair.inputs.ranked import RankedRows, target_from
 
 _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 
@@ -74,16 +74,17 @@ def batch_from(
         batch.dtype, batch.shape = scores.dtype, scores.shape
     else:
         scores, batch.dtype, batch.shape = _scores(scores, "scores")
-    target: Any = None
+    targets = events = None
     if pairs == "binary" and censoring == "harrell":
         if not _is_ready(labels, binary.LABEL_DTYPES):
             labels = binary.labels_from(labels)
         n_labels = labels.shape[0]
     else:
         pair_options.check_pairs(pairs, censoring)
-        is_ordered = pairs == "ordered"
-        target = ordered.target_from(labels) if is_ordered else survival.survival_from(labels)
-        n_labels = len(target if is_ordered else target.times)
+        targets, events = (
+            (target_from(labels), None) if pairs == "ordered" else survival.survival_from(labels)
+        )
+        n_labels = targets.shape[0]
         labels = np.empty(0, bool)
     n = scores.shape[0]
     if n == 0:
@@ -96,8 +97,8 @@ def batch_from(
     batch.order = batch.offsets = batch.ranked = None
     if groups is not None:
         set_groups(batch, groups)
-    if target is not None:
-        rank(batch, target, censoring)
+    if targets is not None:
+        rank(batch, targets, events, censoring)
     if max_fpr is not None or min_tpr is not None:
         _keep_hardest(batch, max_fpr, min_tpr)
     return batch
@@ -111,21 +112,20 @@ def set_groups(batch: Batch, groups: ArrayLike) -> None:
     batch.order, batch.offsets = group_runs(values)
 
 
-def rank(batch: Batch, target: NDArray[Any] | survival.Survival, censoring: str) -> None:
-    """Check the values of a batch and sort its rows by their targets, which are checked."""
+def rank(
+    batch: Batch, targets: NDArray[Any], events: NDArray[np.bool_] | None, censoring: str
+) -> None:
+    """Check the values of a batch, and rank its rows by their targets, which are checked."""
     check_values(batch)
     weights = winner = batch.weights
-    if isinstance(target, survival.Survival):
-        factors = None
-        if censoring == "uno":
-            w = np.ones(batch.scores.shape[0]) if weights is None else weights
-            factors = survival.censoring_weights(NumpyArrays(compensated=False), *target, w)
-        if weights is None:
-            winner = factors
-        else:
-            winner = weights * (target.events if factors is None else factors)
+    if events is not None and censoring == "uno":
+        w = np.ones(batch.scores.shape[0]) if weights is None else weights
+        xp = NumpyArrays(compensated=False)
+        winner = w * survival.censoring_weights(xp, targets, events, w)
+    elif events is not None and weights is not None:
+        winner = weights * events
     groups = None if batch.offsets is None else group_numbers(batch.order, batch.offsets)
-    batch.ranked = RankedRows(target, groups, winner, weights)
+    batch.ranked = RankedRows(targets, events, groups, winner, weights)
 
 
 def _keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> None:
@@ -179,7 +179,12 @@ def signed_weights_from(weights: ArrayLike | None, n: int) -> NDArray[np.float64
 
 def check_values(batch: Batch) -> None:
     """Raise the error about the first score or weight that is not allowed."""
-    _raise_if_not_finite(batch.scores, "scores")
+    # A finite sum means that all values are finite, and needs no temporary array. A sum of finite
+    # values may overflow, so otherwise each value is checked.
+    with np.errstate(all="ignore"):
+        is_finite = math.isfinite(batch.scores.sum(dtype=np.float64))
+    if not is_finite:
+        _raise_if_not_finite(batch.scores, "scores")
     weights = batch.weights
     if weights is not None:
         valid = (weights >= 0.0) & (weights < math.inf)
@@ -238,11 +243,6 @@ def _float_column(
 
 
 def _raise_if_not_finite(values: NDArray[Any], name: str) -> None:
-    # A finite sum means that all values are finite, and needs no temporary array. A sum of finite
-    # values may overflow, so otherwise each value is checked.
-    with np.errstate(all="ignore"):
-        if math.isfinite(values.sum(dtype=np.float64)):
-            return
     finite = np.isfinite(values)
     if not finite.all():
         i = int(np.argmin(finite))

@@ -1,4 +1,6 @@
-"""Ordered pairs as binary pairs: one level for each bit of the rank of a target.
+"""Ordered targets, and their pairs as binary pairs: one level for each bit of the rank.
+
+Every row is to score higher than every row of its group with a lower target.
 
 Two different ranks differ first, from the highest bit down, at exactly one bit b. So the pairs of
 rows with different ranks are the disjoint union, over b, of the (positive, negative) pairs with::
@@ -18,17 +20,40 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from everypair.inputs import convert
 from everypair.inputs.binary import LABEL_DTYPES
 from everypair.inputs.groups import stable_order
-from everypair.inputs.survival import Survival
 
 Floats = NDArray[np.float64]
 
 _OTHER_GROUP = 1 << 62  # larger than every difference of ranks
 _NO_WEIGHT = -10_000  # the exponent of zero
 _WIDEST = 900  # products of weights over as many powers of two do not underflow
+
+
+def target_from(given: ArrayLike, name: str = "labels") -> NDArray[Any]:
+    """Convert grades or real targets to an (n,) array, and check that all of them are finite.
+
+    Examples
+    --------
+    >>> target_from([3, 1, 2]).tolist()
+    [3, 1, 2]
+    """
+    if type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "biuf":
+        column: NDArray[Any] = given
+    else:
+        column = convert.to_column(convert.to_real(given, name), name)
+    if column.dtype.kind == "f":
+        finite = np.isfinite(column)
+        if not finite.all():
+            i = int(np.argmin(finite))
+            raise ValueError(
+                f"{name} must be finite numbers; got {column[i].item()!r} (first at index {i}). "
+                "Drop the rows whose target is not known."
+            )
+    return column
 
 
 class Level(NamedTuple):
@@ -47,18 +72,52 @@ class Level(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-class RankedRows:
+class SortedRows(NamedTuple):
     """Rows sorted by group and rank, with a weight for each of their two roles in a pair.
 
+    Attributes
+    ----------
+    order : (n,) intp
+        The rows. All other arrays are in this order.
+    ranks : (n,) int64
+        Dense ranks inside each group, from 0.
+    offsets : (n_groups + 1,) int64
+        First row of each group, then n.
+    winner, loser : (n,) float64 or None
+        Weights over a power of two; None is 1. The product of the largest weights of both roles, or
+        the weight of the heaviest pair, is near 1.
+    exponent : int
+        The weight of a pair is ``2**exponent`` times that of these weights.
+    """
+
+    order: NDArray[np.intp]
+    ranks: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    winner: Floats | None
+    loser: Floats | None
+    exponent: int
+
+    def levels(self) -> Iterator[Level]:
+        """Yield the levels that have pairs, from the highest bit down."""
+        winner, loser = (1.0 if w is None else w for w in (self.winner, self.loser))
+        weighted = self.winner is not None or self.loser is not None
+        for positive, offsets in _divisions(self.ranks, self.offsets):
+            yield Level(positive, np.where(positive, winner, loser) if weighted else None, offsets)
+
+
+class RankedRows:
+    """Rows with ordered targets, which are sorted when `rows` is read.
+
     In a pair the row of the higher rank is the winner: it is to score higher. The weight of a pair
-    is the weight of its winner times the weight of its loser. Rows are sorted when the first of
-    `order`, `ranks` and `offsets` is read: the compiled kernel does not need them for every call.
+    is the weight of its winner times the weight of its loser. The compiled kernel does not need the
+    sorted rows for every call.
 
     Parameters
     ----------
-    target : (n,) real, or Survival
-        The row of the higher target wins, or that of the earlier event. Rows with equal targets are
-        no pair.
+    targets : (n,) real
+        The row of the higher target wins. Rows with equal targets are no pair.
+    events : (n,) bool or None
+        With events, targets are times of at least 0, and the row of the earlier event wins.
     groups : (n,) int64 or None
     winner, loser : (n,) float64 or None
         The weight of a row in each role. None is 1; for a winner of survival times it is 1 for an
@@ -67,154 +126,116 @@ class RankedRows:
 
     def __init__(
         self,
-        target: NDArray[Any] | Survival,
+        targets: NDArray[Any],
+        events: NDArray[np.bool_] | None,
         groups: NDArray[np.int64] | None,
         winner: Floats | None,
         loser: Floats | None,
     ) -> None:
-        self._target, self._groups, self._given = target, groups, (winner, loser)
-
-    @cached_property
-    def _keys(self) -> NDArray[Any]:
-        target = self._target
-        return target.targets() if isinstance(target, Survival) else target
-
-    @cached_property
-    def order(self) -> NDArray[np.intp]:
-        """The (n,) rows, sorted by group and by rank. All other arrays are in this order."""
-        order = np.argsort(self._keys)
-        return order if self._groups is None else order[stable_order(self._groups[order])]
-
-    @cached_property
-    def _runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the ranks and the offsets."""
-        sorted_keys = self._keys[self.order]
-        n = sorted_keys.shape[0]
-        is_new = np.zeros(n, bool)
-        np.not_equal(sorted_keys[1:], sorted_keys[:-1], out=is_new[1:])
-        if self._groups is None:
-            return np.cumsum(is_new, dtype=np.int64), np.array([0, n], np.int64)
-        sorted_groups = self._groups[self.order]
-        other_group = sorted_groups[1:] != sorted_groups[:-1]
-        is_new[1:] |= other_group
-        heads = np.append(0, np.flatnonzero(other_group) + 1)
-        offsets = np.append(heads, n)
-        ranks = np.cumsum(is_new, dtype=np.int64)
-        return ranks - np.repeat(ranks[heads], np.diff(offsets)), offsets
-
-    @property
-    def ranks(self) -> NDArray[np.int64]:
-        """Dense ranks (n,) inside each group, from 0."""
-        return self._runs[0]
-
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """First row of each group, then n: (n_groups + 1,)."""
-        return self._runs[1]
-
-    @cached_property
-    def _scaled(self) -> tuple[Floats | None, Floats | None, int]:
-        """Return the weights of winners and of losers, and the exponent."""
-        winner, loser = self._given
-        if winner is None and isinstance(self._target, Survival):
-            winner = self._target.events.astype(np.float64)
-        weights = [None if w is None else w[self.order] for w in (winner, loser)]
-        sizes = np.array([_sizes(w) for w in weights])
-        exponents = sizes[:, 0]
-        if (sizes[:, 0] - sizes[:, 1]).sum() > _WIDEST:
-            weights, exponents = self._of_pairs(weights)
-        first, second = (
-            None if w is None else np.ldexp(w, -exponent)
-            for w, exponent in zip(weights, exponents, strict=True)
-        )
-        return first, second, int(exponents.sum())
-
-    def _of_pairs(
-        self, weights: list[Floats | None]
-    ) -> tuple[list[Floats | None], NDArray[np.int64]]:
-        """Set the weights of rows without a pair to 0; return also the exponents of both roles.
-
-        Over these powers of two, the weight of the heaviest pair is near 1.
-        """
-        both = np.array([np.ones(self.order.shape[0]) if w is None else w for w in weights])
-        sizes = np.where(both > 0.0, np.frexp(both)[1].astype(np.int64), _NO_WEIGHT)
-        in_pairs, heaviest = np.zeros(sizes.shape, bool), 2 * _NO_WEIGHT
-        for positive, offsets in self._divisions():
-            of_role = np.where([positive, ~positive], sizes, _NO_WEIGHT)
-            largest = np.maximum.reduceat(of_role, offsets[:-1], axis=1)
-            meet = (largest > _NO_WEIGHT).all(0)
-            heaviest = max(heaviest, int(largest.sum(0)[meet].max(initial=2 * _NO_WEIGHT)))
-            in_pairs |= (of_role > _NO_WEIGHT) & np.repeat(meet, np.diff(offsets))
-        if not in_pairs.any():
-            return [*np.zeros_like(both)], np.zeros(2, np.int64)
-        largest = np.where(in_pairs, sizes, _NO_WEIGHT).max(1)
-        return [*np.where(in_pairs, both, 0.0)], largest - (int(largest.sum()) - heaviest) // 2
-
-    def without_scale(self) -> RankedRows:
-        """Return rows of the same pairs with the scaled weights, whose exponent is 0."""
-        rows = copy(self)
-        rows.__dict__["_scaled"] = (*self._scaled[:2], 0)
-        return rows
-
-    @property
-    def winner(self) -> Floats | None:
-        """Weights (n,) of winners, over a power of two; None is 1.
-
-        The product of the largest weights of both roles, or the weight of the heaviest pair, is
-        near 1.
-        """
-        return self._scaled[0]
-
-    @property
-    def loser(self) -> Floats | None:
-        """Weights (n,) of losers, over a power of two; None is 1."""
-        return self._scaled[1]
-
-    @property
-    def exponent(self) -> int:
-        """The weight of a pair is ``2**exponent`` times that of these weights."""
-        return self._scaled[2]
+        self._targets, self._events = targets, events
+        self._groups, self._weights = groups, (winner, loser)
 
     def plain(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None] | None:
         """Return targets, or times and events, in the order of the caller.
 
         None if there are weights or groups, or if the kernel cannot read the targets as they are.
         """
-        winner, loser = self._given
+        winner, loser = self._weights
         if not (self._groups is None and winner is None and loser is None):
             return None
-        target = self._target
-        values, events = target if isinstance(target, Survival) else (target, None)
-        readable = values.dtype in LABEL_DTYPES and values.flags.c_contiguous
-        return (values, events) if readable and values.flags.aligned else None
+        flags = self._targets.flags
+        readable = self._targets.dtype in LABEL_DTYPES and flags.c_contiguous and flags.aligned
+        return (self._targets, self._events) if readable else None
 
-    def arrays(self) -> tuple[Any, ...]:
-        """Return the arrays and the exponent as the compiled kernel takes them beside `offsets`."""
-        return self.order, self.ranks, self.winner, self.loser, self.exponent
+    @cached_property
+    def rows(self) -> SortedRows:
+        """The sorted rows."""
+        keys, events, (winner, loser) = self._targets, self._events, self._weights
+        if events is not None:
+            keys = survival_keys(keys, events)
+            winner = events.astype(np.float64) if winner is None else winner
+        order, ranks, offsets = _sorted(keys, self._groups)
+        weights = [None if w is None else w[order] for w in (winner, loser)]
+        return SortedRows(order, ranks, offsets, *_scaled(weights, ranks, offsets))
 
-    def levels(self) -> Iterator[Level]:
-        """Yield the levels that have pairs, from the highest bit down."""
-        for positive, offsets in self._divisions():
-            yield Level(positive, self._weights(positive), offsets)
+    def without_scale(self) -> RankedRows:
+        """Return rows of the same pairs with the scaled weights, whose exponent is 0."""
+        rows = copy(self)
+        rows.__dict__["rows"] = self.rows._replace(exponent=0)
+        return rows
 
-    def _divisions(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
-        """Yield which rows are positive at a level, and its offsets."""
-        differs = self.ranks[1:] ^ self.ranks[:-1]
-        differs[self.offsets[1:-1] - 1] = _OTHER_GROUP
-        inside = differs[differs < _OTHER_GROUP]
-        n = self.order.shape[0]
-        for bit in reversed(range(int(inside.max(initial=0)).bit_length())):
-            if not ((inside >> bit) == 1).any():
-                continue
+
+def survival_keys(times: Floats, events: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Return targets that are higher for rows that are to score higher.
+
+    The bits of floats that are not negative, read as integers, have the order of the floats.
+    Doubled, plus 1 for censored rows, they order times, and at one time the events first.
+    """
+    bits = (times + 0.0).view(np.uint64)  # -0.0 becomes 0.0
+    return ~(bits << np.uint64(1) | ~events)
+
+
+def _sorted(
+    keys: NDArray[Any], groups: NDArray[np.int64] | None
+) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the order by group and key, the dense ranks inside each group, and the offsets."""
+    order, n = np.argsort(keys), keys.shape[0]
+    if groups is not None:
+        order = order[stable_order(groups[order])]
+    keys, is_new = keys[order], np.zeros(n, bool)
+    np.not_equal(keys[1:], keys[:-1], out=is_new[1:])
+    if groups is None:
+        return order, np.cumsum(is_new, dtype=np.int64), np.array([0, n], np.int64)
+    groups = groups[order]
+    other_group = groups[1:] != groups[:-1]
+    is_new[1:] |= other_group
+    heads = np.append(0, np.flatnonzero(other_group) + 1)
+    ranks, offsets = np.cumsum(is_new, dtype=np.int64), np.append(heads, n)
+    return order, ranks - np.repeat(ranks[heads], np.diff(offsets)), offsets
+
+
+def _divisions(
+    ranks: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+    """Yield which rows are positive at a level, and its offsets."""
+    differs = ranks[1:] ^ ranks[:-1]
+    differs[offsets[1:-1] - 1] = _OTHER_GROUP
+    inside = differs[differs < _OTHER_GROUP]
+    for bit in reversed(range(int(inside.max(initial=0)).bit_length())):
+        if ((inside >> bit) == 1).any():
             starts = np.flatnonzero(differs >> (bit + 1)) + 1
-            offsets = np.concatenate(([0], starts, [n])).astype(np.int64)
-            yield (self.ranks >> bit & 1).astype(bool), offsets
+            starts = np.concatenate(([0], starts, [ranks.shape[0]])).astype(np.int64)
+            yield (ranks >> bit & 1).astype(bool), starts
 
-    def _weights(self, positive: NDArray[np.bool_]) -> Floats | None:
-        if self.winner is None and self.loser is None:
-            return None
-        winner, loser = (1.0 if w is None else w for w in (self.winner, self.loser))
-        return np.where(positive, winner, loser)
+
+def _scaled(
+    weights: list[Floats | None], ranks: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> tuple[Floats | None, Floats | None, int]:
+    """Divide the weights of winners and losers by powers of two; return also their exponent.
+
+    If they differ so much that products could underflow, rows without a pair get the weight 0, and
+    the weight of the heaviest pair becomes near 1.
+    """
+    largest, smallest = np.transpose([_sizes(w) for w in weights])
+    if (largest - smallest).sum() > _WIDEST:
+        both = np.array([np.ones(ranks.shape[0]) if w is None else w for w in weights])
+        sizes = np.where(both > 0.0, np.frexp(both)[1].astype(np.int64), _NO_WEIGHT)
+        in_pairs, heaviest = np.zeros(sizes.shape, bool), 2 * _NO_WEIGHT
+        for positive, starts in _divisions(ranks, offsets):
+            of_role = np.where([positive, ~positive], sizes, _NO_WEIGHT)
+            tops = np.maximum.reduceat(of_role, starts[:-1], axis=1)
+            meet = (tops > _NO_WEIGHT).all(0)
+            heaviest = max(heaviest, int(tops.sum(0)[meet].max(initial=2 * _NO_WEIGHT)))
+            in_pairs |= (of_role > _NO_WEIGHT) & np.repeat(meet, np.diff(starts))
+        weights, largest = [*np.where(in_pairs, both, 0.0)], np.zeros(2, np.int64)
+        if in_pairs.any():
+            largest = np.where(in_pairs, sizes, _NO_WEIGHT).max(1)
+            largest = largest - (int(largest.sum()) - heaviest) // 2
+    winner, loser = (
+        None if w is None else np.ldexp(w, -exponent)
+        for w, exponent in zip(weights, largest, strict=True)
+    )
+    return winner, loser, int(largest.sum())
 
 
 def _sizes(weights: Floats | None) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from everypair.arrays.double_double import Arrays, Number
 from everypair.arrays.rows import Runs
 from everypair.inputs import convert
-from everypair.inputs.ordered import target_from
+from everypair.inputs.ranked import target_from
 
 Floats = NDArray[np.float64]
 
@@ -31,15 +31,6 @@ class Survival(NamedTuple):
 
     times: Floats
     events: NDArray[np.bool_]
-
-    def targets(self) -> NDArray[np.uint64]:
-        """Return targets that are higher for rows that are to score higher.
-
-        The bits of floats that are not negative, read as integers, have the order of the floats.
-        Doubled, plus 1 for censored rows, they order times, and at one time the events first.
-        """
-        bits = (self.times + 0.0).view(np.uint64)  # -0.0 becomes 0.0
-        return ~(bits << np.uint64(1) | ~self.events)
 
 
 def survival_from(given: Any) -> Survival:

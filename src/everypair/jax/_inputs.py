@@ -23,11 +23,11 @@ from everypair.inputs import (
     convert,
     hardest,
     messages,
-    ordered,
     pair_options,
     survival,
 )
 from everypair.inputs.groups import group_codes
+from everypair.inputs.ranked import survival_keys, target_from
 from everypair.jax._arrays import JaxArrays
 from everypair.surrogates import ExponentialTerm
 
@@ -134,7 +134,7 @@ def _ranked(
         winner = w * jnp.asarray(factor, work)
     else:
         target = _column(labels, "labels", n)
-        keys = [target if isinstance(target, Array) else _numbered(ordered.target_from(target))]
+        keys = [target if isinstance(target, Array) else _numbered(target_from(target))]
     ranks = levels.ranks_of(xp, keys, groups)
     n_bits = 32 - lax.clz(ranks.ranks.max())
     return winner, Ranked(ranks, w, jnp.maximum(n_bits, 1))
@@ -151,7 +151,7 @@ def _survival(labels: Any, n: int) -> tuple[list[Array], Any, Any]:
         target = survival.survival_from(known if isinstance(labels, tuple) else known[0])
         if len(target.times) != n:
             messages.raise_length("labels", len(target.times), n)
-        return [_numbered(target.targets())], *target
+        return [_numbered(survival_keys(*target))], *target
     if len(parts) == 1 and labels.shape == (n, 2):
         parts = labels[:, 0], labels[:, 1]
     times, *events = (jnp.asarray(_column(part, "labels", n)) for part in parts)

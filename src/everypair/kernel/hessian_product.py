@@ -54,7 +54,7 @@ def _without_scale(batch: Batch) -> tuple[Batch, int]:
         return batch, 0
     if batch.ranked is not None:
         scaled.ranked = batch.ranked.without_scale()
-        return scaled, batch.ranked.exponent
+        return scaled, batch.ranked.rows.exponent
     positive = batches.positives(batch)
     largest = [weights.max(where=rows, initial=0.0) for rows in (positive, ~positive)]
     of_classes = [math.frexp(top)[1] for top in largest]

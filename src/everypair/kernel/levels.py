@@ -24,16 +24,16 @@ def pair_sums(
 
     `of_level` computes a request of binary pairs.
     """
-    batch = request.batch
+    batch, rows = request.batch, ranked.rows
     # A row wins at some levels and loses at others, so its derivatives may cancel: float64 keeps
     # the digits that float32 scores have.
-    scores = batch.scores[ranked.order].astype(np.float64, copy=False)
-    vector = None if request.vector is None else request.vector[ranked.order]
+    scores = batch.scores[rows.order].astype(np.float64, copy=False)
+    vector = None if request.vector is None else request.vector[rows.order]
     sums = [np.zeros_like(scores) if requested else None for requested in request.derivatives]
     value = total = 0.0
     # No pair weighs more than 1. Fractions of n^2 add up to at most 1, and cannot overflow.
     n_pairs = float(scores.shape[0]) ** 2
-    for level in ranked.levels():
+    for level in rows.levels():
         pair_weight = _pair_weight(level)
         if pair_weight == 0.0:
             continue
@@ -48,13 +48,13 @@ def pair_sums(
                 with np.errstate(all="ignore"):
                     summed += share * derivative
     with np.errstate(all="ignore"):
-        pair_weight = float(np.ldexp(total, ranked.exponent))
+        pair_weight = float(np.ldexp(total, rows.exponent))
         scale = n_pairs / total if request.mean and total > 0.0 else n_pairs
-        power = 0 if request.mean else ranked.exponent
+        power = 0 if request.mean else rows.exponent
         value = float(np.ldexp(value * scale, power))
         arrays = [None if s is None else np.ldexp(s * scale, power) + 0.0 for s in sums]
     check_overflow(value, *arrays)
-    derivatives = (in_batch_form(array, batch, ranked.order) for array in arrays)
+    derivatives = (in_batch_form(array, batch, rows.order) for array in arrays)
     return Result(value, pair_weight, *derivatives)
 
 
@@ -62,9 +62,10 @@ def concordance(
     batch: Batch, ranked: RankedRows, of_level: Callable[[Batch], tuple[float, float]]
 ) -> tuple[float, float]:
     """Return the weight of the correctly ordered pairs, ties half, and that of all pairs."""
-    scores = batch.scores[ranked.order]
+    rows = ranked.rows
+    scores = batch.scores[rows.order]
     concordant = total = 0.0
-    for level in ranked.levels():
+    for level in rows.levels():
         pair_weight = _pair_weight(level)
         if pair_weight > 0.0:
             part, of_all = of_level(level_batch(scores, level))

@@ -107,7 +107,8 @@ def _rows(batch: Batch) -> tuple[Any, ...]:
         if (plain := ranked.plain()) is not None:
             targets, events = plain
             return None, scores, targets, None, None, (events,)
-        return None, scores, None, None, ranked.offsets, ranked.arrays()
+        order, ranks, offsets, *of_roles, exponent = ranked.rows
+        return None, scores, None, None, offsets, (order, ranks, *of_roles, exponent)
     if order is None:
         return None, scores, batch.labels, batch.weights, batch.offsets, None
     weights = None if batch.weights is None else batch.weights[order]

@@ -68,8 +68,9 @@ def row_pairs(batch: Batch, ranked: RankedRows) -> Floats:
     if compiled is not None:
         return compiled
     sums = np.zeros((2, batch.scores.shape[0]))
-    scores = batch.scores[ranked.order]
-    for level in ranked.levels():
+    rows = ranked.rows
+    scores = batch.scores[rows.order]
+    for level in rows.levels():
         if level.weights is not None and not level.weights.any():
             continue
         blocks = tie_blocks(levels.level_batch(scores, level), "auc")
@@ -82,7 +83,7 @@ def row_pairs(batch: Batch, ranked: RankedRows) -> Floats:
         of_row = of_block[:, is_loser, blocks.of_rows]
         if level.weights is not None:
             of_row *= level.weights[blocks.rows]
-        sums[:, ranked.order[blocks.rows]] += of_row
+        sums[:, rows.order[blocks.rows]] += of_row
     return sums
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair.inputs import batches, convert, messages, ordered, pair_options, survival
+from everypair.inputs import batches, convert, messages, pair_options, ranked, survival
 from everypair.inputs.groups import group_runs, group_values, stable_order
 from everypair.kernel import choose, threads
 
@@ -179,7 +179,7 @@ class Rows:
         """Check rows and append them."""
         columns: dict[str, NDArray[Any]] = {}
         if self.pairs == "ordered":
-            labels = columns["targets"] = convert.to_float64(ordered.target_from(labels), "labels")
+            labels = columns["targets"] = convert.to_float64(ranked.target_from(labels), "labels")
         elif self.pairs == "survival":
             times, events = survival.survival_from(labels)
             labels = columns["targets"] = np.copysign(times, np.where(events, 1.0, -1.0))

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everypair.inputs import batches, messages, ordered, survival
+from everypair.inputs import batches, messages, ranked, survival
 from everypair.torch import _arrays
 from everypair.torch._compat import is_transformed
 from everypair.torch._options import LossOptions
@@ -271,10 +271,10 @@ def batch_from(
     batch.order, batch.offsets = order
     batch.ranked = None
     if pairs == "ordered":
-        batches.rank(batch, ordered.target_from(batch.labels), "harrell")
+        batches.rank(batch, ranked.target_from(batch.labels), None, "harrell")
     elif pairs != "binary":
         censoring = "uno" if pairs == "uno" else "harrell"
-        batches.rank(batch, survival.survival_from(batch.labels), censoring)
+        batches.rank(batch, *survival.survival_from(batch.labels), censoring)
     return batch
 
 

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
-from everypair.inputs import binary, ordered, pair_options, survival
+from everypair.inputs import binary, pair_options, ranked, survival
 from everypair.torch._inputs import check_integer
 
 Rows = NDArray[np.int64]
@@ -263,7 +263,7 @@ def _classes(labels: Any, pairs: str) -> tuple[Rows, Rows]:
         n_pos = int(positive.sum())
         rule = f"both classes; got {n_pos} positives and {len(positive) - n_pos} negatives"
     elif pairs == "ordered":
-        positive = _upper_part(ordered.target_from(labels))
+        positive = _upper_part(ranked.target_from(labels))
         rule = f"at least two different targets; got none in {len(positive)} rows"
     else:
         times = survival.survival_from(labels)
