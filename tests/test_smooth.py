@@ -12,7 +12,7 @@ import pytest
 import everypair as ep
 from everypair import naive, surrogates
 from everypair.kernel import choose
-from everypair.kernel.bucket_series import smooth_form
+from everypair.kernel.native import native_form
 from everypair.surrogates import Surrogate, Term
 
 NAMES = ("logistic", "sigmoid", "exponential", "squared_softplus")
@@ -177,7 +177,7 @@ def test_slopes_far_from_all_other_rows():
 @pytest.mark.parametrize("name", FITTED)
 def test_widths_of_buckets(name, wide, temperature):
     """They are powers of two, so that positions in widths are exact, and at most a temperature."""
-    form = smooth_form(getattr(surrogates, name)(temperature).at_margin(0.0), wide, False)
+    form = native_form(getattr(surrogates, name)(temperature).at_margin(0.0), wide, False)[1]
     width = form.term[-1]
     assert np.frexp(width)[0] == 0.5
     assert (0.04 if wide else 0.2) * temperature < width <= (0.25 if wide else 1.0) * temperature
@@ -187,12 +187,12 @@ def test_buckets_of_the_hessian_diagonal():
     """Powers of the curvature of the sigmoid cancel too much for float64, so it is sorted."""
     for name, width in (("logistic", 0.125), ("sigmoid", 0.0)):
         terms = getattr(surrogates, name)(1.0).at_margin(0.0)
-        assert smooth_form(terms, True, True).term[-1] == width
+        assert native_form(terms, True, True)[1].term[-1] == width
 
 
 def test_functions_with_a_kink_have_no_buckets():
     laplace = surrogates.fit(lambda t: np.exp(-np.abs(t)) / 2, rate=1.0, name="laplace")
-    form = smooth_form(laplace.at_margin(0.0), True, False)
+    form = native_form(laplace.at_margin(0.0), True, False)[1]
     assert form.term[-1] == 0.0
     assert form.series is form.inside is None
 

@@ -22,6 +22,18 @@ def default_threads():
     ep.set_num_threads(None)
 
 
+@pytest.fixture
+def environment(monkeypatch):
+    """Set variables of the environment, which are read once, for one test."""
+    readers = thread_settings._from_environment, choose._default
+    for reader in readers:
+        reader.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    for reader in readers:
+        reader.cache_clear()
+
+
 def sample(n, dtype=np.float32, seed=0, share=0.2):
     rng = np.random.default_rng(seed)
     return rng.normal(size=n).astype(dtype), rng.random(n) < share
@@ -126,50 +138,44 @@ def test_invalid_numbers_of_threads(bad):
         ep.set_num_threads(bad)
 
 
-def test_the_environment_variable_is_the_default(monkeypatch):
-    monkeypatch.setattr(thread_settings, "_default", None)
-    monkeypatch.setenv("EVERYPAIR_NUM_THREADS", "5")
+def test_the_environment_variable_is_the_default(environment):
+    environment.setenv("EVERYPAIR_NUM_THREADS", "5")
     assert ep.get_num_threads() == 5
     ep.set_num_threads(2)
     assert ep.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("bad", ["0", "-2", "two", "1.5"])
-def test_an_invalid_environment_variable_raises(monkeypatch, bad):
-    monkeypatch.setattr(thread_settings, "_default", None)
-    monkeypatch.setenv("EVERYPAIR_NUM_THREADS", bad)
+def test_an_invalid_environment_variable_raises(environment, bad):
+    environment.setenv("EVERYPAIR_NUM_THREADS", bad)
     with pytest.raises(ValueError, match=f"EVERYPAIR_NUM_THREADS .* got '{bad}'"):
         ep.get_num_threads()
 
 
-def test_cores_without_affinity(monkeypatch):
-    monkeypatch.setattr(thread_settings, "_default", None)
-    monkeypatch.setattr(thread_settings, "_followed", None)
-    monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
+def test_cores_without_affinity(environment):
+    environment.setattr(thread_settings, "_fallback", thread_settings._cores)
+    environment.delenv("EVERYPAIR_NUM_THREADS", raising=False)
     assert ep.get_num_threads() == thread_settings._cores()
-    monkeypatch.delattr("os.sched_getaffinity", raising=False)
-    assert thread_settings._cores() >= 1
+    environment.delattr("os.sched_getaffinity", raising=False)
+    assert thread_settings._cores.__wrapped__() >= 1
 
 
-def test_backends_by_name(monkeypatch):
+def test_backends_by_name(environment):
     with pytest.raises(ValueError, match="backend must be one of auto, numpy, native; got 'cuda'"):
         choose.backend("cuda").__enter__()
-    monkeypatch.setattr(choose, "_default", None)
-    monkeypatch.setenv("EVERYPAIR_BACKEND", "numpy")
-    assert ep.get_backend() == "numpy"
-    monkeypatch.setattr(choose, "_default", None)
-    monkeypatch.setenv("EVERYPAIR_BACKEND", "gpu")
+    environment.setenv("EVERYPAIR_BACKEND", "gpu")
     with pytest.raises(ValueError, match="EVERYPAIR_BACKEND must be one of"):
         ep.pair_loss([1.0, 2.0], [0, 1])
+    environment.setenv("EVERYPAIR_BACKEND", "numpy")
+    assert ep.get_backend() == "numpy"
 
 
-def test_a_missing_kernel(monkeypatch):
-    monkeypatch.setattr(choose.native, "kernel", None)
-    monkeypatch.setattr(choose, "_default", None)
-    monkeypatch.setenv("EVERYPAIR_BACKEND", "native")
+def test_a_missing_kernel(environment):
+    environment.setattr(choose.native, "kernel", None)
+    environment.setenv("EVERYPAIR_BACKEND", "native")
     with pytest.raises(ImportError, match="EVERYPAIR_BACKEND asks for the compiled kernel"):
         ep.pair_loss([1.0, 2.0], [0, 1])
-    monkeypatch.setenv("EVERYPAIR_BACKEND", "")
+    environment.setenv("EVERYPAIR_BACKEND", "")
     assert ep.pair_loss([1.0, 2.0], [0, 1]) == 0.0
     assert ep.get_backend() == "numpy"
 

@@ -1,21 +1,20 @@
-"""The form in which the compiled kernel takes a smooth or an exponential surrogate.
+"""The form in which the compiled kernel takes a smooth surrogate.
 
-The kernel takes one smooth term and a truncated polynomial with the same shift, or one exponential
-term. That covers the built-in surrogates and those of `surrogates.fit`. Other sums are left to
-NumPy.
+The kernel takes one smooth term and a truncated polynomial with the same shift. That covers the
+built-in surrogates and those of `surrogates.fit`. For buckets of rows, polynomials in the offsets
+inside a bucket replace the exponential functions.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from everypair.surrogates import Exponential, PairTerm, Table, tables
+from everypair.surrogates import Table
 
 _Floats = NDArray[np.float64]
 
@@ -58,22 +57,11 @@ class SmoothForm(NamedTuple):
     inside: _Floats | None
 
 
-def exponential_form(terms: tuple[PairTerm, ...]) -> Exponential | None:
-    """Return the only term if it is an exponential one."""
-    pieces, exponential = tables(terms, True)
-    return exponential[0] if len(exponential) == 1 and not pieces else None
-
-
-@lru_cache(maxsize=64)
-def smooth_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool) -> SmoothForm | None:
-    """Return the form of these terms for float64 scores (`wide`) or float32; None without one.
+def smooth_form(table: Table, wide: bool, hess: bool) -> SmoothForm | None:
+    """Return the form of a smooth term for float64 scores (`wide`) or float32; None without one.
 
     With `hess`, the buckets must be good enough for the Hessian diagonal too.
     """
-    pieces, exponential = tables(terms, wide)
-    if len(pieces) != 1 or exponential:
-        return None
-    (table,) = pieces
     n_powers = table.n_powers(0, 1, 2)
     if table.p[:, 0].any() or not 0 < n_powers <= _MOST_POWERS:
         return None

@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,6 @@ _VARIABLE = "EVERYPAIR_BACKEND"
 _BACKENDS = ("auto", "numpy", "native")
 
 _chosen: ContextVar[bool | None] = ContextVar("everypair_backend", default=None)
-_default: bool | None = None
 
 
 def pair_sums(request: Request) -> Result:
@@ -82,12 +82,7 @@ def split_classes(
 def uses_native() -> bool:
     """Return whether the compiled kernel is installed and chosen."""
     chosen = _chosen.get()
-    if chosen is not None:
-        return chosen
-    global _default
-    if _default is None:
-        _default = _is_native(os.environ.get(_VARIABLE, "") or "auto", _VARIABLE)
-    return _default
+    return _default() if chosen is None else chosen
 
 
 def get_backend() -> str:
@@ -133,6 +128,11 @@ def _by_group(order: NDArray[np.intp] | None, *arrays: NDArray[Any] | None) -> t
     if order is None:
         return arrays
     return tuple(None if array is None else array[order] for array in arrays)
+
+
+@cache
+def _default() -> bool:
+    return _is_native(os.environ.get(_VARIABLE, "") or "auto", _VARIABLE)
 
 
 def _is_native(name: str, source: str) -> bool:

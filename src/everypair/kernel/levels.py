@@ -29,7 +29,8 @@ def pair_sums(
     # the digits that float32 scores have.
     scores = batch.scores[rows.order].astype(np.float64, copy=False)
     vector = None if request.vector is None else request.vector[rows.order]
-    sums = [np.zeros_like(scores) if requested else None for requested in request.derivatives]
+    requested = request.grad, request.hess, vector is not None
+    sums = [np.zeros_like(scores) if derivative else None for derivative in requested]
     value = total = 0.0
     # No pair weighs more than 1. Fractions of n^2 add up to at most 1, and cannot overflow.
     n_pairs = float(scores.shape[0]) ** 2

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from everypair.inputs import batches
 from everypair.inputs.batches import Batch
 from everypair.inputs.ranked import RankedRows
-from everypair.kernel.bucket_series import SmoothForm, exponential_form, smooth_form
+from everypair.kernel.bucket_series import SmoothForm, smooth_form
 from everypair.kernel.request import Request, Result, in_batch_form
 from everypair.kernel.threads import kernel_threads
 from everypair.surrogates import (
@@ -25,6 +25,7 @@ from everypair.surrogates import (
     KnotTerm,
     PairTerm,
     are_polynomials,
+    tables,
 )
 
 try:
@@ -91,10 +92,13 @@ def native_form(terms: tuple[PairTerm, ...], wide: bool, hess: bool) -> NativeFo
     """Return how the kernel takes these terms for float64 scores (`wide`) or float32."""
     if are_polynomials(terms):
         return terms, None, None
-    if (smooth := smooth_form(terms, wide, hess)) is not None:
-        return None, smooth, None
-    exponential = exponential_form(terms)
-    return None if exponential is None else (None, None, exponential)
+    pieces, exponential = tables(terms, wide)
+    if len(pieces) + len(exponential) != 1:
+        return None
+    if exponential:
+        return None, None, exponential[0]
+    smooth = smooth_form(pieces[0], wide, hess)
+    return None if smooth is None else (None, smooth, None)
 
 
 def _rows(batch: Batch) -> tuple[Any, ...]:

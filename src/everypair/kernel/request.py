@@ -34,11 +34,6 @@ class Request(NamedTuple):
     hess: bool = False
     vector: NDArray[Any] | None = None
 
-    @property
-    def derivatives(self) -> tuple[bool, bool, bool]:
-        """Whether the gradient, the diagonal of the Hessian and the product are requested."""
-        return self.grad, self.hess, self.vector is not None
-
 
 class Result(NamedTuple):
     """The results for a request; a derivative that was not requested is None.

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 
 _VARIABLE = "EVERYPAIR_NUM_THREADS"
 
 _chosen: int | None = None
-_default: int | None = None
-# Returns the default of another library, such as torch.
-_followed: Callable[[], int] | None = None
 
 
 def set_num_threads(threads: int | None) -> None:
@@ -56,40 +54,39 @@ def get_num_threads() -> int:
     >>> get_num_threads() >= 1
     True
     """
-    if _chosen is not None:
-        return _chosen
-    global _default
-    if _default is None:
-        _default = _from_environment() or (0 if _followed else _cores())
-    return _default or (_followed or _cores)()
+    return _chosen or _from_environment() or _fallback()
 
 
 def kernel_threads() -> int:
     """Return the number of threads to start: at most 256, because more would only cost memory."""
-    return min(get_num_threads(), 256)
+    return min(_chosen or _from_environment() or _fallback(), 256)
 
 
 def follow(get_default: Callable[[], int]) -> None:
     """Take the default number of threads from this function instead of the number of cores."""
-    global _default, _followed
-    _followed = get_default
-    _default = None
+    global _fallback
+    _fallback = get_default
+    _from_environment.cache_clear()
 
 
-def _from_environment() -> int | None:
+@cache
+def _from_environment() -> int:
+    """Return the number of threads of the environment variable, 0 if it is not set."""
     text = os.environ.get(_VARIABLE, "").strip()
-    if not text:
-        return None
-    if not text.isdecimal() or int(text) < 1:
+    if text and not (text.isdecimal() and int(text) >= 1):
         raise ValueError(
             f"the environment variable {_VARIABLE} must be a whole number of at least 1; "
             f"got {text!r}. Unset it to use every core."
         )
-    return int(text)
+    return int(text or 0)
 
 
+@cache
 def _cores() -> int:
     # Containers and schedulers often allow fewer cores than the machine has.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+_fallback: Callable[[], int] = _cores
