@@ -306,7 +306,8 @@ class NumpyArrays(SlicedSums):
     @staticmethod
     def bounds(groups: Array) -> tuple[Array, Array]:
         """See `Arrays`."""
-        is_head = np.diff(groups, prepend=-1) != 0
-        heads = np.append(np.flatnonzero(is_head), groups.size)
-        number = np.cumsum(is_head)
-        return heads[number - 1], heads[number] - 1
+        is_head = np.ones(groups.size, bool)
+        np.not_equal(groups[1:], groups[:-1], out=is_head[1:])
+        heads = np.flatnonzero(is_head)
+        number = is_head.cumsum() - 1
+        return heads[number], np.append(heads[1:], groups.size)[number] - 1

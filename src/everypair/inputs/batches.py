@@ -134,8 +134,9 @@ def _keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) ->
     widest, lowest = pair_options.check_rates(max_fpr, min_tpr, pairs)
     batch.labels = positives(batch)
     weights = np.ones(batch.scores.shape[0]) if batch.weights is None else batch.weights
+    xp = NumpyArrays(compensated=batch.weights is not None)  # sums of ones are exact
     batch.weights = hardest_weights(
-        NumpyArrays(compensated=True), batch.scores, batch.labels, weights,
+        xp, batch.scores, batch.labels, weights,
         group_numbers(batch.order, batch.offsets), 1.0 if widest is None else widest, lowest or 0.0,
     )  # fmt: skip
 
@@ -246,10 +247,4 @@ def _raise_if_not_finite(values: NDArray[Any], name: str) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         i = int(np.argmin(finite))
-        raise ValueError(
-            f"{name} must be finite; got {values[i].item()!r} (first at index {i}). "
-            "A model that returns it has diverged, or a row was empty."
-        )
-
-
-# The messages below are shared with other modules, which check their own arrays.
+        messages.raise_not_finite(name, values[i].item(), i)

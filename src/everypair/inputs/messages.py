@@ -17,6 +17,14 @@ def raise_not_floats(dtype: object, remedy: str) -> NoReturn:
     )
 
 
+def raise_not_finite(name: str, value: object, i: int) -> NoReturn:
+    """Raise the error about a number that is infinite or NaN."""
+    raise ValueError(
+        f"{name} must be finite; got {value!r} (first at index {i}). "
+        "A model that returns it has diverged, or a row was empty."
+    )
+
+
 def raise_not_real(name: str, dtype: object) -> NoReturn:
     """Raise the error about complex numbers."""
     raise ValueError(f"{name} must be real numbers; got {dtype}. Pass {name}.real.")

@@ -270,7 +270,4 @@ def _raise_if_not_finite(tensor: Tensor, name: str) -> None:
     finite = tensor.detach().isfinite()
     if not bool(finite.all()):
         i = int(finite.int().argmin())
-        raise ValueError(
-            f"{name} must be finite; got {tensor[i].item()!r} (first at index {i}). "
-            "A model that returns it has diverged, or a row was empty."
-        )
+        messages.raise_not_finite(name, tensor[i].item(), i)
