@@ -114,19 +114,16 @@ def censoring_weights(xp: Arrays, times: Any, events: Any, weights: Any) -> Any:
     >>> censoring_weights(NumpyArrays(compensated=True), times, events, np.ones(3))
     array([1., 0., 4.])
     """
-    order = xp.order([times])
+    # At one time the events come first. The factors of the censored rows of a time, one after the
+    # other, multiply to that of the time: no sum is a difference of sums, which would cancel.
+    order = xp.order([xp.as_uint8(~events), times])
     times, event, w = (xp.gather(a, order) for a in (times, events, weights))
     rows = xp.row_numbers(times)
-    is_head = (rows == 0) | (times != xp.roll(times, 1))
-    start, stop = xp.bounds(xp.running_count(is_head))
-    from_row = xp.flip(xp.prefix(Number(xp.flip(w)), Runs(xp, rows)).high)
-    later = xp.gather(xp.where(rows == rows[-1], 0.0, xp.roll(from_row, -1)), stop)
-    of_time = Runs(xp, rows, start, stop)
-    censored = of_time.totals(Number(xp.where(event, 0.0, w))).high
-    # Those at risk of being censored: all later rows and the censored ones of this time.
-    at_risk = later + censored
+    _, stop = xp.bounds(xp.running_count((rows == 0) | (times != xp.roll(times, 1))))
+    at_risk = xp.flip(xp.prefix(Number(xp.flip(w)), Runs(xp, rows)).high)
+    later = xp.where(rows == rows[-1], 0.0, xp.roll(at_risk, -1))
     share = later / xp.where(at_risk > 0.0, at_risk, 1.0)
-    share = xp.where((censored > 0.0) & is_head, share, 1.0)
+    share = xp.where(event | (at_risk == 0.0), 1.0, share)
     survives = xp.gather(xp.running_product(share), stop)
     counts = event & (survives > 0.0)
     factors = xp.where(counts, 1.0 / xp.where(counts, survives, 1.0) ** 2, 0.0)

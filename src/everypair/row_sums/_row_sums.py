@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair import surrogates
 from everypair.inputs import batches, pair_options
 from everypair.inputs.groups import group_codes
 from everypair.row_sums._plan import Groups, own_pair, plan
@@ -83,8 +82,7 @@ def pair_row_sums(
     >>> ep.pair_row_sums([0.5, 2.0], [0.0, 1.0], surrogate="squared_hinge")  # 0.5^2 + 1.5^2, 0
     array([2.5, 0. ])
     """
-    chosen = surrogates.get(surrogate)
-    terms = chosen.at_margin(pair_options.check_margin(margin, chosen.default_margin))
+    terms = pair_options.terms_at(surrogate, margin)
     x, shape = batches.scores_from(scores)
     y = x if others is None else batches.scores_from(others, "others")[0]
     w = batches.signed_weights_from(weights, y.shape[0])
