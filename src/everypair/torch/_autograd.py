@@ -49,7 +49,9 @@ def loss_and_pair_weight(
     data = labels, weights, groups
     rows = in_rows(scores.detach() if with_grad else scores, *data)
     if ordinary:
-        result = _dispatch.evaluate(*rows, options, grad=with_grad, one_class=one_class)
+        result = _dispatch.evaluate(
+            *rows, options, grad=with_grad, one_class=one_class, replay=True
+        )
         value, weight, rows_grad = result[:3]
         if rows_grad is not None:
             grad = rows_grad if scores.dim() == 1 else in_columns(rows_grad, scores)
@@ -103,7 +105,8 @@ def _grad_again(ctx: Any, factor: Tensor) -> Tensor:
         grad = pair_values(*in_rows(scores, *data), *ctx.options.flat(scores.is_cpu))[2]
     else:
         rows = in_rows(scores.detach(), *data)
-        grad = cast("Tensor", _dispatch.evaluate(*rows, ctx.options, grad=True).grad)
+        result = _dispatch.evaluate(*rows, ctx.options, grad=True, replay=True)
+        grad = cast("Tensor", result.grad)
     return in_columns(grad, scores) * factor
 
 

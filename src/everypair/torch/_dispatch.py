@@ -130,12 +130,14 @@ def evaluate(
     hess: bool = False,
     vector: Tensor | None = None,
     one_class: Tensor | None = None,
+    replay: bool = False,
 ) -> Result:
     """Return the loss of every batch and the derivatives that are asked for.
 
     These are the gradient, the diagonal of the Hessian, and the Hessian times `vector`, which is
     asked for alone. `one_class` is the tensor to which a single batch adds 1 if it has no pair.
-    Only Triton uses it, and returns no pair weight then.
+    Only Triton uses it, and returns no pair weight then. With `replay` the pair weight is not read,
+    so that Triton may repeat the launches of an earlier batch.
     """
     terms, mean, pairs = options.terms, options.mean, options.pairs
     backend = choose_backend(scores, groups, terms, pairs, vector)
@@ -148,7 +150,10 @@ def evaluate(
         known = labels.nan_to_num(nan=1.0) if options.missing else labels
         _inputs.check_values(scores, known, weights, pairs)
     if backend == "triton" and pairs == "binary":
-        result = _launched(scores, labels, weights, vector, options, grad, hess, one_class)
+        may_replay = replay and grad and not hess and weights is None and vector is None
+        result = _launched(
+            scores, labels, weights, vector, options, grad, hess, one_class, may_replay
+        )
         if scores.dtype in _inputs.WIDE_DTYPES:
             return result
     else:
@@ -174,16 +179,13 @@ def evaluate(
 
 def _launched(
     scores: Tensor, labels: Tensor, weights: Tensor | None, vector: Tensor | None,
-    options: LossOptions, grad: bool, hess: bool, one_class: Tensor | None,
+    options: LossOptions, grad: bool, hess: bool, one_class: Tensor | None, may_replay: bool,
 ) -> Result:  # fmt: skip
     """Evaluate binary pairs by Triton, if possible by the launches of an earlier batch."""
     one_class = one_class if scores.dim() == 1 else None
     terms, mean, missing = options.terms, options.mean, options.missing
     if (
-        grad
-        and not hess
-        and weights is None
-        and vector is None
+        may_replay
         and scores.dim() == 1
         and scores.dtype in _inputs.WIDE_DTYPES
         and _forced is None
