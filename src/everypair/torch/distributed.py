@@ -8,7 +8,6 @@ the gradient too. The backward pass does not communicate, so it cannot interfere
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 from zlib import crc32
 
@@ -16,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from everypair.surrogates import PairTerm, Surrogate
+from everypair.surrogates import Surrogate
 from everypair.torch import _dispatch, _inputs
 from everypair.torch._compat import skip_compiler
 from everypair.torch._inputs import Labels, kept_weights
-from everypair.torch._options import LossOptions, loss_options
+from everypair.torch._options import LossOptions, encoded, loss_options
 from everypair.torch.collectives.agreement import agree
 from everypair.torch.collectives.minority import GlobalLoss, Rows, minority_loss, no_loss
 from everypair.torch.collectives.processes import Processes, processes_of
@@ -270,12 +269,6 @@ def _description(scores: Tensor, rows: Rows, options: LossOptions) -> str:
     return (
         f"scores of type {scores.dtype} and shape ({shape}), {labels}"
         f"{' and '.join(tensors) or 'no weights or groups'}, margin={options.margin}, "
-        f"surrogate={_checksum(options.terms)}, reduction={reduction!r}, "
+        f"surrogate={crc32(encoded(options.terms).encode())}, reduction={reduction!r}, "
         f"pairs={options.pairs!r}, (max_fpr, min_tpr)={options.rates}"
     )
-
-
-@lru_cache(maxsize=32)
-def _checksum(terms: tuple[PairTerm, ...]) -> int:
-    """Return a number for the terms of a surrogate."""
-    return crc32(repr(terms).encode())
