@@ -204,6 +204,19 @@ def test_the_partial_loss_of_a_linear_model_is_convex():
         assert middle <= sum(ends) / 2 + 1e-12
 
 
+@pytest.mark.parametrize("backend_name", ["numpy", "auto"])
+def test_unos_weights_do_not_cancel(backend_name):
+    rng = np.random.default_rng(0)
+    for n in range(2, 60):
+        x, times, events = rng.normal(size=n), rng.integers(1, 8, n), rng.random(n) < 0.6
+        weights = rng.random(n) * 10.0 ** rng.integers(-30, 30, n)
+        knobs = {"weights": weights, "pairs": "survival", "censoring": "uno"}
+        expected = naive.pair_loss(x, (times, events), **knobs)
+        with choose.backend(backend_name):
+            got = ep.pair_loss(x, (times, events), **knobs)
+        assert got == pytest.approx(expected, rel=1e-13)
+
+
 def test_a_rate_of_one_keeps_all_pairs():
     x, y = RNG.normal(size=50), RNG.random(50) < 0.3
     got = ep.pair_loss(x, y, max_fpr=1.0, min_tpr=0.0)
