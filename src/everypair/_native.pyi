@@ -41,7 +41,7 @@ def concordance(
 # Copy the scores of each class to the first entries of pos and neg; return status and positives.
 def split(scores: Array, labels: Array, pos: Array, neg: Array) -> tuple[int, int]: ...
 
-# Add float32 scores to a table of 2**bits buckets: see `everypair.streaming._buckets`.
+# Add float32 scores to a table of 2**bits buckets: see `everypair.streaming.score_buckets`.
 def count(scores: Array, bits: int, table: Array) -> None: ...
 
 # The shift and rate of an `everypair.row_sums._pieces.Piece`, and its coefficients by order and

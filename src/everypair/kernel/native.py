@@ -152,7 +152,7 @@ def split_classes(batch: Batch, pos: NDArray[Any], neg: NDArray[Any]) -> int:
 
 
 def count(scores: NDArray[np.float32], bits: int, table: NDArray[np.int64]) -> None:
-    """Add scores to a table of ``2**bits`` buckets: see `everypair.streaming._buckets`."""
+    """Add scores to a table of ``2**bits`` buckets: see `everypair.streaming.score_buckets`."""
     kernel.count(scores, bits, table)
 
 
