@@ -20,12 +20,12 @@ SUFFIXES = {".py", ".pyi", ".cpp", ".hpp"}
 # deepest folder that is named here.
 BUDGETS = (
     ("src/everypair", 1_200, "the front: public names, losses on arrays, the oracle, the command"),
-    ("src/everypair/surrogates", 1_350, "the mathematics as data, and its form for kernels"),
-    ("src/everypair/arrays", 2_300, "pair sums for NumPy, torch operations and JAX"),
+    ("src/everypair/surrogates", 1_320, "the mathematics as data, and its form for kernels"),
+    ("src/everypair/arrays", 2_180, "pair losses and row sums for NumPy, torch and JAX"),
     ("src/everypair/inputs", 1_220, "validation and conversion of what users pass"),
     ("src/everypair/kernel", 880, "the choice of what computes a batch; the compiled kernel"),
     ("src/everypair/metrics", 930, "AUC, partial AUC, average precision, DeLong"),
-    ("src/everypair/row_sums", 1_010, "sums over the other rows of each row, soft ranks"),
+    ("src/everypair/row_sums", 400, "sums over the other rows of each row, soft ranks"),
     ("src/everypair/streaming", 1_750, "rows that arrive in parts"),
     ("src/everypair/boosting", 1_110, "objectives for XGBoost, LightGBM and CatBoost"),
     ("src/everypair/sklearn", 1_400, "linear estimators"),

@@ -13,7 +13,6 @@ from scipy.stats import rankdata
 import everypair as ep
 from everypair import naive, surrogates
 from everypair.kernel import choose
-from everypair.row_sums._knots import Knots
 from everypair.surrogates import Surrogate
 
 from .strategies import SMOOTH, SURROGATES, batches
@@ -179,13 +178,13 @@ def test_equally_spaced_rows_keep_their_digits():
     np.testing.assert_allclose(got[some], expected, rtol=1e-12)
 
 
-def test_windows_and_blocks_give_the_same_sums(monkeypatch):
+def test_powers_times_distances():
+    """The compiled kernel does not take them."""
     rng = np.random.default_rng(1)
-    rows, others = rng.normal(size=700), rng.normal(size=500)
-    options = {"surrogate": "squared_softplus", "weights": rng.normal(size=500)}
-    by_windows = ep.pair_row_sums(rows, others, **options)
-    monkeypatch.setattr(Knots, "_windows", lambda *_: None)
-    np.testing.assert_allclose(ep.pair_row_sums(rows, others, **options), by_windows, rtol=1e-11)
+    rows, others = 9.0 * rng.normal(size=700), 9.0 * rng.normal(size=500)
+    options = {"surrogate": "squared_softplus", "weights": rng.random(500)}
+    expected = naive.pair_row_sums(rows, others, **options)
+    np.testing.assert_allclose(ep.pair_row_sums(rows, others, **options), expected, rtol=1e-12)
 
 
 def test_clusters_of_ties_are_found_too():

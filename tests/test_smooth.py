@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import pickle
 
 import numpy as np
 import pytest
@@ -104,8 +102,13 @@ def test_every_entry_of_the_gradient_is_right(name, dtype):
     for scores, labels, weights, groups in hostile_batches(dtype):
         if name == "exponential" and np.ptp(scores) > (60.0 if dtype is np.float32 else 600.0):
             continue
-        for data in ({}, {"weights": weights, "groups": groups}):
-            knobs = {"surrogate": name, "reduction": "sum", **data}
+        decades = 10.0 ** (290.0 * weights - 145.0)
+        for data in (
+            {"reduction": "sum"},
+            {"reduction": "sum", "weights": weights, "groups": groups},
+            {"reduction": "mean", "weights": decades},
+        ):
+            knobs = {"surrogate": name, **data}
             loss, grad = ep.pair_loss_and_grad(scores, labels, **knobs)
             value, expected = naive.pair_loss_and_grad(scores.astype(float), labels, **knobs)
             seen = np.abs(expected) > smallest
@@ -140,24 +143,6 @@ def test_derivatives_with_ties_weights_and_a_rare_class(name, dtype, share, spre
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("n", [7, 60, 800])
-def test_weights_over_300_decades(n, reduction):
-    """Entries above 1e-290 are right, in a sum those above 1e-290 times the weight of all pairs."""
-    rng = np.random.default_rng(n)
-    labels = np.arange(n) % 2 == 0
-    for name in NAMES:
-        scores, weights = 3.0 * rng.normal(size=n), 10.0 ** rng.uniform(-145, 145, n)
-        options = {"surrogate": name, "weights": weights, "reduction": reduction}
-        loss, grad = ep.pair_loss_and_grad(scores, labels, **options)
-        value, expected = naive.pair_loss_and_grad(scores, labels, **options)
-        unit = 1.0 if reduction == "mean" else weights[labels].sum() * weights[~labels].sum()
-        seen = abs(expected) > 1e-290 * unit
-        np.testing.assert_allclose(grad[seen], expected[seen], rtol=1e-12)
-        assert loss == pytest.approx(value, rel=1e-12)
-
-
-@pytest.mark.usefixtures("kernel")
 def test_slopes_far_from_all_other_rows():
     """The sums are carried over hundreds of temperatures, and over buckets without a row."""
     rng = np.random.default_rng(7)
@@ -172,25 +157,23 @@ def test_slopes_far_from_all_other_rows():
             assert loss == pytest.approx(value, rel=1e-12)
 
 
-@pytest.mark.parametrize("temperature", [0.01, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("temperature", [0.01, 7.0])
 @pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("name", FITTED)
-def test_widths_of_buckets(name, wide, temperature):
+def test_widths_of_buckets(wide, temperature):
     """They are powers of two, so that positions in widths are exact, and at most a temperature."""
-    form = native_form(getattr(surrogates, name)(temperature).at_margin(0.0), wide, False)[1]
-    width = form.term[-1]
-    assert np.frexp(width)[0] == 0.5
-    assert (0.04 if wide else 0.2) * temperature < width <= (0.25 if wide else 1.0) * temperature
+    for name in FITTED:
+        terms = getattr(surrogates, name)(temperature).at_margin(0.0)
+        width = native_form(terms, wide, False)[1].term[-1]
+        assert np.frexp(width)[0] == 0.5
+        share = width / temperature
+        assert (0.04 if wide else 0.2) < share <= (0.25 if wide else 1.0)
 
 
-def test_buckets_of_the_hessian_diagonal():
-    """Powers of the curvature of the sigmoid cancel too much for float64, so it is sorted."""
+def test_functions_that_have_no_buckets():
+    """Powers of the curvature of the sigmoid cancel too much for float64; others have a kink."""
     for name, width in (("logistic", 0.125), ("sigmoid", 0.0)):
         terms = getattr(surrogates, name)(1.0).at_margin(0.0)
         assert native_form(terms, True, True)[1].term[-1] == width
-
-
-def test_functions_with_a_kink_have_no_buckets():
     laplace = surrogates.fit(lambda t: np.exp(-np.abs(t)) / 2, rate=1.0, name="laplace")
     form = native_form(laplace.at_margin(0.0), True, False)[1]
     assert form.term[-1] == 0.0
@@ -289,7 +272,7 @@ def test_rows_of_weight_0_change_nothing_at_any_offset(name, groups):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("temperature", [0.01, 0.3, 7.0])
+@pytest.mark.parametrize("temperature", [0.01, 7.0])
 def test_a_temperature_scales_the_scores(name, temperature):
     rng = np.random.default_rng(1)
     scores, labels = rng.normal(size=80), rng.random(80) < 0.4
@@ -321,16 +304,6 @@ def test_without_a_margin_each_surrogate_has_its_own(name):
         )
     for function in (ep.pair_loss, ep.pair_loss_and_grad, ep.pair_derivatives, ep.pair_hvp):
         assert inspect.signature(function).parameters["margin"].default is None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_smooth_surrogates_are_data(name):
-    surrogate = getattr(surrogates, name)(temperature=0.5)
-    for twin in (copy.deepcopy(surrogate), pickle.loads(pickle.dumps(surrogate))):
-        assert twin == surrogate
-        assert hash(twin) == hash(surrogate)
-    assert surrogate != surrogates.get(name)
-    assert len(repr(surrogate)) < 400
 
 
 @pytest.mark.usefixtures("kernel")
@@ -469,17 +442,17 @@ def test_the_compiled_exponential_equals_the_double_sum(monkeypatch, native, n, 
             np.testing.assert_allclose(hvp, product, rtol=0, atol=rtol * largest, err_msg=isa)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_threads_change_no_bit(name, dtype):
+def test_threads_change_no_bit(dtype):
     rng = np.random.default_rng(8)
     scores, labels = rng.normal(size=200_000).astype(dtype), rng.random(200_000) < 0.1
-    found = []
-    try:
-        for threads in (1, 3):
-            ep.set_num_threads(threads)
-            value, grad, hess = ep.pair_derivatives(scores, labels, surrogate=name)
-            found.append((value, grad.tobytes(), hess.tobytes()))
-    finally:
-        ep.set_num_threads(None)
-    assert found[0] == found[1]
+    for name in NAMES:
+        results = []
+        try:
+            for threads in (1, 3):
+                ep.set_num_threads(threads)
+                value, grad, hess = ep.pair_derivatives(scores, labels, surrogate=name)
+                results.append((value, grad.tobytes(), hess.tobytes()))
+        finally:
+            ep.set_num_threads(None)
+        assert results[0] == results[1]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from everypair.arrays import pair_sums, terms, uneven_groups
-from everypair.arrays.double_double import Number, each
-from everypair.arrays.eager import SlicedSums
+from everypair.arrays.double_double import Arrays, Number, each
 from everypair.surrogates import KnotTerm, are_polynomials
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 13
 _TINY, _LARGER = 2.0**-900, 2.0**200
-_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 def evaluate(
@@ -77,8 +75,8 @@ def evaluate(
             found = uneven_groups.sum_over_groups(solve, positive, weights, offsets, mean)
             return found
     compensated = pair_sums.needs_low_parts(
+        pair_terms,
         wide=scores.dtype == np.float64,
-        n_terms=terms.n_polynomials(pair_terms),
         weighted=weights is not None,
         grouped=offsets is not None,
     )
@@ -133,7 +131,7 @@ def _groups(offsets: NDArray[np.int64] | None) -> NDArray[np.intp] | None:
     return np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
 
 
-def _in_blocks(function: Callable[[Number, Number], Number], a: Number, b: Number) -> Number:
+def _blockwise(function: Callable[[Number, Number], Number], a: Number, b: Number) -> Number:
     """Apply an elementwise operation to few rows at a time, so that its steps stay in cache."""
     n = max(a.high.shape[-1], b.high.shape[-1])
     if n <= _BLOCK:
@@ -161,42 +159,7 @@ def _gathered(a: Array, index: Array) -> Array:
     return np.take_along_axis(a, np.broadcast_to(index, a.shape), -1)
 
 
-def _insertion(knots: Floats, points: Floats, right: bool) -> Array:
-    """Return ``np.searchsorted(knots, points)``, ten times faster for many points in any order.
-
-    The range of the knots is cut into equal cells. Knots in the cells before that of a point are
-    below it, because the number of the cell does not decrease with the score, and those after it
-    are above. Those in its own cell, few on average, are compared one after the other.
-    """
-    n, side = knots.shape[0], _SIDES[right]
-    n_cells = 4 * n
-    factor = (n_cells - 1) / (knots[-1] - knots[0]) if knots[-1] > knots[0] else np.inf
-    if points.shape[0] < 4096 or not 0.0 < factor < np.inf:
-        return np.searchsorted(knots, points, side)
-
-    def cells(a: Floats) -> Array:
-        clipped: Array = np.clip((a - knots[0]) * factor, 0, n_cells - 1)
-        return clipped.astype(np.int64)
-
-    of_knots = cells(knots)
-    if np.bincount(of_knots).max() > 64:
-        return np.searchsorted(knots, points, side)
-    n_before = np.searchsorted(of_knots, np.arange(n_cells))
-    is_below = np.less_equal if right else np.less
-    padded = np.append(knots, np.inf)
-    out = np.empty(points.shape[0], np.intp)
-    for start in range(0, points.shape[0], _BLOCK):
-        block = points[start : start + _BLOCK]
-        index = out[start : start + _BLOCK]
-        index[:] = n_before[cells(block)]
-        rows = np.flatnonzero(is_below(padded[index], block))
-        while rows.size:
-            index[rows] += 1
-            rows = rows[is_below(padded[index[rows]], block[rows])]
-    return out
-
-
-class NumpyArrays(SlicedSums):
+class NumpyArrays(Arrays):
     """The operations of NumPy, in float64."""
 
     reads_values = True
@@ -220,52 +183,23 @@ class NumpyArrays(SlicedSums):
     floor = staticmethod(np.floor)
     running_count = staticmethod(lambda a: a.cumsum(-1))
     running_product = staticmethod(lambda a: a.cumprod(-1))
-    tensordot = staticmethod(lambda a, b: np.tensordot(a, b, 2))
-    reverse = staticmethod(lambda a: a[::-1])
-    constants = staticmethod(lambda a: Number(a))
-    pick = staticmethod(lambda a, i: a.take(i, -1, mode="clip"))
-    uncut = staticmethod(lambda a, n: np.moveaxis(a, 0, -1).reshape(*a.shape[1:-1], -1)[..., :n])
-
-    insertion = staticmethod(lambda knots, points, right: _insertion(knots, points, right))
-    segment_sums = staticmethod(lambda a, index, n: np.bincount(index, a, n))
-    next_below = staticmethod(lambda a: np.nextafter(a, -np.inf))
+    tensordot = staticmethod(lambda a, b: np.tensordot(a, b, 1))
+    constants = staticmethod(lambda a: Number(np.asarray(a)))
 
     @staticmethod
     def group_max(a: Array, start: Array) -> Array:
         """See `Arrays`."""
-        out = np.zeros_like(a)
+        out = np.full_like(a, -np.inf)
         np.maximum.at(out, start, a)
         return out[start]
 
-    @staticmethod
-    def segment_max(a: Array, index: Array, n: int) -> Array:
-        """See `Arrays`."""
-        out = np.full(n, -np.inf)
-        np.maximum.at(out, index, a)
-        return out
-
-    @staticmethod
-    def slices(n: int, n_segments: int) -> list[slice]:
-        """See `Arrays`."""
-        step = max(_BLOCK, 8 * n_segments)  # every slice adds to all segments
-        return [slice(start, start + step) for start in range(0, n, step)]
-
-    @staticmethod
-    def cut(a: Array, length: int) -> Array:
-        """See `Arrays`."""
-        missing = -a.shape[-1] % length
-        if missing:
-            a = np.concatenate([a, np.repeat(a[..., -1:], missing, -1)], -1)
-        blocks = a.reshape(*a.shape[:-1], -1, length)
-        return np.ascontiguousarray(np.moveaxis(blocks, -1, 0))
-
     def plus(self, a: Number, b: Number) -> Number:
         """Return a + b."""
-        return _in_blocks(super().plus, a, b)
+        return _blockwise(super().plus, a, b)
 
     def times(self, a: Number, b: Number) -> Number:
         """Return a * b."""
-        return _in_blocks(super().times, a, b)
+        return _blockwise(super().times, a, b)
 
     @staticmethod
     def keep_bits(a: Array, dropped: int) -> Array:

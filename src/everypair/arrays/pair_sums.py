@@ -1,10 +1,16 @@
-"""Loss, gradient, diagonal Hessian and Hessian-vector product of a batch, by array operations.
+"""Sums over all pairs, by array operations: the one engine of pair losses and of row sums.
 
-A surrogate is a sum of polynomials in the distance d of a pair, so every result is a contraction of
-its coefficients with moments of the pairs: sums of 1, d and d^2 over all pairs, and of 1 and d over
-the pairs of each row. `sorted_moments` has those of terms with a knot in O(n log n), and
-`class_moments` those of terms without one in O(n). Terms that are no polynomials are summed by
-`smooth_terms`.
+A batch has two classes, and for each of its rows the engine sums a surrogate, or a derivative of
+it, over the rows of the other class. With r_i these sums for the weights w, and r'_i and r''_i
+those of the derivatives in d = s_neg + shift - s_pos,
+
+    value     sum over the negatives of w_i r_i
+    gradient  w_i r'_i for negatives, and -w_i r'_i for positives
+    Hessian   w_i r''_i on the diagonal; times a vector z, w_i (z_i r''_i - r''_i with weights w z)
+
+`row_sums` returns such sums as they are. A surrogate has up to four kinds of terms: truncated
+polynomials (`sorted_moments`, O(n log n)), polynomials without a knot (`class_moments`, O(n)),
+smooth terms (`smooth_terms`, on `exponential_sums`) and exponential ones (`exponential_terms`).
 
 No value is read back and no shape depends on a value, so an accelerator never waits, and JAX can
 trace all of it.
@@ -12,32 +18,40 @@ trace all of it.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Protocol
 
 from everypair.arrays.class_moments import ClassMoments
-from everypair.arrays.double_double import Number, each, twice
-from everypair.arrays.rows import PairSums, Rows, prepare, times_powers
-from everypair.arrays.smooth_terms import exponential_sums, smooth_sums
+from everypair.arrays.double_double import Number, each
+from everypair.arrays.exponential_terms import ExponentialTerm
+from everypair.arrays.line import Line, Targets
+from everypair.arrays.rows import PairSums, prepare, times_powers
+from everypair.arrays.smooth_terms import SmoothTerm
 from everypair.arrays.sorted_moments import SortedMoments
+from everypair.surrogates import KnotTerm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from everypair.arrays.double_double import Arrays
-    from everypair.arrays.terms import Kinds, Terms
+    from everypair.arrays.rows import Rows, ScaledRows
+    from everypair.arrays.terms import Kinds
+    from everypair.surrogates import PairTerm
 
     Array = Any
 
 
-def needs_low_parts(*, wide: bool, n_terms: int, weighted: bool, grouped: bool) -> bool:
+def needs_low_parts(
+    terms: tuple[PairTerm, ...], *, wide: bool, weighted: bool, grouped: bool
+) -> bool:
     """Return whether plain float64 sums would lose digits that the scores have.
 
-    `wide` says that scores are float64. Several terms may grow against each other and lose as many
-    digits as the scores are spread over. Groups share one running sum, in which heavy groups would
-    round away light ones.
+    `wide` says that scores are float64. Several polynomials can cancel: the lost digits grow with
+    the spread of the scores. Groups share one running sum, in which heavy groups would round away
+    light ones.
     """
-    return wide or n_terms > 1 or (weighted and grouped)
+    n_polynomials = sum(isinstance(term, KnotTerm) for term in terms)
+    return wide or n_polynomials > 1 or (weighted and grouped)
 
 
 def evaluate(
@@ -72,44 +86,99 @@ def evaluate(
         What to compute besides the value. Only the Hessian times `vector`, and no value, is
         computed where there is a vector and no gradient is asked for.
     """
-    rows = prepare(xp, scores, positive, weights, groups, vector)
-    asked = PairSums(grad or vector is None, True, grad, hess, vector is not None)
-    kinds: tuple[Any, ...] = (SortedMoments, ClassMoments, partial(SortedMoments, below=True))
-    found = [
-        _contracted(xp, kind(xp, rows, of_kind), of_kind, rows.z, asked)
-        for kind, of_kind in zip(kinds, terms[:3], strict=True)
-        if of_kind is not None
-    ]
-    found += [smooth_sums(xp, rows, term, asked) for term in terms.smooth]
-    found += [exponential_sums(xp, rows, term, asked) for term in terms.exponential]
-    averaged = (rows.pair_weight > 0.0) & mean
-    divisor = xp.where(averaged, rows.pair_weight, 1.0)
-    scale = xp.where(averaged, 1.0, rows.scale)
-    row_scale = xp.where(averaged, rows.row_scale / rows.scale, rows.row_scale)
-    finite = xp.isfinite(scores).all(-1)[..., None]
+    batch = prepare(xp, scores, positive, weights, groups, vector)
+    rows, z = batch.rows, batch.z
+    own = None if rows.w is None else Number(rows.w)
+    parts = parts_of(xp, rows, terms)
+    orders = [0] * (grad or vector is None) + [1] * grad + [2] * (hess or vector is not None)
+    to = Targets(positives=orders != [0])
+    sums = [part.sums(None, orders, to, own) for part in parts]
+    total = dict(zip(orders, (reduce(xp.plus, of) for of in zip(*sums, strict=True)), strict=True))
+    averaged = (batch.pair_weight > 0.0) & mean
+    divisor = xp.where(averaged, batch.pair_weight, 1.0)
+    scale = xp.where(averaged, 1.0, batch.scale)
+    row_scale = xp.where(averaged, batch.row_scale / batch.scale, batch.row_scale)
+    is_finite = xp.isfinite(scores).all(-1)[..., None]
 
-    def finished(field: str) -> Array:
-        a = xp.sum_of(getattr(part, field) for part in found)
-        like = rows.x if field != "value" else rows.x[..., :1]
-        out = (xp.zeros_like(like) if a is None else a.high) / divisor
-        if field == "hvp":
-            out = times_powers(xp, out, row_scale, row_scale, rows.unit)
-        else:
-            of_field = scale if field == "value" else row_scale
-            out = out * of_field * of_field
-        if field == "value":  # finite scores give NaN where parts of the sum overflow
-            out = xp.where(out != out, float("inf"), out)
-        # A score that is not finite may be in no pair; it makes every result NaN all the same.
-        out = xp.where(finite, xp.where(out == 0.0, 0.0, out), float("nan"))
-        return out if rows.order is None or field == "value" else xp.scatter(out, rows.order)
+    def finished(a: Array) -> Array:
+        # Return NaN if any score is not finite, even one without pairs.
+        return xp.where(is_finite, xp.where(a == 0.0, 0.0, a), float("nan"))
 
-    return PairSums(
-        finished("value")[..., 0],
-        _true_pair_weight(xp, rows)[..., 0],
-        finished("grad") if grad else None,
-        finished("hess") if hess else None,
-        finished("hvp") if vector is not None else None,
-    )
+    def in_batch(a: Array) -> Array:
+        return finished(a) if batch.order is None else xp.scatter(finished(a), batch.order)
+
+    value, gradient, hessian, product = xp.zeros_like(rows.x[..., :1]), None, None, None
+    if 0 in orders:  # the negatives have each pair once
+        values = [
+            rows.runs.sum_of_rows(
+                part.xp, each(lambda a: xp.where(rows.positive, 0.0, a), of_part[0])
+            )
+            for part, of_part in zip(parts, sums, strict=True)
+        ]
+        value = reduce(xp.plus, values).high / divisor * scale * scale
+        value = xp.where(value != value, float("inf"), value)  # parts of the sum overflow
+    if grad:
+        slope = xp.where(rows.positive, -total[1].high, total[1].high)
+        gradient = in_batch(slope / divisor * row_scale * row_scale)
+    if hess:
+        hessian = in_batch(total[2].high / divisor * row_scale * row_scale)
+    if z is not None:
+        along = xp.weighted(own, z)
+        others = reduce(xp.plus, (part.sums(along, [2], to, own)[0] for part in parts))
+        along = xp.minus(xp.times(z, total[2]), others).high / divisor
+        product = in_batch(times_powers(xp, along, row_scale, row_scale, batch.unit))
+    pair_weight = _true_pair_weight(xp, batch)[..., 0]
+    return PairSums(finished(value)[..., 0], pair_weight, gradient, hessian, product)
+
+
+class Part(Protocol):
+    """A part of a surrogate, ready to be summed over the pairs of a batch."""
+
+    xp: Arrays
+
+    def sums(
+        self, source: Number | None, orders: Sequence[int], to: Targets, own: Number | None
+    ) -> list[Number]:
+        """Return the sums over the other class, for each row.
+
+        Parameters
+        ----------
+        source : Number of shape (..., n), or None
+            The weights of the rows of the other class; those of the batch by default.
+        orders : sequence of 0, 1 and 2
+            The value of the surrogate, or a derivative in d. Several orders share most of the work.
+        to : Targets
+            The rows whose sums are needed; of values, if both classes are targets, those of the
+            negatives. All others may be anything.
+        own : Number of shape (..., n), or None
+            What the sums are multiplied by.
+        """
+
+
+def parts_of(xp: Arrays, rows: Rows, terms: Kinds) -> list[Part]:
+    """Prepare the sums of all terms."""
+    parts: list[Part] = []
+    line = None
+    if terms.truncated is not None:
+        line = Line(xp, rows, terms.truncated.shift)
+        parts.append(SortedMoments(rows, terms.truncated, line))
+    if terms.everywhere is not None:
+        parts.append(ClassMoments(xp, rows, terms.everywhere))
+    if terms.below is not None:
+        below = Line(xp, rows, terms.below.shift)
+        parts.append(SortedMoments(rows, terms.below, below, below=True))
+    for smooth in terms.smooth:
+        # Most smooth terms complete a truncated one, whose line they share. Shifts that are traced
+        # cannot be compared.
+        is_shared = (
+            terms.truncated is not None
+            and type(smooth.shift) is tuple
+            and smooth.shift == terms.truncated.shift
+        )
+        own_line = line if is_shared and line is not None else Line(xp, rows, smooth.shift)
+        parts.append(SmoothTerm(rows, smooth, own_line))
+    parts += [ExponentialTerm(xp, rows, term) for term in terms.exponential]
+    return parts
 
 
 def concordance(
@@ -119,7 +188,8 @@ def concordance(
 
     Both are over the same power of two.
     """
-    rows = prepare(xp, scores, positive, weights, groups, None)
+    batch = prepare(xp, scores, positive, weights, groups, None)
+    rows = batch.rows
     # Scores are compared as they are. Negatives come first among ties, then positives do.
     rank = xp.as_uint8(xp.concatenate([rows.positive[None], ~rows.positive[None]]))
     keys = (rank, rows.x) if groups is None else (rank, rows.x, rows.groups)
@@ -132,57 +202,13 @@ def concordance(
     w = in_order(xp.zeros_like(rows.x) + 1.0 if rows.w is None else rows.w)
     below = xp.prefix(Number(xp.where(is_pos, 0.0, w)), rows.runs, counts=rows.w is None)
     of_rows = xp.times(Number(xp.where(is_pos, w, 0.0)), below)
-    right = xp.sum_of_terms(rows.runs.sum_of_rows(of_rows))
-    return right.high[..., 0] / 2.0, rows.pair_weight[..., 0]
+    right = xp.sum_of_terms(rows.runs.sum_of_rows(xp, of_rows))
+    return right.high[..., 0] / 2.0, batch.pair_weight[..., 0]
 
 
-def _contracted(
-    xp: Arrays,
-    moments: SortedMoments | ClassMoments,
-    terms: Terms,
-    z: Any,
-    asked: PairSums,
-) -> PairSums:
-    """Contract the moments of pairs with the coefficients of the terms, and sum over the terms."""
-    _, b0, b1, b2, *_ = terms
-
-    def combined(*products: tuple[Any, Callable[[], Number]]) -> Number | None:
-        """Return the sum of coefficients times moments; those of coefficient None are not made."""
-        return xp.sum_of(xp.scaled(moment(), b) for b, moment in products if b is not None)
-
-    def per_row(a: Number | None, *, signed: bool = False) -> Number | None:
-        """Return the share of each row in the order of the batch."""
-        if a is None:
-            return None
-        a = a if moments.w is None else xp.times(moments.w, a)
-        if signed:
-            a = each(lambda part: xp.where(moments.is_upper, part, -part), a)
-        return xp.sum_of_terms(moments.rows(a))
-
-    def pull() -> Number:
-        own, others = moments.along(z)
-        return twice(xp.minus(xp.times(own, moments.mass), others))
-
-    value = None
-    if asked.value:
-        value = combined(
-            (b0, moments.pair_weight), (b1, moments.pair_distance), (b2, moments.pair_square)
-        )
-        parts = (value, moments.beyond())
-        value = xp.sum_of(None if part is None else xp.sum_of_terms(part) for part in parts)
-    slope = (b1, lambda: moments.mass), (b2, lambda: twice(moments.first))
-    return PairSums(
-        value,
-        None,
-        per_row(combined(*slope), signed=True) if asked.grad else None,
-        per_row(combined((b2, lambda: twice(moments.mass)))) if asked.hess else None,
-        per_row(combined((b2, pull))) if asked.hvp else None,
-    )
-
-
-def _true_pair_weight(xp: Arrays, rows: Rows) -> Array:
+def _true_pair_weight(xp: Arrays, batch: ScaledRows) -> Array:
     """Return the pair weight on the caller's scale; it neither overflows nor becomes zero."""
-    true = rows.pair_weight * rows.scale * rows.scale
+    true = batch.pair_weight * batch.scale * batch.scale
     smallest, largest = xp.float_range
     true = xp.where(true > largest, largest, xp.where(true < smallest, smallest, true))
-    return xp.where(rows.pair_weight > 0.0, true, rows.pair_weight)
+    return xp.where(batch.pair_weight > 0.0, true, batch.pair_weight)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,23 +37,10 @@ class Runs:
     ) -> None:
         self.xp, self.rows, self.start, self.stop, self.share = xp, rows, start, stop, share
         self.is_head = rows == (0 if start is None else start)
-        self.is_tail = rows == (rows.shape[-1] - 1 if stop is None else stop)
-
-    @cached_property
-    def reversed(self) -> Runs:
-        """The groups of the same rows in reverse order."""
-        if self.start is None:
-            return self
-        flip, last = self.xp.flip, self.rows.shape[-1] - 1
-        return Runs(self.xp, self.rows, last - flip(self.stop), last - flip(self.start))
 
     def before(self, a: Number) -> Number:
         """Return the entry of the row before, zero at the first row of a group."""
         return each(lambda part: self.xp.where(self.is_head, 0.0, self.xp.roll(part, 1)), a)
-
-    def after(self, a: Number) -> Number:
-        """Return the entry of the row after, zero at the last row of a group."""
-        return each(lambda part: self.xp.where(self.is_tail, 0.0, self.xp.roll(part, -1)), a)
 
     def gaps(self, a: Number) -> Number:
         """Return the distance of each row from the row before, zero at the first of a group."""
@@ -79,51 +65,68 @@ class Runs:
         """Return the sum over the groups of what `totals` returned."""
         if self.stop is None:
             return a
-        return self.sum_of_rows(each(lambda part: self.xp.where(self.is_head, part, 0.0), a))
+        first = each(lambda part: self.xp.where(self.is_head, part, 0.0), a)
+        return self.sum_of_rows(self.xp, first)
 
-    def sum_of_rows(self, a: Number) -> Number:
+    def sum_of_rows(self, xp: Arrays, a: Number) -> Number:
         """Return the sum over all rows, each times the share of its group."""
         share = self.share
-        return self.xp.total(a if share is None else each(lambda part: part * share, a))
+        return xp.total(a if share is None else each(lambda part: part * share, a))
 
 
 class Rows(NamedTuple):
-    """The rows of a batch, sorted by group by `order`; None without groups.
+    """The rows of a batch, sorted by group.
 
-    Weights `w` are the caller's over powers of two, so that the largest one of each class and group
-    is near 1. The weight of a pair times the square of `row_scale` is that of the caller. Sums over
-    groups, which take the shares of `runs`, are multiplied by the square of `scale` instead, the
-    largest one of a group with pairs. `masses` are the
-    weights of the positives and of the negatives in the group of each row, and `z` is the vector of
-    a Hessian-vector product over the power of two `unit`.
+    `masses` are the weights of the positives and of the negatives in the group of each row. They
+    and the weights `w` are None if sums are over other weights; `w` alone is None if all are 1.
     """
 
     x: Array
     positive: Array
-    w: Array
-    z: Number | None
-    unit: Array
     groups: Array
     runs: Runs
-    masses: list[Number]
+    w: Array = None
+    masses: Any = None
+
+    def weights(self, xp: Arrays) -> Number:
+        """Return the weights of all rows."""
+        return Number(xp.zeros_like(self.x) + 1.0 if self.w is None else self.w)
+
+
+class ScaledRows(NamedTuple):
+    """The rows of a batch with weights over powers of two, and what undoes this.
+
+    The largest weight of each class and group is near 1. The weight of a pair times the square of
+    `row_scale` is that of the caller. Sums over groups, which take the shares of the groups, are
+    multiplied by the square of `scale` instead, the largest one of a group with pairs. `z` is the
+    vector of a Hessian-vector product over the power of two `unit`. The rows are sorted by `order`;
+    None without groups.
+    """
+
+    rows: Rows
+    order: Array
     pair_weight: Array
     scale: Array
     row_scale: Array
-    order: Array
+    z: Number | None
+    unit: Array
+
+
+def by_group(xp: Arrays, groups: Array, *arrays: Array) -> tuple[Any, ...]:
+    """Return the order of rows by group, their runs, and the groups and other arrays in order."""
+    order = xp.order([groups])
+    groups, *others = (None if a is None else xp.gather(a, order) for a in (groups, *arrays))
+    return order, Runs(xp, xp.row_numbers(groups), *xp.bounds(groups)), groups, *others
 
 
 def prepare(
     xp: Arrays, scores: Array, positive: Array, weights: Array, groups: Array, vector: Array
-) -> Rows:
+) -> ScaledRows:
     """Sort a batch by group and scale its weights."""
     x, w, z, order = scores, weights, vector, None
     runs = Runs(xp, xp.row_numbers(x))
     if groups is not None:
-        order = xp.order([groups])
-        x, positive, groups, w, z = (
-            None if a is None else xp.gather(a, order) for a in (x, positive, groups, w, z)
-        )
-        runs = Runs(xp, runs.rows, *xp.bounds(groups))
+        order, runs, groups, x, positive, w, z = by_group(xp, groups, x, positive, w, z)
     scale = row_scale = xp.zeros_like(x[..., :1]) + 1.0
     if w is not None:
         of_classes = [xp.where(of_class, w, 0.0) for of_class in (positive, ~positive)]
@@ -154,7 +157,8 @@ def prepare(
     of_vector, unit = None, None
     if z is not None:
         z, unit = over_unit(xp, z if w is None else xp.where(w > 0.0, z, 0.0))
-        # The Hessian maps constants to zero. Without a common part less is left to cancel.
+        # Subtract the smallest entry: the Hessian maps constants to zero, and smaller entries lose
+        # fewer digits.
         lowest, highest = (
             sign * xp.max(sign * z if w is None else xp.where(w > 0.0, sign * z, -float("inf")))
             for sign in (-1.0, 1.0)
@@ -163,9 +167,8 @@ def prepare(
         common = xp.where(is_common, lowest, 0.0)
         of_vector = two_sum(z, -common)
     pair_weight = runs.sum_of_groups(Number(pairs)).high
-    return Rows(
-        x, positive, w, of_vector, unit, groups, runs, masses, pair_weight, scale, row_scale, order
-    )
+    rows = Rows(x, positive, groups, runs, w, masses)
+    return ScaledRows(rows, order, pair_weight, scale, row_scale, of_vector, unit)
 
 
 def over_unit(xp: Arrays, z: Array) -> tuple[Array, Array]:

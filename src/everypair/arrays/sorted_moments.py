@@ -1,158 +1,137 @@
 """Sums over the pairs beyond a knot, from rows sorted by position.
 
-A row stands at z = score (positives) or score + shift (negatives), so that a term of the surrogate
-is ``b0 + b1 d + b2 d^2`` in d = z_neg - z_pos where d > 0. All rows are sorted by z. With L the
-weight of the positives below a gap between neighbours and U that of the negatives above it,
-everything is a sum over gaps:
+A term is ``b0 + b1 d + b2 d^2`` where d > 0. On the line of its shift (see `line`), let M_k be the
+sum of w d^k over the positives below a row. Moving up by the gap g between two neighbours changes
 
-    T_i = sum over gaps up to row i of  gap L       first moment of the positives below row i
-    R_i = sum over gaps after row i of  gap U       first moment of the negatives above row i
-    sum over pairs of d   = sum of  gap L U
-    sum over pairs of d^2 = sum of  gap (2 T + gap L) U
+    M_1 into M_1 + g M_0        M_2 into M_2 + g (2 M_1 + g M_0)
 
-No addend is negative, and an offset of all scores cancels in the gaps. A gap that no pair spans is
-set to zero: it may be far wider than all others, and its rounding errors would remain.
+and moving down does the same to the sums over the negatives above a row. So all are running sums
+whose addends, for weights that are not negative, are not negative either, and an offset of all
+scores cancels in the gaps. A gap that no pair spans is set to zero: it may be far wider than all
+others, and its rounding errors would remain.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from everypair.arrays.double_double import Number, each, twice, two_sum
+from everypair.arrays.double_double import Number, each, twice
+from everypair.arrays.line import DOWN, UP, Tracks
+from everypair.arrays.terms import contracted, degree_of
 
 if TYPE_CHECKING:
-    from everypair.arrays.double_double import Arrays
-    from everypair.arrays.rows import Rows
-    from everypair.arrays.terms import Terms
+    from collections.abc import Sequence
 
-    Array = Any
+    from everypair.arrays.line import Line, Targets
+    from everypair.arrays.rows import Rows
+    from everypair.arrays.terms import Polynomials
 
 
 class SortedMoments:
-    """Moments of the active pairs of truncated terms; sorted rows, one array row per term.
+    """The sums of truncated terms; with `below`, those of polynomials in -d where d <= 0.
 
-    With `below`, the others are active: those with d <= 0, whose distance is -d.
+    In the latter case, the classes change their places in all that is said here.
     """
 
-    def __init__(self, xp: Arrays, rows: Rows, terms: Terms, below: bool = False) -> None:
-        self.xp, self.runs, self._terms = xp, rows.runs, terms
-        shift = xp.column(terms.shift)
-        position, rank = positions(xp, rows, shift)
-        groups = () if rows.groups is None else (xp.broadcast(rows.groups, rank.shape),)
-        self._order = xp.order([rank, position.high, *groups])
-        gap = self.runs.gaps(each(self._sorted, position))
-        self.is_upper = self._sorted(rows.positive if below else ~rows.positive)
-        self.w = None if rows.w is None else Number(self._sorted(rows.w))
-        w = 1.0 if self.w is None else self.w.high
-        self._upper = Number(xp.where(self.is_upper, w, xp.zeros_like(gap.high)))
-        lower = Number(xp.where(self.is_upper, xp.zeros_like(gap.high), w))
-        self._below, self._above = xp.both_ways(
-            lower, self._upper, self.runs, counts=self.w is None
+    def __init__(self, rows: Rows, terms: Polynomials, line: Line, *, below: bool = False) -> None:
+        self.xp = xp = line.xp
+        self._line, self._terms, self._below = line, terms, below
+        self._is_upper = ~line.is_negative if below else line.is_negative
+        tracks = Tracks(line)
+        w = Number(
+            xp.zeros_like(line.position.high) + 1.0 if rows.w is None else line.sorted(rows.w)
         )
-        self._before = self.runs.before(self._below)
-        spanned = (self._before.high > 0.0) & (self._above.high > 0.0)
-        self._excess: Number | None = None
+        self._masses = xp.prefix(self._by_class(w, tracks), tracks.runs, counts=rows.w is None)
+        lower, _ = tracks.on_line(tracks.runs.before(self._masses))
+        _, upper = tracks.on_line(self._masses)
+        self._spanned = (lower.high > 0.0) & (upper.high > 0.0)
+        gap = line.runs.gaps(line.position)
+        self._gap = self._where_spanned(gap)
         if terms.reach is not None:
-            gap, excess = self._compressed(rows, gap, shift)
-            self._excess = each(lambda part: xp.where(spanned[:1], part, 0.0), excess)
-        self._gap = each(lambda part: xp.where(spanned, part, 0.0), gap)
+            self._gap, self._excess = map(self._where_spanned, self._compressed(gap))
 
-    def rows(self, a: Number) -> Number:
-        """Return sorted rows in the order of the batch."""
-        return each(lambda part: self.xp.scatter(part, self._order), a)
+    def sums(
+        self, source: Number | None, orders: Sequence[int], to: Targets, own: Number | None
+    ) -> list[Number]:
+        """See `pair_sums.Part`."""
+        xp, terms, to_classes = self.xp, self._terms, (to.negatives, to.positives)
+        to_upper, to_lower = to_classes[::-1] if self._below else to_classes
+        ways = slice(0 if to_upper else 1, 2 if to_lower else 1)
+        tracks = Tracks(self._line, ways)
+        if source is None:
+            masses = each(lambda part: part[ways], self._masses)
+        else:
+            masses = xp.prefix(self._by_class(each(self._line.sorted, source), tracks), tracks.runs)
+        rows, degree = [self._of_rows(tracks, masses)], degree_of(terms, orders)
+        if degree > 0:
+            step = self._step(tracks, self._gap, masses)
+            first = xp.prefix(step, tracks.runs)
+            rows.append(self._of_rows(tracks, first))
+        # Values are needed for one class only.
+        of_values, value_tracks = slice(None), tracks
+        if to.positives and to.negatives:
+            of_values = DOWN if self._below else UP
+            value_tracks = Tracks(self._line, of_values)
+        if degree > 1:
+            step, first = (each(lambda part: part[of_values], a) for a in (step, first))
+            step = xp.plus(twice(value_tracks.runs.before(first)), step)
+            step = xp.times(self._gaps(value_tracks, self._gap), step)
+            rows.append(self._of_rows(value_tracks, xp.prefix(step, value_tracks.runs)))
+        sums = [self._in_batch(contracted(xp, terms, rows, order)) for order in orders]
+        if 0 in orders and terms.far is not None:
+            first_line = each(lambda part: part[of_values, :1], masses)
+            step = self._step(value_tracks, self._excess, first_line)
+            beyond = self._of_rows(value_tracks, xp.prefix(step, value_tracks.runs))
+            value, beyond = orders.index(0), self._in_batch(xp.scaled(beyond, terms.far))
+            sums[value] = xp.plus(sums[value], beyond)
+        if self._below and 1 in orders:  # the slope in d is minus that in -d
+            slope = orders.index(1)
+            sums[slope] = each(lambda part: -part, sums[slope])
+        return [xp.weighted(own, a) for a in sums]
 
-    @cached_property
-    def mass(self) -> Number:
-        """The weight of the rows that each row forms active pairs with."""
-        return self.xp.choose(self.is_upper, self._below, self._above)
+    def _by_class(self, w: Number, tracks: Tracks) -> Number:
+        """Return the weights of the lower rows upwards, and those of the upper rows downwards."""
+        where, is_upper = self.xp.where, self._is_upper
+        lower = each(lambda part: where(is_upper, 0.0, part), w)
+        return tracks.of(lower, each(lambda part: where(is_upper, part, 0.0), w))
 
-    @cached_property
-    def first(self) -> Number:
-        """The sum of d, weighted, over the active pairs of each row."""
-        over = self.runs.after(self._sums[1])
-        return self.xp.choose(self.is_upper, self._sums[0], over)
+    def _step(self, tracks: Tracks, gap: Number, masses: Number) -> Number:
+        """Return what the gap before each row adds to the sums of w d: its length times M_0."""
+        return self.xp.times(self._gaps(tracks, gap), tracks.runs.before(masses))
 
-    def along(self, z: Number) -> tuple[Number, Number]:
-        """Return z of each row, and its weighted sum over the rows of the active pairs."""
-        xp, z = self.xp, each(self._sorted, z)
-        weighted = z if self.w is None else xp.times(self.w, z)
-        lower = each(lambda part: xp.where(self.is_upper, 0.0, part), weighted)
-        upper = each(lambda part: xp.where(self.is_upper, part, 0.0), weighted)
-        return z, self.xp.choose(self.is_upper, *xp.both_ways(lower, upper, self.runs))
+    def _gaps(self, tracks: Tracks, gap: Number) -> Number:
+        """Return the gaps before each row of the tracks; before the first of a group it is 0."""
+        return tracks.of(gap, each(lambda part: self.xp.roll(part, -1), gap))
 
-    def pair_weight(self) -> Number:
-        """Return the sum over active pairs of 1."""
-        return self.runs.sum_of_rows(self.xp.times(self._upper, self._below))
+    def _of_rows(self, tracks: Tracks, sums: Number) -> Number:
+        """Return, on the line, the sum that each row takes from the other class."""
+        on_line = tracks.on_line(sums)
+        if len(on_line) == 1:
+            return on_line[0]
+        return self.xp.choose(self._is_upper[: sums.high.shape[1]], *on_line)
 
-    def pair_distance(self) -> Number:
-        """Return the sum over active pairs of d."""
-        return self.runs.sum_of_rows(self.xp.times(self._step, self._above))
+    def _in_batch(self, a: Number) -> Number:
+        """Return the sum over the terms, in the order of the batch."""
+        return self.xp.sum_of_terms(self._line.in_batch(a))
 
-    def pair_square(self) -> Number:
-        """Return the sum over active pairs of d^2."""
-        inner = self.xp.plus(twice(self.runs.before(self._sums[0])), self._step)
-        widened = self.xp.times(self._gap, inner)
-        return self.runs.sum_of_rows(self.xp.times(widened, self._above))
+    def _where_spanned(self, gap: Number) -> Number:
+        spanned = self._spanned[: gap.high.shape[0]]
+        return each(lambda part: self.xp.where(spanned, part, 0.0), gap)
 
-    def beyond(self) -> Number | None:
-        """Return what the compressed gaps leave out of the value."""
-        if self._excess is None or self._terms.far is None:
-            return None
-        xp = self.xp
-        before, above = (each(lambda part: part[:1], a) for a in (self._before, self._above))
-        left_out = self.runs.sum_of_rows(xp.times(xp.times(self._excess, before), above))
-        return xp.times(left_out, xp.column(self._terms.far))
-
-    @cached_property
-    def _step(self) -> Number:
-        return self.xp.times(self._gap, self._before)
-
-    @cached_property
-    def _sums(self) -> tuple[Number, Number]:
-        """T, and R of the row before."""
-        return self.xp.both_ways(self._step, self.xp.times(self._gap, self._above), self.runs)
-
-    def _sorted(self, a: Array) -> Array:
-        return self.xp.gather(self.xp.broadcast(a, self._order.shape), self._order)
-
-    def _compressed(self, rows: Rows, gap: Number, shift: Number) -> tuple[Number, Number]:
+    def _compressed(self, gap: Number) -> tuple[Number, Number]:
         """Return the gaps with every distance beyond all knots cut down to `reach`.
 
         The sum of the terms is linear there, so no slope changes, and terms that grow against each
         other no longer lose the digits of a distant score. The second result is what was cut off,
-        which the value lacks. Positions are cut in the order of the first term and then moved by
-        the differences of the shifts, so that all terms see the same ones.
+        which the value lacks. Positions are cut in the order of the first term.
         """
         xp = self.xp
         reach = xp.column(self._terms.reach).high
         first = each(lambda part: part[:1], gap)
         # Gaps of rows whose high parts are equal may be negative.
         near = abs(first.high) <= reach
-        most = xp.where(first.high > 0.0, reach, 0.0)
+        largest = xp.where(first.high > 0.0, reach, 0.0)
         cut = Number(
-            xp.where(near, first.high, most), xp.where(near, first.low, xp.zeros_like(reach))
+            xp.where(near, first.high, largest), xp.where(near, first.low, xp.zeros_like(reach))
         )
-        excess = xp.minus(first, cut)
-        position = each(lambda part: xp.scatter(part, self._order[:1]), xp.prefix(cut, self.runs))
-        lag = xp.minus(shift, each(lambda part: part[:1], shift))
-        lag = each(lambda part: xp.where(rows.positive, 0.0, part), lag)
-        position = xp.plus(position, lag)
-        return self.runs.gaps(each(self._sorted, position)), excess
-
-
-def positions(xp: Arrays, rows: Rows, shift: Number) -> tuple[Number, Array]:
-    """Return the position of each row, and its rank among rows whose high parts are equal.
-
-    A tied negative comes first, because a pair on the knot does not count. The position of a
-    positive has no low part, so the sign of a negative's low part decides exactly.
-    """
-    shift = each(lambda part: xp.where(rows.positive, 0.0, part), shift)
-    position = two_sum(rows.x, shift.high)
-    above = position.low > 0.0
-    if shift.low is not None:
-        low = two_sum(position.low, shift.low)
-        high = position.high + low.high
-        position = Number(high, low.high - (high - position.high))
-        above = (position.low > 0.0) | ((position.low == 0.0) & (low.low > 0.0))
-    return position, xp.as_uint8(xp.where(rows.positive, 1, xp.where(above, 2, 0)))
+        return self._line.runs.gaps(self._line.placed(cut)), xp.minus(first, cut)

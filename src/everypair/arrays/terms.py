@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from everypair.surrogates import ExponentialTerm, Fits, KnotTerm, ShiftedTerm, SmoothTerm
+from everypair.arrays.double_double import each, twice
+from everypair.surrogates import KnotTerm, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from everypair.arrays.double_double import Arrays, Number
     from everypair.surrogates import PairTerm
 
 
-class Terms(NamedTuple):
+class Polynomials(NamedTuple):
     """Polynomials ``b0 + b1 d + b2 d^2`` in ``d = s_neg + shift - s_pos``, one entry per term.
 
     Factors are tuples of floats, or what a library makes of them. A coefficient that is zero in
@@ -39,7 +36,9 @@ class Terms(NamedTuple):
     far: Any = None
 
 
-def split(terms: Sequence[KnotTerm]) -> tuple[Terms | None, Terms | None, Terms | None]:
+def split(
+    terms: Sequence[KnotTerm],
+) -> tuple[Polynomials | None, Polynomials | None, Polynomials | None]:
     """Return the terms with a knot, largest shift first, the sum of those without, and a third.
 
     Each is None where there is none. If the terms with a knot cancel those without beyond all
@@ -67,13 +66,13 @@ def split(terms: Sequence[KnotTerm]) -> tuple[Terms | None, Terms | None, Terms 
         reach = (2.0 * (shift[0] - shift[-1]),)
         slope = _slope_beyond(hinged)
         far = (slope,) if slope else None
-    return Terms(shift, b0, b1, b2, reach, far), everywhere, below
+    return Polynomials(shift, b0, b1, b2, reach, far), everywhere, below
 
 
-def _one_term(term: KnotTerm) -> Terms:
+def _one_term(term: KnotTerm) -> Polynomials:
     shift, *coefficients, _ = term
     b0, b1, b2 = ((b,) if b else None for b in coefficients)
-    return Terms((shift,), b0, b1, b2)
+    return Polynomials((shift,), b0, b1, b2)
 
 
 def _cancels(whole: KnotTerm, hinged: list[KnotTerm]) -> bool:
@@ -110,37 +109,26 @@ def _slope_beyond(terms: Sequence[KnotTerm]) -> float:
         return math.nan
 
 
-@dataclass(frozen=True)
-class Powers:
-    """A smooth term as data: polynomials in exp(-rate |d|), as in `surrogates.SmoothTerm`."""
-
-    rate: float
-    scale: float
-    fits: Fits
-
-    def coefficients(
-        self, outputs: tuple[tuple[int, int], ...], n_sources: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Return the coefficients c and e of `ExponentialSums`, in u = rate |d|; None if e is zero.
-
-        An output is an order of derivative and the number of a weight. It takes two of the results:
-        the first for pairs with d > 0, the second for the others, with the weights 2 i and 2 i + 1.
-        """
-        return _coefficients(self, outputs, n_sources)
-
-
 class Smooth(NamedTuple):
-    """A smooth term at a margin; `shift` as in `Terms`, of length one."""
+    """Powers of x = exp(-u), with u = rate |d|.
+
+    A pair adds ``sum of (c_k + e_k u) x^k``. `shift` and `rate` have length one, and `c` and `e`
+    the shape (3, 2, K): orders of derivatives, sides, and powers k = 1, 2, ... `e` is None if it is
+    zero.
+    """
 
     shift: Any
-    powers: Powers
+    rate: Any
+    c: Any
+    e: Any
 
 
 class Exponential(NamedTuple):
-    """An exponential term at a margin; `shift` as in `Terms`, of length one."""
+    """A term ``units[0] exp(rate d)``, and its derivatives; `shift` and `rate` have length one."""
 
     shift: Any
-    factors: ExponentialTerm
+    rate: Any
+    units: Any
 
 
 class Kinds(NamedTuple):
@@ -149,40 +137,41 @@ class Kinds(NamedTuple):
     `below` is a polynomial in -d that counts where d <= 0; see `split`.
     """
 
-    truncated: Terms | None
-    everywhere: Terms | None
-    below: Terms | None
+    truncated: Polynomials | None
+    everywhere: Polynomials | None
+    below: Polynomials | None
     smooth: tuple[Smooth, ...]
     exponential: tuple[Exponential, ...]
 
 
-def n_polynomials(terms: Sequence[PairTerm]) -> int:
-    """Return the number of terms that are polynomials."""
-    return sum(not isinstance(term, ShiftedTerm) for term in terms)
+def degree_of(terms: Polynomials, orders: Sequence[int]) -> int:
+    """Return the largest power of d that derivatives of these orders have."""
+    b = terms[1:4]
+    return max([0] + [k - order for order in orders for k in range(order, 3) if b[k] is not None])
 
 
-def by_kind(terms: Sequence[PairTerm], *, wide: bool) -> Kinds:
-    """Return terms by kind; `wide` says that scores are float64, which need more powers."""
-    smooth, exponential = [], []
-    for shift, term in (t for t in terms if isinstance(t, ShiftedTerm)):
-        if isinstance(term, SmoothTerm):
-            powers = Powers(term.rate, term.scale, term.high if wide else term.low)
-            smooth.append(Smooth((shift,), powers))
-        else:
-            exponential.append(Exponential((shift,), term))
-    polynomials = [t for t in terms if not isinstance(t, ShiftedTerm)]
-    return Kinds(*split(polynomials), tuple(smooth), tuple(exponential))
+def contracted(xp: Arrays, terms: Polynomials, moments: list[Number], order: int) -> Number:
+    """Return a derivative of the terms, given the moments 1, d and d^2."""
+    parts = [each(xp.zeros_like, moments[0])]
+    for k, b in enumerate(terms[1 + order : 4]):
+        if b is not None:
+            part = xp.scaled(moments[k], b)
+            parts.append(twice(part) if math.perm(k + order, order) == 2 else part)
+    return reduce(xp.plus, parts[1:] or parts)
 
 
 @lru_cache(maxsize=64)
-def _coefficients(
-    powers: Powers, outputs: tuple[tuple[int, int], ...], n_sources: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    fits = [powers.fits[order] for order, _ in outputs]
-    n_powers = max(len(side) for fit in fits for side in (fit.below, fit.above))
-    found = np.zeros((2, 2 * len(outputs), n_sources, n_powers))
-    for i, (fit, (order, weight)) in enumerate(zip(fits, outputs, strict=True)):
-        scale = powers.scale * powers.rate**order
-        for side, pairs in enumerate((fit.above, fit.below)):
-            found[:, 2 * i + side, 2 * weight + side, : len(pairs)] = scale * np.transpose(pairs)
-    return found[0], found[1] if found[1].any() else None
+def by_kind(terms: tuple[PairTerm, ...], *, wide: bool) -> Kinds:
+    """Return terms by kind; `wide` says that scores are float64, which need more powers."""
+    pieces, exponential = tables(terms, wide)
+    smooth = []
+    for table in pieces:
+        if table.c.size:
+            e = table.e * table.units if table.e.any() else None
+            smooth.append(Smooth((table.shift,), (table.rate,), table.c * table.units, e))
+    products = [
+        Exponential((shift,), (rate,), tuple(scale * rate**order for order in range(3)))
+        for shift, rate, scale in exponential
+    ]
+    polynomials = [term for term in terms if isinstance(term, KnotTerm)]
+    return Kinds(*split(polynomials), tuple(smooth), tuple(products))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jax.typing import ArrayLike
-    from numpy.typing import NDArray
 
     from everypair.arrays.rows import Runs
 
@@ -42,7 +41,7 @@ class JaxArrays(Arrays):
     roll = staticmethod(lambda a, by: jnp.roll(a, by, -1))
     flip = staticmethod(lambda a: a[..., ::-1])
     max = staticmethod(lambda a: a.max(-1, keepdims=True))
-    group_max = staticmethod(lambda a, start: jnp.zeros_like(a).at[start].max(a)[start])
+    group_max = staticmethod(lambda a, start: jnp.full_like(a, -jnp.inf).at[start].max(a)[start])
     as_uint8 = staticmethod(lambda a: a.astype(jnp.uint8))
     row_numbers = staticmethod(lambda a: jnp.arange(a.shape[-1], dtype=jnp.int32))
     column = staticmethod(lambda factors: each(lambda part: part[:, None], factors))
@@ -53,11 +52,7 @@ class JaxArrays(Arrays):
     running_count = staticmethod(lambda a: jnp.cumsum(a, -1, dtype=jnp.int32))
     running_product = staticmethod(lambda a: jnp.cumprod(a, -1))
     # The default precision of products is lower on some accelerators.
-    tensordot = staticmethod(lambda a, b: jnp.tensordot(a, b, 2, precision=lax.Precision.HIGHEST))
-    reverse = staticmethod(lambda a: a[::-1])
-    pick = staticmethod(lambda a, i: jnp.take(a, i, -1, mode="clip"))
-    uncut = staticmethod(lambda a, n: jnp.moveaxis(a, 0, -1).reshape(*a.shape[1:-1], -1)[..., :n])
-    steps = staticmethod(lax.scan)
+    tensordot = staticmethod(lambda a, b: jnp.tensordot(a, b, 1, precision=lax.Precision.HIGHEST))
     repeat = staticmethod(lambda n, function, state: lax.fori_loop(0, n, function, state))
 
     def __init__(self, dtype: Any) -> None:
@@ -78,18 +73,9 @@ class JaxArrays(Arrays):
         product = two_sum(a_high * b_high, middle.high)
         return Number(product.high, product.low + (middle.low + a_low * b_low))
 
-    def constants(self, a: NDArray[np.float64]) -> Number:
-        """See `Arrays`."""
-        high = a.astype(self._dtype)
-        low = jnp.asarray((a - high).astype(self._dtype)) if self.compensated else None
-        return Number(jnp.asarray(high), low)
-
-    @staticmethod
-    def cut(a: Array, length: int) -> Array:
-        """See `Arrays`."""
-        padding = [(0, 0)] * (a.ndim - 1) + [(0, -a.shape[-1] % length)]
-        blocks = jnp.pad(a, padding, mode="edge").reshape(*a.shape[:-1], -1, length)
-        return jnp.moveaxis(blocks, -1, 0)
+    def constants(self, a: Any) -> Number:
+        """See `Arrays`; what is not a Number yet holds small whole numbers."""
+        return a if isinstance(a, Number) else Number(jnp.asarray(a, self._dtype))
 
     @staticmethod
     def keep_bits(a: Array, dropped: int) -> Array:
@@ -120,6 +106,8 @@ class JaxArrays(Arrays):
 
     def total(self, a: Number, *, counts: bool = False) -> Number:
         """Return the sum over the rows, with a last dimension of length 1."""
+        if not self.compensated:
+            return Number(a.high.sum(-1, keepdims=True))
         a = _filled(a)
         while a.high.shape[-1] > 1:
             a = lax.scan(lambda x, y: (self.plus(x, y), None), *_columns(a))[0]
@@ -132,17 +120,6 @@ class JaxArrays(Arrays):
         are loops: a tree of sums, written out, compiles longer than most batches compute.
         """
         return self._prefix(_filled(a), jnp.broadcast_to(runs.is_head, a.high.shape))
-
-    def both_ways(
-        self, up: Number, down: Number, runs: Runs, *, counts: bool = False
-    ) -> tuple[Number, Number]:
-        """Return the sums of `up` up to each row, and those of `down` from each row on."""
-        # One loop for both directions, which compiles in half the time.
-        parts = zip(_filled(up), _filled(down), strict=True)
-        heads = jnp.stack([runs.is_head, runs.is_tail[::-1]])[:, None]
-        stacked = Number(*(jnp.stack([a, b[..., ::-1]]) for a, b in parts))
-        sums = self._prefix(stacked, jnp.broadcast_to(heads, stacked.high.shape))
-        return each(lambda part: part[0], sums), each(lambda part: part[1][..., ::-1], sums)
 
     def _prefix(self, a: Number, heads: Array) -> Number:
         n = a.high.shape[-1]

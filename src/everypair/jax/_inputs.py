@@ -16,7 +16,7 @@ from everypair.arrays import levels
 from everypair.arrays.double_double import Number
 from everypair.arrays.levels import Ranks
 from everypair.arrays.numpy import NumpyArrays
-from everypair.arrays.terms import Exponential, Kinds, Powers, Smooth, Terms, by_kind
+from everypair.arrays.terms import Kinds, by_kind
 from everypair.inputs import (
     batches,
     binary,
@@ -29,17 +29,12 @@ from everypair.inputs import (
 from everypair.inputs.groups import group_codes
 from everypair.inputs.ranked import survival_keys, target_from
 from everypair.jax._arrays import JaxArrays
-from everypair.surrogates import ExponentialTerm
 
 if TYPE_CHECKING:
     from jax.typing import ArrayLike
     from numpy.typing import NDArray
 
     from everypair.surrogates import Surrogate
-
-
-for _static in (Powers, ExponentialTerm):
-    jax.tree_util.register_static(_static)
 
 
 class Which(NamedTuple):
@@ -56,8 +51,7 @@ class Data(NamedTuple):
 
     Binary pairs have `positive`, `weights` and `groups`. All others have `ranked`, and `weights`
     are those of winners. `terms` is the result of `everypair.arrays.terms.by_kind`, with arrays for
-    factors: a new margin does not compile a new program. The coefficients of smooth terms are
-    constants of the program.
+    factors: a new margin or temperature does not compile a new program.
     """
 
     positive: Array | None
@@ -229,30 +223,25 @@ def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
             "For several margins, call jax.vmap over them."
         )
 
-    def number(values: tuple[float, ...]) -> Number:
+    def number(values: ArrayLike) -> Number:
         exact = np.array(values, np.float64)
         high = exact.astype(work)
         return Number(jnp.asarray(high), jnp.asarray((exact - high).astype(work)))
 
-    def shifted(values: tuple[float, ...]) -> Number:
-        shift = number(values)
-        if not traced:
-            return shift
-        given = Number(jnp.broadcast_to(margin.astype(work), shift.high.shape))
-        return JaxArrays(work).plus(shift, given)
-
-    def as_arrays(terms: Terms | None) -> Terms | None:
+    def as_arrays(terms: Any) -> Any:
+        """Return the numbers of a term as arrays, the shift moved by a traced margin."""
         if terms is None:
             return None
-        shift, *factors = terms
-        return Terms(shifted(shift), *(None if f is None else number(f) for f in factors))
+        shift, *others = terms
+        shift = number(shift)
+        if traced:
+            given = Number(jnp.broadcast_to(margin.astype(work), shift.high.shape))
+            shift = JaxArrays(work).plus(shift, given)
+        return type(terms)(shift, *(None if part is None else number(part) for part in others))
 
     known = 0.0 if traced else pair_options.check_margin(margin, surrogate.default_margin)
-    kinds = by_kind(surrogate.at_margin(known), wide=work == jnp.float64)
-    return Kinds(
-        as_arrays(kinds.truncated),
-        as_arrays(kinds.everywhere),
-        as_arrays(kinds.below),
-        tuple(Smooth(shifted(shift), powers) for shift, powers in kinds.smooth),
-        tuple(Exponential(shifted(shift), term) for shift, term in kinds.exponential),
+    truncated, everywhere, below, *others = by_kind(
+        surrogate.at_margin(known), wide=work == jnp.float64
     )
+    smooth, exponential = (tuple(map(as_arrays, of_kind)) for of_kind in others)
+    return Kinds(as_arrays(truncated), as_arrays(everywhere), as_arrays(below), smooth, exponential)

@@ -186,7 +186,7 @@ class RowSums:
         self._sums = kernel.row_sums(x, y, offsets[0], offsets[1], piece, kernel_threads())
 
     def sums(self, weights: Floats, orders: Sequence[int], per_other: bool) -> list[Floats]:
-        """See `everypair.row_sums._sweep.RowSums`."""
+        """See `everypair.arrays.row_sums.RowSums`."""
         of_sources, of_targets = self._orders if per_other else self._orders[::-1]
         w = np.ascontiguousarray(weights if of_sources is None else weights[of_sources])
         sums = {order: np.empty(self._sizes[per_other]) for order in orders}

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from everypair import surrogates
 from everypair.kernel import choose, native
-from everypair.row_sums._pieces import pieces_of
-from everypair.row_sums._plan import own_pair, plan
-from everypair.surrogates import Floats, PairTerm
+from everypair.row_sums._plan import Plan, native_form, own_pair
+from everypair.surrogates import Floats, PairTerm, tables
 
 
 def smooth_precision_loss(
@@ -67,7 +66,7 @@ def _by_row_sums(
     weights: Floats | None,
     codes: NDArray[np.int64] | None,
 ) -> tuple[float, Floats]:
-    """Return loss and gradient by the sums of `plan`."""
+    """Return loss and gradient by the sums of `Plan`."""
     grad = np.empty(scores.shape[0])
     rows = np.flatnonzero(positive), np.flatnonzero(~positive)
     wide = scores.dtype == np.float64
@@ -76,7 +75,7 @@ def _by_row_sums(
     plans, sums = [], []
     for k, of_class in enumerate(rows):
         groups = None if codes is None else (codes[rows[0]], codes[of_class])
-        plans.append(plan(pos, scores[of_class], terms, groups, wide=wide))
+        plans.append(Plan(pos, scores[of_class], terms, groups, wide=wide))
         sums.append(plans[k].sums(w[k], (0, 1)))
     rank, above = sums[0][0] + w[0] * (1.0 - own[0]), sums[1][0]
     total = rank + above
@@ -100,7 +99,6 @@ def _terms(temperature: float) -> tuple[PairTerm, ...]:
 @lru_cache(maxsize=64)
 def _kernel_piece(temperature: float, wide: bool) -> native.PieceForm:
     """Return shift, rate, powers and polynomials for the kernel, without the unused curvature."""
-    ((piece,), _) = pieces_of(_terms(temperature), wide=wide)
-    powers, polynomials = piece.coefficients
-    n_powers = np.flatnonzero(powers[:2].any((0, 1)))[-1] + 1
-    return piece.shift, piece.rate, np.ascontiguousarray(powers[..., :n_powers]), polynomials
+    ((table,), _) = tables(_terms(temperature), wide)
+    n_powers = table.n_powers(0, 1)
+    return native_form(table._replace(c=table.c[..., :n_powers]))

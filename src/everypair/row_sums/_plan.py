@@ -1,44 +1,32 @@
 """Choose what computes the sums over all pairs of a row and another row.
 
 All array functions of this folder, and those of `everypair.torch` on the CPU, compute such sums by
-what `plan` returns. The compiled kernel computes the pieces of a surrogate that it takes, if it is
-installed, and NumPy all others.
+`Plan`. The compiled kernel computes the surrogates that it takes, if it is installed, and NumPy all
+others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, Protocol
+from functools import lru_cache, reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from everypair.arrays.numpy import NumpyArrays
+from everypair.arrays.pair_sums import needs_low_parts
+from everypair.arrays.row_sums import RowSums
+from everypair.arrays.terms import by_kind
 from everypair.kernel import choose, native
-from everypair.row_sums._pieces import Part, Piece, pieces_of
-from everypair.row_sums._sweep import RowSums, Sweep
-from everypair.surrogates import Floats, PairTerm
+from everypair.surrogates import Floats, PairTerm, Table, tables
 
 Groups = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-class Plan(Protocol):
-    """Sums over the pairs of rows (n,) and other rows (m,); see `RowSums`."""
-
-    def sums(self, weights: Any, orders: Sequence[int], *, per_other: bool = False) -> list[Any]:
-        """Return (n,) sums over the other rows, or (m,) sums over the rows with `per_other`."""
-
-
-def plan(
-    rows: NDArray[Any],
-    others: NDArray[Any],
-    terms: tuple[PairTerm, ...],
-    groups: Groups | None,
-    *,
-    wide: bool,
-) -> Plan:
-    """Prepare the sums over all pairs of a row and another row.
+class Plan:
+    """The sums over all pairs of a row and another row.
 
     Parameters
     ----------
@@ -51,19 +39,42 @@ def plan(
     wide : bool
         Whether results need the accuracy of float64.
     """
-    x, y = (a.astype(np.float64, copy=False) for a in (rows, others))
-    # Groups share one running sum, in which heavy groups would round away light ones.
-    xp = NumpyArrays(compensated=wide or groups is not None)
-    with np.errstate(all="ignore"):
-        return _Quiet(RowSums(xp, x, y, groups, pieces_of(terms, wide=wide), _sweep))
+
+    def __init__(
+        self,
+        rows: NDArray[Any],
+        others: NDArray[Any],
+        terms: tuple[PairTerm, ...],
+        groups: Groups | None,
+        *,
+        wide: bool,
+    ) -> None:
+        x, y = (a.astype(np.float64, copy=False) for a in (rows, others))
+        pieces, exponential = tables(terms, wide)
+        is_native = choose.uses_native() and not exponential
+        for table in pieces:
+            is_native &= not table.e.any() and table.c.shape[-1] <= native.MAX_POWERS
+        self._parts: list[native.RowSums | RowSums]
+        if is_native:
+            self._parts = [native.RowSums(x, y, groups, native_form(table)) for table in pieces]
+            return
+        compensated = needs_low_parts(terms, wide=wide, weighted=True, grouped=groups is not None)
+        with np.errstate(all="ignore"):
+            xp = NumpyArrays(compensated=compensated)
+            self._parts = [RowSums(xp, x, y, groups, by_kind(terms, wide=wide))]
+
+    def sums(
+        self, weights: Floats, orders: Sequence[int], *, per_other: bool = False
+    ) -> list[Floats]:
+        """See `everypair.arrays.row_sums.RowSums`."""
+        with np.errstate(all="ignore"):  # sums of huge scores may overflow, to infinity
+            of_parts = [part.sums(weights, orders, per_other) for part in self._parts]
+            return [reduce(add, of_order) for of_order in zip(*of_parts, strict=True)]
 
 
-def _sweep(xp: NumpyArrays, x: Floats, y: Floats, groups: Groups | None, piece: Piece) -> Part:
-    powers, polynomials = piece.coefficients
-    has_distances = any(of_side.e is not None for pair in piece.sides for of_side in pair)
-    if not choose.uses_native() or has_distances or powers.shape[-1] > native.MAX_POWERS:
-        return Sweep(xp, x, y, groups, piece)
-    return native.RowSums(x, y, groups, (piece.shift, piece.rate, powers, polynomials))
+def native_form(table: Table) -> native.PieceForm:
+    """Return a table as the compiled kernel takes it."""
+    return table.shift, table.rate, np.ascontiguousarray(table.c * table.units), table.p
 
 
 def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
@@ -78,19 +89,5 @@ def own_pair(terms: tuple[PairTerm, ...], *, wide: bool) -> list[float]:
 @lru_cache(maxsize=64)
 def _own_pair(terms: tuple[PairTerm, ...], wide: bool, compiled: bool) -> list[float]:
     zero = np.zeros(1)
-    sums = plan(zero, zero, terms, None, wide=wide).sums(np.ones(1), (0, 1, 2))
+    sums = Plan(zero, zero, terms, None, wide=wide).sums(np.ones(1), (0, 1, 2))
     return [float(of_order[0]) for of_order in sums]
-
-
-class _Quiet:
-    """Sums without NumPy's warnings: sums of huge scores may overflow, to infinity."""
-
-    def __init__(self, sums: RowSums) -> None:
-        self._sums = sums
-
-    def sums(
-        self, weights: Floats, orders: Sequence[int], *, per_other: bool = False
-    ) -> list[Floats]:
-        """See `Plan`."""
-        with np.errstate(all="ignore"):
-            return self._sums.sums(weights, orders, per_other=per_other)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from everypair.inputs import batches, pair_options
 from everypair.inputs.groups import group_codes
-from everypair.row_sums._plan import Groups, own_pair, plan
+from everypair.row_sums._plan import Groups, Plan, own_pair
 from everypair.surrogates import Surrogate
 
 
@@ -91,9 +91,11 @@ def pair_row_sums(
     if x.shape[0] == 0 or y.shape[0] == 0:
         return np.zeros(shape, dtype)
     wide = dtype == np.float64
-    (sums,) = plan(x, y, terms, codes, wide=wide).sums(w, (0,))
+    (sums,) = Plan(x, y, terms, codes, wide=wide).sums(w, (0,))
     if others is None:
         sums = sums - w * own_pair(terms, wide=wide)[0]
+        n_rows = x.shape[0] if codes is None else np.bincount(codes[0])[codes[0]]
+        sums = np.where(n_rows == 1, 0.0, sums)
     if not np.isfinite(sums).all():
         raise OverflowError(
             "the sums of these scores exceed the range of float64: differences of scores, or the "

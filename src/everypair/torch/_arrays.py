@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from everypair.arrays import levels, pair_sums, terms
-from everypair.arrays.double_double import Number
-from everypair.arrays.eager import SlicedSums
+from everypair.arrays.double_double import Arrays, Number
 from everypair.arrays.rows import PairSums
 from everypair.inputs import hardest, survival
 
@@ -50,8 +49,8 @@ def evaluate(
     """
     dtype = _work_dtype(scores.device)
     compensated = dtype is torch.float32 or pair_sums.needs_low_parts(
+        pair_terms,
         wide=scores.dtype is torch.float64,
-        n_terms=terms.n_polynomials(pair_terms),
         weighted=weights is not None,
         grouped=groups is not None,
     )
@@ -150,7 +149,7 @@ def _constants(
     return Number(high.to(device), low)
 
 
-class TorchArrays(SlicedSums):
+class TorchArrays(Arrays):
     """The operations of torch for tensors like `scores`."""
 
     where = staticmethod(torch.where)
@@ -170,22 +169,12 @@ class TorchArrays(SlicedSums):
     floor = staticmethod(torch.floor)
     running_count = staticmethod(lambda a: a.cumsum(-1))
     running_product = staticmethod(lambda a: a.cumprod(-1))
-    tensordot = staticmethod(lambda a, b: torch.tensordot(a, b, 2))
-    reverse = staticmethod(lambda a: a.flip(0))
-    pick = staticmethod(lambda a, i: a.index_select(-1, i.clamp(0, a.shape[-1] - 1)))
-    uncut = staticmethod(lambda a, n: a.movedim(0, -1).flatten(-2)[..., :n])
-    insertion = staticmethod(
-        lambda knots, points, right: torch.searchsorted(knots, points, right=right)
-    )
-    segment_sums = staticmethod(lambda a, index, n: a.new_zeros(n).index_add_(0, index, a))
-    segment_max = staticmethod(
-        lambda a, index, n: a.new_full((n,), -torch.inf).scatter_reduce_(0, index, a, "amax")
-    )
-    next_below = staticmethod(lambda a: a.nextafter(torch.full_like(a, -torch.inf)))
+    tensordot = staticmethod(lambda a, b: torch.tensordot(a, b, 1))
     group_max = staticmethod(
-        lambda a, start: torch.zeros_like(a).scatter_reduce(-1, start, a, "amax").gather(-1, start)
+        lambda a, start: (
+            torch.full_like(a, -torch.inf).scatter_reduce(-1, start, a, "amax").gather(-1, start)
+        )
     )
-    slices = staticmethod(lambda n, n_segments: [slice(0, n)])
 
     def __init__(self, scores: Any, *, compensated: bool) -> None:
         super().__init__(compensated=compensated)
@@ -209,15 +198,8 @@ class TorchArrays(SlicedSums):
 
     def constants(self, a: NDArray[np.float64]) -> Number:
         """See `Arrays`."""
+        a = np.asarray(a)
         return _constants(tuple(a.reshape(-1).tolist()), a.shape, *_place(self._scores))
-
-    @staticmethod
-    def cut(a: Tensor, length: int) -> Tensor:
-        """See `Arrays`."""
-        missing = -a.shape[-1] % length
-        if missing:
-            a = torch.cat((a, a[..., -1:].expand(*a.shape[:-1], missing)), -1)
-        return a.reshape(*a.shape[:-1], -1, length).movedim(-1, 0).contiguous()
 
     def keep_bits(self, a: Tensor, dropped: int) -> Tensor:
         """See `Arrays`."""
@@ -241,7 +223,7 @@ class TorchArrays(SlicedSums):
 
     @staticmethod
     def cumsum(a: Tensor) -> Tensor:
-        """See `SlicedSums`."""
+        """See `Arrays`."""
         if not (a.is_cuda and torch.are_deterministic_algorithms_enabled()):
             return a.cumsum(-1)
         # torch's own operation raises for CUDA tensors where results must be deterministic.

@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.autograd import Function
 
 from everypair import surrogates
+from everypair.arrays.pair_sums import needs_low_parts
+from everypair.arrays.row_sums import RowSums
+from everypair.arrays.terms import by_kind
 from everypair.inputs import messages, pair_options
-from everypair.row_sums._pieces import pieces_of
-from everypair.row_sums._plan import Plan, own_pair, plan
-from everypair.row_sums._sweep import RowSums
+from everypair.row_sums._plan import Plan, own_pair
 from everypair.surrogates import Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._arrays import TorchArrays
@@ -48,7 +49,7 @@ class Pairs(NamedTuple):
         Whether all scores are finite; if not, all results are NaN.
     """
 
-    plan: Plan
+    plan: Any
     of_arrays: bool
     own: list[float] | None
     third_is_zero: bool
@@ -172,13 +173,14 @@ def all_pairs(
     own = own_pair(terms, wide=wide) if y is x else None
     x, y = x.detach().double(), y.detach().double()
     on_cpu = _dispatch.choose_backend(x) == "cpu" or x.device.type == "mps"
-    found: Plan
+    found: Plan | RowSums
     if on_cpu:
         codes = None if groups is None else (array_from(groups[0]), array_from(groups[1]))
-        found = plan(array_from(x), array_from(y), terms, codes, wide=wide)
+        found = Plan(array_from(x), array_from(y), terms, codes, wide=wide)
     else:
-        xp = TorchArrays(x, compensated=wide or groups is not None)
-        found = RowSums(xp, x, y, groups, pieces_of(terms, wide=wide))
+        compensated = needs_low_parts(terms, wide=wide, weighted=True, grouped=groups is not None)
+        xp = TorchArrays(x, compensated=compensated)
+        found = RowSums(xp, x, y, groups, by_kind(terms, wide=wide))
     finite = x.isfinite().all() & y.isfinite().all()
     return Pairs(found, on_cpu, own, surrogate.is_polynomial, finite)
 
