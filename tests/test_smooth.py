@@ -406,8 +406,8 @@ def native():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [7, 500, 5000])
-def test_the_compiled_exponential_equals_the_double_sum(monkeypatch, native, n, dtype):
+@pytest.mark.parametrize("n", [7, 5000])
+def test_the_compiled_exponential_of_scores_far_out(monkeypatch, native, n, dtype):
     def refuse(*args, **knobs):
         raise AssertionError("the compiled kernel is not used")
 
@@ -415,31 +415,17 @@ def test_the_compiled_exponential_equals_the_double_sum(monkeypatch, native, n, 
     rng = np.random.default_rng(n)
     far_out = 4.0 if dtype is np.float32 else 50.0  # the results stay finite
     scores = 1e3 + rng.normal(size=n) * np.where(rng.random(n) < 0.1, far_out, 1.0)
-    scores[::5] = scores[::5].round(1)
-    scores, labels, vector = scores.astype(dtype), np.arange(n) % 3 == 0, rng.normal(size=n)
     # A row of weight 0 may have any score.
-    far, none = np.append(scores, dtype(1e30)), np.append(rng.random(n), 0.0)
-    cases = [
-        (scores, labels, {}),
-        (scores, labels, {"weights": 10.0 ** rng.uniform(-9, 9, n), "reduction": "mean"}),
-        (scores, labels, {"groups": rng.integers(0, 3, n), "weights": rng.random(n)}),
-        (far, np.append(labels, n % 2), {"weights": none}),
-    ]
-    surrogate = surrogates.exponential(0.7)
+    scores = np.append(scores, 1e30).astype(dtype)
+    labels, weights = np.arange(n + 1) % 3 == 0, np.append(rng.random(n), 0.0)
+    options = {"surrogate": surrogates.exponential(0.7), "margin": 0.3, "weights": weights}
     rtol, atol = (1e-6, 1e-37) if dtype is np.float32 else (1e-12, 1e-290)
-    for x, y, knobs in cases:
-        options = {"surrogate": surrogate, "margin": 0.3, "reduction": "sum", **knobs}
-        v = np.resize(vector, x.shape)
-        expected = naive.pair_derivatives(x.astype(float), y, **options)
-        product = naive.pair_hvp(x.astype(float), y, v, **options)
-        largest = np.abs(expected[2]).max() * np.abs(v).max()
-        for isa in native.isas():
-            native.use_isa(isa)
-            got = ep.pair_derivatives(x, y, **options)
-            for k in range(3):
-                np.testing.assert_allclose(got[k], expected[k], rtol, atol, err_msg=isa)
-            hvp = ep.pair_hvp(x, y, v, **options)
-            np.testing.assert_allclose(hvp, product, rtol=0, atol=rtol * largest, err_msg=isa)
+    expected = naive.pair_derivatives(scores.astype(float), labels, **options)
+    for isa in native.isas():
+        native.use_isa(isa)
+        got = ep.pair_derivatives(scores, labels, **options)
+        for k in range(3):
+            np.testing.assert_allclose(got[k], expected[k], rtol, atol, err_msg=isa)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
