@@ -132,7 +132,10 @@ def _in_strides(
         return _Sums(xp.plus(sums.a, xp.times(a, factors)), b)
 
     a = each(lambda part: xp.broadcast(part, (n_powers, *part.shape)), weights)
-    if xp.compensated and a.low is None:
+    # Loops of JAX need the same parts before and after each step.
+    if not xp.compensated:
+        a = Number(a.high)
+    elif a.low is None:
         a = Number(a.high, xp.zeros_like(a.high))
     n_strides = (position.high.shape[-1] - 1).bit_length()
     sums: _Sums = xp.repeat(
