@@ -111,17 +111,22 @@ class SmoothBuckets {
         for (std::int64_t slot = 0; slot < slots; slot += 2)
             for (int j = 0; j < n_moments; ++j) value += sums[0][slot][j] * moments[slot][j];
         value *= rows_.scale;
-        // Relative to the weight of the class, so that float32 neither overflows nor loses digits before the
-        // last factor.
+        // Relative to the weight of the class, so that float32 loses no digits before the last factor. If the
+        // heaviest rows would overflow, so would all others: the sweep over sorted rows takes such batches.
         const double units[2] = {rows_.weights ? static_cast<double>(rows_.survey.w_neg) : 1.0,
                                  rows_.weights ? static_cast<double>(rows_.survey.w_pos) : 1.0};
         Octet<S>* lines = scratch.take<Octet<S>>(slots);
         const auto write = [&](S* out, const ByPower* polynomials, double sign) {
-            if (!out) return;
+            if (!out) return true;
+            bool is_in_range = true;
             for (std::int64_t slot = 0; slot < slots; ++slot)
-                for (int j = 0; j < n_moments; ++j)
-                    lines[slot][j] = static_cast<S>((slot % 2 ? sign : 1) * (rows_.scale * units[slot % 2]) *
-                                                    polynomials[slot][j]);
+                for (int j = 0; j < n_moments; ++j) {
+                    const double line =
+                        (slot % 2 ? sign : 1) * (rows_.scale * units[slot % 2]) * polynomials[slot][j];
+                    is_in_range &= std::abs(line) <= std::numeric_limits<S>::max() / 16;
+                    lines[slot][j] = static_cast<S>(line);
+                }
+            if (!is_in_range) return false;
             by_located_blocks(
                 places, [&](int, std::int64_t i, int count, const std::int32_t* where, const S* offsets) {
                     Octet<S>::evaluate(
@@ -133,10 +138,9 @@ class SmoothBuckets {
                         out[i + k] =
                             static_cast<S>(rows_.weights[i + k] / units[where[k] % 2] * out[i + k] + 0.0);
                 });
+            return true;
         };
-        write(rows_.grad, sums[1], -1);
-        write(rows_.hess, sums[2], 1);
-        return true;
+        return write(rows_.grad, sums[1], -1) && write(rows_.hess, sums[2], 1);
     }
 
   private:
