@@ -96,6 +96,8 @@ ONCE_WRONG = (
     (65, 0.004, 0.0, (71399,)),
     # Scores and weights over 500 and 300 decades in three groups, whose running sums are one.
     (64, 0.004, 0.0, (92124,)),
+    # A product of the Hessian whose level overflows: survival times, weights over 300 decades.
+    (92, 0.004, 0.02, (30421,)),
 )
 
 
