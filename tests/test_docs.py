@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -38,3 +39,12 @@ def test_every_page_can_be_reached_from_the_readme():
             seen.add(page)
             queue += [path for path in linked_files(page) if path.suffix == ".md"]
     assert not set(PAGES) - seen
+
+
+def test_the_picture_of_the_folders_is_drawn_from_the_code():
+    name = ROOT / "docs" / "draw_architecture.py"
+    spec = importlib.util.spec_from_file_location("draw_architecture", name)
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    picture = ROOT / "docs" / "assets" / "folders.svg"
+    assert drawing.draw_folders() == picture.read_text(), f"run: python {name.relative_to(ROOT)}"
