@@ -29,7 +29,7 @@ BUDGETS = (
     ("src/everypair/streaming", 1_750, "rows that arrive in parts"),
     ("src/everypair/boosting", 1_110, "objectives for XGBoost, LightGBM and CatBoost"),
     ("src/everypair/sklearn", 1_400, "linear estimators"),
-    ("src/everypair/jax", 710, "the adapter for JAX"),
+    ("src/everypair/jax", 820, "the adapter for JAX, with loops for its CPU backend"),
     ("src/everypair/torch", 5_500, "the adapter for PyTorch, training tools"),
     ("src/everypair/torch/triton", 4_300, "kernels for NVIDIA GPUs"),
     ("src/everypair/experiments", 13_200, "the commands: experiments on tables and networks"),

@@ -60,6 +60,10 @@ class Arrays:
     mantissa_bits = 52  # stored bits of a float: 52 for float64, 23 for float32
     float_range = (2.0**-1022, (2.0 - 2.0**-52) * 2.0**1023)  # smallest normal and largest float
 
+    exponential_sums: Any = (
+        None  # a faster way than the strides of the module of this name, or None
+    )
+
     # What each library supplies. Operations work on rows, the last dimension.
     where: Any  # (condition, a, b); a and b may be floats
     isfinite: Any  # (a)

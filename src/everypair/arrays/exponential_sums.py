@@ -27,7 +27,7 @@ one step per row.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -89,7 +89,8 @@ def exponential_sums(
                 position, start, rate.high, weights.high, c.high, None if e is None else e.high
             )
         )
-    return _in_strides(xp, position, start, rate, weights, c, e)
+    sums = xp.exponential_sums or _in_strides
+    return cast("Number", sums(xp, position, start, rate, weights, c, e))
 
 
 class _Sums(NamedTuple):

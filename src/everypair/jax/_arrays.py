@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array, lax
 
 from everypair.arrays.double_double import Arrays, Number, each, two_sum
+from everypair.jax._exponential_sums import in_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +59,7 @@ class JaxArrays(Arrays):
     def __init__(self, dtype: Any) -> None:
         super().__init__(compensated=True)
         self._dtype = dtype
+        self.exponential_sums = in_blocks if jax.default_backend() == "cpu" else None
         info: Any = np.finfo(dtype)
         self.mantissa_bits = info.nmant
         self.float_range = (float(info.tiny), float(info.max))

@@ -67,8 +67,8 @@ def pair_sums(request: Request) -> Result | None:
         if status & _BAD_VALUES:
             batches.raise_bad_values(batch)
         return None
-    if hvp is not None and not np.isfinite(hvp).all():
-        return None  # the value does not tell whether products with the vector overflowed
+    if hvp is not None and weights is not None and not np.isfinite(hvp).all():
+        return None  # the value does not tell whether heavy products with the vector overflowed
     if order is not None or scores.dtype is not batch.dtype or len(batch.shape) != 1:
         grad, hess, hvp = (in_batch_form(array, batch, order) for array in (grad, hess, hvp))
     return Result(value, pair_weight, grad, hess, hvp)
