@@ -12,10 +12,11 @@ from everypair import naive
 from everypair.kernel import choose
 from everypair.surrogates import SQUARED_HINGE
 
-from .test_certified import MARGINS, clusters
 from .tolerances import assert_close
 
 native = pytest.importorskip("everypair._native", reason="the compiled kernel is not built")
+
+from .test_certified import MARGINS, clusters  # noqa: E402  # which needs the kernel, too
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def pair_row_sums(
     Examples
     --------
     >>> import everypair as ep
-    >>> ep.pair_row_sums([0.0, 100.0, 200.0])  # how many rows score higher
+    >>> ep.pair_row_sums([0.0, 100.0, 200.0]).round(9)  # how many rows score higher
     array([2., 1., 0.])
     >>> ep.pair_row_sums([0.5, 2.0], [0.0, 1.0], surrogate="squared_hinge")  # 0.5^2 + 1.5^2, 0
     array([2.5, 0. ])

@@ -131,8 +131,8 @@ def pair_row_sums(
     >>> from everypair.torch import pair_row_sums
     >>> scores = torch.tensor([0.0, 100.0, 200.0], requires_grad=True)
     >>> sums = pair_row_sums(scores)
-    >>> sums.tolist()
-    [2.0, 1.0, 0.0]
+    >>> sums.round().int().tolist()  # how many rows score higher
+    [2, 1, 0]
     >>> pair_row_sums(scores, surrogate="square", margin=0).sum().backward()
     >>> scores.grad.tolist()
     [-1200.0, 0.0, 1200.0]
