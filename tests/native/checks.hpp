@@ -174,11 +174,13 @@ struct Reached {
 } reached;
 
 // The kernel declines batches whose terms cancel beyond double-double, groups whose scores are all 0 for a
-// term without a knot, and numbers near the ends of the range of doubles; NumPy computes them.
+// term without a knot, numbers near the ends of the range of doubles, and, if a product with a vector is
+// requested alone, some float64 batches of hundreds of groups; NumPy computes them.
 bool is_declined(const Case& drawn, const Answer& answer) {
     const Surrogate& surrogate = drawn.surrogate;
     const bool may_be = surrogate.terms.size() > 1 || surrogate.cancels || surrogate.exponential ||
-                        !std::ranges::all_of(surrogate.terms, &Term::truncated);
+                        !std::ranges::all_of(surrogate.terms, &Term::truncated) ||
+                        (drawn.hvp && !drawn.grad && !drawn.hess);
     const bool is = may_be && (answer.status == declined || !std::isfinite(answer.value));
     ++(is ? reached.declined : reached.computed);
     return is;
