@@ -170,3 +170,12 @@ def test_the_kernel_declines_all_tensors_of_an_older_torch(monkeypatch):
         patch.setattr(native.kernel, "evaluate_tensors", lambda *_: None)
         assert direct_loss_and_grad(scores, labels, None, OPTIONS) is None
         assert PairLoss()(scores, labels).item() == expected
+
+
+def test_an_option_that_is_refused_leaves_the_loss_as_it_was():
+    loss = PairLoss(margin=0.5)
+    with pytest.raises(ValueError, match="margin must be"):
+        loss.margin = -1
+    assert loss.margin == 0.5
+    loss.margin = 2.0
+    assert loss(torch.tensor([1.0, 2.0]), torch.tensor([1, 0])).item() == 9.0

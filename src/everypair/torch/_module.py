@@ -124,9 +124,14 @@ class PairLoss(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; options may be changed at any time."""
+        before: Any = self.__dict__.get(name)
         super().__setattr__(name, value)
         if name in _OPTIONS and "_options" in self.__dict__:
-            self._options = self._checked_options()
+            try:
+                self._options = self._checked_options()
+            except ValueError:
+                super().__setattr__(name, before)
+                raise
 
     def _checked_options(self) -> LossOptions:
         options = loss_options(*(getattr(self, name) for name in _OPTIONS))
