@@ -84,6 +84,7 @@ class Part:
     seeds: tuple[int, ...] = SEEDS
     optimiser: str = "sgd"  # of all losses except AUCM, which has PESG
     reference: str = ""  # the part with the logistic loss, if this part does not have it
+    joint: bool = False  # choose batch and rate together, on the first seed, which does not count
 
     def grid(self) -> Grid:
         """Return all combinations; `finalists` of them run on all seeds, for each batch size."""
@@ -95,8 +96,11 @@ class Part:
         )
 
     def blocks(self) -> list[Grid]:
-        """Return one grid for each imratio and batch size, with all seeds and rates."""
-        return blocks(self.grid(), per_batch=True)
+        """Return the grids in which finalists are chosen, with all seeds and rates.
+
+        One for each imratio and batch size, or for each imratio if the part is joint.
+        """
+        return blocks(self.grid(), per_batch=not self.joint)
 
     def command(self, store: str) -> list[str]:
         """Return the command that runs this part, ``everypair experiment ...``, in words.
@@ -118,7 +122,7 @@ class Part:
             option = "batches" if name == "sampler" else name.replace("_", "-")
             options.append((option, value, getattr(preset.settings, name)))
         words = [word for name, own, its in options if own != its for word in (f"--{name}", own)]
-        words += ["--per-batch"] * (len(grid.batches) > 1)
+        words += ["--per-batch"] * (len(grid.batches) > 1 and not self.joint)
         for cell in screening(blocks(grid)[0]).cells():
             if grid.rates_of(cell) != usual.rates_of(cell):
                 words += ["--rate", f"{cell.loss}={_joined(grid.rates_of(cell))}"]
@@ -163,6 +167,14 @@ CAUSE = Part(
     rates=(("logistic", (0.316, 1.0)),),  # the finalists of the part cifar10
     seeds=(0, 1),
 )
+JOINT = Part(
+    "cifar10",
+    imratios=(0.001, 0.01, 0.1),
+    batches=(5000, 1000, 500, 100, 50),
+    seeds=(*SEEDS, 5),
+    finalists=1,
+    joint=True,
+)
 PARTS = {
     "cifar10": Part("cifar10"),
     "cifar10-raw": Part(
@@ -201,6 +213,15 @@ PARTS = {
         batches=(100, 1000),
     ),
     "cifar10-shuffled": Part("cifar10", imratios=(0.001,), batches=(1000,)),
+    "cifar10-joint": JOINT,
+    "catdog-joint": replace(JOINT, data="catdog", imratios=(0.001, 0.01)),
+    "cifar10-joint-raw": replace(
+        JOINT,
+        settings=RAW,
+        losses=("squared_hinge", "linear_hinge"),
+        rates=(("squared_hinge", TINY), ("linear_hinge", SMALL)),
+        reference="cifar10-joint",
+    ),
 }
 """The parts of the study by name, in the order in which they run."""
 
@@ -232,7 +253,7 @@ def run(parts: Mapping[str, Part], path: Path, minutes: float, device: str, comp
                     work=work,
                     workers=workers,
                     finalists=part.finalists,
-                    per_batch=True,
+                    per_batch=not part.joint,
                     deadline=deadline,
                     on_event=_print_event,
                 )
@@ -349,15 +370,18 @@ def counted(part: Part, records: Sequence[Record]) -> list[Record]:
 
     In a block (one imratio, one batch size) a loss is complete when all its rates are trained on
     the first seed and its finalists on all seeds. If its rates were extended after that, more rates
-    than the finalists are trained on all seeds.
+    than the finalists are trained on all seeds. In a joint part the first seed only chooses.
     """
     found = {record.trial: record for record in records if record.state != "failed"}
     kept: list[Record] = []
     for block in part.blocks():
         for loss in block.losses:
             own = replace(block, losses=(loss,))
-            needed = [*screening(own).trials(), *finals(own, records, part.finalists).trials()]
-            if not all(trial in found for trial in needed):
+            final = finals(own, records, part.finalists).trials()
+            if not all(trial in found for trial in [*screening(own).trials(), *final]):
+                continue
+            if part.joint:
+                kept += [found[trial] for trial in final if trial.cell.seed != own.seeds[0]]
                 continue
             for trials in gathered(own.trials(), attrgetter("rate")).values():
                 if all(trial in found for trial in trials):

@@ -120,7 +120,7 @@ def check_command(part):
     assert settings == part.settings
     assert set(grid.trials()) == set(part.grid().trials())
     assert (options["finalists"], options["together"]) == (part.finalists, study.TOGETHER)
-    assert options["per_batch"] == (len(part.batches) > 1)
+    assert options["per_batch"] == (len(part.batches) > 1 and not part.joint)
     found = [block.trials() for block in blocks(grid, per_batch=options["per_batch"])]
     assert [set(trials) for trials in found] == [set(block.trials()) for block in part.blocks()]
 

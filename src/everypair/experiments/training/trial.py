@@ -168,17 +168,20 @@ class TrialRun:
     def finish_epoch(self) -> dict[str, float] | None:
         """Wait for the measurements; return the epoch's row of the history, None if it diverged.
 
-        The copied weights are kept if the validation AUC is greater than ever before.
+        The copied weights are kept if the validation AUC is greater than ever before. The untrained
+        network, epoch 0, is measured but not kept.
         """
         row = self._measuring.finish(self._measured)
         epoch = self._measured.epoch
         if row is None:
             self.diverged_at = epoch
             return None
-        best = self._history["validation_auc"][self._best_epoch] if self._history else -1.0
+        best = -1.0
+        if self._best_epoch >= 0:
+            best = self._history["validation_auc"][self._best_epoch]
         for name, value in row.items():
             self._history.setdefault(name, []).append(value)
-        if row["validation_auc"] > best:
+        if epoch > 0 and row["validation_auc"] > best:
             self._best_epoch = epoch
             self._best_state = {name: w.clone() for name, w in self._state.items()}
         return row
