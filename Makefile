@@ -119,8 +119,8 @@ bench: $(STAMPS)/dev  ## time every instruction set against BCE and others, writ
 	$(BIN)/python -m benchmarks report
 	$(BIN)/python -m benchmarks check
 
-results: $(STAMPS)/dev  ## draw the tables and figures in results/ from the committed rows of the study
-	$(BIN)/python -m benchmarks.study report
+results: $(STAMPS)/dev  ## draw the tables and figures in studies/results/ from the committed rows of the study
+	$(BIN)/python -m studies.images report
 
 docs: $(STAMPS)/docs  ## build the documentation into site/
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site

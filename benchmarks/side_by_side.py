@@ -36,7 +36,7 @@ from everypair.experiments.training import measuring, side_by_side
 BATCH, EPOCHS = 100, 40
 SHORT, LONG = 3, 6  # epochs of the two runs whose difference is timed
 IMAGES = (25_000, 5_000)  # for training and test, before positives are removed
-SAMPLE = 1_000  # the same share of subtrain as in benchmarks.study
+SAMPLE = 1_000  # the same share of subtrain as in studies.images
 IS_NEW = "precision" in {field.name for field in fields(Settings)}
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "float32": ({}, {}),

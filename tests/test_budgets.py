@@ -34,7 +34,9 @@ BUDGETS = (
     ("src/everypair/torch/triton", 4_300, "kernels for NVIDIA GPUs"),
     ("src/everypair/experiments", 13_200, "the commands: experiments on tables and networks"),
     ("src/native", 7_160, "the compiled kernel, in lines of 110 columns"),
-    ("tests", 18_300, "tests of the library"),
+    ("benchmarks", 4_110, "speed and accuracy, measured and checked against limits"),
+    ("studies", 4_120, "research and its small tests; not in the wheel"),
+    ("tests", 17_620, "tests of the library"),
     ("tests/experiments", 7_800, "tests of the experiments"),
 )
 

@@ -23,7 +23,7 @@ from everypair.surrogates import Surrogate
 class BinaryLinearClassifier(ClassifierMixin, PairLinearEstimator):  # type: ignore[misc]
     """A linear scorer of two classes with a threshold; subclasses define `fit`."""
 
-    # Squares would let a few outliers decide: see benchmarks/linear_default.py.
+    # Squares would let a few outliers decide: see studies/linear_default.py.
     surrogate: str | Surrogate = "huber_hinge"
     threshold: str | float = "balanced"
 

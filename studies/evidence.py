@@ -1,7 +1,7 @@
 """Compare the test AUC of the pair loss with that of the usual objectives on nine tables.
 
-    EVERYPAIR_DATA=folder python -m benchmarks.evidence run [--splits 10] [--rows 5000]
-    python -m benchmarks.evidence report      write the summary into docs/evidence.md from the rows
+    EVERYPAIR_DATA=folder python -m studies.evidence run [--splits 10] [--rows 5000]
+    python -m studies.evidence report      write the summary into docs/evidence.md from the rows
 
 Each split is stratified: 60 % training, 20 % validation, 20 % test. All methods of a family fit the
 same settings on the training rows. Validation AUC chooses the setting and the number of rounds.
@@ -30,11 +30,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import everypair as ep
-from benchmarks import evidence_report
-from benchmarks.rows import ROOT, ROWS, write_csv
+from benchmarks.rows import ROOT, write_csv
 from everypair.experiments.plan import Cell, Grid, Record, Settings, Trial
 from everypair.experiments.search import runner
 from everypair.experiments.search import store as stores
+from studies import ROWS, evidence_report
 
 STORE = ROOT / "runs" / "evidence.db"
 PATH = ROWS / "boosting" / "evidence.csv"
@@ -255,7 +255,7 @@ def rows_of(name: str, records: Sequence[Record]) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.evidence")
+    parser = argparse.ArgumentParser("python -m studies.evidence")
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("--splits", type=int, default=10)

@@ -1,7 +1,7 @@
 """Compare boosting objectives for queries: all ordered pairs, LambdaMART and its relatives.
 
-    python -m benchmarks.queries run       train and write benchmarks/rows/boosting/queries.csv
-    python -m benchmarks.queries report    write the table of docs/boosting.md
+    python -m studies.queries run       train and write studies/rows/boosting/queries.csv
+    python -m studies.queries report    write the table of docs/boosting.md
 
 The data are made by `queries`, because no table with queries is at hand. All contenders have the
 same budget: the same trees, three learning rates and at most 200 rounds; rate and round are chosen
@@ -25,9 +25,10 @@ from sklearn.metrics import ndcg_score
 
 import everypair as ep
 from benchmarks import pages
-from benchmarks.rows import ROOT, ROWS, environment, write_csv
+from benchmarks.rows import ROOT, environment, write_csv
 from benchmarks.tables import markdown
 from everypair.boosting import lightgbm_objective, xgboost_objective
+from studies import ROWS
 
 PATH = ROWS / "boosting" / "queries.csv"
 PAGE = ROOT / "docs" / "boosting.md"

@@ -1,13 +1,13 @@
 """The questions that the paper leaves open, on tables: hinges, optimisers and batch sizes.
 
-python -m benchmarks.open_questions commands             the `everypair experiment` of each part
-EVERYPAIR_DATA=folder python -m benchmarks.open_questions run [PART ...]     about 20 minutes
-python -m benchmarks.open_questions rows                 results/open-questions/PART.jsonl
-python -m benchmarks.study report                        draws them with the rest
+python -m studies.open_questions commands             the `everypair experiment` of each part
+EVERYPAIR_DATA=folder python -m studies.open_questions run [PART ...]     about 20 minutes
+python -m studies.open_questions rows                 results/open-questions/PART.jsonl
+python -m studies.images report                        draws them with the rest
 
-The trials, the choice of rates and the rows are those of `benchmarks.study`: all rates of a loss on
+The trials, the choice of rates and the rows are those of `studies.images`: all rates of a loss on
 one seed, the best one on five seeds. Networks are trained on a CPU. The data are tables of the
-folder; the commands need ``EVERYPAIR_EXTENSIONS=benchmarks/folder_tables.py``, which adds them.
+folder; the commands need ``EVERYPAIR_EXTENSIONS=studies/folder_tables.py``, which adds them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import study
-from benchmarks.study import ROOT, Part
 from everypair.experiments.plan import FULL_BATCH, Settings
 from everypair.experiments.registry import EXTENSIONS
+from studies import images
+from studies.images import ROOT, Part
 
 STORE = ROOT / "runs" / "open_questions.db"
-DATA = ROOT / "benchmarks" / "folder_tables.py"
+DATA = ROOT / "studies" / "folder_tables.py"
 MODELS = ("linear", "mlp")
 FOLDER = "open-questions"
 
@@ -92,7 +92,7 @@ PARTS = HINGES | OPTIMISERS | BATCHES
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.open_questions")
+    parser = argparse.ArgumentParser("python -m studies.open_questions")
     parser.add_argument("task", choices=("commands", "run", "rows"))
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--minutes", type=float, default=math.inf)
@@ -100,14 +100,14 @@ def main() -> None:
     given = parser.parse_args()
     store = given.store.absolute()
     if given.task == "rows":
-        study.write_rows(store, study.RESULTS / FOLDER, PARTS)
+        images.write_rows(store, images.RESULTS / FOLDER, PARTS)
         return
     os.environ.setdefault(EXTENSIONS, str(DATA))  # worker processes inherit it
     chosen = {name: PARTS[name] for name in given.parts} or PARTS
     if given.task == "commands":
-        study.print_commands(chosen, store)
+        images.print_commands(chosen, store)
     else:
-        study.run(chosen, store, given.minutes, "cpu", compiled=False)
+        images.run(chosen, store, given.minutes, "cpu", compiled=False)
 
 
 if __name__ == "__main__":

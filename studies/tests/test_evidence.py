@@ -15,11 +15,11 @@ pytest.importorskip("pyarrow")
 
 import pandas as pd
 
-from benchmarks import evidence, wins
 from benchmarks.rows import ROOT, ROWS
 from everypair.experiments.plan import FULL_BATCH
 from everypair.experiments.search import runner
 from everypair.experiments.search import store as stores
+from studies import evidence, wins
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_the_page_lists_as_wins_what_the_committed_rows_show():
 def test_a_win_names_committed_rows(win):
     assert win.leads
     for path in re.findall("`(.+?)`", win.rows):
-        folders = (ROOT / "results", ROOT / "benchmarks")
+        folders = (ROOT / "studies", ROOT / "studies" / "results", ROOT / "benchmarks")
         assert any((folder / path).is_file() for folder in folders), path
 
 
@@ -91,7 +91,7 @@ UNCLEAR = {
     "no interval": lambda: wins.Lead("", low=float("nan")),
     "p of 0.05": lambda: wins.Lead("", low=5, p=0.05),
     "linear models": lambda: wins.tables("linear", "logloss", "test"),
-    "CIFAR10": lambda: wins.images(wins.HINGE, LOGISTIC, imratio=0.1),
+    "CIFAR10": lambda: wins.image_lead(wins.HINGE, LOGISTIC, imratio=0.1),
     "the full batch": lambda: wins.few_positives(FULL_BATCH, "logistic"),
 }
 

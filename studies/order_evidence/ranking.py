@@ -18,8 +18,8 @@ import numpy as np
 from scipy.stats import rankdata, spearmanr
 
 import everypair as ep
-from benchmarks.order_evidence.report import OURS
 from everypair.boosting import xgboost_objective
+from studies.order_evidence.report import OURS
 
 FEATURES, TRAIN, VALID, TEST = 50, 4000, 2000, 4000
 NOISE = ("normal", "Student t")

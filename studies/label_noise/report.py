@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks import pages
-from benchmarks.evidence_report import differs, half_width
-from benchmarks.label_noise.losses import LOSSES
 from benchmarks.plot import ASSETS, STYLE
 from benchmarks.rows import ROOT
+from studies.evidence_report import differs, half_width
+from studies.label_noise.losses import LOSSES
 
 PAGE = ROOT / "docs" / "label-noise.md"
 BASE = "logistic"

@@ -1,8 +1,8 @@
 """Compare surrogates as the default of PairLinearClassifier, on tables with and without outliers.
 
-    EVERYPAIR_DATA=folder python -m benchmarks.linear_default run [--splits 5] [--rows 5000]
-    python -m benchmarks.linear_default run --file my.csv --label y --out rows.csv    your table
-    python -m benchmarks.linear_default report     write the summary into docs/sklearn.md
+    EVERYPAIR_DATA=folder python -m studies.linear_default run [--splits 5] [--rows 5000]
+    python -m studies.linear_default run --file my.csv --label y --out rows.csv    your table
+    python -m studies.linear_default report     write the summary into docs/sklearn.md
 
 Each split is stratified: 70 % training, 30 % test. Columns are standardised and not clipped. Every
 surrogate is fitted with three fixed alphas, and with the one that PairLinearClassifierCV chooses.
@@ -30,8 +30,9 @@ from sklearn.preprocessing import StandardScaler
 
 import everypair as ep
 from benchmarks import pages
-from benchmarks.rows import ROOT, ROWS, write_csv
+from benchmarks.rows import ROOT, write_csv
 from everypair.sklearn import PairLinearClassifier, PairLinearClassifierCV
+from studies import ROWS
 
 PATH = ROWS / "sklearn" / "default_surrogate.csv"
 PAGE = ROOT / "docs" / "sklearn.md"

@@ -1,11 +1,11 @@
 """Compare rules that make one model of all trials on a table: the evidence for `blend_weights`.
 
-    EVERYPAIR_DATA=... python -m benchmarks.table_command_rules score     # hours
-    python -m benchmarks.table_command_rules compare
+    EVERYPAIR_DATA=... python -m studies.table_command_rules score     # hours
+    python -m studies.table_command_rules compare
 
 ``score`` divides each table into 70 % and 30 %, runs all trials of ``everypair experiment table``
 on the 70 %, and keeps their validation scores and their scores of the 30 % in a folder. ``compare``
-applies every rule to these scores and writes benchmarks/rows/table/rules.csv: the AUC of each rule
+applies every rule to these scores and writes studies/rows/table/rules.csv: the AUC of each rule
 on the 30 %, and those of the models of `table_command.rivals`. Tables with more rows are sampled.
 """
 
@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 
 import everypair as ep
-from benchmarks import table_command
-from benchmarks.rows import ROWS
+from studies import ROWS, table_command
 
 FILE = ROWS / "table" / "rules.csv"
 STATES = (700, 701)  # of the splits; other than those that table_command judges

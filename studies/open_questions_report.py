@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import fmean, median_low
 from typing import TYPE_CHECKING
 
-from benchmarks import open_questions
-from benchmarks.study import PARTS, chosen
 from everypair.experiments.display_names import display_name
 from everypair.experiments.figures.output import save, styled
 from everypair.experiments.intervals import resampled_interval
 from everypair.experiments.plan import FULL_BATCH, Record
 from everypair.experiments.report.selection import TEST_SHARE
+from studies import open_questions
+from studies.images import PARTS, chosen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import everypair as ep
-from benchmarks.evidence import Part
-from benchmarks.label_noise.losses import Loss
+from studies.evidence import Part
+from studies.label_noise.losses import Loss
 
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4)  # the share of training and validation labels that are flipped
 STEPS = (16, 64, 256)  # scores are compared after these numbers of full-batch steps

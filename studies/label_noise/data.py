@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import evidence
-from benchmarks.evidence import Part
+from studies import evidence
+from studies.evidence import Part
 
 IMAGES = ("digits", "cifar10")
 MAX_ROWS = 3000  # of a table

@@ -11,10 +11,10 @@ from everypair import naive
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from benchmarks.evidence_report import differs, half_width  # noqa: E402
-from benchmarks.label_noise.__main__ import FOLDER  # noqa: E402
-from benchmarks.label_noise.losses import BARRIER, LOSSES, barrier  # noqa: E402
-from benchmarks.label_noise.training import MODELS, NOISE, flip  # noqa: E402
+from studies.evidence_report import differs, half_width  # noqa: E402
+from studies.label_noise.__main__ import FOLDER  # noqa: E402
+from studies.label_noise.losses import BARRIER, LOSSES, barrier  # noqa: E402
+from studies.label_noise.training import MODELS, NOISE, flip  # noqa: E402
 
 
 def test_barrier_surrogate_equals_its_formula():

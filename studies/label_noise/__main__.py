@@ -1,9 +1,9 @@
 """Measure the clean-test AUC of losses after a share of the training labels was flipped.
 
-    EVERYPAIR_DATA=folder python -m benchmarks.label_noise run [--data NAME] [--model linear]
-    python -m benchmarks.label_noise report      write docs/label-noise.md from the rows
+    EVERYPAIR_DATA=folder python -m studies.label_noise run [--data NAME] [--model linear]
+    python -m studies.label_noise report      write docs/label-noise.md from the rows
 
-A run that was interrupted continues: what is in benchmarks/rows/label_noise is not trained again.
+A run that was interrupted continues: what is in studies/rows/label_noise is not trained again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from itertools import product
 from pathlib import Path
 
 import everypair as ep
-from benchmarks.label_noise import data
-from benchmarks.label_noise.losses import LOSSES
-from benchmarks.label_noise.training import MODELS, Found, train
-from benchmarks.rows import ROWS, environment
+from benchmarks.rows import environment
+from studies import ROWS
+from studies.label_noise import data
+from studies.label_noise.losses import LOSSES
+from studies.label_noise.training import MODELS, Found, train
 
 FOLDER = ROWS / "label_noise"
 ENVIRONMENT = ("machine", "isa", "torch", "everypair", "commit", "date")
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.label_noise")
+    parser = argparse.ArgumentParser("python -m studies.label_noise")
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
     running.add_argument("--splits", type=int, help="re-splits of each data set")
@@ -99,7 +100,7 @@ def main() -> None:
     if options.command == "run":
         run(options)
     else:
-        from benchmarks.label_noise import report
+        from studies.label_noise import report
 
         print(report.fill(options.rows))
 

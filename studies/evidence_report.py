@@ -1,4 +1,4 @@
-"""Write the summary of the rows of `benchmarks.evidence` into docs/evidence.md."""
+"""Write the summary of the rows of `studies.evidence` into docs/evidence.md."""
 
 from __future__ import annotations
 

@@ -7,8 +7,9 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks import pages
-from benchmarks.evidence_report import differs, half_width
-from benchmarks.rows import ROOT, ROWS
+from benchmarks.rows import ROOT
+from studies import ROWS
+from studies.evidence_report import differs, half_width
 
 FOLDER = ROWS / "order"
 PAGES = {"ranking": "rank-by-a-real-target.md", "survival": "survival.md"}

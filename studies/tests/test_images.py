@@ -16,7 +16,6 @@ pytest.importorskip("typer")
 
 import typer
 
-from benchmarks import open_questions, study, study_report
 from everypair.experiments.commands import app
 from everypair.experiments.commands._options import planned
 from everypair.experiments.data.sources import SOURCES
@@ -25,8 +24,9 @@ from everypair.experiments.presets import PRESETS
 from everypair.experiments.registry import EXTENSIONS
 from everypair.experiments.search import store as stores
 from everypair.experiments.search.finalists import blocks
+from studies import images, images_report, open_questions
 
-TINY = study.Part(
+TINY = images.Part(
     "digits",
     Settings(model="linear", scores="sigmoid", epochs=1, subtrain_sample=100),
     ("squared_hinge", "logistic"),
@@ -37,8 +37,8 @@ TINY = study.Part(
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(study, "PARTS", {"tiny": TINY})
-    monkeypatch.setattr(study_report, "PARTS", {"tiny": TINY})
+    monkeypatch.setattr(images, "PARTS", {"tiny": TINY})
+    monkeypatch.setattr(images_report, "PARTS", {"tiny": TINY})
 
 
 def records_of(path):
@@ -47,7 +47,7 @@ def records_of(path):
 
 
 def run(path, minutes=math.inf):
-    study.run({"tiny": TINY}, path, minutes, "cpu", compiled=False)
+    images.run({"tiny": TINY}, path, minutes, "cpu", compiled=False)
 
 
 def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small, capsys):
@@ -56,15 +56,15 @@ def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small, capsys
     assert "time is up; the same command continues" in capsys.readouterr().out
     with stores.open(f"sqlite:///{path}#tiny") as store:
         assert store.counts() == (10, 0, 0)
-    study.write_rows(path, tmp_path)
+    images.write_rows(path, tmp_path)
     assert not (tmp_path / "tiny.jsonl").exists()  # no trial is finished
 
     run(path)
     assert "stage 2 of 2" in capsys.readouterr().out
     records = records_of(path)
-    by_seed = {seed: [r for r in records if r.trial.cell.seed == seed] for seed in study.SEEDS}
+    by_seed = {seed: [r for r in records if r.trial.cell.seed == seed] for seed in images.SEEDS}
     assert [len(own) for own in by_seed.values()] == [10, 4, 4, 4, 4]
-    kept = study.counted(TINY, records)
+    kept = images.counted(TINY, records)
     assert len(kept) == 20
     for loss in TINY.losses:
         screened = [r for r in by_seed[0] if r.trial.cell.loss == loss]
@@ -76,18 +76,18 @@ def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small, capsys
     run(path)  # nothing is left to do
     assert len(records_of(path)) == len(records)
 
-    study.write_rows(path, tmp_path)
-    files = study_report.write(tmp_path)
+    images.write_rows(path, tmp_path)
+    files = images_report.write(tmp_path)
     first = {file: file.read_bytes() for file in files}
     assert {file.name for file in files} >= {"README.md", "table2.csv", "figure3.svg"}
-    assert study_report.write(tmp_path) == files
+    assert images_report.write(tmp_path) == files
     assert {file: file.read_bytes() for file in files} == first
     assert "Not complete" not in (tmp_path / "README.md").read_text()
 
     lines = (tmp_path / "tiny.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "tiny.jsonl").write_text("".join(lines[:-1]))  # a finalist of logistic is missing
-    assert {r.trial.cell.loss for r in study.counted(TINY, records[:-1])} == {"squared_hinge"}
-    study_report.write(tmp_path)
+    assert {r.trial.cell.loss for r in images.counted(TINY, records[:-1])} == {"squared_hinge"}
+    images_report.write(tmp_path)
     page = (tmp_path / "README.md").read_text()
     assert "| logistic |" not in page
     assert "tiny: 25 trials, 1 of 2 losses complete" in page
@@ -96,13 +96,13 @@ def test_two_rates_of_each_loss_are_trained_on_all_seeds(tmp_path, small, capsys
 def test_batches_of_one_class_are_counted_again_from_seed_and_epoch(tmp_path):
     part = replace(TINY, losses=("squared_hinge",), batches=(20,), seeds=(0, 1), finalists=1)
     parts = {"tiny": part}
-    study.run(parts, tmp_path / "study.db", math.inf, "cpu", compiled=False)
-    study.write_rows(tmp_path / "study.db", tmp_path, parts)
+    images.run(parts, tmp_path / "study.db", math.inf, "cpu", compiled=False)
+    images.write_rows(tmp_path / "study.db", tmp_path, parts)
     path = tmp_path / "tiny.jsonl"
     correct = path.read_text()
     assert not re.search('"n_one_class": 0', correct)
     path.write_text(re.sub(r'"n_one_class": \d+', '"n_one_class": 12345', correct))
-    study.count_one_class(tmp_path, parts)
+    images.count_one_class(tmp_path, parts)
     assert path.read_text() == correct
 
 
@@ -119,15 +119,15 @@ def check_command(part):
     grid, settings = planned(**options)
     assert settings == part.settings
     assert set(grid.trials()) == set(part.grid().trials())
-    assert (options["finalists"], options["together"]) == (part.finalists, study.TOGETHER)
+    assert (options["finalists"], options["together"]) == (part.finalists, images.TOGETHER)
     assert options["per_batch"] == (len(part.batches) > 1 and not part.joint)
     found = [block.trials() for block in blocks(grid, per_batch=options["per_batch"])]
     assert [set(trials) for trials in found] == [set(block.trials()) for block in part.blocks()]
 
 
-@pytest.mark.parametrize("name", study.PARTS)
+@pytest.mark.parametrize("name", images.PARTS)
 def test_a_part_is_a_command_of_everypair_experiment(name):
-    check_command(study.PARTS[name])
+    check_command(images.PARTS[name])
 
 
 def test_the_open_questions_are_commands_with_an_extension(monkeypatch):
@@ -142,7 +142,7 @@ def test_the_open_questions_are_commands_with_an_extension(monkeypatch):
 
 def test_commands_are_printed_with_a_store_and_a_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    study.print_commands({"cifar10": study.PARTS["cifar10"]}, tmp_path / "runs" / "study.db")
+    images.print_commands({"cifar10": images.PARTS["cifar10"]}, tmp_path / "runs" / "study.db")
     assert capsys.readouterr().out == (
         "everypair experiment cifar10 --batch 100 --finalists 2 --precision bf16 "
         "--subtrain-sample 2000 --mixed --together 8 --storage 'sqlite:///runs/study.db#cifar10' "
@@ -152,31 +152,31 @@ def test_commands_are_printed_with_a_store_and_a_folder(tmp_path, monkeypatch, c
 
 def test_a_part_whose_data_cannot_be_loaded_is_left_out(tmp_path, capsys):
     parts = {"none": replace(TINY, data="no_such_data")}
-    study.run(parts, tmp_path / "study.db", math.inf, "cpu", compiled=False)
+    images.run(parts, tmp_path / "study.db", math.inf, "cpu", compiled=False)
     assert "none: left out, data must be one of digits" in capsys.readouterr().out
 
 
 def test_the_committed_tables_follow_from_the_committed_rows(tmp_path):
-    shutil.copytree(study.RESULTS, tmp_path / "results")
+    shutil.copytree(images.RESULTS, tmp_path / "studies" / "results")
     (tmp_path / "docs" / "assets").mkdir(parents=True)
-    pages = ("docs/evidence.md", "results/README.md")
-    shutil.copyfile(study.ROOT / pages[0], tmp_path / pages[0])
-    study_report.write(tmp_path / "results", tmp_path / "docs")
+    pages = ("docs/evidence.md", "studies/results/README.md")
+    shutil.copyfile(images.ROOT / pages[0], tmp_path / pages[0])
+    images_report.write(tmp_path / "studies" / "results", tmp_path / "docs")
     for page in pages:
-        assert (tmp_path / page).read_text() == (study.ROOT / page).read_text()
+        assert (tmp_path / page).read_text() == (images.ROOT / page).read_text()
 
 
 def test_the_pages_have_the_minutes_of_the_rows():
     minutes = {}
-    for path in study.RESULTS.glob("*.jsonl"):
-        minutes[path.stem] = sum(record.seconds for record in study.read_rows(path)[1]) / 60
+    for path in images.RESULTS.glob("*.jsonl"):
+        minutes[path.stem] = sum(record.seconds for record in images.read_rows(path)[1]) / 60
     texts = [
-        (study.ROOT / "docs" / page).read_text()
+        (images.ROOT / "docs" / page).read_text()
         for page in ("experiments/rerun-the-paper.md", "evidence.md")
     ]
     table = re.findall(r"^\| `([\w-]+)` \|.*complete: \d+ trials, (\d+) minute", texts[0], re.M)
     assert {name: int(n) for name, n in table} == {name: round(n) for name, n in minutes.items()}
-    commands = re.findall(r"study (?:commands|run) ([\w -]+?) +[|#].* (\d+) minutes on", texts[1])
+    commands = re.findall(r"images (?:commands|run) ([\w -]+?) +[|#].* (\d+) minutes on", texts[1])
     assert len(commands) == 4
     for parts, n in commands:
         assert int(n) == round(sum(minutes[name] for name in parts.split())), parts

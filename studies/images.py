@@ -1,11 +1,11 @@
 """Rerun the paper's study of images, and draw its tables and figures.
 
-python -m benchmarks.study commands [PART ...]     print the `everypair experiment` of each part
-EVERYPAIR_DATA=folder python -m benchmarks.study run [PART ...] [--minutes 9] [--store FILE]
-python -m benchmarks.study rows [--store FILE]     write the store's records to results/PART.jsonl
-EVERYPAIR_DATA=folder python -m benchmarks.study counts    count batches of one class in rows again
-python -m benchmarks.study figure2 --device cpu    time losses, into results/figure2-cpu.json
-python -m benchmarks.study report                  draw tables and figures from files in results/
+python -m studies.images commands [PART ...]     print the `everypair experiment` of each part
+EVERYPAIR_DATA=folder python -m studies.images run [PART ...] [--minutes 9] [--store FILE]
+python -m studies.images rows [--store FILE]     write the store's records to results/PART.jsonl
+EVERYPAIR_DATA=folder python -m studies.images counts    count batches of one class in rows again
+python -m studies.images figure2 --device cpu    time losses, into results/figure2-cpu.json
+python -m studies.images report                  draw tables and figures from files in results/
 
 A part is an experiment of the library. `run` runs several parts until the time is over: it does the
 same as their commands, one after the other. The rows come from the store that both write.
@@ -44,7 +44,7 @@ Chosen = dict[tuple[float, int, str], dict[int, Record]]
 """Records by imratio, batch size and loss, and then by seed."""
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "results"
+RESULTS = ROOT / "studies" / "results"
 STORE = ROOT / "runs" / "study.db"
 SEEDS = (0, 1, 2, 3, 4)
 TOGETHER = 8
@@ -405,7 +405,7 @@ def chosen(path: Path, part: Part) -> Chosen:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.study")
+    parser = argparse.ArgumentParser("python -m studies.images")
     parser.add_argument("task", choices=("commands", "run", "rows", "counts", "figure2", "report"))
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--minutes", type=float, default=math.inf)
@@ -426,14 +426,14 @@ def main() -> None:
     elif given.task == "counts":
         count_one_class(given.results, parts)
     elif given.task == "figure2":
-        from benchmarks import study_figure2
+        from studies import figure2
 
-        print(study_figure2.measure(given.device, given.results))
+        print(figure2.measure(given.device, given.results))
     else:
-        from benchmarks import study_report
+        from studies import images_report
 
         is_committed = given.results.resolve() == RESULTS
-        study_report.write(given.results, ROOT / "docs" if is_committed else None)
+        images_report.write(given.results, ROOT / "docs" if is_committed else None)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """Judge the model that ``everypair experiment table`` saves against models at their defaults.
 
-    EVERYPAIR_DATA=... python -m benchmarks.table_command                        # everything
-    EVERYPAIR_DATA=... python -m benchmarks.table_command --tables pima_diabetes --splits 2
-    python -m benchmarks.table_command --summary                                 # of the rows
+    EVERYPAIR_DATA=... python -m studies.table_command                        # everything
+    EVERYPAIR_DATA=... python -m studies.table_command --tables pima_diabetes --splits 2
+    python -m studies.table_command --summary                                 # of the rows
 
 Every table is divided into 70 % and 30 %, stratified. The command's own steps (cross-validation of
 all contenders, choice of the winner, fit on all of the 70 %, saving) run on the 70 %; the loaded
 model scores the 30 %. Worker processes and the report are left out, since they do not change the
 model; ``--command`` runs the whole command instead. Rows are added to
-benchmarks/rows/table/auc.csv; a split that is there already is not repeated. The summary of these
+studies/rows/table/auc.csv; a split that is there already is not repeated. The summary of these
 rows is written into docs/experiments/own-table.md.
 
 The features of the linear models, the settings of LightGBM and the rule for the blend were chosen
@@ -34,8 +34,9 @@ import pandas as pd
 
 import everypair as ep
 from benchmarks import pages
-from benchmarks.rows import ROOT, ROWS
+from benchmarks.rows import ROOT
 from everypair.cli import main as everypair
+from studies import ROWS
 
 FILE = ROWS / "table" / "auc.csv"
 PAGE = ROOT / "docs" / "experiments" / "own-table.md"

@@ -1,6 +1,6 @@
 """Tables of the folder EVERYPAIR_DATA as data sets of `everypair experiment`: an extension file.
 
-EVERYPAIR_EXTENSIONS=benchmarks/folder_tables.py everypair experiment mammography --model linear
+EVERYPAIR_EXTENSIONS=studies/folder_tables.py everypair experiment mammography --model linear
 
 Unlike ``everypair experiment table --data FILE``, records name the table, so that several tables
 can be compared in one report.

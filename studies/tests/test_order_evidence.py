@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("sklearn")
 pytest.importorskip("xgboost")
 
-from benchmarks.order_evidence import ranking, report, survival
 from benchmarks.rows import ROOT
+from studies.order_evidence import ranking, report, survival
 
 
 def read(name):

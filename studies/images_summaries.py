@@ -7,11 +7,11 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median_low
 
-from benchmarks.open_questions_report import gap, gap_text, mean_auc, table
-from benchmarks.study import CAUSE, PARTS, RECIPE_PART, chosen
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import Record
 from everypair.experiments.report.selection import results
+from studies.images import CAUSE, PARTS, RECIPE_PART, chosen
+from studies.open_questions_report import gap, gap_text, mean_auc, table
 
 CAUSES = ("cifar10-cause-float32", "cifar10-cause-200-epochs")
 """Parts with the logistic loss alone."""

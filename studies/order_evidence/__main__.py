@@ -1,10 +1,10 @@
 """Compare objectives over all ordered pairs with those of other libraries, on held-out rows.
 
-    python -m benchmarks.order_evidence ranking     XGBoost by a real target, about 30 minutes
-    python -m benchmarks.order_evidence survival    linear and XGBoost, beside Cox, about 8 minutes
-    python -m benchmarks.order_evidence report      write the tables of the docs from the rows
+    python -m studies.order_evidence ranking     XGBoost by a real target, about 30 minutes
+    python -m studies.order_evidence survival    linear and XGBoost, beside Cox, about 8 minutes
+    python -m studies.order_evidence report      write the tables of the docs from the rows
 
-`survival` needs scikit-survival, which has the data. The rows are in benchmarks/rows/order.
+`survival` needs scikit-survival, which has the data. The rows are in studies/rows/order.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.order_evidence import report
 from benchmarks.rows import environment, write_csv
+from studies.order_evidence import report
 
 COLUMNS = ("machine", "everypair", "commit", "date")
 
@@ -34,17 +34,17 @@ def write(results: Iterator[Any], name: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.order_evidence")
+    parser = argparse.ArgumentParser("python -m studies.order_evidence")
     parser.add_argument("command", choices=["ranking", "survival", "report"])
     command = parser.parse_args().command
     if command == "report":
         print(report.fill())
     elif command == "ranking":
-        from benchmarks.order_evidence import ranking
+        from studies.order_evidence import ranking
 
         write(ranking.run(), command)
     else:
-        from benchmarks.order_evidence import survival
+        from studies.order_evidence import survival
 
         write(survival.run(), command)
 

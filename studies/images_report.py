@@ -15,15 +15,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import open_questions_report, study_figure2, study_summaries, wins
 from benchmarks.pages import fill
-from benchmarks.study import PARTS, RESULTS, Part, counted, read_rows
 from everypair.experiments import report
 from everypair.experiments.display_names import display_name
 from everypair.experiments.intervals import resampled_interval
 from everypair.experiments.plan import Record, Settings
 from everypair.experiments.report.selection import TEST_SHARE, difference, gathered
 from everypair.experiments.report.study import Study
+from studies import figure2, images_summaries, open_questions_report, wins
+from studies.images import PARTS, RESULTS, Part, counted, read_rows
 
 PAPER = RESULTS / "paper_figure3.csv"
 """Test AUC, mean and sd of five seeds, read off plots of the authors; see `HEADER`."""
@@ -31,7 +31,7 @@ PAPER = RESULTS / "paper_figure3.csv"
 HEADER = """# The study of images
 
 Made by `make results` from the rows in this folder; do not edit. The command of a part runs its
-trials, and `python -m benchmarks.study rows` writes them into this folder.
+trials, and `python -m studies.images rows` writes them into this folder.
 
 Intervals over the seeds are corrected for splits that share rows; differences are paired by seed. A
 median rate is marked if it is the smallest or the largest that was tried. The minutes are the sum
@@ -71,7 +71,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
         if n_complete < n_losses:
             done = f"{len(records)} trials, {n_complete} of {n_losses} losses complete"
             missing.append(f"- {name}: {done} (a loss counts once for each imratio and batch size)")
-        if name in study_summaries.CAUSES:
+        if name in images_summaries.CAUSES:
             continue
         tried = _rates(part)
         for batch, own in gathered(kept, lambda record: record.trial.batch).items():
@@ -105,7 +105,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
                 f"![{ALT}](assets/{figure.name})\n"
             )
     figures = folder if docs is None else docs / "assets"
-    timings, drawn = study_figure2.section(folder, figures)
+    timings, drawn = figure2.section(folder, figures)
     answers, plots = open_questions_report.write(folder, figures)
     files += [*drawn, *plots]
     assets = os.path.relpath(figures, folder)
@@ -113,7 +113,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
     for name, text in answers.items():
         title = open_questions_report.QUESTIONS[name][0]
         pages.append(f"## {title}\n\n{text.format(assets=assets)}")
-    summaries = study_summaries.write(folder)
+    summaries = images_summaries.write(folder)
     pages += [f"## {title}\n\n{text}" for title, text in summaries.values()]
     if missing:
         pages.append("\n".join(["## Not complete, and not shown above", "", *missing, ""]))

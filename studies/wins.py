@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from benchmarks import evidence_report, open_questions, study
-from benchmarks.open_questions_report import gap, gap_text
-from benchmarks.order_evidence import report as order
-from benchmarks.rows import ROWS
 from everypair.experiments.intervals import resampled_interval
 from everypair.experiments.plan import FULL_BATCH
+from studies import ROWS, evidence_report, images, open_questions
+from studies.open_questions_report import gap, gap_text
+from studies.order_evidence import report as order
 
 HEAD = "situation | compared with | lead of pairs | rows | command"
 
@@ -59,10 +58,10 @@ def tables(family: str, rival: str, column: str) -> Lead:
     return Lead(text, found.wins - found.losses, found.p)
 
 
-def images(ours: tuple[str, str], theirs: tuple[str, str], imratio: float) -> Lead:
+def image_lead(ours: tuple[str, str], theirs: tuple[str, str], imratio: float) -> Lead:
     """Return the lead in test AUC; `ours` and `theirs` are parts of the study with their losses."""
     results = [
-        study.chosen(study.RESULTS / f"{part}.jsonl", study.PARTS[part])[imratio, 100, loss]
+        images.chosen(images.RESULTS / f"{part}.jsonl", images.PARTS[part])[imratio, 100, loss]
         for part, loss in (ours, theirs)
     ]
     found = gap(*results)
@@ -72,8 +71,8 @@ def images(ours: tuple[str, str], theirs: tuple[str, str], imratio: float) -> Le
 def few_positives(batch: int, rival: str) -> Lead:
     """Return the lead in test AUC with 0.1 % positives, for a size of the batches."""
     name = "batches-shuffle"
-    path = study.RESULTS / open_questions.FOLDER / f"{name}.jsonl"
-    results = study.chosen(path, open_questions.PARTS[name])
+    path = images.RESULTS / open_questions.FOLDER / f"{name}.jsonl"
+    results = images.chosen(path, open_questions.PARTS[name])
     found = gap(*(results[0.001, batch, loss] for loss in ("squared_hinge", rival)))
     return Lead(gap_text(found), found[1])
 
@@ -116,32 +115,32 @@ WINS = (
         "CIFAR10, 10 % positives, ResNet20",
         "AUCM with PESG",
         {
-            "squared hinge": partial(images, HINGE, AUCM, 0.1),
-            "pairwise logistic": partial(images, PAIRWISE, AUCM, 0.1),
+            "squared hinge": partial(image_lead, HINGE, AUCM, 0.1),
+            "pairwise logistic": partial(image_lead, PAIRWISE, AUCM, 0.1),
         },
         "`cifar10.jsonl`, `cifar10-raw.jsonl`",
-        "`study run cifar10 cifar10-raw`",
+        "`images run cifar10 cifar10-raw`",
     ),
     Win(
         "Cat & Dog, 10 % positives, ResNet20",
         "AUCM with PESG (the logistic loss gains as much, +0.023)",
         {
             "squared hinge": partial(
-                images, ("catdog", "squared_hinge"), ("catdog", "aucm"), imratio=0.1
+                image_lead, ("catdog", "squared_hinge"), ("catdog", "aucm"), imratio=0.1
             )
         },
         "`catdog.jsonl`",
-        "`study run catdog`",
+        "`images run catdog`",
     ),
     Win(
         "CIFAR10, 1 % positives, ResNet20",
         "class-weighted logistic",
         {
-            "squared hinge": partial(images, HINGE, WEIGHTED, 0.01),
-            "pairwise logistic": partial(images, PAIRWISE, WEIGHTED, 0.01),
+            "squared hinge": partial(image_lead, HINGE, WEIGHTED, 0.01),
+            "pairwise logistic": partial(image_lead, PAIRWISE, WEIGHTED, 0.01),
         },
         "`cifar10.jsonl`, `cifar10-raw.jsonl`",
-        "`study run cifar10 cifar10-raw`",
+        "`images run cifar10 cifar10-raw`",
     ),
     Win(
         "0.1 % positives, 10 epochs of a small network, one table (ijcnn1)",
