@@ -9,7 +9,7 @@ from scipy.stats import kendalltau, somersd
 
 import everypair as ep
 from everypair import naive
-from everypair.inputs.ranked import RankedRows
+from everypair.inputs.ranked import RankedRows, levels
 from everypair.kernel import choose
 
 RNG = np.random.default_rng(0)
@@ -167,14 +167,12 @@ def test_weights_of_any_magnitude_give_the_same_mean():
 
 def test_levels_without_pairs_are_skipped():
     # The ranks 0, 2 and 4 would need three levels; dense ranks 0, 1 and 2 need two.
-    rows = RankedRows(np.array([0, 0, 20, 40]), None, None, None, None).rows
-    assert [level.positive.tolist() for level in rows.levels()] == [
-        [False, False, False, True],
-        [False, False, True, False],
-    ]
-    assert not list(RankedRows(np.zeros(5), None, None, None, None).rows.levels())
-    many = RankedRows(np.arange(6), None, np.arange(6), None, None).rows
-    assert not list(many.levels())
+    def positive(targets, groups=None):
+        rows = RankedRows(np.array(targets), None, groups, None, None).rows
+        return [level.tolist() for level, _ in levels(rows.ranks, rows.offsets)]
+
+    assert positive([0, 0, 20, 40]) == [[False, False, False, True], [False, False, True, False]]
+    assert positive(np.zeros(5)) == positive(np.arange(6), np.arange(6)) == []
 
 
 def test_one_query_of_many_rows_beside_many_of_two():

@@ -10,7 +10,7 @@ import pytest
 import everypair as ep
 from everypair import naive
 from everypair.inputs import batches
-from everypair.kernel import choose, levels, native
+from everypair.kernel import choose, native
 from everypair.kernel.request import Request
 from everypair.surrogates import Surrogate, Term
 
@@ -91,7 +91,7 @@ def test_equals_the_levels_on_many_rows(targets, weighted):
     batch = batches.batch_from(x, y, weights, groups, pairs="ordered")
     for surrogate in (ep.surrogates.SQUARED_HINGE, ep.surrogates.SQUARE):
         request = Request(batch, surrogate.at_margin(1.0), True, True, True, v)
-        by_levels = levels.pair_sums(request, batch.ranked, choose.pair_sums)
+        by_levels = choose.level_sums(request, batch.ranked.rows)
         for got, expected in zip(native.pair_sums(request), by_levels, strict=True):
             assert_close(got, expected, np.float64)
 

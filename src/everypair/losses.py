@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from everypair.inputs import batches, pair_options
 from everypair.kernel import choose
-from everypair.kernel.hessian_product import hessian_product
 from everypair.kernel.request import Request
 from everypair.surrogates import Surrogate
 
@@ -271,4 +270,4 @@ def pair_hvp(
     batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring, max_fpr, min_tpr)
     terms, mean = pair_options.loss_options(surrogate, margin, reduction)
     v = batches.vector_for(batch, vector)
-    return hessian_product(Request(batch, terms, mean, vector=v))
+    return choose.hessian_product(Request(batch, terms, mean, vector=v))

@@ -20,8 +20,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,9 +31,6 @@ from everypair import surrogates
 from everypair.inputs import batches, pair_options, ranked, survival
 from everypair.inputs.groups import group_codes, group_numbers
 from everypair.surrogates import Floats, Formula, Surrogate
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = [
     "auc",
@@ -49,27 +47,13 @@ _PAIRS_PER_BLOCK = 1 << 16
 _LARGE = 1e150  # sums of larger shortfalls, or of their squares, may overflow
 
 
-class PairOptions(TypedDict, total=False):
-    """The options of `everypair.pair_loss`."""
-
-    surrogate: str | Surrogate
-    margin: float | None
-    weights: ArrayLike | None
-    groups: ArrayLike | None
-    reduction: Literal["mean", "sum"]
-    pairs: Literal["binary", "ordered", "survival"]
-    censoring: Literal["harrell", "uno"]
-    max_fpr: float | None
-    min_tpr: float | None
-
-
-def pair_loss(scores: ArrayLike, labels: ArrayLike, **options: Unpack[PairOptions]) -> float:
+def pair_loss(scores: ArrayLike, labels: ArrayLike, **options: Any) -> float:
     """Average a surrogate over every pair; see `everypair.pair_loss`."""
     return pair_derivatives(scores, labels, **options)[0]
 
 
 def pair_loss_and_grad(
-    scores: ArrayLike, labels: ArrayLike, **options: Unpack[PairOptions]
+    scores: ArrayLike, labels: ArrayLike, **options: Any
 ) -> tuple[float, NDArray[Any]]:
     """Average a surrogate over every pair, with gradient; see `everypair.pair_loss_and_grad`.
 
@@ -82,7 +66,7 @@ def pair_loss_and_grad(
 
 
 def pair_derivatives(
-    scores: ArrayLike, labels: ArrayLike, **options: Unpack[PairOptions]
+    scores: ArrayLike, labels: ArrayLike, **options: Any
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
     """Compute value, gradient and diagonal Hessian; see `everypair.pair_derivatives`."""
     every = Pairs(scores, labels, **options)
@@ -99,7 +83,7 @@ def pair_derivatives(
 
 
 def pair_hvp(
-    scores: ArrayLike, labels: ArrayLike, vector: ArrayLike, **options: Unpack[PairOptions]
+    scores: ArrayLike, labels: ArrayLike, vector: ArrayLike, **options: Any
 ) -> NDArray[Any]:
     """Multiply the Hessian by a vector; see `everypair.pair_hvp`."""
     every = Pairs(scores, labels, **options)
@@ -117,14 +101,11 @@ def auc(
     scores: ArrayLike,
     labels: ArrayLike,
     *,
-    weights: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
     average: Literal["pairs", "groups", "rows"] = "pairs",
-    pairs: Literal["binary", "ordered", "survival"] = "binary",
-    censoring: Literal["harrell", "uno"] = "harrell",
+    **options: Any,
 ) -> float:
     """Compute the share of pairs in the right order, ties counting half; see `everypair.auc`."""
-    every = Pairs(scores, labels, weights=weights, groups=groups, pairs=pairs, censoring=censoring)
+    every = Pairs(scores, labels, **options)
     if every.weight == 0.0:
         raise ValueError("auc must have both classes in at least one group; got no pair.")
     of_row = group_numbers(every.batch.order, every.batch.offsets)
@@ -219,23 +200,20 @@ class Pairs:
                 pos, neg = winners[target[winners] == value], losers[target[losers] < value]
                 if neg.size:
                     self._pairs.append((pos, neg))
-        # Fractions between 0.5 and 1, and exponents.
-        self._winner, self._loser = np.frexp(winner), np.frexp(loser)
-        e_pos, e_neg = self._winner[1], self._loser[1]
-        self._exponent = (
-            max((e_pos[i].max() + e_neg[j].max() for i, j in self._pairs), default=2) - 2
-        )
+        self._winner, self._loser = winner, loser
+        heaviest = [np.frexp([winner[i].max(), loser[j].max()])[1] for i, j in self._pairs]
+        self._exponent = max(map(sum, heaviest), default=2) - 2
         if max(np.abs(x).max(), self._margin) > _LARGE:
             self._exponent += 2 * x.size.bit_length()
         self.weight = sum(float(w.sum()) for _, _, w in self.blocks())
 
     def blocks(self) -> Iterator[tuple[Rows, Rows, Floats]]:
         """Yield rows of positives, rows of negatives and the scaled weights of their pairs."""
-        (w_pos, e_pos), (w_neg, e_neg) = self._winner, self._loser
         for pos, neg in self._pairs:
-            largest = e_neg[neg].max()
-            of_neg = np.ldexp(w_neg[neg], e_neg[neg] - largest)
-            of_pos = np.ldexp(w_pos[pos], e_pos[pos] + largest - self._exponent)[:, None]
+            (w_pos, e_pos), (w_neg, e_neg) = np.frexp(self._winner[pos]), np.frexp(self._loser[neg])
+            largest = e_neg.max()
+            of_neg = np.ldexp(w_neg, e_neg - largest)
+            of_pos = np.ldexp(w_pos, e_pos + largest - self._exponent)[:, None]
             height = max(1, _PAIRS_PER_BLOCK // neg.size)
             for i in range(0, pos.size, height):
                 yield pos[i : i + height], neg, of_pos[i : i + height] * of_neg
@@ -373,13 +351,10 @@ def pieces_of(surrogate: Surrogate) -> list[tuple[float | None, Formula]]:
         return surrogates.pieces(surrogate)
     for name, formula in SMOOTH.items():
         if surrogates.get(name).scaled(rates[0]).terms == surrogate.terms:
-            return [(None, _at_rate(formula, rates[0]))]
+            return [(None, partial(_at_rate, rates[0], formula))]
     return [(None, lambda t: (surrogate.value(t), surrogate.slope(t), surrogate.curvature(t)))]
 
 
-def _at_rate(formula: Formula, rate: float) -> Formula:
-    def at_rate(t: Floats) -> tuple[Floats | float, Floats | float, Floats | float]:
-        value, slope, curvature = formula(rate * t)
-        return value, rate * slope, rate * rate * curvature
-
-    return at_rate
+def _at_rate(rate: float, formula: Formula, t: Floats) -> tuple[Any, Any, Any]:
+    value, slope, curvature = formula(rate * t)
+    return value, rate * slope, rate * rate * curvature

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -56,22 +55,6 @@ def target_from(given: ArrayLike, name: str = "labels") -> NDArray[Any]:
     return column
 
 
-class Level(NamedTuple):
-    """The pairs of one bit, as binary pairs of the sorted rows.
-
-    Attributes
-    ----------
-    positive : (n,) bool
-    weights : (n,) float64 or None
-    offsets : (n_groups + 1,) int64
-        First row of each group, then n.
-    """
-
-    positive: NDArray[np.bool_]
-    weights: Floats | None
-    offsets: NDArray[np.int64]
-
-
 class SortedRows(NamedTuple):
     """Rows sorted by group and rank, with a weight for each of their two roles in a pair.
 
@@ -96,13 +79,6 @@ class SortedRows(NamedTuple):
     winner: Floats | None
     loser: Floats | None
     exponent: int
-
-    def levels(self) -> Iterator[Level]:
-        """Yield the levels that have pairs, from the highest bit down."""
-        winner, loser = (1.0 if w is None else w for w in (self.winner, self.loser))
-        weighted = self.winner is not None or self.loser is not None
-        for positive, offsets in _divisions(self.ranks, self.offsets):
-            yield Level(positive, np.where(positive, winner, loser) if weighted else None, offsets)
 
 
 class RankedRows:
@@ -158,12 +134,6 @@ class RankedRows:
         weights = [None if w is None else w[order] for w in (winner, loser)]
         return SortedRows(order, ranks, offsets, *_scaled(weights, ranks, offsets))
 
-    def without_scale(self) -> RankedRows:
-        """Return rows of the same pairs with the scaled weights, whose exponent is 0."""
-        rows = copy(self)
-        rows.__dict__["rows"] = self.rows._replace(exponent=0)
-        return rows
-
 
 def survival_keys(times: Floats, events: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Return targets that are higher for rows that are to score higher.
@@ -194,10 +164,13 @@ def _sorted(
     return order, ranks - np.repeat(ranks[heads], np.diff(offsets)), offsets
 
 
-def _divisions(
+def levels(
     ranks: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
-    """Yield which rows are positive at a level, and its offsets."""
+    """Yield the levels that have pairs, from the highest bit down, for rows as in `SortedRows`.
+
+    A level has the rows that are positive (n,), and the offsets of its groups as in a `Batch`.
+    """
     differs = ranks[1:] ^ ranks[:-1]
     differs[offsets[1:-1] - 1] = _OTHER_GROUP
     inside = differs[differs < _OTHER_GROUP]
@@ -221,7 +194,7 @@ def _scaled(
         both = np.array([np.ones(ranks.shape[0]) if w is None else w for w in weights])
         sizes = np.where(both > 0.0, np.frexp(both)[1].astype(np.int64), _NO_WEIGHT)
         in_pairs, heaviest = np.zeros(sizes.shape, bool), 2 * _NO_WEIGHT
-        for positive, starts in _divisions(ranks, offsets):
+        for positive, starts in levels(ranks, offsets):
             of_role = np.where([positive, ~positive], sizes, _NO_WEIGHT)
             tops = np.maximum.reduceat(of_role, starts[:-1], axis=1)
             meet = (tops > _NO_WEIGHT).all(0)

@@ -1,4 +1,4 @@
-"""Choose what computes a batch: the compiled kernel, level by level, or NumPy.
+"""Choose what computes a batch: the compiled kernel, or NumPy.
 
 The environment variable ``EVERYPAIR_BACKEND`` (``auto``, ``numpy`` or ``native``) sets the backend
 of a process, and `backend` that of a block of code. All of them take the terms of a surrogate,
@@ -6,17 +6,20 @@ never its name.
 
 The compiled kernel computes nearly all batches. It declines those whose differences overflow or
 whose terms cancel. NumPy computes them reliably, in double-double arithmetic, so that correctness
-rests on NumPy even where the kernel is installed.
+rests on NumPy even where the kernel is installed. Ordered pairs that the kernel declines are
+computed level by level (`everypair.inputs.ranked`): each level is a batch of binary pairs.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +27,9 @@ from numpy.typing import NDArray
 from everypair.arrays import numpy as arrays_numpy
 from everypair.inputs import batches
 from everypair.inputs.batches import Batch
-from everypair.kernel import levels, native
-from everypair.kernel.request import Request, Result, check_overflow, in_batch_form
+from everypair.inputs.ranked import SortedRows, levels
+from everypair.kernel import native
+from everypair.kernel.request import Request, Result, check_overflow, result_for
 
 _VARIABLE = "EVERYPAIR_BACKEND"
 _BACKENDS = ("auto", "numpy", "native")
@@ -39,9 +43,7 @@ def pair_sums(request: Request) -> Result:
     if result is not None:
         return result
     ranked = request.batch.ranked
-    if ranked is not None:
-        return levels.pair_sums(request, ranked, pair_sums)
-    return _numpy_sums(request)
+    return _numpy_sums(request) if ranked is None else level_sums(request, ranked.rows)
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
@@ -52,11 +54,42 @@ def concordance(batch: Batch) -> tuple[float, float]:
     if uses_native():
         return native.concordance(batch)
     if batch.ranked is not None:
-        return levels.concordance(batch, batch.ranked, concordance)
+        return _level_concordance(batch.scores, batch.ranked.rows)
     scores, positive, weights = _by_group(
         batch.order, batch.scores, batches.positives(batch), batch.weights
     )
     return arrays_numpy.concordance(scores, positive, weights, batch.offsets)
+
+
+def hessian_product(request: Request) -> NDArray[Any]:
+    """Return the Hessian of the loss times the vector of a request, in the scores' dtype.
+
+    It is linear in the vector and in the weight of a pair. Where these are large or small, powers
+    of two are taken out of them, and the product stays in float64 until it is multiplied by them.
+    """
+    batch, mean = request.batch, request.mean
+    vector = cast("NDArray[Any]", request.vector)
+    # The Hessian maps a common offset to zero, but it costs digits.
+    low, high = float(vector.min()), float(vector.max())
+    largest = max(high, -low)
+    if high - low < abs(low):
+        vector, largest = vector.astype(np.float64, copy=False) - low, high - low
+    size = math.frexp(largest)[1]
+    heaviest = 1.0 if mean or batch.weights is None else batch.weights.max()
+    is_ordinary = abs(size) < 64 and 2.0**-100 < heaviest < 2.0**100
+    if is_ordinary or not 0.0 < largest < math.inf:
+        return cast("NDArray[Any]", pair_sums(request._replace(vector=vector)).hvp)
+    wide, exponent = copy(batch), 0
+    if not mean and batch.weights is not None:
+        exponent = _take_scale(wide, batch.weights)
+    wide.scores, wide.dtype = batch.scores.astype(np.float64), np.dtype(np.float64)
+    # Room for entries that are much smaller than the largest, and for steep surrogates.
+    vector = np.ldexp(vector.astype(np.float64, copy=False), 300 - size)
+    product = pair_sums(request._replace(batch=wide, vector=vector)).hvp
+    with np.errstate(over="ignore", under="ignore"):
+        product = np.ldexp(product, exponent + size - 300)
+        check_overflow(product)
+        return cast("NDArray[Any]", product.astype(batch.dtype))
 
 
 def split_classes(
@@ -109,6 +142,23 @@ def backend(name: str) -> Iterator[None]:
         _chosen.reset(token)
 
 
+def _take_scale(batch: Batch, weights: NDArray[np.float64]) -> int:
+    """Divide the weights of a batch so that its heaviest pair weighs about 1.
+
+    Returns an exponent: the weight of a pair was ``2**exponent`` times as large.
+    """
+    if batch.ranked is not None:
+        exponent = batch.ranked.rows.exponent
+        batch.ranked = copy(batch.ranked)
+        batch.ranked.rows = batch.ranked.rows._replace(exponent=0)
+        return exponent
+    positive = batches.positives(batch)
+    largest = [weights.max(where=rows, initial=0.0) for rows in (positive, ~positive)]
+    of_classes = [math.frexp(top)[1] for top in largest]
+    batch.weights = np.ldexp(weights, -np.where(positive, *of_classes))
+    return sum(of_classes)
+
+
 def _numpy_sums(request: Request) -> Result:
     batch, order = request.batch, request.batch.order
     vector = None if request.vector is None else request.vector.astype(np.float64, copy=False)
@@ -119,8 +169,7 @@ def _numpy_sums(request: Request) -> Result:
         scores, positive, weights, batch.offsets, vector, request.terms,
         mean=request.mean, grad=request.grad, hess=request.hess,
     )  # fmt: skip
-    check_overflow(value, *arrays)
-    return Result(value, pair_weight, *(in_batch_form(array, batch, order) for array in arrays))
+    return result_for(batch, order, value, pair_weight, arrays)
 
 
 def _by_group(order: NDArray[np.intp] | None, *arrays: NDArray[Any] | None) -> tuple[Any, ...]:
@@ -128,6 +177,63 @@ def _by_group(order: NDArray[np.intp] | None, *arrays: NDArray[Any] | None) -> t
     if order is None:
         return arrays
     return tuple(None if array is None else array[order] for array in arrays)
+
+
+def level_sums(request: Request, rows: SortedRows) -> Result:
+    """Add up the levels of ordered pairs: the mean of each, weighted by its share of the pairs."""
+    # A row wins at some levels and loses at others, so its derivatives may cancel: float64 keeps
+    # the digits that float32 scores have.
+    scores = request.batch.scores[rows.order].astype(np.float64, copy=False)
+    vector = None if request.vector is None else request.vector[rows.order]
+    requested = request.grad, request.hess, vector is not None
+    sums = [np.zeros_like(scores) if derivative else None for derivative in requested]
+    value = total = 0.0
+    # No pair weighs more than 1. Fractions of n^2 add up to at most 1, and cannot overflow.
+    n_pairs = float(scores.shape[0]) ** 2
+    with np.errstate(all="ignore"):
+        for level, pair_weight in level_batches(scores, rows):
+            share = pair_weight / n_pairs
+            part = pair_sums(request._replace(batch=level, mean=True, vector=vector))
+            value += share * part.value
+            total += pair_weight
+            for summed, derivative in zip(sums, part[2:], strict=True):
+                if summed is not None and derivative is not None:
+                    summed += share * derivative
+        scale = n_pairs / total if request.mean and total > 0.0 else n_pairs
+        power = 0 if request.mean else rows.exponent
+        value = float(np.ldexp(value * scale, power))
+        arrays = [None if s is None else np.ldexp(s * scale, power) + 0.0 for s in sums]
+        pair_weight = float(np.ldexp(total, rows.exponent))
+    return result_for(request.batch, rows.order, value, pair_weight, arrays)
+
+
+def _level_concordance(scores: NDArray[Any], rows: SortedRows) -> tuple[float, float]:
+    concordant = total = 0.0
+    for level, pair_weight in level_batches(scores[rows.order], rows):
+        part, of_all = concordance(level)
+        concordant += part / of_all * pair_weight
+        total += pair_weight
+    return concordant, total
+
+
+def level_batches(scores: NDArray[Any], rows: SortedRows) -> Iterator[tuple[Batch, float]]:
+    """Yield each level as a batch of binary pairs of the (n,) sorted scores, with their weight.
+
+    Levels without a pair of positive weight are left out.
+    """
+    winner, loser = (1.0 if w is None else w for w in (rows.winner, rows.loser))
+    weighted = rows.winner is not None or rows.loser is not None
+    for positive, offsets in levels(rows.ranks, rows.offsets):
+        winners, losers = np.where(positive, winner, 0.0), np.where(positive, 0.0, loser)
+        of_groups = [np.add.reduceat(w, offsets[:-1]) for w in (winners, losers)]
+        pair_weight = float(np.dot(*of_groups))
+        if pair_weight > 0.0:
+            batch = Batch()
+            batch.scores, batch.labels, batch.offsets = scores, positive, offsets
+            batch.weights = winners + losers if weighted else None
+            batch.order = batch.ranked = None
+            batch.dtype, batch.shape = scores.dtype, scores.shape
+            yield batch, pair_weight
 
 
 @cache

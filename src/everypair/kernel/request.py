@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,18 @@ def in_batch_form(
         scattered[order] = array
         array = scattered
     return array.reshape(batch.shape)
+
+
+def result_for(
+    batch: Batch,
+    order: NDArray[np.intp] | None,
+    value: float,
+    pair_weight: float,
+    arrays: Sequence[NDArray[Any] | None],
+) -> Result:
+    """Check that no result overflowed; return them with `in_batch_form` of grad, hess and hvp."""
+    check_overflow(value, *arrays)
+    return Result(value, pair_weight, *(in_batch_form(array, batch, order) for array in arrays))
 
 
 def check_overflow(*results: float | NDArray[Any] | None) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from everypair.inputs import batches, binary
 from everypair.inputs.batches import Batch
 from everypair.inputs.ranked import RankedRows
-from everypair.kernel import choose, levels, native
+from everypair.kernel import choose, native
 from everypair.metrics.tie_blocks import Floats, tie_blocks
 
 
@@ -69,17 +69,14 @@ def row_pairs(batch: Batch, ranked: RankedRows) -> Floats:
         return compiled
     sums = np.zeros((2, batch.scores.shape[0]))
     rows = ranked.rows
-    scores = batch.scores[rows.order]
-    for level in rows.levels():
-        if level.weights is not None and not level.weights.any():
-            continue
-        blocks = tie_blocks(levels.level_batch(scores, level), "auc")
+    for level, _ in choose.level_batches(batch.scores[rows.order], rows):
+        blocks = tie_blocks(level, "auc")
         wins, total = (blocks.above + blocks.up_to) / 2.0, blocks.per_block(blocks.total)
         # By role of the row (winner, loser): the weight of the losers below, the winners above, and
         # of all rows of the other role.
         of_block = np.array([[total[1] - wins[1], wins[0]], total[::-1]])
         of_block = np.ldexp(of_block, blocks.per_block(blocks.exponents)[::-1])
-        is_loser = (~level.positive[blocks.rows]).astype(np.intp)
+        is_loser = (~level.labels[blocks.rows]).astype(np.intp)
         of_row = of_block[:, is_loser, blocks.of_rows]
         if level.weights is not None:
             of_row *= level.weights[blocks.rows]

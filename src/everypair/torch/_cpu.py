@@ -12,7 +12,6 @@ from torch import Tensor
 
 from everypair.inputs.groups import group_runs
 from everypair.kernel import choose, native
-from everypair.kernel.hessian_product import hessian_product
 from everypair.kernel.request import Request
 from everypair.surrogates import PairTerm
 from everypair.torch import _inputs
@@ -103,7 +102,7 @@ def _evaluate_row(
             value, pair_weight, *arrays = choose.pair_sums(request)
         else:  # nothing else is asked for
             v = _inputs.array_from(vector, torch.float64)
-            arrays = [None, None, hessian_product(Request(batch, terms, mean, vector=v))]
+            arrays = [None, None, choose.hessian_product(Request(batch, terms, mean, vector=v))]
     except ValueError:
         if options.check is not False or bool(scores.isfinite().all()):
             raise
