@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, cast
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair.inputs import batches, pair_options
@@ -269,5 +270,5 @@ def pair_hvp(
     """
     batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring, max_fpr, min_tpr)
     terms, mean = pair_options.loss_options(surrogate, margin, reduction)
-    v = batches.vector_for(batch, vector)
+    v = batches.finite_column(vector, "vector", batch.scores.shape[0], np.float32)
     return choose.hessian_product(Request(batch, terms, mean, vector=v))

@@ -87,7 +87,7 @@ def pair_hvp(
 ) -> NDArray[Any]:
     """Multiply the Hessian by a vector; see `everypair.pair_hvp`."""
     every = Pairs(scores, labels, **options)
-    v = batches.vector_for(every.batch, vector).astype(np.float64)
+    v = batches.finite_column(vector, "vector", every.scores.size)
     hvp = np.zeros(every.scores.size)
     with np.errstate(over="ignore", invalid="ignore"):
         for pos, neg, w in every.blocks():

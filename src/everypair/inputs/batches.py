@@ -141,24 +141,6 @@ def _keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) ->
     )  # fmt: skip
 
 
-def vector_for(batch: Batch, vector: ArrayLike) -> NDArray[Any]:
-    """Check the vector of a Hessian-vector product; return it as float32 or float64."""
-    column = _float_column(vector, "vector", batch.scores.shape[0], (np.float32, np.float64))
-    _raise_if_not_finite(column, "vector")
-    return column
-
-
-def centred(vector: NDArray[Any]) -> tuple[NDArray[Any], float]:
-    """Subtract a common offset, which the Hessian maps to zero but which costs digits.
-
-    The vector is float32 or float64. Also returns the largest absolute entry of the result.
-    """
-    low, high = float(vector.min()), float(vector.max())
-    if high - low < abs(low):
-        return vector.astype(np.float64, copy=False) - low, high - low
-    return vector, max(high, -low)
-
-
 def scores_from(given: ArrayLike, name: str = "scores") -> tuple[NDArray[Any], tuple[int, ...]]:
     """Check scores without labels, values included; return (n,) float32 or float64, and the shape.
 
@@ -169,13 +151,16 @@ def scores_from(given: ArrayLike, name: str = "scores") -> tuple[NDArray[Any], t
     return scores, shape
 
 
+def finite_column(given: ArrayLike, name: str, n: int, *others: type) -> NDArray[Any]:
+    """Check n numbers of any sign, values included; return them as float64, or one of `others`."""
+    column = _float_column(given, name, n, *others)
+    _raise_if_not_finite(column, name)
+    return column
+
+
 def signed_weights_from(weights: ArrayLike | None, n: int) -> NDArray[np.float64]:
     """Check weights of any sign, values included; None stands for n ones."""
-    if weights is None:
-        return np.ones(n)
-    column = _float_column(weights, "weights", n)
-    _raise_if_not_finite(column, "weights")
-    return column
+    return np.ones(n) if weights is None else finite_column(weights, "weights", n)
 
 
 def check_values(batch: Batch) -> None:
@@ -231,15 +216,13 @@ def _scores(given: ArrayLike, name: str) -> tuple[NDArray[Any], np.dtype[Any], t
         return np.require(column, kernel_dtype, ["C", "A"]), dtype, array.shape
 
 
-def _float_column(
-    given: ArrayLike, name: str, n: int, dtypes: tuple[type[np.floating[Any]], ...] = (np.float64,)
-) -> NDArray[Any]:
-    """Return n numbers as an array that the kernel can read, of one of these dtypes or the last."""
+def _float_column(given: ArrayLike, name: str, n: int, *others: type) -> NDArray[Any]:
+    """Return n numbers as float64, or one of the `others`, in an array that the kernel can read."""
     column = convert.to_column(convert.to_real(given, name), name)
     if column.shape[0] != n:
         messages.raise_length(name, column.shape[0], n)
-    dtype = column.dtype if column.dtype in dtypes else dtypes[-1]
-    column = np.ascontiguousarray(column, dtype)
+    # The same as np.require, in a fifth of its time.
+    column = np.ascontiguousarray(column, column.dtype if column.dtype in others else np.float64)
     return column if column.flags.aligned else column.copy()
 
 

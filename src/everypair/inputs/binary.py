@@ -33,13 +33,7 @@ def labels_from(given: ArrayLike) -> NDArray[Any]:
 
 
 def positive_rows(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Check that labels are coded {0, 1} or {-1, +1}, and return which rows are positive.
-
-    Examples
-    --------
-    >>> positive_rows(np.array([-1, 1, -1])).tolist()
-    [False, True, False]
-    """
+    """Check that labels are coded {0, 1} or {-1, +1}, and return which rows are positive."""
     positive: NDArray[np.bool_] = labels == 1
     if labels.dtype == np.bool_:
         return positive

@@ -33,13 +33,7 @@ _WIDEST = 900  # products of weights over as many powers of two do not underflow
 
 
 def target_from(given: ArrayLike, name: str = "labels") -> NDArray[Any]:
-    """Convert grades or real targets to an (n,) array, and check that all of them are finite.
-
-    Examples
-    --------
-    >>> target_from([3, 1, 2]).tolist()
-    [3, 1, 2]
-    """
+    """Convert grades or real targets to an (n,) array, and check that all of them are finite."""
     if type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "biuf":
         column: NDArray[Any] = given
     else:

@@ -139,4 +139,5 @@ class _Buckets:
         return function
 
     def _polynomial(self, order: int, t: _Floats) -> _Floats:
-        return polynomial.polyval(self.width * t, self._polynomials[order])
+        value: _Floats = polynomial.polyval(self.width * t, self._polynomials[order])
+        return value

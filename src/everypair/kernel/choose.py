@@ -74,22 +74,24 @@ def hessian_product(request: Request) -> NDArray[Any]:
     largest = max(high, -low)
     if high - low < abs(low):
         vector, largest = vector.astype(np.float64, copy=False) - low, high - low
-    size = math.frexp(largest)[1]
+    size, exponent = math.frexp(largest)[1], 0
     heaviest = 1.0 if mean or batch.weights is None else batch.weights.max()
     is_ordinary = abs(size) < 64 and 2.0**-100 < heaviest < 2.0**100
-    if is_ordinary or not 0.0 < largest < math.inf:
-        return cast("NDArray[Any]", pair_sums(request._replace(vector=vector)).hvp)
-    wide, exponent = copy(batch), 0
-    if not mean and batch.weights is not None:
-        exponent = _take_scale(wide, batch.weights)
-    wide.scores, wide.dtype = batch.scores.astype(np.float64), np.dtype(np.float64)
-    # Room for entries that are much smaller than the largest, and for steep surrogates.
-    vector = np.ldexp(vector.astype(np.float64, copy=False), 300 - size)
-    product = pair_sums(request._replace(batch=wide, vector=vector)).hvp
+    if 0.0 < largest < math.inf and not is_ordinary:
+        batch = copy(batch)
+        if not mean and batch.weights is not None:
+            exponent = _take_scale(batch, batch.weights)
+        batch.scores, batch.dtype = batch.scores.astype(np.float64), np.dtype(np.float64)
+        # Room for entries that are much smaller than the largest, and for steep surrogates.
+        vector = np.ldexp(vector.astype(np.float64, copy=False), 300 - size)
+        exponent += size - 300
+    product = cast("NDArray[Any]", pair_sums(request._replace(batch=batch, vector=vector)).hvp)
+    if batch is request.batch:
+        return product
     with np.errstate(over="ignore", under="ignore"):
-        product = np.ldexp(product, exponent + size - 300)
+        product = np.ldexp(product, exponent)
         check_overflow(product)
-        return cast("NDArray[Any]", product.astype(batch.dtype))
+        return product.astype(request.batch.dtype)
 
 
 def split_classes(
