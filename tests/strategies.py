@@ -58,12 +58,6 @@ class Batch:
     def positive(self):
         return self.labels == 1
 
-    @property
-    def weights_and_groups(self):
-        """Return the weights and the groups, with weights of 1 and one group if there are none."""
-        n, weights, groups = self.scores.size, self.knobs["weights"], self.knobs["groups"]
-        return np.ones(n) if weights is None else weights, np.zeros(n) if groups is None else groups
-
     def take(self, rows):
         per_row = {k: None if self.knobs[k] is None else self.knobs[k][rows] for k in _PER_ROW}
         return Batch(

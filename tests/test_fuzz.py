@@ -19,23 +19,17 @@ from .fuzz.variants import draw_varied
 from .strategies import SURROGATES, batches, double_sum
 from .tolerances import assert_close
 
-OTHERS = {
-    "numpy": checks.on_numpy,
-    "torch": checks.on_torch,
-    "operations": checks.on_torch_operations,
-}
 
-
-@pytest.fixture(scope="module", params=[*instruction_sets(), *OTHERS])
+@pytest.fixture(scope="module", params=[*instruction_sets(), *checks.OTHERS])
 def calls(request):
     """Return the name of a backend with the function that calls it."""
-    if request.param not in OTHERS:
+    if request.param not in checks.OTHERS:
         yield request.param, checks.native(request.param)
         choose.native.kernel.use_isa(instruction_sets()[-1])
     else:
         if request.param != "numpy":
             pytest.importorskip("torch")
-        yield request.param, OTHERS[request.param]
+        yield request.param, checks.OTHERS[request.param]
 
 
 def assert_no_failure(calls, *drawn):
@@ -46,7 +40,7 @@ def assert_no_failure(calls, *drawn):
 
 @pytest.mark.parametrize("part", range(2))
 def test_random_batches(calls, part):
-    n = 40 if calls[0] in OTHERS else 250
+    n = 40 if calls[0] in checks.OTHERS else 250
     for number in range(part * n, (part + 1) * n):
         assert_no_failure(calls, 2, number, 0.0, 0.0)
 

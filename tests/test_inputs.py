@@ -148,12 +148,6 @@ def test_groups_of_any_hashable_values(backend, groups):
     assert backend.auc(SCORES, LABELS, groups=groups) == 1.0
 
 
-def test_contiguous_groups_are_not_reordered():
-    batch = batches.batch_from([1.0, 2.0, 3.0], [0, 1, 0], groups=["a", "a", "b"])
-    assert batch.order is None
-    assert batch.offsets.tolist() == [0, 2, 3]
-
-
 def test_half_precision_scores(backend):
     rng = np.random.default_rng(3)
     scores, labels = rng.normal(size=500).astype(np.float16), rng.random(500) < 0.5
@@ -175,11 +169,13 @@ def test_arguments_are_not_modified(backend):
         np.testing.assert_array_equal(now, then)
 
 
-def test_suitable_arrays_are_not_copied():
+def test_suitable_arrays_are_neither_copied_nor_reordered():
     scores, labels = np.array(SCORES, np.float32), np.array(LABELS, np.int8)
-    batch = batches.batch_from(scores, labels)
+    batch = batches.batch_from(scores, labels, groups=["a", "a", "b", "b"])
     assert batch.scores is scores
     assert batch.labels is labels
+    assert batch.order is None
+    assert batch.offsets.tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -193,22 +189,9 @@ def test_margins_are_any_real_number(backend, margin):
 MISTAKES = {
     "nan score": ({"scores": [0.5, np.nan, 0, 1]}, "scores must be finite; got nan", "index 1"),
     "inf score": ({"scores": [0.5, 2, -np.inf, 1]}, "scores must be finite; got -inf", "index 2"),
-    "nan float32 score": (
-        {"scores": np.array([0.5, 2, 0, np.nan], np.float32)},
-        "scores must be finite; got nan",
-        "index 3",
-    ),
     "huge score": ({"scores": [0.5, 10**400, 0, 1]}, "scores must be real numbers", "too large"),
     "text scores": ({"scores": ["a", "b", "c", "d"]}, "scores must be real numbers", "first 'a'"),
-    "text objects": (
-        {"scores": np.array([1.0, "2", 0, 1], object)},
-        "scores must be real numbers; got '2' at index 1",
-    ),
-    "missing score": (
-        {"scores": [0.5, None, 0, 1]},
-        "scores",
-        "got None at index 1. Drop such rows",
-    ),
+    "missing score": ({"scores": [0.5, None, 0, 1]}, "got None at index 1. Drop such rows"),
     "missing in Arrow": ({"scores": pa.array([0.5, None, 0, 1])}, "scores", "nan", "index 1"),
     "complex scores": ({"scores": np.array(SCORES, complex)}, "real numbers", "complex128"),
     "dates for scores": ({"scores": np.array([1, 2, 3, 4], "M8[s]")}, "real numbers", "datetime64"),
@@ -221,35 +204,32 @@ MISTAKES = {
         {"scores": np.array([np.zeros(2), np.zeros(3)], object)},
         "scores must be real numbers that a float holds",
     ),
+    "signalling nan": (
+        {"scores": [decimal.Decimal(s) for s in ("1", "sNaN", "2", "3")]},
+        "scores must be real numbers that a float holds",
+    ),
     "wide scores": ({"scores": np.zeros((4, 2))}, "scores must have the shape", "pass [:, 1]"),
-    "flat scores": ({"scores": np.zeros((1, 4))}, "scores must have the shape", "got (1, 4)"),
     "one number": ({"scores": 3.0}, "scores must have the shape", "got ()"),
     "empty": ({"scores": [], "labels": []}, "scores must hold at least one row; got none"),
     "empty text": ({"scores": np.array([], "U1")}, "scores must be real numbers", "<U1"),
-    "three classes": ({"labels": [0, 1, 2, 1]}, "labels", "got 2 (first at index 2)", "per class"),
-    "half a label": ({"labels": [0.0, 0.5, 1, 1]}, "labels", "got 0.5 (first at index 1)"),
-    "labels before scores": (
-        {"scores": LABELS, "labels": SCORES},
-        "got 0.5 (first at index 0). Scores are the first argument and labels the second.",
-    ),
-    "nan label": (
-        {"labels": [0, 1, 1, np.nan]},
-        "labels",
-        "got nan (first at index 3). Drop the rows whose label is missing.",
-    ),
-    "no labels": ({"labels": None}, "labels must be an array of n values; got NoneType"),
     "generator": ({"scores": iter(SCORES)}, "scores must be an array", "got list_iterator"),
     "sparse scores": (
         {"scores": scipy.sparse.csr_matrix(SCORES)},
         "scores must be an array of n values; got csr_matrix",
         "toarray",
     ),
+    "three classes": ({"labels": [0, 1, 2, 1]}, "labels", "got 2 (first at index 2)", "per class"),
+    "labels before scores": (
+        {"scores": LABELS, "labels": SCORES},
+        "got 0.5 (first at index 0). Scores are the first argument and labels the second.",
+    ),
+    "nan label": ({"labels": [0, 1, 1, np.nan]}, "got nan (first at index 3). Drop the rows whose"),
+    "no labels": ({"labels": None}, "labels must be an array of n values; got NoneType"),
     "mixed codings": (
-        {"labels": [1, 0, -1, 0]},
+        {"labels": [1.0, 0.0, -1.0, 0.0]},
         "0 (first at index 1) and -1 (first at index 2)",
         "labels == 1",
     ),
-    "mixed floats": ({"labels": [1.0, 0.0, -1.0, 0.0]}, "0 (first at index 1) and -1"),
     "unsigned label": ({"labels": np.array([0, 1, 255, 0], "u1")}, "got 255 (first at index 2)"),
     "wrapped label": ({"labels": np.array([0, 1, 2**64 - 1, 0], "u8")}, "got 1.8", "index 2"),
     "wide label": ({"labels": np.array([0, 1, 256, 0], "i2")}, "got 256 (first at index 2)"),
@@ -264,38 +244,25 @@ MISTAKES = {
         "got <NA> (first at index 2). Drop the rows whose label is missing.",
     ),
     "short labels": ({"labels": [0, 1, 1]}, "labels must have one entry per score; got 3 for 4"),
-    "wide labels": ({"labels": np.zeros((4, 3))}, "labels must have the shape", "got (4, 3)"),
     "negative weight": ({"weights": [1, -0.5, 1, 1]}, "weights", "got -0.5 (first at index 1)"),
     "nan weight": ({"weights": [1, 1, 1, np.nan]}, "weights", "got nan (first at index 3)"),
     "inf weight": ({"weights": [np.inf, 1, 1, 1]}, "weights", "got inf (first at index 0)"),
     "short weights": ({"weights": [1.0]}, "weights must have one entry per score; got 1 for 4"),
-    "one weight": ({"weights": 1.0}, "weights must have the shape", "got ()"),
-    "signalling nan": (
-        {"scores": [decimal.Decimal(s) for s in ("1", "sNaN", "2", "3")]},
-        "scores must be real numbers that a float holds",
-    ),
+    "text weights": ({"weights": list("abcd")}, "weights must be real numbers"),
     "signalling nan group": (
         {"groups": [decimal.Decimal("sNaN")] * 4},
         "groups must be hashable values; got Decimal('sNaN') at index 0",
     ),
-    "text weights": ({"weights": list("abcd")}, "weights must be real numbers"),
     "short groups": ({"groups": [1, 2]}, "groups must have one entry per score; got 2 for 4"),
     "wide groups": ({"groups": np.zeros((4, 2))}, "groups must have the shape", "got (4, 2)"),
     "missing group": ({"groups": ["a", None, "a", "b"]}, "groups", "got None (first at index 1)"),
     "nan group": ({"groups": [1.0, 2.0, np.nan, 1.0]}, "groups", "nan", "index 2"),
-    "nan among objects": (
-        {"groups": np.array(["a", np.nan, "a", "b"], object)},
-        "got nan (first at index 1)",
-    ),
-    "NA group": (
-        {"groups": pd.Series(["a", pd.NA, "a", "b"], dtype=object)},
-        "got <NA> (first at index 1)",
-    ),
+    "nan among objects": ({"groups": np.array(["a", np.nan] * 2, object)}, "nan (first at"),
+    "NA group": ({"groups": pd.Series(["a", pd.NA, "a", "b"], dtype=object)}, "<NA> (first at"),
     "NaT group": ({"groups": np.array(["NaT", 1, 1, 1], "M8[s]")}, "groups", "index 0"),
     "unhashable group": ({"groups": [[1], [2], [1], [2]]}, "hashable values; got [1] at index 0"),
     "negative margin": ({"margin": -1.0}, "margin must be a finite number of at least 0; got -1.0"),
     "nan margin": ({"margin": np.nan}, "margin", "got nan"),
-    "inf margin": ({"margin": np.inf}, "margin", "got inf"),
     "text margin": ({"margin": "1"}, "margin", "got '1'"),
     "huge margin": ({"margin": 10**400}, "margin must be a finite number"),
     "margins": ({"margin": np.ones(4)}, "margin must be a finite number"),
@@ -345,11 +312,8 @@ def test_tensors_on_other_devices_raise():
         ep.pair_loss(torch.zeros(4, device="meta"), LABELS)
 
 
-def test_scores_whose_sum_overflows_are_accepted():
-    assert batches.positives(batches.batch_from([1.7e308, 1.7e308], [0, 1])).tolist() == [
-        False,
-        True,
-    ]
+def test_scores_whose_sum_overflows_are_accepted(backend):
+    assert backend.auc([1.7e308, 1.6e308], [1, 0]) == 1.0
 
 
 LONG = 2**53 + 1  # the first whole number that float64 does not hold

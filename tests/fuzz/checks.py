@@ -132,6 +132,9 @@ def tensor_calls(batch: Batch, name: str) -> Iterator[Callable[[], list[Result]]
         yield hvp  # the vector of float32 scores would be rounded
 
 
+OTHERS = {"numpy": on_numpy, "operations": on_torch_operations, "torch": on_torch}
+
+
 def check(batch: Batch, backends: dict[str, Callable]) -> Iterator[tuple[str, Checked]]:
     """Yield the name of each backend with each of its results, compared with the exact one."""
     if all(isinstance(term, surrogates.Term) for term in batch.surrogate.terms):
