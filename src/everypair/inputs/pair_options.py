@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from numbers import Real
+from typing import Any
 
 from everypair import surrogates
 from everypair.surrogates import PairTerm, Surrogate
@@ -18,10 +19,7 @@ def check_rate(given: object, name: str, whole: float, *, closed: bool = True) -
 
     The other end is allowed for max_fpr if the bound is `closed`, and never for min_tpr.
     """
-    try:
-        rate = math.nan if isinstance(given, str) else float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        rate = math.nan
+    rate = _number(given)
     if 0.0 <= rate <= 1.0 and (rate != 1.0 - whole or (closed and whole == 1.0)):
         return rate
     least = "at least 0" if closed or not whole else "above 0"
@@ -65,17 +63,21 @@ def check_margin(margin: object, default: float | None = None) -> float:
         return margin
     if margin is None and default is not None:
         return default
-    if isinstance(margin, Real) or getattr(margin, "shape", None) == ():
-        try:
-            number = float(margin)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if 0.0 <= number < math.inf:
-            return number
+    number = _number(margin)
+    if 0.0 <= number < math.inf:
+        return number
     raise ValueError(
         f"margin must be a finite number of at least 0; got {margin!r}. "
         "It is the lead in score that a positive should have over a negative; 1.0 is usual."
     )
+
+
+def _number(given: Any) -> float:
+    """Return a real number, or an array or a tensor that is one, as a float; NaN for all others."""
+    try:
+        return float(given) if isinstance(given, Real) or given.shape == () else math.nan
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def check_reduction(reduction: str) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair.inputs import convert
-from everypair.inputs.binary import LABEL_DTYPES
 from everypair.inputs.groups import stable_order
 
 Floats = NDArray[np.float64]
@@ -75,6 +75,7 @@ class SortedRows(NamedTuple):
     exponent: int
 
 
+@dataclass(eq=False)
 class RankedRows:
     """Rows with ordered targets, which are sorted when `rows` is read.
 
@@ -94,38 +95,21 @@ class RankedRows:
         event and 0 for a censored row.
     """
 
-    def __init__(
-        self,
-        targets: NDArray[Any],
-        events: NDArray[np.bool_] | None,
-        groups: NDArray[np.int64] | None,
-        winner: Floats | None,
-        loser: Floats | None,
-    ) -> None:
-        self._targets, self._events = targets, events
-        self._groups, self._weights = groups, (winner, loser)
-
-    def plain(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None] | None:
-        """Return targets, or times and events, in the order of the caller.
-
-        None if there are weights or groups, or if the kernel cannot read the targets as they are.
-        """
-        winner, loser = self._weights
-        if not (self._groups is None and winner is None and loser is None):
-            return None
-        flags = self._targets.flags
-        readable = self._targets.dtype in LABEL_DTYPES and flags.c_contiguous and flags.aligned
-        return (self._targets, self._events) if readable else None
+    targets: NDArray[Any]
+    events: NDArray[np.bool_] | None
+    groups: NDArray[np.int64] | None
+    winner: Floats | None
+    loser: Floats | None
 
     @cached_property
     def rows(self) -> SortedRows:
         """The sorted rows."""
-        keys, events, (winner, loser) = self._targets, self._events, self._weights
-        if events is not None:
-            keys = survival_keys(keys, events)
-            winner = events.astype(np.float64) if winner is None else winner
-        order, ranks, offsets = _sorted(keys, self._groups)
-        weights = [None if w is None else w[order] for w in (winner, loser)]
+        keys, winner = self.targets, self.winner
+        if self.events is not None:
+            keys = survival_keys(keys, self.events)
+            winner = self.events.astype(np.float64) if winner is None else winner
+        order, ranks, offsets = _sorted(keys, self.groups)
+        weights = [None if w is None else w[order] for w in (winner, self.loser)]
         return SortedRows(order, ranks, offsets, *_scaled(weights, ranks, offsets))
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from everypair.inputs import batches
 from everypair.inputs.batches import Batch
+from everypair.inputs.binary import LABEL_DTYPES
 from everypair.inputs.ranked import RankedRows
 from everypair.kernel.bucket_series import SmoothForm, smooth_form
 from everypair.kernel.request import Request, Result, in_batch_form
@@ -110,15 +111,22 @@ def _rows(batch: Batch) -> tuple[Any, ...]:
     """
     scores, ranked, order = batch.scores, batch.ranked, batch.order
     if ranked is not None:
-        if (plain := ranked.plain()) is not None:
-            targets, events = plain
-            return None, scores, targets, None, None, (events,)
+        if _is_plain(ranked):
+            return None, scores, ranked.targets, None, None, (ranked.events,)
         order, ranks, offsets, *of_roles, exponent = ranked.rows
         return None, scores, None, None, offsets, (order, ranks, *of_roles, exponent)
     if order is None:
         return None, scores, batch.labels, batch.weights, batch.offsets, None
     weights = None if batch.weights is None else batch.weights[order]
     return order, scores[order], batch.labels[order], weights, batch.offsets, None
+
+
+def _is_plain(ranked: RankedRows) -> bool:
+    """Return whether the kernel can read the targets as they are, and no row has another weight."""
+    if not (ranked.groups is None and ranked.winner is None and ranked.loser is None):
+        return False
+    flags = ranked.targets.flags
+    return ranked.targets.dtype in LABEL_DTYPES and flags.c_contiguous and flags.aligned
 
 
 def concordance(batch: Batch) -> tuple[float, float]:
@@ -137,7 +145,7 @@ def concordance(batch: Batch) -> tuple[float, float]:
 
 def row_concordance(batch: Batch, ranked: RankedRows) -> Floats | None:
     """Return (2, n): the number of pairs of each row in order, ties half, and of all its pairs."""
-    if ranked.plain() is None:
+    if not _is_plain(ranked):
         return None
     sums = np.zeros((2, batch.scores.shape[0]))
     _, scores, labels, weights, offsets, pairs = _rows(batch)
@@ -172,20 +180,20 @@ class RowSums:
     """
 
     def __init__(self, rows: Floats, others: Floats, groups: Any, piece: PieceForm) -> None:
-        sets = [rows, others]
         orders: list[Any] = [None, None]
         offsets: list[Any] = [None, None]
+        self._sizes = rows.shape[0], others.shape[0]
         if groups is not None:
-            n_groups = 1 + max(int(codes.max()) for codes in groups)
+            numbers = np.arange(2 + max(int(codes.max()) for codes in groups))
             orders = [np.argsort(codes, kind="stable") for codes in groups]
-            sets = [a[order] for a, order in zip(sets, orders, strict=True)]
+            rows, others = rows[orders[0]], others[orders[1]]
             offsets = [
-                np.searchsorted(codes[order], np.arange(n_groups + 1))
+                np.searchsorted(codes, numbers, sorter=order)
                 for codes, order in zip(groups, orders, strict=True)
             ]
-        self._orders, self._sizes = orders, (rows.shape[0], others.shape[0])
-        x, y = (np.ascontiguousarray(a) for a in sets)
-        self._sums = kernel.row_sums(x, y, offsets[0], offsets[1], piece, kernel_threads())
+        x, y = np.ascontiguousarray(rows), np.ascontiguousarray(others)
+        self._orders = orders
+        self._sums = kernel.row_sums(x, y, *offsets, piece, kernel_threads())
 
     def sums(self, weights: Floats, orders: Sequence[int], per_other: bool) -> list[Floats]:
         """See `everypair.arrays.row_sums.RowSums`."""
@@ -194,12 +202,10 @@ class RowSums:
         sums = {order: np.empty(self._sizes[per_other]) for order in orders}
         arrays = sums.get(0), sums.get(1), sums.get(2)
         self._sums.fill(w, per_other, kernel_threads(), arrays)
-        if of_targets is None:
-            return list(sums.values())
-        scattered = [np.empty_like(of_order) for of_order in sums.values()]
-        for array, of_order in zip(scattered, sums.values(), strict=True):
-            array[of_targets] = of_order
-        return scattered
+        if of_targets is not None:
+            for array in sums.values():
+                array[of_targets] = array.copy()
+        return list(sums.values())
 
 
 def smooth_precision(
