@@ -32,32 +32,13 @@ def calls(request):
         yield request.param, checks.OTHERS[request.param]
 
 
-def assert_no_failure(calls, *drawn):
-    batch = draw_varied(*drawn)
-    for backend, checked in checks.check(batch, dict([calls])):
-        assert checked.error <= 1.0, f"{describe(batch)}: {backend} {checked}"
-
-
-@pytest.mark.parametrize("part", range(2))
-def test_random_batches(calls, part):
-    n = 40 if calls[0] in checks.OTHERS else 250
-    for number in range(part * n, (part + 1) * n):
-        assert_no_failure(calls, 2, number, 0.0, 0.0)
-
-
-def test_varied_batches(calls):
-    for number in range(60):
-        assert_no_failure(calls, 23, number, 0.0, 1.0)
-
-
-def test_batches_next_to_the_limits_between_plans(calls):
-    for number in range(6):
-        if draw_varied(3, number, 1.0, 0.0).scores.size < 40_000:
-            assert_no_failure(calls, 3, number, 1.0, 0.0)
-
-
-# Batches that an earlier version got wrong: seed, share of large and of varied batches, numbers.
-ONCE_WRONG = (
+# Seed, share of large and of varied batches, numbers.
+DRAWN = [
+    (2, 0.0, 0.0, range(250)),
+    (2, 0.0, 0.0, range(250, 500)),
+    (23, 0.0, 1.0, range(60)),
+    (3, 1.0, 0.0, (1, 4, 5)),  # next to the limits between plans
+    # Batches that an earlier version got wrong.
     # Margins next to the largest double, denormal scores, and an outlier as the least positive.
     (0, 0.004, 0.0, (34447, 48240, 50625, 56751, 82434)),
     # Equal entries of the vector for heavy rows, a slope that vanishes up to rounding, and weights
@@ -92,13 +73,15 @@ ONCE_WRONG = (
     (64, 0.004, 0.0, (92124,)),
     # A product of the Hessian whose level overflows: survival times, weights over 300 decades.
     (92, 0.004, 0.02, (30421,)),
-)
+]
 
 
-@pytest.mark.parametrize(("seed", "large", "varied", "numbers"), ONCE_WRONG)
-def test_batches_that_were_once_wrong(calls, seed, large, varied, numbers):
-    for number in numbers:
-        assert_no_failure(calls, seed, number, large, varied)
+@pytest.mark.parametrize(("seed", "large", "varied", "numbers"), DRAWN)
+def test_random_batches(calls, seed, large, varied, numbers):
+    for number in numbers[: 40 if calls[0] in checks.OTHERS else None]:
+        batch = draw_varied(seed, number, large, varied)
+        for backend, checked in checks.check(batch, dict([calls])):
+            assert checked.error <= 1.0, f"{describe(batch)}: {backend} {checked}"
 
 
 def test_heavy_pairs_beyond_both_knots_do_not_change_the_hessian_of_light_ones():

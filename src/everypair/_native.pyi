@@ -4,7 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from everypair.kernel.native import NativeForm
+from everypair.kernel.native import NativeForm, PieceForm
 
 Array = NDArray[Any]
 MaybeArray = NDArray[Any] | None
@@ -44,10 +44,6 @@ def split(scores: Array, labels: Array, pos: Array, neg: Array) -> tuple[int, in
 # Add float32 scores to a table of 2**bits buckets: see `everypair.streaming.score_buckets`.
 def count(scores: Array, bits: int, table: Array) -> None: ...
 
-# The shift and rate of an `everypair.row_sums._pieces.Piece`, and its coefficients by order and
-# side: powers (3, 2, K) and polynomials (3, 2, 3).
-Piece = tuple[float, float, Array, Array]
-
 # Sums of one piece of a surrogate over all pairs of a row (n,) and another row (m,), both float64.
 class RowSums:
     # Fill the arrays of the orders 0, 1 and 2 that are not None: (n,) sums over the others with
@@ -61,7 +57,7 @@ class RowSums:
 # A score that is not finite gives results without meaning.
 def row_sums(
     rows: Array, others: Array, row_offsets: MaybeArray, other_offsets: MaybeArray,
-    piece: Piece, threads: int,
+    piece: PieceForm, threads: int,
 ) -> RowSums: ...  # fmt: skip
 
 # Return `everypair.row_sums.smooth_precision_loss` without groups, and fill its gradient.
@@ -69,7 +65,7 @@ def row_sums(
 # positives. The surrogate is one piece without a shift.
 def smooth_precision(
     scores: Array, positive: Array, weights: MaybeArray, shares: Array,
-    piece: Piece, threads: int, grad: Array,
+    piece: PieceForm, threads: int, grad: Array,
 ) -> float: ...  # fmt: skip
 
 # Return the name of the instruction set in use: baseline, avx2 or avx512; neon on aarch64.

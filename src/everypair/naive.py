@@ -180,7 +180,7 @@ class Pairs:
         min_tpr: float | None = None,
     ) -> None:
         self.batch = batch = batches.batch_from(scores, labels, weights, groups, pairs, censoring)
-        pair_options.check_rates(max_fpr, min_tpr, pairs)
+        rates = pair_options.check_rates(max_fpr, min_tpr, pairs)
         surrogate = surrogates.get(surrogate)
         self._pieces = pieces_of(surrogate)
         self._margin = pair_options.check_margin(margin, surrogate.default_margin)
@@ -191,10 +191,10 @@ class Pairs:
         rows = np.arange(x.size) if batch.order is None else batch.order
         self._pairs = []  # rows with one target, and the rows of their group that they win against
         for group in [rows] if batch.offsets is None else np.split(rows, batch.offsets[1:-1]):
-            if max_fpr is not None or min_tpr is not None:
+            if rates is not None:
                 pos, neg = group[target[group] > 0], group[target[group] == 0]
-                winner[pos] *= kept_share(x[pos], w[pos], 1.0 - (min_tpr or 0.0))
-                loser[neg] *= kept_share(-x[neg], w[neg], 1.0 if max_fpr is None else max_fpr)
+                winner[pos] *= kept_share(x[pos], w[pos], 1.0 - rates[1])
+                loser[neg] *= kept_share(-x[neg], w[neg], rates[0])
             winners, losers = group[winner[group] > 0.0], group[loser[group] > 0.0]
             for value in np.unique(target[winners]):
                 pos, neg = winners[target[winners] == value], losers[target[losers] < value]

@@ -26,8 +26,6 @@ with contextlib.suppress(ImportError):
     from everypair.torch._dispatch import forced
 
 AUC_TOLERANCE = 1e-15
-# With as many rows the compiled kernel may use several threads.
-THREADED_ROWS = 1 << 15
 
 
 class Checked(NamedTuple):
@@ -148,8 +146,6 @@ def check(batch: Batch, backends: dict[str, Callable]) -> Iterator[tuple[str, Ch
         for call in calls(batch):
             for checked in compared(call, batch, expected, scales):
                 yield backend, checked
-        if batch.scores.size >= THREADED_ROWS - 2 and backend not in ("numpy", "operations"):
-            yield backend, threads_agree(batch, calls)
 
 
 def has_uneven_groups(batch: Batch) -> bool:
@@ -227,18 +223,3 @@ def counts_pairs(batch: Batch, field: str) -> bool:
         (surrogates.LINEAR_HINGE, "grad"),
         (surrogates.SQUARED_HINGE, "hess"),
     )
-
-
-def threads_agree(batch: Batch, calls: Callable) -> Checked:
-    """Compare the bits of all results with one, two and three threads."""
-    found = []
-    for threads in (1, 2, 3):
-        ep.set_num_threads(threads)
-        answers = []
-        for call in calls(batch):
-            with contextlib.suppress(OverflowError):
-                answers += [np.asarray(got).tobytes() for *_, got in call()]
-        found.append(answers)
-    ep.set_num_threads(None)
-    same = found[0] == found[1] == found[2]
-    return Checked("threads", 0.0 if same else math.inf, "1, 2 and 3 threads")

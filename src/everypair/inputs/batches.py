@@ -99,8 +99,8 @@ def batch_from(
         set_groups(batch, groups)
     if targets is not None:
         rank(batch, targets, events, censoring)
-    if max_fpr is not None or min_tpr is not None:
-        _keep_hardest(batch, max_fpr, min_tpr)
+    if not (max_fpr is None and min_tpr is None):
+        _keep_hardest(batch, pair_options.check_rates(max_fpr, min_tpr, pairs) or (1.0, 0.0))
     return batch
 
 
@@ -128,16 +128,14 @@ def rank(
     batch.ranked = RankedRows(targets, events, groups, winner, weights)
 
 
-def _keep_hardest(batch: Batch, max_fpr: float | None, min_tpr: float | None) -> None:
+def _keep_hardest(batch: Batch, rates: tuple[float, float]) -> None:
     """Restrict a batch to the rows of a partial AUC, by its weights; see `hardest_weights`."""
-    pairs = "binary" if batch.ranked is None else "ordered"
-    widest, lowest = pair_options.check_rates(max_fpr, min_tpr, pairs)
     batch.labels = positives(batch)
     weights = np.ones(batch.scores.shape[0]) if batch.weights is None else batch.weights
     xp = NumpyArrays(compensated=batch.weights is not None)  # sums of ones are exact
     batch.weights = hardest_weights(
         xp, batch.scores, batch.labels, weights,
-        group_numbers(batch.order, batch.offsets), 1.0 if widest is None else widest, lowest or 0.0,
+        group_numbers(batch.order, batch.offsets), *rates,
     )  # fmt: skip
 
 

@@ -45,11 +45,13 @@ def check_pairs(pairs: str, censoring: str) -> None:
         raise ValueError(f"censoring must be left out if pairs is not 'survival'; got {pairs!r}.")
 
 
-def check_rates(max_fpr: object, min_tpr: object, pairs: str) -> tuple[float | None, float | None]:
-    """Check the bounds of a partial AUC and return them as floats, or None where they are None."""
-    widest = None if max_fpr is None else check_rate(max_fpr, "max_fpr", 1.0)
-    lowest = None if min_tpr is None else check_rate(min_tpr, "min_tpr", 0.0)
-    if pairs != "binary" and not (widest is None and lowest is None):
+def check_rates(max_fpr: object, min_tpr: object, pairs: str) -> tuple[float, float] | None:
+    """Check the bounds of a partial AUC and return both; None if neither is given."""
+    if max_fpr is None and min_tpr is None:
+        return None
+    widest = 1.0 if max_fpr is None else check_rate(max_fpr, "max_fpr", 1.0)
+    lowest = 0.0 if min_tpr is None else check_rate(min_tpr, "min_tpr", 0.0)
+    if pairs != "binary":
         raise ValueError(
             "max_fpr and min_tpr must be left out if pairs is not 'binary', because only two "
             f"classes have a ROC curve; got pairs={pairs!r}."

@@ -94,6 +94,7 @@ def pair_loss(
     [-1.0, 0.0, 0.25, 0.75]
     """
     chosen = surrogates.get(surrogate)
-    which = Which(pairs, censoring, *pair_options.check_rates(max_fpr, min_tpr, pairs))
+    rates = pair_options.check_rates(max_fpr, min_tpr, pairs)
+    which = Which(pairs, censoring, *(rates or (None, None)))
     x, data = validate(scores, labels, weights, groups, chosen, margin, reduction, which)
     return _derivatives.value(x, data)

@@ -89,9 +89,9 @@ def hessian_product(request: Request) -> NDArray[Any]:
     if batch is request.batch:
         return product
     with np.errstate(over="ignore", under="ignore"):
-        product = np.ldexp(product, exponent)
-        check_overflow(product)
-        return product.astype(request.batch.dtype)
+        scaled: NDArray[Any] = np.ldexp(product, exponent)
+        check_overflow(scaled)
+        return scaled.astype(request.batch.dtype)
 
 
 def split_classes(

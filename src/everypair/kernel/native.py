@@ -193,7 +193,7 @@ class RowSums:
             ]
         x, y = np.ascontiguousarray(rows), np.ascontiguousarray(others)
         self._orders = orders
-        self._sums = kernel.row_sums(x, y, *offsets, piece, kernel_threads())
+        self._sums = kernel.row_sums(x, y, offsets[0], offsets[1], piece, kernel_threads())
 
     def sums(self, weights: Floats, orders: Sequence[int], per_other: bool) -> list[Floats]:
         """See `everypair.arrays.row_sums.RowSums`."""

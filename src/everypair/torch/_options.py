@@ -103,10 +103,7 @@ def loss_options(
         )
     if not (pairs == "binary" and censoring == "harrell"):
         pair_options.check_pairs(pairs, censoring)
-    rates = None
-    if not (max_fpr is None and min_tpr is None):
-        highest, lowest = pair_options.check_rates(max_fpr, min_tpr, pairs)
-        rates = 1.0 if highest is None else highest, lowest or 0.0
+    rates = pair_options.check_rates(max_fpr, min_tpr, pairs)
     kind = "uno" if censoring == "uno" else pairs
     mean, by_task = reduction != "sum", reduction == "none"
     return LossOptions(terms, mean, check, kind, by_task, rates, margin, text)
