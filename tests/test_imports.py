@@ -17,60 +17,35 @@ import everypair
 
 SOURCE = Path(everypair.__file__).parent
 
-# Each folder may import from itself, from those that stand before it in its own line, and from the
-# core. "" is the front: the modules at the root, except `losses`, on which streaming builds.
-CORE = (
-    "surrogates",
-    "arrays",
-    "inputs",
-    "kernel",
-    "metrics",
-    "row_sums",
-    "losses",
-    "streaming",
-    "",
-)
-STACKS = (
-    (
-        "torch/triton/common",
-        "torch/triton/smooth",
-        "torch/triton",
-        "torch/collectives",
-        "torch",
-        "torch/row_sums",
-        "torch/training",
-    ),
-    ("sklearn",),
-    ("boosting",),
-    ("jax",),
-    (
-        "experiments",
-        "experiments/data",
-        "experiments/training",
-        "experiments/families",
-        "experiments/contenders",
-        "experiments/search",
-        "experiments/report",
-        "experiments/figures",
-        "experiments/commands",
-    ),
-)
+# Each folder may import from itself, from those that stand before it in its own paragraph, and from
+# the core, which is the first one. `front` has the modules at the root, except `losses`, on which
+# streaming builds.
+ORDER = """
+surrogates arrays inputs kernel metrics row_sums losses streaming front
+
+torch/triton/common torch/triton/smooth torch/triton torch/collectives torch torch/row_sums
+torch/training
+
+sklearn
+
+boosting
+
+jax
+
+experiments experiments/data experiments/training experiments/families experiments/contenders
+experiments/search experiments/report experiments/figures experiments/commands
+"""
+CORE, *STACKS = [paragraph.split() for paragraph in ORDER.split("\n\n")]
 # Packages whose own file gathers the public names of their folders, and the command on top of all.
 GATHERERS = {"everypair", "everypair.torch", "everypair.experiments", "everypair.cli"}
 # The private parts of torch that everypair uses are named in one module, below all others.
 SHARED = {"everypair.torch._compat"}
-FOLDERS = [folder for stack in (CORE, *STACKS) for folder in stack]
+FOLDERS = [folder for stack in [CORE, *STACKS] for folder in stack]
 
 # The experiments are written with what every user can import.
 PUBLIC_ONLY = {
-    "experiments": {
-        "everypair",
-        "everypair.boosting",
-        "everypair.naive",
-        "everypair.sklearn",
-        "everypair.surrogates",
-        "everypair.torch",
-    },
+    "experiments": {"everypair"}
+    | {f"everypair.{name}" for name in ("boosting", "naive", "sklearn", "surrogates", "torch")}
 }
 
 # A subpackage: how its error calls the dependency, and what `import everypair` must not load.
@@ -96,7 +71,7 @@ def folder_of(module):
     if module == "everypair.losses":
         return "losses"
     path = FILES[module].parent if module in FILES else SOURCE
-    return "" if path == SOURCE else path.relative_to(SOURCE).as_posix()
+    return "front" if path == SOURCE else path.relative_to(SOURCE).as_posix()
 
 
 @cache
@@ -135,7 +110,7 @@ def test_every_folder_has_its_place():
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_imports_point_downward(folder):
-    stack = next(stack for stack in (CORE, *STACKS) if folder in stack)
+    stack = next(stack for stack in [CORE, *STACKS] if folder in stack)
     allowed = {*stack[: stack.index(folder) + 1], *(() if stack is CORE else CORE)}
     # The compiled kernel and the public names of the packages may be imported from everywhere.
     public = PUBLIC_ONLY.get(stack[0], set()) | SHARED | {"everypair._native"}

@@ -84,9 +84,7 @@ def _from_environment() -> int:
 @cache
 def _cores() -> int:
     # Containers and schedulers often allow fewer cores than the machine has.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _fallback: Callable[[], int] = _cores
