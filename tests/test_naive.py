@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everypair import naive, surrogates
@@ -66,58 +66,29 @@ def test_every_built_in_surrogate_has_a_formula():
     assert known == set(map(surrogates.get, surrogates.names()))
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: s.name)
-def test_formulas_and_terms_agree(surrogate):
-    # Under another name the same terms are evaluated as those of a user's surrogate.
-    by_terms = Surrogate("user-defined", surrogate.terms)
-    rng = np.random.default_rng(9)
-    scores, labels = rng.integers(-16, 17, 60) / 8, rng.random(60) < 0.4
-    for margin in (0.0, 0.5, 1.0):
-        formula = naive.pair_derivatives(scores, labels, surrogate=surrogate, margin=margin)
-        terms = naive.pair_derivatives(scores, labels, surrogate=by_terms, margin=margin)
-        for a, b in zip(formula, terms, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-13)
-
-
-STEP = Surrogate("step", [Term(1.0, 0.0, 0.0, knot=0.0)])
-
-
-@pytest.mark.parametrize(
-    ("s_pos", "s_neg", "margin", "beyond"),
-    [
-        (0.0, -1.0, 1.0, False),  # equality: the pair is on the knot
-        (-0.3, -1.0, 1.0, True),
-        (0.1, -0.9, 1.0, False),  # 0.1 - (-0.9) is rounded to 1, and is larger than 1
-        (1e-17, 2e-17, 0.0, True),
-        (1e17, 1e17, 5e-324, True),
-        (1.0, -1e-30, 1.0, False),
-        (1.0, 1e-30, 1.0, True),
-    ],
-)
-def test_the_knot_is_compared_without_rounding(s_pos, s_neg, margin, beyond):
-    # Another row, however far away, changes nothing.
-    for other in (s_pos, 0.5, -1e17):
-        data, knobs = ([s_pos, other, s_neg], [1, 1, 0]), {"margin": margin, "reduction": "sum"}
-        rest = Fraction(s_neg) + Fraction(margin) > Fraction(other)
-        assert naive.pair_loss(*data, surrogate=STEP, **knobs) == beyond + rest
-        _, grad = naive.pair_loss_and_grad(*data, surrogate="linear_hinge", **knobs)
-        assert (grad[0] < 0) == beyond
-
-
 any_float = st.floats(-1e300, 1e300, allow_subnormal=False)
 near_one = st.integers(-9, 9).map(lambda k: k / 10)
 
 
 @given(
-    scores=st.lists(st.one_of(any_float, near_one), min_size=2, max_size=2),
+    scores=st.lists(st.one_of(any_float, near_one), min_size=3, max_size=3),
     margin=st.sampled_from((0.0, 0.1, 0.3, 1.0, 1e12)),
     knot=st.sampled_from((0.0, 0.1, 0.2, -0.7, 1.0)),
 )
+@example(scores=[0.0, 0.5, -1.0], margin=1.0, knot=0.0)  # equality: the pair is on the knot
+@example(scores=[0.1, -1e17, -0.9], margin=1.0, knot=0.0)  # 0.1 - (-0.9) is rounded to 1
+@example(scores=[1e17, 0.5, 1e17], margin=5e-324, knot=0.0)
+@example(scores=[1.0, 1.0, -1e-30], margin=1.0, knot=0.0)
+@example(scores=[1.0, 1.0, 1e-30], margin=1.0, knot=0.0)
 def test_exactly_the_pairs_beyond_the_knot_count(scores, margin, knot):
+    *pos, neg = map(Fraction, scores)
+    beyond = [neg + Fraction(margin) - Fraction(knot) > s for s in pos]
     step = Surrogate("step", [Term(1.0, 0.0, 0.0, knot=knot)])
-    s_pos, s_neg = map(Fraction, scores)
-    beyond = s_neg + Fraction(margin) - Fraction(knot) > s_pos
-    assert naive.pair_loss(scores, [1, 0], surrogate=step, margin=margin) == beyond
+    line = Surrogate("line", [Term(-knot, 1.0, 0.0, knot=knot)])
+    knobs = {"margin": margin, "reduction": "sum"}
+    assert naive.pair_loss(scores, [1, 1, 0], surrogate=step, **knobs) == sum(beyond)
+    grad = naive.pair_loss_and_grad(scores, [1, 1, 0], surrogate=line, **knobs)[1]
+    assert (grad[:2] < 0.0).tolist() == beyond
 
 
 WEIGHTS = np.array([2.0, 1.0, 1.0, 3.0])
