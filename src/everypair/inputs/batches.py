@@ -26,34 +26,23 @@ _SCORE_DTYPES = frozenset(map(np.dtype, ("f4", "f8")))
 
 
 class Batch:
-    """Checked scores, labels and weights, in the caller's order of rows.
-
-    Attributes
-    ----------
-    scores : (n,) float32 or float64
-        Contiguous, aligned, native byte order.
-    labels : (n,) of one of `binary.LABEL_DTYPES`
-        Positive where larger than zero; valid only once the values have been checked. Empty if
-        the targets are ranked.
-    weights : (n,) float64 or None
-    order : (n,) intp or None
-        An order of the rows in which each group is contiguous; None if the rows have it already.
-    offsets : (n_groups + 1,) int64 or None
-        First ordered row of each group, then n; None without groups.
-    ranked : RankedRows or None
-        The rows sorted by their targets if those are ordered or survival times; else None.
-    dtype, shape
-        Those of the caller's scores, and of the derivatives that are returned.
-    """
+    """Checked scores, labels and weights, in the caller's order of rows."""
 
     __slots__ = ("dtype", "labels", "offsets", "order", "ranked", "scores", "shape", "weights")
 
+    # (n,) float32 or float64: contiguous, aligned, in native byte order.
     scores: NDArray[Any]
+    # (n,) of one of `binary.LABEL_DTYPES`: positive where larger than zero, once the values have
+    # been checked. Empty if the targets are ranked.
     labels: NDArray[Any]
     weights: NDArray[np.float64] | None
+    # An order of the rows in which each group is contiguous; None if the rows have it already.
     order: NDArray[np.intp] | None
+    # (n_groups + 1,): the first ordered row of each group, then n; None without groups.
     offsets: NDArray[np.int64] | None
+    # The rows sorted by their targets, if those are ordered or survival times.
     ranked: RankedRows | None
+    # Those of the caller's scores, and of the derivatives that are returned.
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 

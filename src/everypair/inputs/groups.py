@@ -29,19 +29,10 @@ def group_values(groups: ArrayLike) -> NDArray[Any]:
 
 
 def group_runs(values: NDArray[Any]) -> tuple[NDArray[np.intp] | None, NDArray[np.int64]]:
-    """Find an order of the rows in which each group is contiguous.
+    """Return an order of the rows in which each group is contiguous, and the offsets of the groups.
 
-    Parameters
-    ----------
-    values : (n,)
-        The group of each row: any hashable values.
-
-    Returns
-    -------
-    order : (n,) intp or None
-        The order; None if each group is contiguous already.
-    offsets : (n_groups + 1,) int64
-        Group g holds the ordered rows ``offsets[g] : offsets[g + 1]``.
+    The order is None if each group is contiguous already. Group g has the ordered rows
+    ``offsets[g] : offsets[g + 1]``.
 
     Examples
     --------

@@ -52,52 +52,32 @@ def target_from(given: ArrayLike, name: str = "labels") -> NDArray[Any]:
 class SortedRows(NamedTuple):
     """Rows sorted by group and rank, with a weight for each of their two roles in a pair.
 
-    Attributes
-    ----------
-    order : (n,) intp
-        The rows. All other arrays are in this order.
-    ranks : (n,) int64
-        Dense ranks inside each group, from 0.
-    offsets : (n_groups + 1,) int64
-        First row of each group, then n.
-    winner, loser : (n,) float64 or None
-        Weights over a power of two; None is 1. The product of the largest weights of both roles, or
-        the weight of the heaviest pair, is near 1.
-    exponent : int
-        The weight of a pair is ``2**exponent`` times that of these weights.
+    Weights are over a power of two, and None stands for 1. The product of the largest weights of
+    both roles, or the weight of the heaviest pair, is near 1.
     """
 
-    order: NDArray[np.intp]
-    ranks: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    order: NDArray[np.intp]  # the rows; all other arrays are in this order
+    ranks: NDArray[np.int64]  # dense ranks inside each group, from 0
+    offsets: NDArray[np.int64]  # the first row of each group, then n
     winner: Floats | None
     loser: Floats | None
-    exponent: int
+    exponent: int  # the weight of a pair is 2**exponent times that of these weights
 
 
 @dataclass(eq=False)
 class RankedRows:
     """Rows with ordered targets, which are sorted when `rows` is read.
 
-    In a pair the row of the higher rank is the winner: it is to score higher. The weight of a pair
-    is the weight of its winner times the weight of its loser. The compiled kernel does not need the
-    sorted rows for every call.
-
-    Parameters
-    ----------
-    targets : (n,) real
-        The row of the higher target wins. Rows with equal targets are no pair.
-    events : (n,) bool or None
-        With events, targets are times of at least 0, and the row of the earlier event wins.
-    groups : (n,) int64 or None
-    winner, loser : (n,) float64 or None
-        The weight of a row in each role. None is 1; for a winner of survival times it is 1 for an
-        event and 0 for a censored row.
+    In a pair the row of the higher target is the winner: it is to score higher. With events,
+    targets are times of at least 0, and the row of the earlier event wins. The weight of a pair is
+    the weight of its winner times the weight of its loser. None stands for weights of 1; for
+    winners of survival times it stands for 1 for an event and 0 for a censored row. The compiled
+    kernel does not need the sorted rows for every call.
     """
 
     targets: NDArray[Any]
     events: NDArray[np.bool_] | None
-    groups: NDArray[np.int64] | None
+    groups: NDArray[np.int64] | None  # numbers
     winner: Floats | None
     loser: Floats | None
 

@@ -34,29 +34,22 @@ _FIT = np.linalg.inv(np.vander(_NODES, increasing=True))
 
 
 class SmoothForm(NamedTuple):
-    """A smooth surrogate as ``_native.evaluate`` takes it.
+    """A smooth surrogate as ``_native.evaluate`` takes it."""
 
-    Attributes
-    ----------
-    term : (shift, rate, b0, b1, b2, linear, width)
-        ``b0 + b1 d + b2 d^2`` where d > 0; `linear`: some powers have a factor |d|; `width`: of the
-        buckets, a power of two, or 0 if the function is not smooth enough for buckets.
-    value, slope, curvature : (2, K, 2) float64
-        By side and power: the coefficients of ``exp(-k rate |d|)``, and of the same times |d|. K
-        differs between the three.
-    series : (2, 8, K) float64 or None
-        The coefficients of the polynomials in u of degree 7 that replace ``exp(-k rate width u)``,
-        and the same times u, for offsets u of at most half a width.
-    inside : (3, 8, 8) float64 or None
-        By order of the derivative: the coefficients of the polynomial in the offsets of a negative
-        and of a positive, in widths, that replaces the function if both are in one bucket.
-    """
-
+    # Shift, rate, b0, b1, b2, linear and width: ``b0 + b1 d + b2 d^2`` where d > 0; whether some
+    # powers have a factor |d|; the width of the buckets, a power of two, or 0 if the function is
+    # not smooth enough for buckets.
     term: tuple[float, float, float, float, float, bool, float]
+    # (2, K, 2) by side and power: the coefficients of ``exp(-k rate |d|)``, and of the same times
+    # |d|. K differs between the three.
     value: _Floats
     slope: _Floats
     curvature: _Floats
+    # (2, 8, K): the coefficients of the polynomials in u of degree 7 that replace
+    # ``exp(-k rate width u)``, and the same times u, for offsets u of at most half a width.
     series: _Floats | None
+    # (3, 8, 8) by order of the derivative: the coefficients of the polynomial in the offsets of a
+    # negative and of a positive, in widths, that replaces the function inside one bucket.
     inside: _Floats | None
 
 

@@ -13,27 +13,14 @@ from everypair.surrogates import PairTerm
 
 
 class Request(NamedTuple):
-    """A batch, a surrogate, and the derivatives to compute besides the loss.
-
-    Attributes
-    ----------
-    batch : Batch
-    terms : tuple of KnotTerm and ShiftedTerm
-        The surrogate at a margin (`Surrogate.at_margin`).
-    mean : bool
-        Whether to divide by the total weight of all pairs.
-    grad, hess : bool
-        Whether to compute the gradient and the diagonal of the Hessian.
-    vector : (n,) float32 or float64, or None
-        Compute the Hessian times this vector.
-    """
+    """A batch, a surrogate, and the derivatives to compute besides the loss."""
 
     batch: Batch
-    terms: tuple[PairTerm, ...]
-    mean: bool
+    terms: tuple[PairTerm, ...]  # the surrogate at a margin (`Surrogate.at_margin`)
+    mean: bool  # whether to divide by the total weight of all pairs
     grad: bool = False
-    hess: bool = False
-    vector: NDArray[Any] | None = None
+    hess: bool = False  # the diagonal of the Hessian
+    vector: NDArray[Any] | None = None  # (n,) float32 or float64: the Hessian times this vector
 
 
 class Result(NamedTuple):
