@@ -162,16 +162,9 @@ def sizes_of(batch: Batch, most: float) -> tuple[np.ndarray, np.ndarray]:
         k = term.knot
         if len(batch.surrogate.terms) > 1 and k <= most:
             for t in (k, np.nextafter(k, np.inf)):
-                at = (
-                    batch.surrogate.value(t),
-                    batch.surrogate.slope(t),
-                    batch.surrogate.curvature(t),
-                )
-                sizes = np.maximum(sizes, np.abs(at))
+                sizes = np.maximum(sizes, np.abs([f(t) for f in functions(batch)]))
         if k:
             parts = abs(term.c0) + abs(term.c1 * k) + abs(term.c2 * k * k)
             rounding += [parts, abs(term.c1) + 2 * abs(term.c2 * k), 0.0]
-    # Weighted distances may be denormal numbers.
-    return sizes, 8 * np.finfo(np.float64).eps * rounding + 16 * np.finfo(
-        np.float64
-    ).smallest_subnormal
+    floats = np.finfo(np.float64)  # weighted distances may be denormal numbers
+    return sizes, 8 * floats.eps * rounding + 16 * floats.smallest_subnormal

@@ -169,14 +169,8 @@ def count(scores: NDArray[np.float32], bits: int, table: NDArray[np.int64]) -> N
 class RowSums:
     """Sums of one piece of a surrogate over all pairs of a row and another row.
 
-    Parameters
-    ----------
-    rows, others : (n,) and (m,) float64
-        Finite scores.
-    groups : tuple of (n,) and (m,) integers, or None
-        Numbers of groups, from 0. Only pairs inside a group count.
-    piece : PieceForm
-        With at most `MAX_POWERS` powers.
+    Scores are finite. Groups are numbers from 0, (n,) of the rows and (m,) of the others; only
+    pairs inside a group count. The piece has at most `MAX_POWERS` powers.
     """
 
     def __init__(self, rows: Floats, others: Floats, groups: Any, piece: PieceForm) -> None:
