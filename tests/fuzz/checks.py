@@ -26,6 +26,7 @@ with contextlib.suppress(ImportError):
     from everypair.torch._dispatch import forced
 
 AUC_TOLERANCE = 1e-15
+THREADED_ROWS = (1 << 15) - 2  # with as many the compiled kernel may use several threads
 
 
 class Checked(NamedTuple):
@@ -146,6 +147,8 @@ def check(batch: Batch, backends: dict[str, Callable]) -> Iterator[tuple[str, Ch
         for call in calls(batch):
             for checked in compared(call, batch, expected, scales):
                 yield backend, checked
+        if batch.scores.size >= THREADED_ROWS and backend not in ("numpy", "operations"):
+            yield backend, threads_agree(batch, calls)
 
 
 def has_uneven_groups(batch: Batch) -> bool:
@@ -223,3 +226,17 @@ def counts_pairs(batch: Batch, field: str) -> bool:
         (surrogates.LINEAR_HINGE, "grad"),
         (surrogates.SQUARED_HINGE, "hess"),
     )
+
+
+def threads_agree(batch: Batch, calls: Callable) -> Checked:
+    """Compare the bits of all results with one, two and three threads."""
+    answers = set()
+    for threads in (1, 2, 3):
+        ep.set_num_threads(threads)
+        results = []
+        for call in calls(batch):
+            with contextlib.suppress(OverflowError):
+                results += [np.asarray(result).tobytes() for *_, result in call()]
+        answers.add(tuple(results))
+    ep.set_num_threads(None)
+    return Checked("threads", 0.0 if len(answers) == 1 else math.inf, "1, 2 and 3 threads")
