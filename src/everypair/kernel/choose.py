@@ -54,7 +54,10 @@ def concordance(batch: Batch) -> tuple[float, float]:
     if uses_native():
         return native.concordance(batch)
     if batch.ranked is not None:
-        return _level_concordance(batch.scores, batch.ranked.rows)
+        rows = batch.ranked.rows
+        scores = batch.scores[rows.order]
+        parts = [(*concordance(level), weight) for level, weight in level_batches(scores, rows)]
+        return sum(a / total * weight for a, total, weight in parts), sum(w for *_, w in parts)
     scores, positive, weights = _by_group(
         batch.order, batch.scores, batches.positives(batch), batch.weights
     )
@@ -207,15 +210,6 @@ def level_sums(request: Request, rows: SortedRows) -> Result:
         arrays = [None if s is None else np.ldexp(s * scale, power) + 0.0 for s in sums]
         pair_weight = float(np.ldexp(total, rows.exponent))
     return result_for(request.batch, rows.order, value, pair_weight, arrays)
-
-
-def _level_concordance(scores: NDArray[Any], rows: SortedRows) -> tuple[float, float]:
-    concordant = total = 0.0
-    for level, pair_weight in level_batches(scores[rows.order], rows):
-        part, of_all = concordance(level)
-        concordant += part / of_all * pair_weight
-        total += pair_weight
-    return concordant, total
 
 
 def level_batches(scores: NDArray[Any], rows: SortedRows) -> Iterator[tuple[Batch, float]]:
