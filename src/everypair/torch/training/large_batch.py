@@ -107,32 +107,31 @@ def large_batch_backward(
     check_integer("chunk", chunk, at_least=1)
     device = None if device is None else torch.device(device)
     batches = _batches_from(inputs, labels, weights, groups)
-    restore = _saved_generators(model, device, batches)
+    setters = _generator_setters(model, device, batches)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
 
-    restore()
-    chunk_scores: list[Tensor] = []
-    data: list[list[Tensor | None]] = []
     with torch.no_grad():
-        for part in _chunks(batches, chunk, device):
-            chunk_scores.append(_scores(model, part[0], len(part[1])))
-            data.append(part[1:])
+        parts = [
+            (_scores(model, rows, len(of_rows[0])), *of_rows)
+            for rows, *of_rows in _chunks(batches, chunk, device)
+        ]
         for name, buffer in model.named_buffers():
             if name in buffers:
                 buffer.copy_(buffers[name])
-    if not chunk_scores:
+    if not parts:
         raise ValueError("inputs must hold at least one batch; got none. Check the loader.")
     # Up to torch 2.9, autocast would reuse the weights that it cast under no_grad in the second
     # pass, where they are not part of the graph (pytorch/pytorch#112583).
     torch.clear_autocast_cache()
 
-    scores = torch.cat(chunk_scores).requires_grad_()
-    columns = [
-        None if any(part is None for part in parts) else torch.cat(parts)
-        for parts in zip(*data, strict=True)
-    ]
-    options = dict(zip(("weights", "groups"), columns[1:], strict=True))
-    value = loss(scores, columns[0], **{k: v for k, v in options.items() if v is not None})
+    first_scores, *columns = zip(*parts, strict=True)
+    scores = torch.cat(first_scores).requires_grad_()
+    options = {
+        name: torch.cat(column)
+        for name, column in zip(("labels", "weights", "groups"), columns, strict=True)
+        if column[0] is not None
+    }
+    value = loss(scores, options.pop("labels"), **options)
     with torch.autocast(scores.device.type, enabled=False):
         (value if scaler is None else scaler.scale(value)).backward()
     if scores.grad is None:
@@ -140,18 +139,20 @@ def large_batch_backward(
             "loss must depend on the scores; it has no gradient in them. Compute it from the "
             "scores that it is called with, without detach()."
         )
-    grads = torch.split(scores.grad, [len(part) for part in chunk_scores])
+    grads = torch.split(scores.grad, [len(part) for part in first_scores])
 
-    restore()
+    for setter in setters:
+        setter()
     # DistributedDataParallel has this method; it exchanges gradients with the last chunk only.
     no_sync = getattr(model, "no_sync", nullcontext)
     difference = scores.new_zeros((), dtype=torch.float32)
-    passes = zip_longest(_chunks(batches, chunk, device), chunk_scores, grads)
+    passes = zip_longest(_chunks(batches, chunk, device), first_scores, grads)
     for number, (part, first, grad) in enumerate(passes, 1):
         if part is None or grad is None or len(part[1]) != len(grad):
             raise RuntimeError(
                 "inputs gave other batches the second time, so the gradients are wrong: call "
-                "zero_grad() before you continue. Draw the order from torch's generators or fix it."
+                "zero_grad() before you continue. Pass a loader or a list, not an iterator, whose "
+                "order is fixed or drawn from torch's generators."
             )
         with nullcontext() if number == len(grads) else no_sync():
             again = _scores(model, part[0], len(grad))
@@ -169,13 +170,13 @@ def large_batch_backward(
     return value.detach()
 
 
-def _saved_generators(
+def _generator_setters(
     model: nn.Module, device: torch.device | None, loader: object
-) -> Callable[[], None]:
-    """Save what a pass draws random numbers from; return how to restore it.
+) -> list[Callable[[], object]]:
+    """Save what a pass draws random numbers from; return the functions that restore it.
 
-    These are torch's generators of the CPU and of the model's accelerators, the generators of a
-    DataLoader and its samplers, and samplers that have a state_dict.
+    These are torch's generators of the CPU and of the model's accelerators, and the generators or
+    epochs of a DataLoader and its samplers.
     """
     setters: list[Callable[[], object]] = [partial(torch.set_rng_state, torch.get_rng_state())]
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
@@ -184,19 +185,14 @@ def _saved_generators(
             module: Any = getattr(torch, accelerator.type)  # for example torch.cuda
             where = () if accelerator.type == "mps" else (accelerator,)
             setters.append(partial(module.set_rng_state, module.get_rng_state(*where), *where))
-    for name in (None, "sampler", "batch_sampler"):
-        part: Any = loader if name is None else getattr(loader, name, None)
+    parts: list[Any] = [getattr(loader, name, None) for name in ("sampler", "batch_sampler")]
+    for part in (loader, *parts):
         generator = getattr(part, "generator", None)
         if isinstance(generator, torch.Generator):
             setters.append(partial(generator.set_state, generator.get_state()))
-        if name and hasattr(part, "state_dict") and hasattr(part, "load_state_dict"):
-            setters.append(partial(part.load_state_dict, part.state_dict()))
-
-    def restore() -> None:
-        for setter in setters:
-            setter()
-
-    return restore
+        if hasattr(part, "set_epoch") and hasattr(part, "epoch"):
+            setters.append(partial(part.set_epoch, part.epoch))
+    return setters
 
 
 def _batches_from(
@@ -215,30 +211,22 @@ def _batches_from(
             "weights and groups must come with the batches of a loader, as "
             "(inputs, labels, weights, groups); got them by keyword."
         )
-    if isinstance(inputs, Iterator):
-        raise ValueError(
-            "inputs must be something that can be gone through twice; got "
-            f"{type(inputs).__name__}. Pass the loader itself, or list(inputs)."
-        )
     batches: Iterable[Any] = inputs
     return batches
 
 
 def _chunks(batches: Iterable[Any], size: int, device: torch.device | None) -> Iterator[list[Any]]:
     """Yield inputs, labels, weights and groups of at most `size` rows each, on the device."""
-    names = ("inputs", "labels", "weights", "groups")
     for batch in batches:
         if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 4:
             raise ValueError(
                 "each batch must be (inputs, labels), (inputs, labels, weights) or "
                 f"(inputs, labels, weights, groups); got {_described(batch)}."
             )
-        n, parts = len(batch[1]), (*batch, None, None)[:4]
-        for begin in range(0, n, size):
-            rows = slice(begin, begin + size)
-            yield [
-                _cut(part, name, n, rows, device) for name, part in zip(names, parts, strict=True)
-            ]
+        names, parts = ("inputs", "labels", "weights", "groups"), (*batch, None, None)[:4]
+        n, parts_by_name = len(batch[1]), dict(zip(names, parts, strict=True))
+        for rows in (slice(begin, begin + size) for begin in range(0, n, size)):
+            yield [_cut(part, name, n, rows, device) for name, part in parts_by_name.items()]
 
 
 def _cut(part: Any, name: str, n: int, rows: slice, device: torch.device | None) -> Any:
@@ -258,10 +246,10 @@ def _cut(part: Any, name: str, n: int, rows: slice, device: torch.device | None)
 
 def _scores(model: nn.Module, inputs: Any, n: int) -> Tensor:
     """Return the model's scores of a chunk of `n` rows."""
-    if isinstance(inputs, Mapping):
-        scores = model(**inputs)
+    if isinstance(inputs, Tensor):
+        scores = model(inputs)
     else:
-        scores = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+        scores = model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
     if not isinstance(scores, Tensor) or scores.ndim == 0 or len(scores) != n:
         raise ValueError(
             f"model must return one row of scores per row of input; got {_described(scores)} for "

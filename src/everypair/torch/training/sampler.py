@@ -1,8 +1,8 @@
 """Batches that always hold both classes.
 
 An epoch is a plan (how many rows of each class every batch takes) and an order of the rows of each
-class. Both depend on the seed and the number of the epoch only, so that ranks agree without
-communication and a run can resume from two integers.
+class. The order depends on the seed and the number of the epoch only, so that ranks agree without
+communication, and a run can resume from two integers.
 
 >>> sampler = StratifiedBatchSampler([1, 0, 0, 0, 0, 0, 0], batch_size=3, shuffle=False)
 >>> list(sampler)
@@ -12,7 +12,7 @@ communication and a run can resume from two integers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -75,8 +75,8 @@ class StratifiedBatchSampler(Sampler[list[int]]):
 
     Notes
     -----
-    Every pass over the sampler is a new epoch; `set_epoch` sets the next one. Preparing an epoch
-    takes O(n) time, about 20 ms for a million rows.
+    Every pass over the sampler is a new epoch; `epoch` is the number of the next one, and
+    `set_epoch` sets it. Preparing an epoch takes O(n) time, about 20 ms for a million rows.
 
     A row appears twice in one batch only if its class has fewer rows than the batch needs. If
     `min_per_class` needs more rows than both classes have, rows of the larger class are repeated
@@ -115,7 +115,7 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         self.world_size = check_integer("world_size", world_size, at_least=1)
         self.rank = check_integer("rank", rank, at_least=0)
         self.seed = check_integer("seed", seed, at_least=0)
-        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.shuffle, self.drop_last, self.epoch = bool(shuffle), bool(drop_last), 0
         if self.rank >= self.world_size:
             raise ValueError(
                 f"rank must be less than world_size; got rank {rank} of {world_size}. "
@@ -123,112 +123,54 @@ class StratifiedBatchSampler(Sampler[list[int]]):
             )
         if stratify not in ("rank", "global"):
             raise ValueError(f"stratify must be 'rank' or 'global'; got {stratify!r}.")
-        self.stratify = stratify
         # A batch of the plan is that of one rank, or is divided among all ranks.
-        n_sharing = self.world_size if stratify == "global" else 1
-        self._n_side_by_side = self.world_size // n_sharing
-        planned_size = n_sharing * self.batch_size
+        self._n_sharing = self.world_size if stratify == "global" else 1
+        planned_size = self._n_sharing * self.batch_size
         if 2 * self.min_per_class > planned_size:
             raise ValueError(
                 f"batch_size must hold min_per_class rows of both classes; got batch_size "
                 f"{batch_size} and min_per_class {min_per_class}. Use a batch_size of at least "
-                f"{-(-2 * self.min_per_class // n_sharing)}."
+                f"{-(-2 * self.min_per_class // self._n_sharing)}."
             )
         self._pos, self._neg = _classes(labels, pairs)
         self.n_pos, self.n_neg = len(self._pos), len(self._neg)
-        quota = None if positives is None else _quota(positives, planned_size, self.min_per_class)
         self._pos_bounds, self._neg_bounds = _plan(
-            self.n_pos, self.n_neg, planned_size, self.min_per_class, quota,
-            drop_last=self.drop_last, multiple=self._n_side_by_side,
+            self.n_pos, self.n_neg, planned_size, self.min_per_class, positives,
+            drop_last=self.drop_last, multiple=self.world_size // self._n_sharing,
         )  # fmt: skip
         sizes = np.diff(self._pos_bounds + self._neg_bounds)
-        self._n_batches = len(sizes)
-        if self._n_batches == 0:
+        if sizes.size == 0:
             raise ValueError(
                 f"batch_size must let at least one full batch form on each of {world_size} ranks "
                 f"when drop_last is set; got {batch_size} for {self.n_pos} positives and "
                 f"{self.n_neg} negatives. Use a smaller batch_size, or drop_last=False."
             )
-        if sizes.min() < n_sharing:
+        if sizes.min() < self._n_sharing:
             raise ValueError(
                 f"labels must hold a row for each rank in every batch; got a batch of "
                 f"{sizes.min()} rows for {world_size} ranks. Use fewer ranks or a larger "
                 "batch_size."
             )
-        self._epoch, self._position, self._started = 0, 0, False
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch on this rank."""
-        return self._n_batches // self._n_side_by_side
+        return (len(self._pos_bounds) - 1) * self._n_sharing // self.world_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        if self._started:
-            self._epoch, self._position = self._epoch + 1, 0
-        self._started = True
-        epoch, pos, neg = self._epoch, self._pos, self._neg
+        generator = np.random.default_rng((self.seed, self.epoch))
+        self.epoch += 1
+        pos, neg = self._pos, self._neg
         if self.shuffle:
-            generator = np.random.default_rng((self.seed, epoch))
             pos, neg = generator.permutation(pos), generator.permutation(neg)
-        for i in range(self._position, len(self)):
-            if self.stratify == "global":
-                whole = self._batch(i, pos, neg)
-                begin, end = (len(whole) * r // self.world_size for r in (self.rank, self.rank + 1))
-                batch = whole[begin:end]
-            else:
-                batch = self._batch(i * self.world_size + self.rank, pos, neg)
-            if self._epoch == epoch:
-                self._position = i + 1
-            yield batch
+        number, share = divmod(self.rank, self._n_sharing)
+        for i in range(number, len(self._pos_bounds) - 1, self.world_size // self._n_sharing):
+            batch = self._batch(i, pos, neg)
+            begin, end = (len(batch) * k // self._n_sharing for k in (share, share + 1))
+            yield batch[begin:end]
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass start at the first batch of epoch `epoch`."""
-        self._epoch = check_integer("epoch", epoch, at_least=0)
-        self._position, self._started = 0, False
-
-    def state_dict(self, *, batches_done: int | None = None) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to continue, within an epoch or between epochs.
-
-        Parameters
-        ----------
-        batches_done : int, optional
-            The number of batches of this epoch that were used. The default is the number that the
-            sampler has returned, which is the same unless a DataLoader with workers prefetches.
-        """
-        done = self._position if batches_done is None else batches_done
-        if check_integer("batches_done", done, at_least=0) > len(self):
-            raise ValueError(
-                f"batches_done must be at most the {len(self)} batches of an epoch; got {done}. "
-                "Count from the start of the epoch."
-            )
-        whole_epochs, position = divmod(done, len(self))
-        return {"epoch": self._epoch + whole_epochs, "position": position, **self._identity()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called: the next pass returns the remaining batches.
-
-        Examples
-        --------
-        >>> sampler = StratifiedBatchSampler([0, 1] * 8, batch_size=4)
-        >>> batches = iter(sampler)
-        >>> seen = [next(batches), next(batches)]
-        >>> resumed = StratifiedBatchSampler([0, 1] * 8, batch_size=4)
-        >>> resumed.load_state_dict(sampler.state_dict())
-        >>> list(resumed) == list(batches)
-        True
-        """
-        for name, value in self._identity().items():
-            if state.get(name) != value:
-                raise ValueError(
-                    f"state must come from a sampler with the same {name}; it has "
-                    f"{state.get(name)!r}, this one {value!r}. Build the sampler as it was built."
-                )
-        self.set_epoch(int(state["epoch"]))
-        self._position = int(state["position"])
-
-    def _identity(self) -> dict[str, int | bool | str]:
-        """Return the numbers that must be equal for a state to fit this sampler."""
-        names = ("seed", "shuffle", "n_pos", "n_neg", "world_size", "stratify")
-        return {name: getattr(self, name) for name in names} | {"n_batches": self._n_batches}
+        """Make the next pass epoch `epoch`."""
+        self.epoch = check_integer("epoch", epoch, at_least=0)
 
     def _batch(self, i: int, pos: Rows, neg: Rows) -> list[int]:
         # Rows are repeated in the same order, so that a batch has a row twice only if it needs more
@@ -288,62 +230,56 @@ def _upper_part(target: NDArray[Any]) -> NDArray[np.bool_]:
     return above
 
 
-def _quota(positives: Any, size: int, min_per_class: int) -> int:
-    """Return the number of positives in a full batch of `size` rows."""
-    largest = size - min_per_class
-    if isinstance(positives, int | np.integer) and not isinstance(positives, bool):
-        if min_per_class <= int(positives) <= largest:
-            return int(positives)
-    elif isinstance(positives, float | np.floating) and 0.0 < positives < 1.0:
-        return min(max(round(float(positives) * size), min_per_class), largest)
-    raise ValueError(
-        f"positives must be a share between 0 and 1, or a whole number from {min_per_class} to "
-        f"{largest} (batches of {size}, min_per_class {min_per_class}); got {positives!r}."
-    )
-
-
 def _plan(
-    n_pos: int, n_neg: int, size: int, min_per_class: int, quota: int | None,
-    *, drop_last: bool, multiple: int,
+    n_pos: int, n_neg: int, size: int, min_per_class: int, positives: float | None = None,
+    *, drop_last: bool = False, multiple: int = 1,
 ) -> tuple[Rows, Rows]:  # fmt: skip
     """Divide the rows of both classes among the batches of an epoch.
 
     Each class has places. With more places than rows, rows are repeated; with fewer, some are left
-    out. Batch i takes the places from ``bounds[i]`` to ``bounds[i + 1]`` of its class. `quota` is
-    the fixed number of positives in a full batch of `size` rows, and the number of batches is a
-    `multiple`. There are no batches if there are too few rows for a full one.
+    out. Batch i takes the places from ``bounds[i]`` to ``bounds[i + 1]`` of its class. The number
+    of batches is a `multiple`; there are none if there are too few rows for a full one.
 
-    >>> pos, neg = _plan(3, 97, 10, 1, None, drop_last=False, multiple=1)
+    >>> pos, neg = _plan(3, 97, 10, 1)
     >>> pos.tolist()  # eleven batches, in which the three rare rows are used eleven times
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     >>> int(neg[-1])
     97
     """
-
-    def n_batches_of(least: Fraction) -> int:
-        return multiple * (math.floor if drop_last else math.ceil)(least / multiple)
-
-    if quota is not None:
-        # The class that needs more batches is used once.
-        least = max(Fraction(n_pos, quota), Fraction(n_neg, size - quota))
-        n_batches = n_batches_of(least)
-        fewest = min_per_class * n_batches
-        rate = n_batches if drop_last else least
-        n_pos, n_neg = (max(math.ceil(rate * share), fewest) for share in (quota, size - quota))
-        return _bounds(n_pos, n_batches), _bounds(n_neg, n_batches)
-    n_batches = n_batches_of(Fraction(n_pos + n_neg, size))
-    n_small, n_large = sorted((n_pos, n_neg))
-    if n_small < min_per_class * n_batches:  # rows of the smaller class are repeated
-        least = max(Fraction(n_large, size - min_per_class), Fraction(n_small, min_per_class))
-        n_batches = n_batches_of(least)
+    quota = _quota(n_pos, n_neg, size, min_per_class, positives)
+    # The class that needs more batches is used once.
+    least = max(n_pos / quota, n_neg / (size - quota))
+    n_batches = multiple * (math.floor if drop_last else math.ceil)(least / multiple)
     fewest = min_per_class * n_batches
-    n_small, n_large = max(n_small, fewest), max(n_large, fewest)
-    if drop_last:  # rows of the larger class are left out
-        n_small = min(n_small, n_batches * size // 2)
+    if not drop_last:
+        n_pos, n_neg = (max(math.ceil(least * n), fewest) for n in (quota, size - quota))
+    elif positives is not None:
+        n_pos, n_neg = (int(n_batches * n) for n in (quota, size - quota))
+    else:  # rows of the larger class are left out
+        n_small = min(max(n_pos, fewest), max(n_neg, fewest), n_batches * size // 2)
         n_large = n_batches * size - n_small
-    n_pos, n_neg = (n_small, n_large) if n_pos <= n_neg else (n_large, n_small)
+        n_pos, n_neg = (n_small, n_large) if n_pos <= n_neg else (n_large, n_small)
     # Where one class has a place more, the other has one less: sizes are nearly equal.
     return _bounds(n_pos, n_batches), n_neg - _bounds(n_neg, n_batches)[::-1]
+
+
+def _quota(
+    n_pos: int, n_neg: int, size: int, min_per_class: int, positives: float | None
+) -> Fraction:
+    """Return the mean number of positives in a full batch of `size` rows."""
+    quota, largest = Fraction(size * n_pos, n_pos + n_neg), size - min_per_class
+    if isinstance(positives, float | np.floating) and 0.0 < positives < 1.0:
+        quota = Fraction(round(float(positives) * size))
+    elif positives is not None:
+        is_integer = isinstance(positives, int | np.integer) and not isinstance(positives, bool)
+        if not (is_integer and min_per_class <= positives <= largest):
+            raise ValueError(
+                f"positives must be a share between 0 and 1, or a whole number from "
+                f"{min_per_class} to {largest} (batches of {size}, min_per_class "
+                f"{min_per_class}); got {positives!r}."
+            )
+        quota = Fraction(int(positives))
+    return min(max(quota, Fraction(min_per_class)), Fraction(largest))
 
 
 def _bounds(n_places: int, n_batches: int) -> Rows:
