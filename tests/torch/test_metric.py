@@ -1,4 +1,4 @@
-"""AUCMetric: the value of all batches equals that of the functions on arrays."""
+"""AUCMetric and PairMetric: the values of all batches equal those of the functions on arrays."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def test_equals_the_double_sum_over_all_batches(pairs, average, weights):
     assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_unos_index_and_a_tuple_of_times_and_events():
-    metric = AUCMetric(pairs="survival", censoring="uno")
-    metric.update(torch.tensor(SCORES), (torch.tensor(TIMES), torch.tensor(EVENTS)))
-    expected = ep.auc(SCORES, (TIMES, EVENTS), pairs="survival", censoring="uno")
-    assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.parametrize("standardise", [False, True])
 @pytest.mark.parametrize("rates", [{"max_fpr": 0.2}, {"max_fpr": 0.6, "min_tpr": 0.3}])
 def test_partial_auc(rates, standardise):
     metric = fed(AUCMetric(**rates, standardise=standardise), "binary")
     expected = ep.partial_auc(SCORES, LABELS["binary"], **rates, standardise=standardise)
     assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_unos_index_and_a_tuple_of_times_and_events():
+    metric = AUCMetric(pairs="survival", censoring="uno")
+    value = metric(torch.tensor(SCORES), (torch.tensor(TIMES), torch.tensor(EVENTS)))
+    expected = ep.auc(SCORES, (TIMES, EVENTS), pairs="survival", censoring="uno")
+    assert value.item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_several_tasks_have_the_mean_of_those_with_pairs():
@@ -118,6 +118,36 @@ def test_wrong_options(options, message):
         AUCMetric(**options)
 
 
+PAIR_METRICS = {"exact": {"max_fpr": 0.3}, "bounded": {"mode": "bounded", "max_fpr": 0.3}}
+
+
+def fed_pair_metric(mode, rows):
+    pair_metric = pytest.importorskip("everypair.torch.metrics", reason="needs torchmetrics")
+    metric = pair_metric.PairMetric(**PAIR_METRICS[mode])
+    for part in rows.split(25):
+        metric.update(torch.tensor(SCORES)[part], torch.tensor(LABELS["binary"])[part])
+    return metric
+
+
+@pytest.mark.parametrize("mode", PAIR_METRICS)
+def test_pair_metric_equals_the_functions_of_arrays(mode):
+    metric = fed_pair_metric(mode, torch.arange(N))
+    values = {name: value.item() for name, value in metric.compute().items()}
+    data = (SCORES, LABELS["binary"])
+    bound, rough = values["auc_bound"], 1e-2 if mode == "bounded" else 1e-15
+    assert mode == "bounded" or bound == 0.0
+    assert values["auc"] == pytest.approx(ep.auc(*data), abs=bound + 1e-15)
+    assert values["partial_auc"] == pytest.approx(ep.partial_auc(*data, max_fpr=0.3), abs=rough)
+    assert values["squared_hinge"] == pytest.approx(ep.pair_loss(*data), rel=1e-5)
+    interval = ep.delong(*data)
+    bounds = (interval.low, interval.high)
+    assert (values["auc_low"], values["auc_high"]) == pytest.approx(bounds, abs=2 * bound + 1e-12)
+    metric.reset()
+    metric.update(*(torch.tensor(column[:10]) for column in data))
+    expected = ep.auc(*(column[:10] for column in data))
+    assert metric.compute()["auc"].item() == pytest.approx(expected, abs=1e-2)
+
+
 def _of_rank(rank, options, wrong):
     """Feed the rows of one of three ranks, the last of which has none; return the value."""
     metric = AUCMetric(**options, process_group="world")
@@ -133,6 +163,12 @@ def _of_rank(rank, options, wrong):
         return str(error)
 
 
+def _pair_metric_of_rank(rank):
+    rows = torch.arange(N)[50 * rank : 50 * rank + 50]  # uneven: 50, 50 and 20 rows
+    metrics = [fed_pair_metric(mode, rows) for mode in PAIR_METRICS]
+    return [{name: v.item() for name, v in metric.compute().items()} for metric in metrics]
+
+
 def test_the_value_over_all_ranks_is_that_of_one_process(tmp_path):
     pool = RankPool(3, tmp_path, [__name__])
     try:
@@ -143,5 +179,8 @@ def test_the_value_over_all_ranks_is_that_of_one_process(tmp_path):
             assert found == [pytest.approx(whole.compute().item(), rel=1e-12)] * 3
         for error in pool.run(_of_rank, [0, 1, 2], [{}] * 3, [True] * 3, timeout=60):
             assert "scores must be finite" in error
+        metrics = [fed_pair_metric(mode, torch.arange(N)).compute() for mode in PAIR_METRICS]
+        expected = [{name: v.item() for name, v in metric.items()} for metric in metrics]
+        assert pool.run(_pair_metric_of_rank, [0, 1, 2]) == [expected] * 3
     finally:
         pool.close()

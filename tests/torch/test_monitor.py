@@ -18,8 +18,7 @@ from torch import nn
 
 import everypair as ep
 from everypair.torch._module import PairLoss
-from everypair.torch.training.divergence import DivergenceError, DivergenceWarning, check_loss
-from everypair.torch.training.monitor import EpochMonitor
+from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
 from everypair.torch.training.sampler import StratifiedBatchSampler
 
 
@@ -41,9 +40,13 @@ def test_metrics_do_not_depend_on_the_batch_size(batch_size):
     scores, labels = scored()
     names = ep.surrogates.names()
     monitor = EpochMonitor(names, margin=0.7)
+    feed(monitor, "validation", scores, labels, batch_size)
+    values = monitor.evaluate()
+    assert not monitor.history
     feed(monitor, "subtrain", scores, labels, batch_size)
     feed(monitor, "validation", -scores, labels, batch_size)
     record = monitor.end_epoch()
+    assert {f"validation/{name}": record[f"subtrain/{name}"] for name in (*names, "auc")} == values
     for split, s in (("subtrain", scores.double()), ("validation", -scores.double())):
         for name in names:
             expected = ep.naive.pair_loss(s.numpy(), labels.numpy(), surrogate=name, margin=0.7)
@@ -58,20 +61,16 @@ def test_metrics_do_not_depend_on_the_batch_size(batch_size):
 def test_weights_and_groups_are_used():
     scores, labels = scored()
     weights = torch.rand(500, generator=torch.Generator().manual_seed(1))
-    groups = torch.arange(500) % 3
+    options = {"weights": weights, "groups": torch.arange(500) % 3}
     monitor = EpochMonitor()
-    feed(monitor, "subtrain", scores, labels, weights=weights, groups=groups)
+    feed(monitor, "subtrain", scores, labels, **options)
     record = monitor.end_epoch()
-    options = {"weights": weights.numpy(), "groups": groups.numpy()}
-    double = scores.double().numpy()
-    assert record["subtrain/squared_hinge"] == pytest.approx(
-        ep.pair_loss(double, labels.numpy(), **options), rel=1e-12
-    )
-    assert record["subtrain/auc"] == pytest.approx(ep.auc(double, labels.numpy(), **options))
+    expected = ep.pair_loss(scores.double(), labels, **options)
+    assert record["subtrain/squared_hinge"] == pytest.approx(expected, rel=1e-12)
+    assert record["subtrain/auc"] == pytest.approx(ep.auc(scores.double(), labels, **options))
     monitor.update("subtrain", scores, labels, weights)
-    monitor.update("subtrain", scores, labels)
     with pytest.raises(ValueError, match="weights must come with every batch of an epoch"):
-        monitor.end_epoch()
+        monitor.update("subtrain", scores, labels)
 
 
 def test_several_tasks_with_missing_labels():
@@ -156,11 +155,12 @@ def test_one_class_and_a_constant_score_are_reported():
         ([1.0, 1e39], [(1, "overflow")]),
     ],
 )
-def test_check_loss_reports_divergence(losses, expected):
-    options = {"largest": 1e38, "chance": 1.0, "patience": 3}
-    histories = [losses[: i + 1] for i in range(len(losses))]
-    findings = [check_loss(i, "s", "loss", part, **options) for i, part in enumerate(histories)]
-    assert [(finding.epoch, finding.kind) for finding in findings if finding] == expected
+def test_a_loss_that_diverges_is_reported(losses, expected):
+    monitor = EpochMonitor(on_divergence="ignore")
+    for loss in losses:  # that of one pair
+        one_epoch(monitor, torch.tensor([loss**0.5 - 1.0, 1e-9]), torch.tensor([0, 1]))
+    assert monitor.values("subtrain", "squared_hinge") == pytest.approx(losses, rel=1e-6)
+    assert [(finding.epoch, finding.kind) for finding in monitor.findings] == expected
 
 
 def test_each_kind_of_problem_is_reported_once():
@@ -193,18 +193,11 @@ def test_only_the_training_split_is_checked_for_a_rising_loss():
     assert monitor.advice == ""
 
 
-def digits_at_one_percent():
-    X, digit = load_digits(return_X_y=True)
-    rng = np.random.default_rng(0)
-    rows = np.concatenate([np.flatnonzero(digit != 3), rng.choice(np.flatnonzero(digit == 3), 16)])
-    labels = torch.tensor(digit[rows] == 3)
-    return torch.tensor(X[rows] / 16, dtype=torch.float32), labels
-
-
-@pytest.mark.parametrize("rate", [1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0])
+@pytest.mark.parametrize("rate", [1e-3, 1e-1, 3.0, 10.0])
 def test_the_epoch_of_divergence_is_reported(rate):
-    X, labels = digits_at_one_percent()
-    assert labels.float().mean() == pytest.approx(0.01, abs=1e-3)
+    X, digit = load_digits(return_X_y=True)
+    rows = np.concatenate([np.flatnonzero(digit != 3), np.flatnonzero(digit == 3)[:16]])
+    X, labels = torch.tensor(X[rows] / 16).float(), torch.tensor(digit[rows] == 3)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1))
@@ -242,16 +235,6 @@ def test_the_history_is_written_as_csv_and_to_a_writer(tmp_path):
     with open(tmp_path / "history.csv", newline="") as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     assert rows == monitor.history
-
-
-def test_evaluate_records_no_epoch():
-    scores, labels = scored()
-    monitor = EpochMonitor()
-    monitor.update("validation", scores, labels)
-    metrics = monitor.evaluate()
-    assert set(metrics) == {"validation/squared_hinge", "validation/auc"}
-    assert metrics["validation/auc"] == ep.auc(scores.double(), labels)
-    assert monitor.history == []
 
 
 def test_plot(tmp_path):
@@ -292,13 +275,11 @@ def test_no_interval_for_tasks_groups_and_single_rows():
     monitor.update("tasks", scores.reshape(50, 2), labels.reshape(50, 2))
     monitor.update("groups", scores, labels, groups=torch.arange(100) % 5)
     monitor.update("single", scores[:3], torch.tensor([1, 0, 0]))
-    monitor.update("one class", scores[:3], torch.tensor([0, 0, 0]))
     record = monitor.end_epoch()
-    for split in ("tasks", "groups", "single", "one class"):
+    for split in ("tasks", "groups", "single"):
         assert math.isnan(record[f"{split}/auc_low"])
         assert math.isnan(record[f"{split}/auc_high"])
-    assert 0 < record["tasks/auc"] < 1
-    assert 0 < record["groups/auc"] < 1
+        assert 0 <= record[f"{split}/auc"] <= 1
 
 
 def test_continues_after_a_checkpoint():
@@ -313,11 +294,8 @@ def test_continues_after_a_checkpoint():
 
 
 def test_only_plot_needs_matplotlib(monkeypatch):
-    program = "import sys; from everypair.torch import EpochMonitor; print(*sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert "matplotlib" not in ran.stdout.split()
+    program = "import sys, everypair.torch; sys.exit('matplotlib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install matplotlib.*to_csv"):
         EpochMonitor().plot()
@@ -354,18 +332,16 @@ def test_bad_calls_raise():
 @pytest.mark.parametrize("pairs", ["ordered", "survival"])
 def test_other_targets_have_losses_and_concordance(pairs):
     generator = torch.Generator().manual_seed(0)
-    scores, times = torch.randn(60, generator=generator), torch.rand(60, generator=generator)
-    events = torch.rand(60, generator=generator) < 0.7
-    labels = times if pairs == "ordered" else torch.stack([times, events.float()], 1)
+    scores, times = torch.randn(2, 60, generator=generator).double()
+    times, events = times.exp(), torch.rand(60, generator=generator) < 0.7
+    labels = times if pairs == "ordered" else torch.stack([times, events], 1)
     monitor = EpochMonitor(pairs=pairs, confidence=0.95)
-    for part in (slice(0, 25), slice(25, None)):
-        monitor.update("validation", scores[part], labels[part])
-    record = monitor.end_epoch()
-    expected = ep.auc(scores.double(), labels.double(), pairs=pairs)
-    assert record["validation/auc"] == pytest.approx(expected)
-    expected = ep.pair_loss(scores.double(), labels.double(), pairs=pairs)
-    assert record["validation/squared_hinge"] == pytest.approx(expected)
-    expected = ep.delong(scores.double(), labels.double(), pairs=pairs)
-    assert record["validation/auc_low"] == pytest.approx(expected.low)
-    assert record["validation/auc_high"] == pytest.approx(expected.high)
+    feed(monitor, "validation", scores, labels, 25)
+    values = monitor.end_epoch()
+    interval = ep.delong(scores, labels, pairs=pairs)
+    assert [values[f"validation/auc{end}"] for end in ("", "_low", "_high")] == pytest.approx(
+        [interval.auc, interval.low, interval.high]
+    )
+    expected = ep.pair_loss(scores, labels, pairs=pairs)
+    assert values["validation/squared_hinge"] == pytest.approx(expected)
     assert not monitor.findings

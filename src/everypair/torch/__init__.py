@@ -29,10 +29,9 @@ from everypair.torch.row_sums.average_precision import AveragePrecisionLoss
 from everypair.torch.row_sums.row_sums import pair_row_sums
 from everypair.torch.row_sums.soft_ranks import soft_ranks, spearman_loss
 from everypair.torch.training.aucm import PESG, AUCMLoss
-from everypair.torch.training.divergence import DivergenceError, DivergenceWarning
 from everypair.torch.training.large_batch import large_batch_backward
 from everypair.torch.training.metric import AUCMetric
-from everypair.torch.training.monitor import EpochMonitor
+from everypair.torch.training.monitor import DivergenceError, DivergenceWarning, EpochMonitor
 from everypair.torch.training.sag import SAG
 from everypair.torch.training.sampler import StratifiedBatchSampler
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 try:
     from torchmetrics import Metric
-    from torchmetrics.utilities import dim_zero_cat
 except ImportError as error:
     raise ImportError(
         "everypair.torch.metrics needs TorchMetrics. Install it with: pip install torchmetrics"
@@ -95,10 +94,9 @@ class PairMetric(Metric):
             self.add_state("negatives", default=[], dist_reduce_fx="cat")
             self.add_state("positives", default=[], dist_reduce_fx="cat")
         else:
-            table = torch.zeros(2, 1 << bits, 3, dtype=torch.int64)
-            self.add_state("table", default=table, dist_reduce_fx="sum")
-            self.add_state("n_rounded", default=torch.zeros((), dtype=torch.int64),
-                           dist_reduce_fx="sum")  # fmt: skip
+            for name, shape in (("table", (2, 1 << bits, 3)), ("n_rounded", ())):
+                counts = torch.zeros(shape, dtype=torch.int64)
+                self.add_state(name, default=counts, dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add rows."""
@@ -110,9 +108,10 @@ class PairMetric(Metric):
             self.table[:, used] += torch.from_numpy(arrays["table"]).to(self.table.device)
             self.n_rounded += plain["is_rounded"]
         elif rows.n_rows:
-            scores, labels = rows.rows().scores, rows.rows().labels
-            for state, chosen in ((self.positives, labels), (self.negatives, ~labels)):
-                state.append(torch.from_numpy(scores[chosen]).to(preds.device))
+            sorted_rows = rows.rows()
+            scores = torch.from_numpy(sorted_rows.scores).to(preds.device)
+            self.positives.append(scores[: sorted_rows.n_pos])
+            self.negatives.append(scores[sorted_rows.n_pos :])
 
     def compute(self) -> dict[str, Tensor]:
         """Return the losses and metrics of all rows."""
@@ -127,15 +126,13 @@ class PairMetric(Metric):
         }
 
     def _rows(self) -> PairAccumulator:
+        """Return the rows of all batches; after synchronisation, those of all ranks."""
         if self.mode == "bounded":
             plain = {"mode": "bounded", "bits": self.bits, "is_rounded": bool(self.n_rounded)}
-            table = self.table.cpu().numpy()
-            return PairAccumulator.from_state(
-                plain, {"used": np.arange(table.shape[1]), "table": table}
-            )
+            arrays = {"used": np.arange(1 << self.bits), "table": self.table.cpu().numpy()}
+            return PairAccumulator.from_state(plain, arrays)
         rows = PairAccumulator()
-        for state, label in ((self.positives, True), (self.negatives, False)):
-            if isinstance(state, Tensor) or len(state):
-                scores = dim_zero_cat(state).cpu().numpy()
-                rows.add(scores, np.full(scores.shape[0], label))
+        for parts, label in ((self.positives, True), (self.negatives, False)):
+            for scores in [parts] if isinstance(parts, Tensor) else parts:
+                rows.add(scores.cpu(), np.full(scores.shape[0], label))
         return rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,21 +12,8 @@ from torch import Tensor
 from everypair.streaming import PairAccumulator
 from everypair.torch._inputs import Labels, check_data, each_row, in_rows, survival_labels
 
-
-class EpochRows(NamedTuple):
-    """The rows of all batches on the CPU, each (n,), or (tasks, n) with several tasks."""
-
-    scores: Tensor
-    labels: Tensor
-    weights: Tensor | None
-    groups: Tensor | None
-
-    @property
-    def known(self) -> Tensor:
-        """False where the label of one of several tasks is missing, coded as NaN."""
-        if self.labels.ndim == 1:
-            return torch.ones_like(self.labels, dtype=torch.bool)
-        return ~self.labels.isnan()
+Columns = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+"""Scores, labels, weights and groups, each (n,), or (tasks, n) with several tasks."""
 
 
 class EpochScores:
@@ -37,14 +24,14 @@ class EpochScores:
 
     def __init__(self, pairs: Any = "binary", censoring: Any = "harrell") -> None:
         self._kinds = {"pairs": pairs, "censoring": censoring}
-        self._batches: list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]] = []
-
-    def __len__(self) -> int:
-        """Return the number of batches."""
-        return len(self._batches)
+        self.batches: list[Columns] = []
 
     def add(
-        self, scores: Tensor, labels: Labels, weights: Tensor | None, groups: Tensor | None
+        self,
+        scores: Tensor,
+        labels: Labels,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> None:
         """Keep a batch, without waiting for its device."""
         target: Tensor = labels  # type: ignore[assignment]
@@ -52,54 +39,50 @@ class EpochScores:
             target = survival_labels(scores, labels, None)
         check_data(scores, target, weights, groups)
         rows, target, weights, groups = in_rows(scores.detach(), target, weights, groups)
-        shape = rows.shape
-        n_tasks = self._batches[0][0].shape[:-1] if self._batches else shape[:-1]
-        if shape[:-1] != n_tasks:
-            raise ValueError(
-                "scores must have the same number of tasks in every batch of an epoch; got the "
-                f"shape {tuple(scores.shape)} after batches of {math.prod(n_tasks)} tasks."
-            )
-        weights = None if weights is None else weights.expand(shape)
         # A copy, because compiled models write the next batch's scores to the same memory.
-        self._batches.append((rows.clone(), target.detach().expand(shape), weights, groups))
+        rows, target = rows.clone(), target.detach().expand(rows.shape)
+        weights = None if weights is None else weights.detach().expand(rows.shape)
+        self.extend([(rows, target, weights, groups)])
 
-    def extend(self, other: EpochScores) -> None:
-        """Add the batches of another object, whose options are the same."""
-        self._batches += other._batches
+    def extend(self, batches: Iterable[Columns]) -> None:
+        """Keep batches of other objects, whose options are the same."""
+        for batch in batches:
+            first = self.batches[0] if self.batches else batch
+            tasks, first_tasks = (math.prod(part[0].shape[:-1]) for part in (batch, first))
+            if tasks != first_tasks:
+                raise ValueError(
+                    "scores must have the same number of tasks in every batch of an epoch; got "
+                    f"{tasks} after batches of {first_tasks}."
+                )
+            for name, column, of_first in zip(
+                ("weights", "groups"), batch[2:], first[2:], strict=True
+            ):
+                if (column is None) != (of_first is None):
+                    raise ValueError(
+                        f"{name} must come with every batch of an epoch or with none; got a batch "
+                        f"{'without' if column is None else 'with'} {name} after others."
+                    )
+            self.batches.append(batch)
 
-    @property
-    def sizes(self) -> list[int]:
-        """The number of rows of each batch."""
-        return [scores.shape[-1] for scores, *_ in self._batches]
-
-    @property
-    def largest_loss(self) -> float:
-        """The largest finite loss in the type that the training computes it in."""
-        return torch.finfo(torch.promote_types(self._batches[0][0].dtype, torch.float32)).max
-
-    def rows(self) -> EpochRows:
-        """Join the batches."""
-        columns = zip(*self._batches, strict=True)
-        scores, labels, weights, groups = map(_joined, EpochRows._fields, columns)
-        return EpochRows(scores.double(), labels.double(), weights, groups)
-
-    def tasks(self, rows: EpochRows) -> Iterator[PairAccumulator]:
-        """Check the values of all rows and yield those of each task."""
-        for known, *task in zip(
-            *(each_row(t, rows.scores.shape) for t in (rows.known, *rows)), strict=True
-        ):
-            accumulator = PairAccumulator(**self._kinds)
-            columns: list[Any] = [None if t is None else t[known].numpy() for t in task]
-            accumulator.add(*columns)
-            yield accumulator
-
-
-def _joined(name: str, parts: Sequence[Tensor | None]) -> Any:
-    """Join the batches of one argument on the CPU; None if no batch has it."""
-    tensors = [part for part in parts if part is not None]
-    if tensors and len(tensors) < len(parts):
-        raise ValueError(
-            f"{name} must come with every batch of an epoch or with none; {len(tensors)} of "
-            f"{len(parts)} batches had them."
+    def joined(self) -> Columns:
+        """Return the rows of all batches, on the CPU."""
+        scores, labels, weights, groups = (
+            None if parts[0] is None else torch.cat(parts, dim=-1).cpu()
+            for parts in zip(*self.batches, strict=True)
         )
-    return torch.cat(tensors, dim=-1).detach().cpu() if tensors else None
+        return scores.double(), labels.double(), weights, groups
+
+    def tasks(self, rows: Columns) -> list[PairAccumulator]:
+        """Check the values of joined rows and return those of each task."""
+        accumulators = []
+        columns = (each_row(column, rows[0].shape) for column in (known(rows), *rows))
+        for kept, *task in zip(*columns, strict=True):
+            accumulators.append(PairAccumulator(**self._kinds))
+            accumulators[-1].add(*(None if t is None else t[kept].numpy() for t in task))
+        return accumulators
+
+
+def known(rows: Columns) -> Tensor:
+    """Return False where the label of one of several tasks is missing, coded as NaN."""
+    labels = rows[1]
+    return labels.isnan().logical_not() if labels.ndim > 1 else torch.ones(labels.shape).bool()

@@ -12,7 +12,7 @@ from torch import Tensor
 from everypair import metrics
 from everypair.inputs import pair_options
 from everypair.metrics.tie_blocks import Average, check_average
-from everypair.streaming import PairAccumulator
+from everypair.streaming.stream_rows import SortedRows
 from everypair.torch._inputs import Labels
 from everypair.torch.training.epoch_scores import EpochScores
 
@@ -77,8 +77,7 @@ class AUCMetric:
         self.max_fpr = pair_options.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
         self.min_tpr = pair_options.check_rate(min_tpr, "min_tpr", 0.0)
         self.standardise = bool(standardise)
-        self._is_partial = (self.max_fpr, self.min_tpr) != (1.0, 0.0)
-        if self._is_partial:
+        if (max_fpr, min_tpr) != (1.0, 0.0):
             pair_options.check_rates(max_fpr, min_tpr, pairs)
         if isinstance(process_group, str) and process_group != "world":
             raise ValueError(
@@ -121,7 +120,17 @@ class AUCMetric:
         ValueError
             If there is no batch, a score is not finite, or labels are not as described.
         """
-        values = [value for value in map(self._value, self._tasks()) if not math.isnan(value)]
+        scores = self._scores
+        if self.process_group is not None:
+            group = None if self.process_group == "world" else self.process_group
+            parts: list[Any] = [None] * dist.get_world_size(group)
+            dist.all_gather_object(parts, scores.batches and [scores.joined()], group=group)
+            scores = EpochScores(self.pairs, self.censoring)
+            scores.extend(rows for part in parts for rows in part)
+        if not scores.batches:
+            raise ValueError("AUCMetric must have at least one batch; call update() first.")
+        tasks = [task.rows() for task in scores.tasks(scores.joined()) if task.n_rows]
+        values = [self._value(rows) for rows in tasks if rows.has_pairs]
         mean = math.fsum(values) / len(values) if values else math.nan
         return torch.tensor(mean, dtype=torch.float64)
 
@@ -135,7 +144,7 @@ class AUCMetric:
         """Add a batch as `update` does; return the value of this batch, on this rank, alone."""
         batch = AUCMetric(**{**self._options(), "process_group": None})
         batch.update(scores, labels, weights, groups)
-        self._scores.extend(batch._scores)
+        self._scores.extend(batch._scores.batches)
         return batch.compute()
 
     def merge(self, *others: AUCMetric) -> None:
@@ -146,7 +155,7 @@ class AUCMetric:
                     "metrics must have the same options to be merged; got "
                     f"{other._options()} and {self._options()}. Make all metrics alike."
                 )
-            self._scores.extend(other._scores)
+            self._scores.extend(other._scores.batches)
 
     def __repr__(self) -> str:
         return f"AUCMetric({', '.join(f'{k}={v!r}' for k, v in self._options().items())})"
@@ -154,36 +163,9 @@ class AUCMetric:
     def _options(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if not key.startswith("_")}
 
-    def _tasks(self) -> list[PairAccumulator]:
-        """Return the rows of each task, on all ranks of the process group."""
-        parts: list[Any] = [[]]
-        try:
-            if self._scores:
-                parts = [list(self._scores.tasks(self._scores.rows()))]
-        except ValueError as error:  # raised below, on all ranks
-            parts = [error]
-        if self.process_group is not None:
-            group = None if self.process_group == "world" else self.process_group
-            (of_rank,) = parts
-            parts = [None] * dist.get_world_size(group)
-            dist.all_gather_object(parts, of_rank, group=group)
-        for part in parts:
-            if isinstance(part, ValueError):
-                raise part
-        if not any(parts):
-            raise ValueError("AUCMetric must have at least one batch; call update() first.")
-        whole, *others = filter(None, parts)
-        for other in others:
-            for task, rows in zip(whole, other, strict=True):
-                task.merge(rows)
-        tasks: list[PairAccumulator] = whole
-        return tasks
-
-    def _value(self, task: PairAccumulator) -> float:
-        """Return the value of one task; NaN without pairs."""
-        if not (task.n_rows and (rows := task.rows()).has_pairs):
-            return math.nan
-        if not self._is_partial:
+    def _value(self, rows: SortedRows) -> float:
+        """Return the value of one task, which has pairs."""
+        if (self.max_fpr, self.min_tpr) == (1.0, 0.0):
             return metrics.auc(rows.scores, rows.labels, average=self.average, **rows.options)
         return metrics.partial_auc(
             rows.scores, rows.labels, max_fpr=self.max_fpr, min_tpr=self.min_tpr,

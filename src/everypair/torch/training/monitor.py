@@ -12,9 +12,11 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor
 
 from everypair.inputs import pair_options
@@ -23,12 +25,59 @@ from everypair.streaming import PairAccumulator
 from everypair.streaming.results import Options
 from everypair.surrogates import Surrogate
 from everypair.torch._inputs import Labels, check_integer
-from everypair.torch.training import divergence
-from everypair.torch.training.divergence import Finding
-from everypair.torch.training.epoch_scores import EpochScores
+from everypair.torch.training.epoch_scores import Columns, EpochScores, known
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Problem = tuple[str, str]
+"""The kind of a `Finding`, and what happened."""
+
+# A loss is too large at this many times that of a constant score. Scores of ordinary size stay
+# below it even if every pair is in the wrong order.
+_EXPLODED = 10.0
+
+_LOWER_RATE = (
+    "Divide the learning rate by 10, or clip gradients with torch.nn.utils.clip_grad_norm_; check "
+    "that inputs are scaled to about unit size."
+)
+_REMEDIES = dict.fromkeys(("overflow", "exploded", "rising"), _LOWER_RATE) | {
+    "not finite": "The model's weights cannot be used: go back to an earlier checkpoint. "
+    f"{_LOWER_RATE}",
+    "constant": "Units that died in too large a step do not recover: start again with a learning "
+    "rate 10 times smaller, or with another activation than ReLU.",
+    "one class": "Evaluate on rows of both classes: a stratified split has them.",
+}
+
+
+class DivergenceWarning(UserWarning):
+    """A training has diverged; the message says when, how, and what to try."""
+
+
+class DivergenceError(RuntimeError):
+    """A training has diverged, and `EpochMonitor` was made with ``on_divergence="raise"``."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem of a training. As a text it also says what to try.
+
+    Attributes
+    ----------
+    epoch : int
+    split : str
+    kind : {"not finite", "overflow", "exploded", "rising", "constant", "one class"}
+    what : str
+        What happened.
+    """
+
+    epoch: int
+    split: str
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}, {self.split}: {self.what} {_REMEDIES[self.kind]}"
 
 
 class EpochMonitor:
@@ -165,17 +214,20 @@ class EpochMonitor:
             If the training diverged and `on_divergence` is "raise". The record is kept.
         """
         epoch, running = len(self.history), self._running
-        values, findings = self._evaluated()
+        values, problems = self._evaluated()
         record: dict[str, float] = {"epoch": epoch, **values}
         self.history.append(record)
         if self.writer is not None:
             for tag, value in values.items():
                 self.writer.add_scalar(tag, value, epoch)
         if self.train_split in running:
-            largest = running[self.train_split].largest_loss
-            findings.append(self._check_training(epoch, self.train_split, largest))
-        for finding in filter(None, findings):
-            self._report(finding)
+            dtype = torch.promote_types(
+                running[self.train_split].batches[0][0].dtype, torch.float32
+            )
+            problems.append((self.train_split, self._loss_problem(torch.finfo(dtype).max)))
+        for split, problem in problems:
+            if problem is not None:
+                self._report(Finding(epoch, split, *problem))
         return record
 
     def evaluate(self) -> dict[str, float]:
@@ -214,31 +266,29 @@ class EpochMonitor:
                 "Without it, to_csv() writes the same numbers."
             ) from None
 
-        def points(tag: str) -> list[tuple[float, ...]]:
-            """Return the epochs and values of a tag."""
-            pairs = ((record["epoch"], record[tag]) for record in self.history if tag in record)
-            return list(zip(*pairs, strict=True))
-
-        panels: dict[str, list[str]] = {}
-        tags = dict.fromkeys(tag for record in self.history for tag in record if tag != "epoch")
-        for tag in tags:
-            if not tag.endswith(("/auc_low", "/auc_high")):
-                panels.setdefault(tag.rpartition("/")[2], []).append(tag)
+        panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+        for record in self.history:
+            for tag, value in record.items():
+                split, _, name = tag.rpartition("/")
+                if split:
+                    epochs, values = panels.setdefault(name, {}).setdefault(split, ([], []))
+                    epochs.append(record["epoch"])
+                    values.append(value)
+        lows, highs = panels.pop("auc_low", {}), panels.pop("auc_high", {})
         figure = Figure(figsize=(4.5 * max(1, len(panels)), 3.2), layout="constrained")
-        for place, (name, tags_of_panel) in enumerate(panels.items(), 1):
+        for place, (name, curves) in enumerate(panels.items(), 1):
             axes = figure.add_subplot(1, len(panels), place)
-            for tag in tags_of_panel:
-                axes.plot(*points(tag), marker=".", label=tag.rpartition("/")[0])  # gaps at NaN
-                if f"{tag}_low" in tags:
-                    (epochs, low), (_, high) = points(f"{tag}_low"), points(f"{tag}_high")
-                    axes.fill_between(epochs, low, high, alpha=0.15)
+            for split, (epochs, values) in curves.items():
+                axes.plot(epochs, values, marker=".", label=split)  # gaps at NaN
+                if name == "auc" and split in lows:
+                    axes.fill_between(lows[split][0], lows[split][1], highs[split][1], alpha=0.15)
             for finding in self.findings:
                 axes.axvline(finding.epoch, color="0.6", linestyle="--", linewidth=1)
-            drawn = [v for tag in tags_of_panel for v in points(tag)[1] if math.isfinite(v)]
-            if name != "auc" and drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):
+            finite = [v for _, values in curves.values() for v in values if math.isfinite(v)]
+            if name != "auc" and finite and 0 < 100 * min(finite) < max(finite):
                 axes.set_yscale("log")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            axes.set(xlabel="epoch", ylabel=name.replace("_", " ") if name != "auc" else "AUC")
+            axes.set(xlabel="epoch", ylabel="AUC" if name == "auc" else name.replace("_", " "))
             axes.legend()
         return figure
 
@@ -256,41 +306,42 @@ class EpochMonitor:
         self.findings = [Finding(**finding) for finding in state["findings"]]
         self.train_split = state["train_split"]
 
-    def _evaluated(self) -> tuple[dict[str, float], list[Finding | None]]:
+    def _evaluated(self) -> tuple[dict[str, float], list[tuple[str, Problem | None]]]:
         """Return the metrics and the problem of each split, and forget the batches."""
         if not self._running:
             raise ValueError("an epoch must have at least one batch; call update() first.")
         metrics: dict[str, float] = {}
-        findings = []
+        problems = []
         for split, scores in self._running.items():
-            rows, epoch = scores.rows(), len(self.history)
-            finding = divergence.check_finite(epoch, split, rows, scores.sizes)
-            tasks = [] if finding else list(scores.tasks(rows))
-            findings.append(finding or divergence.check_rows(epoch, split, tasks, self.pairs))
+            rows = scores.joined()
+            problem = _finite_problem(rows, [batch[0].shape[-1] for batch in scores.batches])
+            tasks = [] if problem else scores.tasks(rows)
+            problems.append((split, problem or self._rank_problem(tasks)))
             metrics |= {f"{split}/{name}": value for name, value in self._means(tasks).items()}
         self._running = {}
-        return metrics, findings
+        return metrics, problems
 
     def _means(self, tasks: list[PairAccumulator]) -> dict[str, float]:
-        """Return the means of the metrics over the tasks that have a pair; NaN if none has."""
-        with_pairs = [metrics for metrics in map(self._metrics, tasks) if metrics]
+        """Return the means of the metrics over the tasks that have them; NaN if none has."""
         names = [*(surrogate.name for surrogate in self.surrogates), "auc"]
         names += [] if self.confidence is None else ["auc_low", "auc_high"]
-        means = dict.fromkeys(names, math.nan)
-        for name in names if with_pairs else ():
-            if len(tasks) == 1 or name not in ("auc_low", "auc_high"):
-                means[name] = math.fsum(task[name] for task in with_pairs) / len(with_pairs)
-        return means
+        confidence = self.confidence if len(tasks) == 1 else None
+        metrics = [self._metrics(task, confidence) for task in tasks]
+        columns = {name: [task[name] for task in metrics if name in task] for name in names}
+        return {
+            name: math.fsum(values) / len(values) if values else math.nan
+            for name, values in columns.items()
+        }
 
-    def _metrics(self, task: PairAccumulator) -> dict[str, float]:
-        """Return losses, AUC and the bounds of the AUC of one task; nothing without a pair."""
+    def _metrics(self, task: PairAccumulator, confidence: float | None) -> dict[str, float]:
+        """Return the metrics that one task has: without a pair none."""
         try:
-            result = task.result((), confidence=self.confidence)
+            result = task.result((), confidence=confidence)
         except ValueError:
             return {}
         metrics, rows = {"auc": result.auc}, task.rows()
-        for name, bound in (("auc_low", result.low), ("auc_high", result.high)):
-            metrics[name] = math.nan if bound is None else bound
+        if result.low is not None and result.high is not None:
+            metrics |= {"auc_low": result.low, "auc_high": result.high}
         for loss in self.surrogates:
             try:
                 metrics[loss.name] = pair_loss(
@@ -300,22 +351,63 @@ class EpochMonitor:
                 metrics[loss.name] = math.inf
         return metrics
 
-    def _check_training(self, epoch: int, split: str, largest: float) -> Finding | None:
+    def _rank_problem(self, tasks: Sequence[PairAccumulator]) -> Problem | None:
+        """Return the problem of rows that cannot be ranked, or that the model does not rank."""
+        n_pos, n_neg = sum(task.n_pos for task in tasks), sum(task.n_neg for task in tasks)
+        if self.pairs == "binary" and not (n_pos and n_neg):
+            what = f"there are {n_pos} positives and {n_neg} negatives, so no pair to rank."
+            return "one class", what
+        scores = [task.rows().scores for task in tasks if task.n_rows]
+        bounds = {bound for part in scores for bound in (part.min(), part.max())}
+        # In the first epoch this is no problem: a linear model may start at zero.
+        if self.history and len(bounds) == 1:
+            what = "every row has the same score: the network no longer depends on its input."
+            return "constant", what
+        return None
+
+    def _loss_problem(self, largest: float) -> Problem | None:
+        """Return the problem of the training loss; `largest` is that of its type in training."""
         surrogate = self.surrogates[0]
-        losses = self.values(split, surrogate.name)
-        if math.isnan(losses[-1]):
+        values, name = self.values(str(self.train_split), surrogate.name), surrogate.name
+        if math.isnan(values[-1]):
             return None
-        margin = surrogate.default_margin if self.margin is None else self.margin
-        return divergence.check_loss(
-            epoch, split, surrogate.name, [loss for loss in losses if not math.isnan(loss)],
-            largest=largest, chance=float(surrogate.value(margin)), patience=self.patience,
-        )  # fmt: skip
+        losses = [loss for loss in values if not math.isnan(loss)]
+        chance = pair_loss([0.0, 0.0], [1, 0], surrogate=surrogate, margin=self.margin)
+        last, start, recent = losses[-1], losses[0], losses[-self.patience - 1 :]
+        if last > largest:
+            limit = f"{largest:.3g}, the largest number of its type in training"
+            return "overflow", f"{name} is {last:.3g}, beyond {limit}."
+        higher = len(losses) > 1 and last >= max(losses[-2], start)
+        if higher and last > _EXPLODED * chance > 0.0:
+            times = f"{last / chance:.3g} times that of giving every row the same score"
+            return "exploded", f"{name} is {last:.3g}, {times}."
+        rises = len(recent) > self.patience and all(a < b for a, b in pairwise(recent))
+        if rises and last > start:
+            best = losses.index(min(losses))
+            return "rising", (
+                f"{name} has risen {self.patience} epochs in a row to {last:.3g}, above its first "
+                f"value {start:.3g}; its lowest was {losses[best]:.3g}, "
+                f"{len(losses) - 1 - best} epochs ago."
+            )
+        return None
 
     def _report(self, finding: Finding) -> None:
         if any((f.split, f.kind) == (finding.split, finding.kind) for f in self.findings):
             return
         self.findings.append(finding)
         if self.on_divergence == "raise":
-            raise divergence.DivergenceError(str(finding))
+            raise DivergenceError(str(finding))
         if self.on_divergence == "warn":
-            warnings.warn(str(finding), divergence.DivergenceWarning, stacklevel=3)
+            warnings.warn(str(finding), DivergenceWarning, stacklevel=3)
+
+
+def _finite_problem(rows: Columns, sizes: Sequence[int]) -> Problem | None:
+    """Return the problem of scores that are NaN or infinite; `sizes` are those of the batches."""
+    relevant = known(rows)
+    bad = relevant & ~rows[0].isfinite()
+    if not bad.any():
+        return None
+    row = bad.reshape(-1, bad.shape[-1]).any(0).int().argmax()
+    batch = int(torch.searchsorted(torch.tensor(sizes).cumsum(0), row, right=True))
+    n_bad, n = int(bad.sum()), int(relevant.sum())
+    return "not finite", f"{n_bad} of {n} scores are NaN or infinite, first in batch {batch}."
