@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from everypair.inputs import binary, pair_options
-from everypair.torch._inputs import check_data
+from everypair.torch._inputs import check_data, check_scores
 
 _REFERENCE_STD = 0.01
 _LARGEST_ALPHA = 999.0
@@ -86,12 +86,8 @@ class AUCMLoss(nn.Module):
         labels : (n,) or (n, 1)
             Coded {0, 1}, {-1, +1} or bool.
         """
+        check_scores(scores, "scores")
         check_data(scores, labels)
-        if scores.ndim == 2 and scores.shape[1] > 1:
-            raise ValueError(
-                f"scores must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. "
-                "For several tasks, use one AUCMLoss for each column."
-            )
         rows = labels.reshape(-1)
         # Checking values is not possible while compiling, and waits for an accelerator.
         if labels.is_cpu and not torch.compiler.is_compiling():
@@ -145,11 +141,6 @@ class PESG(Optimizer):
         Seeds a generator of its own for the reference, which starts at random near zero. The
         numbers are those that LibAUC draws after ``torch.manual_seed(seed)``.
 
-    Raises
-    ------
-    ValueError
-        If an option is out of range, or the loss has no `a`, `b` and `alpha`.
-
     See Also
     --------
     everypair.torch.PairLoss : Works with any optimiser.
@@ -158,9 +149,8 @@ class PESG(Optimizer):
     -----
     The state takes three copies of the parameters, or one if `epoch_decay` is 0. Unlike LibAUC's,
     this optimiser has parameter groups, a `state_dict` that resumes exactly (save
-    `loss.state_dict()` with it), and allows `epoch_decay=0`. It has no ``mode="adam"``.
-
-    The reference of a group that is added later starts at the values of its parameters.
+    `loss.state_dict()` with it), and allows `epoch_decay=0`. It has no ``mode="adam"``. The
+    reference of a group that is added later starts at the values of its parameters.
 
     Examples
     --------
@@ -225,8 +215,13 @@ class PESG(Optimizer):
             with torch.enable_grad():
                 value = closure()
         for group in self.param_groups:
-            self._descend([v for v in self._primal(group) if v.grad is not None], group)
-        self._ascend()
+            self._descend(group)
+        a, b, alpha = self._loss.a, self._loss.b, self._loss.alpha
+        if alpha.grad is not None:
+            groups = self.param_groups
+            (lr,) = (g["lr"] for g in groups if any(v is alpha for v in g["params"]))
+            grad = 2 * (self._loss.margin + b - a) - 2 * alpha
+            alpha.copy_((alpha + lr * grad).clamp(0.0, _LARGEST_ALPHA))
         return value
 
     def update_regularizer(self, decay_factor: float | None = None) -> None:
@@ -255,13 +250,14 @@ class PESG(Optimizer):
         """Return the parameters of a group that are minimised: all but alpha."""
         return [v for v in group["params"] if v is not self._loss.alpha]
 
-    def _descend(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+    def _descend(self, group: dict[str, Any]) -> None:
+        parameters = [v for v in self._primal(group) if v.grad is not None]
         if not parameters:
             return
         states = [self.state[v] for v in parameters]
         clip, decay = group["clip_value"], group["epoch_decay"]
-        grads = [cast("Tensor", v.grad) for v in parameters]
-        g = list(torch._foreach_clamp_max(torch._foreach_clamp_min(grads, -clip), clip))
+        g = torch._foreach_clamp_min([cast("Tensor", v.grad) for v in parameters], -clip)
+        torch._foreach_clamp_max_(g, clip)
         torch._foreach_add_(g, torch._foreach_mul(parameters, group["weight_decay"]))
         if decay > 0:
             for v, state in zip(parameters, states, strict=True):
@@ -271,24 +267,9 @@ class PESG(Optimizer):
                     state["n_summed"] = torch.zeros((), device=v.device)
             pull = torch._foreach_sub(parameters, [state["reference"] for state in states])
             torch._foreach_add_(g, pull, alpha=decay)
-        if group["momentum"] > 0:
-            for state, first in zip(states, g, strict=True):
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = first.clone()
-            buffers = [state["momentum_buffer"] for state in states]
-            torch._foreach_lerp_(buffers, g, group["momentum"])
-            g = buffers
-        torch._foreach_sub_(parameters, torch._foreach_mul(g, group["lr"]))
+        u = [state.setdefault("momentum_buffer", v) for state, v in zip(states, g, strict=True)]
+        torch._foreach_lerp_(u, g, group["momentum"] or 1.0)
+        torch._foreach_sub_(parameters, torch._foreach_mul(u, group["lr"]))
         if decay > 0:
             torch._foreach_add_([state["sum"] for state in states], parameters)
             torch._foreach_add_([state["n_summed"] for state in states], 1.0)
-
-    def _ascend(self) -> None:
-        a, b, alpha = self._loss.a, self._loss.b, self._loss.alpha
-        if alpha.grad is None:
-            return
-        (lr,) = (
-            group["lr"] for group in self.param_groups if any(v is alpha for v in group["params"])
-        )
-        grad = 2 * (self._loss.margin + b - a) - 2 * alpha
-        alpha.copy_((alpha + lr * grad).clamp(0.0, _LARGEST_ALPHA))

@@ -66,10 +66,11 @@ class EpochScores:
 
     def joined(self) -> Columns:
         """Return the rows of all batches, on the CPU."""
-        scores, labels, weights, groups = (
+        columns: list[Any] = [
             None if parts[0] is None else torch.cat(parts, dim=-1).cpu()
             for parts in zip(*self.batches, strict=True)
-        )
+        ]
+        scores, labels, weights, groups = columns
         return scores.double(), labels.double(), weights, groups
 
     def tasks(self, rows: Columns) -> list[PairAccumulator]:
@@ -77,8 +78,9 @@ class EpochScores:
         accumulators = []
         columns = (each_row(column, rows[0].shape) for column in (known(rows), *rows))
         for kept, *task in zip(*columns, strict=True):
+            arrays: list[Any] = [None if t is None else t[kept].numpy() for t in task]
             accumulators.append(PairAccumulator(**self._kinds))
-            accumulators[-1].add(*(None if t is None else t[kept].numpy() for t in task))
+            accumulators[-1].add(*arrays)
         return accumulators
 
 

@@ -72,8 +72,6 @@ def large_batch_backward(
 
     Raises
     ------
-    ValueError
-        If an argument is not as described.
     RuntimeError
         If the model returned other scores in the second pass, for example because of random
         numbers that are not torch's. The gradients are then wrong.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -15,9 +15,6 @@ from everypair.metrics.tie_blocks import Average, check_average
 from everypair.streaming.stream_rows import SortedRows
 from everypair.torch._inputs import Labels
 from everypair.torch.training.epoch_scores import EpochScores
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 
 class AUCMetric:
@@ -69,7 +66,7 @@ class AUCMetric:
         max_fpr: float = 1.0,
         min_tpr: float = 0.0,
         standardise: bool = False,
-        process_group: ProcessGroup | Literal["world"] | None = None,
+        process_group: dist.ProcessGroup | Literal["world"] | None = None,
     ) -> None:
         check_average(average)
         pair_options.check_pairs(pairs, censoring)
@@ -134,16 +131,10 @@ class AUCMetric:
         mean = math.fsum(values) / len(values) if values else math.nan
         return torch.tensor(mean, dtype=torch.float64)
 
-    def __call__(
-        self,
-        scores: Tensor,
-        labels: Labels,
-        weights: Tensor | None = None,
-        groups: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, *columns: Any, **optional_columns: Any) -> Tensor:
         """Add a batch as `update` does; return the value of this batch, on this rank, alone."""
         batch = AUCMetric(**{**self._options(), "process_group": None})
-        batch.update(scores, labels, weights, groups)
+        batch.update(*columns, **optional_columns)
         self._scores.extend(batch._scores.batches)
         return batch.compute()
 

@@ -38,11 +38,6 @@ class SAG(Optimizer):
     weight_decay : float
         Adds ``weight_decay / 2 * |w|^2`` to the objective, exactly.
 
-    Raises
-    ------
-    ValueError
-        If an option is out of range, or `step` gets no index or one beyond the partition.
-
     Notes
     -----
     Memory: ``n_batches + 1`` copies of the parameters, on their device. This suits linear models
@@ -129,14 +124,12 @@ class SAG(Optimizer):
         if not state:
             state["gradients"] = w.new_zeros((self.n_batches, *w.shape))
             state["total"] = torch.zeros_like(w)
-            state["n_updates"] = 0
         stored, total = state["gradients"][index], state["total"]
         total.sub_(stored)
         # A parameter without a gradient does not depend on this batch: its gradient is zero.
         stored.zero_() if w.grad is None else stored.copy_(w.grad)
         total.add_(stored)
-        state["n_updates"] += 1
-        if state["n_updates"] % self.n_batches == 0:
-            # Sum again once per pass, so that rounding errors of the updates do not accumulate.
+        if index == self.n_batches - 1:
+            # Sum again about once per pass, so that rounding errors do not accumulate.
             total.copy_(state["gradients"].sum(0))
         w.sub_(group["lr"] * (total / n_seen + group["weight_decay"] * w))

@@ -68,11 +68,6 @@ class StratifiedBatchSampler(Sampler[list[int]]):
         global batch of up to ``batch_size * world_size`` rows, so that rare rows need not be
         repeated for each rank.
 
-    Raises
-    ------
-    ValueError
-        If an argument is not as described, or the labels hold one class only.
-
     Notes
     -----
     Every pass over the sampler is a new epoch; `epoch` is the number of the next one, and
