@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from everypair.torch._module import PairLoss
 from everypair.torch.training.aucm import AUCMLoss
@@ -20,15 +20,18 @@ from everypair.torch.training.sampler import StratifiedBatchSampler
 N = 300
 
 
-def data(seed=0, n=N):
-    generator = torch.Generator().manual_seed(seed)
+def data(n=N):
+    generator = torch.Generator().manual_seed(0)
     X = torch.randn(n, 6, generator=generator)
     return X, (X[:, 0] + torch.randn(n, generator=generator) > 1.5).float()
 
 
-def network(*layers, seed=1):
+X, y = data()
+
+
+def network(*layers):
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(1)
         return nn.Sequential(nn.Linear(6, 32), nn.ReLU(), *layers, nn.Linear(32, 1))
 
 
@@ -70,27 +73,22 @@ def check(model, *args, at_once, loss=None, tolerance=1e-6, **options):
 @pytest.mark.parametrize("chunk", [1, 7, 100, N, 10 * N])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
 def test_equals_the_gradient_at_once(chunk, dtype, tolerance):
-    X, y = data()
-    X, model = X.to(dtype), network().to(dtype)
-    check(model, X, y, chunk=chunk, at_once=lambda m, loss: loss(m(X), y), tolerance=tolerance)
+    rows, model = X.to(dtype), network().to(dtype)
+    check(
+        model, rows, y, chunk=chunk, at_once=lambda m, loss: loss(m(rows), y), tolerance=tolerance
+    )
 
 
 @pytest.mark.parametrize("from_loader", [False, True])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_weights_and_groups_reach_the_loss(from_loader, grouped):
-    X, y = data()
     options = {"weights": torch.rand(N, generator=torch.Generator().manual_seed(3))}
-    if grouped:
-        options["groups"] = torch.arange(N) % 4
-
-    def at_once(model, loss):
-        return loss(model(X), y, **options)
-
+    options |= {"groups": torch.arange(N) % 4} if grouped else {}
+    args, chunked = (X, y), {"chunk": 50, "device": "cpu", **options}
     if from_loader:
-        loader = DataLoader(TensorDataset(X, y, *options.values()), batch_size=64)
-        check(network(), loader, at_once=at_once)
-    else:
-        check(network(), X, y, chunk=50, device="cpu", at_once=at_once, **options)
+        args = (DataLoader(TensorDataset(X, y, *options.values()), batch_size=64),)
+        chunked = {}
+    check(network(), *args, **chunked, at_once=lambda m, loss: loss(m(X), y, **options))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,6 @@ def test_weights_and_groups_reach_the_loss(from_loader, grouped):
 )
 def test_both_passes_are_those_of_one_pass_over_the_chunks(layer):
     """Random masks are replayed and drawn once, and buffers are updated once."""
-    X, y = data()
     model = network(copy.deepcopy(layer))
     in_chunks = lambda m, loss: loss(torch.cat([m(part) for part in X.split(64)]), y)  # noqa: E731
     assert torch.equal(*check(model, X, y, chunk=64, at_once=in_chunks, tolerance=1e-5))
@@ -113,20 +110,16 @@ def test_both_passes_are_those_of_one_pass_over_the_chunks(layer):
 
 
 def test_under_autocast_gradients_reach_the_weights():
-    X, y = data()
     at_once, chunked = network(), network()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         scores = at_once(X)
-        value = PairLoss()(scores, y)
-    value.backward()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
         large_batch_backward(chunked, PairLoss(), X, y, chunk=64)
+    PairLoss()(scores, y).backward()
     assert scores.dtype is torch.bfloat16
     close(gradient(chunked), gradient(at_once), 0.02)
 
 
 def test_a_scaler_scales_the_gradient_not_the_value_and_gradients_accumulate():
-    X, y = data()
     plain, scaled = network(), network()
     scaler = SimpleNamespace(scale=lambda value: 1024.0 * value)
     value = large_batch_backward(plain, PairLoss(), X, y, chunk=64)
@@ -145,23 +138,19 @@ class TwoInputs(nn.Module):
         return self.net(torch.cat([left, right], dim=1)).squeeze(1)
 
 
-class Rows(Dataset):
-    """Rows as dictionaries; with noise, as augmentation would add."""
+def loader_of_dicts(noise=0.0, **options):
+    """Return a loader of dictionaries; with noise, as augmentation would add."""
 
-    def __init__(self, left, right, y, noise=0.0):
-        self.left, self.right, self.y, self.noise = left, right, y, noise
+    def collate(rows):
+        left, right, labels = default_collate(rows)
+        return {"left": left + noise * torch.randn(left.shape), "right": right}, labels
 
-    def __len__(self):
-        return len(self.y)
-
-    def __getitem__(self, i):
-        noise = self.noise * torch.randn(2)
-        return {"left": self.left[i] + noise, "right": self.right[i]}, self.y[i]
+    data = TensorDataset(X[:, :2], X[:, 2:], y)
+    return DataLoader(data, batch_size=70, collate_fn=collate, **options)
 
 
 @pytest.mark.parametrize("kind", ["tuple", "list", "dict", "list of batches", "loader of dicts"])
 def test_inputs_of_every_kind(kind):
-    X, y = data()
     left, right = X[:, :2], X[:, 2:]
     args = {
         "tuple": ((left, right), y),
@@ -170,7 +159,7 @@ def test_inputs_of_every_kind(kind):
         "list of batches": (
             [((left[:200], right[:200]), y[:200]), ((left[200:], right[200:]), y[200:])],
         ),
-        "loader of dicts": (DataLoader(Rows(left, right, y), batch_size=70),),
+        "loader of dicts": (loader_of_dicts(),),
     }[kind]
     check(TwoInputs(), *args, chunk=64, at_once=lambda m, loss: loss(m(left, right), y))
 
@@ -178,31 +167,23 @@ def test_inputs_of_every_kind(kind):
 @pytest.mark.parametrize("own_generator", [False, True])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_shuffling_loader_is_replayed(own_generator, workers):
-    X, y = data()
-    loader = DataLoader(
-        Rows(X[:, :2], X[:, 2:], y, noise=0.5),
-        batch_size=64,
-        shuffle=True,
-        generator=torch.Generator().manual_seed(5) if own_generator else None,
-        num_workers=workers,
-    )
+    generator = torch.Generator().manual_seed(5) if own_generator else None
+    loader = loader_of_dicts(noise=0.5, shuffle=True, generator=generator, num_workers=workers)
     large_batch_backward(TwoInputs(), PairLoss(), loader)
     first, second = next(iter(loader))[1], next(iter(loader))[1]
     assert not torch.equal(first, second), "the loader must still shuffle after a replay"
 
 
 def test_a_stratified_loader_is_replayed():
-    X, y = data()
     loader = DataLoader(
         TensorDataset(X, y), batch_sampler=StratifiedBatchSampler(y, 40, min_per_class=4)
     )
-    check(network(), loader, at_once=lambda m, loss: loss(m(X), y))
-    next(iter(loader))
-    large_batch_backward(network(), PairLoss(), loader)
+    for _ in range(2):
+        check(network(), loader, at_once=lambda m, loss: loss(m(X), y))
+        next(iter(loader))
 
 
 def test_several_tasks_and_losses_with_parameters():
-    X, y = data()
     labels = torch.stack([y, 1 - y], dim=1)
     check(nn.Linear(6, 2), X, labels, chunk=64, at_once=lambda m, loss: loss(m(X), labels))
     aucm = AUCMLoss()
@@ -210,7 +191,6 @@ def test_several_tasks_and_losses_with_parameters():
 
 
 def test_gradients_are_exchanged_once():
-    X, y = data()
     quiet = []
 
     class Distributed(nn.Sequential):
@@ -255,7 +235,6 @@ def test_memory_is_that_of_one_chunk():
 
 
 def test_a_model_with_other_scores_in_the_second_pass_raises():
-    X, y = data()
     calls = []
 
     class Drifting(nn.Sequential):
@@ -269,7 +248,6 @@ def test_a_model_with_other_scores_in_the_second_pass_raises():
 
 @pytest.mark.parametrize("sizes", [([100, 200], [200, 100]), ([100, 100], [100]), ([50], [50, 50])])
 def test_a_loader_with_other_batches_in_the_second_pass_raises(sizes):
-    X, y = data()
     passes = iter(sizes)
 
     class Changing:
@@ -303,7 +281,6 @@ def test_invalid_arguments_raise(args, knobs, says):
 
 
 def test_outputs_that_are_not_scores_raise():
-    X, y = data()
     pair = nn.LSTM(6, 1)  # returns a tuple of 2
     with pytest.raises(ValueError, match=r"model must return one row of scores.*got a tuple of 2"):
         large_batch_backward(pair, PairLoss(), X, y)
