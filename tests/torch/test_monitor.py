@@ -272,10 +272,10 @@ def test_bad_arguments_raise(options, says):
 
 def test_bad_calls_raise():
     monitor = EpochMonitor("linear_hinge")
-    with pytest.raises(ValueError, match="at least one batch"):
-        monitor.end_epoch()
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         monitor.update("subtrain", torch.zeros(3), torch.zeros(2))
+    with pytest.raises(ValueError, match="at least one batch"):
+        monitor.end_epoch()
     one_epoch(monitor, torch.arange(4.0))
     with pytest.raises(ValueError, match=r"among.*subtrain/linear_hinge.*got 'subtrain/auk'"):
         monitor.values("subtrain", "auk")

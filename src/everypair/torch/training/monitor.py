@@ -195,8 +195,9 @@ class EpochMonitor:
         weights, groups : (n,), optional
             As in the loss.
         """
-        scores_of = self._running.setdefault(split, EpochScores(self.pairs, self.censoring))
+        scores_of = self._running.get(split) or EpochScores(self.pairs, self.censoring)
         scores_of.add(scores, labels, weights, groups)
+        self._running[split] = scores_of
         if self.train_split is None:
             self.train_split = split
 

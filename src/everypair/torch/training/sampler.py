@@ -254,8 +254,9 @@ def _plan(
         n_small = min(max(n_pos, fewest), max(n_neg, fewest), n_batches * size // 2)
         n_large = n_batches * size - n_small
         n_pos, n_neg = (n_small, n_large) if n_pos <= n_neg else (n_large, n_small)
-    # Where one class has a place more, the other has one less: sizes are nearly equal.
-    return _bounds(n_pos, n_batches), n_neg - _bounds(n_neg, n_batches)[::-1]
+    pos, neg = _bounds(n_pos, n_batches), _bounds(n_neg, n_batches)
+    # Without a fixed share, a batch with a place more in one class has one less in the other.
+    return pos, neg if positives is not None else n_neg - neg[::-1]
 
 
 def _quota(
