@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -276,11 +277,8 @@ def test_strided_unaligned_and_two_dimensional_scores_on_a_gpu(n):
         found = []
         for way in ("triton", "operations", None):
             leaf = given.detach().requires_grad_()
-            if way is None:
+            with forced(way) if way else nullcontext():
                 value = pair_loss(leaf, classes)
-            else:
-                with forced(way):
-                    value = pair_loss(leaf, classes)
             found.append((value.detach(), torch.autograd.grad(value, leaf)[0]))
         expected, expected_grad = found[1]
         for value, grad in found:
@@ -289,37 +287,35 @@ def test_strided_unaligned_and_two_dimensional_scores_on_a_gpu(n):
             torch.testing.assert_close(grad, expected_grad, rtol=0.0, atol=2e-6 * largest)
 
 
+def assert_all_equal(found, cases):
+    """Compare replays that ran side by side with the plain path."""
+    torch.cuda.synchronize()
+    for (value, _, grad), case in zip(found, cases, strict=True):
+        expected, expected_grad = plain(*case, TERMS)
+        assert torch.equal(value, expected)
+        assert torch.equal(grad, expected_grad)
+
+
 @needs_gpu
 def test_replays_on_two_streams_of_a_gpu():
     streams = [torch.cuda.Stream() for _ in range(2)]
     cases = [gpu_batch(n, seed) for seed, n in enumerate((300, 20_000) * 10)]
-    expected = [plain(*case, TERMS) for case in cases]
     torch.cuda.synchronize()
     for _ in range(2):
         found = []
         for number, case in enumerate(cases):
             with torch.cuda.stream(streams[number // 2 % 2]):
                 found.append(computed(*case))
-        torch.cuda.synchronize()
-        for (value, _, grad), (expected_value, expected_grad) in zip(found, expected, strict=True):
-            assert torch.equal(value, expected_value)
-            assert torch.equal(grad, expected_grad)
+        assert_all_equal(found, cases)
 
 
 @needs_gpu
 def test_replays_from_several_threads_of_a_gpu():
     cases = [gpu_batch(n, seed) for seed, n in enumerate((300, 4_000, 20_000, 300_000) * 4)]
-    expected = [plain(*case, TERMS) for case in cases]
     torch.cuda.synchronize()
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
-            found = list(pool.map(lambda case: computed(*case), cases))
-            torch.cuda.synchronize()
-            for (value, _, grad), (expected_value, expected_grad) in zip(
-                found, expected, strict=True
-            ):
-                assert torch.equal(value, expected_value)
-                assert torch.equal(grad, expected_grad)
+            assert_all_equal(list(pool.map(lambda case: computed(*case), cases)), cases)
 
 
 @pytest.mark.parametrize(("version", "backend"), [("3.3.1", "operations"), ("3.10.0", "triton")])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pathlib
 from importlib import metadata
 
 import pytest
@@ -78,3 +79,11 @@ def pytest_collect_file(file_path, parent):
     if reason_to_skip() is None:
         return collected
     return [node for node in collected if isinstance(node, SkippedModule)]
+
+
+def pytest_collection_modifyitems(items):
+    """Ignore warnings of NumPy, with which the interpreter computes; a GPU does not warn."""
+    ignored = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+    for item in items:
+        if item.path.parent == pathlib.Path(__file__).parent:
+            item.add_marker(ignored)

@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 
 from everypair.torch.triton.common.double_double import mul, two_product
-from everypair.torch.triton.common.launch import INTERPRETED
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
+from .device import DEVICE
+
 N = 64
 
 

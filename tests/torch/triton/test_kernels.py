@@ -11,15 +11,11 @@ from everypair.torch import pair_loss
 from everypair.torch._dispatch import forced
 from everypair.torch.triton import buckets, plans, sorted_rows
 from everypair.torch.triton.cells import ONE
-from everypair.torch.triton.common.launch import INTERPRETED
 from everypair.torch.triton.common.workspace import CELLS
 from everypair.torch.triton.scan import GRAD_TOLERANCE, LOSS_TOLERANCE
 
+from .device import DEVICE
 from .sizes import pairs_up_to
-
-DEVICE = "cpu" if INTERPRETED else "cuda"
-# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 
 
 @pytest.fixture(autouse=True)

@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from everypair.torch.triton.common.launch import INTERPRETED
-
 from ...extreme_cases import SMALL, assert_exact
 from ...test_extremes import test_the_pairs_beyond_the_knot_are_exact
 from ..backends import TorchBackend
+from .device import DEVICE
 from .sizes import pairs_up_to, small_blocks
-
-# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 
 
 @pytest.fixture(scope="module", params=[10**9, 0], ids=["pairs", "sort"])
@@ -24,7 +20,7 @@ def backend(request):
     usual = law._hypothesis_internal_use_settings
     with pytest.MonkeyPatch.context() as patch, small_blocks(), pairs_up_to(request.param):
         patch.setattr(law, "_hypothesis_internal_use_settings", settings(usual, max_examples=8))
-        yield TorchBackend("torch triton", "cpu" if INTERPRETED else "cuda")
+        yield TorchBackend("torch triton", DEVICE)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name.startswith("on the knot")])

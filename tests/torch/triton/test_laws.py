@@ -16,10 +16,9 @@ from everypair.torch.triton.common.launch import INTERPRETED
 
 from ...laws import LAWS, examples_over
 from ..backends import TorchBackend
+from .device import DEVICE
 from .sizes import pairs_up_to, small_blocks
 
-# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 globals().update(LAWS)
 
 # Up to how many rows `by_pairs` is used, so that all batches of a law take the same plan; and the
@@ -35,7 +34,7 @@ def backend(request):
     with patch as only, small_blocks(**sizes), examples_over(divisor), pairs_up_to(bound):
         if INTERPRETED:
             only.setattr(plans, "takes", lambda terms: False)
-        yield TorchBackend("torch triton", "cpu" if INTERPRETED else "cuda")
+        yield TorchBackend("torch triton", DEVICE)
 
 
 def test_a_plan_computes_everything_without_groups(backend, monkeypatch):

@@ -16,11 +16,9 @@ from everypair.torch.triton.ordered import takes
 
 from ...laws import ORDERED_LAWS, examples_over
 from ..backends import TorchBackend
+from .device import DEVICE, tensor
 from .sizes import small_blocks
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
-# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 SIZES = {"BLOCK": 16, "ROWS": 32}
 # Partial losses have binary labels. Some batches take minutes in the interpreter.
 SLOW = ("repetition", "adding_a_constant", "scaling")
@@ -42,10 +40,6 @@ def only_kernels(monkeypatch):
     monkeypatch.setattr(levels, "evaluate", None)
     with small_blocks(**SIZES), forced("triton"):
         yield
-
-
-def tensor(array):
-    return None if array is None else torch.tensor(array, device=DEVICE)
 
 
 def table(n=40, grades=9, dtype=np.float64):

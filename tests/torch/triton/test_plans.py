@@ -10,14 +10,11 @@ from everypair import naive
 from everypair.arrays import levels
 from everypair.torch import PairLoss, _arrays, pair_derivatives, pair_loss
 from everypair.torch._dispatch import forced
-from everypair.torch.triton.common.launch import INTERPRETED
 
 from ...tolerances import assert_close
+from .device import DEVICE, tensor
 from .sizes import pairs_up_to, small_blocks
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
-# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 # Up to how many rows `by_pairs` is used, and the options that lead to a plan.
 PLANS = {
     "pairs": (10**9, {}),
@@ -38,10 +35,6 @@ def knobs(request, monkeypatch):
     sizes = small_blocks(CHUNKS=8, ROWS=64, DD_ROWS=64, BLOCK=32)
     with sizes, pairs_up_to(bound), forced("triton"):
         yield options
-
-
-def tensor(array):
-    return None if array is None else torch.tensor(array, device=DEVICE)
 
 
 def rows(shape, seed=0):

@@ -10,12 +10,10 @@ from everypair.torch.triton.common.launch import INTERPRETED
 
 from ...test_promise import CASES, assert_promised
 from ..backends import TorchBackend
+from .device import DEVICE
 from .sizes import pairs_up_to, small_blocks
 
-# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
-
-BACKEND = TorchBackend("torch triton", "cpu" if INTERPRETED else "cuda")
+BACKEND = TorchBackend("torch triton", DEVICE)
 PLANS = {name: case for name, case in CASES.items() if not case.groups}
 if INTERPRETED:  # a batch takes seconds there
     QUICK = ("squared_hinge", "linear_hinge")

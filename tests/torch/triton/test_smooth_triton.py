@@ -11,14 +11,11 @@ from everypair import surrogates
 from everypair.surrogates import Surrogate, Term
 from everypair.torch import pair_derivatives, pair_loss
 from everypair.torch._dispatch import choose_backend, forced
-from everypair.torch.triton.common.launch import INTERPRETED
 from everypair.torch.triton.smooth.terms import expansion, takes
 
+from .device import tensor
 from .sizes import small_blocks
 
-DEVICE = "cpu" if INTERPRETED else "cuda"
-# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 NAMES = ("logistic", "sigmoid", "squared_softplus")
 TANH = surrogates.fit(np.tanh, rate=2.0, below=(-1, 0, 0), above=(1, 0, 0))
 
@@ -27,10 +24,6 @@ TANH = surrogates.fit(np.tanh, rate=2.0, below=(-1, 0, 0), above=(1, 0, 0))
 def on_triton():
     with forced("triton"), small_blocks(CHUNK=4, CHUNKS=8):
         yield
-
-
-def tensor(array):
-    return None if array is None else torch.tensor(array, device=DEVICE)
 
 
 def hostile_batches(dtype):

@@ -16,11 +16,8 @@ from everypair.torch.triton.sorted_rows import by_sort
 
 from ...strategies import SURROGATES, Batch, double_sum
 from ...tolerances import assert_close
+from .device import DEVICE
 from .sizes import FULL_SIZES, small_blocks
-
-DEVICE = "cpu" if INTERPRETED else "cuda"
-# The interpreter computes with NumPy, which warns of overflow and NaN; a GPU does not.
-pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
 
 QUADRATIC = Surrogate("quadratic", (Term(0.5, -0.25, 1.0), Term(0.25, 0.5, -0.75)))
 VALLEY = Surrogate("valley", (Term(0.0, -2e6, 1.0, knot=0.0),))
