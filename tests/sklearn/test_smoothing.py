@@ -7,18 +7,19 @@ import pytest
 
 import everypair as ep
 from everypair.sklearn import PairLinearClassifier
-from everypair.sklearn._smoothing import has_kinks, smoothed
+from everypair.sklearn._smoothing import smoothed, stages
 from everypair.surrogates import Surrogate, Term
 
-MIXED = Surrogate("mixed", [Term(0, 1, 0.5), Term(-1, -1, 2, knot=1), Term(0, 0, 1, knot=0)])
+TERMS = [Term(0, 1, 0.5), Term(-1, -1, 2, knot=1), Term(0, 0, 0.5, knot=0), Term(0, 0, 0.5, knot=0)]
+MIXED = Surrogate("mixed", TERMS)
 
 
 @pytest.mark.parametrize("surrogate", [ep.surrogates.LINEAR_HINGE, MIXED], ids=lambda s: s.name)
 @pytest.mark.parametrize("width", [1.0, 1e-3])
 def test_smoothing_changes_values_near_the_kink_only(surrogate, width):
-    assert has_kinks(surrogate)
+    assert len(stages(surrogate, width)) > 1
     rounded = smoothed(surrogate, width)
-    assert not has_kinks(rounded)
+    assert stages(rounded, width) == [rounded]
     t = np.linspace(-3, 5, 2001)
     gap = rounded.value(t) - surrogate.value(t)
     knots = [term.knot for term in surrogate.terms if term.knot is not None]
@@ -29,8 +30,9 @@ def test_smoothing_changes_values_near_the_kink_only(surrogate, width):
 
 
 def test_smooth_surrogates_are_not_changed():
-    assert not has_kinks(ep.surrogates.HUBER_HINGE)
-    assert smoothed(ep.surrogates.HUBER_HINGE, 0.1).terms == ep.surrogates.HUBER_HINGE.terms
+    huber = ep.surrogates.HUBER_HINGE
+    assert stages(huber, 0.1) == [huber]
+    assert smoothed(huber, 0.1).terms == huber.terms
 
 
 def test_a_surrogate_with_a_jump_raises():

@@ -15,7 +15,7 @@ from sklearn.utils import multiclass, validation  # type: ignore[import-untyped]
 from everypair.metrics import roc_curve
 from everypair.sklearn._estimator import PairLinearEstimator, check_alpha
 from everypair.sklearn._objective import TrainingData, Vector
-from everypair.sklearn._solvers import FitOptions
+from everypair.sklearn._trainer import FitOptions
 from everypair.surrogates import Surrogate
 
 
@@ -78,20 +78,7 @@ class BinaryLinearClassifier(ClassifierMixin, PairLinearEstimator):  # type: ign
                 "y must hold two classes, because a pair has one row of each; got only one class, "
                 f"{classes.tolist()[0]!r}. Check how the rows were filtered or split."
             )
-        positive = labels == classes[1]
-        data = self._training_data(X, positive, sample_weight, groups)
-        if data.weights is not None:
-            for side, name in zip((~positive, positive), classes.tolist(), strict=True):
-                if not data.weights[side].any():
-                    raise ValueError(
-                        "sample_weight must leave both classes with some weight; all rows of "
-                        f"class {name!r} have weight zero, so that no pair is left."
-                    )
-        if not data.has_pairs():
-            raise ValueError(
-                "groups must leave some pair: no group holds rows of both classes. "
-                "Pass coarser groups, or none to compare all rows."
-            )
+        data = self._training_data(X, labels == classes[1], sample_weight, groups)
         self.classes_ = classes
         return data
 
@@ -133,7 +120,7 @@ class PairLinearClassifier(BinaryLinearClassifier):
         more positives than there are. "prevalence" predicts as many positives as the training rows
         have. A number is used as it is.
     solver : {"auto", "newton-cg", "lbfgs"}, default="auto"
-        "newton-cg" is a trust-region method with exact Hessian-vector products, "lbfgs" is scipy's
+        "newton-cg" is Newton's method with exact Hessian-vector products, "lbfgs" is scipy's
         L-BFGS; both are preconditioned by the scatter matrix of the pair differences. "auto"
         chooses L-BFGS if X has at least 10 rows per column and at most 500 columns and the slope of
         the surrogate does not jump, and Newton's method otherwise.

@@ -16,8 +16,7 @@ from everypair import surrogates
 from everypair.inputs import pair_options
 from everypair.inputs.groups import group_codes, group_values
 from everypair.sklearn._objective import TrainingData, Vector
-from everypair.sklearn._solvers import SOLVERS, FitOptions
-from everypair.sklearn._trainer import Trainer
+from everypair.sklearn._trainer import SOLVERS, FitOptions, Trainer
 from everypair.surrogates import Surrogate
 
 # The square of this number, and of its inverse, is a normal float64.
@@ -84,7 +83,15 @@ class PairLinearEstimator(BaseEstimator):  # type: ignore[misc]
                     "rows. Check that both come from the same rows."
                 )
             (codes,) = group_codes(values)
-        return TrainingData(X, target, weights, codes, **pairs)
+        data = TrainingData(X, target, weights, codes, **pairs)
+        if not data.has_pairs():
+            raise ValueError(
+                "y must hold a pair to compare: two classes, two different targets, or an event "
+                "before another time, in one group and both of positive weight; got none with "
+                f"n_samples={len(target)}. Check how the rows were filtered, and the weights of "
+                "classes; pass coarser groups, or none to compare all rows."
+            )
+        return data
 
     def _solve(self, data: TrainingData, options: FitOptions, alpha: float) -> Vector:
         """Return the coefficients of all rows, and set the attributes about the solution."""

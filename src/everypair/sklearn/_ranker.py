@@ -33,12 +33,6 @@ class _OrderedScorer(PairLinearEstimator):
         """Fit checked rows X, with the weights of rows and their groups."""
         alpha, options = check_alpha(self.alpha), self._check_options()
         data = self._training_data(X, target, *weights, **pairs)
-        if not data.has_pairs():
-            raise ValueError(
-                "y must hold a pair to compare, two different targets or an event before another "
-                f"time, of positive weight in one group; got none with n_samples={len(target)}. "
-                "Check how the rows were filtered."
-            )
         self.coef_, self.intercept_ = self._solve(data, options, alpha), 0.0
         return self
 
@@ -101,10 +95,8 @@ class PairLinearRanker(RegressorMixin, _OrderedScorer):  # type: ignore[misc]
         X : (n, d) dense or sparse
         y : (n,)
             Grades or real targets; larger should score higher.
-        sample_weight : (n,), optional
-            The weight of a pair is the product of its two row weights.
-        groups : (n,), optional
-            Only pairs inside a group count (a query, a patient, a day).
+        sample_weight, groups : (n,), optional
+            Those of `PairLinearClassifier.fit`.
 
         Returns
         -------
@@ -187,7 +179,7 @@ class PairLinearSurvival(_OrderedScorer):
             (time, event); a tuple (times, events); or times that are negative where they are
             censored.
         sample_weight, groups : (n,), optional
-            Those of `PairLinearRanker.fit`.
+            Those of `PairLinearClassifier.fit`.
 
         Returns
         -------

@@ -6,28 +6,33 @@ import numpy as np
 
 from everypair.surrogates import ExponentialTerm, SmoothTerm, Surrogate, Term
 
+# Widths over which a kink is smoothed. Each fit starts from the previous one's result.
+_WIDTHS = (1.0, 0.1, 0.01, 0.001)
+# Jumps below this are rounding errors of coefficients.
+_ROUNDING = 1e-9
 
-def has_kinks(surrogate: Surrogate) -> bool:
-    """Return whether the slope jumps at some knot; raise an error if the value itself jumps.
+
+def stages(surrogate: Surrogate, width: float) -> list[Surrogate]:
+    """Return the surrogates to minimise one after the other: itself, if its slope has no jump.
+
+    Otherwise its jumps are smoothed over smaller and smaller parts of `width`.
 
     Examples
     --------
     >>> from everypair.surrogates import HUBER_HINGE, LINEAR_HINGE
-    >>> has_kinks(LINEAR_HINGE), has_kinks(HUBER_HINGE)
-    (True, False)
+    >>> len(stages(LINEAR_HINGE, 1.0)), stages(HUBER_HINGE, 1.0) == [HUBER_HINGE]
+    (4, True)
     """
-    jumps = [(t.b0, t.b1) for t in surrogate.at_knots(0.0) if t.truncated]
-    if not surrogate.is_polynomial:
-        # A smooth term may complete a truncated one, so that their sum does not jump.
-        knots = [t.knot for t in surrogate.terms if isinstance(t, Term) and t.knot is not None]
-        ends = [np.array([knot, np.nextafter(knot, np.inf)]) for knot in knots]
-        jumps = [(np.ptp(surrogate.value(t)), np.ptp(surrogate.slope(t))) for t in ends]
-    if any(abs(b0) > 1e-9 for b0, _ in jumps):
+    knots = [term.knot for term in surrogate.terms if isinstance(term, Term)]
+    ends = np.array([(knot, np.nextafter(knot, np.inf)) for knot in knots if knot is not None])
+    if (np.abs(np.diff(surrogate.value(ends))) > _ROUNDING).any():
         raise ValueError(
             f"surrogate must be continuous to be minimised; {surrogate.name!r} jumps at a knot. "
             "Choose the coefficients of each Term so that it is zero at its own knot."
         )
-    return any(abs(b1) > 1e-9 for _, b1 in jumps)
+    if not (np.abs(np.diff(surrogate.slope(ends))) > _ROUNDING).any():
+        return [surrogate]
+    return [smoothed(surrogate, share * width) for share in _WIDTHS]
 
 
 def smoothed(surrogate: Surrogate, width: float) -> Surrogate:
@@ -42,20 +47,15 @@ def smoothed(surrogate: Surrogate, width: float) -> Surrogate:
     array([0.    , 0.0625, 0.25  , 1.    ])
     """
     terms: list[Term | SmoothTerm | ExponentialTerm] = []
-    at_knots = iter(surrogate.at_knots(0.0))
     for term in surrogate.terms:
-        at_knot = next(at_knots) if isinstance(term, Term) else None
-        if not isinstance(term, Term) or term.knot is None or at_knot is None or at_knot.b1 == 0.0:
+        if not isinstance(term, Term) or term.knot is None:
             terms.append(term)
             continue
-        if term.c2:
-            terms.append(_squared_hinge(term.c2, term.knot))
-        c = at_knot.b1 / (2.0 * width)
-        terms.append(_squared_hinge(c, term.knot - 0.5 * width))
-        terms.append(_squared_hinge(-c, term.knot + 0.5 * width))
+        knot, slope = term.knot, term.c1 + 2.0 * term.c2 * term.knot
+        if abs(slope) <= _ROUNDING:
+            terms.append(term)
+            continue
+        c = 0.5 * slope / width
+        hinges = (term.c2, knot), (c, knot - 0.5 * width), (-c, knot + 0.5 * width)
+        terms += [Term(c * k * k, -2.0 * c * k, c, knot=k) for c, k in hinges if c]
     return Surrogate(f"{surrogate.name}, smoothed", tuple(terms))
-
-
-def _squared_hinge(c: float, knot: float) -> Term:
-    """Return ``c * max(t - knot, 0)**2``."""
-    return Term(c * knot * knot, -2.0 * c * knot, c, knot=knot)

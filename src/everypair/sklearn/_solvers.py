@@ -1,4 +1,4 @@
-"""The solvers: Newton's method with conjugate gradients in a trust region, and L-BFGS.
+"""The solvers: Newton's method with conjugate gradients, and L-BFGS.
 
 Both work in the coordinates of a `Preconditioner`, in which the objective is well conditioned, and
 stop by the norm of the gradient relative to its norm at zero coefficients, computed in the
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +17,7 @@ from scipy.linalg.blas import dtrsv  # type: ignore[import-untyped]
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from everypair.sklearn._objective import PairObjective, Vector
-from everypair.surrogates import Surrogate
 
-# Up to this number of columns, computing the full scatter matrix in O(n d^2) costs less than the
-# passes over X that it saves.
-MAX_COLUMNS = 500
 _EPS = float(np.finfo(np.float64).eps)
 # Relative differences of objective values below this are rounding errors.
 _ROUNDING = 50.0 * _EPS
@@ -30,18 +25,8 @@ _MAX_CG_STEPS = 250
 # The line search stops where the derivative along the step has fallen to this share of its start.
 _FLAT = 0.2
 _MAX_LINE_SEARCH_STEPS = 20
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """The checked parameters of an estimator, without alpha."""
-
-    surrogate: Surrogate
-    margin: float
-    solver: str
-    tol: float
-    max_iter: int
-    verbose: int
+# The size of a step along a direction without curvature, in gradients.
+_LONG_STEP = 10.0
 
 
 class Preconditioner:
@@ -86,33 +71,40 @@ class Preconditioner:
         return scaled if self._factor is None else self._factor @ scaled
 
 
+class Solution(NamedTuple):
+    """The result of a solver; `relative_norm` is that of the gradient at `coef`."""
+
+    coef: Vector
+    value: float
+    relative_norm: float
+    n_iter: int
+
+
 class Problem:
-    """An objective with its preconditioner and its gradient at zero coefficients.
+    """An objective with its preconditioner, and the stopping rule of both solvers.
 
     `n_done` iterations were made so far, by earlier calls of a solver.
     """
 
-    def __init__(self, objective: PairObjective, options: FitOptions, scatter: Vector) -> None:
-        self.objective, self.tol, self.verbose = objective, options.tol, options.verbose
-        self.n_done = 0
+    def __init__(self, objective: PairObjective, scatter: Vector, tol: float, verbose: int) -> None:
+        self.objective, self.tol, self.verbose, self.n_done = objective, tol, verbose, 0
         n, d = objective.data.X.shape
         self.value_at_zero, score_grad = objective.value_and_score_grad(np.zeros(d), np.zeros(n))
         self.grad_at_zero = objective.grad(np.zeros(d), score_grad)
-        self.grad_norm = float(np.linalg.norm(self.grad_at_zero))
         self.precondition(scatter)
 
     def precondition(self, scatter: Vector) -> None:
         """Set the preconditioner to that of a scatter matrix, or of its diagonal."""
         self.preconditioner = Preconditioner(scatter, self.objective.alpha)
-        self.scaled_grad_norm = float(np.linalg.norm(self.preconditioner.grad(self.grad_at_zero)))
+        scaled_grad = self.preconditioner.grad(self.grad_at_zero)
+        self.norms_at_zero = np.linalg.norm(self.grad_at_zero), np.linalg.norm(scaled_grad)
 
-    def grads(self, coef: Vector, score_grad: Vector) -> tuple[Vector, Vector, float]:
-        """Return the gradient in both coordinates, and its relative norm."""
+    def grad(self, coef: Vector, score_grad: Vector) -> tuple[Vector, float]:
+        """Return the gradient in the coordinates u, and its relative norm."""
         grad = self.objective.grad(coef, score_grad)
         scaled_grad = self.preconditioner.grad(grad)
-        relative_norm = float(np.linalg.norm(grad)) / self.grad_norm
-        scaled_norm = float(np.linalg.norm(scaled_grad)) / self.scaled_grad_norm
-        return grad, scaled_grad, max(relative_norm, scaled_norm)
+        norms = np.linalg.norm(grad), np.linalg.norm(scaled_grad)
+        return scaled_grad, float(np.max(np.divide(norms, self.norms_at_zero)))
 
     def report(self, n_iter: int, value: float, relative_norm: float) -> None:
         """Print one line about an iteration if `verbose` is not 0."""
@@ -123,45 +115,64 @@ class Problem:
             )
 
 
-class Solution(NamedTuple):
-    """The result of a solver; `relative_norm` is that of the gradient at `coef`."""
-
-    coef: Vector
-    value: float
-    relative_norm: float
-    n_iter: int
-
-
 def newton_cg(problem: Problem, start: Vector, max_iter: int) -> Solution:
-    """Minimise by Newton steps from truncated conjugate gradients inside a trust region.
+    """Minimise by Newton steps from truncated conjugate gradients, with a line search.
 
     Conjugate gradients also compute the change of the scores, so the line search needs no product
-    with X. It comes before the region shrinks, because the curvature of hinges changes along a
-    step, which the quadratic model cannot represent.
+    with X.
     """
     objective = problem.objective
     coef, scores = start, objective.scores(start)
     value, score_grad = objective.value_and_score_grad(coef, scores)
-    grad, scaled_grad, relative_norm = problem.grads(coef, score_grad)
-    radius = 10.0 * problem.scaled_grad_norm
+    grad, relative_norm = problem.grad(coef, score_grad)
     n_iter = 0
     while relative_norm > problem.tol and n_iter < max_iter:
         n_iter += 1
-        u, step_scores = _trust_region_step(problem, scores, scaled_grad, radius, relative_norm)
-        step, step_norm = problem.preconditioner.coef(u), float(np.linalg.norm(u))
-        size, new_value, score_grad = _line_search(
-            objective, coef, scores, value, step, step_scores, float(grad @ step)
+        u, score_step = _newton_step(problem, scores, grad, relative_norm)
+        step = problem.preconditioner.coef(u)
+        size, value, score_grad = _line_search(
+            objective, coef, scores, value, step, score_step, float(grad @ u)
         )
         if size == 0.0:
-            radius = 0.25 * min(radius, step_norm)
-            if radius <= _EPS * problem.scaled_grad_norm:
-                break
-            continue
-        radius = max(radius, 4.0 * size * step_norm)
-        coef, scores, value = coef + size * step, scores + size * step_scores, new_value
-        grad, scaled_grad, relative_norm = problem.grads(coef, score_grad)
+            break
+        coef, scores = coef + size * step, scores + size * score_step
+        grad, relative_norm = problem.grad(coef, score_grad)
         problem.report(n_iter, value, relative_norm)
     return Solution(coef, value, relative_norm, n_iter)
+
+
+def _newton_step(
+    problem: Problem, scores: Vector, grad: Vector, relative_norm: float
+) -> tuple[Vector, Vector]:
+    """Solve the Newton equations approximately, as far as the curvature is positive.
+
+    Returns the step in the coordinates u, and that of the scores.
+    """
+    objective, preconditioner = problem.objective, problem.preconditioner
+    u, score_step = np.zeros_like(grad), np.zeros_like(scores)
+    residual = direction = -grad
+    residual_square = float(residual @ residual)
+    residual_tol = max(
+        min(0.1, relative_norm) * np.sqrt(residual_square),
+        0.3 * problem.tol * problem.norms_at_zero[1],
+    )
+    for _ in range(_MAX_CG_STEPS):
+        coef = preconditioner.coef(direction)
+        coef_scores = objective.scores(coef)
+        hvp = preconditioner.grad(objective.hvp(scores, coef, coef_scores))
+        curvature = float(direction @ hvp)
+        is_flat = curvature <= _EPS * float(direction @ direction)
+        if is_flat and u.any():
+            break
+        size = _LONG_STEP if is_flat else residual_square / curvature
+        u = u + size * direction
+        score_step += size * coef_scores
+        residual = residual - size * hvp
+        previous, residual_square = residual_square, float(residual @ residual)
+        if is_flat or residual_square <= residual_tol * residual_tol:
+            break
+        direction = residual + (residual_square / previous) * direction
+    return u, score_step
 
 
 def _line_search(
@@ -170,7 +181,7 @@ def _line_search(
     scores: Vector,
     value: float,
     step: Vector,
-    step_scores: Vector,
+    score_step: Vector,
     start_derivative: float,
 ) -> tuple[float, float, Vector]:
     """Return the size of the step to take, the value there, and the gradient in the scores.
@@ -179,14 +190,15 @@ def _line_search(
     with the full step. The size is zero if no smaller value was found.
     """
     low, low_derivative, high, high_derivative = 0.0, start_derivative, 1.0, 0.0
-    best = (0.0, value + _ROUNDING * abs(value), step_scores)
-    size = 1.0
+    best = (0.0, value, score_step)
+    bound, size = value + _ROUNDING * abs(value), 1.0
     for _ in range(_MAX_LINE_SEARCH_STEPS):
-        new_coef, new_scores = coef + size * step, scores + size * step_scores
+        new_coef, new_scores = coef + size * step, scores + size * score_step
         new_value, score_grad = objective.value_and_score_grad(new_coef, new_scores)
-        derivative = float(score_grad @ step_scores) + objective.alpha * float(new_coef @ step)
-        if new_value <= best[1]:
+        derivative = float(score_grad @ score_step) + objective.alpha * float(new_coef @ step)
+        if new_value <= bound:
             best = (size, new_value, score_grad)
+            bound = new_value
             is_flat = abs(derivative) <= _FLAT * abs(start_derivative)
             if is_flat or (derivative < 0.0 and size == 1.0):
                 break
@@ -198,44 +210,6 @@ def _line_search(
         share = low_derivative / difference if high_derivative > 0.0 else 0.5
         size = low + (high - low) * min(max(share, 0.05), 0.95)
     return best
-
-
-def _trust_region_step(
-    problem: Problem, scores: Vector, scaled_grad: Vector, radius: float, relative_norm: float
-) -> tuple[Vector, Vector]:
-    """Minimise the quadratic model approximately inside the trust region (Steihaug 1983).
-
-    Returns the step in the coordinates u, and the change of the scores.
-    """
-    objective, preconditioner = problem.objective, problem.preconditioner
-    u = np.zeros_like(scaled_grad)
-    step_scores = np.zeros_like(scores)
-    residual = -scaled_grad
-    direction = residual.copy()
-    residual_square = float(residual @ residual)
-    norm = float(np.sqrt(residual_square))
-    residual_tol = max(min(0.1, relative_norm) * norm, 0.3 * problem.tol * problem.scaled_grad_norm)
-    for _ in range(_MAX_CG_STEPS):
-        coef = preconditioner.coef(direction)
-        coef_scores = objective.scores(coef)
-        hvp = preconditioner.grad(objective.hvp(scores, coef, coef_scores))
-        curvature = float(direction @ hvp)
-        at_boundary = curvature <= _EPS * float(direction @ direction)
-        if not at_boundary:
-            size = residual_square / curvature
-            at_boundary = bool(np.linalg.norm(u + size * direction) >= radius)
-        if at_boundary:  # the positive root of |u + size direction| = radius
-            a, b = float(direction @ direction), float(u @ direction)
-            c = max(radius * radius - float(u @ u), 0.0)
-            size = c / (b + float(np.sqrt(b * b + a * c)))
-        u = u + size * direction
-        step_scores += size * coef_scores
-        residual = residual - size * hvp
-        previous, residual_square = residual_square, float(residual @ residual)
-        if at_boundary or residual_square <= residual_tol * residual_tol:
-            break
-        direction = residual + (residual_square / previous) * direction
-    return u, step_scores
 
 
 class _Converged(Exception):  # noqa: N818  # leaves scipy's loop; not an error
@@ -252,12 +226,12 @@ def lbfgs(problem: Problem, start: Vector, max_iter: int) -> Solution:
         nonlocal best
         coef = preconditioner.coef(u)
         value, score_grad = objective.value_and_score_grad(coef, objective.scores(coef))
-        _, scaled_grad, relative_norm = problem.grads(coef, score_grad)
+        grad, relative_norm = problem.grad(coef, score_grad)
         if value <= best.value or relative_norm <= problem.tol:
             best = Solution(coef, value, relative_norm, n_iter)
         if relative_norm <= problem.tol:
             raise _Converged
-        return value, scaled_grad
+        return value, grad
 
     def count(_: Vector) -> None:
         nonlocal n_iter
@@ -272,6 +246,3 @@ def lbfgs(problem: Problem, start: Vector, max_iter: int) -> Solution:
     except _Converged:
         count(u)
     return best._replace(n_iter=n_iter)
-
-
-SOLVERS = {"newton-cg": newton_cg, "lbfgs": lbfgs}

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 
 from everypair.sklearn._objective import PairObjective, TrainingData, Vector, pair_scatter
-from everypair.sklearn._smoothing import has_kinks, smoothed
-from everypair.sklearn._solvers import MAX_COLUMNS, SOLVERS, FitOptions, Problem, Solution
+from everypair.sklearn._smoothing import stages
+from everypair.sklearn._solvers import Problem, Solution, lbfgs, newton_cg
 from everypair.surrogates import SQUARE, Surrogate
 
+# Up to this number of columns, computing the full scatter matrix in O(n d^2) costs less than the
+# passes over X that it saves.
+_MAX_COLUMNS = 500
 # "auto" chooses L-BFGS from this many rows per column on.
 _LBFGS_ROWS_PER_COLUMN = 10
-# Iterations before the preconditioner is computed again; the number doubles in each round.
-_FIRST_ROUND = {"newton-cg": 3, "lbfgs": 10}
-# Widths over which a kink is smoothed, in margins. Each fit starts from the previous one's result.
-_SMOOTHING_WIDTHS = (1.0, 0.1, 0.01, 0.001)
+# Each solver, and its iterations before the preconditioner is computed again; the number doubles in
+# each round.
+SOLVERS = {"newton-cg": (newton_cg, 3), "lbfgs": (lbfgs, 10)}
+
+
+class FitOptions(NamedTuple):
+    """The checked parameters of an estimator, without alpha."""
+
+    surrogate: Surrogate
+    margin: float
+    solver: str
+    tol: float
+    max_iter: int
+    verbose: int
 
 
 class Trainer:
     """Fit coefficients to data for any number of alphas."""
 
     def __init__(self, data: TrainingData, options: FitOptions) -> None:
-        self._data = data.centred()
-        self._options = options
-        width = options.margin or 1.0
-        self._stages = (
-            [smoothed(options.surrogate, share * width) for share in _SMOOTHING_WIDTHS]
-            if has_kinks(options.surrogate)
-            else [options.surrogate]
-        )
+        self._data, self._options = data.centred(), options
+        self._stages = stages(options.surrogate, options.margin or 1.0)
         n, d = data.X.shape
-        self._diagonal = d > MAX_COLUMNS
-        self._scatter_at_zero = self._compute_scatter_at_zero()
+        self._diagonal = d > _MAX_COLUMNS
+        for surrogate in (self._stages[0], SQUARE):
+            hess = PairObjective(self._data, surrogate, options.margin, 0.0).score_hess(np.zeros(n))
+            if hess.min() >= 0.0 < hess.max():
+                break
+        self._scatter_at_zero = pair_scatter(self._data, hess, diagonal=self._diagonal)
         # With many rows per column the scatter matrix is close to the Hessian, and L-BFGS needs few
         # passes over X. Otherwise Newton's method, which uses the exact Hessian, needs fewer.
         smooth = len(self._stages) == 1
@@ -53,15 +65,6 @@ class Trainer:
             self._warn(solution)
         return solution._replace(n_iter=n_iter)
 
-    def _compute_scatter_at_zero(self) -> Vector:
-        zero = np.zeros(len(self._data.target))
-        for surrogate in (self._stages[0], SQUARE):
-            objective = PairObjective(self._data, surrogate, self._options.margin, 0.0)
-            hess = objective.score_hess(zero)
-            if hess.min() >= 0.0 < hess.max():
-                break
-        return pair_scatter(self._data, hess, diagonal=self._diagonal)
-
     def _fit_stage(self, surrogate: Surrogate, alpha: float, start: Vector | None) -> Solution:
         """Run the solver and compute the preconditioner again after each round.
 
@@ -70,19 +73,20 @@ class Trainer:
         """
         options = self._options
         objective = PairObjective(self._data, surrogate, options.margin, alpha)
-        problem = Problem(objective, options, self._scatter_at_zero)
-        if not min(problem.grad_norm, problem.scaled_grad_norm) > 0.0:
+        problem = Problem(objective, self._scatter_at_zero, options.tol, options.verbose)
+        if not min(problem.norms_at_zero) > 0.0:
             return Solution(np.zeros_like(problem.grad_at_zero), problem.value_at_zero, 0.0, 0)
         if start is None:
             # At zero coefficients the full scatter matrix is the exact Hessian of the pair loss, so
             # this is a Newton step: the solution for the square surrogate, and close for hinges.
             at_zero = problem.preconditioner
             start = -at_zero.coef(at_zero.grad(problem.grad_at_zero))
-        round_iter = options.max_iter if self._diagonal else _FIRST_ROUND[self._solver]
+        solve, round_iter = SOLVERS[self._solver]
+        round_iter = options.max_iter if self._diagonal else round_iter
         previous_value = np.inf
         while True:
             limit = min(round_iter, options.max_iter - problem.n_done)
-            solution = SOLVERS[self._solver](problem, start, limit)
+            solution = solve(problem, start, limit)
             problem.n_done += solution.n_iter
             start = solution.coef
             improved = solution.n_iter == limit or solution.value < previous_value
