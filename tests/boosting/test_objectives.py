@@ -180,10 +180,10 @@ def test_a_surrogate_without_curvature_raises(make):
 
 
 def test_repr_shows_the_settings():
-    default = "lightgbm_objective(surrogate='soft_hinge', margin=1, hessian='logistic')"
+    default = "lightgbm_objective(surrogate='soft_hinge', margin=1.0, hessian='logistic')"
     assert repr(lightgbm_objective()) == default
     assert repr(eval(default)) == default
-    wanted = "(surrogate='squared_hinge', margin=2, hessian='pairs')"
+    wanted = "(surrogate='squared_hinge', margin=2.0, hessian='pairs')"
     knobs = {"surrogate": "squared_hinge", "margin": 2.0, "hessian": "pairs"}
     assert repr(lightgbm_objective(**knobs)) == f"lightgbm_objective{wanted}"
     assert repr(xgboost_objective(**knobs)) == f"xgboost_objective{wanted}"

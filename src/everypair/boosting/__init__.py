@@ -5,13 +5,14 @@ the library's native interface and of its scikit-learn interface.
 """
 
 from everypair.boosting._catboost import catboost_objective
-from everypair.boosting._distributed import (
-    xgboost_distributed_metric,
-    xgboost_distributed_objective,
-)
 from everypair.boosting._lightgbm import lightgbm_metric, lightgbm_objective
 from everypair.boosting._scaled_loss import SOFT_HINGE
-from everypair.boosting._xgboost import xgboost_metric, xgboost_objective
+from everypair.boosting._xgboost import (
+    xgboost_distributed_metric,
+    xgboost_distributed_objective,
+    xgboost_metric,
+    xgboost_objective,
+)
 
 __all__ = [
     "SOFT_HINGE",

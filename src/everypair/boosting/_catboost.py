@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from everypair.boosting._scaled_loss import (
     Hessian,
     Pairs,
     ScaledLoss,
+    Which,
     data_from,
 )
 from everypair.inputs import ranked
@@ -82,8 +83,8 @@ def catboost_objective(
     >>> objective.calc_ders_range(np.zeros(2), np.array([1.0, 0.0]), None).round(4).tolist()
     [[0.75, -0.375], [-0.25, -0.125]]
     """
-    options = surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
-    loss = ScaledLoss("catboost_objective", *options)
+    which = Which(pairs, censoring, max_fpr, min_tpr)
+    loss = ScaledLoss("catboost_objective", surrogate, margin, hessian, which)
     return CatboostObjective(loss, labels, weights)
 
 
@@ -92,7 +93,8 @@ class CatboostObjective:
 
     def __init__(self, loss: ScaledLoss, labels: ArrayLike, weights: ArrayLike | None) -> None:
         array = np.array(labels)
-        if loss.pairs != "binary":  # CatBoost stores labels in float32
+        self.is_binary = loss.which.pairs == "binary"
+        if not self.is_binary:  # CatBoost stores labels in float32
             array = ranked.target_from(array).astype(np.float32)
         self.loss = loss
         _, self.labels, self.weights, _ = data_from([], array, weights, None)
@@ -122,19 +124,16 @@ class CatboostObjective:
 
     def update(self, scores: NDArray[np.float64]) -> None:
         """Compute the derivatives at these (n,) scores of the training set and store them."""
-        grad, hess = self.loss.derivatives(Data(scores, self.labels, self.weights, None))
+        derivatives = self.loss.derivatives(Data(scores, self.labels, self.weights, None))
         weighted = self._row_weights > 0.0
-        derivatives = np.column_stack((grad, hess))[weighted]
-        derivatives = derivatives / self._row_weights[weighted, None]
-        labels, codes = np.unique(self.keys(self.labels[weighted]), return_inverse=True)
-        places = codes + 1j * scores[weighted]
+        places = self.keys(self.labels[weighted]) + 1j * scores[weighted]
         order = np.argsort(places)
-        self._table = _Table(labels, places[order], derivatives[order])
+        per_weight = np.column_stack(derivatives)[weighted] / self._row_weights[weighted, None]
+        self._table = places[order], per_weight[order]
 
     def keys(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Return values that are equal for rows whose derivatives depend on the score alone."""
-        keys: NDArray[Any] = labels > 0 if self.loss.pairs == "binary" else labels.astype("f4")
-        return keys
+        """Return numbers that are equal for rows whose derivatives depend on the score alone."""
+        return (labels > 0 if self.is_binary else labels).astype("f4")
 
     def check_weights(self, weights: NDArray[np.float64] | None) -> None:
         """Raise an error if the weights of `fit` are not those of the objective."""
@@ -152,47 +151,34 @@ class CatboostObjective:
         scores, targets = np.asarray(approxes, dtype=np.float64), np.asarray(targets)
         weights = np.ones_like(scores) if weights is None else np.asarray(weights)
         out = np.zeros((scores.shape[0], 2))
-        # All scores are 0 at the start of a training, which may not be the first one.
-        table = self._table if scores.any() else self._initial_table
         weighted = weights > 0.0  # the table holds no rows of weight 0; their derivatives are 0
         if weighted.any():
-            out[weighted] = -table.lookup(self.keys(targets[weighted]), scores[weighted])
+            # All scores are 0 at the start of a training, which may not be the first one.
+            table = self._table if scores.any() else self._initial_table
+            out[weighted] = -_lookup(*table, self.keys(targets[weighted]), scores[weighted])
         return out * weights[:, None]
 
 
-class _Table(NamedTuple):
-    """The derivatives of the rows of a training set, per unit of weight.
+def _lookup(
+    places: NDArray[Any], derivatives: NDArray[Any], keys: NDArray[Any], scores: NDArray[Any]
+) -> NDArray[Any]:
+    """Return the derivatives of rows, whose scores equal stored ones up to rounding.
 
-    `labels` holds the different labels, sorted. `places` is an (n,) array of complex numbers, the
-    position of a row's label in `labels` plus i times its score; NumPy sorts them by the real part,
-    then by the imaginary part. `derivatives` holds gradient and Hessian, of shape (n, 2).
+    `places` holds complex numbers, the key of a row's label plus i times its score; NumPy sorts
+    them by the real part, then by the imaginary part.
     """
-
-    labels: NDArray[Any]
-    places: NDArray[np.complex128]
-    derivatives: NDArray[np.float64]
-
-    def lookup(self, labels: NDArray[Any], scores: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the derivatives of rows, whose scores equal stored ones up to rounding."""
-        codes = np.searchsorted(self.labels, labels).clip(max=len(self.labels) - 1)
-        right = np.searchsorted(self.places, codes + 1j * scores)
-        neighbours = np.stack([right - 1, right]).clip(0, len(self.places) - 1)
-        places = self.places[neighbours]
-        distances = np.where(places.real == codes, np.abs(places.imag - scores), np.inf)
-        nearest = np.where(distances[0] < distances[1], *neighbours)
-        is_known = distances.min(axis=0) <= 1e-6 * (1.0 + np.abs(scores))
-        if not is_known.all() or not np.array_equal(self.labels[codes], labels):
-            _raise_unknown_scores()
-        derivatives: NDArray[np.float64] = self.derivatives[nearest]
-        return derivatives
-
-
-def _raise_unknown_scores() -> NoReturn:
-    raise RuntimeError(
-        "CatBoost passed scores that the metric has not seen. Train with the parameters of this "
-        "objective, CatBoost({**objective.params, ...}), on the labels and weights that it was "
-        "made from, without categorical columns (cat_features), baseline or init_model."
-    )
+    right = np.searchsorted(places, keys + 1j * scores)
+    neighbours = np.stack([right - 1, right]).clip(0, len(places) - 1)
+    near = places[neighbours]
+    distances = np.where(near.real == keys, np.abs(near.imag - scores), np.inf)
+    if not (distances.min(axis=0) <= 1e-6 * (1.0 + np.abs(scores))).all():
+        raise RuntimeError(
+            "CatBoost passed scores that the metric has not seen. Train with the parameters of "
+            "this objective, CatBoost({**objective.params, ...}), on the labels and weights that "
+            "it was made from, without categorical columns (cat_features), baseline or init_model."
+        )
+    found: NDArray[Any] = derivatives[np.where(distances[0] < distances[1], *neighbours)]
+    return found
 
 
 class CatboostMetric:
@@ -222,5 +208,5 @@ class CatboostMetric:
         if np.array_equal(objective.keys(labels), objective.keys(objective.labels)):
             objective.check_weights(weights)
             objective.update(scores)
-        options: dict[str, Any] = {"pairs": loss.pairs, "censoring": loss.censoring}
-        return metrics.auc(scores, labels, weights=weights, **options), 1.0
+        pairs, censoring = loss.which[:2]
+        return metrics.auc(scores, labels, weights=weights, pairs=pairs, censoring=censoring), 1.0

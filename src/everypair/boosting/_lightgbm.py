@@ -11,6 +11,7 @@ from everypair.boosting._scaled_loss import (
     Metric,
     Pairs,
     ScaledLoss,
+    Which,
 )
 from everypair.metrics.tie_blocks import Average
 from everypair.surrogates import Surrogate
@@ -95,8 +96,8 @@ def lightgbm_objective(
     >>> lightgbm_objective(hessian="pairs")(labels, np.zeros(4))[1].round(4).tolist()
     [0.375, 0.125, 0.125, 0.125]
     """
-    options = surrogate, margin, hessian, pairs, censoring, max_fpr, min_tpr
-    return ScaledLoss("lightgbm_objective", *options)
+    which = Which(pairs, censoring, max_fpr, min_tpr)
+    return ScaledLoss("lightgbm_objective", surrogate, margin, hessian, which)
 
 
 def lightgbm_metric(
@@ -141,5 +142,5 @@ def lightgbm_metric(
     >>> lightgbm_metric()(np.array([1.0, 0.0, 0.0]), np.array([0.3, 0.1, 0.9]))
     ('auc_pairs', 0.5, True)
     """
-    options = surrogate, margin, pairs, censoring, average, max_fpr, min_tpr
-    return Metric("lightgbm", metric, *options)
+    which = Which(pairs, censoring, max_fpr, min_tpr)
+    return Metric("lightgbm", metric, average, surrogate, margin, which)

@@ -36,6 +36,15 @@ Pairs = Literal["binary", "ordered", "survival"]
 Censoring = Literal["harrell", "uno"]
 
 
+class Which(NamedTuple):
+    """Which pairs count: options of `everypair.pair_loss`."""
+
+    pairs: Pairs = "binary"
+    censoring: Censoring = "harrell"
+    max_fpr: float | None = None
+    min_tpr: float | None = None
+
+
 class Data(NamedTuple):
     """The arguments of an objective or a metric; all arrays have shape (n,)."""
 
@@ -73,16 +82,12 @@ class ScaledLoss:
         function: str,
         surrogate: str | Surrogate,
         margin: float | None,
-        hessian: Hessian | None = None,
-        pairs: Pairs = "binary",
-        censoring: Censoring = "harrell",
-        max_fpr: float | None = None,
-        min_tpr: float | None = None,
+        hessian: Hessian | None,
+        which: Which,
     ) -> None:
-        pair_options.check_pairs(pairs, censoring)
-        pair_options.check_rates(max_fpr, min_tpr, pairs)
-        self.function, self.pairs, self.censoring = function, pairs, censoring
-        self.max_fpr, self.min_tpr = max_fpr, min_tpr
+        pairs = which.pairs
+        pair_options.check_pairs(pairs, which.censoring)
+        pair_options.check_rates(which.max_fpr, which.min_tpr, pairs)
         original = SOFT_HINGE if surrogate == SOFT_HINGE.name else surrogates.get(surrogate)
         margin = pair_options.check_margin(margin, original.default_margin)
         slope, curvature = float(original.slope(margin)), float(original.curvature(margin))
@@ -104,6 +109,7 @@ class ScaledLoss:
             raise ValueError(
                 f"hessian must be 'logistic' or 'pairs', which is the exact one; got {hessian!r}."
             )
+        self.function, self.which = function, which
         self.original, self.margin, self.hessian = original, margin, hessian
         stretch = 2.0 * curvature / slope
         self.scaled_margin = margin * stretch
@@ -123,34 +129,28 @@ class ScaledLoss:
         # subtracting the first score in float64 keeps the digits of scores with a large offset.
         centred = np.empty(np.shape(scores), dtype=np.float32)
         np.subtract(scores, scores[0], out=centred, casting="same_kind")
-        options = self.options(data)
+        options, is_binary = self.options(data), self.which.pairs == "binary"
         if self.hessian == "logistic":
             _, grad = losses.pair_loss_and_grad(centred, labels, **options)
             grad *= np.float32(_scale_of_mean(labels > 0, weights))
             return grad, logistic_hess(centred, labels > 0, weights, groups)
-        options["reduction"] = "mean" if self.pairs == "binary" else "sum"
+        options["reduction"] = "mean" if is_binary else "sum"
         _, grad, hess = losses.pair_derivatives(centred, labels, **options)
-        if self.pairs == "binary":
-            scale = np.float32(_scale_of_mean(labels > 0, weights))
-        else:
-            scale = np.float32(_scale_of_sum(data))
-        return grad * scale, hess * scale
+        scale = _scale_of_mean(labels > 0, weights) if is_binary else _scale_of_sum(data)
+        return grad * np.float32(scale), hess * np.float32(scale)
 
     def options(self, data: Data) -> dict[str, Any]:
         """Return the keyword arguments of `pair_loss`."""
-        options: dict[str, Any] = {"surrogate": self.surrogate, "margin": self.scaled_margin}
-        options |= {"pairs": self.pairs, "censoring": self.censoring}
-        options |= {"max_fpr": self.max_fpr, "min_tpr": self.min_tpr}
-        return {**options, "weights": data.weights, "groups": data.groups}
+        rows = {"weights": data.weights, "groups": data.groups}
+        loss = {"surrogate": self.surrogate, "margin": self.scaled_margin}
+        return {**loss, **self.which._asdict(), **rows}
 
     def __repr__(self) -> str:
-        options = f"margin={self.margin:g}, hessian={self.hessian!r}"
-        if self.pairs != "binary":
-            options += f", pairs={self.pairs!r}, censoring={self.censoring!r}"
-        for name in ("max_fpr", "min_tpr"):
-            rate = getattr(self, name)
-            options += "" if rate is None else f", {name}={rate:g}"
-        return f"{self.function}(surrogate={self.original.name!r}, {options})"
+        options = {"surrogate": self.original.name, "margin": self.margin, "hessian": self.hessian}
+        which, default = self.which._asdict(), Which()._asdict()
+        options |= {name: which[name] for name in which if which[name] != default[name]}
+        shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"{self.function}({shown})"
 
 
 class Metric:
@@ -163,22 +163,18 @@ class Metric:
         self,
         library: Literal["lightgbm", "xgboost"],
         metric: str,
+        average: Average,
         surrogate: str | Surrogate,
         margin: float | None,
-        pairs: Pairs = "binary",
-        censoring: Censoring = "harrell",
-        average: Average = "pairs",
-        max_fpr: float | None = None,
-        min_tpr: float | None = None,
+        which: Which,
     ) -> None:
         if metric not in ("auc", "loss"):
             raise ValueError(f"metric must be 'auc' or 'loss'; got {metric!r}.")
         check_average(average)
         self.library, self.metric, self.average = library, metric, average
-        options = pairs, censoring, max_fpr, min_tpr
-        self.loss = ScaledLoss(f"{library}_objective", surrogate, margin, None, *options)
-        if metric == "auc" and max_fpr is not None:
-            pair_options.check_rate(max_fpr, "max_fpr", 1.0, closed=False)
+        self.loss = ScaledLoss(f"{library}_objective", surrogate, margin, None, which)
+        if metric == "auc" and which.max_fpr is not None:
+            pair_options.check_rate(which.max_fpr, "max_fpr", 1.0, closed=False)
         self.__name__ = f"{metric}_pairs"
 
     def __call__(
@@ -200,10 +196,9 @@ class Metric:
             return losses.pair_loss(scores, data.labels, **self.loss.options(data))
         options: dict[str, Any] = {"weights": data.weights, "groups": data.groups}
         options["average"] = self.average
-        max_fpr, min_tpr = self.loss.max_fpr, self.loss.min_tpr
+        pairs, censoring, max_fpr, min_tpr = self.loss.which
         if max_fpr is None and min_tpr is None:
-            options |= {"pairs": self.loss.pairs, "censoring": self.loss.censoring}
-            return metrics.auc(scores, data.labels, **options)
+            return metrics.auc(scores, data.labels, pairs=pairs, censoring=censoring, **options)
         options |= {"max_fpr": 1.0 if max_fpr is None else max_fpr, "min_tpr": min_tpr or 0.0}
         return metrics.partial_auc(scores, data.labels, standardise=True, **options)
 
