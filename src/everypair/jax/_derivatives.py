@@ -39,12 +39,14 @@ def _pair_sums(x: Array, data: Data, z: Array | None, *, grad: bool) -> PairSums
 
 
 # Compiled here, because hundreds of small operations would otherwise be dispatched one by one.
+@jax.custom_jvp
 @jax.jit
 def _value_and_grad(x: Array, data: Data) -> tuple[Array, Array]:
     sums = _pair_sums(x, data, None, grad=True)
     return sums.value, sums.grad
 
 
+@jax.custom_jvp
 @jax.jit
 def _hessian_times(x: Array, data: Data, z: Array) -> Array:
     # Double-double sums are linear in value only, so JAX could not transpose them. The Hessian is
@@ -64,40 +66,26 @@ def value(x: Array, data: Data) -> Array:
     return out
 
 
-@jax.custom_jvp
-def _gradient(x: Array, data: Data) -> tuple[Array, Array]:
-    out: tuple[Array, Array] = _value_and_grad(x, data)
-    return out
-
-
-@jax.custom_jvp
-def _product(x: Array, data: Data, z: Array) -> Array:
-    out: Array = _hessian_times(x, data, z)
-    return out
-
-
 @partial(value.defjvp, symbolic_zeros=True)
 def _value_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    x, data = primals
-    out, grad = _gradient(x, data)
+    out, grad = _value_and_grad(*primals)
     z = _direction(*tangents)
     return out, jnp.zeros_like(out) if z is None else (grad * z).sum()
 
 
-@partial(_gradient.defjvp, symbolic_zeros=True)
-def _gradient_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    x, data = primals
-    out, grad = _gradient(x, data)
+@partial(_value_and_grad.defjvp, symbolic_zeros=True)
+def _value_and_grad_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    out, grad = _value_and_grad(*primals)
     z = _direction(*tangents)
     if z is None:
         return (out, grad), (jnp.zeros_like(out), jnp.zeros_like(grad))
-    return (out, grad), ((grad * z).sum(), _product(x, data, z))
+    return (out, grad), ((grad * z).sum(), _hessian_times(*primals, z))
 
 
-@partial(_product.defjvp, symbolic_zeros=True)
-def _product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    x, data, z = primals
-    out = _product(x, data, z)
+@partial(_hessian_times.defjvp, symbolic_zeros=True)
+def _hessian_times_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    x, data, _ = primals
+    out = _hessian_times(*primals)
     direction = _direction(*tangents[:2])
     if direction is not None and (data.terms.smooth or data.terms.exponential):
         raise ValueError(
@@ -107,23 +95,15 @@ def _product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     along = tangents[2]
     if isinstance(along, SymbolicZero):
         return out, jnp.zeros_like(out)
-    return out, _product(x, data, along)
+    return out, _hessian_times(x, data, along)
 
 
 def _direction(along: Any, of_data: Data) -> Array | None:
     """Return the direction in the scores, or None if there is none."""
-    if not isinstance(of_data.weights, SymbolicZero | None):
-        _raise_constant("weights")
-    *polynomials, smooth, exponential = of_data.terms
-    terms = (*polynomials, *smooth, *exponential)
-    shifts = [term.shift for term in terms if term is not None]
-    if not all(isinstance(part, SymbolicZero | None) for shift in shifts for part in shift):
-        _raise_constant("margin")
+    for name, part in (("weights", of_data.weights), ("margin", of_data.terms)):
+        if not all(isinstance(leaf, SymbolicZero) for leaf in jax.tree.leaves(part)):
+            raise ValueError(
+                f"{name} must not be differentiated, because the loss has derivatives in the "
+                f"scores only; got {name} with a derivative. Pass jax.lax.stop_gradient({name})."
+            )
     return None if isinstance(along, SymbolicZero) else along
-
-
-def _raise_constant(name: str) -> None:
-    raise ValueError(
-        f"{name} must not be differentiated, because the loss has derivatives in the scores only; "
-        f"got {name} with a derivative. Pass jax.lax.stop_gradient({name})."
-    )

@@ -228,20 +228,15 @@ def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
         high = exact.astype(work)
         return Number(jnp.asarray(high), jnp.asarray((exact - high).astype(work)))
 
-    def as_arrays(terms: Any) -> Any:
-        """Return the numbers of a term as arrays, the shift moved by a traced margin."""
-        if terms is None:
-            return None
-        shift, *others = terms
-        shift = number(shift)
-        if traced:
-            given = Number(jnp.broadcast_to(margin.astype(work), shift.high.shape))
-            shift = JaxArrays(work).plus(shift, given)
-        return type(terms)(shift, *(None if part is None else number(part) for part in others))
+    def as_arrays(term: Any) -> Any:
+        """Return a term with its numbers as arrays, the shift moved by a traced margin."""
+        term = type(term)(*(None if part is None else number(part) for part in term))
+        if not traced:
+            return term
+        given = Number(jnp.broadcast_to(margin.astype(work), term.shift.high.shape))
+        return term._replace(shift=JaxArrays(work).plus(term.shift, given))
 
     known = 0.0 if traced else pair_options.check_margin(margin, surrogate.default_margin)
-    truncated, everywhere, below, *others = by_kind(
-        surrogate.at_margin(known), wide=work == jnp.float64
-    )
-    smooth, exponential = (tuple(map(as_arrays, of_kind)) for of_kind in others)
-    return Kinds(as_arrays(truncated), as_arrays(everywhere), as_arrays(below), smooth, exponential)
+    kinds = by_kind(surrogate.at_margin(known), wide=work == jnp.float64)
+    out: Kinds = jax.tree.map(as_arrays, kinds, is_leaf=lambda part: hasattr(part, "shift"))
+    return out
