@@ -1,13 +1,6 @@
-"""One of two XGBoost workers: python -m tests.boosting.distributed_worker RANK ARGUMENTS.
-
-Prints JSON: for each case the gradient and the Hessian of this worker's rows, the scores of all
-rows after training, and the history of the metric; then the AUC of this worker's rows.
-"""
+"""What one of two XGBoost workers does, in a process of its own."""
 
 from __future__ import annotations
-
-import json
-import sys
 
 import numpy as np
 import xgboost as xgb
@@ -42,34 +35,35 @@ def rows_of(case):
 
 
 def matrix_of(table, labels, weights, chosen):
-    matrix = xgb.DMatrix(table[chosen], label=labels[chosen])
-    if weights is not None:
-        matrix.set_weight(weights[chosen])
-    return matrix
+    weights = None if weights is None else weights[chosen]
+    return xgb.DMatrix(table[chosen], label=labels[chosen], weight=weights)
 
 
-def main():
-    rank, found = int(sys.argv[1]), {}
-    with xgb.collective.CommunicatorContext(dmlc_task_id=sys.argv[1], **json.loads(sys.argv[2])):
-        assert xgb.collective.get_rank() == rank
+def results_of(rank, arguments):
+    """Return, for each case, gradient and Hessian of this worker's rows, and trained scores.
+
+    Also returns the AUC of this worker's rows, and the history of the metric of all rows, both for
+    the first case; and errors about weights and groups that only worker 1 has.
+    """
+    results, history = {}, {}
+    with xgb.collective.CommunicatorContext(dmlc_task_id=str(rank), **arguments):
         for case in CASES:
             table, labels, weights, worker = rows_of(case)
-            mine = worker == rank
-            matrix = matrix_of(table, labels, weights, mine)
-            grad, hess = xgboost_distributed_objective()(SCORES[mine], matrix)
-            history, evaluation = {}, {}
-            if weights is None:
-                evaluation = {"evals": [(matrix, "all")], "evals_result": history}
-                evaluation |= {"custom_metric": xgboost_distributed_metric(), "verbose_eval": False}
+            matrix = matrix_of(table, labels, weights, worker == rank)
+            derivatives = xgboost_distributed_objective()(SCORES[worker == rank], matrix)
             booster = xgb.train(
-                PARAMETERS, matrix, ROUNDS, obj=xgboost_distributed_objective(), **evaluation
-            )
+                PARAMETERS, matrix, ROUNDS, obj=xgboost_distributed_objective(),
+                evals=[(matrix, "all")] if weights is None else [], evals_result=history,
+                custom_metric=xgboost_distributed_metric(), verbose_eval=False,
+            )  # fmt: skip
             scores = booster.predict(xgb.DMatrix(table), output_margin=True)
-            found[case] = [grad.tolist(), hess.tolist(), scores.tolist(), history]
+            results[case] = derivatives, scores
             if case == "even":
-                local = xgboost_metric()(scores[mine], matrix)[1]
-        for name, kind in (("weights", "set_weight"), ("groups", "set_group")):
-            table, labels, _, worker = rows_of("even")
+                local = xgboost_metric()(scores[worker == rank], matrix)[1]
+                of_all = history["all"]["auc_pairs"][-1]
+        messages = []
+        table, labels, _, worker = rows_of("even")
+        for kind in ("set_weight", "set_group"):
             matrix = matrix_of(table, labels, None, worker == rank)
             if rank == 1:  # on one of the workers only; both raise
                 getattr(matrix, kind)(np.ones(500))
@@ -77,9 +71,5 @@ def main():
                 try:
                     use(SCORES[worker == rank], matrix)
                 except ValueError as error:
-                    found.setdefault(f"{name} are refused", []).append(str(error))
-    sys.stdout.write(json.dumps([found, local]))
-
-
-if __name__ == "__main__":
-    main()
+                    messages.append(str(error))
+    return results, local, of_all, messages

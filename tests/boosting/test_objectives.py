@@ -22,6 +22,10 @@ WITH_CURVATURE = [SOFT_HINGE, "squared_hinge", "square", ("huber_hinge", 0.5), (
 OBJECTIVES = {"lightgbm": lightgbm_objective, "xgboost": xgboost_objective}
 
 
+def catboost_of_two(**knobs):
+    return catboost_objective([0, 1], **knobs)
+
+
 def knobs(given):
     surrogate, margin = given if isinstance(given, tuple) else (given, 1.0)
     return {"surrogate": surrogate, "margin": margin}
@@ -36,36 +40,38 @@ def rows():
 
 
 @pytest.mark.parametrize("given", WITH_CURVATURE, ids=str)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_derivatives_equal_the_double_sum(rows, given, weighted):
+@pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
+def test_derivatives_equal_the_double_sum(rows, given, pairs):
     scores, labels, weights = rows
-    weights = weights if weighted else None
-    loss = lightgbm_objective(**knobs(given))
-    _, exact_grad, exact_hess = naive.pair_derivatives(
-        scores, labels, weights=weights, surrogate=loss.surrogate, margin=loss.scaled_margin
-    )
-    w = np.ones(60) if weights is None else weights
-    n_pos, n = w[labels > 0].sum(), w.sum()
-    mean_rows = n_pos * (n - n_pos) / n
-    grad, hess = lightgbm_objective(**knobs(given), hessian="pairs")(labels, scores, weights)
-    same, _ = lightgbm_objective(**knobs(given))(labels, scores, weights)
-    # Boosters keep float32.
-    for got, wanted in ((grad, exact_grad), (same, exact_grad), (hess, exact_hess)):
-        wanted = wanted * mean_rows
-        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+    if pairs != "binary":
+        labels = np.random.default_rng(1).normal(size=60).round(1)
+    objectives = [
+        make(**knobs(given), pairs=pairs, hessian="pairs") for make in OBJECTIVES.values()
+    ]
+    objective = lightgbm_objective(**knobs(given), pairs=pairs)
+    for w in (None, weights):
+        _, *exact = naive.pair_derivatives(
+            scores, labels, weights=w, pairs=pairs, reduction="sum",
+            surrogate=objective.surrogate, margin=objective.scaled_margin,
+        )  # fmt: skip
+        found = [
+            *(make(labels, scores, w) for make in objectives),
+            objective(labels, scores, w)[:1],
+        ]
+        for derivatives in found:
+            for got, wanted in zip(derivatives, exact, strict=False):
+                wanted = wanted / (60.0 if w is None else w.sum())
+                # Boosters keep float32.
+                np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("given", WITH_CURVATURE, ids=str)
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_at_equal_scores_derivatives_equal_those_of_the_logistic_loss_with_intercept(
-    objective, given
-):
-    labels = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
-    make, p = OBJECTIVES[objective], 0.2
-    grad, hess = make(**knobs(given), hessian="logistic")(labels, np.full(5, 3.0))
+def test_at_equal_scores_derivatives_equal_those_of_the_logistic_loss_with_intercept(given):
+    labels, p = np.array([1.0, 0.0, 0.0, 0.0, 0.0]), 0.2
+    grad, hess = lightgbm_objective(**knobs(given))(labels, np.full(5, 3.0))
     np.testing.assert_allclose(grad, p - labels, rtol=1e-6)
     np.testing.assert_allclose(hess, p * (1 - p), rtol=1e-6)
-    same, of_pairs = make(**knobs(given), hessian="pairs")(labels, np.full(5, 3.0))
+    same, of_pairs = xgboost_objective(**knobs(given))(labels, np.full(5, 3.0))
     np.testing.assert_allclose(same, grad, rtol=1e-6)
     np.testing.assert_allclose(of_pairs, np.where(labels, 1 - p, p) / 2)
     assert of_pairs.sum() == pytest.approx(hess.sum())
@@ -118,6 +124,12 @@ def test_each_group_has_an_intercept_and_counts_by_its_pairs():
     np.testing.assert_allclose(hess, p * (1 - p) * factor, rtol=1e-5)
 
 
+def test_queries_of_equal_size_have_the_scale_of_one(rows):
+    objective = lightgbm_objective(pairs="ordered")
+    grad, _ = objective(np.tile(rows[2], 10), np.zeros(600), None, [60] * 10)
+    np.testing.assert_allclose(grad[:60], objective(rows[2], np.zeros(60))[0], rtol=1e-5)
+
+
 def test_a_weight_is_a_repetition(rows):
     scores, labels, _ = rows
     counts = np.arange(60) % 3
@@ -126,6 +138,20 @@ def test_a_weight_is_a_repetition(rows):
     for of_rows, of_copies in zip(weighted, repeated, strict=True):
         expected = np.bincount(np.repeat(np.arange(60), counts), of_copies, minlength=60)
         np.testing.assert_allclose(of_rows, expected, rtol=1e-2, atol=1e-6)
+
+
+def test_a_partial_objective_moves_only_the_hardest_negatives(rows):
+    scores, labels, _ = rows
+    grad, hess = xgboost_objective(max_fpr=0.1)(labels, scores)
+    negative = labels == 0
+    kept = np.sort(scores[negative])[-int(np.ceil(0.1 * negative.sum()))]
+    assert not grad[negative & (scores < kept)].any()
+    assert (hess[negative & (scores > kept)] > 0.0).all()
+
+
+def test_one_class_and_no_weight_give_zero_derivatives():
+    for arguments in ((np.ones(5), np.arange(5.0)), (np.ones(3), np.ones(3), np.zeros(3))):
+        assert not np.any(lightgbm_objective()(*arguments))
 
 
 def test_the_soft_hinge_is_smooth_convex_and_half_way_at_its_margin():
@@ -137,38 +163,52 @@ def test_the_soft_hinge_is_smooth_convex_and_half_way_at_its_margin():
     assert np.abs(np.diff(SOFT_HINGE.slope(t))).max() < 0.02
 
 
-def test_one_class_gives_zero_derivatives():
-    grad, hess = lightgbm_objective()(np.ones(5), np.arange(5.0))
-    assert not grad.any()
-    assert not hess.any()
-    assert not any(part.any() for part in lightgbm_objective()(np.ones(3), np.ones(3), np.zeros(3)))
+RATES = [{"max_fpr": 0.2}, {"min_tpr": 0.5}, {"max_fpr": 0.2, "min_tpr": 0.5}]
+WHICH = [{"pairs": "ordered"}, {"pairs": "survival", "censoring": "uno"}, {"pairs": "binary"}]
 
 
-def test_metrics_are_exact_and_report_their_direction(rows):
+@pytest.mark.parametrize("which", [*WHICH, *RATES], ids=str)
+def test_metrics_are_exact_and_report_their_direction(rows, which):
     scores, labels, weights = rows
-    assert lightgbm_metric()(labels, scores, weights) == (
-        "auc_pairs",
-        ep.auc(scores, labels, weights=weights),
-        True,
-    )
-    name, loss, higher_is_better = lightgbm_metric("loss", surrogate="squared_hinge")(
-        labels, scores
-    )
-    assert (name, higher_is_better) == ("loss_pairs", False)
+    if which.get("pairs", "binary") != "binary":
+        labels = np.random.default_rng(1).normal(size=60).round(1)
+    if "pairs" in which:
+        expected = ep.auc(scores, labels, weights=weights, **which)
+    else:
+        expected = ep.partial_auc(scores, labels, weights=weights, standardise=True, **which)
+    assert lightgbm_metric(**which)(labels, scores, weights) == ("auc_pairs", expected, True)
+    assert xgboost_metric(**which)(labels, scores, weights) == expected
     # Squared hinge: a lead of 2 in scores is asked for, and a pair at equal scores costs 1.
-    assert loss == pytest.approx(naive.pair_loss(scores / 2.0, labels))
-    assert xgboost_metric("loss", surrogate="squared_hinge")(labels, scores) == loss
+    metric = lightgbm_metric("loss", surrogate="squared_hinge", **which)
+    name, loss, higher_is_better = metric(labels, scores)
+    assert (name, higher_is_better) == ("loss_pairs", False)
+    assert loss == pytest.approx(naive.pair_loss(scores / 2.0, labels, **which))
+    assert xgboost_metric("loss", surrogate="squared_hinge", **which)(labels, scores) == loss
+
+
+def test_a_metric_is_averaged_over_groups(rows):
+    scores, _, target = rows
+    options = {"pairs": "ordered", "average": "groups"}
+    expected = ep.auc(scores, target, groups=np.arange(60) // 20, **options)
+    assert lightgbm_metric(**options)(target, scores, None, [20] * 3)[1] == expected
 
 
 @pytest.mark.parametrize("make", [*OBJECTIVES.values(), lightgbm_metric, xgboost_metric])
-def test_objectives_and_metrics_pickle(rows, make):
+@pytest.mark.parametrize("pairs", ["binary", "ordered"])
+def test_objectives_and_metrics_pickle(rows, make, pairs):
     scores, labels, _ = rows
-    again = pickle.loads(pickle.dumps(make()))
-    assert str(again(labels, scores)) == str(make()(labels, scores))
+    again = pickle.loads(pickle.dumps(make(pairs=pairs)))
+    assert str(again(labels, scores)) == str(make(pairs=pairs)(labels, scores))
 
 
-def catboost_of_two(**knobs):
-    return catboost_objective([0, 1], **knobs)
+def test_repr_shows_the_settings():
+    default = "lightgbm_objective(surrogate='soft_hinge', margin=1.0, hessian='logistic')"
+    assert repr(lightgbm_objective()) == default
+    assert repr(eval(default)) == default
+    wanted = "objective(surrogate='squared_hinge', margin=2.0, hessian='pairs', max_fpr=0.1)"
+    knobs = {"surrogate": "squared_hinge", "margin": 2.0, "hessian": "pairs", "max_fpr": 0.1}
+    assert repr(xgboost_objective(**knobs)) == f"xgboost_{wanted}"
+    assert repr(catboost_objective([0, 1], **knobs)) == f"catboost_{wanted}"
 
 
 @pytest.mark.parametrize("make", [*OBJECTIVES.values(), catboost_of_two])
@@ -179,24 +219,20 @@ def test_a_surrogate_without_curvature_raises(make):
         make(surrogate="squared_hinge", margin=0.0)
 
 
-def test_repr_shows_the_settings():
-    default = "lightgbm_objective(surrogate='soft_hinge', margin=1.0, hessian='logistic')"
-    assert repr(lightgbm_objective()) == default
-    assert repr(eval(default)) == default
-    wanted = "(surrogate='squared_hinge', margin=2.0, hessian='pairs')"
-    knobs = {"surrogate": "squared_hinge", "margin": 2.0, "hessian": "pairs"}
-    assert repr(lightgbm_objective(**knobs)) == f"lightgbm_objective{wanted}"
-    assert repr(xgboost_objective(**knobs)) == f"xgboost_objective{wanted}"
-    assert repr(catboost_objective([0, 1], **knobs)) == f"catboost_objective{wanted}"
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: lightgbm_objective(margin=-1.0), "margin must be"),
         (lambda: xgboost_objective(surrogate="squared-hinge"), "Did you mean 'squared_hinge'"),
         (lambda: lightgbm_objective(hessian="exact"), "the exact one; got 'exact'"),
+        (
+            lambda: lightgbm_objective(pairs="ordered", hessian="logistic"),
+            "hessian must be 'pairs'",
+        ),
+        (lambda: lightgbm_objective(pairs="ordered", max_fpr=0.1), "must be left out if pairs is"),
         (lambda: lightgbm_metric("f1"), "metric must be 'auc' or 'loss'; got 'f1'"),
+        (lambda: lightgbm_metric(average="query"), "average must be"),
+        (lambda: lightgbm_metric(max_fpr=0.0), "max_fpr must be a number above 0"),
         (lambda: catboost_objective(["fraud", "fine"]), "labels must"),
         (lambda: catboost_objective([0, 1], weights=[1.0, 1.0, 1.0]), "weights must have"),
         (
