@@ -16,6 +16,13 @@ class Table(NamedTuple):
     weights: np.ndarray
     groups: np.ndarray
 
+    def knobs(self, *, weighted=False, grouped=False):
+        """Return the arguments of `fit` other than X and y."""
+        return {
+            "sample_weight": self.weights if weighted else None,
+            "groups": self.groups if grouped else None,
+        }
+
 
 def table(n=120, d=5, positives=0.3, seed=0):
     """Return rows of overlapping classes, with correlated columns of different units."""
@@ -28,19 +35,13 @@ def table(n=120, d=5, positives=0.3, seed=0):
     return Table(X, y, rng.uniform(0.5, 2.0, n), rng.integers(0, 4, n))
 
 
-def pairs(table, *, weighted=False, grouped=False):
-    """Return the differences of all pairs, a row each, and their shares of the mean."""
-    i, j = np.meshgrid(np.flatnonzero(table.y == 1), np.flatnonzero(table.y == 0))
-    i, j = i.ravel(), j.ravel()
+def pairwise_ridge(table, alpha, margin, *, weighted=False, grouped=False):
+    """Solve the normal equations of the square surrogate over explicit pairs."""
+    i, j = (a.ravel() for a in np.meshgrid(*(np.flatnonzero(table.y == k) for k in (1, 0))))
     share = table.weights[i] * table.weights[j] if weighted else np.ones(len(i))
     if grouped:
         share = share * (table.groups[i] == table.groups[j])
-    return table.X[i] - table.X[j], share / share.sum()
-
-
-def pairwise_ridge(table, alpha, margin, **kind):
-    """Solve the normal equations of the square surrogate over explicit pairs."""
-    differences, share = pairs(table, **kind)
+    share, differences = share / share.sum(), table.X[i] - table.X[j]
     scatter = (differences * share[:, None]).T @ differences
     gram = 2.0 * scatter + alpha * np.eye(len(scatter))
     return np.linalg.solve(gram, 2.0 * margin * (share @ differences))
@@ -54,11 +55,3 @@ def minimum(X, labels, alpha, **options):
         return value + 0.5 * alpha * w @ w, X.T @ grad + alpha * w
 
     return minimize(objective, np.zeros(X.shape[1]), jac=True, tol=1e-12).x
-
-
-def knobs_of(table, *, weighted=False, grouped=False):
-    """Return the arguments of `fit` other than X and y."""
-    return {
-        "sample_weight": table.weights if weighted else None,
-        "groups": table.groups if grouped else None,
-    }

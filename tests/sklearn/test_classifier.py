@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn import config_context
-from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,19 +20,6 @@ from everypair.sklearn import PairLinearClassifier
 from everypair.sklearn._classifier import threshold_from
 
 from .tables import table
-
-
-@pytest.mark.parametrize("solver", ["newton-cg", "lbfgs"])
-@pytest.mark.parametrize("container", [sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.coo_array])
-def test_sparse_and_dense_matrices_give_the_same_result(solver, container):
-    data = table()
-    X = np.where(np.abs(data.X) > 0.5, data.X, 0.0)
-    dense = PairLinearClassifier(solver=solver).fit(X, data.y)
-    sparse = PairLinearClassifier(solver=solver).fit(container(X), data.y)
-    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(
-        sparse.decision_function(container(X)), dense.decision_function(X), rtol=1e-5, atol=1e-6
-    )
 
 
 @pytest.mark.parametrize("solver", ["auto", "lbfgs"])
@@ -63,17 +49,6 @@ def test_labels_of_any_kind(labels):
     assert ((model.predict(data.X) == labels[1]) == above).all()
 
 
-def test_integer_weights_are_repetitions():
-    data = table()
-    counts = np.random.default_rng(0).integers(0, 4, len(data.y))
-    weighted = PairLinearClassifier(tol=1e-9).fit(data.X, data.y, sample_weight=counts)
-    repeated = PairLinearClassifier(tol=1e-9).fit(
-        np.repeat(data.X, counts, axis=0), np.repeat(data.y, counts)
-    )
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-7)
-    assert weighted.threshold_ == pytest.approx(repeated.threshold_)
-
-
 def test_the_balanced_threshold_has_the_best_balanced_accuracy():
     data = table()
     model = PairLinearClassifier().fit(data.X, data.y)
@@ -92,16 +67,14 @@ def test_prevalence_and_fixed_thresholds():
     model = PairLinearClassifier(threshold="prevalence").fit(data.X, data.y)
     assert model.predict(data.X).sum() == data.y.sum()
     model = PairLinearClassifier(threshold=0.25).fit(data.X, data.y)
+    assert (model.predict(data.X) == (data.X @ model.coef_[0] > model.threshold_)).all()
     assert model.threshold_ == 0.25
-    assert (model.predict(data.X) == (data.X @ model.coef_[0] > 0.25)).all()
 
 
 @pytest.mark.parametrize("rule", ["balanced", "prevalence"])
 def test_thresholds_of_ties_and_neighbours_are_finite(rule):
-    positive = np.array([False, True])
-    assert threshold_from(rule, np.zeros(2), positive, None) == 0.0
-    scores = np.array([1.0, np.nextafter(1.0, 2.0)])
-    assert threshold_from(rule, scores, positive, None) == 1.0
+    for scores in (np.zeros(2), np.array([1.0, np.nextafter(1.0, 2.0)])):
+        assert threshold_from(rule, scores, np.array([False, True]), None) == scores[0]
 
 
 def test_a_solution_that_is_not_reached_warns():
@@ -141,17 +114,14 @@ def test_groups_by_metadata_routing():
     np.testing.assert_array_equal(routed[-1].coef_, direct.coef_)
 
 
-def test_pipelines_searches_and_cross_validation():
+def test_pipelines_and_searches():
     data = table(n=300)
     pipeline = make_pipeline(StandardScaler(), PairLinearClassifier())
     grid = {"pairlinearclassifier__alpha": [1e-4, 1e-1], "pairlinearclassifier__margin": [0.5, 1]}
-    search = GridSearchCV(pipeline, grid, scoring="roc_auc", cv=3, n_jobs=2)
-    search.fit(data.X, data.y)
+    search = GridSearchCV(pipeline, grid, scoring="roc_auc", cv=3, n_jobs=2).fit(data.X, data.y)
     assert search.best_score_ > 0.7
-    assert cross_val_score(pipeline, data.X, data.y, scoring="roc_auc", cv=3).min() > 0.7
     again = pickle.loads(pickle.dumps(search.best_estimator_))
     assert (again.predict(data.X) == search.predict(data.X)).all()
-    assert clone(pipeline).fit(data.X, data.y).score(data.X, data.y) > 0.6
 
 
 def test_calibration_makes_probabilities_and_the_error_about_them_names_it():

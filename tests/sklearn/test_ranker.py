@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import everypair as ep
-from everypair.sklearn import PairLinearClassifier, PairLinearRanker, PairLinearSurvival
-
-from .tables import minimum
-
-TIGHT = {"tol": 1e-9, "alpha": 1e-2}
+from everypair.sklearn import PairLinearRanker, PairLinearSurvival
 
 
 @pytest.fixture
@@ -22,35 +17,10 @@ def table():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 3)) * [1.0, 3.0, 0.2]
     target = np.round(X @ [1.0, -0.3, 2.0] + rng.normal(size=90))
-    times = rng.exponential(np.exp(-X[:, 0]))
-    limits = rng.exponential(2.0, 90)
+    times, limits = rng.exponential(np.exp(-X[:, 0])), rng.exponential(2.0, 90)
     y = np.empty(90, [("event", bool), ("time", float)])
     y["event"], y["time"] = times < limits, np.minimum(times, limits)
     return X, target, y, rng.uniform(0.5, 2.0, 90), rng.integers(0, 3, 90)
-
-
-@pytest.mark.parametrize("surrogate", ["squared_hinge", "logistic"])
-@pytest.mark.parametrize("solver", ["newton-cg", "lbfgs"])
-def test_the_solution_minimises_the_double_sum(table, surrogate, solver):
-    X, target, y, weights, groups = table
-    options = {"surrogate": surrogate, "weights": weights, "groups": groups, "alpha": 1e-2}
-    model = PairLinearRanker(surrogate=surrogate, solver=solver, **TIGHT)
-    model.fit(X, target, weights, groups)
-    np.testing.assert_allclose(
-        model.coef_, minimum(X, target, pairs="ordered", **options), rtol=1e-4, atol=1e-6
-    )
-    model = PairLinearSurvival(surrogate=surrogate, solver=solver, censoring="uno", **TIGHT)
-    model.fit(X, y, weights, groups)
-    wanted = minimum(X, y, pairs="survival", censoring="uno", **options)
-    np.testing.assert_allclose(model.coef_, wanted, rtol=1e-4, atol=1e-6)
-
-
-def test_two_targets_give_the_classifier(table):
-    X, target, *_ = table
-    labels = (target > 0).astype(int)
-    ranker = PairLinearRanker(**TIGHT).fit(X, labels)
-    classifier = PairLinearClassifier(surrogate="squared_hinge", **TIGHT).fit(X, labels)
-    np.testing.assert_allclose(ranker.coef_, classifier.coef_[0], rtol=1e-5)
 
 
 def test_scores_are_concordance_indices(table):
@@ -63,6 +33,9 @@ def test_scores_are_concordance_indices(table):
     expected = ep.auc(X @ model.coef_, y, pairs="survival")
     assert model.score(X, y) == pytest.approx(expected)
     assert expected > 0.7
+    metrics = pytest.importorskip("sksurv.metrics")
+    agreed = metrics.concordance_index_censored(y["event"], y["time"], model.predict(X))[0]
+    assert agreed == pytest.approx(expected, rel=1e-12)
 
 
 def test_forms_of_survival_targets(table):
@@ -74,30 +47,12 @@ def test_forms_of_survival_targets(table):
         np.testing.assert_array_equal(PairLinearSurvival().fit(X, form).coef_, expected)
 
 
-def test_scikit_survival_agrees_on_the_score(table):
-    metrics = pytest.importorskip("sksurv.metrics")
-    X, _, y, *_ = table
-    model = PairLinearSurvival().fit(X, y)
-    expected = metrics.concordance_index_censored(y["event"], y["time"], model.predict(X))[0]
-    assert model.score(X, y) == pytest.approx(expected, rel=1e-12)
-
-
-def test_sparse_rows_and_grid_search(table):
-    X, target, *_ = table
-    dense = PairLinearRanker(**TIGHT).fit(X, target).coef_
-    sparse = PairLinearRanker(**TIGHT).fit(sp.csr_matrix(X), target).coef_
-    np.testing.assert_allclose(dense, sparse, rtol=1e-6)
+def test_searches(table):
+    X, target, y, *_ = table
     pipe = make_pipeline(StandardScaler(), PairLinearRanker())
     search = GridSearchCV(pipe, {"pairlinearranker__alpha": [1e-4, 1.0]}, cv=3).fit(X, target)
     assert search.best_score_ > 0.7
-    assert cross_val_score(PairLinearSurvival(), X, table[2], cv=3).mean() > 0.6
-
-
-def test_a_warm_start_needs_fewer_iterations(table):
-    X, target, *_ = table
-    model = PairLinearRanker(warm_start=True, solver="newton-cg").fit(X, target)
-    first = model.n_iter_
-    assert model.fit(X, target).n_iter_ <= first
+    assert cross_val_score(PairLinearSurvival(), X, y, cv=3).mean() > 0.6
 
 
 @pytest.mark.parametrize(
