@@ -22,7 +22,7 @@ AT_ONCE = 20
 def quick_compilation():
     """Compile without most optimisations, which takes half the time.
 
-    `test_accuracy_jax.py` and `test_smooth_jax.py` test programs as users compile them.
+    `test_accuracy_jax.py` tests programs as users compile them.
     """
     name = "jax_disable_most_optimizations"
     jax.config.update(name, True)
