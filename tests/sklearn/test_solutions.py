@@ -9,7 +9,6 @@ import scipy.sparse as sp
 import everypair as ep
 from everypair.sklearn import PairLinearClassifier, PairLinearRanker, PairLinearSurvival
 from everypair.sklearn._smoothing import smoothed, stages
-from everypair.sklearn._solvers import Preconditioner
 from everypair.surrogates import Surrogate, Term
 
 from .tables import minimum, pairwise_ridge, table
@@ -129,12 +128,6 @@ def test_the_objective_decreases_for_a_non_convex_surrogate():
     data = table()
     model = fitted(data, surrogate=capped, solver="newton-cg", alpha=1e-2)
     assert model.objective_ < ep.pair_loss(np.zeros(len(data.y)), data.y, surrogate=capped)
-
-
-def test_a_scatter_that_has_no_root_leaves_its_diagonal():
-    preconditioner = Preconditioner(np.array([[3.0, 9.0], [9.0, 3.0]]), alpha=1.0)
-    np.testing.assert_allclose(preconditioner.coef(np.ones(2)), [0.5, 0.5])
-    np.testing.assert_allclose(preconditioner.coordinates(np.ones(2)), [2.0, 2.0])
 
 
 HALF = Term(0, 0, 0.5, knot=0)

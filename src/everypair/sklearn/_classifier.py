@@ -15,7 +15,7 @@ from sklearn.utils import multiclass, validation  # type: ignore[import-untyped]
 from everypair.metrics import roc_curve
 from everypair.sklearn._estimator import PairLinearEstimator, check_alpha
 from everypair.sklearn._objective import TrainingData, Vector
-from everypair.sklearn._trainer import FitOptions
+from everypair.sklearn._solvers import FitOptions
 from everypair.surrogates import Surrogate
 
 

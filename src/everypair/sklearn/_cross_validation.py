@@ -15,7 +15,8 @@ from everypair.metrics import auc
 from everypair.sklearn._classifier import BinaryLinearClassifier
 from everypair.sklearn._estimator import check_alpha
 from everypair.sklearn._objective import TrainingData, Vector
-from everypair.sklearn._trainer import FitOptions, Trainer
+from everypair.sklearn._solvers import FitOptions
+from everypair.sklearn._trainer import Trainer
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

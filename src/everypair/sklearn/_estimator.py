@@ -16,7 +16,8 @@ from everypair import surrogates
 from everypair.inputs import pair_options
 from everypair.inputs.groups import group_codes, group_values
 from everypair.sklearn._objective import TrainingData, Vector
-from everypair.sklearn._trainer import SOLVERS, FitOptions, Trainer
+from everypair.sklearn._solvers import FitOptions
+from everypair.sklearn._trainer import SOLVERS, Trainer
 from everypair.surrogates import Surrogate
 
 # The square of this number, and of its inverse, is a normal float64.

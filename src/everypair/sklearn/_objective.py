@@ -52,15 +52,15 @@ class TrainingData:
         options = {"weights": self.weights, "groups": self.groups}
         return {**options, "pairs": self.pairs, "censoring": self.censoring}
 
+    def loss_options(self, surrogate: str | Surrogate, margin: float) -> dict[str, Any]:
+        """Return the keyword arguments of `everypair.pair_loss`."""
+        return {"surrogate": surrogate, "margin": margin, **self.pair_options()}
+
     def has_pairs(self) -> bool:
         """Return whether some pair of rows in one group has positive weight."""
         # Every pair of equal scores has a loss of 1.
-        options: dict[str, Any] = {"surrogate": "square", "margin": 1.0, **self.pair_options()}
+        options = self.loss_options("square", 1.0)
         return losses.pair_loss(np.zeros(len(self.target)), self.target, **options) > 0.0
-
-    def group_codes(self) -> NDArray[np.int64]:
-        """Return the number of each row's group; 0 for all rows without groups."""
-        return np.zeros(len(self.target), np.int64) if self.groups is None else self.groups
 
     def centred(self) -> TrainingData:
         """Subtract the means from the columns of dense X if some mean is large.
@@ -75,49 +75,6 @@ class TrainingData:
         if not (np.abs(mean) > _LARGE_OFFSET * deviation).any():
             return self
         return replace(self, X=self.X - mean)
-
-
-class PairObjective:
-    """The objective, its gradient and its Hessian.
-
-    The methods take scores as well as coefficients, because callers often know ``X @ w`` already.
-    """
-
-    def __init__(
-        self, data: TrainingData, surrogate: Surrogate, margin: float, alpha: float
-    ) -> None:
-        self.data, self.alpha = data, alpha
-        self._transposed = data.X.T
-        self._options = {"surrogate": surrogate, "margin": margin, **data.pair_options()}
-
-    def scores(self, coef: Vector) -> Vector:
-        """Return ``X @ coef``, of shape (n,)."""
-        return np.asarray(self.data.X @ coef)
-
-    def value_and_score_grad(self, coef: Vector, scores: Vector) -> tuple[float, Vector]:
-        """Return the objective and the (n,) gradient of the pair loss in the scores.
-
-        An objective that overflows, after a step that is too long, is infinite with a gradient of
-        NaN.
-        """
-        try:
-            loss, score_grad = losses.pair_loss_and_grad(scores, self.data.target, **self._options)
-        except OverflowError:
-            return np.inf, np.full(scores.shape, np.nan)
-        return loss + 0.5 * self.alpha * float(coef @ coef), score_grad
-
-    def grad(self, coef: Vector, score_grad: Vector) -> Vector:
-        """Return the (d,) gradient of the objective in the coefficients."""
-        return np.asarray(self._transposed @ score_grad + self.alpha * coef)
-
-    def score_hess(self, scores: Vector) -> Vector:
-        """Return the (n,) diagonal of the Hessian of the pair loss in the scores."""
-        return losses.pair_derivatives(scores, self.data.target, **self._options).hess
-
-    def hvp(self, scores: Vector, vector: Vector, vector_scores: Vector) -> Vector:
-        """Multiply the Hessian in the coefficients by a (d,) vector with scores ``X @ vector``."""
-        score_hvp = losses.pair_hvp(scores, self.data.target, vector_scores, **self._options)
-        return np.asarray(self._transposed @ score_hvp + self.alpha * vector)
 
 
 def pair_scatter(data: TrainingData, hess: Vector, *, diagonal: bool) -> Vector:
@@ -135,7 +92,7 @@ def pair_scatter(data: TrainingData, hess: Vector, *, diagonal: bool) -> Vector:
     becomes ``s s^T`` with the sum s over the group. Takes O(n d^2) time; with `diagonal` only the
     (d,) diagonal is computed, in O(n d).
     """
-    codes = data.group_codes()
+    codes = np.zeros(len(hess), np.int64) if data.groups is None else data.groups
     if data.pairs == "binary":
         pos, neg = (np.where(data.target == side, hess, 0.0) for side in (True, False))
     else:

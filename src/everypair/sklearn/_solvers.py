@@ -1,9 +1,9 @@
 """The solvers: Newton's method with conjugate gradients, and L-BFGS.
 
-Both work in the coordinates of a `Preconditioner`, in which the objective is well conditioned, and
-stop by the norm of the gradient relative to its norm at zero coefficients, computed in the
-coordinates of X and in the preconditioned ones; the larger ratio counts. The second one does not
-depend on the scales of the columns.
+Both work in coordinates in which the objective is well conditioned, and stop by the norm of the
+gradient relative to its norm at zero coefficients, computed in the coordinates of X and in the
+preconditioned ones; the larger ratio counts. The second one does not depend on the scales of the
+columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import numpy as np
 from scipy.linalg.blas import dtrsv  # type: ignore[import-untyped]
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-from everypair.sklearn._objective import PairObjective, Vector
+from everypair import losses
+from everypair.sklearn._objective import TrainingData, Vector
+from everypair.surrogates import Surrogate
 
 _EPS = float(np.finfo(np.float64).eps)
 # Relative differences of objective values below this are rounding errors.
@@ -29,46 +31,15 @@ _MAX_LINE_SEARCH_STEPS = 20
 _LONG_STEP = 10.0
 
 
-class Preconditioner:
-    """The coordinates ``u = R coef`` with ``R^T R`` close to the Hessian.
+class FitOptions(NamedTuple):
+    """The checked parameters of an estimator, without alpha."""
 
-    With the square surrogate the Hessian is twice the scatter matrix of all pair differences, plus
-    alpha. Other surrogates depend on a subset of the pairs, and the Cholesky factor of an
-    approximate scatter matrix serves: with it, the solvers need few iterations whatever the scales
-    and correlations of the columns. For wide X only the diagonal is used.
-
-    `scatter` is the result of `pair_scatter`, of shape (d, d), or its diagonal, of shape (d,). The
-    strength `alpha` of the penalty is added to the diagonal.
-    """
-
-    def __init__(self, scatter: Vector, alpha: float) -> None:
-        diagonal = scatter if scatter.ndim == 1 else scatter.diagonal()
-        squares = diagonal + alpha
-        self._root = np.sqrt(np.where(squares > 0.0, squares, 1.0))
-        self._factor: Vector | None = None
-        if scatter.ndim == 2:
-            # A unit diagonal makes the Cholesky factorisation independent of the columns' scales.
-            correlations = scatter / np.outer(self._root, self._root)
-            # The small addition keeps it positive definite if columns are linearly dependent.
-            np.fill_diagonal(correlations, 1.0 + 1e-11)
-            with contextlib.suppress(np.linalg.LinAlgError):
-                self._factor = np.asfortranarray(np.linalg.cholesky(correlations).T)
-
-    def coef(self, u: Vector) -> Vector:
-        """Return the coefficients with these coordinates: ``R^-1 u``, of shape (d,)."""
-        if self._factor is not None:
-            u = dtrsv(self._factor, u)
-        return u / self._root
-
-    def grad(self, coef_grad: Vector) -> Vector:
-        """Return the gradient in the coordinates u: ``R^-T coef_grad``, of shape (d,)."""
-        scaled: Vector = coef_grad / self._root
-        return scaled if self._factor is None else dtrsv(self._factor, scaled, trans=1)
-
-    def coordinates(self, coef: Vector) -> Vector:
-        """Return the coordinates of coefficients: ``R coef``, of shape (d,)."""
-        scaled: Vector = coef * self._root
-        return scaled if self._factor is None else self._factor @ scaled
+    surrogate: Surrogate
+    margin: float
+    solver: str
+    tol: float
+    max_iter: int
+    verbose: int
 
 
 class Solution(NamedTuple):
@@ -81,34 +52,110 @@ class Solution(NamedTuple):
 
 
 class Problem:
-    """An objective with its preconditioner, and the stopping rule of both solvers.
+    """The objective, and the coordinates ``u = R coef`` with ``R^T R`` close to its Hessian.
 
-    `n_done` iterations were made so far, by earlier calls of a solver.
+    With the square surrogate the Hessian is twice the scatter matrix of all pair differences, plus
+    alpha. Other surrogates depend on a subset of the pairs, and the Cholesky factor of an
+    approximate scatter matrix serves: with it, the solvers need few iterations whatever the scales
+    and correlations of the columns. For wide X only the diagonal is used.
+
+    The methods take scores as well as coefficients, because callers often know ``X @ coef``
+    already. `scatter` is the result of `pair_scatter`, of shape (d, d), or its diagonal, of shape
+    (d,). `n_done` iterations were made so far, by earlier calls of a solver.
     """
 
-    def __init__(self, objective: PairObjective, scatter: Vector, tol: float, verbose: int) -> None:
-        self.objective, self.tol, self.verbose, self.n_done = objective, tol, verbose, 0
-        n, d = objective.data.X.shape
-        self.value_at_zero, score_grad = objective.value_and_score_grad(np.zeros(d), np.zeros(n))
-        self.grad_at_zero = objective.grad(np.zeros(d), score_grad)
+    def __init__(
+        self,
+        data: TrainingData,
+        options: FitOptions,
+        surrogate: Surrogate,
+        alpha: float,
+        scatter: Vector,
+    ) -> None:
+        self.data, self.options, self.alpha, self.n_done = data, options, alpha, 0
+        self._transposed = data.X.T
+        self._loss_options = data.loss_options(surrogate, options.margin)
+        n, d = data.X.shape
+        self.value_at_zero, score_grad = self.value_and_score_grad(np.zeros(d), np.zeros(n))
+        self._grad_at_zero = np.asarray(self._transposed @ score_grad)
         self.precondition(scatter)
 
     def precondition(self, scatter: Vector) -> None:
-        """Set the preconditioner to that of a scatter matrix, or of its diagonal."""
-        self.preconditioner = Preconditioner(scatter, self.objective.alpha)
-        scaled_grad = self.preconditioner.grad(self.grad_at_zero)
-        self.norms_at_zero = np.linalg.norm(self.grad_at_zero), np.linalg.norm(scaled_grad)
+        """Set the coordinates to those of a scatter matrix, or of its diagonal."""
+        diagonal = scatter if scatter.ndim == 1 else scatter.diagonal()
+        squares = diagonal + self.alpha
+        self._root = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+        self._factor: Vector | None = None
+        if scatter.ndim == 2:
+            # A unit diagonal makes the Cholesky factorisation independent of the columns' scales.
+            correlations = scatter / np.outer(self._root, self._root)
+            # The small addition keeps it positive definite if columns are linearly dependent.
+            np.fill_diagonal(correlations, 1.0 + 1e-11)
+            with contextlib.suppress(np.linalg.LinAlgError):
+                self._factor = np.asfortranarray(np.linalg.cholesky(correlations).T)
+        grad = self._grad_at_zero
+        self.norms_at_zero = tuple(float(np.linalg.norm(g)) for g in (grad, self._scaled(grad)))
+
+    def coef(self, u: Vector) -> Vector:
+        """Return the coefficients with these coordinates: ``R^-1 u``, of shape (d,)."""
+        return (u if self._factor is None else dtrsv(self._factor, u)) / self._root
+
+    def coordinates(self, coef: Vector) -> Vector:
+        """Return the coordinates of coefficients: ``R coef``, of shape (d,)."""
+        scaled: Vector = coef * self._root
+        return scaled if self._factor is None else self._factor @ scaled
+
+    def _scaled(self, coef_grad: Vector) -> Vector:
+        """Return a gradient in the coordinates u: ``R^-T coef_grad``, of shape (d,)."""
+        scaled: Vector = coef_grad / self._root
+        return scaled if self._factor is None else dtrsv(self._factor, scaled, trans=1)
+
+    def newton_step_at_zero(self) -> Vector:
+        """Return the minimum of the quadratic approximation at zero coefficients.
+
+        There the full scatter matrix is the exact Hessian of the pair loss, so this is the solution
+        for the square surrogate, and close for hinges.
+        """
+        return -self.coef(self._scaled(self._grad_at_zero))
+
+    def scores(self, coef: Vector) -> Vector:
+        """Return ``X @ coef``, of shape (n,)."""
+        return np.asarray(self.data.X @ coef)
+
+    def value_and_score_grad(self, coef: Vector, scores: Vector) -> tuple[float, Vector]:
+        """Return the objective and the (n,) gradient of the pair loss in the scores.
+
+        An objective that overflows, after a step that is too long, is infinite with a gradient of
+        NaN.
+        """
+        options = self._loss_options
+        try:
+            loss, score_grad = losses.pair_loss_and_grad(scores, self.data.target, **options)
+        except OverflowError:
+            return np.inf, np.full(scores.shape, np.nan)
+        return loss + 0.5 * self.alpha * float(coef @ coef), score_grad
 
     def grad(self, coef: Vector, score_grad: Vector) -> tuple[Vector, float]:
-        """Return the gradient in the coordinates u, and its relative norm."""
-        grad = self.objective.grad(coef, score_grad)
-        scaled_grad = self.preconditioner.grad(grad)
-        norms = np.linalg.norm(grad), np.linalg.norm(scaled_grad)
-        return scaled_grad, float(np.max(np.divide(norms, self.norms_at_zero)))
+        """Return the gradient of the objective in the coordinates u, and its relative norm."""
+        grad = np.asarray(self._transposed @ score_grad + self.alpha * coef)
+        scaled_grad = self._scaled(grad)
+        norm, scaled_norm = self.norms_at_zero
+        relative_norm = float(np.linalg.norm(grad)) / norm
+        return scaled_grad, max(relative_norm, float(np.linalg.norm(scaled_grad)) / scaled_norm)
+
+    def hvp(self, scores: Vector, vector: Vector, vector_scores: Vector) -> Vector:
+        """Return the product of the Hessian and a (d,) vector of coefficients, as a gradient."""
+        options = self._loss_options
+        score_hvp = losses.pair_hvp(scores, self.data.target, vector_scores, **options)
+        return self._scaled(np.asarray(self._transposed @ score_hvp + self.alpha * vector))
+
+    def score_hess(self, scores: Vector) -> Vector:
+        """Return the (n,) diagonal of the Hessian of the pair loss in the scores."""
+        return losses.pair_derivatives(scores, self.data.target, **self._loss_options).hess
 
     def report(self, n_iter: int, value: float, relative_norm: float) -> None:
         """Print one line about an iteration if `verbose` is not 0."""
-        if self.verbose:
+        if self.options.verbose:
             sys.stdout.write(
                 f"iteration {self.n_done + n_iter:3d}  objective {value:.9g}  "
                 f"relative gradient {relative_norm:.2e}\n"
@@ -121,17 +168,16 @@ def newton_cg(problem: Problem, start: Vector, max_iter: int) -> Solution:
     Conjugate gradients also compute the change of the scores, so the line search needs no product
     with X.
     """
-    objective = problem.objective
-    coef, scores = start, objective.scores(start)
-    value, score_grad = objective.value_and_score_grad(coef, scores)
+    coef, scores = start, problem.scores(start)
+    value, score_grad = problem.value_and_score_grad(coef, scores)
     grad, relative_norm = problem.grad(coef, score_grad)
     n_iter = 0
-    while relative_norm > problem.tol and n_iter < max_iter:
+    while relative_norm > problem.options.tol and n_iter < max_iter:
         n_iter += 1
         u, score_step = _newton_step(problem, scores, grad, relative_norm)
-        step = problem.preconditioner.coef(u)
+        step = problem.coef(u)
         size, value, score_grad = _line_search(
-            objective, coef, scores, value, step, score_step, float(grad @ u)
+            problem, coef, scores, value, step, score_step, float(grad @ u)
         )
         if size == 0.0:
             break
@@ -148,18 +194,17 @@ def _newton_step(
 
     Returns the step in the coordinates u, and that of the scores.
     """
-    objective, preconditioner = problem.objective, problem.preconditioner
     u, score_step = np.zeros_like(grad), np.zeros_like(scores)
     residual = direction = -grad
     residual_square = float(residual @ residual)
     residual_tol = max(
         min(0.1, relative_norm) * np.sqrt(residual_square),
-        0.3 * problem.tol * problem.norms_at_zero[1],
+        0.3 * problem.options.tol * problem.norms_at_zero[1],
     )
     for _ in range(_MAX_CG_STEPS):
-        coef = preconditioner.coef(direction)
-        coef_scores = objective.scores(coef)
-        hvp = preconditioner.grad(objective.hvp(scores, coef, coef_scores))
+        coef = problem.coef(direction)
+        coef_scores = problem.scores(coef)
+        hvp = problem.hvp(scores, coef, coef_scores)
         curvature = float(direction @ hvp)
         is_flat = curvature <= _EPS * float(direction @ direction)
         if is_flat and u.any():
@@ -176,7 +221,7 @@ def _newton_step(
 
 
 def _line_search(
-    objective: PairObjective,
+    problem: Problem,
     coef: Vector,
     scores: Vector,
     value: float,
@@ -194,8 +239,8 @@ def _line_search(
     bound, size = value + _ROUNDING * abs(value), 1.0
     for _ in range(_MAX_LINE_SEARCH_STEPS):
         new_coef, new_scores = coef + size * step, scores + size * score_step
-        new_value, score_grad = objective.value_and_score_grad(new_coef, new_scores)
-        derivative = float(score_grad @ score_step) + objective.alpha * float(new_coef @ step)
+        new_value, score_grad = problem.value_and_score_grad(new_coef, new_scores)
+        derivative = float(score_grad @ score_step) + problem.alpha * float(new_coef @ step)
         if new_value <= bound:
             best = (size, new_value, score_grad)
             bound = new_value
@@ -218,18 +263,16 @@ class _Converged(Exception):  # noqa: N818  # leaves scipy's loop; not an error
 
 def lbfgs(problem: Problem, start: Vector, max_iter: int) -> Solution:
     """Minimise by scipy's L-BFGS, with the stopping rule of `newton_cg`."""
-    objective, preconditioner = problem.objective, problem.preconditioner
-    best = Solution(start, np.inf, np.inf, 0)
-    n_iter = 0
+    best, n_iter, tol = Solution(start, np.inf, np.inf, 0), 0, problem.options.tol
 
     def value_and_grad(u: Vector) -> tuple[float, Vector]:
         nonlocal best
-        coef = preconditioner.coef(u)
-        value, score_grad = objective.value_and_score_grad(coef, objective.scores(coef))
+        coef = problem.coef(u)
+        value, score_grad = problem.value_and_score_grad(coef, problem.scores(coef))
         grad, relative_norm = problem.grad(coef, score_grad)
-        if value <= best.value or relative_norm <= problem.tol:
+        if value <= best.value or relative_norm <= tol:
             best = Solution(coef, value, relative_norm, n_iter)
-        if relative_norm <= problem.tol:
+        if relative_norm <= tol:
             raise _Converged
         return value, grad
 
@@ -240,7 +283,7 @@ def lbfgs(problem: Problem, start: Vector, max_iter: int) -> Solution:
 
     limits = {"maxiter": max_iter, "maxfun": 20 * max_iter, "maxcor": 20}
     options = {**limits, "gtol": 0.0, "ftol": 0.0}
-    u = preconditioner.coordinates(start)
+    u = problem.coordinates(start)
     try:
         minimize(value_and_grad, u, jac=True, method="L-BFGS-B", callback=count, options=options)
     except _Converged:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 
-from everypair.sklearn._objective import PairObjective, TrainingData, Vector, pair_scatter
+from everypair import losses
+from everypair.sklearn._objective import TrainingData, Vector, pair_scatter
 from everypair.sklearn._smoothing import stages
-from everypair.sklearn._solvers import Problem, Solution, lbfgs, newton_cg
+from everypair.sklearn._solvers import FitOptions, Problem, Solution, lbfgs, newton_cg
 from everypair.surrogates import SQUARE, Surrogate
 
 # Up to this number of columns, computing the full scatter matrix in O(n d^2) costs less than the
@@ -23,17 +23,6 @@ _LBFGS_ROWS_PER_COLUMN = 10
 SOLVERS = {"newton-cg": (newton_cg, 3), "lbfgs": (lbfgs, 10)}
 
 
-class FitOptions(NamedTuple):
-    """The checked parameters of an estimator, without alpha."""
-
-    surrogate: Surrogate
-    margin: float
-    solver: str
-    tol: float
-    max_iter: int
-    verbose: int
-
-
 class Trainer:
     """Fit coefficients to data for any number of alphas."""
 
@@ -43,7 +32,8 @@ class Trainer:
         n, d = data.X.shape
         self._diagonal = d > _MAX_COLUMNS
         for surrogate in (self._stages[0], SQUARE):
-            hess = PairObjective(self._data, surrogate, options.margin, 0.0).score_hess(np.zeros(n))
+            loss_options = data.loss_options(surrogate, options.margin)
+            hess = losses.pair_derivatives(np.zeros(n), data.target, **loss_options).hess
             if hess.min() >= 0.0 < hess.max():
                 break
         self._scatter_at_zero = pair_scatter(self._data, hess, diagonal=self._diagonal)
@@ -72,15 +62,10 @@ class Trainer:
         diagonal preconditioner is kept, because a new diagonal would approximate it less well.
         """
         options = self._options
-        objective = PairObjective(self._data, surrogate, options.margin, alpha)
-        problem = Problem(objective, self._scatter_at_zero, options.tol, options.verbose)
+        problem = Problem(self._data, options, surrogate, alpha, self._scatter_at_zero)
         if not min(problem.norms_at_zero) > 0.0:
-            return Solution(np.zeros_like(problem.grad_at_zero), problem.value_at_zero, 0.0, 0)
-        if start is None:
-            # At zero coefficients the full scatter matrix is the exact Hessian of the pair loss, so
-            # this is a Newton step: the solution for the square surrogate, and close for hinges.
-            at_zero = problem.preconditioner
-            start = -at_zero.coef(at_zero.grad(problem.grad_at_zero))
+            return Solution(np.zeros(self._data.X.shape[1]), problem.value_at_zero, 0.0, 0)
+        start = problem.newton_step_at_zero() if start is None else start
         solve, round_iter = SOLVERS[self._solver]
         round_iter = options.max_iter if self._diagonal else round_iter
         previous_value = np.inf
@@ -95,7 +80,7 @@ class Trainer:
                 return solution._replace(n_iter=problem.n_done)
             previous_value = solution.value
             round_iter *= 2
-            hess = np.maximum(objective.score_hess(objective.scores(start)), 0.0)
+            hess = np.maximum(problem.score_hess(problem.scores(start)), 0.0)
             if hess.any() and not self._diagonal:
                 problem.precondition(pair_scatter(self._data, hess, diagonal=False))
 
