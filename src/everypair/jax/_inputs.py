@@ -49,9 +49,10 @@ class Which(NamedTuple):
 class Data(NamedTuple):
     """The arguments of a loss besides the scores; its structure decides on the compiled program.
 
-    Binary pairs have `positive`, `weights` and `groups`. All others have `ranked`, and `weights`
-    are those of winners. `terms` is the result of `everypair.arrays.terms.by_kind`, with arrays for
-    factors: a new margin or temperature does not compile a new program.
+    Binary pairs have `positive`, `weights` and `groups`. All others have ranks, the weights of
+    losers and the number of bits in `ranked`, and `weights` are those of winners. `terms` is the
+    result of `everypair.arrays.terms.by_kind`, with arrays for factors: a new margin or temperature
+    does not compile a new program.
     """
 
     positive: Array | None
@@ -59,15 +60,7 @@ class Data(NamedTuple):
     groups: Array | None
     terms: Kinds
     mean: Array
-    ranked: Ranked | None
-
-
-class Ranked(NamedTuple):
-    """Ordered or survival targets: ranks, the weights of losers, and the number of bits."""
-
-    ranks: Ranks
-    losers: Array | None
-    n_bits: Array
+    ranked: tuple[Ranks, Array | None, Array] | None
 
 
 def validate(
@@ -102,7 +95,11 @@ def validate(
         y = _column(labels, "labels", n)
         positive = y > 0 if isinstance(y, Array) else jnp.asarray(binary.positive_rows(y))
         if which.max_fpr is not None or which.min_tpr is not None:
-            w = _hardest(x, positive, w, g, which)
+            w = hardest.hardest_weights(
+                JaxArrays(work), lax.stop_gradient(x), positive,
+                jnp.ones_like(x) if w is None else w, g,
+                1.0 if which.max_fpr is None else which.max_fpr, which.min_tpr or 0.0,
+            )  # fmt: skip
     else:
         w, ranked = _ranked(labels, w, g, which, work, n)
         g = None
@@ -112,26 +109,26 @@ def validate(
 
 def _ranked(
     labels: Any, w: Array | None, groups: Array | None, which: Which, work: Any, n: int
-) -> tuple[Array | None, Ranked]:
+) -> tuple[Array | None, tuple[Ranks, Array | None, Array]]:
     """Return the weights of winners, and the ranks of ordered or survival targets."""
     xp, winner = JaxArrays(work), w
     if which.pairs == "survival":
         keys, times, events = _survival(labels, n)
         w = jnp.ones(n, work) if w is None else w
         factor = events
-        if which.censoring == "uno" and (_is_traced(times) or _is_traced(w)):
-            arrays = jnp.asarray(times, work), jnp.asarray(events), w
-            factor = survival.censoring_weights(xp, *arrays)
-        elif which.censoring == "uno":  # in float64, whose products lose no digit of float32
-            exact = NumpyArrays(compensated=True)
-            factor = survival.censoring_weights(exact, times, events, np.asarray(w, np.float64))
+        if which.censoring == "uno":
+            arrays: Any = xp, jnp.asarray(times, work), jnp.asarray(events), w
+            if not (_is_traced(times) or _is_traced(w)):  # float64 loses no digit of float32
+                exact = NumpyArrays(compensated=True)
+                arrays = exact, times, events, np.asarray(w, np.float64)
+            factor = survival.censoring_weights(*arrays)
         winner = w * jnp.asarray(factor, work)
     else:
         target = _column(labels, "labels", n)
         keys = [target if isinstance(target, Array) else _numbered(target_from(target))]
     ranks = levels.ranks_of(xp, keys, groups)
     n_bits = 32 - lax.clz(ranks.ranks.max())
-    return winner, Ranked(ranks, w, jnp.maximum(n_bits, 1))
+    return winner, (ranks, w, jnp.maximum(n_bits, 1))
 
 
 def _survival(labels: Any, n: int) -> tuple[list[Array], Any, Any]:
@@ -157,15 +154,6 @@ def _survival(labels: Any, n: int) -> tuple[list[Array], Any, Any]:
 def _numbered(target: NDArray[Any]) -> Array:
     """Return numbers from 0 in the order of a target, of which JAX may not hold all digits."""
     return jnp.asarray(np.unique(target, return_inverse=True)[1])
-
-
-def _hardest(x: Array, positive: Array, w: Array | None, groups: Array | None, which: Which) -> Any:
-    """Return the weights of the rows that a partial AUC keeps."""
-    return hardest.hardest_weights(
-        JaxArrays(x.dtype), lax.stop_gradient(x), positive,
-        jnp.ones_like(x) if w is None else w, groups,
-        1.0 if which.max_fpr is None else which.max_fpr, which.min_tpr or 0.0,
-    )  # fmt: skip
 
 
 def _is_traced(array: Any) -> bool:
@@ -216,7 +204,7 @@ def _check_values(x: Array, w: Array | None) -> None:
 
 def _terms(surrogate: Surrogate, margin: Any, work: Any) -> Kinds:
     """Return the terms at their knots. Only a traced margin is rounded to the work type."""
-    traced = isinstance(margin, jax.core.Tracer)
+    traced = _is_traced(margin)
     if traced and margin.shape != ():
         raise ValueError(
             f"margin must be one number; got the shape {margin.shape}. "
