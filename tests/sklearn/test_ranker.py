@@ -58,8 +58,8 @@ def test_searches(table):
 @pytest.mark.parametrize(
     ("model", "y", "message"),
     [
-        (PairLinearRanker(), np.ones(5), "y must hold a pair to compare"),
-        (PairLinearSurvival(), -np.arange(1.0, 6.0), "y must hold a pair to compare"),
+        (PairLinearRanker(), np.ones(5), "y, .* must leave a pair to compare"),
+        (PairLinearSurvival(), -np.arange(1.0, 6.0), "y, .* must leave a pair to compare"),
         (PairLinearSurvival(censoring="none"), np.arange(1.0, 6.0), "censoring must be"),
         (PairLinearSurvival(), np.zeros(5, [("a", float), ("b", float)]), "one field of bools"),
         (PairLinearRanker(alpha=-1.0), np.arange(5.0), "alpha must be"),

@@ -56,7 +56,14 @@ class BinaryLinearClassifier(ClassifierMixin, PairLinearEstimator):  # type: ign
         return tags
 
     def _check_options(self) -> FitOptions:
-        check_threshold(self.threshold)
+        rule: object = self.threshold
+        is_number = isinstance(rule, Real) and math.isfinite(rule)
+        if not is_number and rule not in ("balanced", "prevalence"):
+            raise ValueError(
+                "threshold must be 'balanced' (best balanced accuracy on the training rows), "
+                "'prevalence' (as many predicted positives as there are) or a finite number; got "
+                f"{rule!r}."
+            )
         return super()._check_options()
 
     def _check_data(
@@ -201,18 +208,6 @@ class PairLinearClassifier(BinaryLinearClassifier):
         alpha, options = check_alpha(self.alpha), self._check_options()
         self._fit_alpha(self._check_data(X, y, sample_weight, groups), options, alpha)
         return self
-
-
-def check_threshold(rule: object) -> None:
-    """Check the parameter `threshold`: the name of a rule, or a number."""
-    if not (isinstance(rule, Real) and math.isfinite(rule)) and rule not in (
-        "balanced", "prevalence",
-    ):  # fmt: skip
-        raise ValueError(
-            "threshold must be 'balanced' (best balanced accuracy on the training rows), "
-            "'prevalence' (as many predicted positives as there are) or a finite number; got "
-            f"{rule!r}."
-        )
 
 
 def threshold_from(

@@ -87,10 +87,10 @@ class PairLinearEstimator(BaseEstimator):  # type: ignore[misc]
         data = TrainingData(X, target, weights, codes, **pairs)
         if not data.has_pairs():
             raise ValueError(
-                "y must hold a pair to compare: two classes, two different targets, or an event "
-                "before another time, in one group and both of positive weight; got none with "
-                f"n_samples={len(target)}. Check how the rows were filtered, and the weights of "
-                "classes; pass coarser groups, or none to compare all rows."
+                "y, sample_weight and groups must leave a pair to compare: rows of both classes, "
+                "of two different targets, or an event before another time, with weights above 0 "
+                f"and in one group; got none with n_samples={len(target)}. Check how the rows were "
+                "filtered and weighted, and pass coarser groups, or none to compare all rows."
             )
         return data
 
