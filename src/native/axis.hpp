@@ -52,15 +52,12 @@ inline Axis axis_over(const Survey& survey, double shift, int cells) {
     return {survey.min_pos, shift, {shift + forward, forward}, scale, cells, cells};
 }
 
-// Fills the widths of all buckets, including the two end buckets.
+// Fills the widths of all buckets, including the two end buckets, in cells.
 inline void measure(const Axis& axis, double* widths) {
-    if (!axis.is_split) {
-        std::fill(widths, widths + axis.buckets + 2, axis.width());
-        return;
-    }
-    for (int c = 0, b = 0; c < axis.cells + 2; ++c)
-        for (int part = 0; part < static_cast<int>(axis.split.parts[c]); ++part)
-            widths[b++] = axis.width() / axis.split.parts[c];
+    std::fill(widths, widths + axis.buckets + 2, 1.0);
+    for (int c = 0; axis.is_split && c < axis.cells + 2; ++c)
+        std::fill_n(widths + axis.split.first[c], static_cast<int>(axis.split.parts[c]),
+                    1 / axis.split.parts[c]);
 }
 
 // Computes the place of a row. Rows outside the axis are moved to the end cells, because gradients there are

@@ -39,7 +39,6 @@
 #include <cstdint>
 #include <numeric>
 
-#include "equal_profile.hpp"
 #include "group_rows.hpp"
 #include "heavy.hpp"
 #include "pool.hpp"
@@ -56,16 +55,16 @@ class AxisRows {
           rows_(&rows),
           places_(scratch, rows.n, 1 << 16) {}  // so that places stay in the second-level cache
 
-    // Pass 1 without weights. Calls use(tallies of all rows).
+    // Pass 1 without weights. Calls use(sums of all rows).
     template <class Use>
-    void with_tallies(Scratch& scratch, Use&& use) {
+    void with_tally_sums(Scratch& scratch, Use&& use) {
         const std::size_t slots = axis.slots();
         const Counted<Tally> counted = count<Tally>(scratch);
         const auto add_up = [&](auto* sums, int first) {
             for (int slice = first; slice < counted.slices; ++slice)
                 for (std::size_t slot = 0; slot < slots; ++slot)
                     sums[slot].add(counted.tables[slice * slots + slot]);
-            use(sums);
+            use(TallySums(scratch, axis, sums));
         };
         if (rows_->n < tally_rows) return add_up(counted.tables, 1);
         WideTally* wide = scratch.take<WideTally>(slots);
@@ -74,9 +73,9 @@ class AxisRows {
     }
 
     // Pass 1 if the squares of the fractions are needed.
-    Profile profile(Scratch& scratch) {
+    BucketSums bucket_sums(Scratch& scratch) {
         const auto read = [&](const auto& counted) {
-            return Profile(scratch, axis, counted.tables, counted.slices);
+            return BucketSums(scratch, axis, counted.tables, counted.slices);
         };
         return rows_->weights ? read(count<WeightSums>(scratch)) : read(count<SquaredTally>(scratch));
     }
@@ -177,6 +176,11 @@ inline Axis split_axis(Scratch& scratch, const Axis& axis, const Heavy* heavy, i
     }
     int first = 0;
     for (int c = 0; c < n_cells; ++c) cells.first[c] = first, first += static_cast<int>(cells.parts[c]);
+    // The number of buckets becomes a multiple of that of a block.
+    const int missing = (block_buckets - first % block_buckets) % block_buckets;
+    cells.parts[n_cells - 2] += static_cast<float>(missing);
+    cells.first[n_cells - 1] += missing;
+    first += missing;
     Axis finer = axis;
     finer.buckets = first - 2;
     finer.is_split = true;
@@ -202,10 +206,11 @@ inline bool certified_term(const GroupRows<float>& rows, double shift, double fa
     int n_heavy = 0;
     Estimate all;
     double limit[2], unit = 0;  // unit: the factor of the sum that `write` returns
-    const auto use_profile = [&](const Profile& profile) {
-        profile.draw(on.axis, factor, lines);
-        all = profile.pair_squares(on.axis);
-        n_heavy = profile.list_heavy(on.axis, limit, all, heavy);
+    const auto use_sums = [&](const auto& sums) {
+        const Profile profile(scratch, on.axis, sums, factor, lines);
+        all = profile.squares;
+        std::copy(profile.limit, profile.limit + 2, limit);
+        n_heavy = profile.list_heavy(heavy);
     };
     const auto has_many = [&] {
         double mass = 0;
@@ -213,18 +218,11 @@ inline bool certified_term(const GroupRows<float>& rows, double shift, double fa
         return mass > static_cast<double>(n) / 8;
     };
     if (rows.weights) {
-        const Profile profile = on.profile(scratch);
-        for (int side = 0; side < 2; ++side) limit[side] = profile.limit(on.axis, side);
+        use_sums(on.bucket_sums(scratch));
         // Lines are float32, and must not be denormal where the gradient of a heavy row is not.
         if (!(std::abs(factor) * std::min(limit[0], limit[1]) > 0x1p-110)) return false;
-        use_profile(profile);
     } else {
-        on.with_tallies(scratch, [&](const auto* tallies) {
-            const EqualProfile profile(scratch, on.axis, tallies, factor, lines);
-            all = profile.squares;
-            std::copy(profile.limit, profile.limit + 2, limit);
-            n_heavy = profile.list_heavy(heavy);
-        });
+        on.with_tally_sums(scratch, use_sums);
         unit = on.axis.width() / factor;
     }
     if (has_many()) {
@@ -232,7 +230,7 @@ inline bool certified_term(const GroupRows<float>& rows, double shift, double fa
         on = AxisRows(scratch, rows, split_axis(scratch, on.axis, heavy, n_heavy, limit));
         lines = scratch.take<Line<float>>(on.axis.slots());
         heavy = scratch.take<Heavy>(on.axis.buckets);
-        use_profile(on.profile(scratch));
+        use_sums(on.bucket_sums(scratch));
         unit = 0;
         if (has_many()) return false;
     }

@@ -251,15 +251,16 @@ class GradedPairs {
 
     // Estimates of the sum over c rows of one bucket: c (f - m)+ + lift, or the line rise f + lift.
     struct Estimated {
-        double inverse, kink, mean, rise, lift, error;
+        double variance, kink, mean, rise, lift, error;
     };
     static Estimated estimate(double c, double sum, double squares) {
-        const double inverse = 1 / (c > 0 ? c : 1), m = sum * inverse, left = squares * inverse - m * m;
+        const double inverse = 1 / (c > 0 ? c : 1), m = sum * inverse, left = squares * inverse - m * m,
+                     variance = left > 0 ? left : 0;
         // The sums have 24 bits, so the variance has an error of about 2^-22. One row has none.
-        const double s = c > 1 ? std::sqrt((left > 0 ? left : 0) + 0x1p-22) : 0;
+        const double s = c > 1 ? std::sqrt(variance + 0x1p-22) : 0;
         const double kinked = c * s / 4, straight = c * m * (1 - m) / 2;
         const bool is_straight = straight < kinked;
-        return {inverse,
+        return {variance,
                 is_straight ? 0 : c,
                 m,
                 is_straight ? c * (1 - m) : 0,
@@ -287,9 +288,11 @@ class GradedPairs {
                 const Estimated lost = estimate(w.n[b], w.f[b], w.q[b]);
                 // The sum of (f_neg - f)+ is that of (f - f_neg)+, less the sum of f - f_neg.
                 const Estimated won = estimate(l.n[b], l.f[b], l.q[b]);
-                const Profile::Inside here{{n, w.n[b]}, {f, w.f[b]}, {q, w.q[b]}, {inverse, lost.inverse}, 1};
-                squares += n * below.q[b] + 2 * f * below.f[b] + q * below.n[b] + here.squares().value;
-                doubt += here.squares().doubt;
+                const double v0 = q * inverse - f * inverse * f * inverse;
+                const OwnSquares<double> inside(n, w.n[b], f * inverse, lost.mean, v0 > 0 ? v0 : 0,
+                                                lost.variance);
+                squares += n * below.q[b] + 2 * f * below.f[b] + q * below.n[b] + inside.value;
+                doubt += inside.doubt;
                 firsts += n * below.f[b] + f * below.n[b];
                 const double c = below.f[b] + lost.lift - (above.f[b] + above.n[b] + l.f[b] + won.lift);
                 const double d = below.n[b] + lost.rise + above.n[b] + l.n[b] - won.rise;

@@ -41,6 +41,26 @@ inline double common_step(std::span<const Term> terms, double reach) {
     return 0;
 }
 
+// The sums of the buckets, with the means and the variances of the fractions.
+struct GridSums : BucketSums {
+    double *mean[2], *variance[2];
+
+    GridSums(Scratch& scratch, const BucketSums& sums) : BucketSums(sums) {
+        for (int side = 0; side < 2; ++side) {
+            double* m = mean[side] = scratch.take<double>(n_buckets);
+            double* v = variance[side] = scratch.take<double>(n_buckets);
+            const double *n = rows[side], *f = fractions[side], *q = squares[side];
+#pragma omp simd
+            for (int b = 0; b < n_buckets; ++b) {
+                const double inverse = n[b] > 0x1p-900 ? 1 / n[b] : 0;
+                m[b] = f[b] * inverse;
+                const double left = q[b] * inverse - m[b] * m[b];
+                v[b] = left > 0 ? left : 0;
+            }
+        }
+    }
+};
+
 // The lines of a few slots of one class, the bounds of their errors, and the terms for which a kink reduces
 // the error most.
 struct LineSums {
@@ -52,22 +72,19 @@ struct LineSums {
     // the other class are those of the buckets from `met` on. For a negative phi increases with f, for a
     // positive it decreases.
     template <int side>
-    void add(const Profile& profile, int k, int count, int met, double factor) {
-        const double *n = profile.rows[1 - side] + met, *sums = profile.fractions[1 - side] + met,
-                     unit = factor * profile.widths[1], *squares = profile.squares[1 - side] + met,
-                     *inverse = profile.inverse[1 - side] + met, *others = profile.others[side] + met,
-                     *moment = profile.moment[side] + met;
+    void add(const GridSums& all, int k, int count, int met, double factor) {
+        const double *n = all.rows[1 - side] + met, *means = all.mean[1 - side] + met,
+                     *variance = all.variance[1 - side] + met, *others = all.others[side] + met,
+                     *moment = all.moment[side] + met;
 #pragma omp simd
         for (int b = 0; b < count; ++b) {
-            const double outside = factor * moment[b], slope = unit * others[b], c = unit * n[b];
-            const double m = sums[b] * inverse[b], gap = c * m * (1 - m) / 2, error = std::abs(gap);
+            const double outside = factor * moment[b], slope = factor * others[b], c = factor * n[b];
+            const double m = means[b], gap = c * m * (1 - m) / 2, error = std::abs(gap);
             start[k + b] += side ? gap - c * m - (outside + slope) : outside - gap;
             rise[k + b] += slope + (side ? c * m : c * (1 - m));
             doubt[k + b] += error;
             // The sums have 24 bits, so the variance has an error of about 2^-22.
-            const double variance = squares[b] * inverse[b] - m * m;
-            const double gained =
-                error - std::abs(c) * std::sqrt((variance > 0 ? variance : 0) + 0x1p-22) / 2;
+            const double gained = error - std::abs(c) * std::sqrt(variance[b] + 0x1p-22) / 2;
             const bool better = gained > gain[k + b];
             gain[k + b] = better ? gained : gain[k + b];
             amount[k + b] = better ? c : amount[k + b];
@@ -107,18 +124,20 @@ struct Grid {
     }
 
     // Computes the value and the lines of all slots. Returns false if an error bound is too large.
-    bool draw(const Profile& profile, double scale, Line<float>* lines, double& value) const {
+    bool draw(const GridSums& sums, double scale, Line<float>* lines, double& value) const {
+        const double unit = axis.width();
         double total = 0, doubt = 0;
         value = 0;
         for (std::size_t j = 0; j < terms.size(); ++j) {
             const double factor = 2 * terms[j].b2 * scale;
-            const Estimate pairs = profile.pair_squares(axis, moved[j]);
-            value += factor / 2 * pairs.value;
-            doubt += std::abs(factor) / 2 * pairs.doubt;
-            total += factor * profile.distances(axis, moved[j]);
+            double squares = 0, doubts = 0, distances = 0;
+            add_pairs(sums, moved[j], squares, doubts, distances);
+            value += factor / 2 * squares * unit * unit;
+            doubt += std::abs(factor) / 2 * doubts * unit * unit;
+            total += factor * distances * unit;
         }
-        return doubt <= own_slack * std::abs(value) && draw<0>(profile, scale, total, lines) &&
-               draw<1>(profile, scale, total, lines);
+        return doubt <= own_slack * std::abs(value) && draw<0>(sums, scale * unit, total, lines) &&
+               draw<1>(sums, scale * unit, total, lines);
     }
 
     const std::span<const Term> terms;
@@ -126,8 +145,28 @@ struct Grid {
     Axis axis;
 
   private:
+    // Adds up d^2, its error bound and d over the pairs of a term that moves the negatives down by so many
+    // buckets; those of different buckets exactly, as sums of positive numbers.
+    void add_pairs(const GridSums& sums, int by, double& squares, double& doubt, double& distances) const {
+        const double *n0 = sums.rows[0] + by, *n1 = sums.rows[1], *f0 = sums.fractions[0] + by,
+                     *f1 = sums.fractions[1], *q0 = sums.squares[0] + by, *q1 = sums.squares[1],
+                     *below = sums.others[0], *above = sums.others[1] + by, *moment = sums.moment[0];
+        const double *m0 = sums.mean[0] + by, *m1 = sums.mean[1], *v0 = sums.variance[0] + by,
+                     *v1 = sums.variance[1];
+        double value = 0, error = 0, firsts = 0;
+#pragma omp simd reduction(+ : value, error, firsts)
+        for (int b = 0; b < sums.n_buckets - by; ++b) {
+            const OwnSquares<double> own(n0[b], n1[b], m0[b], m1[b], v0[b], v1[b]);
+            const double step = 2 * moment[b] + below[b] + n1[b] - 2 * f1[b] + q1[b];
+            value += own.value + 2 * moment[b] * f0[b] + below[b] * q0[b] + step * above[b];
+            error += own.doubt;
+            firsts += n0[b] * moment[b] + below[b] * f0[b];
+        }
+        squares = value, doubt = error, distances = firsts;
+    }
+
     template <int side>
-    bool draw(const Profile& profile, double scale, double total, Line<float>* lines) const {
+    bool draw(const GridSums& all, double scale, double total, Line<float>* lines) const {
         const int n = axis.buckets + 2;
         Largest<double> greatest(0), steepest(0), worst(0), worst_by_weight(0);
         for (int from = 0; from < n; from += LineSums::some) {
@@ -138,10 +177,10 @@ struct Grid {
                 const int met = side ? moved[j] : -moved[j];
                 const int first = std::max(from, side ? 1 : 1 + moved[j]),
                           last = side ? std::min(to, n - moved[j]) : to;
-                sums.add<side>(profile, first - from, last - first, first + met, 2 * terms[j].b2 * scale);
+                sums.add<side>(all, first - from, last - first, first + met, 2 * terms[j].b2 * scale);
             }
             for (int b = from; b < to; ++b) lines[2 * b + side] = sums.line<side>(b - from);
-            const double* heaviest = profile.heaviest[side] + from;
+            const double* heaviest = all.heaviest[side] + from;
             const int count = to - from;
             double least_gradients[LineSums::some], most_gradients[LineSums::some], errors[LineSums::some],
                 weighted_errors[LineSums::some];
@@ -162,7 +201,7 @@ struct Grid {
         // Lines are rounded to float32, so no line may be much larger than the gradients, or denormal.
         const double most = greatest.value();
         return worst_by_weight.value() <= slack * most &&
-               worst.value() <= 16 * slack * std::abs(total) / profile.active[side] &&
+               worst.value() <= 16 * slack * std::abs(total) / all.active(side) &&
                steepest.value() <= 2 * most && most > 0x1p-90;
     }
 
@@ -178,7 +217,7 @@ inline bool certified_terms(const GroupRows<float>& rows, std::span<const Term> 
     Scratch scratch;
     AxisRows on(scratch, rows, grid.axis);
     Line<float>* lines = scratch.take<Line<float>>(grid.axis.slots());
-    if (!grid.draw(on.profile(scratch), scale, lines, value)) return false;
+    if (!grid.draw(GridSums(scratch, on.bucket_sums(scratch)), scale, lines, value)) return false;
     const int slices = slice_count(rows.n, rows.threads);
     HeavyRows none(scratch, rows, grid.axis, nullptr, 0, slices);
     if (rows.grad) on.write(scratch, lines, none, slices);

@@ -1,5 +1,5 @@
-// Computes the line that gives the gradient in each bucket from the counts of an axis, and the gradients of
-// the rows.
+// Computes from the sums of the buckets of an axis: the line that gives the gradient in each bucket, the sum
+// of squares, and the buckets whose error bound is too large. Evaluates the lines for the rows.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "axis.hpp"
+#include "vectors.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
@@ -27,7 +29,7 @@ struct Heavy {
     int bucket;
     double rows[2];               // their number or weight, by class
     double low, high;             // its edges
-    double others[2], moment[2];  // as in Profile
+    double others[2], moment[2];  // as in BucketSums
     double own;                   // the estimate of the sum of d^2 over the pairs inside it
 };
 
@@ -39,232 +41,378 @@ struct Estimate {
     double tolerance() const { return value > doubt ? own_slack * (value - doubt) : 0; }
 };
 
-// The sums of each bucket, by class of its rows.
-struct Profile {
-    double* widths;
-    double* rows[2];                    // their number or weight
-    double *fractions[2], *squares[2];  // sums of the fractions of rows, and of the squares of these
-    double* inverse[2];                 // 1 / rows, 0 if there are none
-    double* heaviest[2];                // the largest weight of a row; 1 without weights, 0 if there are none
-    double one;                         // the estimates are exact for so many pairs; 0 with weights
-    double variance_error;              // of the variances of fractions
-    // Number and sum of distances of the rows of the other class: below the left edge of the bucket for class
-    // 0, above its right edge for class 1.
-    double *others[2], *moment[2];
-    double total;      // sum of d over the pairs of different buckets
-    double active[2];  // number of rows that may have pairs: those on the axis
+// Estimates the sum of d^2 over the pairs of n0 negatives and n1 positives inside a bucket of width 1, from
+// the means and the variances of their fractions: half of the sum of their squared differences, corrected by
+// the difference of the means. The error is at most half of that sum. For two single rows, or two clusters of
+// ties, the result is exact up to rounding. V is a number or a vector of numbers.
+template <class V>
+struct OwnSquares {
+    V value, doubt;
+
+    OwnSquares(V n0, V n1, V mean0, V mean1, V variance0, V variance1) {
+        const V none{}, apart = mean0 - mean1, pairs = n0 * n1, known = pairs * apart * apart,
+                        spread = pairs * (variance0 + variance1), all = known + spread;
+        value = same<V>(0.5) * spread + (apart > none ? known : none);
+        doubt = spread > same<V>(0x1p-20) * all ? same<V>(0.5) * all : none;
+    }
+};
+
+constexpr int block_buckets = 64;
+
+// Sums of equal buckets, whose number, with the end buckets, is a multiple of `block_buckets`. Distances are
+// in units of their width. Sums of other buckets are integers.
+template <class AnyTally>
+class TallySums {
+  public:
+    using Number = float;  // for the pairs of one bucket and error bounds, which are small
+    static constexpr bool has_squares = false;
+    static constexpr float one = 1, variance_error = 0;
+
+    TallySums(Scratch& scratch, const Axis& axis, const AnyTally* tallies)
+        : n_buckets(axis.buckets + 2),
+          tallies_(tallies),
+          edges_(scratch.take<Edge>(n_buckets / block_buckets + 1)) {
+        Edge edge{};
+        for (int b = 0; b < n_buckets; ++b) edge.above.add(tallies[2 * b]);
+        double path = 0;
+#pragma omp simd reduction(+ : path)
+        for (int b = 0; b < n_buckets; ++b) path += b * tallies[2 * b].rows();
+        edge.above_path = static_cast<std::uint64_t>(path);
+        edges_[0] = edge;
+    }
+
+    // The buckets from, from + 1, ...; see BucketSums. The block before it must have been made once.
+    class Block {
+      public:
+        Block(const TallySums& sums, int from) : tallies_(sums.tallies_ + 2 * from) {
+            Edge edge = sums.edges_[from / block_buckets];
+            for (int b = 0; b < block_buckets; ++b) {
+                edge.above.subtract(tallies_[2 * b]);
+                edge.above_path -= edge.above.count();
+                edge.below_path += edge.below.count();
+                below_[b] = edge.below, above_[b] = edge.above;
+                below_path_[b] = edge.below_path, above_path_[b] = edge.above_path;
+                edge.below.add(tallies_[2 * b + 1]);
+            }
+            sums.edges_[from / block_buckets + 1] = edge;
+        }
+        double rows(int side, int b) const { return tallies_[2 * b + side].rows(); }
+        double fractions(int side, int b) const { return tallies_[2 * b + side].fractions(); }
+        double squares(int, int) const { return 0; }
+        double width(int) const { return 1; }
+        double others(int side, int b) const { return (side ? above_ : below_)[b].rows(); }
+        double moment(int side, int b) const {
+            return side ? exact(above_path_[b]) + above_[b].fractions()
+                        : exact(below_path_[b]) - below_[b].fractions();
+        }
+
+      private:
+        const AnyTally* tallies_;
+        alignas(64) AnyTally below_[block_buckets], above_[block_buckets];
+        alignas(64) std::uint64_t below_path_[block_buckets], above_path_[block_buckets];
+    };
+
+    // That of a negative at the end of the axis, or of a positive at its start.
+    double largest(int side) const {
+        const int last = n_buckets - block_buckets;
+        return side ? Block(*this, 0).moment(1, 0) : Block(*this, last).moment(0, block_buckets - 1);
+    }
+    double active(int side) const {
+        const Edge& edge = edges_[side ? n_buckets / block_buckets : 0];
+        return (side ? edge.below : edge.above).rows() - tallies_[side].rows() -
+               tallies_[2 * n_buckets - 2 + side].rows();
+    }
+
+    const int n_buckets;
+
+  private:
+    // Before a bucket: the positives below and the negatives above; and for each of these two, the sum over
+    // the buckets in between of the rows that are still further away.
+    struct Edge {
+        AnyTally below, above;
+        std::uint64_t below_path, above_path;
+    };
+    const AnyTally* tallies_;
+    Edge* edges_;  // by block
+};
+
+// Sums by bucket and class with the squares of fractions, perhaps with weights or for buckets of different
+// widths. Distances are in units of the width of a cell.
+class BucketSums {
+  public:
+    using Number = double;
+    static constexpr bool has_squares = true;
 
     // `tables` has the sums of each slice, by slot.
     template <class Slot>
-    Profile(Scratch& scratch, const Axis& axis, const Slot* tables, int slices)
-        : widths(scratch.take<double>(axis.buckets + 2)),
+    BucketSums(Scratch& scratch, const Axis& axis, const Slot* tables, int slices)
+        : n_buckets(axis.buckets + 2),
+          widths(scratch.take<double>(n_buckets)),
           one(!Slot::is_weighted),
           variance_error(Slot::variance_error) {
         measure(axis, widths);
-        for (double** array : {rows, fractions, squares, inverse, heaviest, others, moment})
-            for (int side = 0; side < 2; ++side) array[side] = scratch.take<double>(axis.buckets + 2);
+        for (double** array : {rows, fractions, squares, heaviest, others, moment})
+            for (int side = 0; side < 2; ++side) array[side] = scratch.take<double>(n_buckets);
         for (int slice = 0; slice < slices; ++slice)
             for (int side = 0; side < 2; ++side) {
                 const Slot* table = tables + slice * axis.slots() + side;
-                double* most = heaviest[side];
-                read_table(table, 2, axis.buckets + 2, slice > 0, rows[side], fractions[side], squares[side]);
-                for (int b = 0; b < axis.buckets + 2; ++b)
-                    most[b] = std::max(table[2 * b].heaviest(), slice ? most[b] : 0);
+                double* weight = heaviest[side];
+                read_table(table, 2, n_buckets, slice > 0, rows[side], fractions[side], squares[side]);
+                for (int b = 0; b < n_buckets; ++b)
+                    weight[b] = std::max(table[2 * b].heaviest(), slice ? weight[b] : 0);
             }
-        for (int side = 0; side < 2; ++side) {
-            const double* n = rows[side];
-            double* inverted = inverse[side];
-#pragma omp simd
-            for (int b = 0; b < axis.buckets + 2; ++b) inverted[b] = n[b] > 0x1p-900 ? 1 / n[b] : 0;
-        }
-        sweep(axis);
-    }
-
-    // Both sweeps run in one loop: each is a chain of dependent additions, and the two chains run in
-    // parallel.
-    void sweep(const Axis& axis) {
-        const int n = axis.buckets + 2;
+        // Both sweeps run in one loop: each is a chain of dependent additions, and the two chains run in
+        // parallel.
         double below = 0, below_moment = 0, above = 0, above_moment = 0;
-        for (int b = 0, e = n - 1; b < n; ++b, --e) {
-            others[0][b] = below;
-            moment[0][b] = below_moment;
+        for (int b = 0, e = n_buckets - 1; b < n_buckets; ++b, --e) {
+            others[0][b] = below, moment[0][b] = below_moment;
             below_moment += (below + (rows[1][b] - fractions[1][b])) * widths[b];
             below += rows[1][b];
-            others[1][e] = above;
-            moment[1][e] = above_moment;
+            others[1][e] = above, moment[1][e] = above_moment;
             above_moment += (above + fractions[0][e]) * widths[e];
             above += rows[0][e];
         }
-        total = distances(axis, 0);
-        active[0] = above - rows[0][0] - rows[0][n - 1];
-        active[1] = below - rows[1][0] - rows[1][n - 1];
     }
 
-    // The sum of d over the pairs of different buckets, if all negatives are moved down by `moved` buckets of
-    // equal width.
-    double distances(const Axis& axis, int moved) const {
-        const double *n = rows[0] + moved, *f = fractions[0] + moved;
-        double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int b = 0; b < axis.buckets + 2 - moved; ++b)
-            sum += n[b] * moment[0][b] + others[0][b] * f[b] * widths[b];
-        return sum;
-    }
+    // The buckets from, from + 1, ...
+    class Block {
+      public:
+        Block(const BucketSums& sums, int from) : sums_(sums), from_(from) {}
+        double rows(int side, int b) const { return sums_.rows[side][from_ + b]; }
+        double fractions(int side, int b) const { return sums_.fractions[side][from_ + b]; }
+        double squares(int side, int b) const { return sums_.squares[side][from_ + b]; }
+        double width(int b) const { return sums_.widths[from_ + b]; }
+        double others(int side, int b) const { return sums_.others[side][from_ + b]; }
+        double moment(int side, int b) const { return sums_.moment[side][from_ + b]; }
 
-    // The sums of one bucket: [0] for negatives, [1] for positives.
-    struct Inside {
-        double n[2], f[2], q[2], inverse[2], width;
-        double one = 1;  // as in Profile
-
-        // Estimates the sum of d^2 over the pairs inside: half of the sum `all` of their squared differences,
-        // corrected by the difference of the class means. The error is at most half of `all`.
-        Estimate squares() const {
-            const double pairs = n[0] * n[1], half = pairs > 0 ? 0.5 * width * width : 0;
-            const double all = n[1] * q[0] + n[0] * q[1] - 2 * f[0] * f[1];
-            const double apart = n[1] * f[0] - n[0] * f[1], known = apart * apart * inverse[0] * inverse[1];
-            // For two single rows, or two clusters of ties, the result is exact up to the rounding of `all`.
-            const double doubt = ((pairs > one) & (all - known > 0x1p-20 * all)) ? all : 0;
-            return {half * (all + (apart > 0 ? known : -known)), half * doubt};
-        }
+      private:
+        const BucketSums& sums_;
+        const int from_;
     };
-    Inside inside(int b) const {
-        return {{rows[0][b], rows[1][b]},
-                {fractions[0][b], fractions[1][b]},
-                {squares[0][b], squares[1][b]},
-                {inverse[0][b], inverse[1][b]},
-                widths[b],
-                one};
+
+    // The largest gradient of a class over its largest weight, or less: 0 if lines, which are rounded to
+    // float32, may be much larger than the largest gradient.
+    double largest(int side) const {
+        const double *weight = heaviest[side], *start = moment[side], *met = others[side],
+                     *own = rows[1 - side], *wide = widths;
+        Largest<double> least(0), greatest(0), top(0);
+        // Without the first and the last bucket.
+        least.add(n_buckets - 2, [=](std::int64_t b) { return weight[b + 1] * start[b + 1]; });
+        greatest.add(n_buckets - 2, [=](std::int64_t b) {
+            return weight[b + 1] * (start[b + 1] + wide[b + 1] * (met[b + 1] + own[b + 1]));
+        });
+        top.add(weight + 1, n_buckets - 2);
+        const bool is_even = greatest.value() <= 2 * least.value() && top.value() > 0;
+        return is_even ? least.value() / top.value() : 0;
     }
 
-    // The sum of d^2 over all pairs of rows on this axis, with negatives moved as in `distances`; exact for
-    // pairs of different buckets, as a sum of positive numbers.
-    Estimate pair_squares(const Axis& axis, int moved = 0) const {
-        const double *n0 = rows[0] + moved, *n1 = rows[1], *f0 = fractions[0] + moved, *f1 = fractions[1],
-                     *q0 = squares[0] + moved, *q1 = squares[1], *i0 = inverse[0] + moved, *i1 = inverse[1],
-                     *wide = widths, *met = others[0], *first = moment[0], one = this->one;
-        constexpr int some = 64;
-        const int n_buckets = axis.buckets + 2 - moved;
-        double own = 0, doubt = 0, sum = 0, below = 0,
-               steps[some];  // below: sum of squares of the distances of the positives below
-        for (int from = 0; from < n_buckets; from += some) {
-            const int to = std::min(from + some, n_buckets);
-#pragma omp simd reduction(+ : own, doubt, sum)
-            for (int b = from; b < to; ++b) {
-                const Inside here{{n0[b], n1[b]}, {f0[b], f1[b]}, {q0[b], q1[b]},
-                                  {i0[b], i1[b]}, wide[b],        one};
-                own += here.squares().value;
-                doubt += here.squares().doubt;
-                steps[b - from] = wide[b] * (2 * first[b] + wide[b] * (met[b] + n1[b] - 2 * f1[b] + q1[b]));
-                sum += wide[b] * (2 * first[b] * f0[b] + wide[b] * met[b] * q0[b]);
-            }
-            for (int b = from; b < to; ++b) {
-                sum += n0[b] * below;
-                below += steps[b - from];
-            }
-        }
-        return {sum + own, doubt};
-    }
+    // The number of rows that may have pairs: those on the axis.
+    double active(int side) const { return std::reduce(rows[side] + 1, rows[side] + n_buckets - 1); }
 
-    // The error that a row of weight 1 of this class may have: `slack` times the largest gradient of a row of
-    // the class, or less, over the largest weight, or sixteen times the mean. It is 0 if the lines, which are
-    // rounded to float32, may be much larger than the largest gradient.
-    double limit(const Axis& axis, int side) const {
-        // From the first bucket inside on.
-        const double *heavy = heaviest[side] + 1, *met = moment[side] + 1, *counts = others[side] + 1;
-        const double *own = rows[1 - side] + 1, *wide = widths + 1;
-        Largest<double> least(0), greatest(0), weight(0);
-        least.add(axis.buckets, [=](std::int64_t b) { return heavy[b] * met[b]; });
-        greatest.add(axis.buckets,
-                     [=](std::int64_t b) { return heavy[b] * (met[b] + wide[b] * (counts[b] + own[b])); });
-        weight.add(heavy, axis.buckets);
-        const double most = least.value(), top = weight.value();
-        return greatest.value() <= 2 * most && top > 0
-                   ? slack * std::min(most / top, 16 * total / active[side])
-                   : 0;
-    }
+    int n_buckets;
+    double* widths;
+    double *rows[2], *fractions[2], *squares[2];  // number or weight of rows, sums of fractions and squares
+    double* heaviest[2];    // the largest weight of a row; 1 without weights, 0 if there are none
+    double one;             // so many rows of the other class cause no error; 0 with weights
+    double variance_error;  // of the variances of fractions
+    // Number and sum of distances of the rows of the other class: below the left edge of the bucket for class
+    // 0, above its right edge for class 1.
+    double *others[2], *moment[2];
+};
 
-    // The standard deviation of the fractions, or more.
-    double deviation(int side, int b) const {
-        const double mean = fractions[side][b] * inverse[side][b];
-        const double variance = squares[side][b] * inverse[side][b] - mean * mean;
-        return std::sqrt((variance > 0 ? variance : 0) + variance_error);
-    }
+// Computes the lines of all buckets, block by block, so that all but sums and lines stays in the first-level
+// cache; `factor` is the gradient per unit of d.
+template <class Sums>
+class Profile {
+  public:
+    // The sum of d^2 over all pairs, exact for pairs of different buckets, as a sum of positive numbers. If
+    // the sums have no squares, without the part that `look_up` returns.
+    Estimate squares;
+    // The error that a row of weight 1 of a class may have: `slack` times the largest gradient of a row of
+    // the class, or less, over the largest weight, or sixteen times the mean.
+    double limit[2];
 
-    // The weight of the chord in the average of the two bounds: 0 if the lower bound alone has a smaller
-    // error.
-    double chord(int side, int b) const {
-        const double mean = fractions[side][b] * inverse[side][b];
-        return deviation(side, b) > mean * (1 - mean) ? 0.5 : 0;
-    }
-
-    // Computes the lines of all buckets; `factor` is the gradient per unit of d.
-    void draw(const Axis& axis, double factor, Line<float>* lines) const {
-#pragma omp simd
-        for (int b = 0; b < axis.buckets + 2; ++b) {
-            const double own = rows[1][b], sum = fractions[1][b], scale = factor * widths[b];
-            const double chord = this->chord(1, b);
-            lines[2 * b] = {static_cast<float>(factor * moment[0][b]),
-                            static_cast<float>(scale * (others[0][b] + chord * (own - sum))),
-                            static_cast<float>(scale * (1 - chord) * own),
-                            static_cast<float>(sum * inverse[1][b])};
-        }
-#pragma omp simd
-        for (int b = 0; b < axis.buckets + 2; ++b) {
-            const double own = rows[0][b], sum = fractions[0][b], scale = factor * widths[b];
-            const double chord = this->chord(0, b);
-            // The mirror image, with (m - f)+ = (f - m)+ - f + m.
-            lines[2 * b + 1] = {static_cast<float>(-factor * moment[1][b] - scale * (others[1][b] + sum)),
-                                static_cast<float>(scale * (others[1][b] + (1 - chord) * own + chord * sum)),
-                                static_cast<float>(-scale * (1 - chord) * own),
-                                static_cast<float>(sum * inverse[0][b])};
-        }
-    }
-
-    // Returns whether the error of some row in the buckets from .. to - 1 may exceed the limit of its class.
-    // The error is at most c m (1 - m) / 2 widths, where c m is the sum of fractions of the other class, and
-    // 0 if c = 1. The loop has no divisions and no branches, so that it is vectorised. The error is also at
-    // most c s / 2 widths, where s is the standard deviation.
-    bool exceeds(const double limit[2], int from, int to) const {
-        int bad = 0;
-        for (int side = 0; side < 2; ++side) {
-            const double *mine = rows[side], *other = rows[1 - side], *sums = fractions[1 - side],
-                         most = 2 * limit[side];
-#pragma omp simd reduction(| : bad)
-            for (int b = from; b < to; ++b)
-                bad |= (mine[b] > 0) & (sums[b] * (other[b] - sums[b]) * widths[b] > most * other[b]) &
-                       (other[b] > one) & (other[b] * deviation(1 - side, b) * widths[b] >= most);
-        }
-        return bad;
+    Profile(Scratch& scratch, const Axis& axis, const Sums& sums, double factor, Line<float>* lines)
+        : axis_(axis), sums_(sums), worst_(scratch.take<Worst>(sums.n_buckets / block_buckets)) {
+        for (int from = 0; from < sums.n_buckets; from += block_buckets)
+            draw(from, factor * axis.width(), lines + 2 * from);
+        const double unit = axis.width();
+        squares = {(sum_of(sum_) + sum_of(own_)) * unit * unit, sum_of(doubt_) * unit * unit};
+        for (int side = 0; side < 2; ++side)
+            limit[side] =
+                slack * unit * std::min(sums.largest(side), 16 * sum_of(total_) / sums.active(side));
     }
 
     // Lists the buckets that are not certified: those with rows whose error may exceed the limit of their
     // class, and, if the total error bound of the loss exceeds the tolerance, those with the largest error
     // bounds.
-    int list_heavy(const Axis& axis, const double limit[2], const Estimate& all, Heavy* heavy) const {
-        constexpr int few = 32;
-        const double tolerance = all.tolerance();
-        double doubtful = std::numeric_limits<double>::infinity();
-        if (all.doubt > tolerance) {
-            int n_doubts = 0;
-            for (int b = 1; b <= axis.buckets; ++b) n_doubts += inside(b).squares().doubt > 0;
-            doubtful = tolerance / n_doubts;
-        }
+    int list_heavy(Heavy* heavy) const {
+        const double unit = axis_.width(), tolerance = squares.tolerance();
+        const double doubt =
+            squares.doubt > tolerance ? tolerance / (unit * unit * sum_of(doubtful_)) : 0x1p100;
+        const Number max_doubt = static_cast<Number>(doubt);
+        Number max_error[2];
+        for (int side = 0; side < 2; ++side)
+            max_error[side] = static_cast<Number>(4 * (limit[side] / unit) * (limit[side] / unit));
+        const auto exceeds = [&](const Worst& worst) {
+            return (worst.error[0] > max_error[0]) | (worst.error[1] > max_error[1]) |
+                   (worst.doubt > max_doubt);
+        };
         int n_heavy = 0;
-        for (int from = 1; from <= axis.buckets; from += few) {
-            const int to = std::min(from + few, axis.buckets + 1);
-            if (all.doubt <= tolerance && !exceeds(limit, from, to)) continue;
-            for (int b = from; b < to; ++b)
-                if (exceeds(limit, b, b + 1) || inside(b).squares().doubt > doubtful)
-                    heavy[n_heavy++] = {b,
-                                        {rows[0][b], rows[1][b]},
-                                        axis.edge(b),
-                                        axis.edge(b) + widths[b],
-                                        {others[0][b], others[1][b]},
-                                        {moment[0][b], moment[1][b]},
-                                        inside(b).squares().value};
+        for (int from = 0; from < sums_.n_buckets; from += block_buckets) {
+            if (!any(exceeds(worst_[from / block_buckets]))) continue;
+            const Block block(sums_, from);
+            Numbers numbers;
+            for (int b = 0; b < block_buckets; ++b) numbers.set(block, b);
+            Inside here(sums_, numbers, 0);
+            auto bad = exceeds(here.worst);
+            for (int b = 0; b < block_buckets; ++b) {
+                if (b % width == 0) here = Inside(sums_, numbers, b), bad = exceeds(here.worst);
+                if (!bad[b % width] || from + b == 0 || from + b > axis_.buckets) continue;
+                const double low = axis_.edge(from + b);
+                heavy[n_heavy++] = {from + b,
+                                    {block.rows(0, b), block.rows(1, b)},
+                                    low,
+                                    low + block.width(b) * unit,
+                                    {block.others(0, b), block.others(1, b)},
+                                    {block.moment(0, b) * unit, block.moment(1, b) * unit},
+                                    static_cast<double>(here.own[b % width]) * unit * unit};
+            }
         }
         return n_heavy;
     }
+
+  private:
+    using Block = typename Sums::Block;
+    using Number = typename Sums::Number;
+    using V = decltype(load(static_cast<const Number*>(nullptr)));
+    static constexpr int width = sizeof(V) / sizeof(Number);
+
+    // The largest numbers of some buckets, by lane: the squares of twice the error bound of a row, by class,
+    // and the error bound of the sum of squares.
+    struct Worst {
+        V error[2], doubt;
+    };
+
+    // The sums of a block.
+    struct Numbers {
+        alignas(64) Number n[2][block_buckets], f[2][block_buckets], q[2][block_buckets], wide[block_buckets];
+
+        void set(const Block& block, int b) {
+            wide[b] = static_cast<Number>(block.width(b));
+            for (int side = 0; side < 2; ++side) {
+                n[side][b] = static_cast<Number>(block.rows(side, b));
+                f[side][b] = static_cast<Number>(block.fractions(side, b));
+                if (Sums::has_squares) q[side][b] = static_cast<Number>(block.squares(side, b));
+            }
+        }
+    };
+
+    // The pairs inside some buckets, from bucket k of a block on. Without squares, as if rows were spread
+    // evenly around their mean, with a variance of 1/12.
+    //
+    // A row of the other class has an error of at most c m (1 - m) / 2 widths, where c m is the sum of
+    // fractions, and of at most c s / 2, where s is the standard deviation; 0 if c = 1. The chord has a
+    // weight of 0 in the average of the two bounds if the lower bound alone has a smaller error.
+    struct Inside {
+        V wide, n[2], f[2], mean[2], chord[2], own;
+        Worst worst;
+
+        Inside(const Sums& sums, const Numbers& numbers, int k) : wide(load(numbers.wide + k)) {
+            const V none{}, half = same<V>(0.5);
+            V variance[2];
+            for (int side = 0; side < 2; ++side) {
+                n[side] = load(numbers.n[side] + k), f[side] = load(numbers.f[side] + k);
+                const V count = n[side] > same<V>(0x1p-900) ? n[side] : same<V>(1);
+                mean[side] = f[side] / count;
+                const auto has_several = n[side] > same<V>(sums.one);
+                const V shape = mean[side] * (same<V>(1) - mean[side]), size = wide * n[side];
+                V error = shape * shape;
+                variance[side] = has_several ? same<V>(1.0 / 12) : none;
+                chord[side] = has_several ? half : none;
+                if constexpr (Sums::has_squares) {
+                    const V left = load(numbers.q[side] + k) / count - mean[side] * mean[side];
+                    variance[side] = left > none ? left : none;
+                    const V spread = variance[side] + same<V>(sums.variance_error);
+                    chord[side] = spread > error ? chord[side] : none;
+                    error = spread > error ? error : spread;
+                }
+                worst.error[1 - side] = has_several ? size * size * error : none;
+            }
+            for (int side = 0; side < 2; ++side)
+                worst.error[side] = n[side] > none ? worst.error[side] : none;
+            const OwnSquares<V> squares(n[0], n[1], mean[0], mean[1], variance[0], variance[1]);
+            own = wide * wide * squares.value, worst.doubt = wide * wide * squares.doubt;
+            if constexpr (Sums::has_squares) return;
+            const V q0 = n[0] * (mean[0] * mean[0] + variance[0]),
+                    q1 = n[1] * (mean[1] * mean[1] + variance[1]);
+            own -= slope(0) * q0 + slope(1) * q1;
+        }
+
+        // What the rows of the other class add to the slope of the line.
+        V slope(int side) const { return side ? n[0] - chord[0] * (n[0] - f[0]) : chord[1] * (n[1] - f[1]); }
+    };
+
+    // Computes the lines of a block, and adds its sums to those of the profile.
+    void draw(int from, double scale, Line<float>* lines) {
+        typedef float Four __attribute__((vector_size(16)));
+        typedef float Singles __attribute__((vector_size(4 * width)));
+        alignas(64) float line[2][4][block_buckets];
+        alignas(64) double squares_of[block_buckets], distances_of[block_buckets];
+        alignas(64) Number others[2][block_buckets];
+        const Block block(sums_, from);
+        Numbers numbers;
+#pragma omp simd
+        for (int b = 0; b < block_buckets; ++b) {
+            const double w = block.width(b), n0 = block.rows(0, b), f0 = block.fractions(0, b),
+                         a0 = block.others(0, b), a1 = block.others(1, b), m0 = block.moment(0, b);
+            // The squares of distances grow by this from the left edge of the bucket to the right one, for
+            // all negatives above.
+            const double step =
+                2 * m0 + w * (a0 + block.rows(1, b) - 2 * block.fractions(1, b) + block.squares(1, b));
+            squares_of[b] = w * (2 * m0 * f0 + w * a0 * block.squares(0, b) + step * a1);
+            distances_of[b] = n0 * m0 + w * a0 * f0;
+            line[0][0][b] = static_cast<float>(scale * m0);
+            line[1][0][b] = static_cast<float>(-scale * (block.moment(1, b) + w * (a1 + f0)));
+            others[0][b] = static_cast<Number>(a0), others[1][b] = static_cast<Number>(a1);
+            numbers.set(block, b);
+        }
+        for (int b = 0; b < block_buckets; b += lanes)
+            sum_ += load(squares_of + b), total_ += load(distances_of + b);
+        Worst worst{};
+        for (int b = 0; b < block_buckets; b += width) {
+            const Inside here(sums_, numbers, b);
+            const V none{}, unit = same<V>(scale) * here.wide;
+            own_ += here.own, doubt_ += here.worst.doubt;
+            doubtful_ += here.worst.doubt > none ? same<V>(1) : none;
+            worst.doubt = here.worst.doubt > worst.doubt ? here.worst.doubt : worst.doubt;
+            for (int side = 0; side < 2; ++side) {
+                const V error = here.worst.error[side], other = here.n[1 - side];
+                worst.error[side] = error > worst.error[side] ? error : worst.error[side];
+                const V turn = unit * (other - here.chord[1 - side] * other);
+                const V rest[3] = {unit * (load(others[side] + b) + here.slope(side)), side ? -turn : turn,
+                                   here.mean[1 - side]};
+                for (int j = 0; j < 3; ++j) {
+                    const Singles single = __builtin_convertvector(rest[j], Singles);
+                    std::memcpy(line[side][1 + j] + b, &single, sizeof single);
+                }
+            }
+        }
+        worst_[from / block_buckets] = worst;
+        for (int side = 0; side < 2; ++side)
+            for (int b = 0; b < block_buckets; b += 4) {
+                Four x[4], turned[4];
+                for (int j = 0; j < 4; ++j) std::memcpy(x + j, line[side][j] + b, sizeof(Four));
+                transpose(x[0], x[1], x[2], x[3], turned);
+                for (int j = 0; j < 4; ++j) std::memcpy(lines + 2 * (b + j) + side, turned + j, sizeof(Four));
+            }
+    }
+
+    const Axis& axis_;
+    const Sums& sums_;
+    Worst* worst_;  // of each block
+    Vec sum_{}, total_{};
+    V own_{}, doubt_{}, doubtful_{};  // sums by lane
 };
 
 // Sets the lines of heavy buckets to NaN, but keeps the slope that comes from pairs of different buckets.

@@ -26,10 +26,22 @@ constexpr int float_lanes = 2 * lanes;
 typedef float Floats __attribute__((vector_size(4 * float_lanes)));
 typedef double Doubles __attribute__((vector_size(8 * float_lanes)));
 
-inline double sum_of(Vec a) {
+// The sum of the lanes, in double.
+template <class V>
+double sum_of(V numbers) {
     double sum = 0;
-    for (int i = 0; i < lanes; i += 2) sum += a[i] + a[i + 1];
+    for (std::size_t lane = 0; lane < sizeof numbers / sizeof numbers[0]; lane += 2)
+        sum += static_cast<double>(numbers[lane]) + static_cast<double>(numbers[lane + 1]);
     return sum;
+}
+
+// A number, or a vector with this number in all lanes.
+template <class V>
+[[gnu::always_inline]] inline V same(double number) {
+    if constexpr (std::is_floating_point_v<V>)
+        return static_cast<V>(number);
+    else
+        return V{} + static_cast<std::remove_cvref_t<decltype(V{}[0])>>(number);
 }
 
 // Whether any lane of the result of a comparison is true.
