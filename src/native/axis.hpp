@@ -23,7 +23,8 @@ struct Axis {
     double offset[2];  // by class: 0 negative, 1 positive
     double scale;
     int cells;
-    int buckets;  // without the two end buckets
+    int buckets;       // without the two end buckets
+    int n_grades = 0;  // if not 0, each grade has a table of its own; else two classes are side by side
     bool is_split = false;
     Cells split{};
 
@@ -31,7 +32,11 @@ struct Axis {
     // costs no digits.
     double u(float score, int side) const { return (score - origin) + (side ? 0 : shift); }
     double width() const { return 1 / scale; }  // of a cell
-    std::size_t slots() const { return 2 * (static_cast<std::size_t>(buckets) + 2); }
+    std::size_t slots() const { return (n_grades ? n_grades : 2) * (static_cast<std::size_t>(buckets) + 2); }
+    std::size_t slot(int bucket, int side) const {
+        return n_grades ? side * (static_cast<std::size_t>(buckets) + 2) + bucket
+                        : 2 * static_cast<std::size_t>(bucket) + side;
+    }
 
     // The position of the left edge of a bucket.
     double edge(int bucket) const {
@@ -83,6 +88,17 @@ inline void divide(double place, std::uint8_t side, std::int32_t& slot, std::int
 inline void locate(const Axis& axis, const float* scores, const std::uint8_t* classes, int count,
                    std::int32_t* slots, std::int32_t* fractions) {
     const auto place = placing(axis);
+    if (axis.n_grades) {
+        const std::int32_t stride = axis.buckets + 2;
+#pragma omp simd
+        for (int i = 0; i < count; ++i) {
+            const double at = place(scores[i], classes[i]);
+            const std::int32_t bucket = static_cast<std::int32_t>(at);
+            slots[i] = classes[i] * stride + bucket;
+            fractions[i] = static_cast<std::int32_t>((at - bucket) * 0x1p24);
+        }
+        return;
+    }
     if (!axis.is_split) {
 #pragma omp simd
         for (int i = 0; i < count; ++i)
@@ -191,16 +207,20 @@ template <class Slot>
     for (int k = 0; k < count; ++k) table[slots[k]].add(fractions[k]);
 }
 
-// Reads every `step`-th slot of a table into three arrays, or adds it to them.
+// Reads the slots of a class into arrays by bucket, or adds them.
 template <class Slot>
-void read_table(const Slot* table, int step, std::int64_t count, bool adds, double* rows, double* fractions,
-                double* squares) {
+void read_table(const Axis& axis, const Slot* table, int grade, bool adds, double* rows, double* fractions,
+                double* squares, double* heaviest) {
+    const int step = axis.n_grades ? 1 : 2;
+    table += axis.slot(0, grade);
 #pragma omp simd
-    for (std::int64_t k = 0; k < count; ++k) {
+    for (std::int64_t k = 0; k < axis.buckets + 2; ++k) {
         const Slot& here = table[step * k];
         rows[k] = (adds ? rows[k] : 0) + here.rows();
         fractions[k] = (adds ? fractions[k] : 0) + here.fractions();
         squares[k] = (adds ? squares[k] : 0) + here.squares();
+        const double before = adds ? heaviest[k] : 0, weight = here.heaviest();
+        heaviest[k] = weight > before ? weight : before;
     }
 }
 

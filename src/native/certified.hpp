@@ -72,17 +72,22 @@ class AxisRows {
         add_up(wide, 0);
     }
 
-    // Pass 1 if the squares of the fractions are needed.
-    BucketSums bucket_sums(Scratch& scratch) {
-        const auto read = [&](const auto& counted) {
-            return BucketSums(scratch, axis, counted.tables, counted.slices);
-        };
+    // Pass 1 if the squares of the fractions are needed. Calls use(tables of all slices, number of slices).
+    template <class Use>
+    auto with_squares(Scratch& scratch, Use&& use) {
+        const auto read = [&](const auto& counted) { return use(counted.tables, counted.slices); };
         return rows_->weights ? read(count<WeightSums>(scratch)) : read(count<SquaredTally>(scratch));
     }
+    BucketSums bucket_sums(Scratch& scratch) {
+        return with_squares(scratch, [&](const auto* tables, int slices) {
+            return BucketSums(scratch, axis, tables, slices);
+        });
+    }
 
-    // Pass 2: writes the gradients, and lists the rows of heavy buckets. Returns the sum of d f^2 over the
-    // lines of all rows.
-    double write(Scratch& scratch, const Line<float>* lines, HeavyRows& rest, int slices) {
+    // Pass 2: writes the gradients that evaluate(slice, first row, count, slots, fractions, gradients)
+    // computes for rows of weight 1. Returns the sum of its results.
+    template <class Evaluate>
+    double write(Scratch& scratch, int slices, Evaluate&& evaluate) {
         const double *weights = rows_->weights, units[2] = {rows_->unit(0), rows_->unit(1)};
         float* grad = rows_->grad;
         const std::int64_t n_blocks = (rows_->n + block_rows - 1) / block_rows;
@@ -90,8 +95,7 @@ class AxisRows {
         by_blocks(slices, [&](int slice, std::int64_t i, int count, const std::int32_t* slots,
                               const std::int32_t* fractions) {
             float spare[block_rows], *out = grad && !weights ? grad + i : spare;
-            sums[i / block_rows] = look_up(lines, slots, fractions, count, out);
-            rest.take(slice, i, slots, count, out);
+            sums[i / block_rows] = evaluate(slice, i, count, slots, fractions, out);
             if (!grad || !weights) return;
             const double of_neg = units[0], of_pos = units[1];
 #pragma omp simd
@@ -201,7 +205,7 @@ inline bool certified_term(const GroupRows<float>& rows, double shift, double fa
     const int buckets = n >= 1 << 17 ? 4094 : n < 1 << 14 ? 1790 : few ? 3070 : 2046;
     AxisRows on(scratch, rows, axis_over(rows.survey, shift, buckets));
     if (!(std::abs(factor * on.axis.width()) > 0x1p-120)) return false;  // the lines are float32
-    Line<float>* lines = scratch.take<Line<float>>(on.axis.slots());
+    Line<1>* lines = scratch.take<Line<1>>(on.axis.slots());
     Heavy* heavy = scratch.take<Heavy>(on.axis.buckets);
     int n_heavy = 0;
     Estimate all;
@@ -228,7 +232,7 @@ inline bool certified_term(const GroupRows<float>& rows, double shift, double fa
     if (has_many()) {
         if (n < split_rows) return false;
         on = AxisRows(scratch, rows, split_axis(scratch, on.axis, heavy, n_heavy, limit));
-        lines = scratch.take<Line<float>>(on.axis.slots());
+        lines = scratch.take<Line<1>>(on.axis.slots());
         heavy = scratch.take<Heavy>(on.axis.buckets);
         use_sums(on.bucket_sums(scratch));
         unit = 0;
@@ -237,7 +241,13 @@ inline bool certified_term(const GroupRows<float>& rows, double shift, double fa
     mark_unsolved(lines, heavy, n_heavy, factor);
     const int slices = slice_count(n, rows.threads);
     HeavyRows rest(scratch, rows, on.axis, heavy, n_heavy, slices);
-    const double squares = rows.grad || n_heavy || unit != 0 ? on.write(scratch, lines, rest, slices) : 0;
+    const auto evaluate = [&](int slice, std::int64_t i, int count, const std::int32_t* slots,
+                              const std::int32_t* fractions, float* out) {
+        const float sum = look_up(lines, slots, fractions, count, out);
+        rest.take(slice, i, slots, count, out);
+        return sum;
+    };
+    const double squares = rows.grad || n_heavy || unit != 0 ? on.write(scratch, slices, evaluate) : 0;
     value = factor / 2 * (all.value + (unit != 0 ? unit * squares : 0) + rest.solve(factor));
     return true;
 }

@@ -1,227 +1,444 @@
-// Plan for several truncated terms b2 d^2 over float32 scores whose knots lie on a common grid: two passes,
-// without a sort.
+// Plan for float32 scores where several pairs of buckets meet each bucket: several truncated terms b2 d^2
+// whose knots lie on a common grid, or all pairs of few grades. Two passes over the rows, without a sort,
+// with a proven error bound. It is the plan of certified.hpp, for all pairs of a row (the winner) and a row
+// of a lower grade (the loser); of two classes, the negatives lose and the positives win.
 //
-// If the width of the buckets divides the step of the grid, the same buckets serve all terms: a negative that
-// a term moves by k buckets keeps its fraction. One pass counts the rows, as in certified.hpp, and the lines
-// of all terms, moved accordingly, add up to one line in each bucket. The sum is in double, because the terms
-// may nearly cancel.
+// If the width of the buckets divides the step of the grid, the same buckets serve all terms, and both roles
+// of a row of a middle grade: a term moves the losers by `lag` buckets, and a row keeps its fraction f. Pass
+// 1 counts the rows of each bucket and grade, with the sums of f and f^2. Running sums over grades and
+// buckets give, for each bucket and grade, the sums over the winners of higher grades below it and over the
+// losers of lower grades above it. So the gradient of a loser is a line in f, plus, for each term, the sum
+// phi of (f - f_w)+ over the c winners in the bucket where it meets them. With their mean m and standard
+// deviation s,
 //
-// The contribution phi(f) of a row's own bucket (certified.hpp) lies between c (f - m)+ and its chord c (1 -
-// m) f, which differ by at most c m (1 - m). The chord less half of that is a line without a kink, with an
-// error of at most w c m (1 - m) / 2. For ties or near ties the lower bound is better: its error is at most w
-// c s / 2, where s is the standard deviation of the fractions. It has a kink, and a line can have one; the
-// term for which it reduces the error most gets it. If the errors of all terms together exceed the limit of a
-// row, nothing is written.
+//     c (f - m)+  <=  phi(f)  <=  c (f - m)+ + c s / 2    and    phi(f)  <=  c (1 - m) f ,
+//
+// so the first bound plus c s / 4 has an error of at most c s / 4, and the last one minus c m (1 - m) / 2, a
+// line, of at most that. The lines of all terms add up, in double, because terms may nearly cancel. In each
+// role one term has a kink, the one for which it reduces the error most. Winners are the mirror image. Pass 2
+// evaluates the sum for each row. Distances are in units of the width of a bucket. If the errors of all terms
+// together exceed the limit of a row, there are more buckets next time, or nothing is written.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <span>
 
 #include "certified.hpp"
+#include "moments.hpp"
 
 namespace everypair::EVERYPAIR_ISA {
 
-// Returns the step of the coarsest grid that contains all knots, with at most 64 steps between neighbours; 0
-// if there is none, infinity if all knots are equal.
-inline double common_step(std::span<const Term> terms, double reach) {
-    double least = std::numeric_limits<double>::infinity();
-    for (const Term& term : terms)
-        if (term.shift < reach) least = std::min(least, reach - term.shift);
-    for (int parts = 1; parts <= 64; ++parts) {
-        bool all = true;
-        for (const Term& term : terms) {
-            const double steps = (reach - term.shift) / least * parts;
-            all &= std::abs(steps - std::round(steps)) < 0x1p-40 * (1 + steps);
+constexpr int max_grades = 16;
+
+// Writes the rank of the target of each row, from 0, and returns the number of ranks; 0 if there are too
+// many.
+template <class L>
+int code_grades(const L* targets, std::int64_t n, std::uint8_t* grades) {
+    using Code = std::conditional_t<sizeof(L) == 1, std::uint8_t,
+                                    std::conditional_t<sizeof(L) == 4, std::int32_t, std::int64_t>>;
+    L values[max_grades + 1];  // ascending; the last one twice
+    int count = 1;
+    values[0] = values[1] = targets[0];
+    for (std::int64_t begin = 0; begin < n;) {
+        const int rows = static_cast<int>(std::min<std::int64_t>(block_rows, n - begin));
+        const L* y = targets + begin;
+        Code codes[block_rows] = {};
+        for (int k = 0; k < count; ++k) {
+            const L value = values[k];
+#pragma omp simd
+            for (int i = 0; i < rows; ++i) codes[i] += y[i] > value;
         }
-        if (all) return least / parts;
+        int known = 0;
+        while (known < rows && values[codes[known]] == y[known]) ++known;
+        if (known < rows) {  // a new grade: all rows before it are coded again
+            if (count == max_grades) return 0;
+            for (int k = count; k > codes[known]; --k) values[k] = values[k - 1];
+            values[codes[known]] = y[known];
+            ++count;
+            values[count] = values[count - 1];
+            begin = 0;
+            continue;
+        }
+        for (int i = 0; i < rows; ++i) grades[begin + i] = static_cast<std::uint8_t>(codes[i]);
+        begin += rows;
+    }
+    return count;
+}
+
+inline int code_grades(const Batch& batch, std::uint8_t* grades) {
+    return with_labels(batch, [&](const auto* targets) { return code_grades(targets, batch.n, grades); });
+}
+
+// Returns the step of the coarsest grid that contains 0 and all lengths, with at most 64 steps in the
+// shortest; 0 if there is none, infinity if all are 0.
+inline double common_step(std::span<const double> lengths) {
+    double shortest = std::numeric_limits<double>::infinity();
+    for (const double length : lengths)
+        if (length > 0) shortest = std::min(shortest, length);
+    for (int parts = 1; parts <= 64; ++parts) {
+        const bool all = std::ranges::all_of(lengths, [&](double length) {
+            const double steps = length / shortest * parts;
+            return std::abs(steps - std::round(steps)) < 0x1p-40 * (1 + steps);
+        });
+        if (all) return shortest / parts;
     }
     return 0;
 }
 
-// The sums of the buckets, with the means and the variances of the fractions.
-struct GridSums : BucketSums {
-    double *mean[2], *variance[2];
+// With one role, the classes of the rows are 0, which loses, and 1. With two, they are grades without
+// weights, and the shifts must be at least 0.
+template <int roles>
+class GridPairs {
+  public:
+    static constexpr std::size_t max_terms = 16;
+    double value = 0, pairs = 0;  // the loss and the number of pairs
 
-    GridSums(Scratch& scratch, const BucketSums& sums) : BucketSums(sums) {
-        for (int side = 0; side < 2; ++side) {
-            double* m = mean[side] = scratch.take<double>(n_buckets);
-            double* v = variance[side] = scratch.take<double>(n_buckets);
-            const double *n = rows[side], *f = fractions[side], *q = squares[side];
-#pragma omp simd
-            for (int b = 0; b < n_buckets; ++b) {
-                const double inverse = n[b] > 0x1p-900 ? 1 / n[b] : 0;
-                m[b] = f[b] * inverse;
-                const double left = q[b] * inverse - m[b] * m[b];
-                v[b] = left > 0 ? left : 0;
+    // The loss is the sum of scale x b2 d^2 over all pairs with d > 0, or the mean. The lowest score that may
+    // win and the highest one that may lose set the range of the buckets.
+    GridPairs(const GroupRows<float>& rows, int n_grades, std::span<const Term> terms, double scale,
+              bool mean, double lowest, double highest)
+        : rows_(rows), n_grades_(n_grades), terms_(terms), scale_(scale), mean_(mean), lowest_(lowest) {
+        reach_ = std::ranges::max(terms, {}, &Term::shift).shift;
+        range_ = highest - lowest + roles * reach_;
+    }
+
+    // Writes the gradients and sets the value, with about so many buckets, or more if that is too few.
+    // Returns false, without writing, if the error bound is too large.
+    bool run(double n_buckets, double max_buckets) {
+        for (int tries = 0; tries < 3 && set_axis(n_buckets); ++tries) {
+            Scratch scratch;
+            AxisRows on(scratch, rows_, axis_);
+            const double excess = solve(scratch, on);
+            if (excess <= 1) {
+                const auto evaluate = [&](int, std::int64_t, int count, const std::int32_t* slots,
+                                          const std::int32_t* fractions, float* out) {
+                    return look_up(lines_, slots, fractions, count, out);
+                };
+                if (rows_.grad) on.write(scratch, slice_count(rows_.n, rows_.threads), evaluate);
+                return true;
             }
+            // The error bound of evenly spread rows falls with the square of the number of buckets.
+            n_buckets *= 1.2 * std::sqrt(excess);
+            if (!(n_buckets < max_buckets)) break;
         }
+        return false;
     }
-};
-
-// The lines of a few slots of one class, the bounds of their errors, and the terms for which a kink reduces
-// the error most.
-struct LineSums {
-    static constexpr int some = 64;
-    double start[some] = {}, rise[some] = {}, doubt[some] = {};
-    double gain[some] = {}, amount[some] = {}, mean[some] = {};
-
-    // Adds a term to the slots of the buckets first .. last - 1, the first of which is slot k. The rows of
-    // the other class are those of the buckets from `met` on. For a negative phi increases with f, for a
-    // positive it decreases.
-    template <int side>
-    void add(const GridSums& all, int k, int count, int met, double factor) {
-        const double *n = all.rows[1 - side] + met, *means = all.mean[1 - side] + met,
-                     *variance = all.variance[1 - side] + met, *others = all.others[side] + met,
-                     *moment = all.moment[side] + met;
-#pragma omp simd
-        for (int b = 0; b < count; ++b) {
-            const double outside = factor * moment[b], slope = factor * others[b], c = factor * n[b];
-            const double m = means[b], gap = c * m * (1 - m) / 2, error = std::abs(gap);
-            start[k + b] += side ? gap - c * m - (outside + slope) : outside - gap;
-            rise[k + b] += slope + (side ? c * m : c * (1 - m));
-            doubt[k + b] += error;
-            // The sums have 24 bits, so the variance has an error of about 2^-22.
-            const double gained = error - std::abs(c) * std::sqrt(variance[b] + 0x1p-22) / 2;
-            const bool better = gained > gain[k + b];
-            gain[k + b] = better ? gained : gain[k + b];
-            amount[k + b] = better ? c : amount[k + b];
-            mean[k + b] = better ? m : mean[k + b];
-        }
-    }
-
-    // With a kink in place of the chord of one term, if it gains anything.
-    template <int side>
-    Line<float> line(int k) const {
-        const double gap = amount[k] * mean[k] * (1 - mean[k]) / 2, turn = amount[k] * (1 - mean[k]);
-        return {static_cast<float>(side ? start[k] - gap : start[k] + gap),
-                static_cast<float>(side ? rise[k] + turn : rise[k] - turn),
-                static_cast<float>(side ? -amount[k] : amount[k]), static_cast<float>(mean[k])};
-    }
-};
-
-// The axis for several terms and, by term, the number of buckets by which it moves the negatives.
-struct Grid {
-    static constexpr std::size_t most_terms = 16;  // each term has its own tables
-
-    // With about `most` buckets. `exists` is false if the terms have no common grid.
-    Grid(std::span<const Term> given, const Survey& survey, int most) : terms(given) {
-        const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
-        const double range = survey.max_neg - survey.min_pos + reach,
-                     step = std::min(common_step(terms, reach), range);
-        // If the reach is far larger than the range, the positions have too few digits.
-        exists = terms.size() <= most_terms && step > 0 && range <= most * step &&
-                 std::abs(reach) <= 0x1p24 * range;
-        if (!exists) return;
-        // Slightly beyond the end of place 0, so that the lowest positive is in place 1.
-        const double width = step / std::ceil(step * most / range), forward = (1 + 0x1p-40) * width;
-        const int cells = static_cast<int>(range / width) + 2;
-        axis = {survey.min_pos, reach, {reach + forward, forward}, 1 / width, cells, cells};
-        for (std::size_t j = 0; j < terms.size(); ++j)
-            moved[j] = static_cast<int>(std::lround((reach - terms[j].shift) / width));
-    }
-
-    // Computes the value and the lines of all slots. Returns false if an error bound is too large.
-    bool draw(const GridSums& sums, double scale, Line<float>* lines, double& value) const {
-        const double unit = axis.width();
-        double total = 0, doubt = 0;
-        value = 0;
-        for (std::size_t j = 0; j < terms.size(); ++j) {
-            const double factor = 2 * terms[j].b2 * scale;
-            double squares = 0, doubts = 0, distances = 0;
-            add_pairs(sums, moved[j], squares, doubts, distances);
-            value += factor / 2 * squares * unit * unit;
-            doubt += std::abs(factor) / 2 * doubts * unit * unit;
-            total += factor * distances * unit;
-        }
-        return doubt <= own_slack * std::abs(value) && draw<0>(sums, scale * unit, total, lines) &&
-               draw<1>(sums, scale * unit, total, lines);
-    }
-
-    const std::span<const Term> terms;
-    bool exists;
-    Axis axis;
 
   private:
-    // Adds up d^2, its error bound and d over the pairs of a term that moves the negatives down by so many
-    // buckets; those of different buckets exactly, as sums of positive numbers.
-    void add_pairs(const GridSums& sums, int by, double& squares, double& doubt, double& distances) const {
-        const double *n0 = sums.rows[0] + by, *n1 = sums.rows[1], *f0 = sums.fractions[0] + by,
-                     *f1 = sums.fractions[1], *q0 = sums.squares[0] + by, *q1 = sums.squares[1],
-                     *below = sums.others[0], *above = sums.others[1] + by, *moment = sums.moment[0];
-        const double *m0 = sums.mean[0] + by, *m1 = sums.mean[1], *v0 = sums.variance[0] + by,
-                     *v1 = sums.variance[1];
-        double value = 0, error = 0, firsts = 0;
-#pragma omp simd reduction(+ : value, error, firsts)
-        for (int b = 0; b < sums.n_buckets - by; ++b) {
-            const OwnSquares<double> own(n0[b], n1[b], m0[b], m1[b], v0[b], v1[b]);
-            const double step = 2 * moment[b] + below[b] + n1[b] - 2 * f1[b] + q1[b];
-            value += own.value + 2 * moment[b] * f0[b] + below[b] * q0[b] + step * above[b];
-            error += own.doubt;
-            firsts += n0[b] * moment[b] + below[b] * f0[b];
-        }
-        squares = value, doubt = error, distances = firsts;
-    }
+    static constexpr int block = 64;
 
-    template <int side>
-    bool draw(const GridSums& all, double scale, double total, Line<float>* lines) const {
-        const int n = axis.buckets + 2;
-        Largest<double> greatest(0), steepest(0), worst(0), worst_by_weight(0);
-        for (int from = 0; from < n; from += LineSums::some) {
-            const int to = std::min(from + LineSums::some, n);
-            LineSums sums;
-            for (std::size_t j = 0; j < terms.size(); ++j) {
-                // The other class is in the buckets b - moved for negatives, and b + moved for positives.
-                const int met = side ? moved[j] : -moved[j];
-                const int first = std::max(from, side ? 1 : 1 + moved[j]),
-                          last = side ? std::min(to, n - moved[j]) : to;
-                sums.add<side>(all, first - from, last - first, first + met, 2 * terms[j].b2 * scale);
-            }
-            for (int b = from; b < to; ++b) lines[2 * b + side] = sums.line<side>(b - from);
-            const double* heaviest = all.heaviest[side] + from;
-            const int count = to - from;
-            double least_gradients[LineSums::some], most_gradients[LineSums::some], errors[LineSums::some],
-                weighted_errors[LineSums::some];
+    // By bucket, or by place, where winners and losers meet: the number of rows, the sum of their fractions,
+    // or of their distances, and that of the squares; the mean and the variance of the fractions.
+    struct Sums {
+        double *n, *f, *q, *mean, *variance;
+
+        Sums from(std::ptrdiff_t k) const { return {n + k, f + k, q + k, mean + k, variance + k}; }
+        void measure(int first, int last) const {
 #pragma omp simd
-            for (int k = 0; k < count; ++k) {
-                // The smallest and the largest possible gradient in this bucket.
-                const double start = sums.start[k], end = start + sums.rise[k], first = std::abs(start),
-                             last = std::abs(end);
-                const double least = start * end > 0 ? (first < last ? first : last) : 0,
-                             most = first > last ? first : last;
-                const double w = heaviest[k], left = w > 0 ? sums.doubt[k] - sums.gain[k] : 0;
-                least_gradients[k] = w * least, most_gradients[k] = w * most;
-                errors[k] = left, weighted_errors[k] = w * left;
+            for (int b = first; b <= last; ++b) {
+                const double inverse = n[b] > 0x1p-900 ? 1 / n[b] : 0, m = f[b] * inverse;
+                const double left = q[b] * inverse - m * m;
+                mean[b] = m, variance[b] = left > 0 ? left : 0;
             }
-            greatest.add(least_gradients, count), steepest.add(most_gradients, count);
-            worst.add(errors, count), worst_by_weight.add(weighted_errors, count);
         }
-        // Lines are rounded to float32, so no line may be much larger than the gradients, or denormal.
-        const double most = greatest.value();
-        return worst_by_weight.value() <= slack * most &&
-               worst.value() <= 16 * slack * std::abs(total) / all.active(side) &&
-               steepest.value() <= 2 * most && most > 0x1p-90;
+    };
+
+    // Of a class, or of all grades: the sum of the estimates of d^2 over the pairs that their rows lose, the
+    // bound of its error, and the sum of d over the pairs of different buckets, each with the factors of the
+    // terms; number of rows on the axis; at least the largest gradient, the largest end of a line, and the
+    // largest error bound of a gradient, times the largest weight of a row and without it.
+    struct Totals {
+        double squares = 0, doubt = 0, firsts = 0, active = 0;
+        Largest<double> greatest{0}, steepest{0}, worst_weighted{0}, worst{0};
+    };
+
+    // The lines of a block of buckets, the bounds of their errors, and by role the kink that reduces the
+    // error most: by how much, its size and place, and by how much it raises the start.
+    struct LineSums {
+        double start[block], rise[block], error[block];
+        double gain[roles][block], kink[roles][block], mean[roles][block], lift[roles][block];
+
+        // Adds a term, or begins with it: the rows of the other role inside the buckets, and outside.
+        template <bool wins, bool is_first>
+        void add(const Sums& inside, const Sums& outside, int count, double factor, double one) {
+            constexpr int role = roles == 2 && wins;
+#pragma omp simd
+            for (int b = 0; b < count; ++b) {
+                const double moment = factor * outside.f[b], slope = factor * outside.n[b],
+                             c = factor * inside.n[b], m = inside.mean[b], gap = c * m * (1 - m) / 2;
+                const double straight = gap < 0 ? -gap : gap, size = c < 0 ? -c : c;
+                const bool is_new = is_first && role == 0;
+                start[b] = (is_new ? 0 : start[b]) + (wins ? gap - c * m - (moment + slope) : moment - gap);
+                rise[b] = (is_new ? 0 : rise[b]) + (slope + (wins ? c * m : c * (1 - m)));
+                error[b] = (is_new ? 0 : error[b]) + straight;
+                // The sums have 24 bits, so the variance has an error of about 2^-22. One row has none.
+                const double deviation = inside.n[b] > one ? std::sqrt(inside.variance[b] + 0x1p-22) : 0;
+                const double gained = straight - size * deviation / 4;
+                const bool better = gained > (is_first ? 0 : gain[role][b]);
+                const auto choose = [&](double* old, double chosen) {
+                    old[b] = better ? chosen : is_first ? 0 : old[b];
+                };
+                choose(gain[role], gained), choose(kink[role], c), choose(mean[role], m);
+                choose(lift[role], gap + c * deviation / 4);
+            }
+        }
+    };
+
+    // Sets the axis and the lags. Returns false if the terms have no common grid of about so many buckets, or
+    // if the reach is so much larger than the range that positions have too few digits.
+    bool set_axis(double n_buckets) {
+        double lengths[max_terms + 1] = {roles == 2 ? reach_ : 0};
+        if (terms_.size() > max_terms || !(range_ > (roles - 1) * reach_)) return false;
+        for (std::size_t j = 0; j < terms_.size(); ++j) lengths[j + 1] = reach_ - terms_[j].shift;
+        const double step = std::min(common_step({lengths, terms_.size() + 1}), range_);
+        const double width = step / std::ceil(step * n_buckets / range_);
+        if (!(step > 0 && range_ < (3 * roles - 2) * 1.01 * n_buckets * width &&
+              std::abs(reach_) <= 0x1p24 * range_))
+            return false;
+        // Slightly beyond the end of place 0, so that the lowest row that may have pairs is in place 1. All
+        // fractions are rounded down, so that rows almost one step of the grid above it are in the place
+        // before.
+        const double forward = (1 - (roles == 1 ? 0x1p-25 : 0) + 0x1p-40) * width,
+                     unmoved = roles == 2 ? reach_ : 0;
+        const int cells = static_cast<int>(range_ / width) + 2;
+        axis_ = {lowest_, reach_, {reach_ + forward, unmoved + forward}, 1 / width, cells, cells};
+        axis_.n_grades = roles == 2 ? n_grades_ : 0;
+        low_lag_ = high_lag_ = 0;
+        for (std::size_t j = 0; j < terms_.size(); ++j) {
+            lag_[j] = static_cast<int>(std::lround((terms_[j].shift - reach_ + unmoved) / width));
+            low_lag_ = std::min(low_lag_, lag_[j]), high_lag_ = std::max(high_lag_, lag_[j]);
+        }
+        return true;
     }
 
-    int moved[most_terms];
+    // Computes the lines of all slots and the value. Returns the error bound over the allowed error.
+    double solve(Scratch& scratch, AxisRows& on) {
+        const int n = axis_.buckets + 2, n_places = n + high_lag_ - low_lag_;
+        const auto take = [&](std::size_t size, bool is_empty) -> Sums {
+            double* arrays[5];
+            for (double*& array : arrays) array = scratch.take<double>(size);
+            for (double* array : arrays) std::fill_n(array, is_empty ? size : 0, 0.0);
+            return {arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]};
+        };
+        const std::size_t stride = n;
+        all_ = take(stride * n_grades_, false);
+        winners_ = take(n_places, true), losers_ = take(n_places, true);
+        below_ = take(n_places, roles == 1), above_ = take(n_places, roles == 1);
+        heaviest_ = scratch.take<double>(stride * n_grades_);
+        lines_ = scratch.take<Line<roles>>(axis_.slots());
+        on.with_squares(scratch, [&](const auto* tables, int slices) {
+            for (int slice = 0; slice < slices; ++slice)
+                for (int g = 0; g < n_grades_; ++g)
+                    read_table(axis_, tables + slice * axis_.slots(), g, slice > 0, all_.n + stride * g,
+                               all_.f + stride * g, all_.q + stride * g, heaviest_ + stride * g);
+        });
+        int low = n, high = 0;
+        double lower = 0;
+        pairs = 0;
+        for (int g = 0; g < n_grades_; ++g) {
+            const Sums own = all_.from(stride * g);
+            low_[g] = 0, high_[g] = n - 1;
+            while (own.n[low_[g]] == 0) ++low_[g];
+            while (own.n[high_[g]] == 0) --high_[g];
+            low = std::min(low, low_[g]), high = std::max(high, high_[g]);
+            const double count = std::reduce(own.n + low_[g], own.n + high_[g] + 1);
+            pairs += count * lower, lower += count;
+            if (g) add(winners_, g, 1, -low_lag_);
+        }
+        factor_ = 2 * scale_ / (mean_ ? pairs : 1);
+        Totals totals[2];
+        if (roles == 1) {
+            add(losers_, 0, 1, high_lag_);
+            winners_.measure(low - low_lag_, high - low_lag_);
+            losers_.measure(low + high_lag_, high + high_lag_);
+        }
+        for (int g = 0; g < n_grades_; ++g) {
+            if (roles == 2 && g) add(winners_, g, -1, -low_lag_), add(losers_, g - 1, 1, high_lag_);
+            if (roles == 2 || g == 0) {
+                const int from = roles == 2 ? low_[g] : low, to = roles == 2 ? high_[g] : high;
+                sweep(low - low_lag_, to + high_lag_ - low_lag_, high + high_lag_, from);
+            }
+            draw(g, totals[roles == 1 ? g : 0]);
+        }
+        const Totals& lost = totals[0];
+        value = factor_ / 2 * axis_.width() * axis_.width() * lost.squares;
+        const double unit = std::abs(factor_) * axis_.width();
+        double excess = lost.doubt / (own_slack * std::abs(lost.squares));
+        for (const Totals& total : std::span(totals, roles == 1 ? 2 : 1)) {
+            const double greatest = total.greatest.value(), steepest = total.steepest.value();
+            // Lines are rounded to float32, so no line may be much larger than the gradients. Nor may
+            // gradients be denormal, or next to the largest number.
+            if (!(steepest <= 2 * greatest && unit * greatest > 0x1p-90 && unit * steepest < 0x1p120))
+                return std::numeric_limits<double>::infinity();
+            excess = std::max({excess, total.worst_weighted.value() / (slack * greatest),
+                               total.worst.value() * total.active / (16 * slack * std::abs(lost.firsts))});
+        }
+        return excess;
+    }
+
+    // Adds the rows of a grade, times `sign`, to sums by place.
+    void add(const Sums& to, int grade, double sign, int moved) const {
+        for (const auto array : {&Sums::n, &Sums::f, &Sums::q}) {
+            double* sum = to.*array + moved;
+            const double* own = all_.*array + static_cast<std::size_t>(axis_.buckets + 2) * grade;
+#pragma omp simd
+            for (int b = low_[grade]; b <= high_[grade]; ++b) sum[b] += sign * own[b];
+        }
+    }
+
+    // Sums over the winners below each place from `first` to `upto`, and over the losers above each one from
+    // `last` down to `downto`. Both run in one loop: each is a chain of dependent additions, and the two
+    // chains run in parallel.
+    void sweep(int first, int upto, int last, int downto) const {
+        const Sums w = winners_, l = losers_, below = below_, above = above_;
+        Moments met;
+        double n = 0, f = 0;
+        int b = first, e = last;
+        const auto up = [&] {
+            below.n[b] = met.count, below.f[b] = met.first, below.q[b] = met.second;
+            met.advance(1, {w.n[b], w.n[b] - w.f[b], w.n[b] - 2 * w.f[b] + w.q[b]});
+            ++b;
+        };
+        const auto down = [&] {
+            above.n[e] = n, above.f[e] = f;
+            f += n + l.f[e];
+            n += l.n[e];
+            --e;
+        };
+        while (b <= upto && e >= downto) up(), down();
+        while (b <= upto) up();
+        while (e >= downto) down();
+    }
+
+    // Adds the pairs that rows lose in a term.
+    static void add_pairs(const Sums& own, const Sums& winners, const Sums& below, int count, double factor,
+                          Totals& totals) {
+        double squares = 0, doubt = 0, firsts = 0;
+#pragma omp simd reduction(+ : squares, doubt, firsts)
+        for (int b = 0; b < count; ++b) {
+            const OwnSquares<double> inside(own.n[b], winners.n[b], own.mean[b], winners.mean[b],
+                                            own.variance[b], winners.variance[b]);
+            squares +=
+                own.n[b] * below.q[b] + 2 * own.f[b] * below.f[b] + own.q[b] * below.n[b] + inside.value;
+            doubt += inside.doubt;
+            firsts += own.n[b] * below.f[b] + own.f[b] * below.n[b];
+        }
+        totals.squares += factor * squares, totals.doubt += std::abs(factor) * doubt;
+        totals.firsts += factor * firsts;
+    }
+
+    // Computes the lines of a grade, and adds its rows to the totals.
+    void draw(int grade, Totals& totals) const {
+        const bool loses = roles == 2 || grade == 0, wins = roles == 2 || grade == 1;
+        const double one = rows_.weights ? 0 : 1, scale = factor_ * axis_.width(),
+                     signs[2] = {roles == 1 && grade ? -1.0 : 1.0, -1};
+        for (int from = low_[grade]; from <= high_[grade]; from += block) {
+            const int count = std::min(block, high_[grade] + 1 - from);
+            const std::size_t slot = static_cast<std::size_t>(axis_.buckets + 2) * grade + from;
+            const Sums own = all_.from(slot);
+            const double* heaviest = heaviest_ + slot;
+            if (std::all_of(own.n, own.n + count, [](double rows) { return rows == 0; })) continue;
+            LineSums sums;
+            if (loses) own.measure(0, count - 1);
+            for (std::size_t j = 0; j < terms_.size(); ++j) {
+                const double factor = terms_[j].b2;
+                const Sums inside[2] = {winners_.from(from + lag_[j] - low_lag_),
+                                        losers_.from(from + high_lag_ - lag_[j])};
+                const Sums outside[2] = {below_.from(from + lag_[j] - low_lag_),
+                                         above_.from(from + high_lag_ - lag_[j])};
+                const auto add = [&]<bool is_first>(std::bool_constant<is_first>) {
+                    if (loses) sums.template add<false, is_first>(inside[0], outside[0], count, factor, one);
+                    if (wins) sums.template add<true, is_first>(inside[1], outside[1], count, factor, one);
+                };
+                for (int role = 0; roles == 2 && role < 2; ++role) inside[role].measure(0, count - 1);
+                if (loses) add_pairs(own, inside[0], outside[0], count, factor, totals);
+                j == 0 ? add(std::true_type()) : add(std::false_type());
+            }
+            float table[2 + 2 * roles][block];
+            double least_gradients[block], most_gradients[block], weighted_errors[block], errors[block];
+#pragma omp simd
+            for (int b = 0; b < count; ++b) {
+                double start = sums.start[b], rise = sums.rise[b], error = sums.error[b], end = start + rise;
+                for (int role = 0; role < roles; ++role) {
+                    // A loser has the kink k (f - m)+, a winner -k (f - m)+.
+                    const double lift = signs[role] * sums.lift[role][b], m = sums.mean[role][b],
+                                 k = signs[role] * sums.kink[role][b];
+                    start += lift, end += lift, rise -= k * (1 - m), error -= sums.gain[role][b];
+                    table[2 + 2 * role][b] = static_cast<float>(scale * k);
+                    table[3 + 2 * role][b] = static_cast<float>(m);
+                }
+                table[0][b] = static_cast<float>(scale * start);
+                table[1][b] = static_cast<float>(scale * rise);
+                const double low = start < 0 ? -start : start, high = end < 0 ? -end : end, w = heaviest[b];
+                const double least = ((start > 0) == (end > 0) ? (low < high ? low : high) : 0) - error;
+                least_gradients[b] = w * least;
+                most_gradients[b] = w * (low > high ? low : high);
+                weighted_errors[b] = w * error;
+                if (roles == 1) errors[b] = w > 0 ? error : 0;
+            }
+            totals.greatest.add(least_gradients, count), totals.steepest.add(most_gradients, count);
+            totals.worst_weighted.add(weighted_errors, count);
+            totals.worst.add(roles == 1 ? errors : weighted_errors, count);
+            for (int b = 0; b < count; ++b) {
+                const bool is_end = from + b == 0 || from + b > axis_.buckets;
+                totals.active += is_end ? 0 : own.n[b];
+                for (int k = 0; k < 2 + 2 * roles; ++k)
+                    lines_[axis_.slot(from + b, grade)].numbers[k] = table[k][b];
+            }
+        }
+    }
+
+    const GroupRows<float>& rows_;
+    const int n_grades_;
+    const std::span<const Term> terms_;
+    const double scale_;
+    const bool mean_;
+    const double lowest_;   // the lowest score that may win a pair
+    double reach_, range_;  // the largest shift; the length of the axis
+    double factor_ = 0;     // the gradient per unit of d and of b2
+    Axis axis_{};
+    int lag_[max_terms] = {};         // by term, how many buckets higher a loser meets the winners
+    int low_lag_ = 0, high_lag_ = 0;  // the lowest and the highest one, or 0
+    int low_[max_grades] = {},
+        high_[max_grades] = {};  // the first and the last bucket with rows of each grade
+    Sums all_;                   // by grade and bucket
+    Sums winners_, losers_;      // by place: of the higher grades, of the lower grades
+    Sums below_, above_;  // of each place: the winners below it, the losers above it, relative to its edge
+    double* heaviest_ = nullptr;    // by grade and bucket, the largest weight of a row, 0 if there are none
+    Line<roles>* lines_ = nullptr;  // by slot
 };
 
 // As `certified_term`, for several terms; scale includes the mean weights. Returns false if an exact plan
 // must be used.
-inline bool certified_terms(const GroupRows<float>& rows, std::span<const Term> terms, double scale, int most,
-                            double& value) {
-    const Grid grid(terms, rows.survey, most);
-    if (!grid.exists) return false;
-    Scratch scratch;
-    AxisRows on(scratch, rows, grid.axis);
-    Line<float>* lines = scratch.take<Line<float>>(grid.axis.slots());
-    if (!grid.draw(GridSums(scratch, on.bucket_sums(scratch)), scale, lines, value)) return false;
-    const int slices = slice_count(rows.n, rows.threads);
-    HeavyRows none(scratch, rows, grid.axis, nullptr, 0, slices);
-    if (rows.grad) on.write(scratch, lines, none, slices);
-    return true;
+inline bool certified_terms(const GroupRows<float>& rows, std::span<const Term> terms, double scale,
+                            double n_buckets, double max_buckets, double& value) {
+    GridPairs<1> grid(rows, 2, terms, scale, false, rows.survey.min_pos, rows.survey.max_neg);
+    const bool done = grid.run(n_buckets, max_buckets);
+    value = grid.value;
+    return done;
+}
+
+// The same for all pairs of grades, whose classes are the numbers of their grades, from 0. Each grade occurs.
+inline bool graded_pairs(const GroupRows<float>& rows, int n_grades, const Term& term, bool mean,
+                         double& value, double& n_pairs) {
+    constexpr float none = -std::numeric_limits<float>::infinity();
+    const std::uint8_t top = static_cast<std::uint8_t>(n_grades - 1);
+    Largest<float> lowest_negated(none), highest(none);
+    by_blocks(rows.n, 1, 1, [&](int, std::int64_t begin, int count) {
+        const float* scores = rows.scores + begin;
+        const std::uint8_t* grades = rows.classes + begin;
+        lowest_negated.add(count, [=](std::int64_t i) { return either(grades[i] > 0, -scores[i], none); });
+        highest.add(count, [=](std::int64_t i) { return either(grades[i] < top, scores[i], none); });
+    });
+    GridPairs<2> grid(rows, n_grades, {&term, 1}, 1, mean, -lowest_negated.value(), highest.value());
+    const bool done = grid.run(rows.n < 1 << 14 ? 1536 : 2048,
+                               std::min(0x1p15, 2 * static_cast<double>(rows.n) / n_grades));
+    value = grid.value, n_pairs = grid.pairs;
+    return done;
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -14,7 +14,6 @@
 #include "everywhere.hpp"
 #include "exact.hpp"
 #include "exponential.hpp"
-#include "graded.hpp"
 #include "gridded.hpp"
 #include "ordered.hpp"
 #include "smooth.hpp"
@@ -31,9 +30,9 @@ namespace {
 // bucket, where a query of the exact plan takes 2 and a source 25. With 128-bit vectors the tables of buckets
 // cost about twice as much.
 #if defined(__AVX2__)
-constexpr std::int64_t certified_rows = 6000, graded_rows = 300, bucketed_rows = 4200, grid_cost = 12;
+constexpr std::int64_t certified_rows = 6000, graded_rows = 300, bucketed_rows = 4200, grid_cost = 24;
 #else
-constexpr std::int64_t certified_rows = 10000, graded_rows = 600, bucketed_rows = 5500, grid_cost = 20;
+constexpr std::int64_t certified_rows = 10000, graded_rows = 600, bucketed_rows = 5500, grid_cost = 40;
 #endif
 constexpr std::int64_t fewest_bucketed_rows = 12;
 
@@ -114,14 +113,13 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     // Sums of weights are rounded, so terms must not cancel too much.
     const double reach = std::ranges::max(terms, {}, &Term::shift).shift;
     if (rows.weights && cancellation(terms, gap + reach) > 0x1p14) return false;
-    // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets often
-    // are too few. The tables of the buckets must not take longer than the exact plan.
-    const int buckets = sources >= 100000 ? 1 << 12 : rows.n < 1 << 19 ? 1 << 13 : 1 << 14;
-    for (const int most : {buckets, 2 * buckets})
-        if (2 * rows.n + 25 * sources >= grid_cost * most &&
-            certified_terms(rows, terms, mean_scale, most, value))
-            return true;
-    return false;
+    // With few sources in a bucket, the sources of different buckets are more uneven, and 4,096 buckets may
+    // be too few. The tables of the buckets must not take longer than the exact plan.
+    const std::int64_t buckets = rows.n < 1 << 19 || sources >= 100000 ? 1 << 12 : 1 << 13,
+                       cost = 2 * rows.n + 25 * sources;
+    if (cost < grid_cost * buckets) return false;
+    const double max_buckets = static_cast<double>(std::min(4 * buckets, 2 * cost / grid_cost));
+    return certified_terms(rows, terms, mean_scale, static_cast<double>(buckets), max_buckets, value);
 }
 
 // Fills the results of one group with both classes, and returns its value; NaN if the caller must use another
@@ -340,12 +338,18 @@ Answer evaluate_graded(const Batch& batch, const Question& question, const Outpu
     const int n_grades = code_grades(batch, grades),
               threads = batch.n < threaded_rows() ? 1 : question.threads;
     if (n_grades < 2 || batch.n < graded_rows * n_grades) return refusal;
-    const GradedRows rows{static_cast<const float*>(batch.scores), grades, batch.n, n_grades, threads};
-    double value, pairs;
-    return GradedPairs(rows, term.shift, term.b2, question.mean)
-                   .run(static_cast<float*>(outputs.grad), value, pairs)
-               ? Answer{0, value, pairs}
-               : refusal;
+    const GroupRows<float> rows{static_cast<const float*>(batch.scores),
+                                grades,
+                                nullptr,
+                                nullptr,
+                                static_cast<float*>(outputs.grad),
+                                nullptr,
+                                nullptr,
+                                batch.n,
+                                threads};
+    Answer answer{};
+    return graded_pairs(rows, n_grades, term, question.mean, answer.value, answer.pair_weight) ? answer
+                                                                                               : refusal;
 }
 
 Answer evaluate_ordered(const Batch& batch, const Question& question, const Outputs& outputs) {

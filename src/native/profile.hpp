@@ -18,10 +18,10 @@ namespace everypair::EVERYPAIR_ISA {
 // Allowed relative errors: of a gradient, and of the loss due to pairs of one bucket.
 constexpr double slack = 0x1.8p-21, own_slack = 0x1p-22;
 
-// The gradient in a bucket as a function of the fraction f: c + d f + k (f - m)+.
-template <class T>
-struct Line {
-    T c, d, k, m;
+// The gradient in a bucket as a function of the fraction f: c + d f + k (f - m)+, where k and m may repeat.
+template <int kinks>
+struct alignas(16 * kinks) Line {
+    float numbers[2 + 2 * kinks];  // c, d, k, m, ...
 };
 
 // A bucket that was not certified.
@@ -154,13 +154,9 @@ class BucketSums {
         for (double** array : {rows, fractions, squares, heaviest, others, moment})
             for (int side = 0; side < 2; ++side) array[side] = scratch.take<double>(n_buckets);
         for (int slice = 0; slice < slices; ++slice)
-            for (int side = 0; side < 2; ++side) {
-                const Slot* table = tables + slice * axis.slots() + side;
-                double* weight = heaviest[side];
-                read_table(table, 2, n_buckets, slice > 0, rows[side], fractions[side], squares[side]);
-                for (int b = 0; b < n_buckets; ++b)
-                    weight[b] = std::max(table[2 * b].heaviest(), slice ? weight[b] : 0);
-            }
+            for (int side = 0; side < 2; ++side)
+                read_table(axis, tables + slice * axis.slots(), side, slice > 0, rows[side], fractions[side],
+                           squares[side], heaviest[side]);
         // Both sweeps run in one loop: each is a chain of dependent additions, and the two chains run in
         // parallel.
         double below = 0, below_moment = 0, above = 0, above_moment = 0;
@@ -232,7 +228,7 @@ class Profile {
     // the class, or less, over the largest weight, or sixteen times the mean.
     double limit[2];
 
-    Profile(Scratch& scratch, const Axis& axis, const Sums& sums, double factor, Line<float>* lines)
+    Profile(Scratch& scratch, const Axis& axis, const Sums& sums, double factor, Line<1>* lines)
         : axis_(axis), sums_(sums), worst_(scratch.take<Worst>(sums.n_buckets / block_buckets)) {
         for (int from = 0; from < sums.n_buckets; from += block_buckets)
             draw(from, factor * axis.width(), lines + 2 * from);
@@ -354,7 +350,7 @@ class Profile {
     };
 
     // Computes the lines of a block, and adds its sums to those of the profile.
-    void draw(int from, double scale, Line<float>* lines) {
+    void draw(int from, double scale, Line<1>* lines) {
         typedef float Four __attribute__((vector_size(16)));
         typedef float Singles __attribute__((vector_size(4 * width)));
         alignas(64) float line[2][4][block_buckets];
@@ -416,44 +412,50 @@ class Profile {
 };
 
 // Sets the lines of heavy buckets to NaN, but keeps the slope that comes from pairs of different buckets.
-inline void mark_unsolved(Line<float>* lines, const Heavy* heavy, int n_heavy, double factor) {
+inline void mark_unsolved(Line<1>* lines, const Heavy* heavy, int n_heavy, double factor) {
     const float none = std::numeric_limits<float>::quiet_NaN();
     for (int h = 0; h < n_heavy; ++h) {
         const double scale = factor * (heavy[h].high - heavy[h].low);
-        lines[2 * heavy[h].bucket] = {none, static_cast<float>(scale * heavy[h].others[0]), 0, 0};
-        lines[2 * heavy[h].bucket + 1] = {none, static_cast<float>(scale * heavy[h].others[1]), 0, 0};
+        lines[2 * heavy[h].bucket] = {{none, static_cast<float>(scale * heavy[h].others[0])}};
+        lines[2 * heavy[h].bucket + 1] = {{none, static_cast<float>(scale * heavy[h].others[1])}};
     }
 }
 
-// Computes the gradients of a block, four rows at a time: a line is one 16-byte load, and a transposition
-// turns four lines into vectors of c, d, k and m. Returns the sum of d f^2, which the loss needs for the
-// squares of the fractions.
-inline float look_up(const Line<float>* lines, const std::int32_t* slots, const std::int32_t* fractions,
-                     int count, float* grad) {
-    typedef float Four __attribute__((vector_size(16)));
+// Computes the gradients of a block, four rows at a time: a transposition turns four lines into vectors of
+// their numbers. Returns the sum of d f^2, which the loss needs for the squares of the fractions.
+template <int kinks>
+float look_up(const Line<kinks>* lines, const std::int32_t* slots, const std::int32_t* fractions, int count,
+              float* grad) {
+    typedef float Four __attribute__((vector_size(16), may_alias));
     typedef std::int32_t FourInts __attribute__((vector_size(16)));
-    const Four* table = reinterpret_cast<const Four*>(lines);
     Four squares{};
     int i = 0;
     for (; i + 4 <= count; i += 4) {
-        const Four w = table[slots[i]], x = table[slots[i + 1]], y = table[slots[i + 2]],
-                   z = table[slots[i + 3]];
-        const Four cd0 = shuffle<0, 4, 1, 5>(w, x), km0 = shuffle<2, 6, 3, 7>(w, x);
-        const Four cd1 = shuffle<0, 4, 1, 5>(y, z), km1 = shuffle<2, 6, 3, 7>(y, z);
-        const Four c = shuffle<0, 1, 4, 5>(cd0, cd1), d = shuffle<2, 3, 6, 7>(cd0, cd1);
-        const Four k = shuffle<0, 1, 4, 5>(km0, km1), m = shuffle<2, 3, 6, 7>(km0, km1);
+        Four q[4 * kinks];
+        for (int k = 0; k < kinks; ++k) {
+            const auto part = [&](int row) {
+                return reinterpret_cast<const Four*>(lines + slots[i + row])[k];
+            };
+            transpose(part(0), part(1), part(2), part(3), q + 4 * k);
+        }
         FourInts fixed;
         std::memcpy(&fixed, fractions + i, sizeof fixed);
-        const Four f = __builtin_convertvector(fixed, Four) * 0x1p-24f, past = f - m;
-        squares += d * f * f;
-        const Four result = c + d * f + k * (past > 0.0f ? past : past - past);
+        const Four f = __builtin_convertvector(fixed, Four) * 0x1p-24f;
+        if (kinks == 1) squares += q[1] * f * f;
+        Four result = q[0] + q[1] * f;
+        for (int k = 2; k < 2 + 2 * kinks; k += 2) {
+            const Four past = f - q[k + 1];
+            result += q[k] * (past > 0.0f ? past : past - past);
+        }
         std::memcpy(grad + i, &result, sizeof result);
     }
     for (; i < count; ++i) {
-        const Line<float>& line = lines[slots[i]];
-        const float f = static_cast<float>(fractions[i]) * 0x1p-24f, past = f - line.m;
-        squares[0] += line.d * f * f;
-        grad[i] = line.c + line.d * f + line.k * (past > 0 ? past : 0);
+        const float* line = lines[slots[i]].numbers;
+        const float f = static_cast<float>(fractions[i]) * 0x1p-24f;
+        squares[0] += line[1] * f * f;
+        grad[i] = line[0] + line[1] * f;
+        for (int k = 2; k < 2 + 2 * kinks; k += 2)
+            grad[i] += line[k] * (f > line[k + 1] ? f - line[k + 1] : 0);
     }
     return (squares[0] + squares[1]) + (squares[2] + squares[3]);
 }
