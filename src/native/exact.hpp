@@ -154,25 +154,15 @@ class Exact {
         return DoubleDouble::sum(key, -question_.terms[term].shift);
     }
 
-    // Merges the switches of the terms, each of which are sorted.
     void sort_switches() {
         switches_ = scratch_.take<Switch>(n_switches_);
         Scratch scratch;
-        Switch *from = scratch.take<Switch>(n_switches_), *to = switches_;
-        int merges = 0;
-        for (std::int64_t width = rows_.n_sources; width < n_switches_; width *= 2) ++merges;
-        if (merges % 2 == 0) std::swap(from, to);  // so that the last merge ends in switches_
-        Switch* next = from;
+        Switch *unsorted = scratch.take<Switch>(n_switches_), *next = unsorted;
         for (int j = 0; j < question_.n_terms; ++j)
             for (std::int64_t k = 0; question_.terms[j].truncated && k < rows_.n_sources; ++k)
                 *next++ = {least_above<S>(switch_at(sources_[k].key, j)), static_cast<std::uint32_t>(k),
                            static_cast<std::uint32_t>(j)};
-        for (std::int64_t width = rows_.n_sources; width < n_switches_; width *= 2) {
-            for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width)
-                merge_runs(from + begin, std::min(width, n_switches_ - begin),
-                           std::min(2 * width, n_switches_ - begin), to + begin);
-            std::swap(from, to);
-        }
+        radix_sort(unsorted, n_switches_, switches_);
     }
 
     // Part p has the switches firsts_[p] .. firsts_[p + 1] - 1, and one piece more: its first piece starts at

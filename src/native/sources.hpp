@@ -94,10 +94,9 @@ void by_cells(const Row* rows, std::int64_t n, const CellMap& map, Use&& use) {
 }
 
 // Sorts rows of which few are out of order. If there are more than a few moves per row, all are sorted by
-// comparisons, so that no input takes more than O(n log n). If the rows are in the order of `cells`, those of
-// each cell are sorted separately.
+// comparisons, so that no input takes more than O(n log n).
 template <class Row>
-void insert(Row* first, Row* last, const CellMap* cells = nullptr) {
+void insert(Row* first, Row* last) {
     std::int64_t moves = 8 * (last - first);
     for (Row* i = first + 1; i < last; ++i) {
         if (!(i->key < i[-1].key)) continue;
@@ -106,28 +105,8 @@ void insert(Row* first, Row* last, const CellMap* cells = nullptr) {
         for (; j > first && moved.key < j[-1].key; --j) *j = j[-1];
         *j = moved;
         if ((moves -= i - j) >= 0) continue;
-        const auto cell = [&](const Row& row) { return cells ? (*cells)(row.key) : 0; };
-        while (first < last) {
-            Row* end = std::find_if(first, last, [&](const Row& row) { return cell(row) != cell(*first); });
-            std::stable_sort(first, end, [](const auto& a, const auto& b) { return a.key < b.key; });
-            first = end;
-        }
-        return;
+        return std::stable_sort(first, last, [](const Row& a, const Row& b) { return a.key < b.key; });
     }
-}
-
-// Merges the sorted runs 0 .. half - 1 and half .. n - 1, without branches that the processor would
-// mispredict.
-template <class Row>
-void merge_runs(const Row* from, std::int64_t half, std::int64_t n, Row* to) {
-    std::int64_t i = 0, j = half;
-    while (i < half && j < n) {
-        const bool second = from[j].key < from[i].key;
-        *to++ = from[second ? j : i];
-        j += second;
-        i += !second;
-    }
-    std::copy(from + j, from + n, std::copy(from + i, from + half, to));
 }
 
 // Sorts by key; rows with equal keys keep their order. A radix sort by cell: first by the low bits of its
@@ -157,7 +136,7 @@ void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
     by_cells(half, n, cells, [&](const Row& row, std::uint32_t cell) { sorted[high[cell >> bits]++] = row; });
     // The rows of a high bin end where its last row was put. Rows far out of order share an end cell, and so
     // a bin.
-    for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b], &cells);
+    for (std::uint32_t b = 0; b < bins; ++b) insert(sorted + (b ? high[b - 1] : 0), sorted + high[b]);
 }
 
 // Finds ranks among ascending numbers: a table of cells leads to the neighbourhood, comparisons to the rank.
