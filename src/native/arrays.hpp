@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "pool.hpp"
 #include "types.hpp"
 
 namespace everypair {
@@ -105,28 +104,18 @@ class Arrays {
                 static_cast<std::size_t>(array.size)};
     }
 
-    // n numbers as doubles, of a float32 or float64 array; null if the array is None.
-    const double* doubles(nb::handle object, std::int64_t n) {
-        const Array array = open(object);
-        if (!array.data || array.type != Dtype::f32)
-            return static_cast<const double*>(array.of(n, Dtype::f64));
-        const auto* from = static_cast<const float*>(array.of(n, Dtype::f32));
-        double* to = scratch_.take<double>(n);
-        const nb::gil_scoped_release released;
-        std::copy_n(from, n, to);
-        return to;
-    }
-
     // `pairs` is None for binary pairs, or has the arrays of ordered pairs: the events of targets; or order,
     // ranks, winner, loser and exponent of ranked rows.
-    Batch batch(nb::handle scores, nb::handle labels, nb::handle weights = nb::none(),
+    Batch batch(const Array& scores, const Array& labels, nb::handle weights = nb::none(),
                 nb::handle vector = nb::none(), nb::handle offsets = nb::none(),
                 nb::handle pairs = nb::none()) {
-        const Array s = open_scores(scores), y = open(labels);
-        const std::int64_t n = s.size;
-        const double *w = doubles(weights, n), *v = doubles(vector, n);
+        const std::int64_t n = check_rows(scores.size);
+        if (scores.type != Dtype::f32 && scores.type != Dtype::f64)
+            throw std::invalid_argument("scores must be float32 or float64");
+        const double *w = read<double>(weights, n), *v = read<double>(vector, n);
         const auto [starts, n_groups] = groups(offsets, n);
-        Batch batch{s.data, s.type, y.of(n, y.type), y.type, w, v, n, starts, n_groups};
+        Batch batch{scores.data, scores.type, labels.of(n, labels.type), labels.type, w, v, n,
+                    starts,      n_groups};
         if (pairs.is_none()) return batch;
         const nb::tuple arrays = nb::cast<nb::tuple>(pairs);
         if (arrays.size() == 1) {
@@ -158,25 +147,25 @@ class Arrays {
     // `surrogate` is an `everypair.kernel.native.NativeForm`: terms, smooth form and exponential term, two of
     // which are None.
     Question question(const nb::tuple& surrogate, bool mean, int threads) {
-        Question asked{nullptr, 0, mean, threads};
+        Question question{nullptr, 0, mean, threads};
         if (const nb::object smooth = surrogate[1]; !smooth.is_none()) {
             smooth_ = read_smooth(nb::cast<nb::tuple>(smooth));
-            asked.smooth = &smooth_;
+            question.smooth = &smooth_;
         } else if (const nb::object exponential = surrogate[2]; !exponential.is_none()) {
             const nb::tuple term = nb::cast<nb::tuple>(exponential);
             exponential_ = {number(term, 0), number(term, 1), number(term, 2)};
-            asked.exponential = &exponential_;
+            question.exponential = &exponential_;
         } else {
-            for (nb::handle found_term : nb::cast<nb::tuple>(surrogate[0])) {
-                const nb::tuple term = nb::cast<nb::tuple>(found_term);
+            for (nb::handle item : nb::cast<nb::tuple>(surrogate[0])) {
+                const nb::tuple term = nb::cast<nb::tuple>(item);
                 terms_.push_back({number(term, 0), number(term, 1), number(term, 2), number(term, 3),
                                   nb::cast<bool>(term[4])});
             }
             if (terms_.empty()) throw std::invalid_argument("terms must not be empty");
-            asked.terms = terms_.data();
-            asked.n_terms = static_cast<int>(terms_.size());
+            question.terms = terms_.data();
+            question.n_terms = static_cast<int>(terms_.size());
         }
-        return asked;
+        return question;
     }
 
     // `piece` has the shift, rate, powers and polynomials of an `everypair.row_sums._pieces.Piece`.
@@ -191,25 +180,17 @@ class Arrays {
   private:
     static double number(const nb::tuple& numbers, int k) { return nb::cast<double>(numbers[k]); }
 
-    Array open_scores(nb::handle scores) {
-        const Array array = open(scores);
-        check_rows(array.size);
-        if (array.type != Dtype::f32 && array.type != Dtype::f64)
-            throw std::invalid_argument("scores must be float32 or float64");
-        return array;
-    }
-
     // Offsets of groups of n rows, and their number; without offsets there is one group. A group may be empty
     // if `may_be_empty`.
     std::pair<const std::int64_t*, std::int64_t> groups(nb::handle object, std::int64_t n,
                                                         bool may_be_empty = false) {
         if (object.is_none()) return {nullptr, 1};
         const std::span<const std::int64_t> offsets = read<std::int64_t>(object);
-        const bool good = offsets.size() > 1 && offsets.front() == 0 && offsets.back() == n &&
-                          std::ranges::adjacent_find(offsets, [&](std::int64_t begin, std::int64_t end) {
-                              return begin + !may_be_empty > end;
-                          }) == offsets.end();
-        if (!good) throw std::invalid_argument("offsets must rise from 0 to the number of rows");
+        const bool is_valid = offsets.size() > 1 && offsets.front() == 0 && offsets.back() == n &&
+                              std::ranges::adjacent_find(offsets, [&](std::int64_t begin, std::int64_t end) {
+                                  return begin + !may_be_empty > end;
+                              }) == offsets.end();
+        if (!is_valid) throw std::invalid_argument("offsets must rise from 0 to the number of rows");
         return {offsets.data(), std::ssize(offsets) - 1};
     }
 
@@ -237,7 +218,6 @@ class Arrays {
 
     Py_buffer views_[14];
     std::size_t used_ = 0;
-    Scratch scratch_;
     std::vector<Term> terms_;
     Smooth smooth_;
     Exponential exponential_;

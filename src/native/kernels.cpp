@@ -34,13 +34,13 @@ constexpr std::int64_t certified_rows = 6000, graded_rows = 300, bucketed_rows =
 #else
 constexpr std::int64_t certified_rows = 10000, graded_rows = 600, bucketed_rows = 5500, grid_cost = 40;
 #endif
-constexpr std::int64_t fewest_bucketed_rows = 12;
+constexpr std::int64_t min_bucketed_rows = 12;
 
 // The answer and the value of a plan that does not fit the batch: the caller must use another way.
 constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 constexpr Answer refusal{declined, no_value, 0};
 
-constexpr int most_exponent = 900;  // of the weights of ordered pairs
+constexpr int max_exponent = 900;  // of the weights of ordered pairs
 
 // The power of two by which weights with this sum are divided: 0 unless their sums could overflow or lose
 // digits.
@@ -90,16 +90,16 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
     const double n = static_cast<double>(rows.n), gap = survey.max_neg - survey.min_pos;
     const double mean_scale = rows.scale / (rows.unit(0) * rows.unit(1));
     // The range must be divisible into buckets, and gradients must stay well below the largest float32.
-    const auto smooth = [&](const Term& term) {
+    const auto is_smooth = [&](const Term& term) {
         return term.truncated && gap + term.shift > 0x1p-900 && std::abs(term.shift) < 0x1p900 &&
                term.b0 == 0 && term.b1 == 0 &&
                std::abs(term.b2) * mean_scale * n * (gap + term.shift) < 0x1p120;
     };
-    if (rows.hess || rows.hvp || !std::ranges::all_of(terms, smooth)) return false;
+    if (rows.hess || rows.hvp || !std::ranges::all_of(terms, is_smooth)) return false;
     const bool one_term = terms.size() == 1;
     const std::int64_t sources = std::min(survey.n_pos, survey.n_neg);
     const double shift = terms[0].shift, factor = 2 * terms[0].b2 * mean_scale;
-    if (!rows.weights && one_term && rows.n >= fewest_bucketed_rows && rows.n + sources < bucketed_rows &&
+    if (!rows.weights && one_term && rows.n >= min_bucketed_rows && rows.n + sources < bucketed_rows &&
         bucketed_term(rows, shift, factor, value))
         return true;
     if (!rows.weights && one_term) {
@@ -125,9 +125,9 @@ bool in_buckets(const GroupRows<float>& rows, std::span<const Term> terms, doubl
 // Fills the results of one group with both classes, and returns its value; NaN if the caller must use another
 // way.
 template <class S>
-double solve(const GroupRows<S>& rows, const Question& asked) {
-    if (asked.smooth) return smooth_sums(rows, *asked.smooth);
-    if (asked.exponential) return ExponentialSums<S>(rows, *asked.exponential).run();
+double solve(const GroupRows<S>& rows, const Question& original) {
+    if (original.smooth) return smooth_sums(rows, *original.smooth);
+    if (original.exponential) return ExponentialSums<S>(rows, *original.exponential).run();
     const Survey& survey = rows.survey;
     const double gap = survey.max_neg - survey.min_pos;
     // Terms that no pair reaches, not even the lowest positive with the highest negative, are left out.
@@ -137,9 +137,9 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
         const double distance = end.high - survey.min_pos;
         return !term.truncated || distance > 0 || (distance == 0 && end.low > 0);
     };
-    Term* first = scratch.take<Term>(asked.n_terms);
-    const std::span<const Term> terms(first,
-                                      std::copy_if(asked.terms, asked.terms + asked.n_terms, first, counts));
+    Term* first = scratch.take<Term>(original.n_terms);
+    const std::span<const Term> terms(
+        first, std::copy_if(original.terms, original.terms + original.n_terms, first, counts));
     if (terms.empty()) return rows.clear(), 0.0;
     // Sums of numbers next to the largest double overflow, and those of denormal numbers lose digits, even
     // where the result is an ordinary number.
@@ -154,7 +154,7 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     const bool has_knots = std::ranges::any_of(terms, &Term::truncated),
                is_zero = reach == 0 && sizeof(S) == 4 && !has_knots;
     if (!(largest < 0x1p1000 && (reach > 0x1p-960 || is_zero))) return no_value;
-    const Question question{first, static_cast<int>(terms.size()), asked.mean, rows.threads};
+    const Question question{first, static_cast<int>(terms.size()), original.mean, rows.threads};
     if (!has_knots) return everywhere(rows, question);
     if constexpr (std::is_same_v<S, float>)
         if (double value; in_buckets(rows, terms, value)) return value;
@@ -168,9 +168,9 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
     const bool flat =
         rows.hess || rows.hvp || std::ranges::any_of(terms, [](const Term& term) { return term.b1 != 0; });
     const bool heavy = std::is_same_v<S, double> && terms.size() > 1 && rows.weights && flat;
-    const auto run = [&](const GroupRows<S>& given) {
-        if (cancelled > room || heavy) return Exact<S, DoubleDouble>(given, question).run();
-        return Exact<S, double>(given, question).run();
+    const auto run = [&](const GroupRows<S>& part) {
+        if (cancelled > room || heavy) return Exact<S, DoubleDouble>(part, question).run();
+        return Exact<S, double>(part, question).run();
     };
     if (rows.hvp) {
         GroupRows<S> product = rows;
@@ -187,6 +187,26 @@ double solve(const GroupRows<S>& rows, const Question& asked) {
 // concordant pairs, which are over the same power of two as the weight of all pairs.
 enum class Total { mean, sum, concordance };
 
+// The rows of a group, before their survey.
+template <class S>
+GroupRows<S> group_rows(const Batch& batch, std::int64_t group, const std::uint8_t* classes,
+                        const Outputs& outputs, int threads) {
+    const std::int64_t begin = batch.offsets ? batch.offsets[group] : 0,
+                       end = batch.offsets ? batch.offsets[group + 1] : batch.n;
+    const auto from = [&](auto* array) { return array ? array + begin : nullptr; };
+    S *grad = from(static_cast<S*>(outputs.grad)), *hess = from(static_cast<S*>(outputs.hess)),
+      *hvp = from(static_cast<S*>(outputs.hvp));
+    return {static_cast<const S*>(batch.scores) + begin,
+            classes + begin,
+            from(batch.weights),
+            from(batch.vector),
+            grad,
+            hess,
+            hvp,
+            end - begin,
+            threads};
+}
+
 // Surveys all groups and adds up solve_group(rows) of each one that has pairs; the results of the other
 // groups are 0.
 template <class S, class Solve>
@@ -198,46 +218,36 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
     const std::span groups(scratch.take<GroupRows<S>>(n_groups), n_groups);
     // Many groups run in parallel, each on one thread. Few groups run one after the other, each on all
     // threads.
-    const bool many = n_groups >= 2 * static_cast<std::int64_t>(threads);
-    const auto each_group = [&](auto&& body) {
-        parallel_ranges(many ? threads : 1, n_groups, [&](std::int64_t g) {
-            const std::int64_t begin = batch.offsets ? batch.offsets[g] : 0,
-                               end = batch.offsets ? batch.offsets[g + 1] : batch.n;
-            body(groups[g], begin, end);
-        });
+    const bool side_by_side = n_groups >= 2 * static_cast<std::int64_t>(threads);
+    const int group_threads = side_by_side ? threads : 1;
+    const auto survey_group = [&](GroupRows<S>& group) {
+        const std::int64_t begin = group.classes - classes;
+        group.survey = survey<S>(batch, classes, begin, begin + group.n, group.threads);
     };
-    each_group([&](GroupRows<S>& group, std::int64_t begin, std::int64_t end) {
-        const auto from = [&](auto* array) { return array ? array + begin : nullptr; };
-        group = {static_cast<const S*>(batch.scores) + begin,
-                 classes + begin,
-                 from(batch.weights),
-                 from(batch.vector),
-                 from(static_cast<S*>(outputs.grad)),
-                 from(static_cast<S*>(outputs.hess)),
-                 from(static_cast<S*>(outputs.hvp)),
-                 end - begin,
-                 many ? 1 : threads};
-        group.survey = survey<S>(batch, classes, begin, end, group.threads);
+    parallel_ranges(group_threads, n_groups, [&](std::int64_t g) {
+        groups[g] = group_rows<S>(batch, g, classes, outputs, side_by_side ? 1 : threads);
+        survey_group(groups[g]);
     });
     Survey all;
-    bool extreme = false;
+    bool is_extreme = false;
     for (const GroupRows<S>& group : groups) {
         all.add(group.survey);
-        extreme |= batch.weights && (exponent_of(group.survey.w_pos) || exponent_of(group.survey.w_neg));
+        is_extreme |= batch.weights && (exponent_of(group.survey.w_pos) || exponent_of(group.survey.w_neg));
     }
     if (all.saw_zero && all.saw_minus) all.status |= bad_labels;
     if (all.status) return {all.status, 0, 0};
-    if (extreme) {
-        const double* given = batch.weights;
+    if (is_extreme) {
         double* scaled = scratch.take<double>(batch.n);
         batch.weights = scaled;
-        each_group([&](GroupRows<S>& group, std::int64_t begin, std::int64_t end) {
+        parallel_ranges(group_threads, n_groups, [&](std::int64_t g) {
+            GroupRows<S>& group = groups[g];
             const int powers[2] = {exponent_of(group.survey.w_neg), exponent_of(group.survey.w_pos)};
-            for (std::int64_t i = begin; i < end; ++i)
-                scaled[i] = std::ldexp(given[i], -powers[classes[i] & 1]);
-            group.weights = scaled + begin;
-            group.survey = survey<S>(batch, classes, begin, end, group.threads);
+            double* weights = scaled + (group.classes - classes);
+            for (std::int64_t i = 0; i < group.n; ++i)
+                weights[i] = std::ldexp(group.weights[i], -powers[group.classes[i] & 1]);
+            group.weights = weights;
             group.exponent = powers[0] + powers[1];
+            survey_group(group);
         });
     }
     const double smallest = std::numeric_limits<double>::min(), largest = std::numeric_limits<double>::max();
@@ -253,7 +263,8 @@ Answer over_groups(Batch batch, Total total, int threads, const Outputs& outputs
         if (group.has_pairs())
             pair_weight +=
                 std::max(std::ldexp(group.survey.w_pos * group.survey.w_neg, group.exponent - top), smallest);
-    each_group([&](GroupRows<S>& group, std::int64_t, std::int64_t) {
+    parallel_ranges(group_threads, n_groups, [&](std::int64_t g) {
+        GroupRows<S>& group = groups[g];
         const bool has_pairs = group.has_pairs();
         if (!has_pairs || group.survey.n_pos + group.survey.n_neg < group.n)
             group.clear();  // also for the rows of weight 0
@@ -306,13 +317,12 @@ Answer ordered_as(const Batch& rows, const Question& question, const Outputs& ou
     return {0, value * scale, std::ldexp(total, rows.exponent)};
 }
 
-// Calls use(batch) with the rows of different targets as ranked rows.
-template <class Use>
-Answer with_ranks(Batch batch, Use&& use) {
-    Scratch scratch;
-    const PositionedRows rows = sort_targets(scratch, batch);
-    std::int64_t *order = scratch.take<std::int64_t>(batch.n), *ranks = scratch.take<std::int64_t>(batch.n);
-    double* winner = batch.events ? scratch.take<double>(batch.n) : nullptr;
+// The rows of different targets as ranked rows.
+Batch ranked_rows(Scratch& keep, Batch batch) {
+    std::int64_t *order = keep.take<std::int64_t>(batch.n), *ranks = keep.take<std::int64_t>(batch.n),
+                 *offsets = keep.take<std::int64_t>(2);
+    double* winner = batch.events ? keep.take<double>(batch.n) : nullptr;
+    const PositionedRows rows = sort_targets(keep, batch);
     std::int64_t rank = -1;
     for (std::uint32_t p = 0; p < batch.n; ++p) {
         rank += rows.first_of(p) == p;
@@ -320,10 +330,10 @@ Answer with_ranks(Batch batch, Use&& use) {
         order[p] = rows.rows[p];
         if (winner) winner[p] = rows.wins[p];
     }
-    const std::int64_t offsets[2] = {0, batch.n};
+    offsets[0] = 0, offsets[1] = batch.n;
     batch.pairs = Pairs::ranked, batch.order = order, batch.ranks = ranks, batch.winner = winner;
     batch.offsets = offsets, batch.n_groups = 1;
-    return use(batch);
+    return batch;
 }
 
 // The plan for few grades of float32 scores, which sorts nothing.
@@ -353,21 +363,22 @@ Answer evaluate_graded(const Batch& batch, const Question& question, const Outpu
 }
 
 Answer evaluate_ordered(const Batch& batch, const Question& question, const Outputs& outputs) {
-    if (question.n_terms == 0) return refusal;
-    const auto with_sort = [&](const Batch& ranked) {
-        return with_scores(batch.score_type,
-                           [&]<class S>(S) { return ordered_as<S>(ranked, question, outputs); });
-    };
-    if (batch.pairs == Pairs::ranked)
-        return std::abs(batch.exponent) > most_exponent ? refusal : with_sort(batch);
-    const Answer answer = evaluate_graded(batch, question, outputs);
-    return answer.status || !std::isfinite(answer.value) ? with_ranks(batch, with_sort) : answer;
+    if (question.n_terms == 0 || std::abs(batch.exponent) > max_exponent) return refusal;
+    Scratch scratch;
+    Batch ranked = batch;
+    if (batch.pairs == Pairs::targets) {
+        const Answer answer = evaluate_graded(batch, question, outputs);
+        if (!answer.status && std::isfinite(answer.value)) return answer;
+        ranked = ranked_rows(scratch, batch);
+    }
+    return with_scores(batch.score_type,
+                       [&]<class S>(S) { return ordered_as<S>(ranked, question, outputs); });
 }
 
-Answer evaluate_binary(const Batch& batch, const Question& asked, const Outputs& outputs) {
+Answer evaluate_binary(const Batch& batch, const Question& original, const Outputs& outputs) {
     return with_scores(batch.score_type, [&]<class S>(S) {
-        return over_groups<S>(batch, asked.mean ? Total::mean : Total::sum, asked.threads, outputs,
-                              [&](const GroupRows<S>& rows) { return solve(rows, asked); });
+        return over_groups<S>(batch, original.mean ? Total::mean : Total::sum, original.threads, outputs,
+                              [&](const GroupRows<S>& rows) { return solve(rows, original); });
     });
 }
 
@@ -391,7 +402,7 @@ Answer concordance_ranked(const Batch& rows, int threads) {
     const std::span winner(rows.winner, rows.winner ? rows.n : 0);
     const double w = winner.empty() ? 1 : std::ranges::max(winner);
     if (!rows.loser &&
-        std::ranges::all_of(winner, [&](double of_row) { return of_row == 0 || of_row == w; })) {
+        std::ranges::all_of(winner, [&](double weight) { return weight == 0 || weight == w; })) {
         const PairCount count =
             with_scores(rows.score_type, [&]<class S>(S) { return count_pairs<S>(rows, threads); });
         return {0, w * (static_cast<double>(count.twice) / 2), w * static_cast<double>(count.pairs)};

@@ -43,20 +43,20 @@ struct InstructionSet {
 // The instruction sets of this machine, the best one last.
 std::vector<InstructionSet> available() {
 #if defined(__aarch64__)
-    std::vector<InstructionSet> here{{"neon", &baseline::kernels}};
+    std::vector<InstructionSet> sets{{"neon", &baseline::kernels}};
 #else
-    std::vector<InstructionSet> here{{"baseline", &baseline::kernels}};
+    std::vector<InstructionSet> sets{{"baseline", &baseline::kernels}};
 #endif
 #if defined(EVERYPAIR_X86_DISPATCH)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-        here.push_back({"avx2", &avx2::kernels});
+        sets.push_back({"avx2", &avx2::kernels});
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
-            here.push_back({"avx512", &avx512::kernels});
+            sets.push_back({"avx512", &avx512::kernels});
     }
 #endif
-    return here;
+    return sets;
 }
 
 InstructionSet chosen = available().back();
@@ -79,7 +79,8 @@ nb::tuple evaluate(nb::handle scores, nb::handle labels, nb::handle weights, nb:
                    nb::handle pairs, nb::handle vector, nb::tuple surrogate, bool mean, int threads,
                    nb::handle grad, nb::handle hess, nb::handle hvp) {
     Arrays arrays;
-    const Batch batch = arrays.batch(scores, labels, weights, vector, offsets, pairs);
+    const Batch batch =
+        arrays.batch(arrays.open(scores), arrays.open(labels), weights, vector, offsets, pairs);
     const Outputs outputs = arrays.outputs(batch, grad, hess, hvp);
     const Question question = arrays.question(surrogate, mean, threads);
     return answer([&] { return chosen.kernels->evaluate(batch, question, outputs); });
@@ -95,15 +96,7 @@ nb::object evaluate_tensors(nb::handle scores, nb::handle labels, nb::handle wei
     if (n == 0 || y.array.size != n || (s.array.type != Dtype::f32 && s.array.type != Dtype::f64))
         return nb::none();
     Arrays arrays;
-    const Batch batch{s.array.data,
-                      s.array.type,
-                      y.array.data,
-                      y.array.type,
-                      arrays.read<double>(weights, n),
-                      nullptr,
-                      n,
-                      nullptr,
-                      1};
+    const Batch batch = arrays.batch(s.array, y.array, weights);
     const Question question = arrays.question(surrogate, mean, threads);
     NewTensor grad(batch.score_type, s.n_dims, n), value(batch.score_type, 0, 1);
     const Answer result =
@@ -117,22 +110,21 @@ nb::object evaluate_tensors(nb::handle scores, nb::handle labels, nb::handle wei
 nb::tuple concordance(nb::handle scores, nb::handle labels, nb::handle weights, nb::handle offsets,
                       nb::handle pairs, int threads, nb::handle ordered, nb::handle counts) {
     Arrays arrays;
-    const Batch batch = arrays.batch(scores, labels, weights, nb::none(), offsets, pairs);
+    const Batch batch =
+        arrays.batch(arrays.open(scores), arrays.open(labels), weights, nb::none(), offsets, pairs);
     const RowCounts of_rows{arrays.write<double>(ordered, batch.n), arrays.write<double>(counts, batch.n)};
-    if (!of_rows.ordered != !of_rows.pairs)
-        throw std::invalid_argument("both arrays of a row's pairs are needed, or none");
     return answer([&] { return chosen.kernels->concordance(batch, threads, of_rows); });
 }
 
 nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle neg) {
     Arrays arrays;
-    const Batch batch = arrays.batch(scores, labels);
+    const Batch batch = arrays.batch(arrays.open(scores), arrays.open(labels));
     void *to_pos = arrays.open(pos, true).of(batch.n, batch.score_type),
          *to_neg = arrays.open(neg, true).of(batch.n, batch.score_type);
     const auto result = unlocked([&] {
         return with_scores(batch.score_type, [&]<class S>(S) {
-            return with_labels(batch, [&](const auto* given) {
-                return stream::split(static_cast<const S*>(batch.scores), given, batch.n,
+            return with_labels(batch, [&](const auto* classes) {
+                return stream::split(static_cast<const S*>(batch.scores), classes, batch.n,
                                      static_cast<S*>(to_pos), static_cast<S*>(to_neg));
             });
         });
@@ -162,13 +154,10 @@ PreparedSums row_sums(nb::handle rows, nb::handle others, nb::handle row_offsets
     if (of_rows.n_groups != of_others.n_groups)
         throw std::invalid_argument("rows and others must have the same groups");
     const Piece function = arrays.piece(piece);
-    PreparedSums made{unlocked([&] {
-        return std::unique_ptr<RowSums>(
-            chosen.kernels->row_sums(of_rows, of_others, function, of_rows.n_groups, threads));
+    PreparedSums prepared{unlocked([&] {
+        return std::unique_ptr<RowSums>(chosen.kernels->row_sums(of_rows, of_others, function, threads));
     })};
-    made.plan->n_rows = of_rows.n;
-    made.plan->n_others = of_others.n;
-    return made;
+    return prepared;
 }
 
 // `outputs` has an array or None for each order.
@@ -176,19 +165,19 @@ void fill_row_sums(const PreparedSums& prepared, nb::handle weights, bool per_ot
                    nb::tuple outputs) {
     Arrays arrays;
     const RowSums& plan = *prepared.plan;
-    const double* given = arrays.read<double>(weights, per_other ? plan.n_rows : plan.n_others);
+    const double* of_sources = arrays.read<double>(weights, per_other ? plan.n_rows : plan.n_others);
     int n_orders = 0, orders[3];
     double* sums[3];
     for (int order = 0; order < 3; ++order)
         if (double* to = arrays.write<double>(outputs[order], per_other ? plan.n_others : plan.n_rows))
             orders[n_orders] = order, sums[n_orders++] = to;
-    unlocked([&] { plan.sums(given, per_other, n_orders, orders, sums, threads); });
+    unlocked([&] { plan.sums(of_sources, per_other, n_orders, orders, sums, threads); });
 }
 
 double smooth_precision(nb::handle scores, nb::handle positive, nb::handle weights, nb::handle shares,
                         nb::tuple piece, int threads, nb::handle grad) {
     Arrays arrays;
-    const Batch batch = arrays.batch(scores, positive, weights);
+    const Batch batch = arrays.batch(arrays.open(scores), arrays.open(positive), weights);
     const auto is_pos = arrays.read<std::uint8_t>(positive);
     const std::int64_t n_pos = batch.n - std::ranges::count(is_pos, 0);
     if (n_pos == 0 || n_pos == batch.n) throw std::invalid_argument("both classes are needed");

@@ -38,11 +38,11 @@ namespace everypair::EVERYPAIR_ISA {
 template <int K>
 class PieceSums final : public RowSums {
   public:
-    PieceSums(const RowSet& rows, const RowSet& others, const Piece& piece, std::int64_t n_groups,
-              int threads)
-        : rows_are_knots_(rows.n <= others.n),
+    PieceSums(const RowSet& rows, const RowSet& others, const Piece& piece, int threads)
+        : RowSums(rows.n, others.n),
+          rows_are_knots_(rows.n <= others.n),
           rate_(piece.rate),
-          n_groups_(n_groups),
+          n_groups_(rows.n_groups),
           n_knots_(rows_are_knots_ ? rows.n : others.n),
           n_points_(rows_are_knots_ ? others.n : rows.n) {
         for (int order = 0; order < 3; ++order)
@@ -445,14 +445,11 @@ class PieceSums final : public RowSums {
         distances_[2];  // of the points, from the knot below and from the knot above
 };
 
-inline RowSums* make_row_sums(const RowSet& rows, const RowSet& others, const Piece& piece,
-                              std::int64_t n_groups, int threads) {
-    const auto with = [&]<int K>() -> RowSums* {
-        return new PieceSums<K>(rows, others, piece, n_groups, threads);
-    };
-    if (piece.n_powers == 0) return with.template operator()<0>();
-    if (piece.n_powers <= 12) return with.template operator()<12>();
-    return piece.n_powers <= 16 ? with.template operator()<16>() : with.template operator()<most_powers>();
+inline RowSums* make_row_sums(const RowSet& rows, const RowSet& others, const Piece& piece, int threads) {
+    if (piece.n_powers == 0) return new PieceSums<0>(rows, others, piece, threads);
+    if (piece.n_powers <= 12) return new PieceSums<12>(rows, others, piece, threads);
+    if (piece.n_powers <= 16) return new PieceSums<16>(rows, others, piece, threads);
+    return new PieceSums<most_powers>(rows, others, piece, threads);
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

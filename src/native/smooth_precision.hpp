@@ -42,7 +42,7 @@ double precision_loss(const Batch& batch, const double* shares, const Piece& pie
     const int orders[2] = {0, 1};
     for (Class& c : of) {
         c.pairs.reset(
-            make_row_sums({of[0].scores, n_pos, nullptr}, {c.scores, c.n, nullptr}, piece, 1, threads));
+            make_row_sums({of[0].scores, n_pos, nullptr}, {c.scores, c.n, nullptr}, piece, threads));
         c.pairs->sums(c.w, false, 2, orders, c.sums, threads);
     }
     // The value of the pair of a positive with itself, which does not count: d = 0. Its slopes in both roles

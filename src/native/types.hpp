@@ -155,7 +155,8 @@ struct Piece {
 // scores.
 class RowSums {
   public:
-    std::int64_t n_rows = 0, n_others = 0;
+    const std::int64_t n_rows, n_others;
+    RowSums(std::int64_t rows, std::int64_t others) : n_rows(rows), n_others(others) {}
     virtual ~RowSums() = default;
     // Fills one array for each order: the sums over the others for each row, or with `per_other` the reverse.
     virtual void sums(const double* weights, bool per_other, int n_orders, const int* orders,
@@ -167,8 +168,7 @@ struct Kernels {
     Answer (*evaluate)(const Batch&, const Question&, const Outputs&);
     // The weight of concordant pairs, ties half, and of all pairs. Counts are those of targets only.
     Answer (*concordance)(const Batch&, int threads, const RowCounts&);
-    RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, std::int64_t n_groups,
-                         int threads);
+    RowSums* (*row_sums)(const RowSet& rows, const RowSet& others, const Piece&, int threads);
     // The labels are bytes, and `shares` has one number for each positive.
     double (*smooth_precision)(const Batch&, const double* shares, const Piece&, int threads, double* grad);
 };

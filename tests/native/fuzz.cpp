@@ -195,7 +195,7 @@ void check_row_sums(const Case& batch) {
     const auto set = [&](int side) {
         return RowSet{scores[side].data(), std::ssize(scores[side]), offsets[side].data(), n_groups};
     };
-    const std::unique_ptr<RowSums> sums(EVERYPAIR_ISA::kernels.row_sums(set(0), set(1), piece, n_groups, 1));
+    const std::unique_ptr<RowSums> sums(EVERYPAIR_ISA::kernels.row_sums(set(0), set(1), piece, 1));
     for (const int per_other : {0, 1}) {
         const std::size_t n = scores[per_other].size();
         std::vector<double> found[3]{std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)};

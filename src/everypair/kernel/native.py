@@ -55,8 +55,8 @@ def pair_sums(request: Request) -> Result | None:
     if form is None:
         return None
     order, scores, labels, weights, offsets, pairs = _rows(batch)
-    if order is not None and vector is not None:
-        vector = vector[order]
+    if vector is not None:
+        vector = (vector if order is None else vector[order]).astype(np.float64, copy=False)
     grad = np.empty_like(scores) if request.grad else None
     hess = np.empty_like(scores) if request.hess else None
     hvp = None if vector is None else np.empty_like(scores)
