@@ -28,7 +28,7 @@ struct Array {
 
     // The data, or null. The Python code has validated the input; this check only prevents reading beyond the
     // buffer after a programming error.
-    void* of(std::int64_t n, Dtype expected) const {
+    void* checked(std::int64_t n, Dtype expected) const {
         if (data && (size != n || type != expected))
             throw std::invalid_argument("a buffer has the wrong length or type");
         return data;
@@ -90,17 +90,17 @@ class Arrays {
     // n numbers of type T; null if the array is None.
     template <class T>
     const T* read(nb::handle object, std::int64_t n) {
-        return static_cast<const T*>(open(object).of(n, dtype_of<T>));
+        return static_cast<const T*>(open(object).checked(n, dtype_of<T>));
     }
     template <class T>
     T* write(nb::handle object, std::int64_t n) {
-        return static_cast<T*>(open(object, true).of(n, dtype_of<T>));
+        return static_cast<T*>(open(object, true).checked(n, dtype_of<T>));
     }
     // All numbers of an array; none if it is None.
     template <class T>
     std::span<const T> read(nb::handle object) {
         const Array array = open(object);
-        return {static_cast<const T*>(array.of(array.size, dtype_of<T>)),
+        return {static_cast<const T*>(array.checked(array.size, dtype_of<T>)),
                 static_cast<std::size_t>(array.size)};
     }
 
@@ -114,7 +114,7 @@ class Arrays {
             throw std::invalid_argument("scores must be float32 or float64");
         const double *w = read<double>(weights, n), *v = read<double>(vector, n);
         const auto [starts, n_groups] = groups(offsets, n);
-        Batch batch{scores.data, scores.type, labels.of(n, labels.type), labels.type, w, v, n,
+        Batch batch{scores.data, scores.type, labels.checked(n, labels.type), labels.type, w, v, n,
                     starts,      n_groups};
         if (pairs.is_none()) return batch;
         const nb::tuple arrays = nb::cast<nb::tuple>(pairs);
@@ -138,7 +138,9 @@ class Arrays {
 
     Outputs outputs(const Batch& rows, nb::handle grad, nb::handle hess = nb::none(),
                     nb::handle hvp = nb::none()) {
-        const auto result = [&](nb::handle array) { return open(array, true).of(rows.n, rows.score_type); };
+        const auto result = [&](nb::handle array) {
+            return open(array, true).checked(rows.n, rows.score_type);
+        };
         if (!hvp.is_none() && !rows.vector)
             throw std::invalid_argument("a Hessian-vector product needs a vector");
         return {result(grad), result(hess), result(hvp)};
@@ -171,7 +173,7 @@ class Arrays {
     // `piece` has the shift, rate, powers and polynomials of an `everypair.row_sums._pieces.Piece`.
     Piece piece(const nb::tuple& piece) {
         const std::span<const double> powers = read<double>(piece[2]);
-        if (powers.size() % 6 || powers.size() > 6 * most_powers)
+        if (powers.size() % 6 || powers.size() > 6 * max_powers)
             throw std::invalid_argument("wrong number of powers");
         return {number(piece, 0), number(piece, 1), powers.data(), read<double>(piece[3], 18),
                 static_cast<int>(powers.size() / 6)};
@@ -202,7 +204,7 @@ class Arrays {
                       number(term, 4), nb::cast<bool>(term[5]), number(term, 6)};
         for (int order = 0; order < 3; ++order) {
             const std::span<const double> powers = read<double>(form[1 + order]);
-            if (powers.empty() || powers.size() % 4 || powers.size() > 4 * most_powers)
+            if (powers.empty() || powers.size() % 4 || powers.size() > 4 * max_powers)
                 throw std::invalid_argument("wrong number of powers");
             smooth.powers[order] = powers.data();
             smooth.n_powers[order] = static_cast<int>(powers.size() / 4);
@@ -211,7 +213,7 @@ class Arrays {
         smooth.series = series.data();
         smooth.n_series = static_cast<int>(series.size() / (2 * bucket_moments));
         smooth.inside = read<double>(form[5], 3 * bucket_moments * bucket_moments);
-        if (smooth.width > 0 && (!smooth.inside || smooth.n_series < 1 || smooth.n_series > most_powers))
+        if (smooth.width > 0 && (!smooth.inside || smooth.n_series < 1 || smooth.n_series > max_powers))
             throw std::invalid_argument("buckets need the polynomials that replace the function");
         return smooth;
     }

@@ -86,15 +86,15 @@ class Division {
             const std::uint32_t n =
                 parts > 1 ? firsts_[parts + part + 1] - begin : static_cast<std::uint32_t>(n_sources);
             Scratch scratch;
-            Keyed<S>*given = scratch.take<Keyed<S>>(n + 1), *next = given;
+            Keyed<S>*unsorted = scratch.take<Keyed<S>>(n + 1), *next = unsorted;
             if (parts > 1)
-                for (std::uint32_t k = 0; k < n; ++k) given[k] = {keys_[begin + k], begin + k};
+                for (std::uint32_t k = 0; k < n; ++k) unsorted[k] = {keys_[begin + k], begin + k};
             else
                 for (std::int64_t k = 0; k < rows_.n; ++k) {
                     *next = {sign * rows_.scores[k], static_cast<std::uint32_t>(k)};
                     next += rows_.classes[k] == source_class;
                 }
-            radix_sort(given, n, sorted + (parts > 1 ? begin - n_queries_ : 0));
+            radix_sort(unsorted, n, sorted + (parts > 1 ? begin - n_queries_ : 0));
         });
         return sorted;
     }
@@ -138,12 +138,12 @@ class Division {
     const double* weights;  // by place; may be null
 
   private:
-    static constexpr int most_parts = 256, cells = 4096, codes = 2 * cells + 1;
+    static constexpr int max_parts = 256, cells = 4096, codes = 2 * cells + 1;
 
     // With fewer look-up positions than this, moving all rows takes longer than reading tables beyond the
     // second-level cache.
     static int part_count(std::int64_t switches) {
-        return switches < 1 << 17 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 4096, most_parts));
+        return switches < 1 << 17 ? 1 : static_cast<int>(std::min<std::int64_t>(switches / 4096, max_parts));
     }
 
     // Calls use(slice, first row, number of rows) for all blocks; the slices run in parallel.
@@ -164,17 +164,17 @@ class Division {
         std::fill(counts, counts + slices_ * codes, 0);
         by_blocks([&](int slice, std::int64_t row, int count) {
             std::uint32_t* mine = counts + slice * codes;
-            std::uint32_t* of = places_ + row;
+            std::uint32_t* row_codes = places_ + row;
             const S* scores = rows_.scores + row;
             const std::uint8_t* sides = rows_.classes + row;
 #pragma omp simd
             for (int q = 0; q < count; ++q) {
                 const std::int32_t is_source = sides[q] == source_class;
                 const std::int32_t cell = map_(static_cast<double>(sign * scores[q]) - is_source * shift);
-                of[q] =
+                row_codes[q] =
                     static_cast<std::uint32_t>(sides[q] < weightless ? cell + is_source * cells : 2 * cells);
             }
-            for (int q = 0; q < count; ++q) ++mine[of[q]];
+            for (int q = 0; q < count; ++q) ++mine[row_codes[q]];
         });
         // The parts have about as many sources each.
         for (std::int64_t cell = 0, below = 0; cell < cells; ++cell) {

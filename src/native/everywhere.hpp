@@ -15,18 +15,18 @@
 
 namespace everypair::EVERYPAIR_ISA {
 
-using Two = std::array<double, 2>;  // by class: 0 negatives, 1 positives
+using ByClass = std::array<double, 2>;  // by class: 0 negatives, 1 positives
 
 // Sums w q over each class, where q(i, side) is a quantity of row i of this class. Vectors fix the order of
 // the additions.
 template <class S, class Quantity>
-Two class_sums(const GroupRows<S>& rows, Quantity&& quantity) {
+ByClass class_sums(const GroupRows<S>& rows, Quantity&& quantity) {
     constexpr int vectors = 8 / lanes;
     const std::uint8_t* classes = rows.classes;
     const std::int64_t n = rows.n;
     const int tasks = task_count(n);
     Scratch scratch;
-    Two* parts = scratch.take<Two>(tasks);
+    ByClass* parts = scratch.take<ByClass>(tasks);
     parallel(rows.threads, tasks, [&](int t) {
         Vec neg[vectors] = {}, pos[vectors] = {};
         const std::int64_t end = task_end(n, t * task_rows);
@@ -58,7 +58,7 @@ Two class_sums(const GroupRows<S>& rows, Quantity&& quantity) {
         parts[t] = {};
         for (int v = 0; v < vectors; ++v) parts[t][0] += sum_of(neg[v]), parts[t][1] += sum_of(pos[v]);
     });
-    Two total{};
+    ByClass total{};
     for (int t = 0; t < tasks; ++t)
         for (int side = 0; side < 2; ++side) total[side] += parts[t][side];
     return total;
@@ -108,15 +108,15 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
     const auto x = [=](std::int64_t i, double of_class) {
         return static_cast<double>(scores[i]) - (below + apart * of_class);
     };
-    const Two first = class_sums(rows, x);
-    const Two mean{first[0] / survey.w_neg, first[1] / survey.w_pos};
+    const ByClass first = class_sums(rows, x);
+    const ByClass mean{first[0] / survey.w_neg, first[1] / survey.w_pos};
     // d = (x_neg - mean_neg) - (x_pos - mean_pos) + centre, and the products of different parts sum to zero
     // over all pairs.
     const double centre = mean[0] - mean[1] + rest;
     double value = survey.w_pos * survey.w_neg * (b0 + b1 * centre + b2 * centre * centre);
     if (b2 != 0) {
         const double of_neg = mean[0], step = mean[1] - mean[0];
-        const Two spread = class_sums(rows, [=](std::int64_t i, double of_class) {
+        const ByClass spread = class_sums(rows, [=](std::int64_t i, double of_class) {
             const double u = x(i, of_class) - (of_neg + step * of_class);
             return u * u;
         });
@@ -128,7 +128,7 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
     // numbers loses digits. The factor of the reduction comes last: it may be tiny.
     const double d0 = 2 * b2 * survey.w_pos, c0 = (b1 + 2 * b2 * rest) * survey.w_pos - 2 * b2 * first[1];
     const double d1 = 2 * b2 * survey.w_neg, c1 = -(b1 + 2 * b2 * rest) * survey.w_neg - 2 * b2 * first[0];
-    Two vector_sums{};
+    ByClass vector_sums{};
     if (rows.hvp) vector_sums = class_sums(rows, [=](std::int64_t i, double) { return vector[i]; });
     const double t0 = vector_sums[1] / survey.w_pos, t1 = vector_sums[0] / survey.w_neg;
     const auto write = [&](S* out, auto&& result) {

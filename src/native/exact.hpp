@@ -34,6 +34,7 @@
 #include <limits>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 
 #include "division.hpp"
 #include "double_double.hpp"
@@ -49,7 +50,7 @@ class Exact {
     // Computes value, gradient and diagonal Hessian. If the rows have a vector, `grad` is the product of the
     // Hessian and the vector instead, and the value has no meaning.
     Exact(const GroupRows<S>& rows, const Question& question)
-        : given_(rows),
+        : group_(rows),
           question_(question),
           n_truncated_(std::count_if(question.terms, question.terms + question.n_terms, is_truncated)),
           rows_(scratch_, rows,
@@ -103,13 +104,7 @@ class Exact {
         sources_ = rows_.sort(scratch_);
         if (!one_term) sort_switches();
         find_starts<one_term>();
-        // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many
-        // numbers. The number of lanes depends only on the sizes, so that sums always have the same order.
-        // Parts run in parallel without lanes.
-        const std::int64_t n = given_.n, most_lanes = parts_ > 1 ? 1 : task_count(n);
-        const std::int64_t some = n / (8 * n_switches_),
-                           most = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
-        lanes_ = static_cast<int>(std::clamp<std::int64_t>(some, 1, std::min(most_lanes, most)));
+        lanes_ = lane_count();
         stride_ = n_switches_ + parts_ * spare;
         pieces_ = scratch_.take<Piece>(stride_ * lanes_);
         values_ = scratch_.take<double>(stride_);
@@ -117,52 +112,68 @@ class Exact {
         const int tasks = std::max(lanes_, parts_);
         double* squares = scratch_.take<double>(tasks);
         spilled_ = scratch_.take<Spilled*>(tasks);
-        Spilled* spilled =
-            scratch_.take<Spilled>(keeps_errors ? stride_ * lanes_ : 0);  // filled where it is needed
-        parallel(given_.threads, lanes_, [&](int lane) {
+        Spilled* room = scratch_.take<Spilled>(keeps_errors ? stride_ * lanes_ : 0);
+        parallel(group_.threads, lanes_, [&](int lane) {
             if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
         });
-        parallel(given_.threads, tasks, [&](int task) {
-            const int part = parts_ > 1 ? task : 0, lane = task - part;
-            const std::int64_t first = first_piece(part);
-            Scratch scratch;
-            const RanksAmong<S> ranks(scratch, starts_ + first + 1, firsts_[part + 1] - firsts_[part]);
-            const std::int64_t end = rows_.first_query(task + 1, tasks);
-            const Table table{ranks, bases_ + first, pieces_ + lane * stride_ + first,
-                              spilled + lane * stride_ + first};
-            for (std::int64_t k = 0; parts_ > 1 && k <= firsts_[part + 1] - firsts_[part]; k += 2)
-                __builtin_prefetch(table.pieces + k, 1);
-            squares[task] = 0;
-            spilled_[task] = nullptr;
-            for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block) {
-                const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
-                squares[task] += evaluate_queries(table, i, count, [&] {
-                    if (spilled_[task]) return;
-                    spilled_[task] = spilled + lane * stride_;
-                    std::fill_n(table.spilled, firsts_[part + 1] - firsts_[part] + 1, Spilled{});
-                });
-            }
-        });
+        parallel(group_.threads, tasks, [&](int task) { squares[task] = evaluate_task(task, tasks, room); });
         double value = evaluate_sources<one_term>();
         for (int task = 0; task < tasks; ++task) value += 0.5 * squares[task];
-        rows_.scatter(grad_, given_.grad);
-        rows_.scatter(hess_, given_.hess);
-        return value * given_.scale;
+        rows_.scatter(grad_, group_.grad);
+        rows_.scatter(hess_, group_.hess);
+        return value * group_.scale;
+    }
+
+    // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many
+    // numbers. The number of lanes depends only on the sizes, so that sums always have the same order. Parts
+    // run in parallel without lanes.
+    int lane_count() const {
+        const std::int64_t n = group_.n, max_lanes = parts_ > 1 ? 1 : task_count(n);
+        const std::int64_t worthwhile = n / (8 * n_switches_),
+                           for_rounding = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
+        return static_cast<int>(std::clamp<std::int64_t>(worthwhile, 1, std::min(max_lanes, for_rounding)));
+    }
+
+    // Evaluates the queries of a task, and returns the sum of weight x curvature x distance^2.
+    double evaluate_task(int task, int tasks, Spilled* room) {
+        const int part = parts_ > 1 ? task : 0, lane = task - part;
+        const std::int64_t first = first_piece(part), n_pieces = firsts_[part + 1] - firsts_[part] + 1;
+        Scratch scratch;
+        const RanksAmong<S> ranks(scratch, starts_ + first + 1, n_pieces - 1);
+        Table table{ranks, bases_ + first, pieces_ + lane * stride_ + first, room + lane * stride_ + first,
+                    n_pieces};
+        for (std::int64_t k = 0; parts_ > 1 && k < n_pieces; k += 2) __builtin_prefetch(table.pieces + k, 1);
+        double squares = 0;
+        const std::int64_t end = rows_.first_query(task + 1, tasks);
+        for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block)
+            squares += evaluate_queries(table, i, static_cast<int>(std::min<std::int64_t>(block, end - i)));
+        spilled_[task] = table.has_spilled ? room + lane * stride_ : nullptr;
+        return squares;
     }
 
     DoubleDouble switch_at(double key, std::uint32_t term) const {
         return DoubleDouble::sum(key, -question_.terms[term].shift);
     }
 
+    // Merges the switches of the terms, each of which are sorted.
     void sort_switches() {
         switches_ = scratch_.take<Switch>(n_switches_);
         Scratch scratch;
-        Switch *unsorted = scratch.take<Switch>(n_switches_), *next = unsorted;
+        Switch *from = scratch.take<Switch>(n_switches_), *to = switches_;
+        int merges = 0;
+        for (std::int64_t width = rows_.n_sources; width < n_switches_; width *= 2) ++merges;
+        if (merges % 2 == 0) std::swap(from, to);  // so that the last merge ends in switches_
+        Switch* next = from;
         for (int j = 0; j < question_.n_terms; ++j)
             for (std::int64_t k = 0; question_.terms[j].truncated && k < rows_.n_sources; ++k)
                 *next++ = {least_above<S>(switch_at(sources_[k].key, j)), static_cast<std::uint32_t>(k),
                            static_cast<std::uint32_t>(j)};
-        radix_sort(unsorted, n_switches_, switches_);
+        for (std::int64_t width = rows_.n_sources; width < n_switches_; width *= 2) {
+            for (std::int64_t begin = 0; begin < n_switches_; begin += 2 * width)
+                merge_runs(from + begin, std::min(width, n_switches_ - begin),
+                           std::min(2 * width, n_switches_ - begin), to + begin);
+            std::swap(from, to);
+        }
     }
 
     // Part p has the switches firsts_[p] .. firsts_[p + 1] - 1, and one piece more: its first piece starts at
@@ -183,7 +194,7 @@ class Exact {
         starts_ = scratch_.take<S>(n_switches_ + parts_ * spare);
         offsets_ = scratch_.take<Acc>(n_switches_ + parts_ * spare);
         firsts_[parts_] = n_switches_;
-        parallel(given_.threads, parts_, [&](int part) {
+        parallel(group_.threads, parts_, [&](int part) {
             std::int64_t first = 0;
             for (std::int64_t end = part ? n_switches_ : 0; first < end;) {
                 const std::int64_t middle = std::midpoint(first, end);
@@ -194,7 +205,7 @@ class Exact {
             }
             firsts_[part] = first;
         });
-        parallel(given_.threads, parts_, [&](int part) {
+        parallel(group_.threads, parts_, [&](int part) {
             const std::int64_t first = firsts_[part], count = firsts_[part + 1] - first;
             S* starts = starts_ + first_piece(part);
             Acc* offsets = offsets_ + first_piece(part);
@@ -202,10 +213,10 @@ class Exact {
             ++offsets;
             for (std::int64_t k = 0; k < count; ++k) {
                 const DoubleDouble at = switch_of(first + k);
-                const double start = least_above<S>(at), most = std::numeric_limits<S>::max();
+                const double start = least_above<S>(at), largest = std::numeric_limits<S>::max();
                 starts[k] = static_cast<S>(start);
                 // The start is infinite if no score is beyond the switch: then any finite distance will do.
-                offsets[k] = (Acc(start < most ? start : most) + Acc(-at.high)) + Acc(-at.low);
+                offsets[k] = (Acc(start < largest ? start : largest) + Acc(-at.high)) + Acc(-at.low);
             }
             std::fill_n(starts + count, RanksAmong<S>::padding, std::numeric_limits<S>::infinity());
         });
@@ -241,9 +252,9 @@ class Exact {
         const int n_terms = one_term ? 1 : question_.n_terms;
         // By term: the weight of the sources switched on, and the sum of their weights x vector.
         RunningSum first[2]{};  // the compiler keeps the sums of one term in registers
-        RunningSum* on = one_term ? first : scratch.take<RunningSum>(n_terms);
+        RunningSum* masses = one_term ? first : scratch.take<RunningSum>(n_terms);
         RunningSum* vectors = one_term ? first + 1 : scratch.take<RunningSum>(n_terms);
-        std::fill(on, on + n_terms, RunningSum{});
+        std::fill(masses, masses + n_terms, RunningSum{});
         std::fill(vectors, vectors + n_terms, RunningSum{});
         Acc value = 0, slope = 0;  // without the constant parts b0 and b1 of the terms
         Acc curvature = 0, tilt = 0, level = 0, gap = 0;
@@ -253,7 +264,7 @@ class Exact {
             const Term& term = question_.terms[j];
             const std::uint32_t place = sources_[source].row;
             const double w = weight(place);
-            on[j] += w;
+            masses[j] += w;
             if (vector_) {
                 vectors[j] += w * vector_[place];
                 return;
@@ -267,7 +278,7 @@ class Exact {
             curvature = tilt = level = 0;
             for (int j = 0; j < n_terms; ++j) {
                 const Term& term = question_.terms[j];
-                const Acc mass(on[j]);
+                const Acc mass(masses[j]);
                 curvature += Acc(2 * term.b2) * mass;
                 if (vector_) {
                     tilt += Acc(-2 * term.b2) * Acc(vectors[j]);
@@ -302,23 +313,23 @@ class Exact {
         }
     }
 
-    // What the queries of a task look up and add to.
+    // What the queries of a task look up and add to. The spilled sums are set when the first sum spills.
     struct Table {
         const RanksAmong<S> ranks;
         const S* bases;
         Piece* pieces;
         Spilled* spilled;
+        std::int64_t n_pieces;
+        bool has_spilled = false;
     };
 
     // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short
-    // loops over a block: those that read memory have many loads in flight, the others are vectorised. Calls
-    // `prepare` before sums spill.
-    template <class Prepare>
-    double evaluate_queries(const Table& table, std::int64_t first, int count, Prepare&& prepare) const {
+    // loops over a block: those that read memory have many loads in flight, the others are vectorised.
+    double evaluate_queries(Table& table, std::int64_t first, int count) const {
         S at[block];
         double w[block], distances[block], slopes[block], curvatures[block];
         std::uint32_t piece_of[block];
-        const double sign = vector_ ? 1 : rows_.sign, scale = given_.scale;
+        const double sign = vector_ ? 1 : rows_.sign, scale = group_.scale;
         Piece* const pieces = table.pieces;
         rows_.queries(first, count, table.bases[0], at, w);
         if (count % 2) at[count] = table.bases[0], w[count] = 0;
@@ -348,11 +359,12 @@ class Exact {
             std::memcpy(curvatures + q, &curvature, sizeof curvature);
         }
         // A sum may have so many rows; weights do not tell how many they are.
-        const double most = rows_.weights ? 0 : 1 << 12;
-        if (keeps_errors && largest[0] > most) {
-            prepare();
+        const double max_sum = rows_.weights ? 0 : 1 << 12;
+        if (keeps_errors && largest[0] > max_sum) {
+            if (!std::exchange(table.has_spilled, true))
+                std::fill_n(table.spilled, table.n_pieces, Spilled{});
             for (int q = 0; q < even; ++q)
-                if (Piece& piece = pieces[piece_of[q]]; piece.sums[0] > most) {
+                if (Piece& piece = pieces[piece_of[q]]; piece.sums[0] > max_sum) {
                     table.spilled[piece_of[q]].add(piece.sums);
                     piece.sums = Two{};
                 }
@@ -381,7 +393,7 @@ class Exact {
         const std::int64_t kept = one_term ? 0 : rows_.n_sources;
         Derivatives* sums = scratch.take<Derivatives>(kept);
         std::fill(sums, sums + kept, Derivatives{});
-        const double scale = given_.scale, signed_scale = vector_ ? scale : -rows_.sign * scale;
+        const double scale = group_.scale, signed_scale = vector_ ? scale : -rows_.sign * scale;
         const auto write = [&](std::int64_t source, const Derivatives& sum) {
             const std::uint32_t place = sources_[source].row;
             const double w = weight(place);
@@ -436,7 +448,7 @@ class Exact {
     }
 
     Scratch scratch_;
-    const GroupRows<S> given_;
+    const GroupRows<S> group_;
     const Question& question_;
     const std::int64_t n_truncated_;
     const Division<S> rows_;

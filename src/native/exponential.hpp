@@ -42,16 +42,16 @@ class ExponentialSums {
     // Fills the output arrays and returns the value; NaN if the caller must compute it in another way.
     double run() const {
         const auto exponential = exponentials<true>();
-        const Two sums = class_sums(rows_, exponential);
+        const ByClass sums = class_sums(rows_, exponential);
         if (!(largest_ < 700 && std::abs(rate_ * shift_) < 256 && std::min(sums[0], sums[1]) > 0x1p-900))
             return std::numeric_limits<double>::quiet_NaN();
         const double slope = factor_ * rate_;
-        const Two slopes{slope * sums[1] / units_[0], slope * sums[0] / units_[1]},
+        const ByClass slopes{slope * sums[1] / units_[0], slope * sums[0] / units_[1]},
             curvatures{rate_ * slopes[0], rate_ * slopes[1]};
         write(rows_.grad, {slopes[0], -slopes[1]}, nullptr, {});
         write(rows_.hess, curvatures, nullptr, {});
         if (const double* vector = rows_.hvp ? rows_.vector : nullptr) {
-            const Two along = class_sums(
+            const ByClass along = class_sums(
                 rows_, [=](std::int64_t i, double side) { return exponential(i, side) * vector[i]; });
             write(rows_.hvp, curvatures, vector, {along[0] / sums[0], along[1] / sums[1]});
         }
@@ -83,7 +83,7 @@ class ExponentialSums {
 
     // Writes weight x exponential x factor of the class, and with a vector also times its difference from the
     // mean of the other class.
-    void write(S* out, Two factors, const double* vector, Two means) const {
+    void write(S* out, ByClass factors, const double* vector, ByClass means) const {
         if (!out) return;
         const auto exponential = exponentials<false>();
         by_blocks(rows_.n, task_count(rows_.n), rows_.threads, [&](int, std::int64_t first, int count) {
@@ -111,7 +111,7 @@ class ExponentialSums {
     const double rate_, shift_;
     // Their product is the factor. A tiny part comes last, so that nothing underflows before it.
     const double last_, factor_;
-    const Two units_;  // of negatives, of positives
+    const ByClass units_;  // of negatives, of positives
     const double largest_ =
         rate_ * ((rows_.survey.max_neg - rows_.survey.min_pos) + shift_);  // exponent of a pair
 };

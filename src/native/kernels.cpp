@@ -307,9 +307,9 @@ Answer ordered_as(const Batch& rows, const Question& question, const Outputs& ou
         value = reliable ? pairs.run() : no_value;
     };
     if (inner.n_terms == 1 && !rows.winner && !rows.loser && sums[0] && !sums[1] && !sums[2])
-        evaluate(OrderedPairs<Asked::one_term>(rows, inner, false, sums));
+        evaluate(OrderedPairs<Results::one_term>(rows, inner, false, sums));
     else if (inner.n_terms > 0)
-        evaluate(OrderedPairs<Asked::any>(rows, inner, false, sums));
+        evaluate(OrderedPairs<Results::any>(rows, inner, false, sums));
     if (!everywhere.empty()) value += ordered_everywhere<S>(rows, everywhere, sums);
     for (int k = 0; k < 3; ++k)
         for (std::int64_t i = 0; arrays[k] && i < rows.n; ++i)
@@ -409,7 +409,7 @@ Answer concordance_ranked(const Batch& rows, int threads) {
     }
     const Term half[2] = {{0, 0.5, 0, 0, true}, {0, 0.5, 0, 0, true}};
     const Question question{half, 2, false, threads};
-    OrderedPairs<Asked::any> pairs(rows, question, true, {});
+    OrderedPairs<Results::any> pairs(rows, question, true, {});
     with_scores(rows.score_type, [&]<class S>(S) { return pairs.sort<S>(); });
     return {0, pairs.run(), ordered_weight(rows)};
 }

@@ -119,8 +119,8 @@ nb::tuple concordance(nb::handle scores, nb::handle labels, nb::handle weights, 
 nb::tuple split(nb::handle scores, nb::handle labels, nb::handle pos, nb::handle neg) {
     Arrays arrays;
     const Batch batch = arrays.batch(arrays.open(scores), arrays.open(labels));
-    void *to_pos = arrays.open(pos, true).of(batch.n, batch.score_type),
-         *to_neg = arrays.open(neg, true).of(batch.n, batch.score_type);
+    void *to_pos = arrays.open(pos, true).checked(batch.n, batch.score_type),
+         *to_neg = arrays.open(neg, true).checked(batch.n, batch.score_type);
     const auto result = unlocked([&] {
         return with_scores(batch.score_type, [&]<class S>(S) {
             return with_labels(batch, [&](const auto* classes) {

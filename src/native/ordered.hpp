@@ -39,20 +39,21 @@ using Sums = double* [3];
 inline double weight(const double* weights, std::int64_t i) { return weights ? weights[i] : 1; }
 
 // What a call asks for: value and gradient of one term, without weights; or anything.
-enum class Asked { one_term, any };
+enum class Results { one_term, any };
 
-template <Asked asked>
+template <Results results>
 class OrderedPairs {
   public:
     // All terms are truncated. With `concordance` there are two terms of shift 0; the second one counts on
     // its knot as well.
     OrderedPairs(const Batch& rows, const Question& question, bool concordance, const Sums& sums)
         : rows_(rows), question_(question), concordance_(concordance), sums_{sums[0], sums[1], sums[2]} {
-        constexpr bool any = asked == Asked::any;
-        const bool wanted[] = {true, any && rows.winner, any && rows.loser, has(2), has(0), has(1), has(2)};
+        constexpr bool any = results == Results::any;
+        const bool is_needed[] = {true,  any && rows.winner, any && rows.loser, has(2), has(0), has(1),
+                                  has(2)};
         for (Columns& buffer : buffers_) {
             for (int c = 0; c < n_columns; ++c)
-                buffer.real[c] = wanted[c] ? scratch_.take<double>(rows.n) : nullptr;
+                buffer.real[c] = is_needed[c] ? scratch_.take<double>(rows.n) : nullptr;
             buffer.position = scratch_.take<std::uint32_t>(rows.n);
             buffer.above = scratch_.take<std::uint32_t>(rows.n * n_terms());
             buffer.below = scratch_.take<std::uint32_t>(has_derivatives() ? rows.n * n_terms() : 0);
@@ -115,12 +116,12 @@ class OrderedPairs {
         double mass, first, second, at;
     };
     // One term without weights has integer masses, and numbers that do not cancel.
-    using RunningSum = std::conditional_t<asked == Asked::one_term, double, Compensated>;
+    using RunningSum = std::conditional_t<results == Results::one_term, double, Compensated>;
 
-    int n_terms() const { return asked == Asked::any ? question_.n_terms : 1; }
+    int n_terms() const { return results == Results::any ? question_.n_terms : 1; }
     bool has_derivatives() const { return has(0) || has(1) || has(2); }
     // Whether gradient (0), diagonal Hessian (1) or Hessian times vector (2) is wanted.
-    bool has(int order) const { return asked == Asked::any ? sums_[order] != nullptr : order == 0; }
+    bool has(int order) const { return results == Results::any ? sums_[order] != nullptr : order == 0; }
 
     bool is_one_rank(const Node& node) const { return rows_.ranks[node.begin] == rows_.ranks[node.end - 1]; }
 
@@ -138,14 +139,11 @@ class OrderedPairs {
         const std::int64_t n = end - begin;
         const S sign = concordance_ ? S{-1} : S{1};  // so that pairs in the right order count
         Scratch scratch;
-        Keyed<S>*given = scratch.take<Keyed<S>>(n), *sorted = scratch.take<Keyed<S>>(n);
+        Keyed<S>*unsorted = scratch.take<Keyed<S>>(n), *sorted = scratch.take<Keyed<S>>(n);
         for (std::int64_t i = 0; i < n; ++i)
-            given[i] = {sign * static_cast<const S*>(rows_.scores)[rows_.order[begin + i]],
-                        static_cast<std::uint32_t>(begin + i)};
-        if (n > few)
-            radix_sort(given, n, sorted);
-        else
-            insert(given, given + n), std::swap(given, sorted);
+            unsorted[i] = {sign * static_cast<const S*>(rows_.scores)[rows_.order[begin + i]],
+                           static_cast<std::uint32_t>(begin + i)};
+        radix_sort(unsorted, n, sorted);
         const Columns& to = buffers_[0];
         const auto fill = [&](double* column, auto&& value) {
             for (std::int64_t i = 0; column && i < n; ++i) column[begin + i] = value(sorted[i].row);
@@ -253,7 +251,7 @@ class OrderedPairs {
         const std::int64_t first_other = upper ? node.begin : middle,
                            n = upper ? middle - node.begin : node.end - middle;
         const double *s_other = rows.real[score] + first_other,
-                     *weights = asked == Asked::any ? rows.real[upper ? loser : winner] : nullptr;
+                     *weights = results == Results::any ? rows.real[upper ? loser : winner] : nullptr;
         RunningSum mass{}, first{}, second{}, along{};
         double at = s_other[upper ? n - 1 : 0];
         moments[upper ? n : 0] = {0, 0, 0, at};
@@ -271,7 +269,7 @@ class OrderedPairs {
         }
         const std::int64_t begin = upper ? middle : node.begin, end = upper ? node.end : middle;
         const double sign = upper ? -1 : 1,
-                     *own = asked == Asked::any ? rows.real[upper ? winner : loser] : nullptr;
+                     *own = results == Results::any ? rows.real[upper ? winner : loser] : nullptr;
         RunningSum total{};
         for (std::int64_t i = begin; i < end; ++i) {
             const double s = rows.real[score][i], w = weight(own, i);
@@ -296,8 +294,8 @@ class OrderedPairs {
     }
 
     struct Few {
-        Vec of[few / lanes] = {};
-        double& operator[](std::int64_t i) { return reinterpret_cast<double*>(of)[i]; }
+        Vec vectors[few / lanes] = {};
+        double& operator[](std::int64_t i) { return reinterpret_cast<double*>(vectors)[i]; }
     };
 
     // Visits all pairs of a node of at most `few` rows and writes their derivatives. Arrays are in the order
@@ -314,7 +312,7 @@ class OrderedPairs {
         };
         for (int i = 0; i < n; ++i)
             place[position[i] - begin] = i, rank[i] = static_cast<double>(rows_.ranks[begin + i]);
-        if (asked == Asked::any) fill(w_loser, from.real[loser]), fill(w_winner, from.real[winner]);
+        if (results == Results::any) fill(w_loser, from.real[loser]), fill(w_winner, from.real[winner]);
         fill(s, from.real[score]);
         if (has(2)) fill(v, from.real[vector]);
         for (int t = 0; t < n_terms(); ++t) {
@@ -332,14 +330,18 @@ class OrderedPairs {
                 for (int first = 0; first * lanes < other; first += 8 / lanes)
                     for (int h = 0; h < 8 / lanes; ++h) {
                         const int i = first + h;
-                        const auto counts = (bound.of[i] > place[other]) & (rank.of[i] < rank[other]);
-                        const Vec weights = asked == Asked::any ? w_loser.of[i] * w_winner[other] : Vec{} + 1;
-                        const Vec w = counts ? weights : Vec{}, d = (high.of[i] - s[other]) + low.of[i];
-                        values.of[i] += w * (b0 + d * (b1 + b2 * d));
+                        const auto counts =
+                            (bound.vectors[i] > place[other]) & (rank.vectors[i] < rank[other]);
+                        const Vec weights =
+                            results == Results::any ? w_loser.vectors[i] * w_winner[other] : Vec{} + 1;
+                        const Vec w = counts ? weights : Vec{},
+                                  d = (high.vectors[i] - s[other]) + low.vectors[i];
+                        values.vectors[i] += w * (b0 + d * (b1 + b2 * d));
                         const Vec derivatives[3] = {w * (b1 + b22 * d), w * b22,
-                                                    w * b22 * (v.of[i] - v[other])};
+                                                    w * b22 * (v.vectors[i] - v[other])};
                         for (int k = 0; k < 3; ++k)
-                            if (has(k)) lost_term[k].of[i] += derivatives[k], sums[k][h] += derivatives[k];
+                            if (has(k))
+                                lost_term[k].vectors[i] += derivatives[k], sums[k][h] += derivatives[k];
                     }
                 for (int k = 0; k < 3; ++k) {
                     const double* a = reinterpret_cast<const double*>(sums[k]);
@@ -348,7 +350,7 @@ class OrderedPairs {
                 }
             }
             for (int k = 0; k < 3; ++k)
-                for (int i = 0; has(k) && i < few / lanes; ++i) lost[k].of[i] += lost_term[k].of[i];
+                for (int i = 0; has(k) && i < few / lanes; ++i) lost[k].vectors[i] += lost_term[k].vectors[i];
         }
         for (int k = 0; k < 3; ++k)
             for (int i = 0; has(k) && i < n; ++i) sums_[k][begin + i] += lost[k][i];

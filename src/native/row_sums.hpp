@@ -26,6 +26,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "double_double.hpp"
 #include "pool.hpp"
@@ -62,7 +63,7 @@ class PieceSums final : public RowSums {
         point_rows_ = std::make_unique_for_overwrite<std::uint32_t[]>(m);
         groups_ = std::make_unique_for_overwrite<Group[]>(n_groups_);
         gaps_ = std::make_unique_for_overwrite<double[]>(n + 1);
-        firsts_ = std::make_unique_for_overwrite<std::int64_t[]>(n + n_groups_);
+        firsts_ = std::make_unique_for_overwrite<std::int64_t[]>(n + 2 * n_groups_);
         if constexpr (K > 0) factors_ = std::make_unique_for_overwrite<double[]>(n + 1);
         for (int side = 0; side < 2; ++side) {
             if constexpr (K > 0) since_[side] = std::make_unique_for_overwrite<double[]>(n);
@@ -128,85 +129,62 @@ class PieceSums final : public RowSums {
         });
     }
 
-    // Positions on the axis on which other rows are moved by the shift. `low` has the rounding errors of
-    // `high`.
-    struct Positions {
-        double *high, *low;
+    // For another row: d > 0 if and only if the row is not larger than this number.
+    static double bound(double s, double shift) {
+        return -least_above<double>(DoubleDouble::sum(-s, -shift));
+    }
 
-        // Numbers that are not finite have no meaning here; the caller has to look for them.
-        Positions(Scratch& scratch, const double* scores, std::int64_t n, double shift)
-            : high(scratch.take<double>(n)), low(scratch.take<double>(n)) {
-#pragma omp simd
-            for (std::int64_t i = 0; i < n; ++i) {
-                const double s = std::abs(scores[i]) <= largest ? scores[i] : 0;
-                const DoubleDouble moved = DoubleDouble::sum(s, shift);
-                const bool fits = std::abs(moved.high) <= largest;
-                high[i] = fits ? moved.high : std::copysign(largest, shift);
-                low[i] = fits ? moved.low : 0;
-            }
-        }
-    };
-    static constexpr double largest = std::numeric_limits<double>::max();
-
-    // For another row at a position: d > 0 if and only if the row is not larger than this number.
-    static double bound(double high, double low) { return -next_above(-high, low <= 0); }
-
-    static double clamped(double distance) {
-        const double d = distance > 0 ? distance : 0;
+    // The distance from a position up to another one.
+    static double distance(DoubleDouble from, DoubleDouble to) {
+        constexpr double largest = std::numeric_limits<double>::max();
+        const double difference = (to.high - from.high) + (to.low - from.low),
+                     d = difference > 0 ? difference : 0;
         return d < largest ? d : largest;
     }
 
-    // Sorts the knots of a group, and arranges its points by interval.
+    // Sorts the knots of a group, and arranges its points by interval. Scores that are not finite have no
+    // meaning here; the caller has to look for them.
     void arrange(const Group& group, const double* knot_scores, const double* point_scores, double shift) {
         Scratch scratch;
         const std::int64_t n = group.knot_end - group.knot, m = group.point_end - group.point;
-        const Positions knots(scratch, knot_scores + group.knot, n, rows_are_knots_ ? 0 : shift);
-        const Positions points(scratch, point_scores + group.point, m, rows_are_knots_ ? shift : 0);
-        std::int64_t* firsts = firsts_.get() + group.knot + group.number;
+        const double knot_shift = rows_are_knots_ ? 0 : shift, point_shift = rows_are_knots_ ? shift : 0;
         DoubleDouble* at = scratch.take<DoubleDouble>(n);
-        if (n > 0) {
-            Keyed<double>*keyed = scratch.take<Keyed<double>>(n), *sorted = scratch.take<Keyed<double>>(n);
-            for (std::int64_t i = 0; i < n; ++i)
-                keyed[i] = {rows_are_knots_ ? knots.high[i] : bound(knots.high[i], knots.low[i]),
-                            static_cast<std::uint32_t>(i)};
-            radix_sort(keyed, n, sorted);
-            double* keys = scratch.take<double>(n + Ranks::padding);
-            std::fill_n(keys + n, Ranks::padding, std::numeric_limits<double>::infinity());
-            for (std::int64_t i = 0; i < n; ++i) {
-                const std::uint32_t row = sorted[i].row;
-                keys[i] = sorted[i].key;
-                knot_rows_[group.knot + i] = static_cast<std::uint32_t>(group.knot) + row;
-                at[i] = DoubleDouble::sum(knots.high[row], knots.low[row]);
-                gaps_[group.knot + i] =
-                    i ? clamped((at[i].high - at[i - 1].high) + (at[i].low - at[i - 1].low)) : 0;
-            }
-            place_runs(group);
-            find_intervals(group, Ranks(scratch, keys, n), points, firsts);
-        } else {
-            firsts[0] = group.point;
-            for (std::int64_t j = group.point; j < group.point_end; ++j)
-                point_rows_[j] = static_cast<std::uint32_t>(j);
+        Keyed<double>*unsorted = scratch.take<Keyed<double>>(n), *sorted = scratch.take<Keyed<double>>(n);
+        for (std::int64_t i = 0; i < n; ++i) {
+            const double s = knot_scores[group.knot + i];
+            unsorted[i] = {rows_are_knots_ ? s : bound(s, shift), static_cast<std::uint32_t>(group.knot + i)};
         }
+        radix_sort(unsorted, n, sorted);
+        double* keys = scratch.take<double>(n + Ranks::padding);
+        std::fill_n(keys + n, Ranks::padding, std::numeric_limits<double>::infinity());
+        for (std::int64_t i = 0; i < n; ++i) {
+            keys[i] = sorted[i].key;
+            knot_rows_[group.knot + i] = sorted[i].row;
+            at[i] = DoubleDouble::sum(knot_scores[sorted[i].row], knot_shift);
+            gaps_[group.knot + i] = i ? distance(at[i - 1], at[i]) : 0;
+        }
+        place_runs(group);
+        find_intervals(group, Ranks(scratch, keys, n), point_scores, point_shift);
+        const std::int64_t* first = firsts(group);
+        const std::uint32_t* rows = point_rows_.get();
+        double *from_below = distances(0), *from_above = distances(1);
         for (std::int64_t i = 0; i <= n; ++i) {
             const DoubleDouble none, below = i > 0 ? at[i - 1] : none, above = i < n ? at[i] : none;
-            const double on[2] = {i > 0 ? 1.0 : 0.0, i < n ? 1.0 : 0.0};
-            const std::uint32_t* rows = point_rows_.get();
-            const double *high = points.high - group.point, *low = points.low - group.point;
-            double *from_below = distances(0), *from_above = distances(1);
-            const std::int64_t end = i < n ? firsts[i + 1] : group.point_end;
+            const double exists[2] = {i > 0 ? 1.0 : 0.0, i < n ? 1.0 : 0.0};
+            const std::int64_t end = first[i + 1];
 #pragma omp simd
-            for (std::int64_t j = firsts[i]; j < end; ++j) {
-                const double h = high[rows[j]], l = low[rows[j]];
-                from_below[j] = on[0] * clamped((h - below.high) + (l - below.low));
-                from_above[j] = on[1] * clamped((above.high - h) + (above.low - l));
+            for (std::int64_t j = first[i]; j < end; ++j) {
+                const DoubleDouble point = DoubleDouble::sum(point_scores[rows[j]], point_shift);
+                from_below[j] = exists[0] * distance(below, point);
+                from_above[j] = exists[1] * distance(point, above);
             }
         }
         if constexpr (K > 0)
             for (int above = 0; above < 2; ++above) {
-                const double *distance = distances(above) + group.point, rate = rate_;
+                const double *lengths = distances(above) + group.point, rate = rate_;
                 double* x = x_[above].get() + group.point;
 #pragma omp simd
-                for (std::int64_t j = 0; j < m; ++j) x[j] = vector_exp(-rate * distance[j]);
+                for (std::int64_t j = 0; j < m; ++j) x[j] = vector_exp(-rate * lengths[j]);
             }
     }
 
@@ -236,31 +214,32 @@ class PieceSums final : public RowSums {
         }
     }
 
-    // Fills the first place of the points of each interval, and the rows of the points by place.
-    void find_intervals(const Group& group, const Ranks& ranks, const Positions& points,
-                        std::int64_t* firsts) const {
+    // Fills the ends of the intervals, and the rows of the points by place.
+    void find_intervals(const Group& group, const Ranks& ranks, const double* scores, double shift) const {
         constexpr int block = 256;
         Scratch scratch;
-        const std::int64_t n = group.knot_end - group.knot, m = group.point_end - group.point;
-        std::uint32_t* intervals = scratch.take<std::uint32_t>(m);
-        std::int64_t* next = scratch.take<std::int64_t>(n + 2);
-        std::fill(next, next + n + 2, 0);
-        for (std::int64_t j = 0; j < m; j += block) {
-            const int count = static_cast<int>(std::min<std::int64_t>(block, m - j));
+        const std::int64_t n = group.knot_end - group.knot;
+        std::uint32_t* intervals = scratch.take<std::uint32_t>(group.point_end - group.point);
+        std::int64_t *first = firsts(group), *ends = first + 1, begin = *first = group.point;
+        std::fill(ends, ends + n + 1, 0);
+        for (std::int64_t j = group.point; j < group.point_end; j += block) {
+            const int count = static_cast<int>(std::min<std::int64_t>(block, group.point_end - j));
             double keys[block];
             std::uint32_t places[block];
             // The knots below a point are rows up to its bound, or others whose bound is below it.
 #pragma omp simd
-            for (int k = 0; k < count; ++k) keys[k] = bound(points.high[j + k], points.low[j + k]);
+            for (int k = 0; k < count; ++k) keys[k] = bound(scores[j + k], shift);
             ranks.find(keys, count, places);
-            for (int k = 0; k < count; ++k) ++next[(intervals[j + k] = places[k]) + 1];
+            for (int k = 0; k < count; ++k) ++ends[intervals[j - group.point + k] = places[k]];
         }
-        for (std::int64_t i = 0; i <= n; ++i) next[i + 1] += next[i];
-        for (std::int64_t i = 0; i <= n; ++i) firsts[i] = group.point + next[i];
-        std::uint32_t* rows = point_rows_.get() + group.point;
-        for (std::int64_t j = 0; j < m; ++j)
-            rows[next[intervals[j]]++] = static_cast<std::uint32_t>(group.point + j);
+        for (std::int64_t i = 0; i <= n; ++i) begin += std::exchange(ends[i], begin);
+        // Each point that is placed moves the end of its interval on, from the first place of the interval.
+        for (std::int64_t j = group.point; j < group.point_end; ++j)
+            point_rows_[ends[intervals[j - group.point]]++] = static_cast<std::uint32_t>(j);
     }
+
+    // By interval, the place of its first point; the next interval begins where it ends.
+    std::int64_t* firsts(const Group& group) const { return firsts_.get() + group.knot + 2 * group.number; }
 
     // The running sums at one knot.
     struct State {
@@ -273,11 +252,7 @@ class PieceSums final : public RowSums {
     template <bool up, bool to_points>
     void sweep(const Group& group, const double* w, int n_orders, const int* orders,
                double* const* out) const {
-        const std::int64_t n = group.knot_end - group.knot;
-        const std::int64_t* firsts = firsts_.get() + group.knot + group.number;
-        const auto end_of = [&](std::int64_t interval) {
-            return interval < n ? firsts[interval + 1] : group.point_end;
-        };
+        const std::int64_t n = group.knot_end - group.knot, *places = firsts(group);
         // Where rows are below others, d > 0.
         const int side = to_points == (up == rows_are_knots_);
         const Side* sides[3];
@@ -288,14 +263,14 @@ class PieceSums final : public RowSums {
         }
         if (to_points) {
             // The points before the first knot.
-            const std::int64_t none = up ? 0 : n;
-            for (int k = 0; k < n_orders; ++k) std::fill(out[k] + firsts[none], out[k] + end_of(none), 0.0);
+            const std::int64_t* place = places + (up ? 0 : n);
+            for (int k = 0; k < n_orders; ++k) std::fill(out[k] + place[0], out[k] + place[1], 0.0);
         }
         State state;
         for (std::int64_t t = 0; t < n; ++t) {
             const std::int64_t i = up ? t : n - 1 - t, knot = group.knot + i;
-            const std::int64_t interval = up == to_points ? i + 1 : i, first = firsts[interval],
-                               last = end_of(interval);
+            const std::int64_t interval = up == to_points ? i + 1 : i, first = places[interval],
+                               last = places[interval + 1];
             const double gap = t ? gaps_[up ? knot : knot + 1] : 0;
             if (moments > 1) {
                 DoubleDouble* m = state.moments;
@@ -351,9 +326,9 @@ class PieceSums final : public RowSums {
         if (j == last) return;
         const int count = static_cast<int>(last - j);
         use(j, count, [&](const double* array) {
-            Vec some{};
-            for (int k = 0; k < count; ++k) some[k] = array[j + k];
-            return some;
+            Vec numbers{};
+            for (int k = 0; k < count; ++k) numbers[k] = array[j + k];
+            return numbers;
         });
     }
 
@@ -439,7 +414,6 @@ class PieceSums final : public RowSums {
     std::unique_ptr<Group[]> groups_;
     std::unique_ptr<double[]> gaps_, factors_;  // from each knot to the one below it
     std::unique_ptr<double[]> since_[2];        // by direction: downwards, upwards
-    // The place of the first point below each knot; per group, one more interval than there are knots.
     std::unique_ptr<std::int64_t[]> firsts_;
     std::unique_ptr<double[]> x_[2],
         distances_[2];  // of the points, from the knot below and from the knot above
@@ -449,7 +423,7 @@ inline RowSums* make_row_sums(const RowSet& rows, const RowSet& others, const Pi
     if (piece.n_powers == 0) return new PieceSums<0>(rows, others, piece, threads);
     if (piece.n_powers <= 12) return new PieceSums<12>(rows, others, piece, threads);
     if (piece.n_powers <= 16) return new PieceSums<16>(rows, others, piece, threads);
-    return new PieceSums<most_powers>(rows, others, piece, threads);
+    return new PieceSums<max_powers>(rows, others, piece, threads);
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

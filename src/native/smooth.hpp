@@ -152,9 +152,9 @@ class SmoothSweep {
                        in_runs = std::is_same_v<S, double> && !(linear && order == 1);
         const FlushDenormals flush;
         Vec sums[2][(1 + linear) * V] = {}, carried[2][(1 + linear) * V] =
-                                                {};  // A_k and B_k, by class of the rows met so far
+                                                {};  // A_k and B_k, by class of the rows visited so far
         Vec factor[V], since[V];
-        Moments met;  // of the class for which d > 0
+        Moments others;  // of the class for which d > 0
         double value = 0, distance = 0,
                reach = 1;  // distance from the first row of the run, and exp(-rate distance)
         double apart = 0;  // distance by which the sums of earlier runs move
@@ -180,7 +180,7 @@ class SmoothSweep {
                 apart = distance;
                 if (starts) distance = 0, reach = 1;
             }
-            met = met.shifted(gap);
+            others = others.shifted(gap);
             const double of_pos = positive ? w : 0, of_neg = positive ? 0 : w;
             Vec total{}, total_value{};
             for (int v = 0; v < V; ++v) {
@@ -204,12 +204,13 @@ class SmoothSweep {
                 sums[0][v] += of_neg;
                 sums[1][v] += of_pos;
             }
-            const double on = side;
-            out[i] = sum_of(total) + on * (f.b[0] * met.count + f.b[1] * met.first);
+            const double is_above = side;
+            out[i] = sum_of(total) + is_above * (f.b[0] * others.count + f.b[1] * others.first);
             if constexpr (valued)
-                value += w * (sum_of(total_value) +
-                              on * (g.b[0] * met.count + g.b[1] * met.first + g.b[2] * met.second));
-            met.count += up ? of_pos : of_neg;
+                value +=
+                    w * (sum_of(total_value) +
+                         is_above * (g.b[0] * others.count + g.b[1] * others.first + g.b[2] * others.second));
+            others.count += up ? of_pos : of_neg;
         }
         return value;
     }
@@ -232,13 +233,13 @@ double smooth_sums(const GroupRows<S>& rows, const Smooth& smooth) {
             return value;
         return SmoothSweep<S, V, linear>(rows, smooth).run();
     };
-    constexpr int usual = std::is_same_v<S, float> ? 12 : 20, some = (usual + lanes - 1) / lanes,
-                  most = most_powers / lanes;
+    constexpr int usual_powers = std::is_same_v<S, float> ? 12 : 20,
+                  usual = (usual_powers + lanes - 1) / lanes, all = max_powers / lanes;
     const int powers =
         std::max({smooth.n_powers[0], smooth.n_powers[1], rows.hess || rows.hvp ? smooth.n_powers[2] : 0});
-    if (smooth.linear) return with.template operator()<most, true>();
-    return powers <= some * lanes ? with.template operator()<some, false>()
-                                  : with.template operator()<most, false>();
+    if (smooth.linear) return with.template operator()<all, true>();
+    return powers <= usual * lanes ? with.template operator()<usual, false>()
+                                   : with.template operator()<all, false>();
 }
 
 }  // namespace everypair::EVERYPAIR_ISA

@@ -47,23 +47,23 @@ class SmoothBuckets {
         constexpr S none = -std::numeric_limits<S>::infinity();
         const S* scores = rows_.scores;
         const std::uint8_t* classes = rows_.classes;
-        Largest<S> least_negated(none), most(none);
+        Largest<S> least_negated(none), largest(none);
         if (rows_.weights) {
             least_negated.add(
                 rows_.n, [=](std::int64_t i) { return either(classes[i] < weightless, -scores[i], none); });
-            most.add(rows_.n,
-                     [=](std::int64_t i) { return either(classes[i] < weightless, scores[i], none); });
+            largest.add(rows_.n,
+                        [=](std::int64_t i) { return either(classes[i] < weightless, scores[i], none); });
         } else {
             least_negated.add(rows_.n, [=](std::int64_t i) { return -scores[i]; });
-            most.add(scores, rows_.n);
+            largest.add(scores, rows_.n);
         }
         // The polynomials of float32 scores have float32 coefficients, which must not overflow.
         const double total = rows_.scale * rows_.survey.w_pos * rows_.survey.w_neg;
         if (std::is_same_v<S, float> && !(total < 0x1p100)) return false;
         const double origin = -least_negated.value() + std::min(smooth_.shift, 0.0);
-        const double range = (most.value() - origin + std::max(smooth_.shift, 0.0)) / smooth_.width;
-        const double most_buckets = in_batches ? 1 << 16 : 1 << 17;
-        if (!(range < std::min(most_buckets, static_cast<double>(rows_.n) / rows_per_bucket))) return false;
+        const double range = (largest.value() - origin + std::max(smooth_.shift, 0.0)) / smooth_.width;
+        const double max_buckets = in_batches ? 1 << 16 : 1 << 17;
+        if (!(range < std::min(max_buckets, static_cast<double>(rows_.n) / rows_per_bucket))) return false;
         n_buckets_ = static_cast<int>(range) + 1;
         origins_[0] = DoubleDouble::sum(origin, -smooth_.shift), origins_[1] = origin;
 
@@ -225,7 +225,7 @@ class SmoothBuckets {
             Vec turned, back;  // the powers of turn and of -turn
             for (int l = 0; l < lanes; ++l) turned[l] = l % 2 ? turn : 1, back[l] = l % 2 ? -turn : 1;
             alignas(64) double sums[2][kinds][n] = {};
-            Moments met;  // of the class for which d > 0, relative to the centre
+            Moments others;  // of the class for which d > 0, relative to the centre
             for (int t = 0; t < n_buckets_; ++t) {
                 const ByPower* here = moments + 2 * (up ? t : n_buckets_ - 1 - t);
                 for (int positive = 0; positive < 2; ++positive) {
@@ -238,10 +238,10 @@ class SmoothBuckets {
                                 total.add(factors[order][side][kind][k], Vec{} + sums[1 - positive][kind][k]);
                         if (side) {
                             const double b1 = smooth_.polynomial(order, 1), b2 = smooth_.polynomial(order, 2);
-                            total[0] +=
-                                smooth_.polynomial(order, 0) * met.count + b1 * met.first + b2 * met.second;
-                            total[1] += width * (b1 * met.count + 2 * b2 * met.first);
-                            total[2] += width * width * b2 * met.count;
+                            total[0] += smooth_.polynomial(order, 0) * others.count + b1 * others.first +
+                                        b2 * others.second;
+                            total[1] += width * (b1 * others.count + 2 * b2 * others.first);
+                            total[2] += width * width * b2 * others.count;
                         }
                         out[order][here - moments + positive].add(total, turned);
                     }
@@ -264,8 +264,8 @@ class SmoothBuckets {
                     }
                 }
                 const ByPower& m = here[up];
-                met.advance(width, {m[0], width * (m[0] - turn * m[1]),
-                                    width * width * (m[0] - 2 * turn * m[1] + m[2])});
+                others.advance(width, {m[0], width * (m[0] - turn * m[1]),
+                                       width * width * (m[0] - 2 * turn * m[1] + m[2])});
             }
         }
         // Pairs inside a bucket: polynomials in the offsets of the negative and of the positive.

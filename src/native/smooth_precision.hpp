@@ -17,32 +17,31 @@ template <class S>
 double precision_loss(const Batch& batch, const double* shares, const Piece& piece, int threads,
                       double* grad) {
     const auto* positive = static_cast<const std::uint8_t*>(batch.labels);
+    // `factors` and `sums` are by positive: the derivative of the loss in the pairs with this class, and
+    // value and slope of these pairs.
     struct Class {
         std::int64_t n;
         std::uint32_t* rows;
-        double *scores, *w;
-        double *factors,
-            *sums[2];  // by positive: derivative of the loss, value and slope of the pairs with this class
+        double *scores, *w, *factors, *sums[2];
         std::unique_ptr<RowSums> pairs;
-    } of[2];  // positives, negatives
+    };
     Scratch scratch;
     const auto take = [&](std::int64_t n) { return scratch.take<double>(n); };
     const std::int64_t n = batch.n, n_neg = std::count(positive, positive + n, 0), n_pos = n - n_neg;
-    for (Class& c : of) {
-        const std::int64_t size = &c == of ? n_pos : n_neg;
-        c = {0,           scratch.take<std::uint32_t>(size), take(size), take(size),
-             take(n_pos), {take(n_pos), take(n_pos)},        nullptr};
-    }
+    const auto empty = [&](std::int64_t size) -> Class {
+        return {0,           scratch.take<std::uint32_t>(size), take(size), take(size),
+                take(n_pos), {take(n_pos), take(n_pos)},        {}};
+    };
+    Class classes[2] = {empty(n_neg), empty(n_pos)}, &pos = classes[1], &neg = classes[0];
     for (std::int64_t i = 0; i < n; ++i) {
-        Class& c = of[!positive[i]];
+        Class& c = classes[positive[i] != 0];
         c.rows[c.n] = static_cast<std::uint32_t>(i);
         c.scores[c.n] = static_cast<double>(static_cast<const S*>(batch.scores)[i]);
         c.w[c.n++] = batch.weights ? batch.weights[i] : 1;
     }
     const int orders[2] = {0, 1};
-    for (Class& c : of) {
-        c.pairs.reset(
-            make_row_sums({of[0].scores, n_pos, nullptr}, {c.scores, c.n, nullptr}, piece, threads));
+    for (Class& c : classes) {
+        c.pairs.reset(make_row_sums({pos.scores, n_pos, nullptr}, {c.scores, c.n, nullptr}, piece, threads));
         c.pairs->sums(c.w, false, 2, orders, c.sums, threads);
     }
     // The value of the pair of a positive with itself, which does not count: d = 0. Its slopes in both roles
@@ -50,20 +49,20 @@ double precision_loss(const Batch& batch, const double* shares, const Piece& pie
     double own = 0, loss = 0;
     for (int k = 0; k < piece.n_powers; ++k) own += piece.powers[k];
     for (std::int64_t i = 0; i < n_pos; ++i) {
-        const double rank = of[0].sums[0][i] + of[0].w[i] * (1 - own), above = of[1].sums[0][i],
+        const double rank = pos.sums[0][i] + pos.w[i] * (1 - own), above = neg.sums[0][i],
                      total = rank + above;
         loss += shares[i] * above / total;
-        of[0].factors[i] = -shares[i] * above / (total * total);
-        of[1].factors[i] = shares[i] * rank / (total * total);
+        pos.factors[i] = -shares[i] * above / (total * total);
+        neg.factors[i] = shares[i] * rank / (total * total);
     }
     double* slopes[1] = {take(std::max(n_pos, n_neg))};
-    for (const Class& c : of) {
+    for (const Class& c : classes) {
         c.pairs->sums(c.factors, true, 1, orders + 1, slopes, threads);
         for (std::int64_t k = 0; k < c.n; ++k) grad[c.rows[k]] = c.w[k] * slopes[0][k];
     }
     // As a row, a positive has the negative slopes.
     for (std::int64_t i = 0; i < n_pos; ++i)
-        for (const Class& c : of) grad[of[0].rows[i]] -= c.factors[i] * c.sums[1][i];
+        for (const Class& c : classes) grad[pos.rows[i]] -= c.factors[i] * c.sums[1][i];
     return loss;
 }
 

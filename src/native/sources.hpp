@@ -48,13 +48,13 @@ class CellMap {
   public:
     // `value(k)` gives n numbers in any order. A sample of them sets the range of the cells.
     template <class Value>
-    CellMap(std::int64_t n, std::int64_t wanted, Value&& value) : count(wanted) {
-        constexpr std::int64_t most = 64;
-        double sample[most] = {};
-        const std::int64_t some = std::min(n, most), tail = some / 32,
-                           last = std::max<std::int64_t>(some - 1, 0);
-        for (std::int64_t k = 0; k < some; ++k) sample[k] = value(k * n / some);
-        std::sort(sample, sample + some);
+    CellMap(std::int64_t n, std::int64_t max_count, Value&& value) : count(max_count) {
+        constexpr std::int64_t max_size = 64;
+        double sample[max_size] = {};
+        const std::int64_t size = std::min(n, max_size), tail = size / 32,
+                           last = std::max<std::int64_t>(size - 1, 0);
+        for (std::int64_t k = 0; k < size; ++k) sample[k] = value(k * n / size);
+        std::sort(sample, sample + size);
         const double low = sample[tail], high = sample[last - tail], span = high - low;
         least_ = std::max(sample[0] - span / 2, low - span);
         const double range = std::min(sample[last] + span / 2, high + span) - least_;
@@ -109,11 +109,29 @@ void insert(Row* first, Row* last) {
     }
 }
 
+// Merges the sorted runs 0 .. half - 1 and half .. n - 1, without branches that the processor would
+// mispredict.
+template <class Row>
+void merge_runs(const Row* from, std::int64_t half, std::int64_t n, Row* to) {
+    std::int64_t i = 0, j = half;
+    while (i < half && j < n) {
+        const bool second = from[j].key < from[i].key;
+        *to++ = from[second ? j : i];
+        j += second;
+        i += !second;
+    }
+    std::copy(from + j, from + n, std::copy(from + i, from + half, to));
+}
+
 // Sorts by key; rows with equal keys keep their order. A radix sort by cell: first by the low bits of its
 // number, then by the high bits. There are more cells than rows, so that few rows are out of order
 // afterwards, and insertion puts them right.
 template <class Row>
 void radix_sort(const Row* rows, std::int64_t n, Row* sorted) {
+    if (n <= 32) {
+        if (rows != sorted) std::copy_n(rows, n, sorted);
+        return insert(sorted, sorted + n);
+    }
     Scratch scratch;
     const int bits =
         std::clamp((static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n))) + 5) / 2, 4, 11);
@@ -159,34 +177,34 @@ class RanksAmong {
     // of four, and `x` is filled up. As many queries at a time as 16 bytes hold: a transposition compares one
     // number of each cell at once.
     void find(S* x, int count, std::uint32_t* ranks) const {
-        constexpr int some = 16 / sizeof(S);
-        typedef S Some __attribute__((vector_size(16)));
-        for (; count % some; ++count) x[count] = 0;
+        constexpr int width = 16 / sizeof(S);
+        typedef S Group __attribute__((vector_size(16)));
+        for (; count % width; ++count) x[count] = 0;
 #pragma omp simd
         for (int q = 0; q < count; ++q) ranks[q] = static_cast<std::uint32_t>(cells(x[q]));
-        for (int q = 0; q < count; q += some) {
-            std::uint32_t cell[some];
-            for (int k = 0; k < some; ++k) cell[k] = std::exchange(ranks[q + k], firsts_[ranks[q + k]]);
-            const Some at = load16(x + q);
+        for (int q = 0; q < count; q += width) {
+            std::uint32_t cell[width];
+            for (int k = 0; k < width; ++k) cell[k] = std::exchange(ranks[q + k], firsts_[ranks[q + k]]);
+            const Group at = load16(x + q);
             const auto number = [&](int k, int j) { return load16(numbers_ + ranks[q + k] + j); };
-            Some numbers[padding];
-            if constexpr (some == 4)
+            Group numbers[padding];
+            if constexpr (width == 4)
                 transpose(number(0, 0), number(1, 0), number(2, 0), number(3, 0), numbers);
             else
                 for (int j = 0; j < padding; j += 2) {
-                    const Some one = number(0, j), other = number(1, j);
+                    const Group one = number(0, j), other = number(1, j);
                     numbers[j] = shuffle<0, 2>(one, other);
                     numbers[j + 1] = shuffle<1, 3>(one, other);
                 }
             // A true comparison is -1.
             const auto minus =
                 ((numbers[0] <= at) + (numbers[1] <= at)) + ((numbers[2] <= at) + (numbers[3] <= at));
-            for (int k = 0; k < some; ++k) ranks[q + k] -= static_cast<std::uint32_t>(minus[k]);
+            for (int k = 0; k < width; ++k) ranks[q + k] -= static_cast<std::uint32_t>(minus[k]);
             const auto all = numbers[3] <= at;
             auto any = all[0];
-            for (int k = 1; k < some; ++k) any |= all[k];
+            for (int k = 1; k < width; ++k) any |= all[k];
             if (!any) continue;
-            for (int k = 0; k < some; ++k)
+            for (int k = 0; k < width; ++k)
                 if (all[k]) ranks[q + k] = upto(x[q + k], ranks[q + k], firsts_[cell[k] + 1]);
         }
     }

@@ -87,7 +87,7 @@ struct Answer {
                          // power of two
 };
 
-constexpr int most_powers = 24;
+constexpr int max_powers = 24;
 constexpr int bucket_moments = 8;
 
 // A smooth term and the truncated polynomial with the same shift. With d = s_neg - s_pos + shift and x =
