@@ -34,7 +34,6 @@
 #include <limits>
 #include <numeric>
 #include <type_traits>
-#include <utility>
 
 #include "division.hpp"
 #include "double_double.hpp"
@@ -104,7 +103,13 @@ class Exact {
         sources_ = rows_.sort(scratch_);
         if (!one_term) sort_switches();
         find_starts<one_term>();
-        lanes_ = lane_count();
+        // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many
+        // numbers. The number of lanes depends only on the sizes, so that sums always have the same order.
+        // Parts run in parallel without lanes.
+        const std::int64_t n = group_.n, max_lanes = parts_ > 1 ? 1 : task_count(n);
+        const std::int64_t worthwhile = n / (8 * n_switches_),
+                           for_rounding = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
+        lanes_ = static_cast<int>(std::clamp<std::int64_t>(worthwhile, 1, std::min(max_lanes, for_rounding)));
         stride_ = n_switches_ + parts_ * spare;
         pieces_ = scratch_.take<Piece>(stride_ * lanes_);
         values_ = scratch_.take<double>(stride_);
@@ -112,43 +117,37 @@ class Exact {
         const int tasks = std::max(lanes_, parts_);
         double* squares = scratch_.take<double>(tasks);
         spilled_ = scratch_.take<Spilled*>(tasks);
-        Spilled* room = scratch_.take<Spilled>(keeps_errors ? stride_ * lanes_ : 0);
+        Spilled* spilled =
+            scratch_.take<Spilled>(keeps_errors ? stride_ * lanes_ : 0);  // filled where it is needed
         parallel(group_.threads, lanes_, [&](int lane) {
             if (lane) std::copy(pieces_, pieces_ + stride_, pieces_ + lane * stride_);
         });
-        parallel(group_.threads, tasks, [&](int task) { squares[task] = evaluate_task(task, tasks, room); });
+        parallel(group_.threads, tasks, [&](int task) {
+            const int part = parts_ > 1 ? task : 0, lane = task - part;
+            const std::int64_t first = first_piece(part);
+            Scratch scratch;
+            const RanksAmong<S> ranks(scratch, starts_ + first + 1, firsts_[part + 1] - firsts_[part]);
+            const std::int64_t end = rows_.first_query(task + 1, tasks);
+            const Table table{ranks, bases_ + first, pieces_ + lane * stride_ + first,
+                              spilled + lane * stride_ + first};
+            for (std::int64_t k = 0; parts_ > 1 && k <= firsts_[part + 1] - firsts_[part]; k += 2)
+                __builtin_prefetch(table.pieces + k, 1);
+            squares[task] = 0;
+            spilled_[task] = nullptr;
+            for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block) {
+                const int count = static_cast<int>(std::min<std::int64_t>(block, end - i));
+                squares[task] += evaluate_queries(table, i, count, [&] {
+                    if (spilled_[task]) return;
+                    spilled_[task] = spilled + lane * stride_;
+                    std::fill_n(table.spilled, firsts_[part + 1] - firsts_[part] + 1, Spilled{});
+                });
+            }
+        });
         double value = evaluate_sources<one_term>();
         for (int task = 0; task < tasks; ++task) value += 0.5 * squares[task];
         rows_.scatter(grad_, group_.grad);
         rows_.scatter(hess_, group_.hess);
         return value * group_.scale;
-    }
-
-    // Each lane has its own pieces, so that lanes run in parallel and a piece does not add up too many
-    // numbers. The number of lanes depends only on the sizes, so that sums always have the same order. Parts
-    // run in parallel without lanes.
-    int lane_count() const {
-        const std::int64_t n = group_.n, max_lanes = parts_ > 1 ? 1 : task_count(n);
-        const std::int64_t worthwhile = n / (8 * n_switches_),
-                           for_rounding = std::max<std::int64_t>(8, n / (task_rows * n_switches_));
-        return static_cast<int>(std::clamp<std::int64_t>(worthwhile, 1, std::min(max_lanes, for_rounding)));
-    }
-
-    // Evaluates the queries of a task, and returns the sum of weight x curvature x distance^2.
-    double evaluate_task(int task, int tasks, Spilled* room) {
-        const int part = parts_ > 1 ? task : 0, lane = task - part;
-        const std::int64_t first = first_piece(part), n_pieces = firsts_[part + 1] - firsts_[part] + 1;
-        Scratch scratch;
-        const RanksAmong<S> ranks(scratch, starts_ + first + 1, n_pieces - 1);
-        Table table{ranks, bases_ + first, pieces_ + lane * stride_ + first, room + lane * stride_ + first,
-                    n_pieces};
-        for (std::int64_t k = 0; parts_ > 1 && k < n_pieces; k += 2) __builtin_prefetch(table.pieces + k, 1);
-        double squares = 0;
-        const std::int64_t end = rows_.first_query(task + 1, tasks);
-        for (std::int64_t i = rows_.first_query(task, tasks); i < end; i += block)
-            squares += evaluate_queries(table, i, static_cast<int>(std::min<std::int64_t>(block, end - i)));
-        spilled_[task] = table.has_spilled ? room + lane * stride_ : nullptr;
-        return squares;
     }
 
     DoubleDouble switch_at(double key, std::uint32_t term) const {
@@ -313,19 +312,19 @@ class Exact {
         }
     }
 
-    // What the queries of a task look up and add to. The spilled sums are set when the first sum spills.
+    // What the queries of a task look up and add to.
     struct Table {
         const RanksAmong<S> ranks;
         const S* bases;
         Piece* pieces;
         Spilled* spilled;
-        std::int64_t n_pieces;
-        bool has_spilled = false;
     };
 
     // Computes the derivatives of queries, and returns the sum of weight x curvature x distance^2. Short
-    // loops over a block: those that read memory have many loads in flight, the others are vectorised.
-    double evaluate_queries(Table& table, std::int64_t first, int count) const {
+    // loops over a block: those that read memory have many loads in flight, the others are vectorised. Calls
+    // `prepare` before sums spill.
+    template <class Prepare>
+    double evaluate_queries(const Table& table, std::int64_t first, int count, Prepare&& prepare) const {
         S at[block];
         double w[block], distances[block], slopes[block], curvatures[block];
         std::uint32_t piece_of[block];
@@ -361,8 +360,7 @@ class Exact {
         // A sum may have so many rows; weights do not tell how many they are.
         const double max_sum = rows_.weights ? 0 : 1 << 12;
         if (keeps_errors && largest[0] > max_sum) {
-            if (!std::exchange(table.has_spilled, true))
-                std::fill_n(table.spilled, table.n_pieces, Spilled{});
+            prepare();
             for (int q = 0; q < even; ++q)
                 if (Piece& piece = pieces[piece_of[q]]; piece.sums[0] > max_sum) {
                     table.spilled[piece_of[q]].add(piece.sums);

@@ -129,10 +129,8 @@ class PieceSums final : public RowSums {
         });
     }
 
-    // For another row: d > 0 if and only if the row is not larger than this number.
-    static double bound(double s, double shift) {
-        return -least_above<double>(DoubleDouble::sum(-s, -shift));
-    }
+    // For another row at a position, which includes the shift: d > 0 if and only if the row is not larger.
+    static double bound(DoubleDouble at) { return -next_above(-at.high, at.low <= 0); }
 
     // The distance from a position up to another one.
     static double distance(DoubleDouble from, DoubleDouble to) {
@@ -148,11 +146,15 @@ class PieceSums final : public RowSums {
         Scratch scratch;
         const std::int64_t n = group.knot_end - group.knot, m = group.point_end - group.point;
         const double knot_shift = rows_are_knots_ ? 0 : shift, point_shift = rows_are_knots_ ? shift : 0;
-        DoubleDouble* at = scratch.take<DoubleDouble>(n);
+        DoubleDouble *at = scratch.take<DoubleDouble>(n), *points = scratch.take<DoubleDouble>(m);
+#pragma omp simd
+        for (std::int64_t j = 0; j < m; ++j)
+            points[j] = DoubleDouble::sum(point_scores[group.point + j], point_shift);
         Keyed<double>*unsorted = scratch.take<Keyed<double>>(n), *sorted = scratch.take<Keyed<double>>(n);
         for (std::int64_t i = 0; i < n; ++i) {
             const double s = knot_scores[group.knot + i];
-            unsorted[i] = {rows_are_knots_ ? s : bound(s, shift), static_cast<std::uint32_t>(group.knot + i)};
+            unsorted[i] = {rows_are_knots_ ? s : bound(DoubleDouble::sum(s, shift)),
+                           static_cast<std::uint32_t>(group.knot + i)};
         }
         radix_sort(unsorted, n, sorted);
         double* keys = scratch.take<double>(n + Ranks::padding);
@@ -164,7 +166,7 @@ class PieceSums final : public RowSums {
             gaps_[group.knot + i] = i ? distance(at[i - 1], at[i]) : 0;
         }
         place_runs(group);
-        find_intervals(group, Ranks(scratch, keys, n), point_scores, point_shift);
+        find_intervals(group, Ranks(scratch, keys, n), points);
         const std::int64_t* first = firsts(group);
         const std::uint32_t* rows = point_rows_.get();
         double *from_below = distances(0), *from_above = distances(1);
@@ -174,7 +176,7 @@ class PieceSums final : public RowSums {
             const std::int64_t end = first[i + 1];
 #pragma omp simd
             for (std::int64_t j = first[i]; j < end; ++j) {
-                const DoubleDouble point = DoubleDouble::sum(point_scores[rows[j]], point_shift);
+                const DoubleDouble point = points[rows[j] - group.point];
                 from_below[j] = exists[0] * distance(below, point);
                 from_above[j] = exists[1] * distance(point, above);
             }
@@ -215,7 +217,7 @@ class PieceSums final : public RowSums {
     }
 
     // Fills the ends of the intervals, and the rows of the points by place.
-    void find_intervals(const Group& group, const Ranks& ranks, const double* scores, double shift) const {
+    void find_intervals(const Group& group, const Ranks& ranks, const DoubleDouble* points) const {
         constexpr int block = 256;
         Scratch scratch;
         const std::int64_t n = group.knot_end - group.knot;
@@ -228,7 +230,7 @@ class PieceSums final : public RowSums {
             std::uint32_t places[block];
             // The knots below a point are rows up to its bound, or others whose bound is below it.
 #pragma omp simd
-            for (int k = 0; k < count; ++k) keys[k] = bound(scores[j + k], shift);
+            for (int k = 0; k < count; ++k) keys[k] = bound(points[j - group.point + k]);
             ranks.find(keys, count, places);
             for (int k = 0; k < count; ++k) ++ends[intervals[j - group.point + k] = places[k]];
         }
