@@ -160,7 +160,7 @@ def evaluate(
     totals = _tree([count(part, minority) for part in parts], added, split_every)
     smaller, total = compute(minority, totals)  # type: ignore[no-untyped-call]
     counts = MajorityCounts(smaller, positive=is_positive, **options)
-    counts.add_totals(total)
+    counts.sums = total
     return counts.result()
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair.streaming import checkpoint, results
-from everypair.streaming.results import Options, Rates, StreamResult, Surrogates
+from everypair.streaming.results import Options, StreamResult, Surrogates
 from everypair.streaming.score_buckets import Buckets
 from everypair.streaming.stream_rows import GroupKey, Rows, SortedRows
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class PairAccumulator:
@@ -155,11 +152,7 @@ class PairAccumulator:
         return results.of_rows(self.store.sorted(), options)
 
     def result_by_group(
-        self,
-        surrogates: Surrogates = "squared_hinge",
-        *,
-        margin: float | None = None,
-        **rates: Unpack[Rates],
+        self, surrogates: Surrogates = "squared_hinge", **options: Any
     ) -> dict[GroupKey, StreamResult]:
         """Return the result of each group that has pairs; the parameters of `result`."""
         store, rows = self._rows(), self.rows()
@@ -167,9 +160,9 @@ class PairAccumulator:
             raise ValueError(
                 "groups must be added before results by group; none were. Call add with groups=..."
             )
-        options, keys = Options(surrogates, margin, **rates), store.group_keys
-        parts = zip(keys, rows.parts(rows.groups, len(keys)), strict=False)
-        return {key: results.of_rows(part, options) for key, part in parts if part.has_pairs}
+        checked, keys = Options(surrogates, **options), store.group_keys
+        parts = zip(keys, rows.by_group(rows.groups, len(keys)), strict=True)
+        return {key: results.of_rows(part, checked) for key, part in parts if part.has_pairs}
 
     def rows(self) -> SortedRows:
         """Return all rows: `scores`, `labels`, `weights` and the numbers of `groups`.
@@ -190,7 +183,7 @@ class PairAccumulator:
     @classmethod
     def load(cls, path: str | Path) -> PairAccumulator:
         """Read an accumulator that `save` wrote. Raises ValueError if the file is damaged."""
-        return cls.from_state(*checkpoint.read(path))
+        return checkpoint.read(path, cls.from_state)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the state as values that JSON can hold, and arrays."""

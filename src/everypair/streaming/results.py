@@ -13,26 +13,21 @@ from everypair.inputs import binary, pair_options
 from everypair.losses import pair_loss
 from everypair.metrics import auc, delong, partial_auc
 from everypair.metrics.influences import interval, normal_quantile
-from everypair.streaming.rank_sums import RankSums, sorted_blocks
+from everypair.streaming.rank_sums import RankMetrics, rank_metrics, sorted_blocks
 from everypair.streaming.stream_rows import SortedRows, is_parallel
 from everypair.surrogates import Surrogate
 
 Surrogates: TypeAlias = str | Surrogate | Iterable[str | Surrogate]
 
 
-class Rates(TypedDict, total=False):
-    """The options of the metrics of a result."""
-
-    max_fpr: float | None
-    min_tpr: float | None
-    confidence: float | None
-
-
-class ResultOptions(Rates, total=False):
+class ResultOptions(TypedDict, total=False):
     """The parameters of `PairAccumulator.result`."""
 
     surrogates: Surrogates
     margin: float | None
+    max_fpr: float | None
+    min_tpr: float | None
+    confidence: float | None
 
 
 class Options:
@@ -112,19 +107,21 @@ class StreamResult:
 
 def of_rows(rows: SortedRows, options: Options) -> StreamResult:
     """Compute the exact losses and metrics of sorted rows."""
-    n_pos, n_neg = rows.n_pos, rows.scores.shape[0] - rows.n_pos
-    if rows.targets is None and min(n_pos, n_neg) == 0:
+    n_pos = rows.n_pos
+    sizes = n_pos, rows.scores.shape[0] - n_pos
+    if rows.targets is None and min(sizes) == 0:
         binary.raise_no_pairs(rows.labels, rows.weights, "result")
     if rows.weights is None and rows.groups is None and rows.targets is None:
+        blocks = sorted_blocks(rows.scores[:n_pos], rows.scores[n_pos:])
         if not is_parallel(rows.scores.shape[0]):
-            return of_ranks(_rank_sums(rows, options), options, _losses(rows, options))
+            ranks = rank_metrics(blocks, sizes, options.rates)
+            return of_ranks(ranks, sizes, options, _losses(rows, options))
         # Ranks need one thread. Losses use several, but not all of the time.
         with ThreadPoolExecutor(1) as pool:
-            ranks = pool.submit(_rank_sums, rows, options)
+            future = pool.submit(rank_metrics, blocks, sizes, options.rates)
             losses = _losses(rows, options)
-            return of_ranks(ranks.result(), options, losses)
-    area = auc(rows.scores, rows.labels, **rows.options)
-    part = variance = low = high = None
+            return of_ranks(future.result(), sizes, options, losses)
+    area, part, variance = auc(rows.scores, rows.labels, **rows.options), None, None
     if options.rates is not None:
         pair_options.check_rates(*options.rates, rows.pairs)
         max_fpr, min_tpr = options.rates
@@ -134,37 +131,33 @@ def of_rows(rows: SortedRows, options: Options) -> StreamResult:
         )  # fmt: skip
     if rows.groups is None and options.confidence is not None:
         with suppress(ValueError):  # fewer than two rows of positive weight
-            _, variance, low, high = delong(
-                rows.scores, rows.labels, confidence=options.confidence, **rows.options
-            )
-    losses = _losses(rows, options)
-    return StreamResult(
-        n_pos, n_neg, area, 0.0, variance, low, high,
-        part, None if part is None else 0.0, losses, dict.fromkeys(losses, 0.0),
-    )  # fmt: skip
+            variance = delong(rows.scores, rows.labels, **rows.options).variance
+    ranks = RankMetrics(area, 0.0, variance, part, None if part is None else 0.0)
+    return of_ranks(ranks, sizes, options, _losses(rows, options))
 
 
 def of_ranks(
-    sums: RankSums,
+    ranks: RankMetrics,
+    sizes: tuple[int, int],
     options: Options,
     losses: dict[str, float],
     loss_bounds: dict[str, float] | None = None,
 ) -> StreamResult:
-    """Return the result of unweighted rows; with `loss_bounds`, the rows of a block are not ties.
+    """Return a result; with `loss_bounds`, the rows of a block are not ties.
 
     The metrics then have bounds as well.
     """
-    exact = loss_bounds is None
-    bound = 0.0 if exact else sums.auc_bound
-    variance, low, high = sums.variance, None, None
-    if variance is not None and options.confidence is not None:
-        low, high = interval(sums.auc, variance, normal_quantile(options.confidence), "normal")
-        low, high = max(low - bound, 0.0), min(high + bound, 1.0)
-    partial_bound = 0.0 if exact and options.rates is not None else sums.partial_auc_bound
+    if loss_bounds is None:
+        ranks = ranks._replace(auc_bound=0.0, partial_auc_bound=0.0 if options.rates else None)
+    low = high = None
+    if ranks.variance is not None and options.confidence is not None:
+        quantile = normal_quantile(options.confidence)
+        low, high = interval(ranks.auc, ranks.variance, quantile, "normal")
+        low, high = max(low - ranks.auc_bound, 0.0), min(high + ranks.auc_bound, 1.0)
+    loss_bounds = loss_bounds or dict.fromkeys(losses, 0.0)
     return StreamResult(
-        sums.n_pos, sums.n_neg, sums.auc, bound, variance, low, high,
-        sums.partial_auc, partial_bound, losses, loss_bounds or dict.fromkeys(losses, 0.0),
-    )  # fmt: skip
+        *sizes, **ranks._asdict(), low=low, high=high, losses=losses, loss_bounds=loss_bounds
+    )
 
 
 def _losses(rows: SortedRows, options: Options) -> dict[str, float]:
@@ -174,10 +167,3 @@ def _losses(rows: SortedRows, options: Options) -> dict[str, float]:
         )
         for surrogate in options.surrogates
     }
-
-
-def _rank_sums(rows: SortedRows, options: Options) -> RankSums:
-    sums = RankSums(rows.n_pos, rows.scores.shape[0] - rows.n_pos, options.rates)
-    for pos, neg in sorted_blocks(rows.scores[: rows.n_pos], rows.scores[rows.n_pos :]):
-        sums.add(pos, neg)
-    return sums

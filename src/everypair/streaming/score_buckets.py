@@ -13,7 +13,6 @@ t has the variance v of both, and for a surrogate with c <= phi'' <= C between i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,26 +22,25 @@ from numpy.typing import ArrayLike, NDArray
 from everypair.inputs import batches, binary
 from everypair.kernel import choose, native
 from everypair.losses import pair_loss
+from everypair.streaming.checkpoint import require
 from everypair.streaming.exchange import Workers
-from everypair.streaming.rank_sums import RankSums
+from everypair.streaming.rank_sums import rank_metrics
 from everypair.streaming.results import Options, StreamResult, of_ranks
-from everypair.surrogates import Floats, Surrogate, Term
+from everypair.surrogates import Floats, Surrogate
 
-BITS = range(16, 23)
+_BITS = range(16, 23)
 # The places of the finite scores in the order of all float32 patterns.
-FINITE = (0x00800000, 0xFF7FFFFF)
-
+_FINITE = (0x00800000, 0xFF7FFFFF)
 _SIGN = np.uint32(1 << 31)
 _HALF_ULP = 2.0**-24  # the largest relative error of rounding to float32
-# A relative slack for the rounding of this computation itself.
-_SLACK = 1e-12
+_SLACK = 1e-12  # the largest relative error of this computation itself
 
 
 class Buckets:
     """A table of integers (2 classes, 2**bits buckets, 3 moments); negatives are class 0."""
 
     def __init__(self, bits: int) -> None:
-        if bits not in BITS:
+        if bits not in _BITS:
             raise ValueError(f"bits must be between 16 and 22; got {bits!r}. 18 is usual.")
         self.bits = bits
         self.table = np.zeros((2, 1 << bits, 3), np.int64)
@@ -115,34 +113,47 @@ class Buckets:
 
     def result(self, options: Options) -> StreamResult:
         """Compute the losses and metrics, with bounds of their errors."""
-        n_pos, n_neg = self.sizes
-        if min(n_pos, n_neg) == 0:
-            binary.raise_no_pairs(np.arange(n_pos + n_neg) < n_pos, None, "result")
-        capacity, largest = max_rows(self.bits), self.table[..., 0].max()
+        sizes = self.sizes
+        if min(sizes) == 0:
+            binary.raise_no_pairs(np.arange(sum(sizes)) < sizes[0], None, "result")
+        capacity, largest = _max_rows(self.bits), self.table[..., 0].max()
         if largest > capacity:
             raise OverflowError(
                 f"a bucket must hold at most {capacity} rows of a class; one holds {largest}. Use "
                 "more bits."
             )
-        sums = RankSums(n_pos, n_neg, options.rates)
-        used = np.flatnonzero(self.table[..., 0].any(axis=0))[::-1]
-        sums.add(self.table[1, used, 0], self.table[0, used, 0])
+        blocks = self.table[::-1, self._used(), 0]
+        ranks = rank_metrics([blocks], sizes, options.rates)
         losses, bounds = {}, {}
         for surrogate in options.surrogates:
             name = surrogate.name
             losses[name], bounds[name] = self._loss(surrogate, options.margin)
-        return of_ranks(sums, options, losses, bounds)
+        return of_ranks(ranks, sizes, options, losses, bounds)
+
+    def _used(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self.table[..., 0].any(axis=0))
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the buckets that are used, as values that JSON can hold and arrays."""
-        used = np.flatnonzero(self.table[..., 0].any(axis=0))
+        used = self._used()
         plain = {"bits": self.bits, "is_rounded": bool(self.is_rounded)}
         return plain, {"used": used, "table": self.table[:, used]}
 
     def restore(self, plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Fill an empty table with what `state` returned."""
-        self.table[:, arrays["used"]] = arrays["table"]
-        self.is_rounded = plain["is_rounded"]
+        """Check what `state` returned, and fill an empty table with it."""
+        used, table, shift = arrays["used"], arrays["table"], 32 - self.bits
+        require("used buckets", used, (np.int64,), (used.size,), 0, (1 << self.bits) - 1)
+        if len(arrays) > 2 or not (np.diff(used) > 0).all():
+            raise ValueError("its buckets are not in order, or it has other arrays")
+        # With k from 0 to `largest`, the sums of 1, k and k^2 over the rows of a bucket.
+        largest = (1 << shift) - 1
+        is_finite = (used >= _FINITE[0] >> shift) & (used <= _FINITE[1] >> shift)
+        count, total, _ = np.moveaxis(table, -1, 0)
+        low = np.stack([0 * count, 0 * count, total], axis=-1)
+        high = [is_finite * _max_rows(self.bits) + 0 * count, count * largest, total * largest]
+        require("moments", table, (np.int64,), (2, used.size, 3), low, np.stack(high, axis=-1))
+        self.table[:, used] = table
+        self.is_rounded = bool(plain["is_rounded"])
 
     def _loss(self, surrogate: Surrogate, margin: float | None) -> tuple[float, float]:
         """Return a loss and its largest error."""
@@ -156,12 +167,12 @@ class Buckets:
                 f"surrogates must not jump for mode='bounded'; got {surrogate.name!r}. Use "
                 "mode='exact'."
             )
+        lead = surrogate.default_margin if margin is None else margin
         points, counts, variances = self._points()
         scores = np.concatenate(points)
         labels = np.arange(scores.shape[0]) >= points[0].shape[0]
         weights = np.concatenate(counts)
         value = pair_loss(scores, labels, weights=weights, surrogate=surrogate, margin=margin)
-        lead = surrogate.default_margin if margin is None else margin
 
         def sum_of_means(columns: Iterable[Floats]) -> float:
             """Return the sum over both classes of the mean over their rows."""
@@ -169,8 +180,12 @@ class Buckets:
                 float(np.average(x, weights=c)) for c, x in zip(counts, columns, strict=True)
             )
 
-        low, high = _curvature_range(surrogate)
-        kinks = sum(abs(term.b1) for term in surrogate.at_knots(lead) if term.truncated)
+        terms = sorted(surrogate.at_knots(lead), key=lambda term: -term.shift)
+        knots = [term for term in terms if term.truncated]
+        everywhere = sum(term.b2 for term in terms if not term.truncated)
+        curvatures = 2.0 * np.cumsum([everywhere, *(term.b2 for term in knots)])
+        low, high = float(curvatures.min()), float(curvatures.max())
+        kinks = sum(abs(term.b1) for term in knots)
         variance, spread = sum_of_means(variances), sum_of_means(map(np.sqrt, variances))
         bound = (high - low) / 4.0 * variance + kinks * spread / 2.0
         value += (high + low) / 4.0 * variance
@@ -197,7 +212,7 @@ class Buckets:
         return points, counts, variances
 
 
-def max_rows(bits: int) -> int:
+def _max_rows(bits: int) -> int:
     """Return how many rows of a class a bucket holds at most, so that its moments are exact."""
     return 1 << (63 - 2 * (32 - bits))
 
@@ -205,14 +220,3 @@ def max_rows(bits: int) -> int:
 def _score(ordered: NDArray[np.uint32]) -> NDArray[np.float32]:
     """Return the float32 score with this place in the order of all scores."""
     return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).view(np.float32)
-
-
-def _curvature_range(surrogate: Surrogate) -> tuple[float, float]:
-    """Return the smallest and the largest second derivative between knots."""
-    terms = [term for term in surrogate.terms if isinstance(term, Term)]
-    knots = [-math.inf, *sorted({term.knot for term in terms if term.knot is not None})]
-    curvatures = [
-        2.0 * math.fsum(term.c2 for term in terms if term.knot is None or term.knot <= knot)
-        for knot in knots
-    ]
-    return min(curvatures), max(curvatures)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from everypair.inputs import batches, convert, messages, pair_options, ranked, survival
 from everypair.inputs.groups import group_runs, group_values, stable_order
 from everypair.kernel import choose, threads
+from everypair.streaming import checkpoint
 
 GroupKey: TypeAlias = int | str
+Blocks: TypeAlias = dict[str, list[NDArray[Any]]]  # of each column
 DTYPES: dict[str, type] = {
     "scores": np.float32, "targets": np.float64, "weights": np.float64, "groups": np.int32
 }  # fmt: skip
@@ -27,64 +29,58 @@ _PARALLEL_FROM = 1 << 22  # rows from which two threads are used
 class Column:
     """Numbers that are appended in blocks, so that growing copies nothing.
 
-    The dtype becomes that of the widest values. The unused end of a block is memory that was never
-    written, so that the operating system does not provide it.
+    The unused end of the last block is memory that was never written, so that the operating system
+    does not provide it.
     """
 
     def __init__(self, dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
-        self.size = 0
-        self._blocks: list[NDArray[Any]] = []
-        self._free = 0  # rows of the last block that hold no value yet
+        self.dtype, self.size = np.dtype(dtype), 0
+        self._full: list[NDArray[Any]] = []
+        self._last, self._used = np.empty(0, dtype), 0  # the block that has space, and its rows
+
+    def widen(self, dtype: np.dtype[Any]) -> None:
+        """Convert the values if this type is wider."""
+        if dtype.itemsize > self.dtype.itemsize:
+            self.dtype, self._full = dtype, [block.astype(dtype) for block in self.blocks()]
+            self._last, self._used = np.empty(0, dtype), 0
 
     def extend(self, values: NDArray[Any]) -> None:
         """Append values."""
-        if values.dtype.itemsize > self.dtype.itemsize:
-            self.dtype = values.dtype
-            self._blocks = [block.astype(self.dtype) for block in self.blocks()]
-            self._free = 0
+        self.widen(values.dtype)
         self.space(values.shape[0])[:] = values
         self.keep(values.shape[0])
 
     def space(self, n: int) -> NDArray[Any]:
         """Return memory for n more values. They count once `keep` is called."""
-        if self._free < n:
-            self._blocks = list(self.blocks())
-            if self._blocks and self._free > self._blocks[-1].shape[0]:
-                self._blocks[-1] = self._blocks[-1].copy()
-            self._free = max(n, min(max(_SMALLEST_BLOCK, self.size), _LARGEST_BLOCK))
-            self._blocks.append(np.empty(self._free, self.dtype))
-        if n == 0:
-            return np.empty(0, self.dtype)
-        start = self._blocks[-1].shape[0] - self._free
-        return self._blocks[-1][start : start + n]
+        if self._last.shape[0] - self._used < n:
+            if self._used:
+                block, is_small = self._last[: self._used], 2 * self._used < self._last.shape[0]
+                self._full.append(block.copy() if is_small else block)
+            size = max(n, min(max(_SMALLEST_BLOCK, self.size), _LARGEST_BLOCK))
+            self._last, self._used = np.empty(size, self.dtype), 0
+        return self._last[self._used : self._used + n]
 
     def keep(self, n: int) -> None:
         """Append the first n values of `space`."""
         self.size += n
-        self._free -= n
+        self._used += n
 
-    def blocks(self) -> Iterator[NDArray[Any]]:
+    def blocks(self) -> list[NDArray[Any]]:
         """Return the values, block after block."""
-        yield from self._blocks[:-1]
-        if self._blocks:
-            yield self._blocks[-1][: self._blocks[-1].shape[0] - self._free]
+        return [*self._full, self._last[: self._used]]
 
     def values(self) -> NDArray[Any]:
         """Return a copy of all values."""
-        return np.concatenate([np.empty(0, self.dtype), *self.blocks()])
+        return np.concatenate(self.blocks())
 
     def move_to(self, out: NDArray[Any]) -> None:
         """Copy all values to `out`, freeing each block at once, and keep them there."""
-        blocks, start = list(self.blocks()), 0
-        self._blocks, self._free = [], 0
-        blocks.reverse()
+        blocks, start = self.blocks()[::-1], 0
+        self._full, self._last, self._used = [out], np.empty(0, out.dtype), 0
         while blocks:
             block = blocks.pop()
             out[start : start + block.shape[0]] = block
             start += block.shape[0]
-        if self.size:
-            self._blocks = [out]
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ class SortedRows:
     n_pos : int
         Positive rows; 0 with `targets`, which have no classes.
     weights : (n,) float64 or None
-    groups : (n,) int64 or None
+    groups : (n,) int32 or None
         Numbers of groups.
     targets : (n,) float64 or None
         Ordered targets, or survival times, which are negative where they are censored.
@@ -108,7 +104,7 @@ class SortedRows:
     scores: NDArray[Any]
     n_pos: int
     weights: NDArray[np.float64] | None = None
-    groups: NDArray[np.int64] | None = None
+    groups: NDArray[np.int32] | None = None
     targets: NDArray[np.float64] | None = None
     pairs: str = "binary"
     censoring: str = "harrell"
@@ -123,9 +119,8 @@ class SortedRows:
     @property
     def options(self) -> dict[str, Any]:
         """The weights, groups and kind of pairs, as arguments of `pair_loss` and `auc`."""
-        return {"weights": self.weights, "groups": self.groups} | {
-            "pairs": self.pairs, "censoring": self.censoring
-        }  # fmt: skip
+        names = ("weights", "groups", "pairs", "censoring")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def has_pairs(self) -> bool:
@@ -136,15 +131,17 @@ class SortedRows:
         batch = batches.batch_from(self.scores, self.labels, **self.options)
         return choose.concordance(batch)[1] > 0.0
 
-    def parts(self, groups: NDArray[np.int64], n_groups: int) -> Iterator[SortedRows]:
+    def by_group(self, groups: NDArray[np.int32], n_groups: int) -> Iterator[SortedRows]:
         """Yield the rows of each group; `groups` are those of the rows, numbered from 0."""
         order = np.argsort(groups, kind="stable")  # the positives of a group stay first
         ends = np.searchsorted(groups[order], np.arange(n_groups), side="right")
         for rows in np.split(order, ends[:-1]):
-            yield SortedRows(
-                self.scores[rows], int(np.searchsorted(rows, self.n_pos)),
-                None if self.weights is None else self.weights[rows], None,
-                None if self.targets is None else self.targets[rows], self.pairs, self.censoring,
+            weights, targets = (
+                None if column is None else column[rows] for column in (self.weights, self.targets)
+            )
+            yield replace(
+                self, scores=self.scores[rows], n_pos=int(np.searchsorted(rows, self.n_pos)),
+                weights=weights, groups=None, targets=targets,
             )  # fmt: skip
 
 
@@ -187,29 +184,51 @@ class Rows:
         if not columns and weights is None and groups is None:
             self._add_scores(batch)
             return
+        classes: list[Any] = [slice(None)]
         if columns:
             batches.check_values(batch)
-            classes = [np.ones(batch.scores.shape, bool)]
         else:
             positive = batches.positives(batch)
             classes = [~positive, positive]
-        tables = self.tables_with(weights is not None, groups is not None)
         columns["scores"] = batch.scores
         if batch.weights is not None:
             columns["weights"] = batch.weights
+        keys: list[GroupKey] = []
         if groups is not None:
-            columns["groups"] = self._numbers_of(groups, batch.scores.shape[0])
-        for table, chosen in zip(tables, classes, strict=True):
-            for name, column in table.items():
-                column.extend(columns[name][chosen])
+            keys, columns["groups"] = _numbered(groups, batch.scores.shape[0])
+        parts = [{name: [column[rows]] for name, column in columns.items()} for rows in classes]
+        self._append(parts, keys)
 
-    def tables_with(self, weighted: bool, grouped: bool) -> list[dict[str, Column]]:
+    def _add_scores(self, batch: batches.Batch) -> None:
+        """Check the values of a batch and append its rows, which have scores and labels only.
+
+        The kernel writes them straight to their columns, each with room for the whole batch.
+        """
+        neg, pos = (table["scores"] for table in self._tables_with(["scores"]))
+        for column in (pos, neg):
+            column.widen(batch.scores.dtype)
+        batch.scores, n = batch.scores.astype(pos.dtype, copy=False), batch.scores.shape[0]
+        parts = choose.split_classes(batch, (pos.space(n), neg.space(n)))
+        for column, scores in zip((pos, neg), parts, strict=True):
+            column.keep(scores.shape[0])
+
+    def _append(self, parts: list[Blocks], keys: Sequence[GroupKey]) -> None:
+        """Append checked blocks to each table; their groups are numbers of these keys."""
+        tables, known = self._tables_with(parts[0]), self.group_keys
+        numbers = np.array([known.setdefault(key, len(known)) for key in keys], np.int32)
+        for table, part in zip(tables, parts, strict=True):
+            for name, blocks in part.items():
+                for block in blocks:
+                    table[name].extend(numbers[block] if name == "groups" else block)
+
+    def _tables_with(self, names: Collection[str]) -> list[dict[str, Column]]:
         """Return the tables to append to. All rows must have the same columns as the first ones."""
-        optional = {"targets": self.pairs != "binary", "weights": weighted, "groups": grouped}
-        names = [name for name in DTYPES if optional.get(name, True)]
         if not self.tables:
             n_tables = 2 if self.pairs == "binary" else 1
-            self.tables = [{name: Column(DTYPES[name]) for name in names} for _ in range(n_tables)]
+            dtypes = {name: dtype for name, dtype in DTYPES.items() if name in names}
+            self.tables = [
+                {name: Column(dtype) for name, dtype in dtypes.items()} for _ in range(n_tables)
+            ]
         for name in ("weights", "groups"):
             if (name in names) != (name in self.tables[0]):
                 raise ValueError(
@@ -221,45 +240,6 @@ class Rows:
         self._sorted = None
         return self.tables
 
-    def _add_scores(self, batch: batches.Batch) -> None:
-        """Check the values of a batch and append its rows, which have scores and labels only.
-
-        The kernel writes them straight to their columns, each with room for the whole batch.
-        """
-        tables = self.tables_with(False, False)[::-1]
-        columns, dtype, n = [t["scores"] for t in tables], batch.scores.dtype, batch.scores.shape[0]
-        if any(column.dtype != dtype for column in columns):
-            for column, scores in zip(columns, choose.split_classes(batch), strict=True):
-                column.extend(scores)
-            return
-        parts = choose.split_classes(batch, (columns[0].space(n), columns[1].space(n)))
-        for column, scores in zip(columns, parts, strict=True):
-            column.keep(scores.shape[0])
-
-    def _numbers_of(self, groups: ArrayLike, n: int) -> NDArray[np.int32]:
-        """Check the groups of a part of n rows, and return their numbers among all rows, (n,)."""
-        values = group_values(groups)
-        if values.shape[0] != n:
-            messages.raise_length("groups", values.shape[0], n)
-        order, offsets = group_runs(values)
-        order = np.arange(n) if order is None else order
-        first = order[offsets[:-1]]
-        keys = values[first].tolist()
-        for i, key in zip(first.tolist(), keys, strict=True):
-            if type(key) not in (int, str):
-                raise ValueError(
-                    f"groups must be integers or strings in a stream; got {key!r} at index {i}. "
-                    "Convert them to strings."
-                )
-        numbers = np.empty(n, np.int32)
-        numbers[order] = np.repeat(self.number_groups(keys), np.diff(offsets))
-        return numbers
-
-    def number_groups(self, keys: list[GroupKey]) -> NDArray[np.int32]:
-        """Return the numbers of groups, new ones for those not seen before."""
-        numbers = self.group_keys
-        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int32)
-
     def merge(self, other: Rows) -> None:
         """Append all rows of another object."""
         kinds = [(rows.pairs, rows.censoring) for rows in (self, other)]
@@ -268,15 +248,9 @@ class Rows:
                 f"pairs and censoring must be equal to be merged; got {kinds[0]} and {kinds[1]}. "
                 "Make both accumulators with the same arguments."
             )
-        if not other.tables:
-            return
-        names = other.tables[0]
-        tables = self.tables_with("weights" in names, "groups" in names)
-        numbers = self.number_groups(list(other.group_keys))
-        for table, other_table in zip(tables, other.tables, strict=True):
-            for name, column in other_table.items():
-                for block in column.blocks():
-                    table[name].extend(numbers[block] if name == "groups" else block)
+        if other.tables:
+            parts = [{name: x.blocks() for name, x in table.items()} for table in other.tables]
+            self._append(parts, list(other.group_keys))
 
     def swap_classes(self) -> None:
         """Exchange the positives and the negatives."""
@@ -293,31 +267,24 @@ class Rows:
         if self._sorted is None:
             self._renumber_groups()
             n_pos, n_neg = self.sizes
-            columns = {}
-            for name in self.tables[0]:
-                dtype = np.result_type(*(table[name].dtype for table in self.tables))
-                columns[name] = np.empty(n_pos + n_neg, dtype)
-                self.tables[0][name].move_to(columns[name][n_pos:])
-                if n_pos:
-                    self.tables[1][name].move_to(columns[name][:n_pos])
-            for part in (slice(0, n_pos), slice(n_pos, None)):
-                _sort({name: column[part] for name, column in columns.items()})
-            groups = columns.get("groups")
+            columns = {
+                name: np.empty(n_pos + n_neg, column.dtype)
+                for name, column in self.tables[0].items()
+            }
+            for table, rows in zip(self.tables, (slice(n_pos, None), slice(n_pos)), strict=False):
+                part = {name: column[rows] for name, column in columns.items()}
+                for name, column in part.items():
+                    table[name].move_to(column)
+                _sort(part)
             self._sorted = SortedRows(
-                columns["scores"], n_pos, columns.get("weights"),
-                None if groups is None else groups.astype(np.int64), columns.get("targets"),
-                self.pairs, self.censoring,
-            )  # fmt: skip
+                n_pos=n_pos, pairs=self.pairs, censoring=self.censoring, **columns
+            )
         return self._sorted
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return all rows, as values that JSON can hold and arrays."""
-        plain: dict[str, Any] = {}
-        if self.pairs != "binary":
-            plain |= {"pairs": self.pairs, "censoring": self.censoring}
-        if self.tables:
-            names, keys = self.tables[0], list(self.group_keys)
-            plain |= {"weighted": "weights" in names, "grouped": "groups" in names, "keys": keys}
+        keys = list(self.group_keys)
+        plain = {"pairs": self.pairs, "censoring": self.censoring, "keys": keys}
         return plain, {
             f"{name}_{i}": column.values()
             for i, table in enumerate(self.tables)
@@ -325,13 +292,27 @@ class Rows:
         }
 
     def restore(self, plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Append what `state` returned."""
+        """Check and append what `state` returned."""
         if not arrays:
             return
-        self.number_groups(plain["keys"])
-        for i, table in enumerate(self.tables_with(plain["weighted"], plain["grouped"])):
-            for name, column in table.items():
-                column.extend(arrays[f"{name}_{i}"])
+        keys, names = plain["keys"], [name for name in DTYPES if f"{name}_0" in arrays]
+        if len(set(keys)) < len(keys) or not {type(key) for key in keys} <= {int, str}:
+            raise ValueError("its groups are not different integers or strings")
+        tables = range(2 if self.pairs == "binary" else 1)
+        parts = [{name: [arrays[f"{name}_{i}"]] for name in names} for i in tables]
+        has_targets = "targets" in names
+        if len(arrays) > len(names) * len(parts) or has_targets != (self.pairs != "binary"):
+            raise ValueError(f"its arrays are {', '.join(arrays)}")
+        ranges: dict[str, Any] = {
+            "weights": {"low": 0.0},
+            "groups": {"low": 0, "high": len(keys) - 1},
+        }
+        for part in parts:
+            (scores,) = part["scores"]
+            for name, (column,) in part.items():
+                dtypes, limits = (DTYPES[name], np.float64), ranges.get(name, {})
+                checkpoint.require(name, column, dtypes, (scores.size,), **limits)
+        self._append(parts, keys if "groups" in names else [])
 
     def _renumber_groups(self) -> None:
         """Give groups numbers by their keys instead of by their first rows."""
@@ -344,6 +325,27 @@ class Rows:
         for table in self.tables:
             for block in table["groups"].blocks():
                 block[:] = numbers[block]
+
+
+def _numbered(groups: ArrayLike, n: int) -> tuple[list[GroupKey], NDArray[np.int64]]:
+    """Check the groups of n rows; return the different ones and the number of each row's, (n,)."""
+    values = group_values(groups)
+    if values.shape[0] != n:
+        messages.raise_length("groups", values.shape[0], n)
+    order, offsets = group_runs(values)
+    first = offsets[:-1] if order is None else order[offsets[:-1]]
+    keys = values[first].tolist()
+    for i, key in zip(first.tolist(), keys, strict=True):
+        if type(key) not in (int, str):
+            raise ValueError(
+                f"groups must be integers or strings in a stream; got {key!r} at index {i}. "
+                "Convert them to strings."
+            )
+    numbers = np.empty(n, np.int64)
+    numbers[slice(None) if order is None else order] = np.repeat(
+        np.arange(len(keys)), np.diff(offsets)
+    )
+    return keys, numbers
 
 
 def is_parallel(n: int) -> bool:

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everypair.inputs import batches, binary
+from everypair.kernel import choose
 from everypair.losses import pair_loss
 from everypair.streaming.accumulator import PairAccumulator
 from everypair.streaming.exchange import Workers
-from everypair.streaming.rank_sums import RankSums, counts_at, distinct, gap_blocks
+from everypair.streaming.rank_sums import counts_at, distinct, gap_blocks, rank_metrics
 from everypair.streaming.results import Options, StreamResult, of_ranks
 from everypair.streaming.score_buckets import Buckets
 from everypair.streaming.stream_rows import Column
@@ -27,7 +28,7 @@ from everypair.streaming.stream_rows import Column
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from everypair.streaming.results import Rates, ResultOptions
+    from everypair.streaming.results import ResultOptions
 
 Chunks = Iterable[tuple[ArrayLike, ArrayLike]]
 
@@ -80,7 +81,7 @@ class MajorityCounts:
     def __init__(
         self, minority: NDArray[Any], *, positive: bool, **options: Unpack[ResultOptions]
     ) -> None:
-        self.positive, self.options, self._arguments = positive, Options(**options), options
+        self.positive, self.options = positive, Options(**options)
         self.minority = np.sort(minority)
         self.values, self.sizes = distinct(self.minority)
         counts = np.zeros((2, self.values.shape[0]), np.int64)
@@ -100,18 +101,12 @@ class MajorityCounts:
                 "other must have been made with the same smaller class; it was not. Collect the "
                 "smaller class from all parts first."
             )
-        self.add_totals(other.totals())
-
-    def add_totals(self, other: Totals) -> None:
-        """Add the totals of another part of the larger class."""
-        self.sums = self.totals() + other
+        self.sums = self.totals() + other.totals()
 
     def totals(self) -> Totals:
         """Return the sums over all rows, which another machine with the same class can add."""
-        rows = np.empty(self._waiting.size, self._waiting.dtype)
+        rows, self._waiting = self._waiting.values(), Column(np.float32)
         if rows.shape[0]:
-            self._waiting.move_to(rows)
-            self._waiting = Column(np.float32)
             rows.sort()
             # In float64, because sums over different parts are to agree to 1e-12.
             scores = np.concatenate([self.minority, rows], dtype=np.float64)
@@ -121,32 +116,26 @@ class MajorityCounts:
                 pair_loss(scores, labels, surrogate=surrogate, margin=margin, reduction="sum")
                 for surrogate in self.options.surrogates
             ]
-            counts = np.stack(counts_at(rows, self.values))
+            counts = counts_at(rows, self.values)
             self.sums += Totals(rows.shape[0], counts, [[loss] for loss in losses])
         return self.sums
 
-    def result(self, **rates: Unpack[Rates]) -> StreamResult:
-        """Return the losses and metrics of all rows.
-
-        `max_fpr`, `min_tpr` and `confidence` may be given here as well.
-        """
-        arguments: dict[str, Any] = {**self._arguments, **rates}
-        options = Options(**arguments)
-        totals, n_minor = self.totals(), self.minority.shape[0]
-        n_rows, (below, up_to) = totals.n_rows, totals.counts
+    def result(self) -> StreamResult:
+        """Return the losses and metrics of all rows."""
+        totals, n_minor, options = self.totals(), self.minority.shape[0], self.options
+        n_rows = totals.n_rows
         if min(n_rows, n_minor) == 0:
             labels = (np.arange(n_rows + n_minor) < n_minor) == self.positive
             binary.raise_no_pairs(labels, None, "result")
-        n_pos, n_neg = (n_minor, n_rows) if self.positive else (n_rows, n_minor)
-        sums = RankSums(n_pos, n_neg, options.rates)
-        minor, major = gap_blocks(self.sizes, below, up_to, n_rows)
-        minor, major = np.append(minor, 0), np.append(major, below[0])
-        sums.add(*((minor, major) if self.positive else (major, minor)))
+        blocks, sizes = gap_blocks(self.sizes, totals.counts, 0, n_rows), (n_minor, n_rows)
+        if not self.positive:
+            blocks, sizes = blocks[::-1], sizes[::-1]
         losses = {
-            surrogate.name: math.fsum(parts) / (n_pos * n_neg)
+            surrogate.name: math.fsum(parts) / (n_rows * n_minor)
             for surrogate, parts in zip(options.surrogates, totals.loss_sums, strict=True)
         }
-        return of_ranks(sums, options, losses)
+        ranks = rank_metrics([blocks], sizes, options.rates)
+        return of_ranks(ranks, sizes, options, losses)
 
 
 def evaluate_twice(
@@ -187,14 +176,15 @@ def evaluate_twice(
     if rare not in ("positive", "negative"):
         raise ValueError(f"rare must be 'positive' or 'negative'; got {rare!r}.")
     is_positive, kept, n_other = rare == "positive", Column(np.float32), 0
-    for scores, is_rare in _split(open_chunks(), is_positive):
-        kept.extend(scores[is_rare])
-        n_other += int(scores.shape[0] - is_rare.sum())
-    counts = MajorityCounts(kept.values(), positive=is_positive, **options)
-    n_rare = 0
-    for scores, is_rare in _split(open_chunks(), is_positive):
-        counts.add(scores[~is_rare])
-        n_rare += int(is_rare.sum())
+    for chunk in open_chunks():
+        of_rare, others = split_chunk(*chunk, positive=is_positive)
+        kept.extend(of_rare)
+        n_other += others.shape[0]
+    counts, n_rare = MajorityCounts(kept.values(), positive=is_positive, **options), 0
+    for chunk in open_chunks():
+        of_rare, others = split_chunk(*chunk, positive=is_positive)
+        counts.add(others)
+        n_rare += of_rare.shape[0]
     first, second = (kept.size, n_other), (n_rare, counts.totals().n_rows)
     if first != second:
         raise ValueError(
@@ -202,6 +192,16 @@ def evaluate_twice(
             f"{first} and then {second}."
         )
     return counts.result()
+
+
+def split_chunk(
+    scores: ArrayLike, labels: ArrayLike, *, positive: bool
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Check rows, if there are any; return the scores of one class and those of the other."""
+    if not (np.size(scores) or np.size(labels)):
+        return np.empty(0, np.float32), np.empty(0, np.float32)
+    parts = choose.split_classes(batches.batch_from(scores, labels))
+    return parts if positive else parts[::-1]
 
 
 def evaluate_across(
@@ -242,8 +242,7 @@ def evaluate_across(
     >>> evaluate_across(rows, lambda array: array, rank=0, world_size=1).auc
     0.75
     """
-    workers, store = Workers(rank, world_size, allreduce), rows.store
-    result_options = Options(**options)
+    workers, store, checked = Workers(rank, world_size, allreduce), rows.store, Options(**options)
     bits = store.bits if isinstance(store, Buckets) else 0
     has_columns = not isinstance(store, Buckets) and any(len(table) > 1 for table in store.tables)
     facts = workers.facts(rows.n_pos, rows.n_neg, bits, has_columns)
@@ -258,7 +257,7 @@ def evaluate_across(
             "is the mode 'exact'. Make all accumulators with the same arguments."
         )
     if isinstance(store, Buckets):
-        return store.over(workers).result(result_options)
+        return store.over(workers).result(checked)
     scores, labels = np.empty(0), np.empty(0, bool)
     if rows.n_rows:
         scores, labels = rows.rows().scores.astype(np.float64), rows.rows().labels
@@ -271,10 +270,3 @@ def evaluate_across(
     n_rows = int(facts[1 if positive else 0].sum())
     counts.sums = Totals(n_rows, workers.sum(totals.counts), loss_sums)
     return counts.result()
-
-
-def _split(chunks: Chunks, positive: bool) -> Iterable[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Check each chunk; return its scores and which rows are of the class."""
-    for scores, labels in chunks:
-        batch = batches.batch_from(scores, labels)
-        yield batch.scores, batches.positives(batch) == positive
