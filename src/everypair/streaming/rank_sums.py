@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from everypair.inputs import binary
 from everypair.metrics.tie_blocks import clipped_areas
 
 Counts: TypeAlias = NDArray[np.int64]
@@ -46,10 +47,12 @@ def rank_metrics(
     blocks : iterable of (2, k)
         The numbers of positives and negatives in each block.
     sizes : (int, int)
-        The numbers of positives and negatives in all blocks together; at least 1.
+        The numbers of positives and negatives in all blocks together.
     rates : (float, float), optional
         `max_fpr` and `min_tpr` of `partial_auc`. By default it is not computed.
     """
+    if min(sizes) == 0:
+        binary.raise_no_pairs(np.repeat([True, False], sizes), None, "result")
     total, below = np.array(sizes)[:, None], np.zeros((2, 1), np.int64)
     # Of each class: the sum and the sum of squares over its rows of twice the number of rows of the
     # other class that score lower, ties half.

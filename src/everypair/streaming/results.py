@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypedDict
 
 from everypair import surrogates as builtin
-from everypair.inputs import binary, pair_options
+from everypair.inputs import pair_options
 from everypair.losses import pair_loss
 from everypair.metrics import auc, delong, partial_auc
 from everypair.metrics.influences import interval, normal_quantile
@@ -109,8 +109,6 @@ def of_rows(rows: SortedRows, options: Options) -> StreamResult:
     """Compute the exact losses and metrics of sorted rows."""
     n_pos = rows.n_pos
     sizes = n_pos, rows.scores.shape[0] - n_pos
-    if rows.targets is None and min(sizes) == 0:
-        binary.raise_no_pairs(rows.labels, rows.weights, "result")
     if rows.weights is None and rows.groups is None and rows.targets is None:
         blocks = sorted_blocks(rows.scores[:n_pos], rows.scores[n_pos:])
         if not is_parallel(rows.scores.shape[0]):

@@ -13,13 +13,12 @@ t has the variance v of both, and for a surrogate with c <= phi'' <= C between i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair.inputs import batches, binary
+from everypair.inputs import batches
 from everypair.kernel import choose, native
 from everypair.losses import pair_loss
 from everypair.streaming.checkpoint import require
@@ -52,13 +51,7 @@ class Buckets:
         negatives, positives = self.table[..., 0].sum(axis=1).tolist()
         return positives, negatives
 
-    def add(
-        self,
-        scores: ArrayLike,
-        labels: ArrayLike,
-        weights: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> None:
+    def add(self, scores: ArrayLike, labels: Any, weights: Any, groups: Any) -> None:
         """Check rows and count them; there are no weights and groups."""
         batch = batches.batch_from(scores, labels, weights)
         if weights is not None or groups is not None:
@@ -87,8 +80,7 @@ class Buckets:
         shift = np.uint32(32 - self.bits)
         bucket = (ordered >> shift).astype(np.intp)
         k = (ordered & ((np.uint32(1) << shift) - np.uint32(1))).astype(np.int64)
-        for moment, values in enumerate((np.ones_like(k), k, k * k)):
-            np.add.at(table[:, moment], bucket, values)
+        np.add.at(table, bucket, np.stack([np.ones_like(k), k, k * k], axis=-1))
 
     def merge(self, other: Buckets) -> None:
         """Add the counts of another table of the same size."""
@@ -113,9 +105,6 @@ class Buckets:
 
     def result(self, options: Options) -> StreamResult:
         """Compute the losses and metrics, with bounds of their errors."""
-        sizes = self.sizes
-        if min(sizes) == 0:
-            binary.raise_no_pairs(np.arange(sum(sizes)) < sizes[0], None, "result")
         capacity, largest = _max_rows(self.bits), self.table[..., 0].max()
         if largest > capacity:
             raise OverflowError(
@@ -123,12 +112,12 @@ class Buckets:
                 "more bits."
             )
         blocks = self.table[::-1, self._used(), 0]
-        ranks = rank_metrics([blocks], sizes, options.rates)
+        ranks = rank_metrics([blocks], self.sizes, options.rates)
         losses, bounds = {}, {}
         for surrogate in options.surrogates:
             name = surrogate.name
             losses[name], bounds[name] = self._loss(surrogate, options.margin)
-        return of_ranks(ranks, sizes, options, losses, bounds)
+        return of_ranks(ranks, self.sizes, options, losses, bounds)
 
     def _used(self) -> NDArray[np.intp]:
         return np.flatnonzero(self.table[..., 0].any(axis=0))
@@ -148,36 +137,31 @@ class Buckets:
         # With k from 0 to `largest`, the sums of 1, k and k^2 over the rows of a bucket.
         largest = (1 << shift) - 1
         is_finite = (used >= _FINITE[0] >> shift) & (used <= _FINITE[1] >> shift)
-        count, total, _ = np.moveaxis(table, -1, 0)
-        low = np.stack([0 * count, 0 * count, total], axis=-1)
-        high = [is_finite * _max_rows(self.bits) + 0 * count, count * largest, total * largest]
-        require("moments", table, (np.int64,), (2, used.size, 3), low, np.stack(high, axis=-1))
+        count, total, _ = moments = np.moveaxis(table, -1, 0)
+        low = 0, 0, total
+        high = is_finite * _max_rows(self.bits), count * largest, total * largest
+        for moment, *limits in zip(moments, low, high, strict=True):
+            require("moments", moment, (np.int64,), (2, used.size), *limits)
         self.table[:, used] = table
         self.is_rounded = bool(plain["is_rounded"])
 
     def _loss(self, surrogate: Surrogate, margin: float | None) -> tuple[float, float]:
         """Return a loss and its largest error."""
-        if not surrogate.is_polynomial:
+        jumps = [abs(term.b0) > 0.0 for term in surrogate.at_knots(0.0) if term.truncated]
+        if not surrogate.is_polynomial or any(jumps):
             raise ValueError(
-                "surrogates must be made of polynomials for mode='bounded' (the square and the "
-                f"hinges are); got {surrogate.name!r}. Use mode='exact'."
-            )
-        if any(abs(term.b0) > 0.0 for term in surrogate.at_knots(0.0) if term.truncated):
-            raise ValueError(
-                f"surrogates must not jump for mode='bounded'; got {surrogate.name!r}. Use "
-                "mode='exact'."
+                "surrogates must be made of polynomials and must not jump for mode='bounded' (the "
+                f"square and the hinges are); got {surrogate.name!r}. Use mode='exact'."
             )
         lead = surrogate.default_margin if margin is None else margin
-        points, counts, variances = self._points()
-        scores = np.concatenate(points)
-        labels = np.arange(scores.shape[0]) >= points[0].shape[0]
-        weights = np.concatenate(counts)
-        value = pair_loss(scores, labels, weights=weights, surrogate=surrogate, margin=margin)
+        labels, scores, counts, variances = self._rows()
+        value = pair_loss(scores, labels, weights=counts, surrogate=surrogate, margin=margin)
 
-        def sum_of_means(columns: Iterable[Floats]) -> float:
+        def sum_of_means(x: Floats) -> float:
             """Return the sum over both classes of the mean over their rows."""
             return sum(
-                float(np.average(x, weights=c)) for c, x in zip(counts, columns, strict=True)
+                float(np.average(x[labels == label], weights=counts[labels == label]))
+                for label in (0, 1)
             )
 
         terms = sorted(surrogate.at_knots(lead), key=lambda term: -term.shift)
@@ -186,30 +170,25 @@ class Buckets:
         curvatures = 2.0 * np.cumsum([everywhere, *(term.b2 for term in knots)])
         low, high = float(curvatures.min()), float(curvatures.max())
         kinks = sum(abs(term.b1) for term in knots)
-        variance, spread = sum_of_means(variances), sum_of_means(map(np.sqrt, variances))
+        variance, spread = sum_of_means(variances), sum_of_means(np.sqrt(variances))
         bound = (high - low) / 4.0 * variance + kinks * spread / 2.0
         value += (high + low) / 4.0 * variance
         if self.is_rounded:
             ends = [lead + np.ptp(scores), lead - np.ptp(scores)]
             steepest = float(np.abs(surrogate.slope(ends)).max())
-            size = sum_of_means(map(np.abs, points))
-            bound += steepest * _HALF_ULP * (size + 2.0**-125) * 1.01
+            bound += steepest * _HALF_ULP * (sum_of_means(np.abs(scores)) + 2.0**-125) * 1.01
         return value, bound * (1.0 + _SLACK) + abs(value) * _SLACK
 
-    def _points(self) -> tuple[list[Floats], ...]:
-        """Return the mean, the number of rows and the variance of the buckets of each class."""
-        shift = 32 - self.bits
-        points, counts, variances = [], [], []
-        for table in self.table:
-            used = np.flatnonzero(table[:, 0])
-            count, first, second = table[used].T.astype(np.float64)
-            start = used.astype(np.uint32) << np.uint32(shift)
-            base, following = _score(start).astype(np.float64), _score(start + np.uint32(1))
-            step = following.astype(np.float64) - base
-            points.append(base + step * (first / count))
-            counts.append(count)
-            variances.append(step**2 * np.maximum(second / count - (first / count) ** 2, 0.0))
-        return points, counts, variances
+    def _rows(self) -> tuple[NDArray[np.intp], Floats, Floats, Floats]:
+        """Return, of each used bucket: its class, mean score, number of rows and variance."""
+        labels, used = np.nonzero(self.table[..., 0])
+        counts, first, second = self.table[labels, used].T.astype(np.float64)
+        start = used.astype(np.uint32) << np.uint32(32 - self.bits)
+        base = _score(start).astype(np.float64)
+        step = _score(start + np.uint32(1)).astype(np.float64) - base
+        mean = first / counts
+        variances = step**2 * np.maximum(second / counts - mean**2, 0.0)
+        return labels, base + step * mean, counts, variances
 
 
 def _max_rows(bits: int) -> int:

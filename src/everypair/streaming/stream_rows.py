@@ -150,31 +150,27 @@ class Rows:
 
     The tables are those of the negatives and of the positives. Ordered targets and survival times
     have no classes: their rows are in one table, with a column "targets". The first rows decide
-    whether there are weights and groups; before them there is no table.
+    whether there are weights and groups.
     """
 
     def __init__(self, pairs: str = "binary", censoring: str = "harrell") -> None:
         pair_options.check_pairs(pairs, censoring)
         self.pairs, self.censoring = pairs, censoring
-        self.tables: list[dict[str, Column]] = []
+        names, n_tables = (["scores"], 2) if pairs == "binary" else (["scores", "targets"], 1)
+        self.tables = [{name: Column(DTYPES[name]) for name in names} for _ in range(n_tables)]
         self.group_keys: dict[GroupKey, int] = {}
         self._sorted: SortedRows | None = None
 
     @property
     def sizes(self) -> tuple[int, int]:
         """The numbers of positives and negatives; without classes, 0 and the number of rows."""
-        sizes = [table["scores"].size for table in self.tables] or [0]
-        return (0 if len(sizes) == 1 else sizes[1]), sizes[0]
+        n_neg, *n_pos = (table["scores"].size for table in self.tables)
+        return sum(n_pos), n_neg
 
-    def add(
-        self,
-        scores: ArrayLike,
-        labels: Any,
-        weights: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> None:
+    def add(self, scores: ArrayLike, labels: Any, weights: Any, groups: Any) -> None:
         """Check rows and append them."""
         columns: dict[str, NDArray[Any]] = {}
+        keys: list[GroupKey] = []
         if self.pairs == "ordered":
             labels = columns["targets"] = convert.to_float64(ranked.target_from(labels), "labels")
         elif self.pairs == "survival":
@@ -193,11 +189,9 @@ class Rows:
         columns["scores"] = batch.scores
         if batch.weights is not None:
             columns["weights"] = batch.weights
-        keys: list[GroupKey] = []
         if groups is not None:
             keys, columns["groups"] = _numbered(groups, batch.scores.shape[0])
-        parts = [{name: [column[rows]] for name, column in columns.items()} for rows in classes]
-        self._append(parts, keys)
+        self._append([{name: [x[rows]] for name, x in columns.items()} for rows in classes], keys)
 
     def _add_scores(self, batch: batches.Batch) -> None:
         """Check the values of a batch and append its rows, which have scores and labels only.
@@ -205,12 +199,12 @@ class Rows:
         The kernel writes them straight to their columns, each with room for the whole batch.
         """
         neg, pos = (table["scores"] for table in self._tables_with(["scores"]))
-        for column in (pos, neg):
-            column.widen(batch.scores.dtype)
+        neg.widen(batch.scores.dtype)
+        pos.widen(batch.scores.dtype)
         batch.scores, n = batch.scores.astype(pos.dtype, copy=False), batch.scores.shape[0]
-        parts = choose.split_classes(batch, (pos.space(n), neg.space(n)))
-        for column, scores in zip((pos, neg), parts, strict=True):
-            column.keep(scores.shape[0])
+        of_pos, of_neg = choose.split_classes(batch, (pos.space(n), neg.space(n)))
+        pos.keep(of_pos.shape[0])
+        neg.keep(of_neg.shape[0])
 
     def _append(self, parts: list[Blocks], keys: Sequence[GroupKey]) -> None:
         """Append checked blocks to each table; their groups are numbers of these keys."""
@@ -223,12 +217,9 @@ class Rows:
 
     def _tables_with(self, names: Collection[str]) -> list[dict[str, Column]]:
         """Return the tables to append to. All rows must have the same columns as the first ones."""
-        if not self.tables:
-            n_tables = 2 if self.pairs == "binary" else 1
+        if not any(self.sizes):
             dtypes = {name: dtype for name, dtype in DTYPES.items() if name in names}
-            self.tables = [
-                {name: Column(dtype) for name, dtype in dtypes.items()} for _ in range(n_tables)
-            ]
+            self.tables = [{x: Column(dtype) for x, dtype in dtypes.items()} for _ in self.tables]
         for name in ("weights", "groups"):
             if (name in names) != (name in self.tables[0]):
                 raise ValueError(
@@ -248,7 +239,7 @@ class Rows:
                 f"pairs and censoring must be equal to be merged; got {kinds[0]} and {kinds[1]}. "
                 "Make both accumulators with the same arguments."
             )
-        if other.tables:
+        if any(other.sizes):
             parts = [{name: x.blocks() for name, x in table.items()} for table in other.tables]
             self._append(parts, list(other.group_keys))
 
@@ -262,19 +253,25 @@ class Rows:
 
         Equal rows in any order give equal arrays, because the order is that of the values.
         """
-        if not self.tables:
-            raise ValueError("there must be rows of both classes; none was added. Call add first.")
         if self._sorted is None:
-            self._renumber_groups()
             n_pos, n_neg = self.sizes
             columns = {
                 name: np.empty(n_pos + n_neg, column.dtype)
                 for name, column in self.tables[0].items()
             }
-            for table, rows in zip(self.tables, (slice(n_pos, None), slice(n_pos)), strict=False):
-                part = {name: column[rows] for name, column in columns.items()}
+            parts = [
+                {name: x[rows] for name, x in columns.items()}
+                for rows in (slice(n_pos, None), slice(n_pos))
+            ]
+            for table, part in zip(self.tables, parts, strict=False):
                 for name, column in part.items():
                     table[name].move_to(column)
+            if "groups" in columns:  # number them by their keys instead of by their first rows
+                keys = sorted(self.group_keys, key=lambda key: (isinstance(key, str), key))
+                order = np.array([self.group_keys[key] for key in keys])
+                columns["groups"][:] = np.argsort(order)[columns["groups"]]
+                self.group_keys = {key: i for i, key in enumerate(keys)}
+            for part in parts:
                 _sort(part)
             self._sorted = SortedRows(
                 n_pos=n_pos, pairs=self.pairs, censoring=self.censoring, **columns
@@ -293,38 +290,19 @@ class Rows:
 
     def restore(self, plain: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Check and append what `state` returned."""
-        if not arrays:
-            return
         keys, names = plain["keys"], [name for name in DTYPES if f"{name}_0" in arrays]
         if len(set(keys)) < len(keys) or not {type(key) for key in keys} <= {int, str}:
             raise ValueError("its groups are not different integers or strings")
-        tables = range(2 if self.pairs == "binary" else 1)
-        parts = [{name: [arrays[f"{name}_{i}"]] for name in names} for i in tables]
-        has_targets = "targets" in names
-        if len(arrays) > len(names) * len(parts) or has_targets != (self.pairs != "binary"):
+        n_tables = len(self.tables)
+        parts = [{name: [arrays[f"{name}_{i}"]] for name in names} for i in range(n_tables)]
+        if len(arrays) > len(names) * n_tables or ("targets" in names) != (n_tables == 1):
             raise ValueError(f"its arrays are {', '.join(arrays)}")
-        ranges: dict[str, Any] = {
-            "weights": {"low": 0.0},
-            "groups": {"low": 0, "high": len(keys) - 1},
-        }
+        ranges = {"weights": (0.0,), "groups": (0, len(keys) - 1)}
         for part in parts:
-            (scores,) = part["scores"]
             for name, (column,) in part.items():
-                dtypes, limits = (DTYPES[name], np.float64), ranges.get(name, {})
-                checkpoint.require(name, column, dtypes, (scores.size,), **limits)
+                shape, dtypes = (part["scores"][0].size,), (DTYPES[name], np.float64)
+                checkpoint.require(name, column, dtypes, shape, *ranges.get(name, ()))
         self._append(parts, keys if "groups" in names else [])
-
-    def _renumber_groups(self) -> None:
-        """Give groups numbers by their keys instead of by their first rows."""
-        if not self.group_keys:
-            return
-        keys = sorted(self.group_keys, key=lambda key: (isinstance(key, str), key))
-        numbers = np.empty(len(keys), np.int32)
-        numbers[[self.group_keys[key] for key in keys]] = np.arange(len(keys))
-        self.group_keys = {key: i for i, key in enumerate(keys)}
-        for table in self.tables:
-            for block in table["groups"].blocks():
-                block[:] = numbers[block]
 
 
 def _numbered(groups: ArrayLike, n: int) -> tuple[list[GroupKey], NDArray[np.int64]]:
@@ -333,7 +311,8 @@ def _numbered(groups: ArrayLike, n: int) -> tuple[list[GroupKey], NDArray[np.int
     if values.shape[0] != n:
         messages.raise_length("groups", values.shape[0], n)
     order, offsets = group_runs(values)
-    first = offsets[:-1] if order is None else order[offsets[:-1]]
+    order = np.arange(n) if order is None else order
+    first = order[offsets[:-1]]
     keys = values[first].tolist()
     for i, key in zip(first.tolist(), keys, strict=True):
         if type(key) not in (int, str):
@@ -342,9 +321,7 @@ def _numbered(groups: ArrayLike, n: int) -> tuple[list[GroupKey], NDArray[np.int
                 "Convert them to strings."
             )
     numbers = np.empty(n, np.int64)
-    numbers[slice(None) if order is None else order] = np.repeat(
-        np.arange(len(keys)), np.diff(offsets)
-    )
+    numbers[order] = np.repeat(np.arange(len(keys)), np.diff(offsets))
     return keys, numbers
 
 
@@ -357,25 +334,24 @@ def _sort(columns: dict[str, NDArray[Any]]) -> None:
     """Sort rows in place by group, score, target and weight."""
     scores = columns["scores"]
     if len(columns) > 1:
-        keys = dict(columns)
-        if "targets" in keys:
-            keys["targets"] = keys["targets"].view(np.int64)  # tells -0.0 from 0.0
+        names = [name for name in ("weights", "targets", "scores", "groups") if name in columns]
+        # The bits of targets tell -0.0, a censored time, from 0.0.
+        keys = [columns[x].view(np.int64) if x == "targets" else columns[x] for x in names]
         order = np.argsort(scores)
-        if "groups" in keys and order.size:
-            order = order[stable_order(keys["groups"][order])]
+        if "groups" in names and order.size:
+            order = order[stable_order(columns["groups"][order])]
         # Sorting by all keys is slow, and only rows of equal scores need it.
         tied = np.zeros(order.shape[0] + 1, bool)
         tied[1:-1] = scores[order[1:]] == scores[order[:-1]]
         places = np.flatnonzero(tied[1:] | tied[:-1])
         rows = order[places]
-        names = ("weights", "targets", "scores", "groups")
-        order[places] = rows[np.lexsort([keys[name][rows] for name in names if name in keys])]
+        order[places] = rows[np.lexsort([key[rows] for key in keys])]
         for column in columns.values():
             column[:] = column[order]
-    elif not is_parallel(scores.shape[0]):
-        scores.sort()
-    else:
+    elif is_parallel(scores.shape[0]):
         middle = scores.shape[0] // 2
         scores.partition(middle)
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(np.ndarray.sort, (scores[:middle], scores[middle:])))
+    else:
+        scores.sort()

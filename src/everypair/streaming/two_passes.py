@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everypair.inputs import batches, binary
+from everypair.inputs import batches
 from everypair.kernel import choose
 from everypair.losses import pair_loss
 from everypair.streaming.accumulator import PairAccumulator
@@ -122,19 +122,16 @@ class MajorityCounts:
 
     def result(self) -> StreamResult:
         """Return the losses and metrics of all rows."""
-        totals, n_minor, options = self.totals(), self.minority.shape[0], self.options
-        n_rows = totals.n_rows
-        if min(n_rows, n_minor) == 0:
-            labels = (np.arange(n_rows + n_minor) < n_minor) == self.positive
-            binary.raise_no_pairs(labels, None, "result")
-        blocks, sizes = gap_blocks(self.sizes, totals.counts, 0, n_rows), (n_minor, n_rows)
+        totals, options = self.totals(), self.options
+        sizes = self.minority.shape[0], totals.n_rows
+        blocks = gap_blocks(self.sizes, totals.counts, 0, totals.n_rows)
         if not self.positive:
             blocks, sizes = blocks[::-1], sizes[::-1]
+        ranks = rank_metrics([blocks], sizes, options.rates)
         losses = {
-            surrogate.name: math.fsum(parts) / (n_rows * n_minor)
+            surrogate.name: math.fsum(parts) / (sizes[0] * sizes[1])
             for surrogate, parts in zip(options.surrogates, totals.loss_sums, strict=True)
         }
-        ranks = rank_metrics([blocks], sizes, options.rates)
         return of_ranks(ranks, sizes, options, losses)
 
 
@@ -258,9 +255,7 @@ def evaluate_across(
         )
     if isinstance(store, Buckets):
         return store.over(workers).result(checked)
-    scores, labels = np.empty(0), np.empty(0, bool)
-    if rows.n_rows:
-        scores, labels = rows.rows().scores.astype(np.float64), rows.rows().labels
+    scores, labels = rows.rows().scores.astype(np.float64), rows.rows().labels
     positive, minority = workers.smaller_class(scores[None], labels, facts[:2])
     counts = MajorityCounts(minority[0], positive=positive, **options)
     counts.add(scores[labels != positive])
