@@ -14,10 +14,10 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 try:
     from dask.base import compute
@@ -30,8 +30,8 @@ except ImportError as error:
 import numpy as np
 from numpy.typing import NDArray
 
-from everypair.inputs import batches
 from everypair.streaming import MajorityCounts, PairAccumulator, StreamResult, Totals
+from everypair.streaming.two_passes import split_chunk
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from everypair.streaming.results import ResultOptions
 
 __all__ = ["accumulate", "evaluate"]
-
-_T = TypeVar("_T")
 
 
 def accumulate(
@@ -72,20 +70,17 @@ def accumulate(
         Its ``compute()`` returns the accumulator.
     """
 
-    def accumulated(part: Any) -> PairAccumulator:
-        rows = PairAccumulator(mode=mode, bits=bits)
-        rows.add(**_columns(part))
-        return rows
-
-    def merged(parts: list[PairAccumulator]) -> PairAccumulator:
+    def merged(parts: list[Any]) -> PairAccumulator:
         rows = PairAccumulator(mode=mode, bits=bits)
         for part in parts:
-            rows.merge(part)
+            if isinstance(part, PairAccumulator):
+                rows.merge(part)
+            else:
+                rows.add(**_columns(part))
         return rows
 
-    task = delayed(accumulated, pure=False)
     parts = _partitions(scores, labels, weights, groups)
-    return _tree([task(part) for part in parts], merged, split_every)
+    return _tree([delayed(merged, pure=False)([part]) for part in parts], merged, split_every)
 
 
 def evaluate(
@@ -139,25 +134,20 @@ def evaluate(
     is_positive = rare == "positive"
 
     def rare_scores(part: Any) -> NDArray[Any]:
-        x, positive = _checked(part)
-        return np.sort(x[positive == is_positive])
+        return np.sort(split_chunk(**_columns(part), positive=is_positive)[0])
 
     def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
         return np.sort(np.concatenate(parts))
 
     def counted(part: Any, minority: NDArray[Any]) -> Totals:
-        x, positive = _checked(part)
         counts = MajorityCounts(minority, positive=is_positive, **options)
-        counts.add(x[positive != is_positive])
+        counts.add(split_chunk(**_columns(part), positive=is_positive)[1])
         return counts.totals()
-
-    def added(parts: list[Totals]) -> Totals:
-        return reduce(add, parts)
 
     parts = _partitions(scores, labels)
     collect, count = delayed(rare_scores, pure=False), delayed(counted, pure=False)
     minority = _tree([collect(part) for part in parts], joined, split_every)
-    totals = _tree([count(part, minority) for part in parts], added, split_every)
+    totals = _tree([count(part, minority) for part in parts], partial(reduce, add), split_every)
     smaller, total = compute(minority, totals)  # type: ignore[no-untyped-call]
     counts = MajorityCounts(smaller, positive=is_positive, **options)
     counts.sums = total
@@ -198,20 +188,11 @@ def _columns(part: Any) -> dict[str, Any]:
     return part if isinstance(part, dict) else {name: part[name].to_numpy() for name in part}
 
 
-def _checked(part: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    columns = _columns(part)
-    if np.size(columns["scores"]) == 0:
-        return np.empty(0, np.float32), np.empty(0, bool)
-    batch = batches.batch_from(columns["scores"], columns["labels"])
-    return batch.scores, batches.positives(batch)
-
-
-def _tree(parts: Sequence[Any], combine: Callable[[list[_T]], _T], split_every: int) -> Any:
+def _tree(parts: list[Any], combine: Callable[[list[Any]], Any], split_every: int) -> Any:
     """Combine delayed values, at most `split_every` at a time."""
     if split_every < 2:
         raise ValueError(f"split_every must be at least 2; got {split_every!r}. 8 is usual.")
     task = delayed(combine, pure=False)
-    parts = list(parts)
     while len(parts) > 1:
         parts = [task(parts[i : i + split_every]) for i in range(0, len(parts), split_every)]
     return parts[0]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from everypair.inputs import batches
-from everypair.metrics.tie_blocks import bounded, check_average, tie_blocks
+from everypair.metrics.tie_blocks import check_average, tie_blocks
 
 
 def average_precision(
@@ -78,4 +78,4 @@ def average_precision(
     precision = blocks.up_to[0] / np.where(block_has_positive, blocks.up_to[0] + false, 1.0)
     sums = blocks.per_group(np.where(block_has_positive, blocks.weight[0] * precision, 0.0))
     precisions = sums / np.where(has_positives, blocks.total[0], 1.0)
-    return bounded(blocks.mean(precisions, has_positives, average))
+    return min(blocks.mean(precisions, has_positives, average), 1.0)

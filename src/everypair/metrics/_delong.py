@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
 from everypair.inputs import batches
 from everypair.inputs.batches import Batch
 from everypair.metrics.influences import influence, interval, normal_quantile, variance_of
-from everypair.metrics.tie_blocks import bounded
 
 
 class DeLong(NamedTuple):
@@ -127,22 +126,15 @@ def delong(
     if method not in ("normal", "logit"):
         raise ValueError(f"method must be 'normal' or 'logit'; got {method!r}.")
     z = normal_quantile(confidence)
-    batch = _batch(scores, labels, weights, groups, pairs, censoring)
+    batch = _clustered(scores, labels, weights, groups, pairs, censoring)
     area, parts = influence(batch, "delong")
-    area, variance = bounded(area), variance_of(batch, parts, "delong")
+    area, variance = min(area, 1.0), variance_of(batch, parts, "delong")
     return DeLong(area, variance, *interval(area, variance, z, method))
 
 
-def _batch(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    weights: ArrayLike | None,
-    groups: ArrayLike | None,
-    pairs: str,
-    censoring: str,
-) -> Batch:
+def _clustered(scores: Any, labels: Any, weights: Any, groups: Any, *kinds: Any) -> Batch:
     """Return a batch in which groups are clusters, across which pairs count."""
-    batch = batches.batch_from(scores, labels, weights, None, pairs, censoring)
+    batch = batches.batch_from(scores, labels, weights, None, *kinds)
     if groups is not None:
         batches.set_groups(batch, groups)
     return batch
@@ -196,7 +188,7 @@ def delong_test(
     influences = []
     for name, scores in (("scores_a", scores_a), ("scores_b", scores_b)):
         try:
-            batch = _batch(scores, labels, weights, groups, pairs, censoring)
+            batch = _clustered(scores, labels, weights, groups, pairs, censoring)
             influences.append(influence(batch, "delong_test"))
         except ValueError as wrong:  # name the argument that is wrong
             raise ValueError(re.sub(r"^scores\b", name, str(wrong))) from None
@@ -207,7 +199,7 @@ def delong_test(
     z = difference / error if error > 0.0 else math.copysign(math.inf, difference)
     z = z if difference else 0.0
     return DeLongTest(
-        bounded(a.area), bounded(b.area), difference, variance,
+        min(a.area, 1.0), min(b.area, 1.0), difference, variance,
         z, math.erfc(abs(z) / math.sqrt(2.0)),
         difference - quantile * error, difference + quantile * error,
     )  # fmt: skip

@@ -13,15 +13,7 @@ from everypair.inputs.groups import group_numbers
 from everypair.inputs.ranked import RankedRows
 from everypair.kernel import choose
 from everypair.metrics.influences import raise_no_pairs, row_pairs
-from everypair.metrics.tie_blocks import (
-    Average,
-    Floats,
-    TieBlocks,
-    bounded,
-    check_average,
-    clipped_areas,
-    tie_blocks,
-)
+from everypair.metrics.tie_blocks import Average, check_average, clipped_areas, tie_blocks
 
 
 class RocCurve(NamedTuple):
@@ -108,12 +100,10 @@ def auc(
         concordant, pair_weight = choose.concordance(batch)
         if pair_weight == 0.0:
             raise_no_pairs(batch, "auc")
-        return bounded(concordant / pair_weight)
-    if batch.ranked is not None:
-        return _mean_concordance(batch, batch.ranked, average)
-    blocks = tie_blocks(batch, "auc")
-    areas = blocks.weight[1] * (blocks.above[0] + blocks.up_to[0]) / 2.0
-    return _mean_area(blocks, areas, batch, "auc", average, 1.0)
+        return min(concordant / pair_weight, 1.0)
+    if batch.ranked is None:
+        return _mean_area(batch, "auc", average, 1.0, 0.0)
+    return _mean_concordance(batch, batch.ranked, average)
 
 
 def _mean_concordance(batch: Batch, ranked: RankedRows, average: str) -> float:
@@ -125,7 +115,7 @@ def _mean_concordance(batch: Batch, ranked: RankedRows, average: str) -> float:
     if not counts.any():
         raise_no_pairs(batch, "auc")
     weights = np.bincount(of_row, batch.weights)[counts] if average == "rows" else None
-    return bounded(np.average(in_order[counts] / pairs[counts], weights=weights))
+    return min(float(np.average(in_order[counts] / pairs[counts], weights=weights)), 1.0)
 
 
 def roc_curve(
@@ -246,28 +236,20 @@ def partial_auc(
     lowest = pair_options.check_rate(min_tpr, "min_tpr", 0.0)
     check_average(average)
     batch = batches.batch_from(scores, labels, weights, groups)
-    blocks = tie_blocks(batch, "partial_auc")
-    areas = clipped_areas(
-        blocks.above, blocks.up_to, blocks.per_block(blocks.total), widest, lowest
-    )
-    largest = widest * (1.0 - lowest)
-    area = _mean_area(blocks, areas, batch, "partial_auc", average, largest)
+    area = _mean_area(batch, "partial_auc", average, widest, lowest)
     if not standardise:
         return area
-    chance = max(widest - lowest, 0.0) ** 2 / 2.0
+    chance, largest = max(widest - lowest, 0.0) ** 2 / 2.0, widest * (1.0 - lowest)
     return (1.0 + (area - chance) / (largest - chance)) / 2.0
 
 
-def _mean_area(
-    blocks: TieBlocks, areas: Floats, batch: Batch, name: str, average: str, largest: float
-) -> float:
-    """Average over the groups the sum of one area per block, divided by the weight of all pairs.
-
-    `largest` is the area of perfect scores.
-    """
-    has_pairs = (blocks.total[0] > 0.0) & (blocks.total[1] > 0.0)
+def _mean_area(batch: Batch, name: str, average: str, widest: float, lowest: float) -> float:
+    """Average over the groups the area under the part of the curve inside the rectangle."""
+    blocks = tie_blocks(batch, name)
+    has_pairs = blocks.total.min(axis=0) > 0.0
     if not has_pairs.any():
         raise_no_pairs(batch, name)
-    pair_weights = np.where(has_pairs, blocks.total.prod(axis=0), 1.0)
-    area = blocks.mean(blocks.per_group(areas) / pair_weights, has_pairs, average)
-    return bounded(area, largest)
+    total = blocks.per_block(blocks.total)
+    areas = blocks.per_group(clipped_areas(blocks.above, blocks.up_to, total, widest, lowest))
+    shares = areas / np.where(has_pairs, blocks.total.prod(axis=0), 1.0)
+    return min(blocks.mean(shares, has_pairs, average), widest * (1.0 - lowest))

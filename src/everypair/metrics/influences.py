@@ -97,28 +97,25 @@ def raise_no_pairs(batch: Batch, name: str) -> NoReturn:
 def variance_of(batch: Batch, parts: Floats, name: str) -> float:
     """Return the variance of the sum of the parts of independent rows, or groups of rows."""
     kept = np.ones(parts.shape[0], bool) if batch.weights is None else batch.weights > 0.0
-    classes, which, holding = [kept], "", [""]
-    if batch.ranked is None:
-        positive = batches.positives(batch)
-        classes, which = [positive & kept, ~positive & kept], " of each class"
-        holding = [" with positives", " with negatives"]
-    counts = np.stack(classes)
+    is_binary, units = batch.ranked is None, "rows"
+    counts = np.stack([kept])
+    if is_binary:
+        counts = kept & (batches.positives(batch) == np.array([[True], [False]]))
     sums = np.where(counts, parts, 0.0)
     if batch.offsets is not None:
-        order = slice(None) if batch.order is None else batch.order
+        units, order = "groups", slice(None) if batch.order is None else batch.order
         heads = batch.offsets[:-1]
         sums = np.add.reduceat(sums[:, order], heads, axis=1)
         counts = np.logical_or.reduceat(counts[:, order], heads, axis=1)
     sizes = counts.sum(axis=1)
     if sizes.min() < 2:
-        units = "rows" if batch.offsets is None else "groups"
-        numbers = " and ".join(f"{n}{what}" for n, what in zip(sizes, holding, strict=True))
+        numbers = "{} with positives and {} with negatives" if is_binary else "{}"
         raise ValueError(
-            f"{name} must have at least two {units}{which}, to estimate a variance; got {numbers}. "
-            "Use auc, or evaluate on more rows."
+            f"{name} must have at least two {units}{' of each class' if is_binary else ''}, to "
+            f"estimate a variance; got {numbers.format(*sizes)}. Use auc, or evaluate on more rows."
         )
     variance = float(((sums**2).sum(axis=1) * sizes / (sizes - 1)).sum())
-    if batch.ranked is not None:
+    if not is_binary:
         return variance
     n = int(counts.any(axis=0).sum())
     return variance + float(2.0 * n / (n - 1) * (sums[0] * sums[1]).sum())

@@ -79,7 +79,10 @@ class TieBlocks(NamedTuple):
         return sums
 
     def mean(self, values: Floats, counts: NDArray[np.bool_], average: str) -> float:
-        """Average one value per group over the groups that count; `average` says how."""
+        """Average one value per group over the groups that count; `average` says how.
+
+        A mean of quotients of rounded sums may exceed their largest value.
+        """
         values, total, exponents = values[counts], self.total[:, counts], self.exponents[:, counts]
         if average == "groups":
             return float(values.mean())
@@ -89,17 +92,6 @@ class TieBlocks(NamedTuple):
         else:
             weights = np.ldexp(total, exponents - exponents[total > 0.0].max()).sum(axis=0)
         return float((weights * values).sum() / weights.sum())
-
-
-def bounded(area: float, largest: float = 1.0) -> float:
-    """Return an area of at most `largest`, which quotients of rounded sums may exceed.
-
-    Examples
-    --------
-    >>> bounded((0.1 + 0.2) / 0.3)
-    1.0
-    """
-    return min(float(area), largest)
 
 
 def check_average(average: str, options: tuple[str, ...] = ("pairs", "groups", "rows")) -> None:
@@ -119,6 +111,9 @@ def clipped_areas(
     areas are in units of weight.
     """
     (low, left), (high, right), (t, f) = above, up_to, total
+    if widest == 1.0 and lowest == 0.0:
+        whole: Floats = (right - left) * (low + high) / 2.0
+        return whole
     stop = np.minimum(right, widest * f)
     width = np.maximum(stop - left, 0.0)
     run = np.where(width > 0.0, right - left, 1.0)
