@@ -1,4 +1,4 @@
-"""The laws of all metrics of arrays, and AUC and ROC curves against scikit-learn."""
+"""The laws of all metrics of arrays, against scikit-learn, pROC and their definitions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from everypair.kernel import choose
 from everypair.metrics.tie_blocks import tie_blocks
 
 from . import metric_oracles as oracles
+from .asah import NDKA, POOR_OUTCOME, WFNS
 from .strategies import batches
 from .tolerances import assert_close
 
@@ -27,6 +28,7 @@ def both(name, oracle=oracles, **options):
 
 
 AVERAGES = ("pairs", "groups", "rows")
+averages = st.sampled_from(AVERAGES)
 BOX = {"max_fpr": 0.3, "min_tpr": 0.1}
 METRICS = {f"auc, {average}": both("auc", naive, average=average) for average in AVERAGES}
 METRICS |= {f"part, {average}": both("partial_auc", average=average, **BOX) for average in AVERAGES}
@@ -84,34 +86,28 @@ def test_the_scale_of_the_weights_does_not_matter(name, scale):
     assert_close(got, expected, np.float64)
     if name.endswith("groups"):  # groups, and classes within a group, may have scales of their own
         own = np.where(groups == 4, scale, 1.0)
-        own = (
-            own
-            if name.startswith("precision")
-            else own * np.where((groups == 3) & labels, scale, 1.0)
-        )
+        if not name.startswith("precision"):
+            own[(groups == 3) & labels] = scale
         got = metric(scores, labels, weights=weights * own, groups=groups)
         assert_close(got, expected, np.float64)
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_no_metric_exceeds_its_largest_value_by_rounding(name):
-    rng, (metric, _) = np.random.default_rng(0), METRICS[name]
+def test_no_metric_exceeds_its_largest_value_by_rounding():
+    rng = np.random.default_rng(0)
     for _ in range(100):
         n = int(rng.integers(4, 40))
-        labels, groups = np.arange(n) % 2, np.arange(n) // 4
-        value = metric(labels, labels, weights=rng.random(n) / 3.0, groups=groups)
-        largest = LARGEST[name.partition(",")[0]]
-        assert largest - 1e-12 < value <= largest
-
-
-def test_no_interval_exceeds_one_by_rounding():
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        n = int(rng.integers(4, 40))
-        labels, weights = np.arange(n) % 2, rng.random(n) / 3.0
+        labels, groups, weights = np.arange(n) % 2, np.arange(n) // 4, rng.random(n) / 3.0
+        for name, (metric, _) in METRICS.items():
+            largest = LARGEST[name.partition(",")[0]]
+            value = metric(labels, labels, weights=weights, groups=groups)
+            assert largest - 1e-12 < value <= largest
         assert ep.auc(labels, labels, pairs="ordered", weights=weights) <= 1.0
         assert ep.partial_auc(labels, labels, max_fpr=0.3, standardise=True, weights=weights) <= 1.0
         assert ep.delong_test(labels, -labels, labels, weights=weights).auc_a <= 1.0
+
+
+ONE_CLASS = "must have both classes"
+APART = "1 positives and 1 negatives, never together"
 
 
 @pytest.mark.parametrize(
@@ -119,29 +115,29 @@ def test_no_interval_exceeds_one_by_rounding():
     [
         (partial(ep.auc, average="macro"), r"average must be one of 'pairs'.*; got 'macro'"),
         (partial(ep.partial_auc, average="macro"), "average must be one of 'pairs'"),
-        (
-            partial(ep.average_precision, average="pairs"),
-            r"average must be one of 'groups' \(all groups count the",
-        ),
-        (partial(ep.auc, groups=["a", "b"]), "1 positives and 1 negatives, never together"),
-        (
-            partial(ep.auc, groups=["a", "b"], average="rows"),
-            "1 positives and 1 negatives, never together",
-        ),
-        (partial(ep.roc_curve, weights=[0, 0]), "roc_curve must have both classes"),
-        (partial(ep.roc_curve, weights=[1, 0]), "roc_curve must have both classes"),
-        (
-            partial(ep.partial_auc, weights=[1, 0]),
-            "partial_auc must have both classes",
-        ),
+        (partial(ep.average_precision, average="pairs"), r"one of 'groups' \(all groups count the"),
+        (partial(ep.auc, groups=["a", "b"]), APART),
+        (partial(ep.auc, groups=["a", "b"], average="rows"), APART),
+        (partial(ep.auc, weights=[1, 0]), "1 positives and 0 negatives of positive weight"),
+        (partial(ep.roc_curve, weights=[0, 0]), f"roc_curve {ONE_CLASS}"),
+        (partial(ep.roc_curve, weights=[1, 0]), f"roc_curve {ONE_CLASS}"),
+        (partial(ep.partial_auc, weights=[1, 0]), f"partial_auc {ONE_CLASS}"),
         (partial(ep.average_precision, weights=[0, 1]), "a positive row of positive weight"),
         (partial(ep.average_precision, weights=[0, 0]), "hold 0 positives and 0 negatives of pos"),
         (lambda x, y: ep.average_precision(x, [0, 0]), "must have a positive row; labels hold"),
-        (lambda x, y: ep.roc_curve(x, [1, 1]), "roc_curve must have both classes; labels hold 2"),
+        (lambda x, y: ep.auc(x, [1, 1]), "labels hold 2 positives and 0 negatives"),
+        (lambda x, y: ep.roc_curve(x, [1, 1]), f"roc_curve {ONE_CLASS}; labels hold 2"),
+        *((partial(ep.partial_auc, max_fpr=rate),
+           "max_fpr must be a number above 0 and at most 1; got")
+          for rate in (0, -0.1, 1.5, np.nan, "1 %", None)),
+        *((partial(ep.partial_auc, min_tpr=rate),
+           "min_tpr must be a number at least 0 and below 1; got")
+          for rate in (1, -0.1, 1.5, np.nan, "1 %", None)),
     ],
-)
-def test_wrong_arguments_are_explained(call, text):
-    with pytest.raises(ValueError, match=text):
+)  # fmt: skip
+@pytest.mark.parametrize("backend_name", ["auto", "numpy"])
+def test_wrong_arguments_are_explained(backend_name, call, text):
+    with choose.backend(backend_name), pytest.raises(ValueError, match=text):
         call([1.0, 2.0], [1, 0])
 
 
@@ -155,28 +151,31 @@ def sample(n, *, ties, seed=0):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("n", [50, 1000, 30_000])
-def test_auc_and_roc_curve_equal_those_of_scikit_learn(backend, n, ties, weighted):
+def test_equals_scikit_learn(backend, n, ties, weighted):
     scores, labels, weights = sample(n, ties=ties)
     weights = weights if weighted else None
-    expected = sklearn.metrics.roc_auc_score(labels, scores, sample_weight=weights)
-    assert_close(backend.auc(scores, labels, weights=weights), expected, np.float64)
-    expected = sklearn.metrics.roc_curve(
-        labels, scores, sample_weight=weights, drop_intermediate=False
+    area, precision = (
+        metric(labels, scores, sample_weight=weights)
+        for metric in (sklearn.metrics.roc_auc_score, sklearn.metrics.average_precision_score)
     )
-    for got, want in zip(ep.roc_curve(scores, labels, weights=weights), expected, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert_close(backend.auc(scores, labels, weights=weights), area, np.float64)
+    assert_close(ep.average_precision(scores, labels, weights=weights), precision, np.float64)
+    for rate in (0.001, 0.1, 0.5, 1.0):
+        got = ep.partial_auc(scores, labels, weights=weights, max_fpr=rate, standardise=True)
+        part = sklearn.metrics.roc_auc_score(labels, scores, sample_weight=weights, max_fpr=rate)
+        assert_close(got, part, np.float64)
 
 
 @given(batch=batches(groups=False))
-def test_roc_curve_of_any_batch(batch):
+def test_the_roc_curve_is_that_of_scikit_learn_and_has_the_auc(batch):
     weights = batch.knobs["weights"]
     assume(is_defined("auc", batch))
     curve = ep.roc_curve(batch.scores, batch.labels, weights=weights)
     expected = sklearn.metrics.roc_curve(
         batch.positive, batch.scores, sample_weight=weights, drop_intermediate=False
     )
-    for got, want in zip(curve, expected, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-12)
+    for got, values in zip(curve, expected, strict=True):
+        np.testing.assert_allclose(got, values, rtol=1e-12)
     assert curve.thresholds.dtype == batch.dtype
     area = (np.diff(curve.fpr) * (curve.tpr[1:] + curve.tpr[:-1]) / 2).sum()
     assert_close(area, ep.auc(batch.scores, batch.labels, weights=weights), np.float64)
@@ -199,20 +198,6 @@ def test_neighbouring_floats_are_not_tied(backend):
     assert backend.auc([-1.7e308, 1.7e308], [0, 1]) == 1.0
 
 
-def test_auc_of_one_class_raises_and_reports_counts(backend):
-    with pytest.raises(ValueError, match="labels hold 3 positives and 0 negatives"):
-        backend.auc([1.0, 2.0, 3.0], [1, 1, 1])
-    with pytest.raises(ValueError, match="0 positives and 2 negatives of positive weight"):
-        backend.auc([1.0, 2.0, 3.0], [1, 0, 0], weights=[0, 1, 1])
-
-
-def test_thresholds_have_the_dtype_of_the_scores():
-    for dtype in (np.float16, np.float32, np.float64):
-        curve = ep.roc_curve(np.array([1, 2], dtype), [0, 1])
-        assert curve.thresholds.dtype == dtype
-    assert ep.roc_curve([1, 2], [0, 1]).thresholds.tolist() == [np.inf, 2.0, 1.0]
-
-
 def test_earlier_groups_cost_a_group_no_digits():
     rng = np.random.default_rng(0)
     n = 40_000
@@ -225,3 +210,86 @@ def test_earlier_groups_cost_a_group_no_digits():
     )
     np.testing.assert_allclose(whole.total[:, -1], alone.total[:, 0], rtol=1e-15)
     np.testing.assert_allclose(whole.above[:, -4:], alone.above, rtol=1e-15)
+
+
+def test_average_precision_by_hand():
+    assert ep.average_precision([4, 3, 2, 1], [1, 0, 1, 0]) == pytest.approx((1 + 2 / 3) / 2)
+    assert ep.average_precision([1, 1, 1, 1], [1, 0, 0, 0]) == 0.25  # all tied: the prevalence
+    assert ep.average_precision([1, 2], [1, 1]) == 1.0
+    by_user = {"groups": ["a", "a", "b", "b", "b", "c"], "average": "rows"}
+    scores, labels = [1, 2, 3, 2, 1, 0], [1, 0, 1, 0, 0, 0]  # AP of a: 1/2, of b: 1, of c: none
+    assert ep.average_precision(scores, labels, **by_user) == pytest.approx((2 * 0.5 + 3) / 5)
+    scores, labels = [3.0, 2.0, 1.0], [1, 0, 1]
+    assert ep.average_precision(scores, labels, weights=[1e-200, 1e200, 1e-200]) == 0.5
+    assert ep.average_precision(scores, labels, weights=[1e200, 1e-200, 1e200]) == 1.0
+
+
+def test_constant_weights_do_not_drift():
+    scores, labels, _ = sample(500_000, ties=False)
+    expected = ep.average_precision(scores, labels)
+    got = ep.average_precision(scores, labels, weights=np.full(scores.size, 0.1))
+    assert got == pytest.approx(expected, rel=1e-14)
+
+
+# From the tests of pROC 1.18: auc(partial.auc=c(1, .9)), with partial.auc.focus and .correct.
+@pytest.mark.parametrize(
+    ("scores", "knobs", "expected"),
+    [
+        (WFNS, {"max_fpr": 0.1}, 0.0334417344173442),
+        (NDKA, {"max_fpr": 0.1}, 0.0107046070460705),
+        (WFNS, {"max_fpr": 0.1, "standardise": True}, 0.649693339038653),
+        (NDKA, {"max_fpr": 0.1, "standardise": True}, 0.530024247610897),
+        (WFNS, {"min_tpr": 0.9}, 0.0400999322493225),
+        (NDKA, {"min_tpr": 0.9}, 0.0037940379403794),
+        (WFNS, {"min_tpr": 0.9, "standardise": True}, 0.68473648552275),
+    ],
+)
+def test_areas_published_by_proc(scores, knobs, expected):
+    assert ep.partial_auc(scores, POOR_OUTCOME, **knobs) == pytest.approx(expected, rel=1e-12)
+
+
+@given(
+    batch=batches(),
+    max_fpr=st.floats(0.01, 1.0),
+    min_tpr=st.floats(0.0, 0.99),
+    standardise=st.booleans(),
+    average=averages,
+)
+def test_equals_the_double_sum(batch, max_fpr, min_tpr, standardise, average):
+    assume(is_defined("part", batch))
+    knobs = {name: batch.knobs[name] for name in ("weights", "groups")}
+    knobs |= {"max_fpr": max_fpr, "min_tpr": min_tpr, "standardise": standardise}
+    got = ep.partial_auc(batch.scores, batch.labels, **knobs, average=average)
+    expected = oracles.partial_auc(batch.scores, batch.labels, **knobs, average=average)
+    assert_close(got, expected, np.float64, scale=max_fpr * (1.0 - min_tpr))
+
+
+@given(batch=batches(), average=averages)
+def test_the_whole_curve_has_the_auc(batch, average):
+    assume(is_defined("part", batch))
+    knobs = {name: batch.knobs[name] for name in ("weights", "groups")} | {"average": average}
+    expected = ep.auc(batch.scores, batch.labels, **knobs)
+    for standardise in (False, True):
+        got = ep.partial_auc(batch.scores, batch.labels, **knobs, standardise=standardise)
+        assert_close(got, expected, np.float64, scale=0.5)
+
+
+@given(
+    batch=batches(),
+    rate=st.sampled_from((0.0, 0.01, 0.125, 0.3, 0.5, 0.75, 0.9)),
+    standardise=st.booleans(),
+)
+def test_swapping_the_classes_swaps_the_bounds(batch, rate, standardise):
+    assume(is_defined("part", batch))
+    knobs = {name: batch.knobs[name] for name in ("weights", "groups")}
+    knobs["standardise"] = standardise
+    of_negatives = ep.partial_auc(batch.scores, batch.labels, max_fpr=1.0 - rate, **knobs)
+    of_positives = ep.partial_auc(-batch.scores, ~batch.positive, min_tpr=rate, **knobs)
+    assert_close(of_negatives, of_positives, np.float64, scale=1.0)
+
+
+def test_random_and_perfect_scores_when_standardised():
+    for rates in ({"max_fpr": 0.2}, {"min_tpr": 0.7}, {"max_fpr": 0.6, "min_tpr": 0.3}):
+        tied = ep.partial_auc([1, 1, 1], [1, 0, 0], **rates, standardise=True)
+        perfect = ep.partial_auc([3, 2, 1], [1, 0, 0], **rates, standardise=True)
+        assert (tied, perfect) == pytest.approx((0.5, 1.0), rel=1e-15)
