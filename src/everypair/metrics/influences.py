@@ -136,5 +136,5 @@ def interval(area: float, variance: float, z: float, method: str) -> tuple[float
     if method == "logit" and 0.0 < area < 1.0:
         centre, half = math.log(area / (1.0 - area)), half / (area * (1.0 - area))
         low, high = ((1.0 + math.tanh((centre + side) / 2.0)) / 2.0 for side in (-half, half))
-        return low, high
+        return min(low, area), max(high, area)  # whatever the rounding
     return max(area - half, 0.0), min(area + half, 1.0)
