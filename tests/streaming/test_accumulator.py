@@ -71,6 +71,13 @@ def data_of(kind, seed, n, weighted, grouped):
     return scores, labels, weights, groups
 
 
+def _two(scores=(1.0, 0.0), labels=(1, 0), weights=None, groups=None, **options):
+    return filled([np.arange(2)], np.array(scores), np.array(labels), weights, groups, **options)
+
+
+BOUNDED, ORDERED = {"mode": "bounded"}, {"pairs": "ordered"}
+
+
 @check
 @given(seeds, sizes, st.sampled_from([np.float32, np.float64]), st.booleans())
 def test_equals_the_functions_of_arrays(seed, n, dtype, ties):
@@ -125,21 +132,16 @@ def test_equals_the_double_sum_with_weights_and_groups(kind):
         assert of_group.n_rows == x.size
 
 
-def test_rows_may_follow_a_result():
+def test_rows_may_follow_a_result_and_may_be_wider():
     scores, labels = rows(3, 50)
     accumulator = filled([np.arange(20)], scores, labels)
     assert accumulator.result().auc == ep.auc(scores[:20], labels[:20])
     accumulator.add(scores[20:], labels[20:])
     accumulator.add([], [])
-    assert accumulator.result().auc == ep.auc(scores, labels)
-    assert (accumulator.n_rows, accumulator.n_pos) == (50, labels.sum())
-
-
-def test_float64_scores_after_float32_scores_are_kept():
-    accumulator = ep.PairAccumulator()
-    accumulator.add(np.array([1.0, 2.0], np.float32), [1, 0])
-    accumulator.add(np.array([1.0 + 1e-12, 0.0]), [0, 1])
-    assert accumulator.result().auc == 0.0
+    accumulator.add(more := np.array([1.0 + 1e-12, 1.0]), [True, False])
+    expected = ep.auc(np.append(scores, more), np.append(labels, [True, False]))
+    assert accumulator.result().auc == expected
+    assert (accumulator.n_rows, accumulator.n_pos) == (52, labels.sum() + 1)
 
 
 def test_larger_classes_are_cut_into_pieces(monkeypatch):
@@ -201,24 +203,21 @@ def test_two_passes_must_agree():
     passes = iter([[([1.0, 2.0], [1, 0])], [([1.0, 2.0, 3.0], [1, 0, 0])]])
     with pytest.raises(ValueError, match="the same rows each time"):
         ep.evaluate_twice(lambda: next(passes))
-    with pytest.raises(ValueError, match="both classes; labels hold 1 positives and 0 negatives"):
-        ep.evaluate_twice(lambda: [([1.0], [1])])
-    with pytest.raises(ValueError, match="rare must be"):
-        ep.evaluate_twice(list, rare="both")
 
 
 def test_the_second_pass_can_be_merged():
     scores, labels = rows(8, 200)
-    minority = scores[labels]
-    parts = []
-    for part in np.array_split(scores[~labels], 3):
-        parts.append(MajorityCounts(minority, positive=True))
-        parts[-1].add(part)
-    parts[0].merge(parts[1])
-    parts[0].merge(parts[2])
-    assert parts[0].result().auc == ep.auc(scores, labels)
+    first, *others = (MajorityCounts(scores[labels], positive=True, max_fpr=0.3) for _ in "abc")
+    for counts, part in zip((first, *others), np.array_split(scores[~labels], 3), strict=True):
+        counts.add(part)
+    for other in others:
+        first.merge(other)
+    result = first.result()
+    assert (result.auc, result.n_neg) == (ep.auc(scores, labels), (~labels).sum())
+    part = ep.partial_auc(scores, labels, max_fpr=0.3)
+    assert result.partial_auc == pytest.approx(part, **CLOSE)
     with pytest.raises(ValueError, match="same smaller class"):
-        parts[0].merge(MajorityCounts(minority[1:], positive=True))
+        first.merge(MajorityCounts(scores[:5], positive=True))
 
 
 @pytest.mark.parametrize("mode", ["exact", "bounded"])
@@ -235,14 +234,14 @@ def test_workers_share_one_result(mode, positives):
 
 
 def test_workers_raise_together():
-    workers = [filled([np.arange(9)], *rows(1, 9)), ep.PairAccumulator(mode="bounded")]
-    assert all("mode and bits must be equal" in str(error) for error in _together(workers))
-    one_class = [ep.PairAccumulator() for _ in range(2)]
-    one_class[0].add([1.0, 2.0], [1, 1])
-    assert all("both classes" in str(error) for error in _together(one_class))
-    for options in ({"weights": np.ones(9)}, KINDS["ordered"]):
-        workers[1] = filled([np.arange(9)], *rows(1, 9), **options)
-        assert all("worker 1 has them" in str(error) for error in _together(workers))
+    whole, one_class, empty = _two(), _two(labels=(1, 1)), ep.PairAccumulator()
+    for workers, text in (
+        ((whole, ep.PairAccumulator(**BOUNDED)), "mode and bits must be equal"),
+        ((one_class, empty), "both classes"),
+        ((whole, _two(weights=[1.0, 1.0])), "worker 1 has them"),
+        ((whole, _two(**ORDERED)), "worker 1 has them"),
+    ):
+        assert all(text in str(error) for error in _together(workers))
 
 
 def _together(workers, **options):
@@ -300,24 +299,12 @@ def test_the_bounds_are_small():
     assert result.loss_bounds["squared_hinge"] < 1e-6
 
 
-def test_the_moments_of_buckets_are_exact():
-    scores, labels = rows(0, 200_000, ties=False)
-    buckets = filled([np.arange(200_000)], scores, labels, mode="bounded", bits=16).store
-    _, points, counts, _ = buckets._rows()
-    assert (counts * points).sum() == pytest.approx(scores.astype(np.float64).sum(), rel=1e-12)
-
-
-def _two(scores=(1.0, 0.0), labels=(1, 0), weights=None, groups=None, **options):
-    return filled([np.arange(2)], np.array(scores), np.array(labels), weights, groups, **options)
-
-
-BOUNDED, ORDERED = {"mode": "bounded"}, {"pairs": "ordered"}
-
-
 @pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda: ep.PairAccumulator(mode="fast"), "mode must be"),
+        (lambda: ep.evaluate_twice(list, rare="both"), "rare must be"),
+        (lambda: ep.evaluate_twice(lambda: [([1.0], [1])]), "hold 1 positives and 0 negatives"),
         (lambda: ep.PairAccumulator(mode="bounded", bits=40), "bits must be"),
         (lambda: ep.PairAccumulator(**BOUNDED, **ORDERED), "pairs must be 'binary' for mode='bou"),
         (lambda: ep.PairAccumulator(pairs="graded"), "pairs must be 'binary'"),
@@ -374,6 +361,9 @@ def test_the_compiled_kernel_and_numpy_keep_the_same_rows(mode, dtype):
 )
 def test_bad_values_of_a_part_are_refused_and_leave_no_rows(backend, scores, labels, text):
     accumulator = ep.PairAccumulator()
-    with choose.backend(backend), pytest.raises(ValueError, match=text):
-        accumulator.add(scores, labels)
-    assert accumulator.n_rows == 0
+    for columns in ({}, {"weights": [1.0, 1.0], "groups": ["a", "b"]}):
+        with choose.backend(backend), pytest.raises(ValueError, match=text):
+            accumulator.add(scores, labels, **columns)
+        assert accumulator.n_rows == 0
+    accumulator.add([0.0, 1.0], [0, 1], weights=[1.0, 2.0])
+    assert accumulator.result().auc == 1.0
