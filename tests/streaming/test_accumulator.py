@@ -185,17 +185,20 @@ def test_swapped_classes_have_the_complement(mode):
 
 @check
 @given(seeds, sizes, st.booleans())
-def test_two_passes_give_the_same_result(seed, n, ties):
+def test_two_passes_and_workers_have_the_same_result(seed, n, ties):
     scores, labels = rows(seed, n, ties=ties)
     expected = filled([np.arange(n)], scores, labels).result(max_fpr=0.4)
-    chunks = [(scores[part], labels[part]) for part in parts_of(n, seed) if part.size]
-    for rare in ("positive", "negative"):
-        result = ep.evaluate_twice(lambda: chunks, max_fpr=0.4, rare=rare)
-        assert (result.auc, result.variance, result.low) == (
-            expected.auc, expected.variance, expected.low
-        )  # fmt: skip
+    chunks = [(scores[part], labels[part]) for part in (*parts_of(n, seed), np.arange(0))]
+    workers = [filled([part], scores, labels) for part in parts_of(n, seed + 1)]
+    across = _together(workers, max_fpr=0.4)
+    assert across == across[:1] * len(workers)
+    rares = ("positive", "negative")
+    twice = [ep.evaluate_twice(lambda: chunks, max_fpr=0.4, rare=rare) for rare in rares]
+    exact = ep.pair_loss(scores.astype(np.float64), labels)
+    for result in (*twice, across[0]):
+        assert (result.auc, result.variance) == (expected.auc, expected.variance)
+        assert (result.low, result.n_rows) == (expected.low, n)
         assert result.partial_auc == pytest.approx(expected.partial_auc, **CLOSE)
-        exact = ep.pair_loss(scores.astype(np.float64), labels)
         assert result.losses["squared_hinge"] == pytest.approx(exact, **CLOSE)
 
 
@@ -218,19 +221,6 @@ def test_the_second_pass_can_be_merged():
     assert result.partial_auc == pytest.approx(part, **CLOSE)
     with pytest.raises(ValueError, match="same smaller class"):
         first.merge(MajorityCounts(scores[:5], positive=True))
-
-
-@pytest.mark.parametrize("mode", ["exact", "bounded"])
-@pytest.mark.parametrize("positives", [0.02, 0.98])
-def test_workers_share_one_result(mode, positives):
-    scores, labels = rows(9, 400, positives=positives)
-    parts = [*np.array_split(np.arange(400), 3), np.arange(0)]
-    workers = [filled([part], scores, labels, mode=mode) for part in parts]
-    results = _together(workers, max_fpr=0.2)
-    whole = filled([np.arange(400)], scores, labels, mode=mode).result(max_fpr=0.2)
-    assert all(result == results[0] for result in results)
-    assert (results[0].auc, results[0].variance) == (whole.auc, whole.variance)
-    assert results[0].losses == pytest.approx(whole.losses, rel=1e-6)
 
 
 def test_workers_raise_together():
@@ -268,9 +258,7 @@ def _together(workers, **options):
 
 
 @check
-@given(
-    seeds, sizes, st.sampled_from([16, 18, 20]), st.sampled_from([1e-3, 1.0, 1e6]), st.booleans()
-)
+@given(seeds, sizes, st.sampled_from([16, 18]), st.sampled_from([1e-3, 1.0, 1e6]), st.booleans())
 def test_bounds_hold(seed, n, bits, scale, wide):
     scores, labels = rows(seed, n, dtype=np.float64, ties=False)
     scores = (scores * scale).astype(np.float64 if wide else np.float32)
@@ -285,10 +273,15 @@ def test_bounds_hold(seed, n, bits, scale, wide):
         assert abs(result.losses[name] - exact) <= result.loss_bounds[name]
     if result.low is not None:
         assert result.low <= max(result.auc - result.auc_bound, 0.0)
-    merged = ep.PairAccumulator(mode="bounded", bits=bits)
-    for rest in parts_of(n, seed + 1):
-        merged.merge(filled([rest], scores, labels, mode="bounded", bits=bits))
-    assert merged.result(names, max_fpr=0.4, min_tpr=0.1) == result
+    workers = [
+        filled([rest], scores, labels, mode="bounded", bits=bits) for rest in parts_of(n, seed + 1)
+    ]
+    options = {"surrogates": names, "max_fpr": 0.4, "min_tpr": 0.1}
+    if bits == 16:  # larger tables take longer
+        assert _together(workers, **options) == [result] * len(workers)
+    for worker in workers[1:]:
+        workers[0].merge(worker)
+    assert workers[0].result(**options) == result
 
 
 def test_the_bounds_are_small():
