@@ -64,13 +64,8 @@ class Workers:
     ) -> tuple[bool, NDArray[Any]]:
         """Return whether the positives are the smaller class, and its rows on all workers.
 
-        Parameters
-        ----------
-        rows : (k, n)
-            The rows of this worker.
-        positive : (n,) bool
-        sizes : (2, workers) int64
-            The numbers of positives and negatives of each worker.
+        `rows` (k, n) are those of this worker, of which some are `positive`; `sizes` (2, workers)
+        are the numbers of positives and negatives of each worker.
         """
         n_pos, n_neg = sizes.sum(axis=1).tolist()
         is_positive = n_pos <= n_neg

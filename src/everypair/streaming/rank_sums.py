@@ -40,16 +40,10 @@ class RankMetrics(NamedTuple):
 def rank_metrics(
     blocks: Iterable[Counts], sizes: tuple[int, int], rates: tuple[float, float] | None = None
 ) -> RankMetrics:
-    """Compute the metrics of blocks, in pieces from the lowest scores to the highest.
+    """Compute the metrics of blocks (2, k): the positives and the negatives in each block.
 
-    Parameters
-    ----------
-    blocks : iterable of (2, k)
-        The numbers of positives and negatives in each block.
-    sizes : (int, int)
-        The numbers of positives and negatives in all blocks together.
-    rates : (float, float), optional
-        `max_fpr` and `min_tpr` of `partial_auc`. By default it is not computed.
+    `blocks` are pieces from the lowest scores to the highest, and `sizes` the numbers of positives
+    and negatives in all of them. `rates` are `max_fpr` and `min_tpr` of `partial_auc`.
     """
     if min(sizes) == 0:
         binary.raise_no_pairs(np.repeat([True, False], sizes), None, "result")
@@ -124,14 +118,8 @@ def counts_at(ascending: NDArray[Any], values: NDArray[Any]) -> Counts:
 def gap_blocks(sizes: Counts, counts: Counts, bottom: int, top: int) -> Counts:
     """Return (2, 2 k + 1): blocks of the smaller and the larger class.
 
-    Parameters
-    ----------
-    sizes : (k,)
-        Rows of the smaller class at each of its distinct scores.
-    counts : (2, k)
-        Rows of the larger class below each of these scores, and up to it.
-    bottom, top : int
-        The rows of the larger class that are in the blocks, from `bottom` to `top`.
+    The smaller class has k distinct scores, with `sizes` rows each; `counts` (2, k) are the rows of
+    the larger class below each of them, and up to it. Those from `bottom` to `top` are in blocks.
     """
     minor = np.zeros(2 * sizes.shape[0] + 1, np.int64)
     minor[1::2] = sizes

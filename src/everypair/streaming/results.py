@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from everypair import surrogates as builtin
 from everypair.inputs import pair_options
@@ -107,11 +107,11 @@ class StreamResult:
 
 def of_rows(rows: SortedRows, options: Options) -> StreamResult:
     """Compute the exact losses and metrics of sorted rows."""
-    n_pos = rows.n_pos
-    sizes = n_pos, rows.scores.shape[0] - n_pos
+    n_pos, n = rows.n_pos, rows.scores.shape[0]
+    sizes = n_pos, n - n_pos
     if rows.weights is None and rows.groups is None and rows.targets is None:
         blocks = sorted_blocks(rows.scores[:n_pos], rows.scores[n_pos:])
-        if not is_parallel(rows.scores.shape[0]):
+        if not is_parallel(n):
             ranks = rank_metrics(blocks, sizes, options.rates)
             return of_ranks(ranks, sizes, options, _losses(rows, options))
         # Ranks need one thread. Losses use several, but not all of the time.
@@ -119,18 +119,17 @@ def of_rows(rows: SortedRows, options: Options) -> StreamResult:
             future = pool.submit(rank_metrics, blocks, sizes, options.rates)
             losses = _losses(rows, options)
             return of_ranks(future.result(), sizes, options, losses)
-    area, part, variance = auc(rows.scores, rows.labels, **rows.options), None, None
+    data, part, variance = (rows.scores, rows.labels), None, None
+    area = auc(*data, **rows.options)
     if options.rates is not None:
         pair_options.check_rates(*options.rates, rows.pairs)
         max_fpr, min_tpr = options.rates
-        part = partial_auc(
-            rows.scores, rows.labels, max_fpr=max_fpr, min_tpr=min_tpr,
-            weights=rows.weights, groups=rows.groups,
-        )  # fmt: skip
+        columns: Any = {"weights": rows.weights, "groups": rows.groups}
+        part = partial_auc(*data, max_fpr=max_fpr, min_tpr=min_tpr, **columns)
     if rows.groups is None and options.confidence is not None:
         with suppress(ValueError):  # fewer than two rows of positive weight
-            variance = delong(rows.scores, rows.labels, **rows.options).variance
-    ranks = RankMetrics(area, 0.0, variance, part, None if part is None else 0.0)
+            variance = delong(*data, **rows.options).variance
+    ranks = RankMetrics(area, 0.0, variance, part, None)
     return of_ranks(ranks, sizes, options, _losses(rows, options))
 
 
@@ -141,10 +140,7 @@ def of_ranks(
     losses: dict[str, float],
     loss_bounds: dict[str, float] | None = None,
 ) -> StreamResult:
-    """Return a result; with `loss_bounds`, the rows of a block are not ties.
-
-    The metrics then have bounds as well.
-    """
+    """Return a result; with `loss_bounds`, metrics have bounds: rows of a block are not ties."""
     if loss_bounds is None:
         ranks = ranks._replace(auc_bound=0.0, partial_auc_bound=0.0 if options.rates else None)
     low = high = None
