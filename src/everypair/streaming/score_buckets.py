@@ -34,6 +34,8 @@ _SIGN = np.uint32(1 << 31)
 _HALF_ULP = 2.0**-24  # the largest relative error of rounding to float32
 _SLACK = 1e-12  # the largest relative error of this computation itself
 
+_Rows = tuple[NDArray[np.bool_], Floats, Floats, Floats]
+
 
 class Buckets:
     """A table of integers (2 classes, 2**bits buckets, 3 moments); negatives are class 0."""
@@ -105,26 +107,25 @@ class Buckets:
 
     def result(self, options: Options) -> StreamResult:
         """Compute the losses and metrics, with bounds of their errors."""
-        capacity, largest = _max_rows(self.bits), self.table[..., 0].max()
+        used, table = self.state()[1].values()
+        counts = table[..., 0]
+        capacity, largest = _max_rows(self.bits), counts.max(initial=0)
         if largest > capacity:
             raise OverflowError(
                 f"a bucket must hold at most {capacity} rows of a class; one holds {largest}. Use "
                 "more bits."
             )
-        blocks = self.table[::-1, self._used(), 0]
-        ranks = rank_metrics([blocks], self.sizes, options.rates)
-        losses, bounds = {}, {}
+        n_neg, n_pos = counts.sum(axis=1).tolist()
+        ranks = rank_metrics([counts[::-1]], (n_pos, n_neg), options.rates)
+        rows, losses, bounds = self._rows(used, table), {}, {}
         for surrogate in options.surrogates:
-            name = surrogate.name
-            losses[name], bounds[name] = self._loss(surrogate, options.margin)
-        return of_ranks(ranks, self.sizes, options, losses, bounds)
-
-    def _used(self) -> NDArray[np.intp]:
-        return np.flatnonzero(self.table[..., 0].any(axis=0))
+            value, bound = self._loss(rows, surrogate, options.margin)
+            losses[surrogate.name], bounds[surrogate.name] = value, bound
+        return of_ranks(ranks, (n_pos, n_neg), options, losses, bounds)
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return the buckets that are used, as values that JSON can hold and arrays."""
-        used = self._used()
+        used = np.flatnonzero(self.table[0, :, 0] | self.table[1, :, 0])
         plain = {"bits": self.bits, "is_rounded": bool(self.is_rounded)}
         return plain, {"used": used, "table": self.table[:, used]}
 
@@ -145,7 +146,7 @@ class Buckets:
         self.table[:, used] = table
         self.is_rounded = bool(plain["is_rounded"])
 
-    def _loss(self, surrogate: Surrogate, margin: float | None) -> tuple[float, float]:
+    def _loss(self, rows: _Rows, surrogate: Surrogate, margin: float | None) -> tuple[float, float]:
         """Return a loss and its largest error."""
         jumps = [abs(term.b0) > 0.0 for term in surrogate.at_knots(0.0) if term.truncated]
         if not surrogate.is_polynomial or any(jumps):
@@ -154,15 +155,14 @@ class Buckets:
                 f"square and the hinges are); got {surrogate.name!r}. Use mode='exact'."
             )
         lead = surrogate.default_margin if margin is None else margin
-        labels, scores, counts, variances = self._rows()
+        labels, scores, counts, variances = rows
         value = pair_loss(scores, labels, weights=counts, surrogate=surrogate, margin=margin)
+
+        classes = slice(np.count_nonzero(~labels)), slice(np.count_nonzero(~labels), None)
 
         def sum_of_means(x: Floats) -> float:
             """Return the sum over both classes of the mean over their rows."""
-            return sum(
-                float(np.average(x[labels == label], weights=counts[labels == label]))
-                for label in (0, 1)
-            )
+            return sum(float(np.average(x[part], weights=counts[part])) for part in classes)
 
         terms = sorted(surrogate.at_knots(lead), key=lambda term: -term.shift)
         knots = [term for term in terms if term.truncated]
@@ -179,16 +179,16 @@ class Buckets:
             bound += steepest * _HALF_ULP * (sum_of_means(np.abs(scores)) + 2.0**-125) * 1.01
         return value, bound * (1.0 + _SLACK) + abs(value) * _SLACK
 
-    def _rows(self) -> tuple[NDArray[np.intp], Floats, Floats, Floats]:
-        """Return, of each used bucket: its class, mean score, number of rows and variance."""
-        labels, used = np.nonzero(self.table[..., 0])
-        counts, first, second = self.table[labels, used].T.astype(np.float64)
-        start = used.astype(np.uint32) << np.uint32(32 - self.bits)
+    def _rows(self, used: NDArray[np.int64], table: NDArray[np.int64]) -> _Rows:
+        """Return whether used buckets are positive, their mean scores, counts and variances."""
+        labels, rows = np.nonzero(table[..., 0])
+        counts, first, second = table[labels, rows].T.astype(np.float64)
+        start = used[rows].astype(np.uint32) << np.uint32(32 - self.bits)
         base = _score(start).astype(np.float64)
         step = _score(start + np.uint32(1)).astype(np.float64) - base
         mean = first / counts
         variances = step**2 * np.maximum(second / counts - mean**2, 0.0)
-        return labels, base + step * mean, counts, variances
+        return labels > 0, base + step * mean, counts, variances
 
 
 def _max_rows(bits: int) -> int:

@@ -46,7 +46,8 @@ class Column:
 
     def extend(self, values: NDArray[Any]) -> None:
         """Append values."""
-        self.widen(values.dtype)
+        if values.dtype is not self.dtype:
+            self.widen(values.dtype)
         self.space(values.shape[0])[:] = values
         self.keep(values.shape[0])
 
@@ -217,17 +218,17 @@ class Rows:
 
     def _tables_with(self, names: Collection[str]) -> list[dict[str, Column]]:
         """Return the tables to append to. All rows must have the same columns as the first ones."""
-        if not any(self.sizes):
+        if self.tables[0].keys() != set(names):
+            for name in ("weights", "groups"):
+                if any(self.sizes) and (name in names) != (name in self.tables[0]):
+                    raise ValueError(
+                        f"{name} must be given for all parts or for none; this part has "
+                        f"{name if name in names else f'no {name}'}, unlike those before it. Give "
+                        f"all rows a {'weight of 1' if name == 'weights' else 'group'}, or leave "
+                        f"{name} out."
+                    )
             dtypes = {name: dtype for name, dtype in DTYPES.items() if name in names}
             self.tables = [{x: Column(dtype) for x, dtype in dtypes.items()} for _ in self.tables]
-        for name in ("weights", "groups"):
-            if (name in names) != (name in self.tables[0]):
-                raise ValueError(
-                    f"{name} must be given for all parts or for none; this part has "
-                    f"{name if name in names else f'no {name}'}, unlike those before it. Give all "
-                    f"rows a {'weight of 1' if name == 'weights' else 'group'}, or leave {name} "
-                    "out."
-                )
         self._sorted = None
         return self.tables
 
