@@ -146,6 +146,7 @@ def test_rows_may_follow_a_result_and_may_be_wider():
 
 def test_larger_classes_are_cut_into_pieces(monkeypatch):
     monkeypatch.setattr("everypair.streaming.rank_sums._BLOCKS_AT_ONCE", 8)
+    monkeypatch.setattr("everypair.streaming.two_passes._LEAST_ROWS", 8)
     monkeypatch.setattr("everypair.streaming.stream_rows._LARGEST_BLOCK", 16)
     monkeypatch.setattr("everypair.streaming.stream_rows._SMALLEST_BLOCK", 2)
     monkeypatch.setattr("everypair.streaming.stream_rows._PARALLEL_FROM", 32)
@@ -155,6 +156,15 @@ def test_larger_classes_are_cut_into_pieces(monkeypatch):
         assert result.auc == ep.auc(scores, labels)
         expected = ep.delong(scores, labels).variance, ep.partial_auc(scores, labels, max_fpr=0.3)
         assert (result.variance, result.partial_auc) == pytest.approx(expected, **CLOSE)
+        chunks = [(scores[part], labels[part]) for part in np.array_split(np.arange(300), 4)]
+        assert ep.evaluate_twice(chunks.copy).auc == result.auc
+
+
+def test_a_bucket_holds_a_limited_number_of_rows():
+    accumulator = _two(**BOUNDED, bits=16)
+    accumulator.store.table[0, accumulator.state()[1]["used"][0], 0] = (1 << 31) + 1
+    with pytest.raises(OverflowError, match=r"at most 2147483648 rows.*Use more bits"):
+        accumulator.result()
 
 
 @pytest.mark.parametrize("scale", [1, 10**5, 10**9, 10**11, 10**14])
