@@ -130,13 +130,14 @@ double solve(const GroupRows<S>& rows, const Question& original) {
     if (original.exponential) return ExponentialSums<S>(rows, *original.exponential).run();
     const Survey& survey = rows.survey;
     const double gap = survey.max_neg - survey.min_pos;
-    // Terms that no pair reaches, not even the lowest positive with the highest negative, are left out.
-    Scratch scratch;
-    const auto counts = [&](const Term& term) {
+    // How far the lowest positive and the highest negative are beyond a knot, without a rounded sum.
+    const auto reach_of = [&](const Term& term) {
         const DoubleDouble end = DoubleDouble::sum(survey.max_neg, term.shift);
-        const double distance = end.high - survey.min_pos;
-        return !term.truncated || distance > 0 || (distance == 0 && end.low > 0);
+        return (end.high - survey.min_pos) + end.low;
     };
+    // Terms that no pair reaches are left out.
+    Scratch scratch;
+    const auto counts = [&](const Term& term) { return !term.truncated || reach_of(term) > 0; };
     Term* first = scratch.take<Term>(original.n_terms);
     const std::span<const Term> terms(
         first, std::copy_if(original.terms, original.terms + original.n_terms, first, counts));
@@ -145,14 +146,12 @@ double solve(const GroupRows<S>& rows, const Question& original) {
     // where the result is an ordinary number.
     double reach = 0, range = 0, largest = std::max(std::abs(survey.min_pos), std::abs(survey.max_neg));
     for (const Term& term : terms) {
-        reach = std::max(reach, term.truncated ? gap + term.shift : std::max(largest, std::abs(term.shift)));
+        reach = std::max(reach, term.truncated ? reach_of(term) : std::max(largest, std::abs(term.shift)));
         range = std::max(range, gap + std::abs(term.shift));
         largest = std::max(largest, std::abs(term.shift));
     }
-    // Without knots a reach of 0 is an ordinary one: all scores may be 0. Squares of float32 scores are no
-    // denormal doubles.
-    const bool has_knots = std::ranges::any_of(terms, &Term::truncated),
-               is_zero = reach == 0 && sizeof(S) == 4 && !has_knots;
+    // Without knots a reach of 0 is an ordinary one: all scores may be 0.
+    const bool has_knots = std::ranges::any_of(terms, &Term::truncated), is_zero = reach == 0 && !has_knots;
     if (!(largest < 0x1p1000 && (reach > 0x1p-960 || is_zero))) return no_value;
     const Question question{first, static_cast<int>(terms.size()), original.mean, rows.threads};
     if (!has_knots) return everywhere(rows, question);
