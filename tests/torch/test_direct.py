@@ -7,7 +7,7 @@ import torch
 
 from everypair import surrogates
 from everypair.kernel import choose, native
-from everypair.torch import PairLoss, _cpu, _dispatch
+from everypair.torch import PairLoss, _dispatch
 from everypair.torch._dispatch import direct_loss_and_grad
 from everypair.torch._options import LossOptions
 
@@ -35,7 +35,7 @@ def loss_and_grad(scores, labels, **options):
 
 def assert_as_in_general(monkeypatch, scores, labels, **options):
     """Assert that the kernel reads a batch, and that the general path has the same results."""
-    assert direct_loss_and_grad(scores, labels, None, OPTIONS) is not None
+    assert direct_loss_and_grad(scores, labels, None, None, OPTIONS) is not None
     direct = loss_and_grad(scores, labels, **options)
     with monkeypatch.context() as patch:
         patch.setattr(_dispatch, "direct_loss_and_grad", lambda *_: None)
@@ -69,9 +69,9 @@ def test_it_takes_rows_and_columns(monkeypatch, shape, label_shape):
 def test_it_takes_weights_and_checks_them():
     scores, labels = sample()
     weights = torch.rand(60)
-    assert direct_loss_and_grad(scores, labels, weights, OPTIONS) is not None
+    assert direct_loss_and_grad(scores, labels, weights, None, OPTIONS) is not None
     with pytest.raises(ValueError, match=r"weights must have the shape \(60,\)"):
-        direct_loss_and_grad(scores, labels, weights[1:], OPTIONS)
+        direct_loss_and_grad(scores, labels, weights[1:], None, OPTIONS)
 
 
 def test_the_gradient_is_returned_without_a_copy(monkeypatch):
@@ -81,8 +81,8 @@ def test_the_gradient_is_returned_without_a_copy(monkeypatch):
         results.append(kernel(*arguments))
         return results[-1]
 
-    kernel = _cpu.loss_and_grad
-    monkeypatch.setattr(_cpu, "loss_and_grad", spy)
+    kernel = _dispatch._read
+    monkeypatch.setattr(_dispatch, "_read", spy)
     scores, labels = sample()
     loss = PairLoss()(scores, labels)
     address = results.pop()[2].data_ptr()
@@ -110,7 +110,7 @@ def negated(tensor):
 )
 def test_other_tensors_take_the_general_path(change):
     scores, labels = change(*sample())
-    assert direct_loss_and_grad(scores, labels, None, OPTIONS) is None
+    assert direct_loss_and_grad(scores, labels, None, None, OPTIONS) is None
     expected = PairLoss()(scores.clone().contiguous(), labels.clone().contiguous().float())
     assert PairLoss()(scores, labels).item() == pytest.approx(expected.item(), rel=1e-6)
 
@@ -132,7 +132,7 @@ def test_other_tensors_take_the_general_path(change):
 def test_bad_input_is_left_to_the_general_path(scores, labels):
     if isinstance(scores, torch.Tensor):
         scores.requires_grad_()
-        assert direct_loss_and_grad(scores, labels, None, OPTIONS) is None
+        assert direct_loss_and_grad(scores, labels, None, None, OPTIONS) is None
     with pytest.raises(ValueError, match=r"scores must|labels must"):
         PairLoss()(scores, labels)
 
@@ -168,7 +168,7 @@ def test_the_kernel_declines_all_tensors_of_an_older_torch(monkeypatch):
     expected = PairLoss()(scores, labels).item()
     with monkeypatch.context() as patch:
         patch.setattr(native.kernel, "evaluate_tensors", lambda *_: None)
-        assert direct_loss_and_grad(scores, labels, None, OPTIONS) is None
+        assert direct_loss_and_grad(scores, labels, None, None, OPTIONS) is None
         assert PairLoss()(scores, labels).item() == expected
 
 

@@ -12,7 +12,7 @@ import torch
 import everypair as ep
 from everypair.kernel import choose
 from everypair.kernel import threads as thread_settings
-from everypair.torch import _threads as torch_threads
+from everypair.torch import _sharing as torch_sharing
 from everypair.torch import pair_loss
 
 from ..strategies import SURROGATES
@@ -27,7 +27,7 @@ def threads_as_before():
     yield
     torch.set_num_threads(before)
     ep.set_num_threads(None)
-    torch_threads.share_threads()
+    torch_sharing.share_with_kernel()
 
 
 def sample(n):
@@ -38,7 +38,7 @@ def sample(n):
 
 def test_uses_as_many_threads_as_torch(monkeypatch):
     monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
-    torch_threads.share_threads()
+    torch_sharing.share_with_kernel()
     for threads in (1, 3):
         torch.set_num_threads(threads)
         assert ep.get_num_threads() == threads
@@ -59,7 +59,7 @@ def test_same_bits_for_any_number_and_owner_of_threads(n, surrogate):
     answers = []
     for lend, threads in ((False, 1), (False, 2), (True, 2), (True, 3)):
         if lend:
-            torch_threads.share_threads()
+            torch_sharing.share_with_kernel()
         else:
             choose.native.borrow_team(0)
         ep.set_num_threads(threads)
@@ -93,14 +93,14 @@ print("done")
 
 
 def test_a_library_without_openmp_lends_no_threads(tmp_path):
-    assert torch_threads._openmp_fork(tmp_path / "libtorch_cpu.so") is None
-    assert torch_threads._openmp_fork(np.linalg._umath_linalg.__file__) is None
+    assert torch_sharing._openmp_fork(tmp_path / "libtorch_cpu.so") is None
+    assert torch_sharing._openmp_fork(np.linalg._umath_linalg.__file__) is None
 
 
 def test_works_without_the_compiled_kernel(monkeypatch):
     monkeypatch.delenv("EVERYPAIR_NUM_THREADS", raising=False)
     monkeypatch.setattr(choose.native, "kernel", None)
-    torch_threads.share_threads()
+    torch_sharing.share_with_kernel()
     torch.set_num_threads(3)
     assert ep.get_num_threads() == 3
     scores, labels = sample(50)

@@ -21,10 +21,9 @@ except ImportError as error:
         "everypair.torch needs PyTorch. In a checkout of everypair: pip install '.[torch]'"
     ) from error
 
-from everypair.torch._cpu import share_tensors
 from everypair.torch._functional import PairDerivatives, pair_derivatives, pair_loss
 from everypair.torch._module import PairLoss
-from everypair.torch._threads import share_threads
+from everypair.torch._sharing import share_with_kernel
 from everypair.torch.row_sums.average_precision import AveragePrecisionLoss
 from everypair.torch.row_sums.row_sums import pair_row_sums
 from everypair.torch.row_sums.soft_ranks import soft_ranks, spearman_loss
@@ -35,8 +34,7 @@ from everypair.torch.training.monitor import DivergenceError, DivergenceWarning,
 from everypair.torch.training.sag import SAG
 from everypair.torch.training.sampler import StratifiedBatchSampler
 
-share_threads()
-share_tensors()
+share_with_kernel()
 
 __all__ = [
     "PESG",

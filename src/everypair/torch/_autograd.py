@@ -2,15 +2,16 @@
 
 `loss_and_pair_weight` chooses between two implementations:
 
-- `_Eager`, for ordinary tensors: computes the gradient together with the loss, and returns it in
+- `recorded`, for ordinary tensors: the gradient is computed together with the loss, and returned in
   the first backward;
 - `_operators.pair_values`, for everything else: `torch.compile`, `torch.export`, `torch.func`,
-  `torch.vmap`, forward mode, and the second derivatives of `_Eager`.
+  `torch.vmap`, forward mode, and second derivatives of ordinary tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -19,7 +20,7 @@ from torch.autograd import Function
 
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_ordinary, skip_backward_wrapper
-from everypair.torch._inputs import Data, Labels, checked, in_columns, in_rows, kept_weights
+from everypair.torch._inputs import Labels, checked, in_columns, in_rows
 from everypair.torch._operators import pair_values
 from everypair.torch._options import LossOptions
 
@@ -38,14 +39,13 @@ def loss_and_pair_weight(
     """
     ordinary = is_ordinary(scores)
     with_grad = ordinary and scores.requires_grad and torch.is_grad_enabled()
-    if with_grad and groups is None and options.pairs == "binary":
-        sums = _dispatch.direct_loss_and_grad(scores, labels, weights, options)
+    if with_grad:
+        sums = _dispatch.direct_loss_and_grad(scores, labels, weights, groups, options)
         if sums is not None:
             value, pair_weight, grad = sums
-            return _eager(scores, (value, grad, (labels, weights, None), options)), pair_weight
+            data = labels, weights, None
+            return recorded(scores, (value, grad, data, partial(_grad, options))), pair_weight
     labels, weights, options = checked(scores, labels, weights, groups, options)
-    if options.rates is not None:
-        weights = kept_weights(scores, labels, weights, groups, options)
     data = labels, weights, groups
     rows = in_rows(scores.detach() if with_grad else scores, *data)
     if ordinary:
@@ -55,59 +55,61 @@ def loss_and_pair_weight(
         value, weight, rows_grad = result[:3]
         if rows_grad is not None:
             grad = rows_grad if scores.dim() == 1 else in_columns(rows_grad, scores)
-            value = _eager(scores, (value, grad, data, options))
+            value = recorded(scores, (value, grad, data, partial(_grad, options)))
     else:
         value, weight, _ = pair_values(*rows, *options.flat(scores.is_cpu))
-    if scores.dim() == 1:
-        return value, weight
+    return (value if scores.dim() == 1 else over_tasks(value, weight, scores, options)), weight
+
+
+def over_tasks(value: Tensor, weight: Any, scores: Tensor, options: LossOptions) -> Tensor:
+    """Reduce the losses of tasks: to their sum, or the mean of those with a pair weight."""
     if options.by_task:
-        return value.reshape(scores.shape[1]), weight
-    if value.dim() == 1:
-        value = value.sum()
-        if options.mean:
-            value = value / (cast("Tensor", weight) > 0.0).sum().clamp(min=1)
-    return value, weight
+        return value.reshape(scores.shape[1:])
+    if value.dim() == 0:
+        return value
+    total = value.sum()
+    return total / (weight > 0.0).sum().clamp(min=1) if options.mean else total
 
 
-class _Eager(Function):
-    """Record the loss of ordinary tensors, and the gradient that was computed with it."""
+class _Recorded(Function):
+    """Record a loss that was computed before.
+
+    `results` are the loss, its gradient or None, tensors, and a function of the scores and these
+    tensors, which returns the gradient again for another backward or for a second derivative.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, results: tuple[Tensor, Tensor, Data, LossOptions]
-    ) -> Tensor:
-        value, grad, data, ctx.options = results
+    def forward(ctx: Any, scores: Tensor, results: tuple[Any, ...]) -> Tensor:
+        value, grad, data, ctx.again = results
         ctx.save_for_backward(scores, *data)
-        ctx.held = [grad]
-        return value
+        ctx.held = [] if grad is None else [grad]
+        return cast("Tensor", value)
 
     @staticmethod
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None]:
         # The engine rounds the product to the type of the scores.
         held = ctx.held
         if not held or torch.is_grad_enabled():
-            return _grad_again(ctx, factor), None
+            return ctx.again(*ctx.saved_tensors) * factor, None
         # Without a reference of our own, torch need not copy the gradient.
         if _is_one(factor) or _dispatch.scale_in_place(held[0], factor):
             return held.pop(), None
         return held[0] * factor, None
 
 
-skip_backward_wrapper(_Eager)
+skip_backward_wrapper(_Recorded)
 # `Function.apply` would check for transforms a second time before it calls this method of its base.
-_eager = cast("Callable[..., Tensor]", super(Function, _Eager).apply)
+recorded = cast("Callable[..., Tensor]", super(Function, _Recorded).apply)
 
 
-def _grad_again(ctx: Any, factor: Tensor) -> Tensor:
-    """Compute the gradient times `factor`, after another backward or for a second derivative."""
-    scores, *data = ctx.saved_tensors
+def _grad(options: LossOptions, scores: Tensor, *data: Any) -> Tensor:
+    """Compute the gradient again."""
     if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-        grad = pair_values(*in_rows(scores, *data), *ctx.options.flat(scores.is_cpu))[2]
+        grad = pair_values(*in_rows(scores, *data), *options.flat(scores.is_cpu))[2]
     else:
         rows = in_rows(scores.detach(), *data)
-        result = _dispatch.evaluate(*rows, ctx.options, grad=True, replay=True)
-        grad = cast("Tensor", result.grad)
-    return in_columns(grad, scores) * factor
+        grad = cast("Tensor", _dispatch.evaluate(*rows, options, grad=True, replay=True).grad)
+    return in_columns(grad, scores)
 
 
 def _is_one(factor: Tensor) -> bool:

@@ -1,8 +1,9 @@
 """Which backend computes a batch, and what it is asked: all paths of the torch adapter end here.
 
-There are three backends: the CPU kernel (`_cpu`), Triton kernels on NVIDIA GPUs (`triton/`), and
-torch operations on every other device and for whatever Triton does not handle. `choose_backend`
-decides; nothing else does.
+There are three backends: the CPU kernel, Triton kernels on NVIDIA GPUs (`triton/`), and torch
+operations (`_arrays`) on every other device and for whatever Triton does not handle.
+`choose_backend` decides; nothing else does. The CPU kernel reads contiguous float32 and float64
+tensors without a copy.
 
 A batch is `scores` of the shape (..., n): rows in the last dimension, and one value for each entry
 of the others. Labels, weights, groups and vectors broadcast to that shape.
@@ -20,13 +21,18 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from everypair.inputs.groups import group_runs
+from everypair.kernel import choose, native
+from everypair.kernel.request import Request
 from everypair.surrogates import PairTerm
-from everypair.torch import _arrays, _compat, _cpu, _inputs
+from everypair.torch import _arrays, _compat, _inputs
 from everypair.torch._options import LossOptions
 
 Backend = Literal["cpu", "triton", "operations"]
 
 _MOST_SCALED = 1 << 30  # indices of more entries do not fit into 32 bits
+# While the loss is smaller than this, no derivative overflows in float32 inside the CPU kernel.
+_ORDINARY_LOSS = 1e30
 _forced: Backend | None = None  # for all threads, because backward may run in another one
 
 
@@ -45,9 +51,9 @@ class Result(NamedTuple):
 
     value: Tensor
     pair_weight: Tensor | float | None
-    grad: Tensor | None
-    hess: Tensor | None
-    hvp: Tensor | None
+    grad: Tensor | None = None
+    hess: Tensor | None = None
+    hvp: Tensor | None = None
 
 
 @contextmanager
@@ -76,27 +82,20 @@ def choose_backend(
     if _forced is None and scores.is_cpu:  # for speed: reading the device's type takes 1 us
         return "cpu"
     backend = _forced or _backend_on("cuda" if scores.is_cuda else scores.device.type)
-    if backend == "triton" and (
-        (groups is not None and pairs == "binary")
-        or scores.dim() > 2
-        or _is_too_large(scores)
-        or not (terms == () or _triton_takes(scores, terms, pairs, vector))
-    ):
+    if backend != "triton":
+        return backend
+    plans, (*tasks, n) = _triton("plans"), scores.shape
+    if len(tasks) > 1 or n > plans.MOST_ROWS or math.prod(tasks) > plans.MOST_TASKS:
         return "operations"
-    return backend
-
-
-def _triton_takes(
-    scores: Tensor, terms: tuple[PairTerm, ...], pairs: str, vector: Tensor | None
-) -> bool:
-    """Return whether a plan of Triton computes these terms and pairs."""
     if pairs == "binary":
-        return bool(_triton("plans").can_take(terms))
-    return bool(_triton("ordered").takes(scores, terms, vector))
+        is_taken = groups is None and (terms == () or plans.can_take(terms))
+    else:
+        is_taken = _triton("ordered").takes(scores, terms, vector)
+    return "triton" if is_taken else "operations"
 
 
 def direct_loss_and_grad(
-    scores: Tensor, labels: Any, weights: Tensor | None, options: LossOptions
+    scores: Tensor, labels: Any, weights: Tensor | None, groups: Any, options: LossOptions
 ) -> tuple[Tensor, float, Tensor] | None:
     """Return value, pair weight and gradient if the CPU kernel reads a batch as it is, else None.
 
@@ -108,6 +107,8 @@ def direct_loss_and_grad(
     if (
         not scores.is_cpu
         or _forced is not None
+        or groups is not None
+        or options.pairs != "binary"
         or options.by_task
         or options.rates is not None
         or type(labels) not in _compat.PLAIN_TENSORS
@@ -116,7 +117,23 @@ def direct_loss_and_grad(
         return None
     if weights is not None:
         _inputs.check_data(scores, labels, weights)
-    return _cpu.loss_and_grad(scores, labels, weights, options.terms, options.mean)
+    return _read(scores, labels, weights, options)
+
+
+def _read(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, options: LossOptions
+) -> tuple[Tensor, float, Tensor] | None:
+    """Let the CPU kernel read tensors itself: asking torch for their properties takes too long.
+
+    It declines all but contiguous tensors of common types, and values that are not allowed.
+    Weights are checked, but scores and labels may be any tensors. The gradient has the shape of the
+    scores, which is (n,) or (n, 1).
+    """
+    if not choose.uses_native() or scores.is_neg() or labels.is_neg():
+        return None
+    w = None if weights is None else _inputs.array_from(weights, torch.float64).reshape(-1)
+    wide = scores.dtype is torch.float64
+    return native.tensor_sums(scores, labels, w, options.terms, options.mean, wide=wide)
 
 
 def evaluate(
@@ -139,30 +156,28 @@ def evaluate(
     Only Triton uses it, and returns no pair weight then. With `replay` the pair weight is not read,
     so that Triton may repeat the launches of an earlier batch.
     """
-    terms, mean, pairs = options.terms, options.mean, options.pairs
+    terms, pairs, missing = options.terms, options.pairs, options.missing
     backend = choose_backend(scores, groups, terms, pairs, vector)
+    by_plan = backend == "triton" and pairs == "binary"
+    if missing and not by_plan and (backend != "cpu" or bool(labels.isnan().any())):
+        labels, weights = _inputs.without_missing(labels, weights)
     if backend == "cpu":
-        if options.missing and bool(labels.isnan().any()):
-            labels, weights = _inputs.without_missing(labels, weights)
-        batch = scores, labels, weights, groups, vector
-        return Result(*_cpu.evaluate(*batch, options, grad=grad, hess=hess))
+        return _by_kernel(scores, labels, weights, groups, vector, options, (grad, hess))
     if options.checks(scores.is_cpu):
-        known = labels.nan_to_num(nan=1.0) if options.missing else labels
+        known = labels.nan_to_num(nan=1.0) if missing else labels
         _inputs.check_values(scores, known, weights, pairs)
-    if backend == "triton" and pairs == "binary":
-        may_replay = replay and grad and not hess and weights is None and vector is None
-        result = _launched(
-            scores, labels, weights, vector, options, grad, hess, one_class, may_replay
-        )
+    requested = {"mean": options.mean, "grad": grad, "hess": hess}
+    if by_plan:
+        one_class = one_class if scores.dim() == 1 else None
+        result = _by_plan(
+            scores, labels, weights, vector, terms, replay, missing=missing, one_class=one_class,
+            **requested,
+        )  # fmt: skip
         if scores.dtype in _inputs.WIDE_DTYPES:
             return result
     else:
-        if options.missing:
-            labels, weights = _inputs.without_missing(labels, weights)
-        shape = scores.shape
-        labels, weights, groups, vector = _expanded(shape, labels, weights, groups, vector)
+        labels, weights, groups, vector = _expanded(scores.shape, labels, weights, groups, vector)
         groups = None if groups is None else groups.long()
-        requested = {"mean": mean, "grad": grad, "hess": hess}
         if pairs == "binary":
             sums = _arrays.evaluate(scores, labels > 0, weights, groups, vector, terms, **requested)
         else:
@@ -177,33 +192,101 @@ def evaluate(
     return Result(value, result.pair_weight, *_inputs.clamped(result[2:], scores))
 
 
-def _launched(
+def _by_kernel(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, groups: Tensor | None,
+    vector: Tensor | None, options: LossOptions, derivatives: tuple[bool, bool],
+) -> Result:  # fmt: skip
+    """Evaluate the rows of the last dimension one after the other by the CPU kernel.
+
+    With a vector, only the last result is computed; value and pair weight are zero.
+    """
+    order: _inputs.Order = (None, None)
+    if groups is not None and groups.dim() == 1:  # the same groups in every row
+        order, groups = group_runs(_inputs.array_from(groups)), None
+    if scores.dim() == 1:
+        return _row_by_kernel(scores, labels, weights, order, vector, options, derivatives)
+    shape = scores.shape
+    rows = [_inputs.each_row(t, shape) for t in (scores, labels, weights, groups, vector)]
+    results = []
+    for k, (x, y, w, g, v) in enumerate(zip(*rows, strict=True)):
+        runs = order if g is None else group_runs(_inputs.array_from(g))
+        try:
+            results.append(_row_by_kernel(x, y, w, runs, v, options, derivatives))
+        except ValueError as error:
+            raise ValueError(f"in column {k}, {error}") from None
+    values, pair_weights, *of_rows = zip(*results, strict=True)
+    return Result(
+        torch.stack(values).reshape(shape[:-1]),
+        torch.tensor(pair_weights, dtype=torch.float64, device="cpu").reshape(shape[:-1]),
+        *(None if rows[0] is None else torch.stack(rows).reshape(shape) for rows in of_rows),
+    )
+
+
+def _row_by_kernel(
+    scores: Tensor, labels: Tensor, weights: Tensor | None, order: _inputs.Order,
+    vector: Tensor | None, options: LossOptions, derivatives: tuple[bool, bool],
+) -> Result:  # fmt: skip
+    """Do the same for scores of shape (n,); `order` holds the groups as in `Batch`."""
+    is_plain = order[1] is None and vector is None and options.pairs == "binary"
+    if is_plain and derivatives == (True, False):
+        sums = _read(scores, labels, weights, options)
+        if sums is not None:
+            return Result(*sums)
+    dtype = _inputs.value_dtype(scores)
+    value = pair_weight = 0.0
+    try:
+        batch = _inputs.batch_from(scores, labels, weights, order, options.pairs)
+        if vector is None:
+            request = Request(batch, options.terms, options.mean, *derivatives)
+            value, pair_weight, *arrays = choose.pair_sums(request)
+        else:  # nothing else is asked for
+            v = _inputs.array_from(vector, torch.float64)
+            request = Request(batch, options.terms, options.mean, vector=v)
+            arrays = [None, None, choose.hessian_product(request)]
+    except ValueError:
+        if options.check is not False or bool(scores.isfinite().all()):
+            raise
+        nan = torch.full_like(scores, torch.nan, dtype=dtype)
+        requested = (*derivatives, vector is not None)
+        return Result(nan[0], math.nan, *(nan if one else None for one in requested))
+    if dtype is torch.float32 and not -_ORDINARY_LOSS < value < _ORDINARY_LOSS:
+        # float32 may overflow inside the kernel although the derivatives fit into it.
+        wide = _row_by_kernel(scores.double(), labels, weights, order, vector, options, derivatives)
+        return Result(wide.value.to(dtype), wide.pair_weight, *_inputs.clamped(wide[2:], scores))
+    results = [None if array is None else torch.from_numpy(array) for array in arrays]
+    return Result(
+        # On the CPU, whatever the default device of torch is.
+        torch.scalar_tensor(value, dtype=dtype, device="cpu"),
+        pair_weight,
+        *(results if scores.dtype is dtype else _inputs.clamped(results, scores)),
+    )
+
+
+def _by_plan(
     scores: Tensor, labels: Tensor, weights: Tensor | None, vector: Tensor | None,
-    options: LossOptions, grad: bool, hess: bool, one_class: Tensor | None, may_replay: bool,
+    terms: tuple[PairTerm, ...], replay: bool, **options: Any,
 ) -> Result:  # fmt: skip
     """Evaluate binary pairs by Triton, if possible by the launches of an earlier batch."""
-    one_class = one_class if scores.dim() == 1 else None
-    terms, mean, missing = options.terms, options.mean, options.missing
     if (
-        may_replay
+        replay
+        and options["grad"]
+        and not options["hess"]
+        and weights is None
+        and vector is None
         and scores.dim() == 1
         and scores.dtype in _inputs.WIDE_DTYPES
         and _forced is None
         and scores.device.index == torch.cuda.current_device()
     ):
+        mean, missing, one_class = (options[name] for name in ("mean", "missing", "one_class"))
         result = _triton("cached_launch").loss_and_grad(
             scores, labels, terms, mean, missing, one_class
         )
         if result is not None:
-            value, _, gradient = result
-            return Result(value, None, gradient, None, None)
+            return Result(*result)
     labels, weights, vector = _expanded(scores.shape, labels, weights, vector)
     with _on_device_of(scores):
-        results = _triton("plans").evaluate(
-            scores, labels, weights, vector, terms,
-            mean=mean, grad=grad, hess=hess, missing=missing, one_class=one_class,
-        )  # fmt: skip
-    return Result(*results)
+        return Result(*_triton("plans").evaluate(scores, labels, weights, vector, terms, **options))
 
 
 def _expanded(shape: torch.Size, *tensors: Tensor | None) -> tuple[Any, ...]:
@@ -236,15 +319,6 @@ def scale_in_place(grad: Tensor, factor: Tensor) -> bool:
         _triton("scale").scale_in_place(grad, factor)
         return True
     return False
-
-
-def _is_too_large(scores: Tensor) -> bool:
-    """Return whether Triton's plans cannot take a batch with so many rows or tasks."""
-    plans = _triton("plans")
-    if scores.numel() <= min(plans.MOST_ROWS, plans.MOST_TASKS):  # for speed: one task and few rows
-        return False
-    *tasks, n = scores.shape
-    return bool(n > plans.MOST_ROWS or math.prod(tasks) > plans.MOST_TASKS)
 
 
 @lru_cache(maxsize=8)

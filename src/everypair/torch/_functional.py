@@ -10,7 +10,7 @@ from everypair.inputs import pair_options
 from everypair.surrogates import Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._autograd import loss_and_pair_weight
-from everypair.torch._inputs import Labels, checked, in_columns, in_rows, kept_weights
+from everypair.torch._inputs import Labels, checked, in_columns, in_rows
 from everypair.torch._options import loss_options
 
 
@@ -201,9 +201,8 @@ def pair_derivatives(
     """
     pair_options.check_reduction(reduction)
     options = loss_options(surrogate, margin, reduction, check, pairs, censoring, max_fpr, min_tpr)
-    target, weights, options = checked(scores, labels, weights, groups, options)
-    weights = kept_weights(scores, target, weights, groups, options)
-    rows = in_rows(scores.detach(), target, weights, groups)
+    labels, weights, options = checked(scores, labels, weights, groups, options)
+    rows = in_rows(scores.detach(), labels, weights, groups)
     result = _dispatch.evaluate(*rows, options, grad=True, hess=True)
     grad, hess = (
         in_columns(cast("Tensor", derivative), scores).to(scores.dtype)

@@ -49,18 +49,21 @@ def checked(
     groups: Tensor | None,
     options: LossOptions,
     *,
-    may_be_empty: bool = False,
+    of_rank: bool = False,
 ) -> tuple[Tensor, Tensor | None, LossOptions]:
     """Check a batch; return labels in one tensor, the weights of the pairs that count, and options.
 
-    Values are not checked, except those of survival times with events.
+    Values are not checked, except those of survival times with events. The rows of one rank
+    (`of_rank`) may be none, and a partial AUC selects none of them before all ranks are joined.
     """
     if options.pairs in ("survival", "uno"):
         labels = survival_labels(scores, labels, options.check)
     target: Tensor = labels  # type: ignore[assignment]
-    check_data(scores, target, weights, groups, may_be_empty=may_be_empty)
+    check_data(scores, target, weights, groups, may_be_empty=of_rank)
     if scores.dim() == 2 and target.is_floating_point():
-        options = LossOptions(*options[:-1], missing=True)
+        options = options._replace(missing=True)
+    if options.rates is not None and not of_rank:
+        weights = kept_weights(scores, target, weights, groups, options.rates)
     return target, weights, options
 
 
@@ -69,13 +72,11 @@ def kept_weights(
     labels: Tensor,
     weights: Tensor | None,
     groups: Tensor | None,
-    options: LossOptions,
-) -> Tensor | None:
+    rates: tuple[float, float],
+) -> Tensor:
     """Return the weights of checked tensors, 0 for rows that a partial AUC leaves out."""
-    if options.rates is None:
-        return weights
     rows = in_rows(scores, labels, weights, groups)
-    return in_columns(_arrays.hardest_weights(*rows, *options.rates), scores)
+    return in_columns(_arrays.hardest_weights(*rows, *rates), scores)
 
 
 def survival_labels(scores: Any, labels: Any, check: bool | None) -> Any:
@@ -223,7 +224,7 @@ def check_values(
             if pairs == "binary":
                 batches.positives(batch)
         except ValueError as error:
-            if len(shape) == 1:
+            if shape[:-1].numel() == 1:
                 raise
             raise ValueError(f"in column {k}, {error}") from None
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _CPU = torch.device("cpu")
-_ALIGNMENT = 8  # bytes; that of the widest type
 
 
 class Processes(NamedTuple):
@@ -42,38 +41,36 @@ class Processes(NamedTuple):
         dist.all_gather(list(received.unbind()), sent, group=self.group)
         return received.to(tensor.device)
 
-    def gather_rows(self, columns: Sequence[Tensor], counts: Sequence[int]) -> list[list[Tensor]]:
+    def gather_rows(
+        self, columns: Sequence[Tensor | None], counts: Sequence[int]
+    ) -> list[list[Tensor] | None]:
         """Return each column as a list with the rows of each rank, in one exchange for all columns.
 
         Parameters
         ----------
-        columns : tensors (n, ...)
+        columns : tensors (n, ...), or None
             The rows of this rank, of any types; types and trailing dimensions are the same on all
             ranks.
         counts : list of int
             The number of rows of each rank. The rows of a rank are padded to the largest one, so
             that each rank sends ``max(counts)`` rows to every other.
         """
-        widths = [column.element_size() * column.shape[1:].numel() for column in columns]
-        # Bytes of all columns in one message, the widest types first, so that each is aligned.
-        starts, end = {}, 0
-        for i in sorted(range(len(columns)), key=lambda i: -columns[i].element_size()):
-            starts[i], end = end, end + max(counts) * widths[i]
-        length = -(-end // _ALIGNMENT) * _ALIGNMENT
-        message = torch.zeros(length, dtype=torch.uint8, device=columns[0].device)
-        for i, column in enumerate(columns):
-            data = column.contiguous().reshape(-1).view(torch.uint8)
-            message[starts[i] : starts[i] + len(data)] = data
-        received = self.gather(message)
-        return [
-            [
-                part[starts[i] : starts[i] + count * widths[i]]
-                .view(column.dtype)
-                .reshape(-1, *column.shape[1:])
-                for part, count in zip(received, counts, strict=True)
+        as_bytes = [_viewed(column, torch.uint8) for column in columns if column is not None]
+        message = torch.cat(as_bytes, 1)
+        padding = message.new_zeros(max(counts) - len(message), message.shape[1])
+        received = self.gather(torch.cat((message, padding)))
+        parts = iter(received.split([part.shape[1] for part in as_bytes], 2))
+        rows: list[list[Tensor] | None] = []
+        for column in columns:
+            if column is None:
+                rows.append(None)
+                continue
+            of_ranks = [
+                _viewed(part[:count], column.dtype)
+                for part, count in zip(next(parts), counts, strict=True)
             ]
-            for i, column in enumerate(columns)
-        ]
+            rows.append([part.reshape(-1, *column.shape[1:]) for part in of_ranks])
+        return rows
 
     def exchange(self, tensor: Tensor, sends: list[int], receives: list[int]) -> Tensor:
         """Send each rank its part of a tensor (sum(sends),); return the received parts, joined.
@@ -113,3 +110,9 @@ def processes_of(process_group: ProcessGroup | None) -> Processes:
     config = str(dist.get_backend_config(process_group))  # such as "cpu:gloo,cuda:nccl"
     backends = dict(pair.split(":") for pair in config.split(","))
     return Processes(process_group, rank, dist.get_world_size(process_group), backends)
+
+
+def _viewed(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the bytes of rows (n, ...) as numbers of another type, (n, m)."""
+    copy = rows.clone(memory_format=torch.contiguous_format)
+    return copy.reshape(len(rows), rows.shape[1:].numel()).view(dtype)
