@@ -51,8 +51,8 @@ def test_the_operators_pass_opcheck(kind):
     inputs = data(kind)
     options = (TERMS, True, True, kind == "everything", "binary")
     vector = torch.randn_like(inputs[0], dtype=torch.float64).requires_grad_()
-    opcheck(_operators.pair_values_op, (*inputs, *options))
-    opcheck(_operators.pair_hvp_op, (*inputs, vector.float(), *options))
+    opcheck(_operators.pair_sums_op, (*inputs, None, *options))
+    opcheck(_operators.pair_sums_op, (*inputs, vector.float(), *options))
 
 
 @pytest.mark.filterwarnings("error:.*lru_cache")
@@ -127,7 +127,7 @@ def test_vmap_over_an_operator():
     vectors = torch.randn(4, 3, 20)
 
     def hvp(vector):
-        return _operators.pair_hvp_op(scores, labels, weights, groups, vector, *options)
+        return _operators.pair_sums_op(scores, labels, weights, groups, vector, *options)[2]
 
     torch.testing.assert_close(torch.vmap(hvp)(vectors), torch.stack([*map(hvp, vectors)]))
 
@@ -145,7 +145,7 @@ def test_export_with_any_number_of_rows():
     program = torch.export.export(
         PairLoss(), (scores.detach(), labels), dynamic_shapes=({0: rows}, {0: rows})
     )
-    assert "everypair.pair_values" in str(program.graph)
+    assert "everypair.pair_sums" in str(program.graph)
     exported = program.module()
     for n in (20, 7):
         torch.testing.assert_close(

@@ -4,7 +4,7 @@
 
 - `recorded`, for ordinary tensors: the gradient is computed together with the loss, and returned in
   the first backward;
-- `_operators.pair_values`, for everything else: `torch.compile`, `torch.export`, `torch.func`,
+- `_operators.pair_sums`, for everything else: `torch.compile`, `torch.export`, `torch.func`,
   `torch.vmap`, forward mode, and second derivatives of ordinary tensors.
 """
 
@@ -21,7 +21,7 @@ from torch.autograd import Function
 from everypair.torch import _dispatch
 from everypair.torch._compat import is_ordinary, skip_backward_wrapper
 from everypair.torch._inputs import Labels, checked, in_columns, in_rows
-from everypair.torch._operators import pair_values
+from everypair.torch._operators import pair_sums
 from everypair.torch._options import LossOptions
 
 
@@ -43,8 +43,8 @@ def loss_and_pair_weight(
         sums = _dispatch.direct_loss_and_grad(scores, labels, weights, groups, options)
         if sums is not None:
             value, pair_weight, grad = sums
-            data = labels, weights, None
-            return recorded(scores, (value, grad, data, partial(_grad, options))), pair_weight
+            again = partial(_grad, options)
+            return recorded(scores, (value, grad, (labels, weights, None), again)), pair_weight
     labels, weights, options = checked(scores, labels, weights, groups, options)
     data = labels, weights, groups
     rows = in_rows(scores.detach() if with_grad else scores, *data)
@@ -57,7 +57,7 @@ def loss_and_pair_weight(
             grad = rows_grad if scores.dim() == 1 else in_columns(rows_grad, scores)
             value = recorded(scores, (value, grad, data, partial(_grad, options)))
     else:
-        value, weight, _ = pair_values(*rows, *options.flat(scores.is_cpu))
+        value, weight, _ = pair_sums(*rows, None, *options.flat(scores.is_cpu))
     return (value if scores.dim() == 1 else over_tasks(value, weight, scores, options)), weight
 
 
@@ -105,7 +105,7 @@ recorded = cast("Callable[..., Tensor]", super(Function, _Recorded).apply)
 def _grad(options: LossOptions, scores: Tensor, *data: Any) -> Tensor:
     """Compute the gradient again."""
     if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-        grad = pair_values(*in_rows(scores, *data), *options.flat(scores.is_cpu))[2]
+        grad = pair_sums(*in_rows(scores, *data), None, *options.flat(scores.is_cpu))[2]
     else:
         rows = in_rows(scores.detach(), *data)
         grad = cast("Tensor", _dispatch.evaluate(*rows, options, grad=True, replay=True).grad)

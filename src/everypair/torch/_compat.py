@@ -6,8 +6,13 @@ asked, so that a change in torch is repaired in this file alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 from torch.autograd import Function, forward_ad
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 # True inside `torch.func` and `torch.vmap`. Their tensors have no memory that a kernel could read.
 is_under_functorch = torch._C._are_functorch_transforms_active
@@ -19,6 +24,15 @@ is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 # Decorates a function that `torch.compile` must call as it is. The public `torch.compiler.disable`
 # loads the compiler when a module is imported; this one does so when the function is called.
 skip_compiler = torch._compile._disable_dynamo
+
+
+def constant_in_graphs(function: Callback) -> Callback:
+    """Decorate a function that `torch.compile` calls while it traces, and whose result it keeps.
+
+    `torch.compiler.assume_constant_result` does the same, and loads the compiler.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))

@@ -119,8 +119,7 @@ def check_data(
     may_be_empty: bool = False,
 ) -> None:
     """Check types, shapes and devices of the arguments of `everypair.torch.pair_loss`."""
-    if not (isinstance(scores, Tensor) and scores.layout is _STRIDED and scores.dtype in _FLOATS):
-        _raise_not_floats(scores, "scores")
+    _check_floats(scores, "scores")
     shape = scores.shape
     if not 1 <= len(shape) <= 2:
         raise ValueError(
@@ -155,15 +154,12 @@ def check_data(
         if weights.is_complex():
             messages.raise_not_real("weights", weights.dtype)
     if groups is not None:
-        check_rows(groups, "groups", shape, 1, device)
-        if groups.is_floating_point() or groups.is_complex():
-            messages.raise_group_dtype(groups.dtype, "torch")
+        check_groups(groups, "groups", shape, device)
 
 
 def check_scores(scores: Tensor, name: str, device: torch.device | None = None) -> None:
     """Check type, shape and device of scores without labels: (n,) or (n, 1), n may be 0."""
-    if not (isinstance(scores, Tensor) and scores.layout is _STRIDED and scores.dtype in _FLOATS):
-        _raise_not_floats(scores, name)
+    _check_floats(scores, name)
     if scores.dim() != 1 and scores.shape[1:] != (1,):
         raise ValueError(
             f"{name} must have the shape (n,) or (n, 1); got {tuple(scores.shape)}. For several "
@@ -328,11 +324,19 @@ def check_rows(
     )
 
 
-def _raise_not_floats(given: object, name: str) -> NoReturn:
-    if not isinstance(given, Tensor) or given.layout is not _STRIDED:
-        _raise_not_dense(given, name)
-    is_long = given.dtype in (torch.int32, torch.int64)  # float32 would round them
-    messages.raise_not_floats(given.dtype, f"{name}.{'double' if is_long else 'float'}()")
+def check_groups(groups: Tensor, name: str, scores_shape: torch.Size, device: torch.device) -> None:
+    """Check type, device and shape of groups."""
+    check_rows(groups, name, scores_shape, 1, device)
+    if groups.is_floating_point() or groups.is_complex():
+        messages.raise_group_dtype(groups.dtype, "torch")
+
+
+def _check_floats(scores: Tensor, name: str) -> None:
+    if not isinstance(scores, Tensor) or scores.layout is not _STRIDED:
+        _raise_not_dense(scores, name)
+    if scores.dtype not in _FLOATS:
+        is_long = scores.dtype in (torch.int32, torch.int64)  # float32 would round them
+        messages.raise_not_floats(scores.dtype, f"{name}.{'double' if is_long else 'float'}()")
 
 
 def _raise_not_constant(name: str) -> NoReturn:

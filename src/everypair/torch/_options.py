@@ -23,6 +23,7 @@ from everypair.surrogates import (
     SmoothTerm,
     Surrogate,
 )
+from everypair.torch._compat import constant_in_graphs
 
 
 class LossOptions(NamedTuple):
@@ -109,7 +110,7 @@ def loss_options(
     return LossOptions(terms, mean, check, kind, by_task, rates, margin, text)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_graphs
 def _text_of(surrogate: str | Surrogate, margin: str | None) -> str:
     """Return the terms as text while a compiler traces, which cannot trace their expansion."""
     return encoded(
@@ -119,34 +120,27 @@ def _text_of(surrogate: str | Surrogate, margin: str | None) -> str:
 
 @lru_cache(maxsize=64)
 def encoded(terms: tuple[PairTerm, ...]) -> str:
-    """Return terms as text: a list with the shift and the other numbers of each."""
-    return json.dumps(terms, default=_numbers)
+    """Return terms as text: a list of the numbers of each, and a dictionary for a smooth one."""
+    return json.dumps(terms, default=vars)
 
 
 @lru_cache(maxsize=64)
 def decoded(text: str) -> tuple[PairTerm, ...]:
     """Undo `encoded`."""
-    return tuple(_term(*numbers) for numbers in json.loads(text))
+    return tuple(
+        ShiftedTerm(*term) if isinstance(term[1], SmoothTerm | ExponentialTerm) else KnotTerm(*term)
+        for term in json.loads(text, object_hook=_term)
+    )
 
 
-def _numbers(term: SmoothTerm | ExponentialTerm) -> tuple[Any, ...]:
-    if isinstance(term, ExponentialTerm):
-        return term.rate, term.scale
-    return term.rate, term.low, term.high, term.centre, term.scale
+def _term(fields: dict[str, Any]) -> SmoothTerm | ExponentialTerm:
+    if "low" not in fields:
+        return ExponentialTerm(**fields)
+    for name in ("low", "high"):
+        of_orders = _tuples(fields[name])
+        fields[name] = Fits(*(Fit(*of_order) for of_order in of_orders))
+    return SmoothTerm(**fields)
 
 
-def _term(shift: float, *others: Any) -> PairTerm:
-    if len(others) > 1:
-        return KnotTerm(shift, *others)
-    if len(others[0]) == 2:
-        return ShiftedTerm(shift, ExponentialTerm(*others[0]))
-    rate, low, high, centre, scale = others[0]
-    return ShiftedTerm(shift, SmoothTerm(rate, _fits(low), _fits(high), centre, scale))
-
-
-def _fits(orders: list[Any]) -> Fits:
-    return Fits(*(Fit(_powers(below), _powers(above), bound) for below, above, bound in orders))
-
-
-def _powers(pairs: list[list[float]]) -> tuple[tuple[float, float], ...]:
-    return tuple((c, e) for c, e in pairs)
+def _tuples(data: Any) -> Any:
+    return tuple(map(_tuples, data)) if isinstance(data, list) else data

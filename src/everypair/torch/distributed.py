@@ -13,7 +13,7 @@ communicate, so it cannot interfere with DDP or FSDP.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from zlib import crc32
 
 import torch
@@ -338,14 +338,16 @@ def _minority_loss(
     for k in range(n_tasks):
         if totals[k].all():
             x, w, g = (
-                None if gathered is None else torch.cat((own[k], gathered[k]))
+                None if own is None or gathered is None else torch.cat((own[k], gathered[k]))
                 for own, gathered in zip(columns, others, strict=True)
             )
+            x = cast("Tensor", x)
             of_others = rows.labels.new_full((len(x) - n,), bool(pos_is_small[k]))
             pos = torch.cat((rows.labels[k], of_others))
-            value, pair_weight, of_task = _dispatch.evaluate(x, pos, w, g, of_means, grad=grad)[:3]
-            local[k, 0], local[k, 1] = pair_weight / totals[k].prod().item(), value
-            grads[k] = grads[k] if of_task is None else of_task
+            result = _dispatch.evaluate(x, pos, w, g, of_means, grad=grad)
+            of_all_pairs = cast("Any", result.pair_weight) / totals[k].prod().item()
+            local[k, 0], local[k, 1] = of_all_pairs, result.value
+            grads[k] = grads[k] if result.grad is None else result.grad
     shares, values = processes.gather(local).unbind(2)
     pair_weight = shares.sum(0)
     if options.mean:
@@ -361,13 +363,13 @@ def _minority_loss(
     own_grad = torch.stack([of_task[:n] for of_task in grads]).to(dtype)
     own_grad *= shares[rank, :, None].to(dtype)
     # Every other rank gets the gradient of its rows, all tasks of one rank after the other.
-    parts = [grads[k][n:].split(n_others[:, k].tolist()) for k in range(n_tasks)]
+    parts = [torch.split(grads[k][n:], n_others[:, k].tolist()) for k in range(n_tasks)]
     message = torch.cat([part for of_rank in zip(*parts, strict=True) for part in of_rank])
-    others = [other for other in range(processes.size) if other != rank]
     receives = [0 if other == rank else len(sent) for other in range(processes.size)]
-    received = processes.exchange(message, n_others.sum(1).tolist(), receives)
-    of_rows = shares[others].repeat_interleave(n_small[rank].to(device), 1)
-    own_grad.view(-1)[sent] += (received.double().reshape(of_rows.shape) * of_rows).sum(0).to(dtype)
+    back = processes.exchange(message, n_others.sum(1).tolist(), receives).double()
+    from_others = shares[[other for other in range(processes.size) if other != rank]]
+    of_rows = from_others.repeat_interleave(n_small[rank].to(device), 1)
+    own_grad.view(-1)[sent] += (back.reshape(of_rows.shape) * of_rows).sum(0).to(dtype)
     return GlobalLoss(value, pair_weight, own_grad)
 
 
@@ -376,5 +378,7 @@ def _by_task(of_ranks: list[Tensor], counts: Tensor) -> list[Tensor]:
 
     A rank without a count sent rows as well, but they are not needed.
     """
-    parts = [part[: sum(n)].split(n) for part, n in zip(of_ranks, counts.tolist(), strict=True)]
+    parts = [
+        torch.split(part[: sum(n)], n) for part, n in zip(of_ranks, counts.tolist(), strict=True)
+    ]
     return [torch.cat(of_task) for of_task in zip(*parts, strict=True)]

@@ -59,7 +59,7 @@ class Processes(NamedTuple):
         message = torch.cat(as_bytes, 1)
         padding = message.new_zeros(max(counts) - len(message), message.shape[1])
         received = self.gather(torch.cat((message, padding)))
-        parts = iter(received.split([part.shape[1] for part in as_bytes], 2))
+        parts = iter(torch.split(received, [part.shape[1] for part in as_bytes], 2))
         rows: list[list[Tensor] | None] = []
         for column in columns:
             if column is None:

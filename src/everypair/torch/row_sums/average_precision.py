@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 
 from everypair import surrogates
 from everypair.inputs import batches
 from everypair.row_sums import smooth_precision_loss
+from everypair.torch._autograd import recorded
+from everypair.torch._compat import skip_compiler
 from everypair.torch._inputs import (
     array_from,
     batch_from,
@@ -103,6 +103,7 @@ class AveragePrecisionLoss(nn.Module):
         self.register_buffer("bank_labels", torch.empty(0, dtype=torch.bool), persistent=False)
         self.register_buffer("bank_weights", torch.empty(0), persistent=False)
 
+    @skip_compiler
     def forward(
         self,
         scores: Tensor,
@@ -140,7 +141,11 @@ class AveragePrecisionLoss(nn.Module):
             )
         scores, labels = scores.reshape(-1), labels.reshape(-1)
         weights, groups = (None if t is None else t.reshape(-1) for t in (weights, groups))
-        positive = _positive(scores.detach(), labels, weights) if scores.is_cpu else labels > 0
+        if scores.is_cpu:  # check the values
+            batch = batch_from(scores.detach(), labels, weights)
+            positive = torch.from_numpy(batches.positives(batch))
+        else:
+            positive = labels > 0
         if not (self.bank and self.training):
             return _loss(self.temperature, Rows(scores, positive, weights, groups))
         weights = torch.ones_like(scores) if weights is None else weights.to(scores.dtype)
@@ -168,7 +173,7 @@ class AveragePrecisionLoss(nn.Module):
         return f"temperature={self.temperature}, bank={self.bank}"
 
 
-def _eager_or_not(temperature: float, rows: Rows) -> Tensor:
+def _loss(temperature: float, rows: Rows) -> Tensor:
     """Return the loss, on the CPU together with its gradient."""
     if rows.weights is not None and not bool((counts := rows.weights > 0).all()):
         columns: list[Any] = [None if t is None else t[counts] for t in rows]
@@ -176,40 +181,16 @@ def _eager_or_not(temperature: float, rows: Rows) -> Tensor:
     if not rows.scores.is_cpu:
         return _differentiable(temperature, rows)
     loss, grad = _loss_and_grad(temperature, rows)
-    return _eager(rows.scores, loss, grad, (temperature, rows))
+    return recorded(rows.scores, (loss, grad, (), partial(_grad, temperature, rows)))
 
 
-_loss = cast(
-    "Callable[[float, Rows], Tensor]",
-    torch.compiler.disable(_eager_or_not),  # type: ignore[no-untyped-call]
-)
-
-
-def _positive(scores: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
-    """Check the values of tensors on the CPU, and return which rows are positive."""
-    return torch.from_numpy(batches.positives(batch_from(scores, labels, weights)))
-
-
-class _Eager(Function):
-    """Record the loss, and the gradient that was computed with it."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, loss: Tensor, grad: Tensor, again: Any) -> Tensor:
-        ctx.save_for_backward(scores, grad)
-        ctx.again = again
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
-        scores, grad = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: the gradient will be differentiated again
-            temperature, rows = ctx.again
-            loss = _differentiable(temperature, rows._replace(scores=scores))
-            (grad,) = torch.autograd.grad(loss, scores, create_graph=True)
-        return grad * factor, None, None, None
-
-
-_eager = cast("Callable[..., Tensor]", _Eager.apply)
+def _grad(temperature: float, rows: Rows, scores: Tensor) -> Tensor:
+    """Compute the gradient again."""
+    if not torch.is_grad_enabled():
+        return _loss_and_grad(temperature, rows)[1]
+    # create_graph=True: the gradient will be differentiated again
+    loss = _differentiable(temperature, rows._replace(scores=scores))
+    return torch.autograd.grad(loss, scores, create_graph=True)[0]
 
 
 def _loss_and_grad(temperature: float, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,8 @@ from everypair.row_sums._plan import Plan, own_pair
 from everypair.surrogates import Surrogate
 from everypair.torch import _dispatch
 from everypair.torch._arrays import TorchArrays
-from everypair.torch._inputs import array_from, check_rows, check_scores
+from everypair.torch._compat import skip_compiler
+from everypair.torch._inputs import array_from, check_groups, check_rows, check_scores
 
 Groups = tuple[Tensor, Tensor] | None
 
@@ -68,7 +69,7 @@ class Pairs(NamedTuple):
         return [torch.where(self.finite, sums, torch.nan) for sums in found]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@skip_compiler
 def pair_row_sums(
     scores: Tensor,
     others: Tensor | None = None,
@@ -250,14 +251,11 @@ def _codes(
         )
     if groups is None:
         return None
-    for tensor, name, rows in ((groups, "groups", x), (other_groups, "other_groups", others)):
-        if rows is not None:
-            check_rows(cast("Tensor", tensor), name, rows.shape, 1, rows.device)
-            if tensor is not None and (tensor.is_floating_point() or tensor.is_complex()):
-                messages.raise_group_dtype(tensor.dtype, "torch")
-    if other_groups is None:
+    check_groups(groups, "groups", x.shape, x.device)
+    if others is None or other_groups is None:
         (own,) = group_codes(groups.reshape(-1))
         return own, own
+    check_groups(other_groups, "other_groups", others.shape, others.device)
     own, of_others = group_codes(groups.reshape(-1), other_groups.reshape(-1))
     return own, of_others
 
