@@ -81,14 +81,11 @@ def test_a_retained_graph_gives_the_gradient_again():
     torch.testing.assert_close(scores.grad, 2 * once)
     loss.backward()
     torch.testing.assert_close(scores.grad, 3 * once)
-
-
-def test_a_second_backward_without_retain_graph_raises():
-    scores = away_from_knots()
-    loss = pair_loss(scores, LABELS)
-    loss.backward()
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
+    with torch.no_grad():
+        assert not pair_loss(scores, LABELS).requires_grad
+    assert not pair_loss(scores.detach(), LABELS).requires_grad
 
 
 def test_scores_changed_in_place_raise_in_backward():
@@ -99,23 +96,6 @@ def test_scores_changed_in_place_raise_in_backward():
         moved.add_(1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         torch.autograd.grad(first.square().sum(), moved)
-
-
-def test_no_graph_is_built_without_gradients():
-    scores = away_from_knots()
-    with torch.no_grad():
-        assert not pair_loss(scores, LABELS).requires_grad
-    assert not pair_loss(scores.detach(), LABELS).requires_grad
-
-
-def test_a_penalty_on_the_gradient_can_be_trained():
-    model = torch.nn.Linear(3, 1).double()
-    inputs = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
-    loss = pair_loss(model(inputs), LABELS)
-    (first_grad,) = torch.autograd.grad(loss, inputs, create_graph=True)
-    (loss + first_grad.square().sum()).backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-    assert model.weight.grad.abs().sum() > 0
 
 
 def test_checkpointing_recomputes_the_loss():

@@ -58,15 +58,7 @@ def test_the_count_is_not_in_the_state_dict():
     assert copy.deepcopy(criterion).n_one_class == 1
     assert [name for name, _ in criterion.named_buffers()] == ["n_one_class"]
     assert not list(criterion.parameters())
-
-
-def test_a_checkpoint_of_a_model_with_bce_loads():
-    def module(loss):
-        return torch.nn.ModuleDict({"body": torch.nn.Linear(3, 1), "loss": loss})
-
-    before, after = module(torch.nn.BCEWithLogitsLoss()), module(PairLoss())
-    after.load_state_dict(before.state_dict())
-    assert torch.equal(after["body"].weight, before["body"].weight)
+    criterion.load_state_dict(torch.nn.BCEWithLogitsLoss().state_dict())
 
 
 @pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])

@@ -287,37 +287,6 @@ def test_strided_unaligned_and_two_dimensional_scores_on_a_gpu(n):
             torch.testing.assert_close(grad, expected_grad, rtol=0.0, atol=2e-6 * largest)
 
 
-def assert_all_equal(found, cases):
-    """Compare replays that ran side by side with the plain path."""
-    torch.cuda.synchronize()
-    for (value, _, grad), case in zip(found, cases, strict=True):
-        expected, expected_grad = plain(*case, TERMS)
-        assert torch.equal(value, expected)
-        assert torch.equal(grad, expected_grad)
-
-
-@needs_gpu
-def test_replays_on_two_streams_of_a_gpu():
-    streams = [torch.cuda.Stream() for _ in range(2)]
-    cases = [gpu_batch(n, seed) for seed, n in enumerate((300, 20_000) * 10)]
-    torch.cuda.synchronize()
-    for _ in range(2):
-        found = []
-        for number, case in enumerate(cases):
-            with torch.cuda.stream(streams[number // 2 % 2]):
-                found.append(computed(*case))
-        assert_all_equal(found, cases)
-
-
-@needs_gpu
-def test_replays_from_several_threads_of_a_gpu():
-    cases = [gpu_batch(n, seed) for seed, n in enumerate((300, 4_000, 20_000, 300_000) * 4)]
-    torch.cuda.synchronize()
-    with ThreadPoolExecutor(4) as pool:
-        for _ in range(3):
-            assert_all_equal(list(pool.map(lambda case: computed(*case), cases)), cases)
-
-
 @pytest.mark.parametrize(("version", "backend"), [("3.3.1", "operations"), ("3.10.0", "triton")])
 def test_a_triton_that_is_too_old_leaves_gpus_to_torch_operations(monkeypatch, version, backend):
     for name in [name for name in sys.modules if name.startswith("everypair.torch.triton")]:
