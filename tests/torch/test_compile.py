@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -161,3 +163,8 @@ def test_fake_tensors_have_a_loss_of_the_right_shape():
         loss = pair_loss(scores, torch.zeros(5, 3), reduction="none")
     assert loss.shape == (3,)
     assert loss.requires_grad
+
+
+def test_the_compiler_is_not_loaded_before_it_is_used():
+    program = "import everypair.torch, sys; assert 'torch._dynamo' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -49,7 +49,7 @@ def global_batches(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n, tasks = draw(st.integers(1, 60)), draw(st.sampled_from((None, 1, 3)))
     shape = (n,) if tasks is None else (n, tasks)
-    dtype = draw(st.sampled_from((torch.float32, torch.float64)))
+    dtype = draw(st.sampled_from((torch.float32, torch.float64, torch.bfloat16)))
     pairs = draw(st.sampled_from(("binary",) * 5 + ("ordered", "survival")))
     # Scores on a grid, so that there are ties and pairs on the knot.
     scores = torch.from_numpy(rng.integers(-24, 24, shape) / 8 + draw(st.sampled_from((0, 1024))))
@@ -67,6 +67,7 @@ def global_batches(draw):
         "margin": draw(st.sampled_from((None, 0.0, 0.5))),
         "reduction": draw(st.sampled_from(("mean", "sum", "none"))),
         "pairs": pairs,
+        "gradients": draw(st.sampled_from(("average", "sum"))),
     }
     if pairs == "survival":
         options["censoring"] = draw(st.sampled_from(("harrell", "uno")))
@@ -98,12 +99,13 @@ def loss_and_grad(rows, options, function=global_pair_loss):
 
 
 def of_all_ranks(pool, rows, rank_of_row, options):
-    """Return the global loss, and the gradient of all rows after an average over ranks."""
+    """Return the global loss, and the gradient of all rows."""
+    n_averaged = 1 if options.get("gradients") == "sum" else N_RANKS
     found = pool.run(loss_and_grad, divided(rows, rank_of_row), [options] * N_RANKS)
     grad = torch.empty_like(rows["scores"])
     for rank, (loss, of_rank) in enumerate(found):
         assert loss.equal(found[0][0]), f"rank {rank} has {loss}, rank 0 {found[0][0]}"
-        grad[rank_of_row == rank] = of_rank / N_RANKS
+        grad[rank_of_row == rank] = of_rank / n_averaged
     return found[0][0], grad
 
 
@@ -112,12 +114,18 @@ def of_all_ranks(pool, rows, rank_of_row, options):
 def test_loss_and_gradient_equal_those_of_a_single_process(pool, case):
     rows, rank_of_row, options = case
     loss, grad = of_all_ranks(pool, rows, rank_of_row, options)
-    assert loss.dtype is rows["scores"].dtype
-    wide = {**rows, "scores": rows["scores"].double()}
-    expected, expected_grad = loss_and_grad(wide, options, pair_loss)
+    scores = rows["scores"]
+    assert loss.dtype is (torch.float64 if scores.dtype is torch.float64 else torch.float32)
+    assert grad.dtype is scores.dtype
+    of_process = {name: option for name, option in options.items() if name != "gradients"}
+    wide = {**rows, "scores": scores.double()}
+    expected, expected_grad = loss_and_grad(wide, of_process, pair_loss)
     dtype = str(loss.dtype).removeprefix("torch.")
     assert_close(loss, expected, dtype)
-    assert_close(grad, expected_grad, dtype)
+    if scores.dtype is torch.bfloat16:
+        torch.testing.assert_close(grad.double(), expected_grad, rtol=1e-2, atol=1e-5)
+    else:
+        assert_close(grad, expected_grad, dtype)
 
 
 def some_rows(n=40, seed=0, dtype=torch.float32):
@@ -135,31 +143,6 @@ def test_no_pair_on_any_rank_gives_zero(pool, pairs):
         loss, grad = of_all_ranks(pool, one_class, rank_of_row[:n], {"pairs": pairs})
         assert loss == 0.0
         assert not grad.any()
-
-
-def test_half_precision_is_computed_in_single_precision(pool):
-    rows, rank_of_row = some_rows(dtype=torch.bfloat16)
-    loss, grad = of_all_ranks(pool, rows, rank_of_row, {})
-    expected, expected_grad = loss_and_grad(
-        {**rows, "scores": rows["scores"].float()}, {}, pair_loss
-    )
-    assert loss.dtype is torch.float32
-    assert_close(loss, expected, "float32")
-    assert grad.dtype is torch.bfloat16
-    torch.testing.assert_close(grad.float(), expected_grad, rtol=1e-2, atol=1e-5)
-
-
-def _with_gradients(rows, gradients):
-    return loss_and_grad(rows, {"gradients": gradients})[1]
-
-
-def test_gradients_to_be_summed_are_not_multiplied(pool):
-    own = divided(*some_rows())
-    averaged, summed = (
-        pool.run(_with_gradients, own, [name] * N_RANKS) for name in ("average", "sum")
-    )
-    for a, b in zip(averaged, summed, strict=True):
-        torch.testing.assert_close(a, N_RANKS * b)
 
 
 # Errors
@@ -233,14 +216,11 @@ def test_without_a_process_group_the_error_tells_what_to_do():
         global_pair_loss(torch.zeros(2), torch.tensor([0, 1]))
 
 
-def _unchecked_nan(rows):
-    return loss_and_grad(rows, {"check": False})[0]
-
-
 def test_an_unchecked_nan_gives_nan_on_all_ranks(pool):
     rows, rank_of_row = some_rows()
     rows["scores"][7] = torch.nan
-    assert all(loss.isnan() for loss in pool.run(_unchecked_nan, divided(rows, rank_of_row)))
+    found = pool.run(loss_and_grad, divided(rows, rank_of_row), [{"check": False}] * N_RANKS)
+    assert all(loss.isnan() for loss, _ in found)
 
 
 # Autograd and training
@@ -274,7 +254,6 @@ def _second_derivatives(rows):
     scores = rows["scores"].clone().requires_grad_()
     messages = []
     for attempt in (
-        lambda loss: torch.autograd.grad(loss, scores, create_graph=True),
         lambda loss: loss.backward(create_graph=True),
         lambda loss: torch.autograd.grad((loss * 2.0).exp(), scores, create_graph=True),
     ):
@@ -290,7 +269,7 @@ def test_a_second_derivative_raises_on_all_ranks_and_none_hangs(pool):
     expected = pair_loss(**rows)
     found = pool.run(_second_derivatives, divided(rows, rank_of_row), timeout=60)
     for messages, loss in found:
-        assert len(messages) == 3
+        assert len(messages) == 2
         assert all("cannot be differentiated twice" in message for message in messages)
         assert all("create_graph=True" in message for message in messages)
         assert_close(loss, expected, "float32")
@@ -468,10 +447,8 @@ def test_bytes_depend_on_the_rows_of_the_smaller_class_only(pool):
     # Of no pair: an agreement of 8 numbers. Else 2 more, and for each row a score and a gradient.
     assert sent(0, 40) == [3 * 64] * N_RANKS
     assert sent(800, 8000) == [3 * (64 + 16 + 200 * 4) + 600 * 4] * N_RANKS
-
-
-def test_skewed_ranks_send_no_more_than_the_smaller_class(pool):
+    # All rows of the smaller class on one rank:
     rows = {"scores": torch.randn(4000), "labels": torch.arange(4000) < 40}
-    rank_of_row = torch.where(rows["labels"], 1, 2)
-    for sent in pool.run(_bytes_sent, divided(rows, rank_of_row), [{}] * N_RANKS):
-        assert sent <= 3 * (64 + 16 + 40 * 4) + 40 * 4
+    own = divided(rows, torch.where(rows["labels"], 1, 2))
+    for of_rank in pool.run(_bytes_sent, own, [{}] * N_RANKS):
+        assert of_rank <= 3 * (64 + 16 + 40 * 4) + 40 * 4

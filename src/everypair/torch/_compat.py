@@ -53,13 +53,7 @@ def needs_operator(tensor: torch.Tensor) -> bool:
 
 def is_ordinary(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has memory to read, and nothing but autograd sees its operations."""
-    return not (
-        torch.compiler.is_compiling()
-        or type(tensor) not in PLAIN_TENSORS
-        or n_dispatch_modes() > 0
-        or is_under_functorch()  # `is_transformed`, without a call for every small batch
-        or forward_ad._current_level >= 0
-    )
+    return not (needs_operator(tensor) or is_transformed())
 
 
 def skip_backward_wrapper(function: type[Function]) -> None:

@@ -105,10 +105,10 @@ def direct_loss_and_grad(
     the kernel declines what is not allowed. The checks and `evaluate` take all other batches.
     """
     if (
-        not scores.is_cpu
-        or _forced is not None
-        or groups is not None
+        groups is not None
         or options.pairs != "binary"
+        or not scores.is_cpu
+        or _forced is not None
         or options.by_task
         or options.rates is not None
         or type(labels) not in _compat.PLAIN_TENSORS

@@ -61,7 +61,7 @@ def checked(
     target: Tensor = labels  # type: ignore[assignment]
     check_data(scores, target, weights, groups, may_be_empty=of_rank)
     if scores.dim() == 2 and target.is_floating_point():
-        options = options._replace(missing=True)
+        options = LossOptions(*options[:-1], missing=True)
     if options.rates is not None and not of_rank:
         weights = kept_weights(scores, target, weights, groups, options.rates)
     return target, weights, options
