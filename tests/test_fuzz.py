@@ -73,6 +73,8 @@ DRAWN = [
     (64, 0.004, 0.0, (92124,)),
     # A product of the Hessian whose level overflows: survival times, weights over 300 decades.
     (92, 0.004, 0.02, (30421,)),
+    # A product of a steep exponential's Hessian, next to the largest double; a gradient of 1e-317.
+    (111, 0.004, 0.02, (23697, 50473)),
 ]
 
 

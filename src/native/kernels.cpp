@@ -150,8 +150,10 @@ double solve(const GroupRows<S>& rows, const Question& original) {
         range = std::max(range, gap + std::abs(term.shift));
         largest = std::max(largest, std::abs(term.shift));
     }
-    // Without knots a reach of 0 is an ordinary one: all scores may be 0.
-    const bool has_knots = std::ranges::any_of(terms, &Term::truncated), is_zero = reach == 0 && !has_knots;
+    // Without knots a reach of 0 is an ordinary one: all scores may be 0. Squares of float32 scores are no
+    // denormal doubles.
+    const bool has_knots = std::ranges::any_of(terms, &Term::truncated),
+               is_zero = reach == 0 && sizeof(S) == 4 && !has_knots;
     if (!(largest < 0x1p1000 && (reach > 0x1p-960 || is_zero))) return no_value;
     const Question question{first, static_cast<int>(terms.size()), original.mean, rows.threads};
     if (!has_knots) return everywhere(rows, question);
