@@ -11,7 +11,7 @@
 from importlib import import_module
 from typing import Any
 
-from everypair import naive, surrogates
+from everypair import naive, paper, surrogates
 from everypair._version import __version__
 from everypair.kernel.choose import get_backend
 from everypair.kernel.threads import get_num_threads, set_num_threads
@@ -61,6 +61,7 @@ __all__ = [
     "pair_loss",
     "pair_loss_and_grad",
     "pair_row_sums",
+    "paper",
     "partial_auc",
     "roc_curve",
     "set_num_threads",
