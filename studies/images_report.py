@@ -2,7 +2,8 @@
 
 For each part and batch size, `write` makes the files of ``everypair report`` (table 2, figure 3,
 paired differences) in results/PART, and one page with all test AUCs beside those of the paper. Its
-tables also go to docs/evidence.md. Losses whose trials are not all there are not shown, only named.
+tables also go to docs/evidence.md and docs/paper.md. Losses whose trials are not all there are not
+shown, only named.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from everypair.experiments.intervals import resampled_interval
 from everypair.experiments.plan import Record, Settings
 from everypair.experiments.report.selection import TEST_SHARE, difference, gathered
 from everypair.experiments.report.study import Study
-from studies import figure2, images_summaries, open_questions_report, wins
+from studies import figure2, images_summaries, open_questions_report, paper_tables, wins
 from studies.images import PARTS, RESULTS, Part, counted, read_rows
 
 PAPER = RESULTS / "paper_figure3.csv"
 """Test AUC, mean and sd of five seeds, read off plots of the authors; see `HEADER`."""
+
+PAPER_TABLE2 = RESULTS / "paper_table2.csv"
+"""The paper's table 2: medians of the selected batch sizes and learning rates."""
 
 HEADER = """# The study of images
 
@@ -127,7 +131,13 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
             **{name: text for name, (_, text) in summaries.items()},
             **{name: text.format(assets="assets") for name, text in answers.items()},
         }
-        fill([docs / "evidence.md"], {name: f"\n{text}\n" for name, text in texts.items()})
+        texts |= {
+            "paper-table2": paper_tables.table2(folder, PAPER_TABLE2),
+            "paper-figure3": paper_tables.figure3(folder, PAPER),
+            "paper-questions": paper_tables.questions(folder),
+        }
+        filled = [docs / "evidence.md", docs / "paper.md"]
+        fill(filled, {name: f"\n{text}\n" for name, text in texts.items()})
     return [*files, index]
 
 

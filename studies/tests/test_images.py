@@ -159,8 +159,9 @@ def test_a_part_whose_data_cannot_be_loaded_is_left_out(tmp_path, capsys):
 def test_the_committed_tables_follow_from_the_committed_rows(tmp_path):
     shutil.copytree(images.RESULTS, tmp_path / "studies" / "results")
     (tmp_path / "docs" / "assets").mkdir(parents=True)
-    pages = ("docs/evidence.md", "studies/results/README.md")
-    shutil.copyfile(images.ROOT / pages[0], tmp_path / pages[0])
+    pages = ("docs/evidence.md", "docs/paper.md", "studies/results/README.md")
+    for page in pages[:2]:
+        shutil.copyfile(images.ROOT / page, tmp_path / page)
     images_report.write(tmp_path / "studies" / "results", tmp_path / "docs")
     for page in pages:
         assert (tmp_path / page).read_text() == (images.ROOT / page).read_text()
