@@ -106,7 +106,7 @@ def figure3(folder: Path, paper: Path) -> str:
     title = (
         f"The loss with the greatest mean is the same as in the paper for {same} of {len(full)} "
         f"pairs of data set and imratio. It is the squared hinge for {ahead[0]} of them here, and "
-        f"for {ahead[1]} in the paper. Most differences between losses are within their errors."
+        f"for {ahead[1]} in the paper; these are means without their errors."
     )
     head = "data | imratio | loss | paper | here | rows"
     return f"{title}\n\n{table(head, lines)}\n"

@@ -77,7 +77,7 @@ def algorithm_2(scores: ArrayLike, labels: ArrayLike, margin: float = 1.0) -> fl
     y_hat, y, m = _inputs(scores, labels, margin)
     v = y_hat + m * (y == -1)
     a = b = c = L = 0.0
-    for i in np.argsort(v):
+    for i in np.argsort(v, kind="stable"):
         if y[i] == 1:
             z = m - y_hat[i]
             a, b, c = a + 1, b + 2 * z, c + z**2
@@ -99,7 +99,7 @@ def algorithm_2_backward(scores: ArrayLike, labels: ArrayLike, margin: float = 1
     y_hat, y, m = _inputs(scores, labels, margin)
     v = y_hat + m * (y == -1)
     a = b = c = L = 0.0
-    for i in np.argsort(-v):
+    for i in np.argsort(-v, kind="stable"):
         if y[i] == -1:
             z = m + y_hat[i]
             a, b, c = a + 1, b - 2 * z, c + z**2
@@ -130,7 +130,7 @@ def recursion(scores: ArrayLike, labels: ArrayLike, margin: float = 1.0) -> Recu
     ([0, 2, 1, 3], [1.0, 1.0, 2.0, 2.0], [0.0, 0.25, 0.25, 2.5])
     """
     y_hat, y, m = _inputs(scores, labels, margin)
-    s = np.argsort(y_hat + m * (y == -1))
+    s = np.argsort(y_hat + m * (y == -1), kind="stable")
     y_hat, positive = y_hat[s], y[s] == 1
     a = np.cumsum(positive * 1.0)
     b = np.cumsum(positive * 2 * (m - y_hat))
