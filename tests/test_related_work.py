@@ -133,35 +133,6 @@ def test_the_saddle_value_of_solam_is_the_square_loss():
             assert saddle(w, X, y, a, b, b - a + dalpha) <= saddle(w, X, y, a, b, b - a)
 
 
-def solam(X, y, steps, rate, seed=0):
-    """Descend in w, a, b and ascend in alpha with one row at a time; return the mean of w."""
-    rng, p = np.random.default_rng(seed), y.mean()
-    w, a, b, alpha = np.zeros(X.shape[1]), 0.0, 0.0, 0.0
-    total, weight = np.zeros_like(w), 0.0
-    for t, i in enumerate(rng.integers(0, len(y), steps), 1):
-        x, f, step = X[i], X[i] @ w, rate / np.sqrt(t)
-        if y[i] == 1:
-            gw, ga, gb = 2 * (1 - p) * (f - a - 1 - alpha) * x, -2 * (1 - p) * (f - a), 0.0
-            galpha = -2 * (1 - p) * f
-        else:
-            gw, ga, gb = 2 * p * (f - b + 1 + alpha) * x, 0.0, -2 * p * (f - b)
-            galpha = 2 * p * f
-        w, a, b = w - step * gw, a - step * ga, b - step * gb
-        alpha += step * (galpha - 2 * p * (1 - p) * alpha)
-        total, weight = total + step * w, weight + step
-    return total / weight
-
-
-def test_solam_of_ying_approaches_the_minimum_of_the_square_loss():
-    X, y, _ = sample(n=400)
-    exact = PairLinearClassifier(surrogate="square", alpha=0.0, tol=1e-10).fit(X, y).coef_[0]
-    errors = [
-        np.abs(solam(X, y, steps, 0.2) - exact).max() / np.abs(exact).max()
-        for steps in (1_000, 100_000)
-    ]
-    assert errors[1] < 0.05 < errors[0]
-
-
 def test_aucm_has_its_hinge_on_the_difference_of_means():
     """Yuan et al.: the best a, b and alpha leave the variances and a hinge on two means."""
     torch = pytest.importorskip("torch")
