@@ -45,6 +45,7 @@ The paper's values, `paper_figure3.csv`, are means ± standard deviations over f
 read off plots that the authors published for figure 3 of arXiv:2302.11062, before this study. Which
 file, and with which error, was not recorded, and they cannot be derived from the source of the
 paper, whose plots are missing. They agree with what its text says of the figure.
+`paper_table2.csv` is table 2 of that source.
 """
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
 ALT = "Test AUC by seed, for each loss and share of positives"
