@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
-import everypair as ep
-from everypair.torch import PairLoss, pair_loss
+from everypair.torch import PairLoss, pair_derivatives, pair_loss
 
 SCORES = torch.tensor([0.5, 2.0, 0.0, 1.0])
 LABELS = torch.tensor([1, 1, 0, 0])
@@ -41,25 +42,53 @@ def test_the_default_device_does_not_move_the_loss(scores, groups):
         assert loss.item() == LOSS
 
 
-@pytest.mark.parametrize("surrogate", ep.surrogates.names())
-def test_several_tasks_equal_separate_losses(torch_backend, surrogate):
+@pytest.mark.parametrize("surrogate", ["linear_hinge", "logistic"])
+def test_each_task_is_a_loss_of_its_own(torch_backend, surrogate):
+    """Of four tasks, the last has one class; a label that is NaN leaves its row out of one task."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(30, 4, generator=generator, dtype=torch.float64, requires_grad=True)
-    labels = torch.randint(0, 2, (30, 4), generator=generator)
-    weights = torch.rand(30, 4, generator=generator)
-    groups = torch.arange(30) % 3
+    labels = torch.randint(0, 2, (30, 4), generator=generator) * 2.0 - 1.0
+    labels[:, 3] = 1.0
+    labels[5] = labels[::3, 0] = torch.nan
+    weights, groups = torch.rand(30, 4, generator=generator), torch.arange(30) % 3
     options = {"surrogate": surrogate, "weights": weights, "groups": groups}
-    alone = torch.stack(
-        [
-            pair_loss(scores[:, k], labels[:, k], **{**options, "weights": weights[:, k]})
-            for k in range(4)
-        ]
-    )
-    torch.testing.assert_close(pair_loss(scores, labels, **options, reduction="none"), alone)
-    torch.testing.assert_close(pair_loss(scores, labels, **options), alone.mean())
-    (want,) = torch.autograd.grad(alone.mean(), scores)
-    (found,) = torch.autograd.grad(pair_loss(scores, labels, **options), scores)
-    torch.testing.assert_close(found, want)
+    found = pair_derivatives(scores, labels, **options)
+    for k in range(4):
+        known = ~labels[:, k].isnan()
+        data = {"weights": weights[known, k], "groups": groups[known]}
+        alone = pair_derivatives(scores[known, k], labels[known, k], surrogate=surrogate, **data)
+        for of_tasks, of_task in zip(found, alone, strict=True):
+            task = of_tasks[..., k]
+            torch.testing.assert_close(task if task.dim() == 0 else task[known], of_task)
+        assert not found.grad[~known, k].any()
+        assert not found.hess[~known, k].any()
+    losses = pair_loss(scores, labels, **options, reduction="none")
+    torch.testing.assert_close(losses.detach(), found.value)
+    criterion = PairLoss(surrogate=surrogate)
+    loss = criterion(scores, labels, weights, groups)
+    assert criterion.n_one_class == 1
+    torch.testing.assert_close(loss.detach(), found.value[:3].mean())
+    torch.testing.assert_close(torch.autograd.grad(loss, scores)[0], found.grad / 3)
+    options["weights"] = weights[:, 0]  # the same for all tasks
+    one, all_tasks = (pair_derivatives(scores[:, :t], labels[:, :t], **options) for t in (1, 4))
+    torch.testing.assert_close(all_tasks.grad[:, :1], one.grad)
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_score_that_is_not_finite_affects_its_own_task_only(torch_backend, column):
+    scores = torch.stack([SCORES, -SCORES], 1)
+    scores[2, column] = torch.inf
+    labels = LABELS[:, None].expand(4, 2)
+    found = pair_derivatives(scores, labels, check=False)
+    alone = pair_derivatives(scores[:, 1 - column], LABELS)
+    for tensor, sound in zip(found, alone, strict=True):
+        assert tensor[..., column].isnan().all()
+        torch.testing.assert_close(tensor[..., 1 - column], sound)
+    losses = pair_loss(scores.requires_grad_(), labels, check=False, reduction="none")
+    assert losses.isnan().tolist() == [column == 0, column == 1]
+    for function in (pair_loss, pair_derivatives):
+        with pytest.raises(ValueError, match=f"in column {column}, scores must .* got inf .* 2"):
+            function(scores, labels, check=True)
 
 
 def test_reductions_and_their_shapes(torch_backend):
@@ -70,21 +99,6 @@ def test_reductions_and_their_shapes(torch_backend):
     assert pair_loss(SCORES, LABELS, reduction="sum").item() == 4 * LOSS
     want = sum(pair_loss(s, LABELS, reduction="sum") for s in both.T)
     torch.testing.assert_close(pair_loss(both, labels, reduction="sum"), want)
-
-
-@pytest.mark.parametrize("negative", [0.0, -1.0])
-def test_a_label_that_is_nan_leaves_its_row_out(torch_backend, negative):
-    scores = torch.tensor([[0.5, 0.5], [2.0, 2.0], [0.0, 0.0], [1.0, 9.0]], requires_grad=True)
-    labels = torch.tensor([[1.0, 1.0], [1.0, 1.0], [negative] * 2, [negative, torch.nan]])
-    alone = pair_loss(SCORES[:, None], labels[:, 1:])
-    torch.testing.assert_close(alone, pair_loss(SCORES[:3], LABELS[:3]))
-    weights = torch.tensor([1.0, 2.0, 1.0, 1.0])
-    for options in ({}, {"weights": weights}):
-        losses = pair_loss(scores, labels, reduction="none", **options)
-        kept = {k: w[:3] for k, w in options.items()}
-        torch.testing.assert_close(losses[1], pair_loss(scores[:3, 1], LABELS[:3], **kept))
-        losses.sum().backward()
-        assert scores.grad[3, 1] == 0.0
 
 
 def test_negated_views_are_resolved():
@@ -137,7 +151,7 @@ BAD = {
 }
 
 
-BAD_OPTIONS = {
+BAD_DATA = {
     r"weights must have the shape \(4,\) .* got \(5,\)": {"weights": torch.ones(5)},
     "weights must be on the device of the scores; got weights on meta": {
         "weights": torch.ones(4, device="meta")
@@ -147,16 +161,51 @@ BAD_OPTIONS = {
     r"groups must have the shape \(4,\) .* got \(4, 2\)": {"groups": torch.zeros(4, 2).long()},
     "groups must be whole numbers, .* got torch.float32": {"groups": torch.zeros(4)},
     "groups must be a tensor; got list": {"groups": ["a", "b", "a", "b"]},
+}
+BAD_OPTIONS = {
     "margin must be a finite number of at least 0; got -1": {"margin": -1},
     "surrogate must be one of .* Did you mean 'huber_hinge'": {"surrogate": "huber"},
     "reduction must be 'mean' .* got 'avg'": {"reduction": "avg"},
+    "pairs must be": {"pairs": "all"},
+    "max_fpr and min_tpr must be left out": {"pairs": "ordered", "max_fpr": 0.5},
 }
 
 
-@pytest.mark.parametrize("message", [*BAD, *BAD_OPTIONS])
-def test_bad_arguments_raise(message):
+@pytest.mark.parametrize("message", [*BAD, *BAD_DATA, *BAD_OPTIONS])
+@pytest.mark.parametrize("function", [pair_loss, pair_derivatives])
+def test_bad_arguments_raise(function, message):
+    options = {**BAD_DATA, **BAD_OPTIONS}.get(message, {})
     with pytest.raises(ValueError, match=message):
-        pair_loss(*BAD.get(message, (SCORES, LABELS)), **BAD_OPTIONS.get(message, {}))
+        function(*BAD.get(message, (SCORES, LABELS)), **options)
+
+
+PROCESS_OPTIONS = {
+    "'world' or None; got 'all'": {"process_group": "all"},
+    "gradients must be": {"gradients": "mean"},
+}
+
+
+@pytest.mark.parametrize("message", [*BAD_OPTIONS, *PROCESS_OPTIONS])
+def test_the_module_checks_options_when_it_is_created(message):
+    with pytest.raises(ValueError, match=message):
+        PairLoss(**{**BAD_OPTIONS, **PROCESS_OPTIONS}[message])
+
+
+def test_options_of_the_module_are_shown_and_checked_when_they_change():
+    for text in ("pairs='survival', censoring='uno'", "max_fpr=0.1", "process_group='world'"):
+        assert text in repr(copy.deepcopy(eval(f"PairLoss({text})")))
+    assert PairLoss(surrogate="logistic").margin == 0.0
+    criterion = PairLoss(margin=0.5)
+    with pytest.raises(ValueError, match="margin must be"):
+        criterion.margin = -1
+    assert criterion.margin == 0.5
+    criterion.margin = 2.0
+    assert criterion(torch.tensor([1.0, 2.0]), torch.tensor([1, 0])).item() == 9.0
+
+
+def test_derivatives_have_no_reduction_per_task():
+    with pytest.raises(ValueError, match=r"reduction must be 'mean' .* got 'none'"):
+        pair_derivatives(SCORES, LABELS, reduction="none")
 
 
 @pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
@@ -168,12 +217,6 @@ def test_labels_that_require_a_gradient_raise(pairs, requires_grad):
         labels = (labels + 1.0, LABELS.bool())
     with pytest.raises(ValueError, match=r"labels must not require .* Pass labels.detach\(\)"):
         PairLoss(pairs=pairs)(scores, labels)
-
-
-@pytest.mark.parametrize("option", ["margin", "surrogate", "reduction"])
-def test_the_module_checks_options_when_it_is_created(option):
-    with pytest.raises(ValueError, match=f"{option} must be"):
-        PairLoss(**{option: "nonsense"})
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
@@ -198,14 +241,11 @@ def test_weights_with_bad_values_raise(torch_backend, bad):
         pair_loss(SCORES, LABELS, weights=torch.tensor([1.0, bad, 1.0, 1.0]))
 
 
-def test_the_error_names_the_column_of_a_bad_value(torch_backend):
+def test_the_error_names_the_column_of_a_bad_label(torch_backend):
     labels = torch.stack([LABELS, torch.tensor([1, 3, 0, 0])], 1)
     message = r"in column 1, labels must .* got 3 \(first at index 1\)"
     with pytest.raises(ValueError, match=message):
         pair_loss(MANY, labels)
-    scores = torch.tensor([[0.0, 0.0], [1.0, torch.inf], [0.0, 0.0], [0.0, 0.0]])
-    with pytest.raises(ValueError, match=r"in column 1, scores must be finite; got inf .* 1\)"):
-        pair_loss(scores, LABELS[:, None].expand(4, 2))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
