@@ -1,4 +1,4 @@
-"""The extreme cases, computed by torch operations."""
+"""The extreme cases, and smooth surrogates in every entry, computed by torch operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import everypair as ep
 from everypair import surrogates
-from everypair.torch import _arrays
+from everypair.torch import _arrays, pair_derivatives
+from everypair.torch._dispatch import forced
 
 from ..extreme_cases import LABELS, assert_exact_product, shaped
 from ..fuzz.oracle import exact
@@ -19,6 +20,7 @@ from ..test_extremes import (
     test_groups_of_very_different_weight_leave_each_other_alone,  # noqa: F401
     test_results_are_exact,  # noqa: F401
 )
+from ..test_smooth import FITTED, NAMES, hostile_batches
 from ..tolerances import assert_close
 from .backends import TorchBackend
 
@@ -77,3 +79,35 @@ def test_no_value_is_read_back_from_the_device(surrogate, dtype, extras):
     assert found.value.shape == (3,)
     assert found.grad.shape == found.hess.shape == (3, 40)
     assert found.grad.device.type == "meta"
+
+
+def assert_right_in_every_entry(name, dtype, tolerance, smallest, weighted=True):
+    for scores, labels, weights, groups in hostile_batches(dtype):
+        if name == "exponential" and np.ptp(scores) > 60.0:
+            continue
+        data = {"weights": weights, "groups": groups} if weighted else {"groups": groups}
+        value, grad = ep.naive.pair_loss_and_grad(
+            scores.astype(float), labels, surrogate=name, **data
+        )
+        tensors = {key: torch.tensor(array) for key, array in data.items()}
+        with forced("operations"):
+            found = pair_derivatives(
+                torch.tensor(scores), torch.tensor(labels), surrogate=name, **tensors
+            )
+        seen = np.abs(grad) > smallest
+        ratio = found.grad.numpy()[seen] / grad[seen]
+        assert np.abs(ratio - 1.0).max(initial=0.0) <= tolerance
+        assert found.value.item() == pytest.approx(value, rel=tolerance)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_torch_operations_are_right_in_every_entry(name):
+    assert_right_in_every_entry(name, np.float32, 1e-6, 1e-37)
+    assert_right_in_every_entry(name, np.float64, 1e-12, 1e-290)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_float32_arithmetic_is_enough(name, monkeypatch):
+    # As on devices without float64.
+    monkeypatch.setattr(_arrays, "_work_dtype", lambda _: torch.float32)
+    assert_right_in_every_entry(name, np.float32, 1e-6, 1e-35, weighted=False)

@@ -98,18 +98,29 @@ def test_a_training_step_compiles_to_one_graph(backend):
     assert criterion.n_one_class == 1
 
 
-def test_tasks_weights_and_groups_compile_to_one_graph():
-    scores, labels, weights, groups = data("everything")
-    rows = scores.detach().t().contiguous().requires_grad_()
+def with_options(kind):
+    """Return scores, labels and the options of a loss."""
+    if kind == "everything":
+        scores, labels, weights, groups = data(kind)
+        options = {"surrogate": BUMPY, "weights": weights, "groups": groups}
+        return scores.detach().t().contiguous(), labels.t(), options
+    scores, times = torch.randn(2, 20)
+    return scores, times if kind == "ordered" else (times.exp(), times > 0.0), {"pairs": kind}
+
+
+@pytest.mark.parametrize("kind", ["everything", "ordered", "survival"])
+def test_losses_with_options_compile_to_one_graph(kind):
+    scores, labels, options = with_options(kind)
 
     def loss(scores, labels):
-        return pair_loss(scores, labels, surrogate=BUMPY, weights=weights, groups=groups)
+        return pair_loss(scores, labels, **options)
 
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
-    torch.testing.assert_close(compiled(rows, labels.t()), loss(rows, labels.t()))
-    (want,) = torch.autograd.grad(loss(rows, labels.t()), rows)
-    (found,) = torch.autograd.grad(compiled(rows, labels.t()), rows)
-    torch.testing.assert_close(found, want)
+    results = []
+    for function in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)):
+        leaf = scores.clone().requires_grad_()
+        value = function(leaf, labels)
+        results.append((value, *torch.autograd.grad(value, leaf)))
+    torch.testing.assert_close(*results)
 
 
 def test_vmap_inside_a_compiled_function():

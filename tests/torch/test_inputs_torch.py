@@ -42,8 +42,11 @@ def test_the_default_device_does_not_move_the_loss(scores, groups):
         assert loss.item() == LOSS
 
 
-@pytest.mark.parametrize("surrogate", ["linear_hinge", "logistic"])
-def test_each_task_is_a_loss_of_its_own(torch_backend, surrogate):
+@pytest.mark.parametrize(
+    ("surrogate", "pairs"),
+    [("linear_hinge", "binary"), ("logistic", "binary"), ("squared_hinge", "ordered")],
+)
+def test_each_task_is_a_loss_of_its_own(torch_backend, surrogate, pairs):
     """Of four tasks, the last has one class; a label that is NaN leaves its row out of one task."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(30, 4, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -51,12 +54,12 @@ def test_each_task_is_a_loss_of_its_own(torch_backend, surrogate):
     labels[:, 3] = 1.0
     labels[5] = labels[::3, 0] = torch.nan
     weights, groups = torch.rand(30, 4, generator=generator), torch.arange(30) % 3
-    options = {"surrogate": surrogate, "weights": weights, "groups": groups}
+    options = {"surrogate": surrogate, "pairs": pairs, "weights": weights, "groups": groups}
     found = pair_derivatives(scores, labels, **options)
     for k in range(4):
         known = ~labels[:, k].isnan()
         data = {"weights": weights[known, k], "groups": groups[known]}
-        alone = pair_derivatives(scores[known, k], labels[known, k], surrogate=surrogate, **data)
+        alone = pair_derivatives(scores[known, k], labels[known, k], **{**options, **data})
         for of_tasks, of_task in zip(found, alone, strict=True):
             task = of_tasks[..., k]
             torch.testing.assert_close(task if task.dim() == 0 else task[known], of_task)
@@ -64,7 +67,7 @@ def test_each_task_is_a_loss_of_its_own(torch_backend, surrogate):
         assert not found.hess[~known, k].any()
     losses = pair_loss(scores, labels, **options, reduction="none")
     torch.testing.assert_close(losses.detach(), found.value)
-    criterion = PairLoss(surrogate=surrogate)
+    criterion = PairLoss(surrogate=surrogate, pairs=pairs)
     loss = criterion(scores, labels, weights, groups)
     assert criterion.n_one_class == 1
     torch.testing.assert_close(loss.detach(), found.value[:3].mean())
@@ -171,8 +174,15 @@ BAD_OPTIONS = {
 }
 
 
+def trained(scores, labels, **options):
+    """Call `pair_loss` as a training does: scores with a gradient take a path of their own."""
+    if isinstance(scores, torch.Tensor) and scores.is_floating_point():
+        scores = scores.detach().requires_grad_()
+    return pair_loss(scores, labels, **options)
+
+
 @pytest.mark.parametrize("message", [*BAD, *BAD_DATA, *BAD_OPTIONS])
-@pytest.mark.parametrize("function", [pair_loss, pair_derivatives])
+@pytest.mark.parametrize("function", [pair_loss, trained, pair_derivatives])
 def test_bad_arguments_raise(function, message):
     options = {**BAD_DATA, **BAD_OPTIONS}.get(message, {})
     with pytest.raises(ValueError, match=message):

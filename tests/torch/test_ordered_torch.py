@@ -41,42 +41,6 @@ def test_forms_of_survival_labels():
     assert pair_loss(scores, whole, pairs="survival").item() == pytest.approx(expected)
 
 
-def test_tasks_have_their_own_targets():
-    scores, times, _ = table()
-    both = torch.stack([scores, -scores], 1)
-    labels = torch.stack([times, times.flip(0)], 1)
-    labels[3, 1] = torch.nan
-    found = pair_loss(both, labels, pairs="ordered", reduction="none")
-    kept = torch.arange(len(scores)) != 3
-    expected = [
-        ep.pair_loss(scores, times, pairs="ordered"),
-        ep.pair_loss(-scores[kept], times.flip(0)[kept], pairs="ordered"),
-    ]
-    assert found.tolist() == pytest.approx(expected)
-
-
-@pytest.mark.filterwarnings("ignore")  # the compiler warns about torch itself
-@pytest.mark.parametrize("pairs", ["ordered", "survival"])
-def test_a_compiled_loss_is_the_same(pairs):
-    scores, times, events = table()
-    labels = times if pairs == "ordered" else (times, events)
-    compiled = torch.compile(PairLoss(pairs=pairs), backend="aot_eager", fullgraph=True)
-    grads = []
-    for loss in (compiled, PairLoss(pairs=pairs)):
-        leaf = scores.clone().requires_grad_()
-        loss(leaf, labels).backward()
-        grads.append(leaf.grad)
-    torch.testing.assert_close(*grads)
-
-
-def test_vmap_over_batches():
-    scores, times, _ = table()
-    many = torch.stack([scores, scores.flip(0)])
-    found = torch.vmap(lambda x: pair_loss(x, times, pairs="ordered"))(many)
-    expected = [ep.pair_loss(x, times, pairs="ordered") for x in many]
-    assert found.tolist() == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("rates", [(0.3, 0.2), (1e-9, 0.2), (0.3, 1.0 - 1e-9)])
 def test_partial_losses_of_tasks_and_groups(rates):
     scores, times, _ = table()
@@ -90,19 +54,11 @@ def test_partial_losses_of_tasks_and_groups(rates):
         np.testing.assert_allclose(found.grad[:, k], expected.grad, atol=1e-12)
 
 
-def test_the_representation_names_the_pairs():
-    text = repr(PairLoss(pairs="survival", censoring="uno"))
-    assert "pairs='survival', censoring='uno'" in text
-    assert "max_fpr=0.1" in repr(PairLoss(max_fpr=0.1))
-
-
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
         (torch.tensor([0, 1, 2]), {}, "pairs='ordered'"),
         (torch.tensor([0, torch.nan, 2]), {"pairs": "ordered"}, "nan"),
-        (torch.ones(3), {"pairs": "all"}, "pairs must be"),
-        (torch.ones(3), {"pairs": "ordered", "max_fpr": 0.5}, "left out"),
         ((torch.ones(3), torch.ones(2)), {"pairs": "survival"}, "one event per time"),
         ((torch.ones(3), torch.full((3,), 2)), {"pairs": "survival"}, r"events .* got 2 .*index 0"),
         ((-torch.ones(3), torch.ones(3)), {"pairs": "survival"}, r"at least 0; got -1.0 .*index 0"),
