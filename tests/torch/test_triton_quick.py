@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -16,14 +15,12 @@ import torch
 
 pytest.importorskip("everypair.torch.triton", exc_type=ImportError)
 from everypair import surrogates
-from everypair.torch import _dispatch, pair_loss
-from everypair.torch._dispatch import forced
+from everypair.torch import _dispatch
 from everypair.torch.triton import cached_launch, plans
 from everypair.torch.triton.common import launch
 
 TERMS = surrogates.SQUARED_HINGE.at_knots(1.0)
 C_TYPES = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
 def memory(address, n, c_type=ctypes.c_double):
@@ -221,70 +218,6 @@ def test_a_kernel_with_its_arguments_out_of_order_is_refused():
     kernel = Kernel(None, "n", "scores")
     with pytest.raises(TypeError, match="pointers, then scalars, then constants"):
         launch.launch(kernel, (1, 1), {"scores": torch.empty(4)}, {"n": 4}, {})
-
-
-# On a GPU: replays against the plain path.
-
-SIZES = [1, 300, 4_000, 20_000, 300_000]
-SURROGATES = ["squared_hinge", "square", "linear_hinge", "huber_hinge"]
-
-
-def gpu_batch(n, seed=0, dtype=torch.float32):
-    generator = torch.Generator("cuda").manual_seed(seed)
-    labels = torch.rand(n, device="cuda", generator=generator) < 0.3
-    scores = torch.randn(n, device="cuda", generator=generator, dtype=dtype) + labels
-    return scores, labels
-
-
-def plain(scores, labels, terms, one_class=None):
-    value, _, grad, _, _ = plans.evaluate(
-        scores, labels, None, None, terms, mean=True, grad=True, one_class=one_class
-    )
-    return value, grad
-
-
-def assert_replayed(scores, labels, terms):
-    counters = [torch.zeros((), dtype=torch.int64, device="cuda") for _ in range(2)]
-    value, _, grad = cached_launch.loss_and_grad(scores, labels, terms, True, False, counters[0])
-    expected, expected_grad = plain(scores, labels, terms, counters[1])
-    assert torch.equal(value, expected)
-    assert torch.equal(grad, expected_grad)
-    assert torch.equal(*counters)
-
-
-@needs_gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", SURROGATES)
-def test_replays_on_a_gpu_equal_the_plain_path(name, dtype):
-    terms = surrogates.get(name).at_knots(0.7)
-    for n in (*SIZES, *SIZES):
-        for seed in range(3):
-            scores, labels = gpu_batch(n, seed, dtype)
-            for given in (labels, labels.float(), labels.long()):
-                assert_replayed(scores, given, terms)
-    scores, labels = gpu_batch(300, dtype=dtype)
-    assert_replayed(scores, torch.ones_like(labels), terms)
-
-
-@needs_gpu
-@pytest.mark.parametrize("n", SIZES[1:])
-def test_strided_unaligned_and_two_dimensional_scores_on_a_gpu(n):
-    scores, labels = gpu_batch(2 * n + 2)
-    columns = scores[: 2 * n].view(n, 2), labels[: 2 * n].view(n, 2)
-    for given, classes in (
-        (scores[: 2 * n : 2], labels[: 2 * n : 2]), (scores[1 : n + 1], labels[1 : n + 1]), columns,
-    ) * 2:  # fmt: skip
-        found = []
-        for way in ("triton", "operations", None):
-            leaf = given.detach().requires_grad_()
-            with forced(way) if way else nullcontext():
-                value = pair_loss(leaf, classes)
-            found.append((value.detach(), torch.autograd.grad(value, leaf)[0]))
-        expected, expected_grad = found[1]
-        for value, grad in found:
-            torch.testing.assert_close(value, expected, rtol=2e-6, atol=0.0)
-            largest = expected_grad.abs().max().item()
-            torch.testing.assert_close(grad, expected_grad, rtol=0.0, atol=2e-6 * largest)
 
 
 @pytest.mark.parametrize(("version", "backend"), [("3.3.1", "operations"), ("3.10.0", "triton")])
