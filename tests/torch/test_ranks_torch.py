@@ -9,22 +9,10 @@ from scipy.stats import spearmanr
 from torch.autograd import gradcheck, gradgradcheck
 
 import everypair as ep
-from everypair import surrogates
 from everypair.torch import pair_row_sums, soft_ranks, spearman_loss
 
-from ..strategies import BUMPY, MIXED
 from .test_autograd import away_from_knots
 
-UNMEASURED = pytest.mark.no_cover
-ALL = [*map(surrogates.get, surrogates.names()), BUMPY, MIXED]
-# Coverage is measured for two of them, which execute the lines of all others.
-for_every_surrogate = pytest.mark.parametrize(
-    "surrogate",
-    [
-        pytest.param(s, id=s.name, marks=[] if s.name in ("logistic", "mixed") else UNMEASURED)
-        for s in ALL
-    ],
-)
 GROUPS = torch.tensor([3, 3, 1, 1, 3, 1, 1, 3, 3]), torch.tensor([1, 3, 3, 1, 7])
 
 
@@ -36,40 +24,24 @@ def tensors():
     return tuple(t.requires_grad_() for t in (rows, others, weights))
 
 
-def assert_derivatives(sums, inputs, surrogate):
-    """Compare both derivatives with finite differences.
+@pytest.mark.parametrize("surrogate", ["huber_hinge", "logistic"])
+@pytest.mark.parametrize("kind", ["others", "groups", "groups, without others"])
+def test_derivatives_are_those_of_finite_differences(surrogate, kind, torch_backend):
+    options = {"surrogate": surrogate, "margin": 0.5}
+    if "groups" in kind:
+        options["groups"] = GROUPS[0]
+    if kind == "groups":
+        options["other_groups"] = GROUPS[1]
+    rows, others, weights = tensors()
+    if "without" in kind:
+        others, weights = None, torch.linspace(-1.0, 2.0, 9).double().requires_grad_()
 
-    For one surrogate each entry is compared, for the others products with random vectors.
-    """
-    fast = surrogate.name != "logistic"
-    assert gradcheck(sums, inputs, fast_mode=fast)
-    assert gradgradcheck(sums, inputs, fast_mode=fast)
+    def sums(rows, weights, others=others):
+        return pair_row_sums(rows, others, weights=weights, **options)
 
-
-@for_every_surrogate
-@pytest.mark.parametrize("grouped", [False, True])
-def test_derivatives_are_those_of_finite_differences(surrogate, grouped, torch_backend):
-    groups = dict(zip(("groups", "other_groups"), GROUPS, strict=True)) if grouped else {}
-
-    def sums(rows, others, weights):
-        return pair_row_sums(
-            rows, others, surrogate=surrogate, margin=0.5, weights=weights, **groups
-        )
-
-    assert_derivatives(sums, tensors(), surrogate)
-
-
-@for_every_surrogate
-def test_derivatives_without_others(surrogate, torch_backend):
-    rows, _, _ = tensors()
-    weights = torch.linspace(-1.0, 2.0, 9).double().requires_grad_()
-
-    def sums(rows, weights):
-        return pair_row_sums(
-            rows, surrogate=surrogate, margin=0.5, weights=weights, groups=GROUPS[0]
-        )
-
-    assert_derivatives(sums, (rows, weights), surrogate)
+    inputs = tuple(tensor for tensor in (rows, weights, others) if tensor is not None)
+    assert gradcheck(sums, inputs)
+    assert gradgradcheck(sums, inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -151,12 +123,9 @@ def test_errors(arguments, message):
 
 
 def test_a_compiled_function_may_call_it():
-    def doubled(x):
-        return 2.0 * pair_row_sums(x)
-
     scores = torch.tensor([0.0, 1.0, 3.0])
-    compiled = torch.compile(doubled, backend="eager")
-    torch.testing.assert_close(compiled(scores), doubled(scores))
+    compiled = torch.compile(lambda x: 2.0 * pair_row_sums(x), backend="eager")
+    torch.testing.assert_close(compiled(scores), 2.0 * pair_row_sums(scores))
 
 
 def test_soft_ranks(torch_backend):
