@@ -94,26 +94,21 @@ def test_training_orders_the_rows_and_the_metric_says_how_well(table, train, pai
     assert expected > (0.9 if pairs == "binary" else 0.75)
 
 
-def test_the_classifier_of_lightgbm_gives_the_same_scores(table):
+def test_estimators_of_lightgbm_give_the_same_scores(table):
     X, labels, w = table
-    y = labels["binary"]
+    y, sizes = labels["binary"], [600, 300, 600]
     words = np.where(y == 1, "yes", "no")
-    model = lgb.LGBMClassifier(objective=lightgbm_objective(), **LIGHTGBM_ESTIMATOR)
+    options = {"objective": lightgbm_objective(), **LIGHTGBM_ESTIMATOR}
+    model = lgb.LGBMClassifier(**options)
     model.fit(X, words, sample_weight=w, eval_set=[(X, words)], eval_metric=lightgbm_metric())
     (seen,) = model.evals_result_.values()
     scores = pickle.loads(pickle.dumps(copy.deepcopy(model))).predict(X, raw_score=True)
     np.testing.assert_allclose(scores, train_lightgbm(X, y, w)[0], rtol=1e-6)
     assert seen["auc_pairs"][-1] == pytest.approx(ep.auc(scores, y, weights=w))
-
-
-def test_the_ranker_of_lightgbm_uses_the_same_groups(table):
-    X, labels, _ = table
-    y, sizes = labels["binary"], [600, 300, 600]
-    native = train_lightgbm(X, y, group=sizes)[0]
-    ranker = lgb.LGBMRanker(objective=lightgbm_objective(), **LIGHTGBM_ESTIMATOR)
-    ranker.fit(X, y, group=sizes)
-    np.testing.assert_allclose(ranker.predict(X, raw_score=True), native, rtol=1e-6)
-    assert not np.allclose(native, train_lightgbm(X, y)[0])
+    ranker = lgb.LGBMRanker(**options).fit(X, y, group=sizes)
+    scores = train_lightgbm(X, y, group=sizes)[0]
+    np.testing.assert_allclose(ranker.predict(X, raw_score=True), scores, rtol=1e-6)
+    assert not np.allclose(scores, train_lightgbm(X, y)[0])
 
 
 def test_the_classifier_of_xgboost_gives_the_same_scores(table):

@@ -142,15 +142,6 @@ def test_every_entry_of_the_gradient_is_right(name, x64):
             assert float(loss) == pytest.approx(value, rel=tolerance)
 
 
-def test_margins_are_traced_and_default_to_that_of_the_surrogate():
-    scores, labels, data = next(batches(np.float32))
-    options = {"surrogate": "sigmoid", **data}  # as above, so that no other program is compiled
-    loss = jax.jit(lambda margin: pair_loss(scores, labels, margin=margin, **options))
-    expected = ep.naive.pair_loss(scores, labels, margin=1.5, **options)
-    assert float(loss(1.5)) == pytest.approx(expected, rel=1e-6)
-    assert float(pair_loss(scores, labels, **options)) == float(loss(0.0))
-
-
 @pytest.mark.parametrize("labels", [[1, 1, 0], [3, 2, 1]])
 def test_an_exponential_loss_that_overflows_is_infinite(labels):
     def loss(scores):
@@ -162,14 +153,3 @@ def test_an_exponential_loss_that_overflows_is_infinite(labels):
     assert grad[0] < -1e38
     assert grad[2] > 1e38
     assert not jnp.isnan(grad).any()
-
-
-def test_a_third_derivative_raises():
-    scores, labels, data = next(batches(np.float32))
-
-    def product(x):
-        grad = jax.grad(lambda x: pair_loss(x, labels, surrogate="exponential", **data))
-        return jax.jvp(grad, (x,), (jnp.ones_like(x),))[1].sum()
-
-    with pytest.raises(ValueError, match="differentiated three times"):
-        jax.make_jaxpr(jax.grad(product))(jnp.asarray(scores))  # traced, not compiled

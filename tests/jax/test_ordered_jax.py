@@ -58,19 +58,3 @@ def test_forms_of_survival_labels():
         assert float(pair_loss(scores, labels, pairs="survival")) == pytest.approx(
             expected, rel=1e-6
         )
-
-
-@pytest.mark.parametrize(
-    ("labels", "options", "message"),
-    [
-        ([0, 1, 2], {}, "pairs='ordered'"),
-        ([0.0, np.nan, 2.0], {"pairs": "ordered"}, "nan"),
-        ([0, 1, 2], {"pairs": "all"}, "pairs must be"),
-        ([0, 1, 2], {"pairs": "ordered", "max_fpr": 0.5}, "left out"),
-        (([1, 2, 3], [0, 1, 2]), {"pairs": "survival"}, "events of labels must be 1"),
-        (([1, 2], [0, 1]), {"pairs": "survival"}, "labels must have one entry per score"),
-    ],
-)
-def test_wrong_labels(labels, options, message):
-    with pytest.raises(ValueError, match=message):
-        pair_loss(jnp.zeros(3), labels, **options)

@@ -35,18 +35,6 @@ def table(n=120, d=5, positives=0.3, seed=0):
     return Table(X, y, rng.uniform(0.5, 2.0, n), rng.integers(0, 4, n))
 
 
-def pairwise_ridge(table, alpha, margin, *, weighted=False, grouped=False):
-    """Solve the normal equations of the square surrogate over explicit pairs."""
-    i, j = (a.ravel() for a in np.meshgrid(*(np.flatnonzero(table.y == k) for k in (1, 0))))
-    share = table.weights[i] * table.weights[j] if weighted else np.ones(len(i))
-    if grouped:
-        share = share * (table.groups[i] == table.groups[j])
-    share, differences = share / share.sum(), table.X[i] - table.X[j]
-    scatter = (differences * share[:, None]).T @ differences
-    gram = 2.0 * scatter + alpha * np.eye(len(scatter))
-    return np.linalg.solve(gram, 2.0 * margin * (share @ differences))
-
-
 def minimum(X, labels, alpha, **options):
     """Minimise the double sum by a general method."""
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import everypair as ep
 from everypair.sklearn import PairLinearClassifier
@@ -24,8 +20,8 @@ from .tables import table
 
 @pytest.mark.parametrize("solver", ["auto", "lbfgs"])
 def test_sparse_matrices_are_not_converted_to_dense(solver):
-    # As a dense matrix this would take 16 GB.
-    n, d = 2000, 10**6
+    # As a dense matrix this would take 1.6 GB.
+    n, d = 1000, 2 * 10**5
     rng = np.random.default_rng(0)
     columns = rng.integers(0, 300, (n, 5))
     X = sp.csr_matrix((np.ones(5 * n), columns.ravel(), 5 * np.arange(n + 1)), shape=(n, d))
@@ -49,7 +45,7 @@ def test_labels_of_any_kind(labels):
     assert ((model.predict(data.X) == labels[1]) == above).all()
 
 
-def test_the_balanced_threshold_has_the_best_balanced_accuracy():
+def test_thresholds():
     data = table()
     model = PairLinearClassifier().fit(data.X, data.y)
     scores = data.X @ model.coef_[0]
@@ -60,21 +56,13 @@ def test_the_balanced_threshold_has_the_best_balanced_accuracy():
 
     assert balanced(model.threshold_) >= max(map(balanced, scores)) - 1e-12
     assert model.intercept_[0] == -model.threshold_
-
-
-def test_prevalence_and_fixed_thresholds():
-    data = table()
     model = PairLinearClassifier(threshold="prevalence").fit(data.X, data.y)
     assert model.predict(data.X).sum() == data.y.sum()
     model = PairLinearClassifier(threshold=0.25).fit(data.X, data.y)
-    assert (model.predict(data.X) == (data.X @ model.coef_[0] > model.threshold_)).all()
-    assert model.threshold_ == 0.25
-
-
-@pytest.mark.parametrize("rule", ["balanced", "prevalence"])
-def test_thresholds_of_ties_and_neighbours_are_finite(rule):
-    for scores in (np.zeros(2), np.array([1.0, np.nextafter(1.0, 2.0)])):
-        assert threshold_from(rule, scores, np.array([False, True]), None) == scores[0]
+    assert (model.predict(data.X) == (scores > 0.25)).all()
+    for rule in ("balanced", "prevalence"):
+        for ties in (np.zeros(2), np.array([1.0, np.nextafter(1.0, 2.0)])):
+            assert threshold_from(rule, ties, np.array([False, True]), None) == ties[0]
 
 
 def test_a_solution_that_is_not_reached_warns():
@@ -112,16 +100,6 @@ def test_groups_by_metadata_routing():
         model = PairLinearClassifier().set_fit_request(groups=True)
         routed = make_pipeline(model).fit(data.X, data.y, groups=names)
     np.testing.assert_array_equal(routed[-1].coef_, direct.coef_)
-
-
-def test_pipelines_and_searches():
-    data = table(n=300)
-    pipeline = make_pipeline(StandardScaler(), PairLinearClassifier())
-    grid = {"pairlinearclassifier__alpha": [1e-4, 1e-1], "pairlinearclassifier__margin": [0.5, 1]}
-    search = GridSearchCV(pipeline, grid, scoring="roc_auc", cv=3, n_jobs=2).fit(data.X, data.y)
-    assert search.best_score_ > 0.7
-    again = pickle.loads(pickle.dumps(search.best_estimator_))
-    assert (again.predict(data.X) == search.predict(data.X)).all()
 
 
 def test_calibration_makes_probabilities_and_the_error_about_them_names_it():
@@ -168,11 +146,8 @@ def test_invalid_parameters_raise(knobs, message):
         ({"sample_weight": [0, 1, 0, 1]}, "must leave a pair .* weights above 0"),
         ({"sample_weight": [-1, 1, 1, 1]}, "[Nn]egative"),
         ({"groups": [0, 1]}, "groups must have one value per row; got 2 for 4 rows"),
-        ({"groups": [0.0, 0.0, np.nan, 0.0]}, "got .*nan.* .first at index 2"),
         ({"groups": ["a", None, "a", "a"]}, "got None .first at index 1"),
         ({"groups": [0, 1, 0, 1]}, "must leave a pair .* pass coarser groups"),
-        ({"groups": ["a", "a\0", "a", "a\0"]}, "must leave a pair .* pass coarser groups"),
-        ({"groups": [2**63, 2**63 + 1] * 2}, "must leave a pair .* pass coarser groups"),
         ({"X": 1e-200 * np.eye(4)}, "X must have entries whose squares .* largest is 1e-200"),
         ({"X": -1e200 * np.eye(4)}, "X must have entries whose squares .* largest is 1e\\+200"),
     ],

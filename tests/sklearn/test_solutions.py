@@ -11,7 +11,7 @@ from everypair.sklearn import PairLinearClassifier, PairLinearRanker, PairLinear
 from everypair.sklearn._smoothing import smoothed, stages
 from everypair.surrogates import Surrogate, Term
 
-from .tables import minimum, pairwise_ridge, table
+from .tables import minimum, table
 
 KINDS = [{}, {"weighted": True}, {"grouped": True}, {"weighted": True, "grouped": True}]
 SOLVERS = ["newton-cg", "lbfgs"]
@@ -23,20 +23,7 @@ def fitted(data, kind=KINDS[0], **knobs):
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix, sp.csc_array])
-@pytest.mark.parametrize(("alpha", "margin"), [(1e-4, 1.0), (1.0, 0.5)])
-def test_square_equals_ridge_regression_on_explicit_pairs(kind, solver, container, alpha, margin):
-    data = table()
-    knobs = {"surrogate": "square", "alpha": alpha, "margin": margin, "tol": 1e-9}
-    model = fitted(data._replace(X=container(data.X)), kind, solver=solver, **knobs)
-    exact = pairwise_ridge(data, alpha, margin, **kind)
-    np.testing.assert_allclose(model.coef_[0], exact, rtol=1e-8, atol=1e-8 * np.abs(exact).max())
-    assert model.n_iter_ <= 2  # the preconditioner is the Hessian
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("surrogate", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("surrogate", ["square", "squared_hinge", "logistic"])
 @pytest.mark.parametrize("pairs", ["binary", "ordered", "survival"])
 def test_the_solution_minimises_the_double_sum(kind, solver, surrogate, pairs):
     data, rng = table(n=90), np.random.default_rng(0)
@@ -48,12 +35,15 @@ def test_the_solution_minimises_the_double_sum(kind, solver, surrogate, pairs):
         "ordered": (PairLinearRanker(), target),
         "survival": (PairLinearSurvival(**censoring), survival),
     }[pairs]
-    model.set_params(surrogate=surrogate, solver=solver, alpha=1e-2, tol=1e-7)
+    model.set_params(surrogate=surrogate, solver=solver, alpha=1e-2, margin=0.7, tol=1e-7)
     weights, groups = data.knobs(**kind).values()
-    model.fit(data.X, y, weights, groups)
-    options = {"surrogate": surrogate, "weights": weights, "groups": groups, **censoring}
-    exact = minimum(data.X, y, 1e-2, pairs=pairs, **options)
-    np.testing.assert_allclose(model.coef_.ravel(), exact, rtol=1e-4, atol=1e-6)
+    options = {"surrogate": surrogate, "margin": 0.7, "weights": weights, "groups": groups}
+    exact = minimum(data.X, y, 1e-2, pairs=pairs, **options, **censoring)
+    for container in (np.asarray, sp.csr_matrix, sp.csc_array):
+        model.fit(container(data.X), y, weights, groups)
+        np.testing.assert_allclose(model.coef_.ravel(), exact, rtol=1e-4, atol=1e-6)
+    if surrogate == "square" and pairs == "binary":
+        assert model.n_iter_ <= 2  # the preconditioner is the Hessian
 
 
 def name_of(value):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from everypair.torch._dispatch import forced
+from tests.torch.rank_pool import RankPool
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -24,3 +25,12 @@ def torch_backend(request):
     """Run the test on the CPU with the backend that is chosen there, and with torch operations."""
     with forced("operations") if request.param == "operations" else nullcontext():
         yield request.param
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory):
+    """Four processes that form a group, for all tests."""
+    modules = [f"tests.torch.test_{name}" for name in ("distributed", "metric")]
+    pool = RankPool(4, tmp_path_factory.mktemp("ranks"), modules)
+    yield pool
+    pool.close()

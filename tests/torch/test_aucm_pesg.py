@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
 import warnings
 from importlib.util import find_spec
 
@@ -127,40 +125,6 @@ def test_one_class_batches_stay_finite(label, share):
         assert value.item() == 0.0
 
 
-def test_parameter_groups_have_their_own_options():
-    model, loss = network(), AUCMLoss()
-    head, body = model[2].parameters(), model[0].parameters()
-    optimizer = PESG(
-        [{"params": body, "lr": 0.0}, {"params": head, "epoch_decay": 0.0}], loss, lr=0.1
-    )
-    before = copy.deepcopy(model.state_dict())
-    list(train(model, loss, optimizer, batches(5), stages=()))
-    after = model.state_dict()
-    assert torch.equal(before["0.weight"], after["0.weight"])
-    assert not torch.equal(before["2.weight"], after["2.weight"])
-    optimizer.update_regularizer(decay_factor=4.0)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.025, 0.025]
-
-
-@pytest.mark.parametrize("epoch_decay", [2e-3, 0.0])
-def test_a_training_resumes_exactly_from_a_saved_state(epoch_decay):
-    model, loss = network(), AUCMLoss()
-    optimizer = PESG(model.parameters(), loss, epoch_decay=epoch_decay, seed=3)
-    data = list(batches())
-    list(train(model, loss, optimizer, data[:25]))
-    saved = io.BytesIO()
-    torch.save([model.state_dict(), loss.state_dict(), optimizer.state_dict()], saved)
-    *_, expected = train(model, loss, optimizer, data[25:], stages=(10,))
-    saved.seek(0)
-    states = torch.load(saved, weights_only=True)
-    model, loss = network(seed=8), AUCMLoss()
-    optimizer = PESG(model.parameters(), loss, epoch_decay=epoch_decay)
-    for thing, state in zip((model, loss, optimizer), states, strict=True):
-        thing.load_state_dict(state)
-    *_, got = train(model, loss, optimizer, data[25:], stages=(10,))
-    assert torch.equal(got, expected)
-
-
 def test_the_reference_of_a_group_added_later_is_its_own_values():
     model, loss = network(), AUCMLoss()
     optimizer = PESG(model[0].parameters(), loss, weight_decay=0.0)
@@ -170,24 +134,6 @@ def test_the_reference_of_a_group_added_later_is_its_own_values():
     variables = train(model, loss, optimizer, batches(3), stages=(0,))
     assert all(v.isfinite().all() for v in variables)
     assert torch.equal(model[2].weight, before)
-
-
-def test_a_closure_is_called_with_gradients_on_and_no_global_random_number_is_drawn():
-    model, loss = network(), AUCMLoss()
-    before = torch.get_rng_state()
-    optimizer = PESG(model.parameters(), loss)
-    assert torch.equal(before, torch.get_rng_state())
-    ((X, y),) = batches(1)
-
-    def closure():
-        optimizer.zero_grad()
-        value = loss(model(X), y)
-        value.backward()
-        return value
-
-    expected = loss(model(X), y).item()
-    assert optimizer.step(closure).item() == expected
-    assert loss.a.item() != 0.0
 
 
 def test_half_precision_scores_are_averaged_in_float32():
@@ -203,27 +149,3 @@ def test_shows_its_options_and_compiles_in_one_graph():
     compiled = torch.compile(loss, fullgraph=True, backend="eager")
     ((X, y),) = batches(1)
     assert torch.equal(compiled(X[:, 0], y[:, 0]), loss(X[:, 0], y[:, 0]))
-
-
-def pesg(loss=None, **options):
-    return PESG(network().parameters(), AUCMLoss() if loss is None else loss, **options)
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: AUCMLoss(margin=-1), "margin must be"),
-        (lambda: AUCMLoss(positive_share=1.0), "positive_share must be between 0 and 1; got 1.0"),
-        (lambda: AUCMLoss()(torch.zeros(3, 2), torch.zeros(3, 2)), r"or .n, 1.; got .3, 2"),
-        (lambda: AUCMLoss()(torch.zeros(3), torch.zeros(4)), r"labels must have the shape .3,."),
-        (lambda: AUCMLoss()(torch.zeros(3), torch.tensor([0, 1, 2])), "got 2 .first at index 2"),
-        (lambda: AUCMLoss()(torch.zeros(3).int(), torch.zeros(3)), "scores must be floats"),
-        (lambda: pesg(nn.MSELoss()), "must be an AUCMLoss; got MSELoss"),
-        (lambda: pesg(lr=-1), "lr must be at least 0; got -1"),
-        (lambda: pesg(momentum=2), "momentum must be between 0 and 1; got 2"),
-        (lambda: pesg().update_regularizer(0), "decay_factor must be larger than 0"),
-    ],
-)
-def test_bad_arguments_raise(call, says):
-    with pytest.raises(ValueError, match=says):
-        call()

@@ -13,7 +13,6 @@ import torch
 import everypair as ep
 from everypair import naive
 from everypair.torch import AUCMetric
-from tests.torch.rank_pool import RankPool
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -36,13 +35,16 @@ def fed(metric, pairs, *, size=50, weights=None, groups=None):
     return metric
 
 
+KINDS = [{"pairs": pairs, "average": by} for pairs in LABELS for by in ("pairs", "groups", "rows")]
+
+
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])
-@pytest.mark.parametrize("average", ["pairs", "groups", "rows"])
-@pytest.mark.parametrize("pairs", LABELS)
-def test_equals_the_double_sum_over_all_batches(pairs, average, weights):
-    metric = fed(AUCMetric(average=average, pairs=pairs), pairs, weights=weights, groups=GROUPS)
-    options = {"weights": weights, "groups": GROUPS, "average": average, "pairs": pairs}
-    expected = naive.auc(SCORES, LABELS[pairs], **options)
+@pytest.mark.parametrize("options", [*KINDS, {"pairs": "survival", "censoring": "uno"}], ids=str)
+def test_equals_the_double_sum_over_all_batches(options, weights):
+    metric = fed(AUCMetric(**options), options["pairs"], weights=weights, groups=GROUPS)
+    expected = naive.auc(
+        SCORES, LABELS[options["pairs"]], weights=weights, groups=GROUPS, **options
+    )
     assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -52,13 +54,6 @@ def test_partial_auc(rates, standardise):
     metric = fed(AUCMetric(**rates, standardise=standardise), "binary")
     expected = ep.partial_auc(SCORES, LABELS["binary"], **rates, standardise=standardise)
     assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
-
-
-def test_unos_index_and_a_tuple_of_times_and_events():
-    metric = AUCMetric(pairs="survival", censoring="uno")
-    value = metric(torch.tensor(SCORES), (torch.tensor(TIMES), torch.tensor(EVENTS)))
-    expected = ep.auc(SCORES, (TIMES, EVENTS), pairs="survival", censoring="uno")
-    assert value.item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_several_tasks_have_the_mean_of_those_with_pairs():
@@ -149,38 +144,40 @@ def test_pair_metric_equals_the_functions_of_arrays(mode):
 
 
 def _of_rank(rank, options, wrong):
-    """Feed the rows of one of three ranks, the last of which has none; return the value."""
+    """Return the value over all ranks, of which the last two have no rows, or the error."""
     metric = AUCMetric(**options, process_group="world")
     y = torch.tensor(LABELS[options.get("pairs", "binary")])
-    rows = np.arange(len(SCORES))[rank::2]
-    for part in np.array_split(rows, 3) if rank < 2 else ():
-        given = {"weights": torch.tensor(WEIGHTS[part]), "groups": torch.tensor(GROUPS[part])}
+    for part in np.array_split(np.arange(N)[rank::2], 3) if rank < 2 else ():
         scores = torch.tensor(SCORES[part]) * (torch.nan if wrong and rank == 1 else 1.0)
-        metric.update(scores, y[part], **given)
+        metric.update(scores, y[part], torch.tensor(WEIGHTS[part]), torch.tensor(GROUPS[part]))
     try:
         return metric.compute().item()
     except ValueError as error:
         return str(error)
 
 
-def _pair_metric_of_rank(rank):
-    rows = torch.arange(N)[50 * rank : 50 * rank + 50]  # uneven: 50, 50 and 20 rows
-    metrics = [fed_pair_metric(mode, rows) for mode in PAIR_METRICS]
-    return [{name: v.item() for name, v in metric.compute().items()} for metric in metrics]
+@pytest.mark.parametrize(
+    "options", [{}, {"pairs": "ordered", "average": "rows"}, {"max_fpr": 0.3}], ids=str
+)
+def test_the_value_over_all_ranks_is_that_of_one_process(pool, options):
+    kind = options.get("pairs", "binary")
+    whole = fed(AUCMetric(**options), kind, weights=WEIGHTS, groups=GROUPS)
+    found = pool.run(_of_rank, range(4), [options] * 4, [False] * 4)
+    assert found == [pytest.approx(whole.compute().item(), rel=1e-12)] * 4
 
 
-def test_the_value_over_all_ranks_is_that_of_one_process(tmp_path):
-    pool = RankPool(3, tmp_path, [__name__])
-    try:
-        for options in ({}, {"pairs": "ordered", "average": "rows"}, {"max_fpr": 0.3}):
-            kind = options.get("pairs", "binary")
-            whole = fed(AUCMetric(**options), kind, weights=WEIGHTS, groups=GROUPS)
-            found = pool.run(_of_rank, [0, 1, 2], [options] * 3, [False] * 3)
-            assert found == [pytest.approx(whole.compute().item(), rel=1e-12)] * 3
-        for error in pool.run(_of_rank, [0, 1, 2], [{}] * 3, [True] * 3, timeout=60):
-            assert "scores must be finite" in error
-        metrics = [fed_pair_metric(mode, torch.arange(N)).compute() for mode in PAIR_METRICS]
-        expected = [{name: v.item() for name, v in metric.items()} for metric in metrics]
-        assert pool.run(_pair_metric_of_rank, [0, 1, 2]) == [expected] * 3
-    finally:
-        pool.close()
+def test_an_error_of_a_metric_is_raised_on_all_ranks(pool):
+    for error in pool.run(_of_rank, range(4), [{}] * 4, [True] * 4):
+        assert "scores must be finite" in error
+
+
+def _pair_metric_of_rank(rank, mode):
+    rows = torch.arange(N)[35 * rank : 35 * rank + 35]  # the last rank has fewer
+    return {name: v.item() for name, v in fed_pair_metric(mode, rows).compute().items()}
+
+
+@pytest.mark.parametrize("mode", PAIR_METRICS)
+def test_pair_metrics_over_all_ranks_are_those_of_one_process(pool, mode):
+    expected = fed_pair_metric(mode, torch.arange(N)).compute()
+    expected = {name: value.item() for name, value in expected.items()}
+    assert pool.run(_pair_metric_of_rank, range(4), [mode] * 4) == [expected] * 4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 import torch
 
@@ -87,57 +85,3 @@ def test_a_parameter_without_a_gradient_counts_as_gradient_zero():
     assert w.item() == -1.5
     assert idle.item() == 1.0
     assert idle not in optimizer.state
-
-
-def test_groups_have_their_own_rates_and_the_closure_is_called():
-    slow, fast = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
-    optimizer = SAG([{"params": [slow], "lr": 0.1}, {"params": [fast]}], n_batches=2, lr=0.5)
-
-    def closure():
-        optimizer.zero_grad()
-        value = (slow + fast).sum()
-        value.backward()
-        return value
-
-    assert optimizer.step(closure, index=1).item() == 2.0
-    assert (slow.item(), fast.item()) == (pytest.approx(0.9), 0.5)
-    optimizer.param_groups[0]["seen"][0] = True
-    assert optimizer.param_groups[1]["seen"] == [False, True]
-
-
-def test_a_training_resumes_exactly_from_a_saved_state(problem):
-    def trained(w, optimizer, indices):
-        for i in indices:
-            optimizer.zero_grad()
-            problem.loss(w, i).backward()
-            optimizer.step(index=i)
-        return w
-
-    w = torch.zeros(20, dtype=torch.float64, requires_grad=True)
-    optimizer = SAG([w], len(problem.parts), lr=0.02)
-    trained(w, optimizer, range(25))
-    saved = io.BytesIO()
-    torch.save(optimizer.state_dict(), saved)
-    saved.seek(0)
-    twin = w.detach().clone().requires_grad_()
-    resumed = SAG([twin], len(problem.parts))
-    resumed.load_state_dict(torch.load(saved, weights_only=True))
-    indices = [*range(20, 40), *range(10)]
-    assert torch.equal(trained(w, optimizer, indices), trained(twin, resumed, indices))
-    with pytest.raises(ValueError, match="it has 40 batches, this optimiser 41"):
-        SAG([twin], 41).load_state_dict(optimizer.state_dict())
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda w: SAG([w], n_batches=0), "n_batches must be a whole number of at least 1; got 0"),
-        (lambda w: SAG([w], n_batches=2, lr=-1), "lr must be at least 0; got -1"),
-        (lambda w: SAG([w], n_batches=2, weight_decay=-1), "weight_decay must be at least 0"),
-        (lambda w: SAG([w], n_batches=2).step(), "index must be .* from 0 to 1.* got None"),
-        (lambda w: SAG([w], n_batches=2).step(index=2), "index must be .* got 2"),
-    ],
-)
-def test_bad_arguments_raise(call, says):
-    with pytest.raises(ValueError, match=says):
-        call(torch.zeros(1, requires_grad=True))
