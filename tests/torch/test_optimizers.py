@@ -54,6 +54,9 @@ def test_groups_have_their_own_options_and_closures_are_called(kind, options):
     assert trained(model, loss, optimizer, [0])[0] == [expected]
     moved = [not torch.equal(*pair) for pair in zip(model.parameters(), before, strict=True)]
     assert moved == [False, False, True, True]
+    if kind is PESG:
+        optimizer.update_regularizer(decay_factor=2.0)
+        assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.01, 0.01]
 
 
 @for_every_optimizer
