@@ -79,36 +79,6 @@ def test_without_others_rows_are_compared_with_each_other(batch, surrogate):
     assert_every_entry(got, expected, scale, batch.dtype)
 
 
-@given(batch=batches(), surrogate=surrogate_of)
-def test_the_sum_over_positives_is_the_pair_loss(batch, surrogate):
-    rows, others, options = parts(batch, surrogate)
-    weights = batch.knobs["weights"]
-    w = 1.0 if weights is None else weights[batch.positive]
-    total = (w * ep.pair_row_sums(rows.astype(float), others, **options)).sum()
-    knobs = {**batch.knobs, "reduction": "sum"}
-    loss = ep.pair_loss(batch.scores.astype(float), batch.labels, surrogate=surrogate, **knobs)
-    assert_close(total, loss, batch.dtype)
-
-
-@given(batch=batches(weights=True, groups=False))
-def test_integer_weights_repeat_rows_and_shards_add_up(batch):
-    rows, others, _ = parts(batch, None)
-    whole = np.arange(len(others)) % 3
-    got = ep.pair_row_sums(rows, others, weights=whole)
-    assert_close(got, ep.pair_row_sums(rows, np.repeat(others, whole)), batch.dtype)
-    halves = [ep.pair_row_sums(rows, part) for part in np.array_split(others, 2)]
-    assert_close(sum(halves), ep.pair_row_sums(rows, others), batch.dtype)
-
-
-@given(batch=batches(groups=False), offset=st.sampled_from([-1024.0, 0.5, 4096.0]))
-def test_order_and_offset_of_the_rows_do_not_matter(batch, offset):
-    scores = batch.scores.astype(np.float64)
-    order = np.random.default_rng(0).permutation(scores.size)
-    got = ep.pair_row_sums(scores)
-    assert_close(ep.pair_row_sums(scores[order]), got[order], np.float64)
-    assert_close(ep.pair_row_sums(scores + offset), got, np.float64, scale=1.0)
-
-
 @cache  # both kernels are compared with the same sums
 def spread_rows(sizes, dtype, name, scale, offset):
     """Return rows and others, of which many are tied, and the double sums of the rows."""
@@ -176,15 +146,6 @@ def test_equally_spaced_rows_keep_their_digits():
     differences = (scores - scores[some, None]) / 3.0
     expected = (1.0 / (1.0 + np.exp(-differences))).sum(axis=1) - 0.5
     np.testing.assert_allclose(got[some], expected, rtol=1e-12)
-
-
-def test_powers_times_distances():
-    """The compiled kernel does not take them."""
-    rng = np.random.default_rng(1)
-    rows, others = 9.0 * rng.normal(size=700), 9.0 * rng.normal(size=500)
-    options = {"surrogate": "squared_softplus", "weights": rng.random(500)}
-    expected = naive.pair_row_sums(rows, others, **options)
-    np.testing.assert_allclose(ep.pair_row_sums(rows, others, **options), expected, rtol=1e-12)
 
 
 def test_clusters_of_ties_are_found_too():

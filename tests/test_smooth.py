@@ -157,18 +157,6 @@ def test_slopes_far_from_all_other_rows():
             assert loss == pytest.approx(value, rel=1e-12)
 
 
-@pytest.mark.parametrize("temperature", [0.01, 7.0])
-@pytest.mark.parametrize("wide", [False, True])
-def test_widths_of_buckets(wide, temperature):
-    """They are powers of two, so that positions in widths are exact, and at most a temperature."""
-    for name in FITTED:
-        terms = getattr(surrogates, name)(temperature).at_margin(0.0)
-        width = native_form(terms, wide, False)[1].term[-1]
-        assert np.frexp(width)[0] == 0.5
-        share = width / temperature
-        assert (0.04 if wide else 0.2) < share <= (0.25 if wide else 1.0)
-
-
 def test_functions_that_have_no_buckets():
     """Powers of the curvature of the sigmoid cancel too much for float64; others have a kink."""
     for name, width in (("logistic", 0.125), ("sigmoid", 0.0)):

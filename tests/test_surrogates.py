@@ -86,17 +86,6 @@ def test_tables_give_the_value_the_slope_and_the_curvature(surrogate, margin):
         np.testing.assert_allclose(total, expected(margin - lead), rtol=1e-11, atol=1e-11)
 
 
-def test_polynomials_belong_to_the_smooth_term_of_their_shift():
-    squares = (Term(1, 0, 0), Term(0, 0, 1, knot=0), Term(0, 1, 0, knot=1))
-    mine = Surrogate("mine", (*squares, *surrogates.logistic(0.5).terms))
-    (first, second), _ = surrogates.tables(mine.at_margin(0.25), False)
-    assert (first.shift, first.rate, first.scale) == (0.25, 2.0, 1.0)
-    assert first.p[0].tolist() == [[1.0, 0.0, 0.0], [1.0, 2.0, 1.0]]
-    assert second.shift == -0.75
-    assert second.c.shape == (3, 2, 0)
-    assert first.n_powers(0) <= first.n_powers(0, 1, 2) == first.c.shape[-1]
-
-
 def test_at_knots_is_cached_for_a_limited_number_of_margins():
     mine = Surrogate("mine", [Term(0, 0, 1, knot=0)])
     assert mine.at_knots(1.0) is mine.at_knots(1.0)
@@ -160,17 +149,6 @@ def test_accepts_a_single_term_and_any_real_number():
     assert Surrogate("mine", Term(0, 0, 1)).terms == (Term(0, 0, 1),)
     assert Term(Fraction(1, 2), np.float32(2), np.int8(3)) == Term(0.5, 2.0, 3.0)
     assert all(type(c) is float for c in vars(Term(1, True, np.float64(2), knot=0)).values())
-
-
-@pytest.mark.parametrize("term", [Term(0, 0, -1), Term(0, -1, 0, knot=0)])
-def test_surrogates_may_be_non_convex_or_decreasing(term):
-    odd = Surrogate("odd", [term])
-    scores, labels = [0.5, 2.0, 0.0, 1.0], [1, 1, 0, 0]
-    loss, grad = ep.pair_loss_and_grad(scores, labels, surrogate=odd)
-    expected, expected_grad = ep.naive.pair_loss_and_grad(scores, labels, surrogate=odd)
-    assert loss == pytest.approx(expected)
-    assert loss < 0
-    np.testing.assert_allclose(grad, expected_grad)
 
 
 def test_surrogates_compare_by_value():

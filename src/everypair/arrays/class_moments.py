@@ -34,34 +34,72 @@ class ClassMoments:
     def __init__(self, xp: Arrays, rows: Rows, terms: Polynomials) -> None:
         self.xp, self._rows, self._terms = xp, rows, terms
 
-    def sums(
-        self, source: Number | None, orders: Sequence[int], to: Targets, own: Number | None
-    ) -> list[Number]:
+    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
         """See `pair_sums.Part`."""
-        xp, rows, terms = self.xp, self._rows, self._terms
-        masses = rows.masses if source is None else self._of_classes(source)
-        w = Number(rows.w) if source is None and rows.w is not None else source
-        moments = [self._of_others(masses)]
-        degree = degree_of(terms, orders)
-        if degree > 0:
-            centres = self._centres(w)
+        xp, terms = self.xp, self._terms
+        centres, classes = self._class_sums(None, degree_of(terms, [0]))
+        # Products of sums over the classes, whose distance is that of their means.
+        (w, other_w), *others = classes
+        pairs = xp.times(w, other_w)
+        moments = [pairs]
+        if others:
+            f, other_f = others[0]
+            apart = xp.plus(two_sum(centres[1], -centres[0]), self._shift())
+            across = xp.plus(xp.times(w, other_f), xp.times(other_w, f))
+            moved = xp.times(pairs, apart)
+            moments.append(xp.plus(moved, across))
+            if len(others) > 1:
+                s, other_s = others[1]
+                inner = xp.times(apart, xp.plus(moved, twice(across)))
+                inside = xp.plus(xp.times(w, other_s), xp.times(other_w, s))
+                inside = xp.plus(inside, twice(xp.times(f, other_f)))
+                moments.append(xp.plus(inner, inside))
+        total = self._contracted(moments, 0)
+        return self._rows.runs.sum_of_groups(total), self._row_sums(centres, classes, orders)
+
+    def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
+        """See `pair_sums.Part`."""
+        return self._row_sums(*self._class_sums(source, degree_of(self._terms, orders)), orders)
+
+    def _row_sums(
+        self, centres: list[Array], classes: list[list[Number]], orders: Sequence[int]
+    ) -> list[Number]:
+        xp, degree = self.xp, degree_of(self._terms, orders)
+        mass, *others = (self._of_others(of_classes) for of_classes in classes[: degree + 1])
+        moments = [mass]
+        if others:
             # From the mean of the other class: then a distant score of its own class costs a row no
             # digits.
-            away = xp.plus(
-                self._apart(*centres), each(lambda part: part[0], xp.column(terms.shift))
-            )
+            away = xp.plus(self._apart(*centres), self._shift())
+            moved = xp.times(mass, away)
+            moments.append(xp.plus(moved, others[0]))
+            if degree > 1:
+                moved = xp.times(away, xp.plus(moved, twice(others[0])))
+                moments.append(xp.plus(moved, others[1]))
+        return [self._contracted(moments, order) for order in orders]
+
+    def _class_sums(
+        self, source: Number | None, degree: int
+    ) -> tuple[list[Array], list[list[Number]]]:
+        """Return the means of the classes, and their sums of w q^k for k up to a degree."""
+        xp, rows = self.xp, self._rows
+        w = Number(rows.w) if source is None and rows.w is not None else source
+        classes, centres = [rows.masses if source is None else self._of_classes(source)], []
+        if degree > 0:
+            centres = self._centres(w)
             offset = xp.normal(*self._apart(*centres[::-1]))
             weighted = offset if w is None else xp.times(w, offset)
-            inside = self._of_others(self._of_classes(weighted))
-            moved = xp.times(moments[0], away)
-            moments.append(xp.plus(moved, inside))
+            classes.append(self._of_classes(weighted))
             if degree > 1:
-                squares = self._of_others(self._of_classes(xp.times(weighted, offset)))
-                moved = xp.times(away, xp.plus(moved, twice(inside)))
-                moments.append(xp.plus(moved, squares))
+                classes.append(self._of_classes(xp.times(weighted, offset)))
+        return centres, classes
+
+    def _contracted(self, moments: list[Number], order: int) -> Number:
         of_terms = [each(lambda part: part[None], moment) for moment in moments]
-        sums = (contracted(xp, terms, of_terms, order) for order in orders)
-        return [xp.weighted(own, xp.sum_of_terms(a)) for a in sums]
+        return self.xp.sum_of_terms(contracted(self.xp, self._terms, of_terms, order))
+
+    def _shift(self) -> Number:
+        return each(lambda part: part[0], self.xp.column(self._terms.shift))
 
     def _centres(self, w: Number | None) -> list[Array]:
         """Return the mean score of each class, to the last bit where all its scores are equal."""

@@ -60,15 +60,12 @@ class Arrays:
     mantissa_bits = 52  # stored bits of a float: 52 for float64, 23 for float32
     float_range = (2.0**-1022, (2.0 - 2.0**-52) * 2.0**1023)  # smallest normal and largest float
 
-    exponential_sums: Any = (
-        None  # a faster way than the strides of the module of this name, or None
-    )
-
     # What each library supplies. Operations work on rows, the last dimension.
     where: Any  # (condition, a, b); a and b may be floats
     isfinite: Any  # (a)
     zeros_like: Any  # (a)
     concatenate: Any  # (arrays): along the first dimension
+    stack: Any  # (arrays): along a new first dimension
     broadcast: Any  # (a, shape)
     roll: Any  # (a, by): move rows, the last ones to the beginning
     flip: Any  # (a): reverse the rows
@@ -86,7 +83,8 @@ class Arrays:
     floor: Any  # (a)
     running_count: Any  # (a): how many entries are true up to each row, itself included
     running_product: Any  # (a): the products up to each row
-    tensordot: Any  # (a, b): the sum of products over the last and the first dimension
+    exponential_sums: Any = None  # a library's own way to do what the module of this name does
+    blocks: Any  # (a, length): rows as (length, ..., blocks); zeros fill up the last block
     constants: Any  # (a): a NumPy array of float64 as a Number
     sum: Any  # (a): the sum over the rows, with a last dimension of length 1
     cumsum: Any  # (a): the running sums over the rows
@@ -167,17 +165,15 @@ class Arrays:
         """Return the sum over the first dimension."""
         return reduce(self.plus, self.unstacked(a))
 
-    def joined(self, parts: Sequence[Number]) -> Number:
-        """Return numbers in one array, along the first dimension."""
-        high = self.concatenate([part.high for part in parts])
+    def stacked(self, parts: Sequence[Number]) -> Number:
+        """Return numbers in one array, along a new first dimension."""
+        if len(parts) == 1:
+            return each(lambda part: part[None], parts[0])
+        high = self.stack([part.high for part in parts])
         if all(part.low is None for part in parts):
             return Number(high)
         lows = [self.zeros_like(a.high) if a.low is None else a.low for a in parts]
-        return Number(high, self.concatenate(lows))
-
-    def stacked(self, parts: Sequence[Number]) -> Number:
-        """Return numbers in one array, along a new first dimension."""
-        return self.joined([each(lambda part: part[None], a) for a in parts])
+        return Number(high, self.stack(lows))
 
     def unstacked(self, a: Number) -> list[Number]:
         """Return the entries of the first dimension."""
@@ -243,24 +239,19 @@ class Arrays:
         return Number(result.high * power, low)
 
     def contract(self, factors: Number, a: Number) -> Number:
-        """Return the sums over the first dimension of factors (m, k) times numbers (k, ...)."""
+        """Return the matrix product of factors (..., m, k) and numbers (..., k, n)."""
         if not self.compensated:
-            return Number(self.tensordot(factors.high, a.high))
-        ones = (1,) * (a.high.ndim - 1)
-        column = each(lambda part: part.reshape((*part.shape, *ones)), factors)
-        return self._folded(self.times(column, each(lambda part: part[None], a)))
+            return Number(factors.high @ a.high)
+        column = each(lambda part: part[..., None], factors)
+        return self._folded(self.times(column, each(lambda part: part[..., None, :, :], a)))
 
     def _folded(self, a: Number) -> Number:
-        """Return the sum over the second dimension, by adding its halves."""
-        q = a.high.shape[1]
+        """Return the sum over the last but one dimension, by adding its halves."""
+        q = a.high.shape[-2]
         if q == 1:
-            return each(lambda part: part[:, 0], a)
+            return each(lambda part: part[..., 0, :], a)
         half = q // 2
-        lower = each(lambda part: part[:, :half], a)
-        upper = each(lambda part: part[:, half : 2 * half], a)
+        lower = each(lambda part: part[..., :half, :], a)
+        upper = each(lambda part: part[..., half : 2 * half, :], a)
         out = self._folded(self.plus(lower, upper))
-        return out if q % 2 == 0 else self.plus(out, each(lambda part: part[:, -1], a))
-
-    def weighted(self, w: Number | None, a: Number) -> Number:
-        """Return w times a, or `a` without weights."""
-        return a if w is None else self.times(w, a)
+        return out if q % 2 == 0 else self.plus(out, each(lambda part: part[..., -1, :], a))

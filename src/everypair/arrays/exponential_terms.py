@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.double_double import Number, each, two_sum
+from everypair.arrays.line import Targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from everypair.arrays.double_double import Arrays
-    from everypair.arrays.line import Targets
     from everypair.arrays.rows import Rows
     from everypair.arrays.terms import Exponential
 
@@ -33,9 +33,12 @@ class ExponentialTerm:
     def __init__(self, xp: Arrays, rows: Rows, term: Exponential) -> None:
         self.xp, self._wide, self._rows, self._term = xp.plain(), xp, rows, term
 
-    def sums(
-        self, source: Number | None, orders: Sequence[int], to: Targets, own: Number | None
-    ) -> list[Number]:
+    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
+        """See `pair_sums.Part`."""
+        values, *sums = self.sums(None, [0, *orders], Targets())
+        return self._rows.sum_of_pairs(self.xp, values), sums
+
+    def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
         """See `pair_sums.Part`."""
         xp, rows, (_, rate, units) = self.xp, self._rows, self._term
         positive, rate = rows.positive, xp.constants(rate)
@@ -50,7 +53,9 @@ class ExponentialTerm:
         factors = xp.exp(xp.times(near, rate))
         factors = each(lambda part: xp.where(w.high != 0.0, part, 0.0), factors)
         totals = rows.runs.class_totals(self._wide.times(w, factors), positive)
-        sums = xp.weighted(own, xp.choose(positive, *totals[::-1]))
+        sums = xp.choose(positive, *totals[::-1])
+        if rows.w is not None:
+            sums = each(lambda part: xp.where(rows.w > 0.0, part, 0.0), sums)
         factor = xp.exp(xp.times(far, rate))
         return [self._product(sums, factor, xp.constants(units), order) for order in orders]
 

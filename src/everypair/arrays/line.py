@@ -7,6 +7,7 @@ other: a negative has the first below itself, and a positive above.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everypair.arrays.double_double import Number, each, two_sum
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     Array = Any
 
 
-UP, DOWN, BOTH_WAYS = slice(0, 1), slice(1, 2), slice(0, 2)
+UP, BOTH_WAYS = slice(0, 1), slice(0, 2)
 
 
 class Targets(NamedTuple):
@@ -69,14 +70,21 @@ class Tracks:
     Arrays have one entry per track in their first dimension.
     """
 
-    def __init__(self, line: Line, ways: slice = BOTH_WAYS) -> None:
-        self.xp, self.ways, runs = line.xp, ways, line.runs
+    def __init__(self, line: Line) -> None:
+        self.xp, self.ways, runs = line.xp, BOTH_WAYS, line.runs
         start = None
         if runs.start is not None:
             shape, last = (1, *line.is_negative.shape[1:]), line.is_negative.shape[-1] - 1
             bounds = (self.xp.broadcast(a, shape) for a in (runs.start, last - runs.stop))
             start = self.of(*map(Number, bounds)).high
         self.runs = Runs(self.xp, runs.rows, start)
+
+    def only(self, ways: slice) -> Tracks:
+        """Return some of both ways."""
+        tracks, runs = copy(self), self.runs
+        start = None if runs.start is None else runs.start[ways]
+        tracks.ways, tracks.runs = ways, Runs(self.xp, runs.rows, start)
+        return tracks
 
     def of(self, up: Number, down: Number) -> Number:
         """Return two arrays of rows of the line, the first upwards and the second downwards."""

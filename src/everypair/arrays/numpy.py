@@ -168,6 +168,7 @@ class NumpyArrays(Arrays):
     isfinite = staticmethod(np.isfinite)
     zeros_like = staticmethod(np.zeros_like)
     concatenate = staticmethod(np.concatenate)
+    stack = staticmethod(np.stack)
     broadcast = staticmethod(np.broadcast_to)
     roll = staticmethod(lambda a, by: np.concatenate([a[..., -by:], a[..., :-by]], -1))
     flip = staticmethod(lambda a: a[..., ::-1])
@@ -183,8 +184,14 @@ class NumpyArrays(Arrays):
     floor = staticmethod(np.floor)
     running_count = staticmethod(lambda a: a.cumsum(-1))
     running_product = staticmethod(lambda a: a.cumprod(-1))
-    tensordot = staticmethod(lambda a, b: np.tensordot(a, b, 1))
     constants = staticmethod(lambda a: Number(np.asarray(a)))
+
+    @staticmethod
+    def blocks(a: Array, length: int) -> Array:
+        """See `Arrays`."""
+        padded = np.concatenate([a, np.zeros((*a.shape[:-1], -a.shape[-1] % length))], axis=-1)
+        columns = padded.reshape(*a.shape[:-1], -1, length)
+        return np.ascontiguousarray(np.moveaxis(columns, -1, 0))
 
     @staticmethod
     def group_max(a: Array, start: Array) -> Array:
@@ -195,10 +202,14 @@ class NumpyArrays(Arrays):
 
     def plus(self, a: Number, b: Number) -> Number:
         """Return a + b."""
+        if not self.compensated and a.low is None and b.low is None:
+            return Number(a.high + b.high)
         return _blockwise(super().plus, a, b)
 
     def times(self, a: Number, b: Number) -> Number:
         """Return a * b."""
+        if not self.compensated:
+            return Number(a.high * b.high)
         return _blockwise(super().times, a, b)
 
     @staticmethod

@@ -22,7 +22,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
 from everypair.arrays.class_moments import ClassMoments
-from everypair.arrays.double_double import Number, each
+from everypair.arrays.double_double import Number
 from everypair.arrays.exponential_terms import ExponentialTerm
 from everypair.arrays.line import Line, Targets
 from everypair.arrays.rows import PairSums, prepare, times_powers
@@ -88,11 +88,14 @@ def evaluate(
     """
     batch = prepare(xp, scores, positive, weights, groups, vector)
     rows, z = batch.rows, batch.z
-    own = None if rows.w is None else Number(rows.w)
     parts = parts_of(xp, rows, terms)
-    orders = [0] * (grad or vector is None) + [1] * grad + [2] * (hess or vector is not None)
-    to = Targets(positives=orders != [0])
-    sums = [part.sums(None, orders, to, own) for part in parts]
+    orders = [1] * grad + [2] * (hess or vector is not None)
+    value = xp.zeros_like(rows.x[..., :1])
+    if grad or vector is None:
+        losses, sums = zip(*(part.loss(orders) for part in parts), strict=True)
+        value = reduce(xp.plus, losses).high
+    else:
+        sums = tuple(part.sums(None, orders, Targets()) for part in parts)
     total = dict(zip(orders, (reduce(xp.plus, of) for of in zip(*sums, strict=True)), strict=True))
     averaged = (batch.pair_weight > 0.0) & mean
     divisor = xp.where(averaged, batch.pair_weight, 1.0)
@@ -104,41 +107,37 @@ def evaluate(
         # Return NaN if any score is not finite, even one without pairs.
         return xp.where(is_finite, xp.where(a == 0.0, 0.0, a), float("nan"))
 
-    def in_batch(a: Array) -> Array:
+    def in_batch(a: Array, unit: Array = None) -> Array:
+        a = (a if rows.w is None else rows.w * a) / divisor
+        if unit is None:
+            a = a * row_scale * row_scale
+        else:
+            a = times_powers(xp, a, row_scale, row_scale, unit)
         return finished(a) if batch.order is None else xp.scatter(finished(a), batch.order)
 
-    value, gradient, hessian, product = xp.zeros_like(rows.x[..., :1]), None, None, None
-    if 0 in orders:  # the negatives have each pair once
-        values = [
-            rows.runs.sum_of_rows(
-                part.xp, each(lambda a: xp.where(rows.positive, 0.0, a), of_part[0])
-            )
-            for part, of_part in zip(parts, sums, strict=True)
-        ]
-        value = reduce(xp.plus, values).high / divisor * scale * scale
-        value = xp.where(value != value, float("inf"), value)  # parts of the sum overflow
-    if grad:
-        slope = xp.where(rows.positive, -total[1].high, total[1].high)
-        gradient = in_batch(slope / divisor * row_scale * row_scale)
-    if hess:
-        hessian = in_batch(total[2].high / divisor * row_scale * row_scale)
+    value = value / divisor * scale * scale
+    value = xp.where(value != value, float("inf"), value)  # parts of the sum overflow
+    product = None
     if z is not None:
-        along = xp.weighted(own, z)
-        others = reduce(xp.plus, (part.sums(along, [2], to, own)[0] for part in parts))
-        along = xp.minus(xp.times(z, total[2]), others).high / divisor
-        product = in_batch(times_powers(xp, along, row_scale, row_scale, batch.unit))
-    pair_weight = _true_pair_weight(xp, batch)[..., 0]
-    return PairSums(finished(value)[..., 0], pair_weight, gradient, hessian, product)
+        along = z if rows.w is None else xp.times(Number(rows.w), z)
+        others = reduce(xp.plus, (part.sums(along, [2], Targets())[0] for part in parts))
+        product = in_batch(xp.minus(xp.times(z, total[2]), others).high, batch.unit)
+    return PairSums(
+        finished(value)[..., 0],
+        _true_pair_weight(xp, batch)[..., 0],
+        in_batch(xp.where(rows.positive, -total[1].high, total[1].high)) if grad else None,
+        in_batch(total[2].high) if hess else None,
+        product,
+    )
 
 
 class Part(Protocol):
     """A part of a surrogate, ready to be summed over the pairs of a batch."""
 
-    xp: Arrays
+    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
+        """Return the sum over all pairs, weighted, and what `sums` does with the same weights."""
 
-    def sums(
-        self, source: Number | None, orders: Sequence[int], to: Targets, own: Number | None
-    ) -> list[Number]:
+    def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
         """Return the sums over the other class, for each row.
 
         Parameters
@@ -148,10 +147,7 @@ class Part(Protocol):
         orders : sequence of 0, 1 and 2
             The value of the surrogate, or a derivative in d. Several orders share most of the work.
         to : Targets
-            The rows whose sums are needed; of values, if both classes are targets, those of the
-            negatives. All others may be anything.
-        own : Number of shape (..., n), or None
-            What the sums are multiplied by.
+            The rows whose sums are needed; all others may be anything.
         """
 
 

@@ -77,7 +77,7 @@ class RowSums:
         )
         source = Number(source if order is None else xp.gather(source, order))
         to = Targets(positives=not per_other, negatives=per_other)
-        of_parts = [part.sums(source, orders, to, None) for part in self._parts]
+        of_parts = [part.sums(source, orders, to) for part in self._parts]
         arrays = [reduce(xp.plus, of_order).high for of_order in zip(*of_parts, strict=True)]
         if order is not None:
             arrays = [xp.scatter(a, order) for a in arrays]

@@ -92,6 +92,12 @@ class Rows(NamedTuple):
         """Return the weights of all rows."""
         return Number(xp.zeros_like(self.x) + 1.0 if self.w is None else self.w)
 
+    def sum_of_pairs(self, xp: Arrays, sums: Number) -> Number:
+        """Return the sum over all pairs, given the sums of the negatives, which have each once."""
+        sums = each(lambda part: xp.where(self.positive, 0.0, part), sums)
+        weighted = sums if self.w is None else xp.times(Number(self.w), sums)
+        return self.runs.sum_of_rows(xp, weighted)
+
 
 class ScaledRows(NamedTuple):
     """The rows of a batch with weights over powers of two, and what undoes this.

@@ -16,14 +16,16 @@ from functools import reduce
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from everypair.arrays.double_double import Number, each
 from everypair.arrays.exponential_sums import exponential_sums
-from everypair.arrays.line import Tracks
+from everypair.arrays.line import Targets, Tracks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from everypair.arrays.line import Line, Targets
+    from everypair.arrays.line import Line
     from everypair.arrays.rows import Rows
     from everypair.arrays.terms import Smooth
 
@@ -38,9 +40,12 @@ class SmoothTerm:
         self._tracks = Tracks(line)
         self._position = self._tracks.of(line.position, each(lambda part: -part, line.position))
 
-    def sums(
-        self, source: Number | None, orders: Sequence[int], to: Targets, own: Number | None
-    ) -> list[Number]:
+    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
+        """See `pair_sums.Part`."""
+        values, *sums = self.sums(None, [0, *orders], Targets(positives=bool(orders)))
+        return self._rows.sum_of_pairs(self.xp, values), sums
+
+    def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
         """See `pair_sums.Part`."""
         xp, line, tracks, (_, rate, c, e) = self.xp, self._line, self._tracks, self._term
         w = each(line.sorted, self._rows.weights(xp) if source is None else source)
@@ -55,13 +60,18 @@ class SmoothTerm:
         # side 0 with those above.
         sides = [side for k in classes for side in (1 - k, k)]
 
+        if isinstance(c, np.ndarray):  # orders up to these may have fewer powers
+            is_used = sum(abs(a[list(orders)]).sum((0, 1)) for a in (c, e) if a is not None) > 0.0
+            used = slice(int(np.flatnonzero(is_used).max(initial=0)) + 1)
+            c, e = c[..., used], None if e is None else e[..., used]
+
         def coefficients(c: Any) -> Number:
             """Return those of each class, track, order and power."""
             c = xp.constants(c)
             flat = xp.stacked([each(itemgetter((k, side)), c) for side in sides for k in orders])
             return each(lambda part: part.reshape(len(classes), 2, len(orders), -1), flat)
 
-        sums = exponential_sums(
+        sums = (xp.exponential_sums or exponential_sums)(
             xp,
             self._position,
             tracks.runs.start,
@@ -72,4 +82,4 @@ class SmoothTerm:
         )
         of_targets = [reduce(xp.plus, tracks.on_line(a)) for a in xp.unstacked(sums)]
         on_line = of_targets[0] if len(classes) == 1 else xp.choose(is_negative, *of_targets)
-        return [xp.weighted(own, xp.sum_of_terms(line.in_batch(a))) for a in xp.unstacked(on_line)]
+        return [xp.sum_of_terms(line.in_batch(a)) for a in xp.unstacked(on_line)]

@@ -13,10 +13,11 @@ others, and its rounding errors would remain.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from everypair.arrays.double_double import Number, each, twice
-from everypair.arrays.line import DOWN, UP, Tracks
+from everypair.arrays.line import BOTH_WAYS, UP, Tracks
 from everypair.arrays.terms import contracted, degree_of
 
 if TYPE_CHECKING:
@@ -37,67 +38,88 @@ class SortedMoments:
         self.xp = xp = line.xp
         self._line, self._terms, self._below = line, terms, below
         self._is_upper = ~line.is_negative if below else line.is_negative
-        tracks = Tracks(line)
+        self._tracks = tracks = Tracks(line)
         w = Number(
             xp.zeros_like(line.position.high) + 1.0 if rows.w is None else line.sorted(rows.w)
         )
-        self._masses = xp.prefix(self._by_class(w, tracks), tracks.runs, counts=rows.w is None)
-        lower, _ = tracks.on_line(tracks.runs.before(self._masses))
-        _, upper = tracks.on_line(self._masses)
-        self._spanned = (lower.high > 0.0) & (upper.high > 0.0)
+        lower, self._upper = self._of_classes(w)
+        # The weight of the lower rows up to each row, and that of the upper rows from it on.
+        self._masses = xp.prefix(tracks.of(lower, self._upper), tracks.runs, counts=rows.w is None)
+        self._before = tracks.runs.before(self._masses)
+        self._beyond = tracks.on_line(self._masses)[1]
+        self._spanned = (self._before.high[0] > 0.0) & (self._beyond.high > 0.0)
         gap = line.runs.gaps(line.position)
         self._gap = self._where_spanned(gap)
         if terms.reach is not None:
             self._gap, self._excess = map(self._where_spanned, self._compressed(gap))
 
-    def sums(
-        self, source: Number | None, orders: Sequence[int], to: Targets, own: Number | None
-    ) -> list[Number]:
+    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
+        """See `pair_sums.Part`."""
+        xp, terms, degree = self.xp, self._terms, degree_of(self._terms, [0])
+        of_rows = degree_of(terms, orders)
+        tracks = self._tracks.only(BOTH_WAYS if of_rows else UP)
+        moments, up = [self._masses], itemgetter(0)
+        # What each gap adds to the sums of the lower rows, all upper rows beyond it take.
+        addends = [(self._upper, each(up, self._masses))]
+        if degree > 0:
+            step = xp.times(
+                self._gaps(tracks, self._gap), each(itemgetter(tracks.ways), self._before)
+            )
+            addends.append((self._beyond, each(up, step)))
+            if degree > 1:
+                moments.append(xp.prefix(step, tracks.runs))
+                inner = twice(each(up, tracks.runs.before(moments[1])))
+                inner = xp.plus(inner, each(up, step))
+                addends.append((self._beyond, xp.times(self._gap, inner)))
+        is_used = [b is not None for b in terms[1:4]]
+        totals = [
+            self._total(*pair) if is_needed or k == degree else None
+            for k, (pair, is_needed) in enumerate(zip(addends, is_used, strict=False))
+        ]
+        loss = xp.sum_of_terms(contracted(xp, terms, totals, 0))
+        if terms.far is not None:
+            before, beyond = (
+                each(lambda part: part[:1], a) for a in (each(up, self._before), self._beyond)
+            )
+            left_out = self._total(xp.times(self._excess, before), beyond)
+            loss = xp.plus(loss, xp.sum_of_terms(xp.scaled(left_out, terms.far)))
+        rows = [self._of_rows(self._tracks, moment) for moment in moments[: of_rows + 1]]
+        return loss, self._contracted(rows, orders)
+
+    def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
         """See `pair_sums.Part`."""
         xp, terms, to_classes = self.xp, self._terms, (to.negatives, to.positives)
         to_upper, to_lower = to_classes[::-1] if self._below else to_classes
-        ways = slice(0 if to_upper else 1, 2 if to_lower else 1)
-        tracks = Tracks(self._line, ways)
+        tracks = self._tracks.only(slice(0 if to_upper else 1, 2 if to_lower else 1))
         if source is None:
-            masses = each(lambda part: part[ways], self._masses)
+            masses = each(itemgetter(tracks.ways), self._masses)
         else:
-            masses = xp.prefix(self._by_class(each(self._line.sorted, source), tracks), tracks.runs)
-        rows, degree = [self._of_rows(tracks, masses)], degree_of(terms, orders)
+            masses = tracks.of(*self._of_classes(each(self._line.sorted, source)))
+            masses = xp.prefix(masses, tracks.runs)
+        moments, degree = [masses], degree_of(terms, orders)
+        before = tracks.runs.before(masses)
         if degree > 0:
-            step = self._step(tracks, self._gap, masses)
-            first = xp.prefix(step, tracks.runs)
-            rows.append(self._of_rows(tracks, first))
-        # Values are needed for one class only.
-        of_values, value_tracks = slice(None), tracks
-        if to.positives and to.negatives:
-            of_values = DOWN if self._below else UP
-            value_tracks = Tracks(self._line, of_values)
-        if degree > 1:
-            step, first = (each(lambda part: part[of_values], a) for a in (step, first))
-            step = xp.plus(twice(value_tracks.runs.before(first)), step)
-            step = xp.times(self._gaps(value_tracks, self._gap), step)
-            rows.append(self._of_rows(value_tracks, xp.prefix(step, value_tracks.runs)))
-        sums = [self._in_batch(contracted(xp, terms, rows, order)) for order in orders]
+            gaps = self._gaps(tracks, self._gap)
+            step = xp.times(gaps, before)
+            moments.append(xp.prefix(step, tracks.runs))
+            if degree > 1:
+                step = xp.plus(twice(tracks.runs.before(moments[1])), step)
+                moments.append(xp.prefix(xp.times(gaps, step), tracks.runs))
+        sums = self._contracted([self._of_rows(tracks, moment) for moment in moments], orders)
         if 0 in orders and terms.far is not None:
-            first_line = each(lambda part: part[of_values, :1], masses)
-            step = self._step(value_tracks, self._excess, first_line)
-            beyond = self._of_rows(value_tracks, xp.prefix(step, value_tracks.runs))
-            value, beyond = orders.index(0), self._in_batch(xp.scaled(beyond, terms.far))
-            sums[value] = xp.plus(sums[value], beyond)
-        if self._below and 1 in orders:  # the slope in d is minus that in -d
-            slope = orders.index(1)
-            sums[slope] = each(lambda part: -part, sums[slope])
-        return [xp.weighted(own, a) for a in sums]
+            step = xp.times(
+                self._gaps(tracks, self._excess), each(lambda part: part[:, :1], before)
+            )
+            left_out = self._in_batch(self._of_rows(tracks, xp.prefix(step, tracks.runs)))
+            value = orders.index(0)
+            sums[value] = xp.plus(sums[value], xp.scaled(left_out, terms.far))
+        return sums
 
-    def _by_class(self, w: Number, tracks: Tracks) -> Number:
-        """Return the weights of the lower rows upwards, and those of the upper rows downwards."""
+    def _of_classes(self, w: Number) -> list[Number]:
+        """Return the weights of the lower rows and of the upper rows."""
         where, is_upper = self.xp.where, self._is_upper
         lower = each(lambda part: where(is_upper, 0.0, part), w)
-        return tracks.of(lower, each(lambda part: where(is_upper, part, 0.0), w))
-
-    def _step(self, tracks: Tracks, gap: Number, masses: Number) -> Number:
-        """Return what the gap before each row adds to the sums of w d: its length times M_0."""
-        return self.xp.times(self._gaps(tracks, gap), tracks.runs.before(masses))
+        return [lower, each(lambda part: where(is_upper, part, 0.0), w)]
 
     def _gaps(self, tracks: Tracks, gap: Number) -> Number:
         """Return the gaps before each row of the tracks; before the first of a group it is 0."""
@@ -109,6 +131,19 @@ class SortedMoments:
         if len(on_line) == 1:
             return on_line[0]
         return self.xp.choose(self._is_upper[: sums.high.shape[1]], *on_line)
+
+    def _total(self, a: Number, b: Number) -> Number:
+        """Return the sum of products over the rows, for each term."""
+        return self._line.runs.sum_of_rows(self.xp, self.xp.times(a, b))
+
+    def _contracted(self, moments: list[Number], orders: Sequence[int]) -> list[Number]:
+        """Return derivatives of the terms, given the moments of the rows on the line."""
+        xp, terms = self.xp, self._terms
+        sums = [self._in_batch(contracted(xp, terms, moments, order)) for order in orders]
+        if self._below and 1 in orders:  # the slope in d is minus that in -d
+            slope = orders.index(1)
+            sums[slope] = each(lambda part: -part, sums[slope])
+        return sums
 
     def _in_batch(self, a: Number) -> Number:
         """Return the sum over the terms, in the order of the batch."""

@@ -150,14 +150,14 @@ def degree_of(terms: Polynomials, orders: Sequence[int]) -> int:
     return max([0] + [k - order for order in orders for k in range(order, 3) if b[k] is not None])
 
 
-def contracted(xp: Arrays, terms: Polynomials, moments: list[Number], order: int) -> Number:
-    """Return a derivative of the terms, given the moments 1, d and d^2."""
-    parts = [each(xp.zeros_like, moments[0])]
+def contracted(xp: Arrays, terms: Polynomials, moments: Sequence[Any], order: int) -> Number:
+    """Return a derivative of the terms, given those moments 1, d and d^2 that it needs."""
+    parts = []
     for k, b in enumerate(terms[1 + order : 4]):
         if b is not None:
             part = xp.scaled(moments[k], b)
             parts.append(twice(part) if math.perm(k + order, order) == 2 else part)
-    return reduce(xp.plus, parts[1:] or parts)
+    return reduce(xp.plus, parts) if parts else each(xp.zeros_like, moments[0])
 
 
 @lru_cache(maxsize=64)

@@ -38,6 +38,7 @@ class JaxArrays(Arrays):
     isfinite = staticmethod(jnp.isfinite)
     zeros_like = staticmethod(jnp.zeros_like)
     concatenate = staticmethod(jnp.concatenate)
+    stack = staticmethod(jnp.stack)
     broadcast = staticmethod(jnp.broadcast_to)
     roll = staticmethod(lambda a, by: jnp.roll(a, by, -1))
     flip = staticmethod(lambda a: a[..., ::-1])
@@ -52,14 +53,12 @@ class JaxArrays(Arrays):
     floor = staticmethod(jnp.floor)
     running_count = staticmethod(lambda a: jnp.cumsum(a, -1, dtype=jnp.int32))
     running_product = staticmethod(lambda a: jnp.cumprod(a, -1))
-    # The default precision of products is lower on some accelerators.
-    tensordot = staticmethod(lambda a, b: jnp.tensordot(a, b, 1, precision=lax.Precision.HIGHEST))
+    exponential_sums = staticmethod(in_blocks)
     repeat = staticmethod(lambda n, function, state: lax.fori_loop(0, n, function, state))
 
     def __init__(self, dtype: Any) -> None:
         super().__init__(compensated=True)
         self._dtype = dtype
-        self.exponential_sums = in_blocks if jax.default_backend() == "cpu" else None
         info: Any = np.finfo(dtype)
         self.mantissa_bits = info.nmant
         self.float_range = (float(info.tiny), float(info.max))

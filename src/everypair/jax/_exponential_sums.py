@@ -1,8 +1,8 @@
-"""Running sums of exponentials on a CPU, where XLA passes rows in loops faster than in strides.
+"""Running sums of exponentials, with loops that XLA compiles once.
 
-The mathematics is that of `everypair.arrays.exponential_sums`, in blocks as for NumPy: all blocks
-are passed at the same time, from zero; the sums at their ends are carried from block to block; and
-from there all blocks are passed once more.
+The mathematics is that of `everypair.arrays.exponential_sums`: all blocks are passed at the same
+time, from zero; the sums at their ends are carried from block to block; and from there all blocks
+are passed once more.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from everypair.arrays.double_double import Arrays, Number, each
-
-_FAR = 1500.0  # exp(-_FAR) is 0
+from everypair.arrays.exponential_sums import distances
 
 
 class _Sums(NamedTuple):
@@ -38,13 +37,7 @@ def in_blocks(
     """Return what `everypair.arrays.exponential_sums.exponential_sums` does."""
     n, n_powers = position.high.shape[-1], c.high.shape[-1]
     length = math.isqrt(n - 1) + 1
-    step = xp.minus(position, each(lambda part: jnp.roll(part, 1, -1), position))
-    distance = xp.times(step, rate)
-    is_first = xp.row_numbers(position.high) == (0 if start is None else start)
-    # Rounding may leave a distance below 0.
-    is_near = ~is_first & (distance.high > 0.0) & (distance.high < _FAR)
-    beyond = jnp.where(is_first | (distance.high >= _FAR), _FAR, 0.0).astype(position.high.dtype)
-    distance = Number(*(jnp.where(is_near, part, far) for part, far in _parts(distance, beyond)))
+    distance = distances(xp, position, start, rate)
 
     def columns(a: Number) -> Number:
         """Return the rows of all blocks in turn, of shape (length, ..., blocks)."""
@@ -78,11 +71,15 @@ def in_blocks(
         return jax.tree.map(xp.plus, moved(sums, span), ends, is_leaf=_is_number), sums
 
     def contracted(sums: _Sums) -> Number:
+        def of_entry(c: Number, a: Number) -> Number:
+            out = xp.contract(c, each(lambda part: part.reshape(n_powers, -1), a))
+            return each(lambda part: part.reshape(-1, *a.high.shape[1:]), out)
+
         def of_part(c: Number, a: Number) -> Number:
             m, n_tracks = c.high.shape[:2]
             parts = [
                 [
-                    xp.contract(_entry(c, (i, j)), _entry(a, (slice(None), i, j)))
+                    of_entry(_entry(c, (i, j)), _entry(a, (slice(None), i, j)))
                     for j in range(n_tracks)
                 ]
                 for i in range(m)
@@ -119,11 +116,6 @@ def _entry(a: Number, index: Any) -> Number:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Number)
-
-
-def _parts(a: Number, high: Array) -> list[tuple[Array, Any]]:
-    """Return the parts of a number with those of another, whose low part is 0."""
-    return [(a.high, high)] + ([] if a.low is None else [(a.low, 0.0)])
 
 
 def _filled(xp: Arrays, a: Number) -> Number:

@@ -1,7 +1,7 @@
 """Sums over all other rows for each row, and smooth ranks made of them.
 
-`_sweep` holds the algorithm, written over the operations of `everypair.arrays`, and `_compiled`
-calls the compiled kernel; `_plan` chooses between them. Import the functions from `everypair`.
+`_plan` chooses between the compiled kernel and `everypair.arrays.row_sums`. Import the functions
+from `everypair`.
 """
 
 from everypair.row_sums._average_precision import smooth_precision_loss

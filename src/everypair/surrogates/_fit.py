@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.polynomial import chebyshev
+from numpy.polynomial import Polynomial, chebyshev
 from numpy.typing import NDArray
 
 from everypair.surrogates._surrogate import Surrogate
@@ -183,15 +183,9 @@ def _interpolated(rest: Callable[[NDArray[Any]], NDArray[Any]], degree: int) -> 
         (2 if k else 1) / np.longdouble(degree + 1) * (values * np.cos(k * angles)).sum()
         for k in range(degree + 1)
     ]
-    # Horner's scheme in y = 2 x - 1, with polynomials of x.
-    powers = chebyshev.cheb2poly(np.array(factors, dtype=np.longdouble))
-    out = np.zeros(degree + 1, dtype=np.longdouble)
-    for c in powers[::-1]:
-        shifted = 2 * np.roll(out, 1)
-        shifted[0] = 0.0
-        out = shifted - out
-        out[0] += c
-    return [float(c) for c in out]
+    y_of_x = Polynomial(np.array([-1, 2], dtype=np.longdouble))
+    powers = chebyshev.chebval(y_of_x, np.array(factors, dtype=np.longdouble)).coef
+    return [float(c) for c in powers[: degree + 1]]
 
 
 def _derivatives(limit: tuple[float, ...]) -> list[tuple[float, ...]]:

@@ -156,6 +156,7 @@ class TorchArrays(Arrays):
     isfinite = staticmethod(torch.isfinite)
     zeros_like = staticmethod(torch.zeros_like)
     concatenate = staticmethod(torch.cat)
+    stack = staticmethod(torch.stack)
     broadcast = staticmethod(torch.broadcast_to)
     roll = staticmethod(lambda a, by: a.roll(by, -1))
     flip = staticmethod(lambda a: a.flip(-1))
@@ -169,7 +170,13 @@ class TorchArrays(Arrays):
     floor = staticmethod(torch.floor)
     running_count = staticmethod(lambda a: a.cumsum(-1))
     running_product = staticmethod(lambda a: a.cumprod(-1))
-    tensordot = staticmethod(lambda a, b: torch.tensordot(a, b, 1))
+    blocks = staticmethod(
+        lambda a, length: (
+            torch.nn.functional.pad(a, (0, -a.shape[-1] % length))
+            .unflatten(-1, (-1, length))
+            .movedim(-1, 0)
+        )
+    )
     group_max = staticmethod(
         lambda a, start: (
             torch.full_like(a, -torch.inf).scatter_reduce(-1, start, a, "amax").gather(-1, start)
