@@ -116,7 +116,7 @@ def exponential_sums(
             length = n if n <= _FEW_ROWS else min(math.isqrt(n - 1) + 1, _LONGEST_BLOCK)
         n_columns = n_batches * -(-n // length)
 
-        def columns(a: Any) -> Sums:
+        def columns(a: Any) -> Any:
             return unstacked(
                 apply(lambda a: xp.blocks(a, length).reshape(length, *a.shape[:-2], n_columns), a)
             )

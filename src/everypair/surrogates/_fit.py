@@ -183,9 +183,9 @@ def _interpolated(rest: Callable[[NDArray[Any]], NDArray[Any]], degree: int) -> 
         (2 if k else 1) / np.longdouble(degree + 1) * (values * np.cos(k * angles)).sum()
         for k in range(degree + 1)
     ]
-    y_of_x = Polynomial(np.array([-1, 2], dtype=np.longdouble))
-    powers = chebyshev.chebval(y_of_x, np.array(factors, dtype=np.longdouble)).coef
-    return [float(c) for c in powers[: degree + 1]]
+    y_of_x: Any = Polynomial(np.array([-1, 2], dtype=np.longdouble))
+    powers: Any = chebyshev.chebval(y_of_x, np.array(factors, dtype=np.longdouble))
+    return [float(c) for c in powers.coef[: degree + 1]]
 
 
 def _derivatives(limit: tuple[float, ...]) -> list[tuple[float, ...]]:
