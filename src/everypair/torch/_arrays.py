@@ -170,13 +170,6 @@ class TorchArrays(Arrays):
     floor = staticmethod(torch.floor)
     running_count = staticmethod(lambda a: a.cumsum(-1))
     running_product = staticmethod(lambda a: a.cumprod(-1))
-    blocks = staticmethod(
-        lambda a, length: (
-            torch.nn.functional.pad(a, (0, -a.shape[-1] % length))
-            .unflatten(-1, (-1, length))
-            .movedim(-1, 0)
-        )
-    )
     group_max = staticmethod(
         lambda a, start: (
             torch.full_like(a, -torch.inf).scatter_reduce(-1, start, a, "amax").gather(-1, start)
@@ -212,6 +205,12 @@ class TorchArrays(Arrays):
         """See `Arrays`."""
         bits = a.view(torch.int32 if self._is_single else torch.int64)
         return (bits & -(1 << dropped)).view(a.dtype)
+
+    @staticmethod
+    def blocks(a: Tensor, length: int) -> Tensor:
+        """See `Arrays`."""
+        padded = torch.nn.functional.pad(a, (0, -a.shape[-1] % length))
+        return padded.reshape(*a.shape[:-1], -1, length).movedim(-1, 0)
 
     @staticmethod
     def order(keys: Sequence[Tensor]) -> Tensor:
