@@ -15,91 +15,49 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.double_double import Number, each, twice, two_sum
+from everypair.arrays.rows import Part
 from everypair.arrays.terms import contracted, degree_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from everypair.arrays.double_double import Arrays
-    from everypair.arrays.line import Targets
-    from everypair.arrays.rows import Rows
+    from everypair.arrays.rows import Rows, Targets
     from everypair.arrays.terms import Polynomials
 
     Array = Any
 
 
-class ClassMoments:
+class ClassMoments(Part):
     """The sums of a polynomial over all pairs."""
 
     def __init__(self, xp: Arrays, rows: Rows, terms: Polynomials) -> None:
         self.xp, self._rows, self._terms = xp, rows, terms
 
-    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
-        """See `pair_sums.Part`."""
-        xp, terms = self.xp, self._terms
-        centres, classes = self._class_sums(None, degree_of(terms, [0]))
-        # Products of sums over the classes, whose distance is that of their means.
-        (w, other_w), *others = classes
-        pairs = xp.times(w, other_w)
-        moments = [pairs]
-        if others:
-            f, other_f = others[0]
-            apart = xp.plus(two_sum(centres[1], -centres[0]), self._shift())
-            across = xp.plus(xp.times(w, other_f), xp.times(other_w, f))
-            moved = xp.times(pairs, apart)
-            moments.append(xp.plus(moved, across))
-            if len(others) > 1:
-                s, other_s = others[1]
-                inner = xp.times(apart, xp.plus(moved, twice(across)))
-                inside = xp.plus(xp.times(w, other_s), xp.times(other_w, s))
-                inside = xp.plus(inside, twice(xp.times(f, other_f)))
-                moments.append(xp.plus(inner, inside))
-        total = self._contracted(moments, 0)
-        return self._rows.runs.sum_of_groups(total), self._row_sums(centres, classes, orders)
-
     def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
-        """See `pair_sums.Part`."""
-        return self._row_sums(*self._class_sums(source, degree_of(self._terms, orders)), orders)
-
-    def _row_sums(
-        self, centres: list[Array], classes: list[list[Number]], orders: Sequence[int]
-    ) -> list[Number]:
-        xp, degree = self.xp, degree_of(self._terms, orders)
-        mass, *others = (self._of_others(of_classes) for of_classes in classes[: degree + 1])
-        moments = [mass]
-        if others:
-            # From the mean of the other class: then a distant score of its own class costs a row no
-            # digits.
-            away = xp.plus(self._apart(*centres), self._shift())
-            moved = xp.times(mass, away)
-            moments.append(xp.plus(moved, others[0]))
-            if degree > 1:
-                moved = xp.times(away, xp.plus(moved, twice(others[0])))
-                moments.append(xp.plus(moved, others[1]))
-        return [self._contracted(moments, order) for order in orders]
-
-    def _class_sums(
-        self, source: Number | None, degree: int
-    ) -> tuple[list[Array], list[list[Number]]]:
-        """Return the means of the classes, and their sums of w q^k for k up to a degree."""
-        xp, rows = self.xp, self._rows
+        """See `Part`."""
+        xp, rows, terms = self.xp, self._rows, self._terms
+        masses = rows.masses if source is None else self._of_classes(source)
         w = Number(rows.w) if source is None and rows.w is not None else source
-        classes, centres = [rows.masses if source is None else self._of_classes(source)], []
+        moments = [self._of_others(masses)]
+        degree = degree_of(terms, orders)
         if degree > 0:
             centres = self._centres(w)
+            # From the mean of the other class: then a distant score of its own class costs a row no
+            # digits.
+            shift = each(lambda part: part[0], xp.column(terms.shift))
+            away = xp.plus(self._apart(*centres), shift)
             offset = xp.normal(*self._apart(*centres[::-1]))
             weighted = offset if w is None else xp.times(w, offset)
-            classes.append(self._of_classes(weighted))
+            inside = self._of_others(self._of_classes(weighted))
+            moved = xp.times(moments[0], away)
+            moments.append(xp.plus(moved, inside))
             if degree > 1:
-                classes.append(self._of_classes(xp.times(weighted, offset)))
-        return centres, classes
-
-    def _contracted(self, moments: list[Number], order: int) -> Number:
+                squares = self._of_others(self._of_classes(xp.times(weighted, offset)))
+                moved = xp.times(away, xp.plus(moved, twice(inside)))
+                moments.append(xp.plus(moved, squares))
         of_terms = [each(lambda part: part[None], moment) for moment in moments]
-        return self.xp.sum_of_terms(contracted(self.xp, self._terms, of_terms, order))
-
-    def _shift(self) -> Number:
-        return each(lambda part: part[0], self.xp.column(self._terms.shift))
+        return [xp.sum_of_terms(contracted(xp, terms, of_terms, order)) for order in orders]
 
     def _centres(self, w: Number | None) -> list[Array]:
         """Return the mean score of each class, to the last bit where all its scores are equal."""

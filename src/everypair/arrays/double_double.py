@@ -167,8 +167,6 @@ class Arrays:
 
     def stacked(self, parts: Sequence[Number]) -> Number:
         """Return numbers in one array, along a new first dimension."""
-        if len(parts) == 1:
-            return each(lambda part: part[None], parts[0])
         high = self.stack([part.high for part in parts])
         if all(part.low is None for part in parts):
             return Number(high)
@@ -200,10 +198,14 @@ class Arrays:
         """
         if not self.compensated or (counts and self.mantissa_bits == 52):
             return Number(add(a.high))
-        sigma = 8.0 * self.sum(abs(a.high))
-        coarse = (a.high + sigma) - sigma
+        coarse, fine = self.split(a, Number(8.0 * self.sum(abs(a.high))))
+        return self.plus(Number(add(coarse)), Number(add(fine)))
+
+    def split(self, a: Number, sigma: Number) -> Number:
+        """Return `a` rounded to the grid of floats near sigma, and the rest."""
+        coarse = (a.high + sigma.high) - sigma.high
         fine = a.high - coarse
-        return self.plus(Number(add(coarse)), Number(add(fine if a.low is None else fine + a.low)))
+        return Number(coarse, fine if a.low is None else fine + a.low)
 
     def repeat(self, n: int, function: Callable[[int, Any], Any], state: Any) -> Any:
         """Apply a function of 0, ..., n - 1 and the state n times."""

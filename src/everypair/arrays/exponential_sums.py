@@ -113,7 +113,7 @@ def exponential_sums(
         """Return outputs of the sums at each of n rows, which are the last dimension."""
         length = _SHORT_BLOCK
         if xp.reads_values:
-            length = n if n <= _FEW_ROWS else min(math.isqrt(n - 1) + 1, _LONGEST_BLOCK)
+            length = n if n <= _FEW_ROWS else min(math.isqrt(n - 1) // 2 + 1, _LONGEST_BLOCK)
         n_columns = n_batches * -(-n // length)
 
         def columns(a: Any) -> Any:

@@ -15,31 +15,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.double_double import Number, each, two_sum
-from everypair.arrays.line import Targets
+from everypair.arrays.rows import Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from everypair.arrays.double_double import Arrays
-    from everypair.arrays.rows import Rows
+    from everypair.arrays.rows import Rows, Targets
     from everypair.arrays.terms import Exponential
 
     Array = Any
 
 
-class ExponentialTerm:
+class ExponentialTerm(Part):
     """The sums of one exponential term."""
 
     def __init__(self, xp: Arrays, rows: Rows, term: Exponential) -> None:
         self.xp, self._wide, self._rows, self._term = xp.plain(), xp, rows, term
 
-    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
-        """See `pair_sums.Part`."""
-        values, *sums = self.sums(None, [0, *orders], Targets())
-        return self._rows.sum_of_pairs(self.xp, values), sums
-
     def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
-        """See `pair_sums.Part`."""
+        """See `Part`."""
         xp, rows, (_, rate, units) = self.xp, self._rows, self._term
         positive, rate = rows.positive, xp.constants(rate)
         w = rows.weights(xp) if source is None else source

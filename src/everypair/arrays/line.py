@@ -8,7 +8,7 @@ other: a negative has the first below itself, and a positive above.
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.double_double import Number, each, two_sum
 from everypair.arrays.rows import Runs
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
 
 UP, BOTH_WAYS = slice(0, 1), slice(0, 2)
-
-
-class Targets(NamedTuple):
-    """The classes of the rows whose sums over the other class are computed."""
-
-    positives: bool = True
-    negatives: bool = True
 
 
 class Line:
@@ -88,15 +81,17 @@ class Tracks:
 
     def of(self, up: Number, down: Number) -> Number:
         """Return two arrays of rows of the line, the first upwards and the second downwards."""
-        return self.xp.stacked([up, each(self.xp.flip, down)][self.ways])
+        return self.xp.stacked(self._turned([up, down][self.ways]))
 
     def on_line(self, a: Number) -> list[Number]:
         """Return the array of each track as rows of the line."""
-        flips = [False, True][self.ways]
-        return [
-            each(self.xp.flip, part) if is_flipped else part
-            for is_flipped, part in zip(flips, self.xp.unstacked(a), strict=True)
-        ]
+        return self._turned(self.xp.unstacked(a))
+
+    def _turned(self, arrays: list[Number]) -> list[Number]:
+        """Return the arrays of the tracks, the rows of the one downwards in reverse order."""
+        is_down = [False, True][self.ways]
+        flip = self.xp.flip
+        return [each(flip, a) if down else a for a, down in zip(arrays, is_down, strict=True)]
 
 
 def _positions(xp: Arrays, rows: Rows, shift: Number) -> tuple[Number, Array]:

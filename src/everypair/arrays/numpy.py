@@ -154,8 +154,8 @@ def _blockwise(function: Callable[[Number, Number], Number], a: Number, b: Numbe
 
 def _gathered(a: Array, index: Array) -> Array:
     """Return the entries of the last dimension at (..., n) places."""
-    if a.ndim == index.ndim == 1:  # for speed
-        return a[index]
+    if index.size == index.shape[-1]:  # for speed
+        return a.take(index.reshape(-1), -1)
     return np.take_along_axis(a, np.broadcast_to(index, a.shape), -1)
 
 
@@ -168,7 +168,7 @@ class NumpyArrays(Arrays):
     isfinite = staticmethod(np.isfinite)
     zeros_like = staticmethod(np.zeros_like)
     concatenate = staticmethod(np.concatenate)
-    stack = staticmethod(np.stack)
+    stack = staticmethod(lambda arrays: np.concatenate([a[None] for a in arrays]))
     broadcast = staticmethod(np.broadcast_to)
     roll = staticmethod(lambda a, by: np.concatenate([a[..., -by:], a[..., :-by]], -1))
     flip = staticmethod(lambda a: a[..., ::-1])
@@ -191,7 +191,7 @@ class NumpyArrays(Arrays):
         """See `Arrays`."""
         padded = np.concatenate([a, np.zeros((*a.shape[:-1], -a.shape[-1] % length))], axis=-1)
         columns = padded.reshape(*a.shape[:-1], -1, length)
-        return np.ascontiguousarray(np.moveaxis(columns, -1, 0))
+        return np.ascontiguousarray(columns.transpose(a.ndim, *range(a.ndim)))
 
     @staticmethod
     def group_max(a: Array, start: Array) -> Array:
@@ -211,6 +211,10 @@ class NumpyArrays(Arrays):
         if not self.compensated:
             return Number(a.high * b.high)
         return _blockwise(super().times, a, b)
+
+    def split(self, a: Number, sigma: Number) -> Number:
+        """See `Arrays`."""
+        return _blockwise(super().split, a, sigma)
 
     @staticmethod
     def keep_bits(a: Array, dropped: int) -> Array:
@@ -242,8 +246,8 @@ class NumpyArrays(Arrays):
     def scatter(a: Array, index: Array) -> Array:
         """See `Arrays`."""
         out = np.empty_like(a)
-        if a.ndim == 1:
-            out[index] = a
+        if index.size == index.shape[-1]:  # for speed
+            out[..., index.reshape(-1)] = a
         else:
             np.put_along_axis(out, index, a, -1)
         return out

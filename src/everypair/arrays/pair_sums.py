@@ -19,22 +19,20 @@ trace all of it.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.class_moments import ClassMoments
 from everypair.arrays.double_double import Number
 from everypair.arrays.exponential_terms import ExponentialTerm
-from everypair.arrays.line import Line, Targets
-from everypair.arrays.rows import PairSums, prepare, times_powers
+from everypair.arrays.line import Line
+from everypair.arrays.rows import PairSums, Targets, prepare, times_powers
 from everypair.arrays.smooth_terms import SmoothTerm
 from everypair.arrays.sorted_moments import SortedMoments
 from everypair.surrogates import KnotTerm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from everypair.arrays.double_double import Arrays
-    from everypair.arrays.rows import Rows, ScaledRows
+    from everypair.arrays.rows import Part, Rows, ScaledRows
     from everypair.arrays.terms import Kinds
     from everypair.surrogates import PairTerm
 
@@ -129,26 +127,6 @@ def evaluate(
         in_batch(total[2].high) if hess else None,
         product,
     )
-
-
-class Part(Protocol):
-    """A part of a surrogate, ready to be summed over the pairs of a batch."""
-
-    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
-        """Return the sum over all pairs, weighted, and what `sums` does with the same weights."""
-
-    def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
-        """Return the sums over the other class, for each row.
-
-        Parameters
-        ----------
-        source : Number of shape (..., n), or None
-            The weights of the rows of the other class; those of the batch by default.
-        orders : sequence of 0, 1 and 2
-            The value of the surrogate, or a derivative in d. Several orders share most of the work.
-        to : Targets
-            The rows whose sums are needed; all others may be anything.
-        """
 
 
 def parts_of(xp: Arrays, rows: Rows, terms: Kinds) -> list[Part]:

@@ -18,9 +18,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from everypair.arrays.double_double import Number
-from everypair.arrays.line import Targets
 from everypair.arrays.pair_sums import parts_of
-from everypair.arrays.rows import Rows, Runs, by_group
+from everypair.arrays.rows import Rows, Runs, Targets, by_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everypair.arrays.double_double import Number, each, two_sum
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from everypair.arrays.double_double import Arrays
 
     Array = Any
@@ -92,11 +95,40 @@ class Rows(NamedTuple):
         """Return the weights of all rows."""
         return Number(xp.zeros_like(self.x) + 1.0 if self.w is None else self.w)
 
-    def sum_of_pairs(self, xp: Arrays, sums: Number) -> Number:
-        """Return the sum over all pairs, given the sums of the negatives, which have each once."""
-        sums = each(lambda part: xp.where(self.positive, 0.0, part), sums)
-        weighted = sums if self.w is None else xp.times(Number(self.w), sums)
-        return self.runs.sum_of_rows(xp, weighted)
+
+class Targets(NamedTuple):
+    """The classes of the rows whose sums over the other class are computed."""
+
+    positives: bool = True
+    negatives: bool = True
+
+
+class Part(ABC):
+    """A part of a surrogate, ready to be summed over the pairs of a batch."""
+
+    xp: Arrays
+    _rows: Rows
+
+    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
+        """Return the sum over all pairs, weighted, and what `sums` does with the same weights."""
+        xp, (_, positive, _, runs, w, _) = self.xp, self._rows
+        values, *sums = self.sums(None, [0, *orders], Targets(positives=bool(orders)))
+        values = each(lambda part: xp.where(positive, 0.0, part), values)  # each pair once
+        return runs.sum_of_rows(xp, values if w is None else xp.times(Number(w), values)), sums
+
+    @abstractmethod
+    def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
+        """Return the sums over the other class, for each row.
+
+        Parameters
+        ----------
+        source : Number of shape (..., n), or None
+            The weights of the rows of the other class; those of the batch by default.
+        orders : sequence of 0, 1 and 2
+            The value of the surrogate, or a derivative in d. Several orders share most of the work.
+        to : Targets
+            The rows whose sums are needed; all others may be anything.
+        """
 
 
 class ScaledRows(NamedTuple):

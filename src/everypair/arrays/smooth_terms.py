@@ -20,19 +20,20 @@ import numpy as np
 
 from everypair.arrays.double_double import Number, each
 from everypair.arrays.exponential_sums import exponential_sums
-from everypair.arrays.line import Targets, Tracks
+from everypair.arrays.line import Tracks
+from everypair.arrays.rows import Part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from everypair.arrays.line import Line
-    from everypair.arrays.rows import Rows
+    from everypair.arrays.rows import Rows, Targets
     from everypair.arrays.terms import Smooth
 
     Array = Any
 
 
-class SmoothTerm:
+class SmoothTerm(Part):
     """The sums of one smooth term."""
 
     def __init__(self, rows: Rows, term: Smooth, line: Line) -> None:
@@ -40,13 +41,8 @@ class SmoothTerm:
         self._tracks = Tracks(line)
         self._position = self._tracks.of(line.position, each(lambda part: -part, line.position))
 
-    def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
-        """See `pair_sums.Part`."""
-        values, *sums = self.sums(None, [0, *orders], Targets(positives=bool(orders)))
-        return self._rows.sum_of_pairs(self.xp, values), sums
-
     def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
-        """See `pair_sums.Part`."""
+        """See `Part`."""
         xp, line, tracks, (_, rate, c, e) = self.xp, self._line, self._tracks, self._term
         w = each(line.sorted, self._rows.weights(xp) if source is None else source)
         is_negative = line.is_negative

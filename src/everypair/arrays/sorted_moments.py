@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING
 
 from everypair.arrays.double_double import Number, each, twice
 from everypair.arrays.line import BOTH_WAYS, UP, Tracks
+from everypair.arrays.rows import Part
 from everypair.arrays.terms import contracted, degree_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from everypair.arrays.line import Line, Targets
-    from everypair.arrays.rows import Rows
+    from everypair.arrays.line import Line
+    from everypair.arrays.rows import Rows, Targets
     from everypair.arrays.terms import Polynomials
 
 
-class SortedMoments:
+class SortedMoments(Part):
     """The sums of truncated terms; with `below`, those of polynomials in -d where d <= 0.
 
     In the latter case, the classes change their places in all that is said here.
@@ -39,47 +40,44 @@ class SortedMoments:
         self._line, self._terms, self._below = line, terms, below
         self._is_upper = ~line.is_negative if below else line.is_negative
         self._tracks = tracks = Tracks(line)
-        w = Number(
-            xp.zeros_like(line.position.high) + 1.0 if rows.w is None else line.sorted(rows.w)
-        )
-        lower, self._upper = self._of_classes(w)
+        ones = xp.zeros_like(line.position.high) + 1.0
+        self._w = Number(ones if rows.w is None else line.sorted(rows.w))
         # The weight of the lower rows up to each row, and that of the upper rows from it on.
-        self._masses = xp.prefix(tracks.of(lower, self._upper), tracks.runs, counts=rows.w is None)
-        self._before = tracks.runs.before(self._masses)
-        self._beyond = tracks.on_line(self._masses)[1]
-        self._spanned = (self._before.high[0] > 0.0) & (self._beyond.high > 0.0)
+        self._masses = xp.prefix(self._by_class(self._w), tracks.runs, counts=rows.w is None)
+        # The weight of the upper rows beyond the gap before each row.
+        _, self._beyond = tracks.on_line(self._masses)
+        before = line.runs.before(each(itemgetter(0), self._masses))
+        self._spanned = (before.high > 0.0) & (self._beyond.high > 0.0)
         gap = line.runs.gaps(line.position)
         self._gap = self._where_spanned(gap)
         if terms.reach is not None:
             self._gap, self._excess = map(self._where_spanned, self._compressed(gap))
 
     def loss(self, orders: Sequence[int]) -> tuple[Number, list[Number]]:
-        """See `pair_sums.Part`."""
+        """See `Part`."""
         xp, terms, degree = self.xp, self._terms, degree_of(self._terms, [0])
-        of_rows = degree_of(terms, orders)
+        of_rows, up = degree_of(terms, orders), itemgetter(0)
         tracks = self._tracks.only(BOTH_WAYS if of_rows else UP)
-        moments, up = [self._masses], itemgetter(0)
+        masses = each(itemgetter(tracks.ways), self._masses)
+        before, moments = tracks.runs.before(masses), [self._masses]
         # What each gap adds to the sums of the lower rows, all upper rows beyond it take.
-        addends = [(self._upper, each(up, self._masses))]
+        upper = each(lambda part: xp.where(self._is_upper, part, 0.0), self._w)
+        addends = [(upper, each(up, masses))]
         if degree > 0:
-            step = xp.times(
-                self._gaps(tracks, self._gap), each(itemgetter(tracks.ways), self._before)
-            )
+            step = xp.times(self._gaps(tracks, self._gap), before)
             addends.append((self._beyond, each(up, step)))
             if degree > 1:
                 moments.append(xp.prefix(step, tracks.runs))
-                inner = twice(each(up, tracks.runs.before(moments[1])))
-                inner = xp.plus(inner, each(up, step))
+                inner = xp.plus(twice(each(up, tracks.runs.before(moments[1]))), each(up, step))
                 addends.append((self._beyond, xp.times(self._gap, inner)))
-        is_used = [b is not None for b in terms[1:4]]
         totals = [
-            self._total(*pair) if is_needed or k == degree else None
-            for k, (pair, is_needed) in enumerate(zip(addends, is_used, strict=False))
+            None if b is None and k < degree else self._total(*pair)
+            for k, (pair, b) in enumerate(zip(addends, terms[1:4], strict=False))
         ]
         loss = xp.sum_of_terms(contracted(xp, terms, totals, 0))
         if terms.far is not None:
             before, beyond = (
-                each(lambda part: part[:1], a) for a in (each(up, self._before), self._beyond)
+                each(lambda part: part[:1], a) for a in (each(up, before), self._beyond)
             )
             left_out = self._total(xp.times(self._excess, before), beyond)
             loss = xp.plus(loss, xp.sum_of_terms(xp.scaled(left_out, terms.far)))
@@ -87,39 +85,41 @@ class SortedMoments:
         return loss, self._contracted(rows, orders)
 
     def sums(self, source: Number | None, orders: Sequence[int], to: Targets) -> list[Number]:
-        """See `pair_sums.Part`."""
+        """See `Part`."""
         xp, terms, to_classes = self.xp, self._terms, (to.negatives, to.positives)
+        if all(b is None for order in orders for b in terms[1 + order : 4]):
+            return [Number(xp.zeros_like(self._gap.high[0]))] * len(orders)
         to_upper, to_lower = to_classes[::-1] if self._below else to_classes
         tracks = self._tracks.only(slice(0 if to_upper else 1, 2 if to_lower else 1))
-        if source is None:
-            masses = each(itemgetter(tracks.ways), self._masses)
-        else:
-            masses = tracks.of(*self._of_classes(each(self._line.sorted, source)))
-            masses = xp.prefix(masses, tracks.runs)
-        moments, degree = [masses], degree_of(terms, orders)
-        before = tracks.runs.before(masses)
+        masses = each(itemgetter(tracks.ways), self._masses)
+        if source is not None:
+            masses = xp.prefix(self._by_class(each(self._line.sorted, source), tracks), tracks.runs)
+        rows, degree = [self._of_rows(tracks, masses)], degree_of(terms, orders)
         if degree > 0:
-            gaps = self._gaps(tracks, self._gap)
-            step = xp.times(gaps, before)
-            moments.append(xp.prefix(step, tracks.runs))
-            if degree > 1:
-                step = xp.plus(twice(tracks.runs.before(moments[1])), step)
-                moments.append(xp.prefix(xp.times(gaps, step), tracks.runs))
-        sums = self._contracted([self._of_rows(tracks, moment) for moment in moments], orders)
+            step = self._step(tracks, self._gap, masses)
+            first = xp.prefix(step, tracks.runs)
+            rows.append(self._of_rows(tracks, first))
+        if degree > 1:
+            step = xp.plus(twice(tracks.runs.before(first)), step)
+            step = xp.times(self._gaps(tracks, self._gap), step)
+            rows.append(self._of_rows(tracks, xp.prefix(step, tracks.runs)))
+        sums = self._contracted(rows, orders)
         if 0 in orders and terms.far is not None:
-            step = xp.times(
-                self._gaps(tracks, self._excess), each(lambda part: part[:, :1], before)
-            )
+            step = self._step(tracks, self._excess, each(lambda part: part[:, :1], masses))
             left_out = self._in_batch(self._of_rows(tracks, xp.prefix(step, tracks.runs)))
             value = orders.index(0)
             sums[value] = xp.plus(sums[value], xp.scaled(left_out, terms.far))
         return sums
 
-    def _of_classes(self, w: Number) -> list[Number]:
-        """Return the weights of the lower rows and of the upper rows."""
+    def _by_class(self, w: Number, tracks: Tracks | None = None) -> Number:
+        """Return the weights of the lower rows upwards, and those of the upper rows downwards."""
         where, is_upper = self.xp.where, self._is_upper
         lower = each(lambda part: where(is_upper, 0.0, part), w)
-        return [lower, each(lambda part: where(is_upper, part, 0.0), w)]
+        return (tracks or self._tracks).of(lower, each(lambda part: where(is_upper, part, 0.0), w))
+
+    def _step(self, tracks: Tracks, gap: Number, masses: Number) -> Number:
+        """Return what the gap before each row adds to the sums of w d: its length times M_0."""
+        return self.xp.times(self._gaps(tracks, gap), tracks.runs.before(masses))
 
     def _gaps(self, tracks: Tracks, gap: Number) -> Number:
         """Return the gaps before each row of the tracks; before the first of a group it is 0."""
