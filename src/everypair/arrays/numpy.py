@@ -131,27 +131,6 @@ def _groups(offsets: NDArray[np.int64] | None) -> NDArray[np.intp] | None:
     return np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
 
 
-def _blockwise(function: Callable[[Number, Number], Number], a: Number, b: Number) -> Number:
-    """Apply an elementwise operation to few rows at a time, so that its steps stay in cache."""
-    n = max(a.high.shape[-1], b.high.shape[-1])
-    if n <= _BLOCK:
-        return function(a, b)
-
-    def block(c: Number, rows: slice) -> Number:
-        return c if c.high.shape[-1] == 1 else each(lambda part: part[..., rows], c)
-
-    shape = np.broadcast_shapes(a.high.shape, b.high.shape)
-    high, low = np.empty(shape), None
-    for start in range(0, n, _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        of_block = function(block(a, rows), block(b, rows))
-        high[..., rows] = of_block.high
-        if of_block.low is not None:
-            low = np.empty(shape) if low is None else low
-            low[..., rows] = of_block.low
-    return Number(high, low)
-
-
 def _gathered(a: Array, index: Array) -> Array:
     """Return the entries of the last dimension at (..., n) places."""
     if index.size == index.shape[-1]:  # for speed
@@ -202,19 +181,37 @@ class NumpyArrays(Arrays):
 
     def plus(self, a: Number, b: Number) -> Number:
         """Return a + b."""
-        if not self.compensated and a.low is None and b.low is None:
-            return Number(a.high + b.high)
-        return _blockwise(super().plus, a, b)
+        return self._blockwise(super().plus, a, b)
 
     def times(self, a: Number, b: Number) -> Number:
         """Return a * b."""
-        if not self.compensated:
-            return Number(a.high * b.high)
-        return _blockwise(super().times, a, b)
+        return self._blockwise(super().times, a, b)
 
     def split(self, a: Number, sigma: Number) -> Number:
         """See `Arrays`."""
-        return _blockwise(super().split, a, sigma)
+        return self._blockwise(super().split, a, sigma)
+
+    def _blockwise(
+        self, function: Callable[[Number, Number], Number], a: Number, b: Number
+    ) -> Number:
+        """Apply an elementwise operation to few rows at a time, so that its steps stay in cache."""
+        n = max(a.high.shape[-1], b.high.shape[-1])
+        if n <= _BLOCK or not self.compensated:
+            return function(a, b)
+
+        def block(c: Number, rows: slice) -> Number:
+            return c if c.high.shape[-1] == 1 else each(lambda part: part[..., rows], c)
+
+        shape = np.broadcast_shapes(a.high.shape, b.high.shape)
+        high, low = np.empty(shape), None
+        for start in range(0, n, _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            of_block = function(block(a, rows), block(b, rows))
+            high[..., rows] = of_block.high
+            if of_block.low is not None:
+                low = np.empty(shape) if low is None else low
+                low[..., rows] = of_block.low
+        return Number(high, low)
 
     @staticmethod
     def keep_bits(a: Array, dropped: int) -> Array:
@@ -235,12 +232,12 @@ class NumpyArrays(Arrays):
         # Ties are put right afterwards.
         rank, value = keys
         order = np.argsort(value, -1)
-        value = np.take_along_axis(value, order, -1)
+        value = _gathered(value, order)
         is_new = np.diff(value, axis=-1, prepend=np.nan) != 0.0
         if is_new.all():
             return order
-        key = 3 * np.cumsum(is_new, -1) + np.take_along_axis(rank, order, -1)
-        return np.take_along_axis(order, np.argsort(key, -1, kind="stable"), -1)
+        key = 3 * np.cumsum(is_new, -1) + _gathered(rank, order)
+        return _gathered(order, np.argsort(key, -1, kind="stable"))
 
     @staticmethod
     def scatter(a: Array, index: Array) -> Array:

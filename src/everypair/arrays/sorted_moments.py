@@ -43,7 +43,9 @@ class SortedMoments(Part):
         ones = xp.zeros_like(line.position.high) + 1.0
         self._w = Number(ones if rows.w is None else line.sorted(rows.w))
         # The weight of the lower rows up to each row, and that of the upper rows from it on.
-        self._masses = xp.prefix(self._by_class(self._w), tracks.runs, counts=rows.w is None)
+        self._masses = xp.prefix(
+            self._by_class(self._w, tracks), tracks.runs, counts=rows.w is None
+        )
         # The weight of the upper rows beyond the gap before each row.
         _, self._beyond = tracks.on_line(self._masses)
         before = line.runs.before(each(itemgetter(0), self._masses))
@@ -59,12 +61,12 @@ class SortedMoments(Part):
         of_rows, up = degree_of(terms, orders), itemgetter(0)
         tracks = self._tracks.only(BOTH_WAYS if of_rows else UP)
         masses = each(itemgetter(tracks.ways), self._masses)
-        before, moments = tracks.runs.before(masses), [self._masses]
+        moments = [self._masses]
         # What each gap adds to the sums of the lower rows, all upper rows beyond it take.
         upper = each(lambda part: xp.where(self._is_upper, part, 0.0), self._w)
         addends = [(upper, each(up, masses))]
         if degree > 0:
-            step = xp.times(self._gaps(tracks, self._gap), before)
+            step = self._step(tracks, self._gap, masses)
             addends.append((self._beyond, each(up, step)))
             if degree > 1:
                 moments.append(xp.prefix(step, tracks.runs))
@@ -76,9 +78,8 @@ class SortedMoments(Part):
         ]
         loss = xp.sum_of_terms(contracted(xp, terms, totals, 0))
         if terms.far is not None:
-            before, beyond = (
-                each(lambda part: part[:1], a) for a in (each(up, before), self._beyond)
-            )
+            before = each(lambda part: part[0, :1], tracks.runs.before(masses))
+            beyond = each(lambda part: part[:1], self._beyond)
             left_out = self._total(xp.times(self._excess, before), beyond)
             loss = xp.plus(loss, xp.sum_of_terms(xp.scaled(left_out, terms.far)))
         rows = [self._of_rows(self._tracks, moment) for moment in moments[: of_rows + 1]]
@@ -111,11 +112,11 @@ class SortedMoments(Part):
             sums[value] = xp.plus(sums[value], xp.scaled(left_out, terms.far))
         return sums
 
-    def _by_class(self, w: Number, tracks: Tracks | None = None) -> Number:
+    def _by_class(self, w: Number, tracks: Tracks) -> Number:
         """Return the weights of the lower rows upwards, and those of the upper rows downwards."""
         where, is_upper = self.xp.where, self._is_upper
         lower = each(lambda part: where(is_upper, 0.0, part), w)
-        return (tracks or self._tracks).of(lower, each(lambda part: where(is_upper, part, 0.0), w))
+        return tracks.of(lower, each(lambda part: where(is_upper, part, 0.0), w))
 
     def _step(self, tracks: Tracks, gap: Number, masses: Number) -> Number:
         """Return what the gap before each row adds to the sums of w d: its length times M_0."""

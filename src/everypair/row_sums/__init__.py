@@ -5,7 +5,6 @@ from `everypair`.
 """
 
 from everypair.row_sums._average_precision import smooth_precision_loss
-from everypair.row_sums._row_sums import pair_row_sums
-from everypair.row_sums._soft_ranks import soft_ranks
+from everypair.row_sums._row_sums import pair_row_sums, soft_ranks
 
 __all__ = ["pair_row_sums", "smooth_precision_loss", "soft_ranks"]
