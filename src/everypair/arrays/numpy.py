@@ -157,7 +157,7 @@ class NumpyArrays(Arrays):
     as_uint8 = staticmethod(lambda a: a.astype(np.uint8))
     row_numbers = staticmethod(lambda a: np.arange(a.shape[-1]))
     column = staticmethod(lambda factors: Number(np.array(factors)[:, None]))
-    gather = staticmethod(lambda a, i: _gathered(a, i))
+    gather = staticmethod(_gathered)
 
     exponential = staticmethod(np.exp)
     floor = staticmethod(np.floor)
@@ -196,7 +196,7 @@ class NumpyArrays(Arrays):
     ) -> Number:
         """Apply an elementwise operation to few rows at a time, so that its steps stay in cache."""
         n = max(a.high.shape[-1], b.high.shape[-1])
-        if n <= _BLOCK or not self.compensated:
+        if n <= _BLOCK or not (self.compensated or a.low is not None):
             return function(a, b)
 
         def block(c: Number, rows: slice) -> Number:
