@@ -35,7 +35,7 @@ SMOOTH = (
 
 # Scales and offsets that leave a grid of eighths exact in float32.
 _GRIDS = ((1.0, 0.0), (1.0, 1024.0), (1.0, -(2.0**20)), (2.0**-20, 0.0), (2.0**20, 0.0))
-_CODINGS = (
+CODINGS = (
     lambda positive: positive,
     lambda positive: positive.astype(np.int64),
     lambda positive: np.where(positive, 1, -1).astype(np.int8),
@@ -106,7 +106,7 @@ def _decoded(drawn, weights, groups, min_size, max_size):
     dtype = drawn.choice((np.float32, np.float64))
     margin = drawn.choice((0.0, 0.25, 1.0, 2.5)) * drawn.choice((1.0, scale))
     reduction = drawn.choice(("mean", "sum"))
-    coding = drawn.choice(_CODINGS)
+    coding = drawn.choice(CODINGS)
     has_weights, has_groups = (
         drawn.choice((False, True)) if given is None else given for given in (weights, groups)
     )

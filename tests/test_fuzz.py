@@ -20,16 +20,14 @@ from .strategies import SURROGATES, batches, double_sum
 from .tolerances import assert_close
 
 
-@pytest.fixture(scope="module", params=[*instruction_sets(), *checks.OTHERS])
-def calls(request):
-    """Return the name of a backend with the function that calls it."""
-    if request.param not in checks.OTHERS:
-        yield request.param, checks.native(request.param)
-        choose.native.kernel.use_isa(instruction_sets()[-1])
+@pytest.fixture(scope="module", params=["native", "numpy and torch"])
+def backends(request):
+    if request.param == "native":
+        yield {isa: checks.native(isa) for isa in instruction_sets()}
+        for isa in instruction_sets()[-1:]:
+            choose.native.kernel.use_isa(isa)
     else:
-        if request.param != "numpy":
-            pytest.importorskip("torch")
-        yield request.param, checks.OTHERS[request.param]
+        yield checks.OTHERS
 
 
 # Seed, share of large and of varied batches, numbers.
@@ -79,10 +77,10 @@ DRAWN = [
 
 
 @pytest.mark.parametrize(("seed", "large", "varied", "numbers"), DRAWN)
-def test_random_batches(calls, seed, large, varied, numbers):
-    for number in numbers[: 40 if calls[0] in checks.OTHERS else None]:
+def test_random_batches(backends, seed, large, varied, numbers):
+    for number in numbers[: 25 if backends is checks.OTHERS else None]:
         batch = draw_varied(seed, number, large, varied)
-        for backend, checked in checks.check(batch, dict([calls])):
+        for backend, checked in checks.check(batch, backends):
             assert checked.error <= 1.0, f"{describe(batch)}: {backend} {checked}"
 
 

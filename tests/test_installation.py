@@ -16,9 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def build_wheel(
-    folder: Path, compiler: str, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def build_wheel(folder, compiler, **environment):
     """Build a wheel of this checkout with such a C++ compiler."""
     script = f"""
 from scikit_build_core.build import build_wheel
@@ -36,7 +34,7 @@ build_wheel({str(folder)!r}, {{"build-dir": {str(folder / "build")!r}}})
     )
 
 
-def old_compiler(folder: Path) -> str:
+def old_compiler(folder):
     """Return a C++ compiler that does not know C++20, as GCC 9 does not."""
     path = folder / "g++-old"
     path.write_text(
@@ -47,7 +45,7 @@ def old_compiler(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("compiler", ["/bin/false", "old"])
-def test_without_a_fit_compiler_the_wheel_is_pure_python(tmp_path: Path, compiler: str) -> None:
+def test_without_a_fit_compiler_the_wheel_is_pure_python(tmp_path, compiler):
     if compiler == "old" and not shutil.which("c++"):
         pytest.skip("needs a compiler")
     build = build_wheel(tmp_path, old_compiler(tmp_path) if compiler == "old" else compiler)
@@ -56,7 +54,7 @@ def test_without_a_fit_compiler_the_wheel_is_pure_python(tmp_path: Path, compile
     assert "installed without its compiled kernel" in build.stdout + build.stderr
 
 
-def test_insisting_on_the_kernel_without_a_compiler_is_an_error(tmp_path: Path) -> None:
+def test_insisting_on_the_kernel_without_a_compiler_is_an_error(tmp_path):
     build = build_wheel(tmp_path, "/bin/false", EVERYPAIR_NATIVE="ON")
     assert build.returncode != 0
     assert not list(tmp_path.glob("*.whl"))

@@ -1,4 +1,4 @@
-"""Ordered pairs in the compiled kernel: equal to the double sum, same bits for threads and ISAs."""
+"""Ordered pairs in the compiled kernel: equal to the double sum and to the levels."""
 
 from __future__ import annotations
 
@@ -36,13 +36,6 @@ TARGETS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def defaults():
-    yield
-    ep.set_num_threads(None)
-    native.kernel.use_isa(native.kernel.isas()[-1])
-
-
 def compiled(scores, targets, surrogate, *, weights=None, groups=None, margin=1.0, vector=None):
     """Return the mean of the compiled kernel; None if it declines."""
     batch = batches.batch_from(scores, targets, weights, groups, pairs="ordered")
@@ -61,8 +54,9 @@ def test_equals_the_double_sum_at_any_offset_and_spread(kind, targets, dtype):
         weights = rng.random(n) if n == 70 else None
         for surrogate in SURROGATES:
             got = compiled(x, y, surrogate, weights=weights, vector=v)
+            several = len(surrogate.terms) > 1
             if got is None:  # the kernel declines terms that cancel
-                assert len(surrogate.terms) > 1
+                assert several
                 assert kind in ("outliers", "wide")
                 continue
             knobs = {"surrogate": surrogate, "weights": weights, "pairs": "ordered", "margin": 1.0}
@@ -70,14 +64,9 @@ def test_equals_the_double_sum_at_any_offset_and_spread(kind, targets, dtype):
             assert_close(got.value, value, dtype)
             assert_close(got.grad, grad, dtype)
             # Second derivatives of several terms may cancel to zero.
-            assert_close(got.hess, hess, dtype, scale=1.0 / n if len(surrogate.terms) > 1 else 0.0)
-            hvp = naive.pair_hvp(x, y, v, **knobs)
-            assert_close(
-                got.hvp, hvp, dtype, scale=(np.abs(hess).max() + 1.0 / n) * np.abs(v).max()
-            )
-            loss, same_grad = ep.pair_loss_and_grad(x, y, **knobs)
-            assert_close(loss, value, dtype)
-            assert_close(same_grad, grad, dtype)
+            assert_close(got.hess, hess, dtype, scale=several / n)
+            scale = (np.abs(hess).max() + 1.0 / n) * np.abs(v).max()
+            assert_close(got.hvp, naive.pair_hvp(x, y, v, **knobs), dtype, scale=scale)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -96,22 +85,6 @@ def test_equals_the_levels_on_many_rows(targets, weighted):
             assert_close(got, expected, np.float64)
 
 
-@pytest.mark.parametrize("n_groups", [1, 3, 5_000])
-def test_same_bits_for_threads_and_instruction_sets(n_groups):
-    rng = np.random.default_rng(0)
-    n = 200_000
-    x, y = rng.normal(size=n), rng.integers(0, n, n)
-    groups = None if n_groups == 1 else rng.integers(0, n_groups, n)
-    knobs = {"groups": groups, "pairs": "ordered"}
-    isas, answers = native.kernel.isas(), set()
-    for isa, threads in ((isas[0], 1), (isas[-1], 1), (isas[-1], 3)):
-        native.kernel.use_isa(isa)
-        ep.set_num_threads(threads)
-        value, grad = ep.pair_loss_and_grad(x, y, **knobs)
-        answers.add((value, grad.tobytes(), ep.auc(x, y, **knobs)))
-    assert len(answers) == 1
-
-
 def test_scores_as_large_as_float64_allows():
     x, y, w = np.array([-1.7e308, 0.0, 1.7e308, -1.0]), np.arange(4), np.array([1.0, 2.0, 3.0, 0.5])
     for weights in (None, w):
@@ -121,27 +94,6 @@ def test_scores_as_large_as_float64_allows():
     assert loss == 0.0
     with pytest.raises(OverflowError):
         ep.pair_loss(x, y, pairs="ordered")
-
-
-def test_the_concordance_counts_ties_half_and_no_censored_winner():
-    rng = np.random.default_rng(0)
-    for n in (12, 40, 400):
-        times, events = 1.0 + rng.integers(0, n // 2, n), rng.random(n) < 0.5
-        for x in (rng.normal(size=n), rng.integers(0, 4, n) / 2.0):
-            for censoring in ("harrell", "uno"):
-                knobs = {"pairs": "survival", "censoring": censoring}
-                expected = naive.auc(x, (times, events), **knobs)
-                assert ep.auc(x, (times, events), **knobs) == pytest.approx(expected, rel=1e-13)
-
-
-def test_constant_weights_do_not_drift():
-    rng = np.random.default_rng(0)
-    n = 300_000
-    x, y = rng.normal(size=n), rng.normal(size=n)
-    plain = ep.pair_loss_and_grad(x, y, pairs="ordered")
-    weighted = ep.pair_loss_and_grad(x, y, weights=np.full(n, 0.1), pairs="ordered")
-    assert_close(weighted[0], plain[0], np.float64)
-    assert_close(weighted[1], plain[1], np.float64)
 
 
 def test_terms_that_cancel_are_left_to_the_levels():

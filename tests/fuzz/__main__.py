@@ -10,12 +10,10 @@ import argparse
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
 
 from benchmarks.instruction_sets import instruction_sets
 
 from . import checks
-from .batches import Batch
 from .variants import draw_varied
 
 OPTIONS = {
@@ -29,7 +27,7 @@ OPTIONS = {
 }
 
 
-def arguments(given: list[str] | None) -> argparse.Namespace:
+def arguments(given):
     parser = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__.split("\n")[0])
     for name, (default, text) in OPTIONS.items():
         parser.add_argument(
@@ -38,26 +36,26 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def backends_for(number: int, others: float) -> dict[str, Callable]:
+def backends_for(number, others):
     """Return the backends of a batch: all instruction sets, and in turn one of the others."""
     backends = {isa: checks.native(isa) for isa in instruction_sets()}
     every = round(1 / others) if others else 0
     if every and number % every == 0:
-        name = list(checks.OTHERS)[number // every % 3]
+        name = list(checks.OTHERS)[number // every % len(checks.OTHERS)]
         backends[name] = checks.OTHERS[name]
     return backends
 
 
-def describe(batch: Batch) -> str:
+def describe(batch):
     return (
         f"n {batch.scores.size}, {batch.positive.sum()} positives, {batch.scores.dtype}, "
         f"{batch.surrogate.name}, margin {batch.margin:g}, {batch.reduction}, {batch.kind}"
     )
 
 
-def main(given: list[str] | None = None) -> int:
+def main(given=None):
     options = arguments(given)
-    worst: dict[tuple[str, str, str], float] = defaultdict(float)
+    worst = defaultdict(float)
     failures = done = 0
     started = time.monotonic()
     for number in range(options.first, options.first + options.batches):

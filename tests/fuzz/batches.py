@@ -5,13 +5,14 @@ A batch depends on its seed and its number only, so any batch can be drawn again
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from everypair import surrogates
 from everypair.surrogates import Surrogate, Term
+
+from ..strategies import CODINGS
 
 
 @dataclass
@@ -28,10 +29,10 @@ class Batch:
     pairs: str = "binary"  # "ordered": labels are grades; "survival": times, -time if censored
 
     @property
-    def positive(self) -> np.ndarray:
+    def positive(self):
         return self.labels == 1
 
-    def are_pairs(self, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
+    def are_pairs(self, winners, losers):
         """Return whether each of these rows is to score higher than each of the others."""
         i, j = winners[:, None], losers
         if self.pairs == "binary":
@@ -44,7 +45,7 @@ class Batch:
         return found if self.groups is None else found & (self.groups[i] == self.groups[j])
 
     @property
-    def options(self) -> dict:
+    def options(self):
         return {
             "surrogate": self.surrogate,
             "margin": self.margin,
@@ -55,16 +56,16 @@ class Batch:
         }
 
 
-def polynomial(name: str, *terms: tuple[float, float, float, float | None]) -> Surrogate:
+def polynomial(name, *terms):
     return Surrogate(name, [Term(c0, c1, c2, knot=knot) for c0, c1, c2, knot in terms])
 
 
-def bending(name: str, *bends: tuple[float, float]) -> Surrogate:
+def bending(name, *bends):
     """Return the sum of a (t - knot)^2 where t > knot, over pairs (a, knot)."""
     return polynomial(name, *((a * k * k, -2.0 * a * k, a, k) for a, k in bends))
 
 
-def barrier_hinge(b: float = 8.0, r: float = 2.0) -> Surrogate:
+def barrier_hinge(b=8.0, r=2.0):
     """Return the barrier hinge: slopes -b, 1 and b, with knots at -r and r."""
     return polynomial(
         "barrier hinge",
@@ -100,7 +101,7 @@ OTHERS = (
 )
 
 
-def draw(seed: int, number: int, *, large: float = 0.01) -> Batch:
+def draw(seed, number, *, large=0.01):
     """Draw batch `number`; a share `large` of them has more than 1,500 rows."""
     rng = np.random.default_rng([seed, number])
     n = draw_size(rng, large)
@@ -134,7 +135,7 @@ def draw(seed: int, number: int, *, large: float = 0.01) -> Batch:
     )
 
 
-def pick(rng: np.random.Generator, options: tuple):
+def pick(rng, options):
     return options[rng.integers(len(options))]
 
 
@@ -143,7 +144,7 @@ LIMITS = (4000, 4096, 6000, 8192, 10000, 16384, 32768)
 FAR_LIMITS = (65536, 100_000, 131_072)
 
 
-def draw_size(rng: np.random.Generator, large: float) -> int:
+def draw_size(rng, large):
     u = rng.random()
     if u < large / 8:
         return int(pick(rng, FAR_LIMITS) + rng.integers(-2, 3))
@@ -154,7 +155,7 @@ def draw_size(rng: np.random.Generator, large: float) -> int:
     return int(101 ** rng.random())
 
 
-def draw_share(rng: np.random.Generator, n: int) -> float:
+def draw_share(rng, n):
     """Return a share of positives.
 
     For large batches it is often next to a limit of `solve` in kernels.cpp, where n + k sources
@@ -173,7 +174,7 @@ def draw_share(rng: np.random.Generator, n: int) -> float:
     return pick(rng, (share, 1 - share))
 
 
-def draw_surrogate(rng: np.random.Generator, n: int) -> Surrogate:
+def draw_surrogate(rng, n):
     u = rng.random()
     if u < 0.5:
         return pick(rng, MONOTONE)
@@ -187,7 +188,7 @@ def draw_surrogate(rng: np.random.Generator, n: int) -> Surrogate:
     )
 
 
-def draw_margin(rng: np.random.Generator, surrogate: Surrogate) -> float:
+def draw_margin(rng, surrogate):
     u = rng.random()
     if u < 0.3:
         return surrogate.default_margin
@@ -196,11 +197,11 @@ def draw_margin(rng: np.random.Generator, surrogate: Surrogate) -> float:
     return pick(rng, (1e-17, 1e-300, 1e6, 1e12, 1e17, 1e100, 1e154, 1e308))
 
 
-def normal(rng: np.random.Generator, positive: np.ndarray) -> np.ndarray:
+def normal(rng, positive):
     return rng.normal(size=positive.size) + positive
 
 
-def outliers(rng: np.random.Generator, positive: np.ndarray, dtype: type) -> np.ndarray:
+def outliers(rng, positive, dtype):
     scores, n = normal(rng, positive), positive.size
     if rng.random() < 0.5:
         scores = scores.round(1)
@@ -210,24 +211,24 @@ def outliers(rng: np.random.Generator, positive: np.ndarray, dtype: type) -> np.
     return np.where(far, rng.choice([-1.0, 1.0], n) * 10.0**decades, scores)
 
 
-def spread(rng: np.random.Generator, positive: np.ndarray, dtype: type) -> np.ndarray:
+def spread(rng, positive, dtype):
     low, high = (-45, 38) if dtype is np.float32 else (-320, 307)
     signs = rng.choice([-1.0, 1.0], positive.size)
     return signs * 10.0 ** rng.uniform(low, high, positive.size)
 
 
-def denormal(rng: np.random.Generator, positive: np.ndarray, dtype: type) -> np.ndarray:
+def denormal(rng, positive, dtype):
     tiny = float(np.finfo(dtype).smallest_subnormal)
     return rng.integers(-9, 10, positive.size) * tiny * pick(rng, (1, 2.0**20))
 
 
-def clusters(rng: np.random.Generator, positive: np.ndarray, dtype: type) -> np.ndarray:
+def clusters(rng, positive, dtype):
     centres = rng.normal(size=3) * 10.0 ** rng.integers(-1, 5)
     width = 10.0 ** rng.integers(-6, 0)
     return rng.choice(centres, positive.size) + width * rng.normal(size=positive.size)
 
 
-SCORES: dict[str, Callable] = {
+SCORES = {
     "normal": lambda rng, y, dtype: normal(rng, y),
     "one decimal": lambda rng, y, dtype: normal(rng, y).round(1),
     "two decimals": lambda rng, y, dtype: normal(rng, y).round(2),
@@ -248,13 +249,7 @@ SCORES: dict[str, Callable] = {
 }
 
 
-def put_on_knots(
-    rng: np.random.Generator,
-    scores: np.ndarray,
-    positive: np.ndarray,
-    surrogate: Surrogate,
-    margin: float,
-) -> np.ndarray:
+def put_on_knots(rng, scores, positive, surrogate, margin):
     """Move positives to s_neg + shift of some negative and term, or at most two floats away."""
     neg, pos = np.flatnonzero(~positive), np.flatnonzero(positive)
     if not (neg.size and pos.size):
@@ -274,7 +269,7 @@ def put_on_knots(
     return scores
 
 
-def draw_weights(rng: np.random.Generator, positive: np.ndarray) -> tuple[str, np.ndarray | None]:
+def draw_weights(rng, positive):
     n = positive.size
     if rng.random() < 0.5:
         return "none", None
@@ -282,11 +277,11 @@ def draw_weights(rng: np.random.Generator, positive: np.ndarray) -> tuple[str, n
     return name, WEIGHTS[name](rng, positive, n)
 
 
-def decades(low: float, high: float) -> Callable:
+def decades(low, high):
     return lambda rng, y, n: 10.0 ** rng.uniform(low, high, n)
 
 
-WEIGHTS: dict[str, Callable] = {
+WEIGHTS = {
     "constant 0.1": lambda rng, y, n: np.full(n, 0.1),
     "from 0.5 to 2": lambda rng, y, n: rng.uniform(0.5, 2, n),
     "integers": lambda rng, y, n: rng.integers(0, 4, n).astype(np.float64),
@@ -302,7 +297,7 @@ WEIGHTS: dict[str, Callable] = {
 }
 
 
-def draw_groups(rng: np.random.Generator, positive: np.ndarray) -> tuple[str, np.ndarray | None]:
+def draw_groups(rng, positive):
     n = positive.size
     if rng.random() < 0.7:
         return "none", None
@@ -316,14 +311,6 @@ def draw_groups(rng: np.random.Generator, positive: np.ndarray) -> tuple[str, np
     return name, np.arange(n) % 2000
 
 
-def draw_vector(rng: np.random.Generator, n: int) -> np.ndarray:
+def draw_vector(rng, n):
     v = rng.normal(size=n)
     return pick(rng, (v, v.round(1), v + 1e9, v * 1e-3))
-
-
-CODINGS: tuple[Callable, ...] = (
-    lambda positive: positive,
-    lambda positive: positive.astype(np.int64),
-    lambda positive: np.where(positive, 1, -1).astype(np.int8),
-    lambda positive: positive.astype(np.float32),
-)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from everypair import surrogates
 from everypair.arrays import uneven_groups
 from everypair.kernel import choose
 
-from .batches import ZERO_ONE, Batch
-from .oracle import Answer, exact
-from .scales import TOLERANCE, Scales, scales_of
+from .batches import ZERO_ONE
+from .oracle import exact
+from .scales import TOLERANCE, scales_of
 from .smooth import double_sum
 
-with contextlib.suppress(ImportError):
+if find_spec("torch"):
     import torch
 
     import everypair.torch as ept
@@ -37,35 +37,32 @@ class Checked(NamedTuple):
     note: str = ""
 
 
-Result = tuple[str, str, Any]  # name of the function, field of Answer, and what it returned
-
-
-def native(isa: str) -> Callable[[Batch], Iterator[Callable[[], list[Result]]]]:
-    def calls(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
-        choose.native.kernel.use_isa(isa)  # type: ignore[attr-defined]
-        with choose.backend("native"):
-            yield from array_calls(batch)
+def native(isa):
+    def calls(batch):
+        choose.native.kernel.use_isa(isa)
+        yield from array_calls(batch, "native")
 
     return calls
 
 
-def on_numpy(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
-    with choose.backend("numpy"):
-        yield from array_calls(batch)
+def array_calls(batch, backend="numpy"):
+    """Yield functions that return the results of a public one: its name, a field of Answer, it."""
+    with choose.backend(backend):
+        yield from calls_of_arrays(batch)
 
 
-def array_calls(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
+def calls_of_arrays(batch):
     data, options = (batch.scores, batch.labels), batch.options
 
-    def loss_and_grad(**changed: Any) -> list[Result]:
+    def loss_and_grad(**changed):
         value, grad = ep.pair_loss_and_grad(*data, **{**options, **changed})
         return [("pair_loss_and_grad", "value", value), ("pair_loss_and_grad", "grad", grad)]
 
-    def derivatives() -> list[Result]:
+    def derivatives():
         found = ep.pair_derivatives(*data, **options)
         return [("pair_derivatives", name, getattr(found, name)) for name in found._fields]
 
-    def auc() -> list[Result]:
+    def auc():
         try:
             found = ep.auc(*data, weights=batch.weights, groups=batch.groups, pairs=batch.pairs)
         except ValueError:  # no pair
@@ -87,16 +84,12 @@ def array_calls(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
                 yield lambda scaled=scaled: loss_and_grad(weights=scaled)
 
 
-def on_torch(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
-    yield from tensor_calls(batch, "PairLoss")
-
-
-def on_torch_operations(batch: Batch) -> Iterator[Callable[[], list[Result]]]:
+def operations(batch):
     with forced("operations"):
         yield from tensor_calls(batch, "operations")
 
 
-def tensor_calls(batch: Batch, name: str) -> Iterator[Callable[[], list[Result]]]:
+def tensor_calls(batch, name="PairLoss"):
     labels = torch.from_numpy(batch.labels)
     data = {
         key: None if array is None else torch.from_numpy(np.asarray(array))
@@ -105,17 +98,17 @@ def tensor_calls(batch: Batch, name: str) -> Iterator[Callable[[], list[Result]]
     options = {key: batch.options[key] for key in ("surrogate", "margin", "reduction")}
     options["pairs"] = batch.pairs
 
-    def module() -> list[Result]:
+    def module():
         scores = torch.from_numpy(batch.scores).requires_grad_()
         loss = ept.PairLoss(**options)(scores, labels, **data)
         loss.backward()
         return [(name, "value", loss.item()), (name, "grad", scores.grad.numpy())]
 
-    def derivatives() -> list[Result]:
+    def derivatives():
         found = ept.pair_derivatives(torch.from_numpy(batch.scores), labels, **options, **data)
         return [(f"{name} derivatives", key, getattr(found, key).numpy()) for key in found._fields]
 
-    def hvp() -> list[Result]:
+    def hvp():
         scores = torch.from_numpy(batch.scores).requires_grad_()
         loss = ept.PairLoss(**options)(scores, labels, **data)
         (grad,) = torch.autograd.grad(loss, scores, create_graph=True)
@@ -131,10 +124,12 @@ def tensor_calls(batch: Batch, name: str) -> Iterator[Callable[[], list[Result]]
         yield hvp  # the vector of float32 scores would be rounded
 
 
-OTHERS = {"numpy": on_numpy, "operations": on_torch_operations, "torch": on_torch}
+OTHERS = {"numpy": array_calls}
+if find_spec("torch"):
+    OTHERS |= {"operations": operations, "torch": tensor_calls}
 
 
-def check(batch: Batch, backends: dict[str, Callable]) -> Iterator[tuple[str, Checked]]:
+def check(batch, backends):
     """Yield the name of each backend with each of its results, compared with the exact one."""
     if batch.surrogate.is_polynomial:
         expected = exact(batch)
@@ -151,7 +146,7 @@ def check(batch: Batch, backends: dict[str, Callable]) -> Iterator[tuple[str, Ch
             yield backend, threads_agree(batch, calls)
 
 
-def has_uneven_groups(batch: Batch) -> bool:
+def has_uneven_groups(batch):
     if batch.groups is None or batch.weights is None:
         return False
     order = np.argsort(batch.groups, kind="stable")
@@ -160,9 +155,7 @@ def has_uneven_groups(batch: Batch) -> bool:
     return uneven_groups.are_uneven(batch.positive[order], batch.weights[order], offsets)
 
 
-def compared(
-    call: Callable[[], list[Result]], batch: Batch, expected: Answer, scales: Scales
-) -> Iterator[Checked]:
+def compared(call, batch, expected, scales):
     try:
         results = call()
     except OverflowError as error:
@@ -176,9 +169,7 @@ def compared(
         yield compare(f"{function} {field}", field, got, batch, expected, scales)
 
 
-def compare(
-    name: str, field: str, got: Any, batch: Batch, expected: Answer, scales: Scales
-) -> Checked:
+def compare(name, field, got, batch, expected, scales):
     want = getattr(expected, field)
     if got is None or want is None:
         return Checked(name, 0.0 if got is want else math.inf, f"got {got}, expected {want}")
@@ -214,7 +205,7 @@ def compare(
     return Checked(name, float(share[worst]), note)
 
 
-def counts_pairs(batch: Batch, field: str) -> bool:
+def counts_pairs(batch, field):
     """Return whether the result is a sum of whole numbers over the pairs that count.
 
     Then it must be exact: a single pair on the wrong side of its knot is an error.
@@ -230,7 +221,7 @@ def counts_pairs(batch: Batch, field: str) -> bool:
     )
 
 
-def threads_agree(batch: Batch, calls: Callable) -> Checked:
+def threads_agree(batch, calls):
     """Compare the bits of all results with one, two and three threads."""
     answers = set()
     for threads in (1, 2, 3):

@@ -8,12 +8,9 @@ rounded once, by the division at the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-
-from .batches import Batch
 
 
 class Answer(NamedTuple):
@@ -38,14 +35,7 @@ class Side(NamedTuple):
     z: np.ndarray
 
 
-class Scaled(NamedTuple):
-    """Integers and their common power of two."""
-
-    integers: np.ndarray
-    exponent: int
-
-
-def exact(batch: Batch) -> Answer:
+def exact(batch):
     """Return the value and all derivatives of a batch.
 
     A term counts for a pair if s_neg + shift > s_pos holds for the real numbers that the floats
@@ -85,16 +75,7 @@ def exact(batch: Batch) -> Answer:
     )
 
 
-def add_term(
-    pos: Side,
-    neg: Side,
-    shift: int | None,
-    margin: int,
-    polynomial: tuple[int, int, int],
-    slopes: np.ndarray,
-    curvatures: np.ndarray,
-    products: np.ndarray,
-) -> int:
+def add_term(pos, neg, shift, margin, polynomial, slopes, curvatures, products):
     """Add the derivatives of one term to the arrays, and return its value.
 
     The shift is None for a term without a knot.
@@ -119,7 +100,7 @@ def add_term(
     return (neg.w * (c0 * w0 + c1 * first + c2 * second)).sum()
 
 
-def twice_concordant(pos: Side, neg: Side) -> int:
+def twice_concordant(pos, neg):
     """Return twice the weight of the pairs in the right order; ties count half."""
     weights = prefix(neg.w)
     below = weights[np.searchsorted(neg.x, pos.x, side="left")]
@@ -127,18 +108,18 @@ def twice_concordant(pos: Side, neg: Side) -> int:
     return (pos.w * (below + up_to)).sum()
 
 
-def prefix(a: np.ndarray) -> np.ndarray:
+def prefix(a):
     """Return the sums of the first k entries, for k = 0 .. n."""
     return np.concatenate([[0], np.cumsum(a)])
 
 
-def above(a: np.ndarray) -> np.ndarray:
+def above(a):
     """Return the sums of all but the first k entries, for k = 0 .. n."""
     return prefix(a[::-1])[::-1]
 
 
-def scaled(numbers: np.ndarray) -> Scaled:
-    """Write floats as integers times the largest common power of two."""
+def scaled(numbers):
+    """Write floats as integers and the exponent of their largest common power of two."""
     mantissas, exponents = np.frexp(np.asarray(numbers, np.float64))
     integers = np.ldexp(mantissas, 53).astype(np.int64)
     zeros = np.log2(np.maximum(integers & -integers, 1).astype(np.float64)).astype(int)
@@ -147,14 +128,14 @@ def scaled(numbers: np.ndarray) -> Scaled:
     least = 0 if least == 2000 else least
     ups = np.where(integers == 0, 0, exponents - least)
     shifted = [i << u for i, u in zip(integers.tolist(), ups.tolist(), strict=True)]
-    return Scaled(np.array([*shifted, 0], object)[:-1], least)
+    return np.array([*shifted, 0], object)[:-1], least
 
 
-def quotients(numerators: np.ndarray, divisor: int, exponent: int) -> np.ndarray:
+def quotients(numerators, divisor, exponent):
     return np.array([quotient(numerator, divisor, exponent) for numerator in numerators])
 
 
-def quotient(numerator: int, divisor: int, exponent: int) -> float:
+def quotient(numerator, divisor, exponent):
     """Return numerator 2^exponent / divisor, rounded once; 0 if there is nothing to divide."""
     if numerator == 0:
         return 0.0
@@ -168,7 +149,7 @@ def quotient(numerator: int, divisor: int, exponent: int) -> float:
         return math.inf if numerator > 0 else -math.inf
 
 
-def blocks_of(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def blocks_of(batch):
     """Yield rows and the rows that each of them is to outscore, so that every pair occurs once."""
     for rows in groups_of(batch):
         for label in [1] if batch.pairs == "binary" else np.unique(batch.labels[rows]):
@@ -179,7 +160,7 @@ def blocks_of(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
                     yield pos, neg
 
 
-def groups_of(batch: Batch) -> Iterator[np.ndarray]:
+def groups_of(batch):
     """Return the rows of each group; rows of weight 0 have no pairs and are left out."""
     rows = np.arange(batch.scores.size)
     if batch.weights is not None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-
-from .batches import Batch
-from .oracle import Answer
 
 TOLERANCE = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
 
@@ -29,7 +25,7 @@ class Scales(NamedTuple):
     unbounded: bool  # whether weights of pairs overflow: only NaN is wrong
 
 
-def scales_of(batch: Batch, expected: Answer) -> Scales:
+def scales_of(batch, expected):
     """Estimate the scales of a batch in float64, large classes by a sample of their rows.
 
     Four errors that no kernel can avoid are added, as scales whose share `TOLERANCE` they are:
@@ -98,7 +94,7 @@ def scales_of(batch: Batch, expected: Answer) -> Scales:
     return Scales(value, *arrays, overflows, unbounded=not math.isfinite(unit))
 
 
-def by_side(batch: Batch, p: np.ndarray, grow: float, grow_neg: float) -> np.ndarray:
+def by_side(batch, p, grow, grow_neg):
     """Return the largest sum over the pairs of a row, for negatives and for positives."""
     of_neg, of_pos = p.sum(0) * grow, p.sum(1) * grow_neg
     if batch.pairs != "binary":
@@ -106,7 +102,7 @@ def by_side(batch: Batch, p: np.ndarray, grow: float, grow_neg: float) -> np.nda
     return np.array([of_neg.max(initial=0.0), of_pos.max(initial=0.0)])
 
 
-def sample(batch: Batch, rows: np.ndarray, most: int) -> np.ndarray:
+def sample(batch, rows, most):
     """Return every k-th row of a class in the order of its scores, and the heaviest rows.
 
     Both ends of the order are included. If there are groups, all rows are, unless there are many.
@@ -120,7 +116,7 @@ def sample(batch: Batch, rows: np.ndarray, most: int) -> np.ndarray:
     return np.union1d(found, rows[np.argsort(batch.weights[rows])[-most // 4 :]])
 
 
-def pair_weight(batch: Batch, u: np.ndarray) -> float:
+def pair_weight(batch, u):
     groups = np.zeros(u.size, int) if batch.groups is None else batch.groups.astype(int)
     of_pos, of_neg = (
         np.bincount(groups, np.where(of, u, 0.0)) for of in (batch.positive, ~batch.positive)
@@ -128,11 +124,11 @@ def pair_weight(batch: Batch, u: np.ndarray) -> float:
     return float(of_pos @ of_neg)
 
 
-def functions(batch: Batch) -> tuple[Callable, Callable, Callable]:
+def functions(batch):
     return batch.surrogate.value, batch.surrogate.slope, batch.surrogate.curvature
 
 
-def parts_of(batch: Batch, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def parts_of(batch, t):
     """Return the sums of absolute values that value, slope and curvature of one polynomial add up.
 
     Terms without a knot are one polynomial. For other sums of terms they are 0: `sizes_of` covers
@@ -151,7 +147,7 @@ def parts_of(batch: Batch, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     return c0 * counts + c1 * size + c2 * size * size, c1 * counts + 2.0 * c2 * size, 0.0 * size
 
 
-def sizes_of(batch: Batch, most: float) -> tuple[np.ndarray, np.ndarray]:
+def sizes_of(batch, most):
     """Return the size of value, slope and curvature next to the knots, and rounding errors there.
 
     Terms whose knots no pair reaches are left out, and so are those of surrogates of one term.

@@ -6,7 +6,6 @@ import numpy as np
 
 from everypair import naive
 
-from .batches import Batch
 from .oracle import Answer
 from .scales import TOLERANCE, Scales
 
@@ -15,7 +14,7 @@ LARGE = 1e290
 SMALL = 1e-290  # smaller results, for pairs of weight 1, may lose digits: see docs/mathematics.md
 
 
-def double_sum(batch: Batch) -> tuple[Answer, Scales]:
+def double_sum(batch):
     """Return all results of a batch, and the sums of absolute values that errors are relative to.
 
     Numbers have 64 bits and exponents up to 2^16384, so neither rounding nor weights matter.
@@ -44,13 +43,13 @@ def double_sum(batch: Batch) -> tuple[Answer, Scales]:
         share = 512 * np.finfo(np.float64).eps / TOLERANCE[batch.scores.dtype]
         blurred = np.abs(apart) + share * (v.max() - v.min())
 
-        def of_rows(matrix: np.ndarray, sign: int) -> np.ndarray:
+        def of_rows(matrix, sign):
             rows = np.zeros(n, np.longdouble)
             rows[i] += matrix.sum(1)
             rows[j] += sign * matrix.sum(0)
             return (unit * rows).astype(np.float64)
 
-        def largest(matrix: np.ndarray) -> np.ndarray:
+        def largest(matrix):
             rows = of_rows(np.abs(matrix), 1)
             classes = (~batch.positive, batch.positive)
             of = classes if batch.pairs == "binary" else (slice(None),) * 2
@@ -74,7 +73,7 @@ def double_sum(batch: Batch) -> tuple[Answer, Scales]:
     )
 
 
-def concordance(s: np.ndarray, weight: np.ndarray, i: np.ndarray, j: np.ndarray) -> float | None:
+def concordance(s, weight, i, j):
     order = np.sign(s[i][:, None] - s[j])
     total = weight.sum()
     return float((weight * (1 + order)).sum() / 2 / total) if total else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from everypair import surrogates
 
-from .batches import Batch, draw, pick
+from .batches import draw, pick
 from .smooth import MOST_ROWS
 
 SMOOTH = (
@@ -20,14 +19,14 @@ SMOOTH = (
 )
 
 
-def draw_varied(seed: int, number: int, large: float, share: float) -> Batch:
+def draw_varied(seed, number, large, share):
     """Draw batch `number`, and vary this share of them."""
     batch = draw(seed, number, large=large)
     rng = np.random.default_rng([seed, number, 1])
     return varied(batch, rng) if rng.random() < share else batch
 
 
-def varied(batch: Batch, rng: np.random.Generator) -> Batch:
+def varied(batch, rng):
     """Change some properties of a batch at random; one of many rows keeps its targets."""
     names = ("largest scores", "extreme vector")
     if batch.scores.size <= MOST_ROWS:
@@ -39,43 +38,43 @@ def varied(batch: Batch, rng: np.random.Generator) -> Batch:
     return replace(batch, kind=f"{batch.kind}; {name}")
 
 
-def largest(batch: Batch, rng: np.random.Generator) -> dict:
+def largest(batch, rng):
     top = np.finfo(batch.scores.dtype).max
     share = rng.uniform(-1, 1, batch.scores.size)
     return {"scores": (top * share).astype(batch.scores.dtype)}
 
 
-def extreme(batch: Batch, rng: np.random.Generator) -> dict:
+def extreme(batch, rng):
     # A sum with weights of 1e-170 as well would be the product of numbers beyond float64.
     return {"vector": batch.vector * 10.0 ** rng.uniform(-300, 290), "reduction": "mean"}
 
 
-def weights_of(batch: Batch) -> dict:
+def weights_of(batch):
     """Leave out weights over 600 decades: those of ordered pairs are over one power of two."""
     return {"weights": None} if "weights by class" in batch.kind else {}
 
 
-def ordered(batch: Batch, rng: np.random.Generator) -> dict:
+def ordered(batch, rng):
     n = batch.scores.size
     grades = rng.integers(0, pick(rng, (2, 5, 40)), n)
     targets = (grades, grades.astype(np.int8), grades.astype(np.float32), rng.normal(size=n))
     return {"labels": pick(rng, targets), "pairs": "ordered", **weights_of(batch)}
 
 
-def survival(batch: Batch, rng: np.random.Generator) -> dict:
+def survival(batch, rng):
     n = batch.scores.size
     times = pick(rng, (rng.integers(1, 30, n).astype(np.float64), rng.exponential(size=n) + 0.1))
     labels = np.where(rng.random(n) < 0.6, times, -times)
     return {"labels": labels, "pairs": "survival", **weights_of(batch)}
 
 
-def smooth(batch: Batch, rng: np.random.Generator) -> dict:
+def smooth(batch, rng):
     temperature = pick(rng, (1.0, 1.0, 0.01, 0.5, 30.0))
     margin = pick(rng, (0.0, 0.0, 1.0, 0.3, 1e6))
     return {"surrogate": pick(rng, SMOOTH)(temperature), "margin": margin}
 
 
-VARIANTS: dict[str, Callable[[Batch, np.random.Generator], dict]] = {
+VARIANTS = {
     "largest": largest,
     "extreme": extreme,
     "ordered": ordered,
