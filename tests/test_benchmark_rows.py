@@ -65,44 +65,45 @@ def made_up_rows(seconds, isa="avx2"):
     ]  # fmt: skip
 
 
-def words(found):
-    return {verdict.word for verdict in bars.kernel_verdicts(found)}
+def of_both(seconds):
+    return [*made_up_rows(seconds, "baseline"), *made_up_rows(seconds, "avx2")]
 
 
-def test_rows_within_all_limits_pass():
-    fast = [r for isa in ("baseline", "avx2") for r in made_up_rows(lambda n: n + 100, isa)]
-    assert words(fast) == {"pass"}
+FAST = of_both(lambda n: n + 100)
+
+
+def missed(found):
+    return [verdict for verdict in bars.kernel_verdicts(found) if verdict.word == "MISSED"]
+
+
+def test_rows_within_all_limits_pass_and_a_missing_size_is_reported():
+    assert {v.word for v in bars.kernel_verdicts(FAST)} == {"pass"}
+    gap = [row for row in FAST if row.n != 520]
+    assert {v.word for v in bars.kernel_verdicts(gap)} == {"pass", "no row"}
 
 
 def test_a_limit_that_is_exceeded_at_one_size_is_missed():
-    fast = [r for isa in ("baseline", "avx2") for r in made_up_rows(lambda n: n + 100, isa)]
+    cell = ("avx2", "squared_hinge", 3_700, 0.01)
     slow = [
-        replace(r, seconds=1.01 * r.bce_seconds)
-        if (r.isa, r.question, r.n, r.positives) == ("avx2", "squared_hinge", 3_700, 0.01)
-        else r
-        for r in fast
+        replace(row, seconds=1.01 * row.bce_seconds)
+        if (row.isa, row.question, row.n, row.positives) == cell
+        else row
+        for row in FAST
     ]
-    missed = [verdict for verdict in bars.kernel_verdicts(slow) if verdict.word == "MISSED"]
-    assert [verdict.measured for verdict in missed] == [pytest.approx(1.01)]
-    assert "(3,700)" in missed[0].bar
+    (verdict,) = missed(slow)
+    assert verdict.measured == pytest.approx(1.01)
+    assert "(3,700)" in verdict.bar
 
 
 def test_the_baseline_has_higher_limits():
-    equal = [r for isa in ("baseline", "avx2") for r in made_up_rows(lambda n: 1.4 * n, isa)]
-    missed = {v.bar.split(",")[0] for v in bars.kernel_verdicts(equal) if v.word == "MISSED"}
-    assert missed == {"avx2"}
+    equal = missed(of_both(lambda n: 1.4 * n))
+    assert {verdict.bar.split(",")[0] for verdict in equal} == {"avx2"}
 
 
 def test_a_size_slower_than_the_next_one_is_missed():
-    step = made_up_rows(lambda n: 0.2 * n + (3_000 if n == 7_400 else 0))
-    missed = [v for v in bars.kernel_verdicts(step) if v.word == "MISSED"]
-    assert missed
-    assert all("over the next size (7,400)" in v.bar for v in missed)
-
-
-def test_a_missing_size_is_reported():
-    fast = [r for isa in ("baseline", "avx2") for r in made_up_rows(lambda n: n + 100, isa)]
-    assert words([r for r in fast if r.n != 520]) == {"pass", "no row"}
+    step = missed(made_up_rows(lambda n: 0.2 * n + (3_000 if n == 7_400 else 0)))
+    assert step
+    assert all("over the next size (7,400)" in verdict.bar for verdict in step)
 
 
 @pytest.mark.skipif(not instruction_sets(), reason="needs the compiled kernel")

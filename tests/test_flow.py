@@ -40,20 +40,17 @@ def python_calls(function):
     return calls
 
 
-@pytest.mark.parametrize(
-    ("function", "options", "n_calls", "n_files"),
-    [
-        (ep.pair_loss_and_grad, {}, 12, 6),
-        (ep.auc, {}, 12, 6),
-        (ep.pair_loss_and_grad, {"pairs": "ordered"}, 18, 8),
-    ],
-)
-def test_a_batch_takes_few_calls(function, options, n_calls, n_files):
-    labels = GRADES if options else LABELS
+def assert_few(function, n_calls, n_files):
     with choose.backend("native"):
-        calls = python_calls(lambda: function(SCORES, labels, **options))
+        calls = python_calls(function)
     assert len(calls) <= n_calls, calls
     assert len({file for file, _ in calls}) <= n_files, calls
+
+
+def test_a_batch_takes_few_calls():
+    assert_few(lambda: ep.pair_loss_and_grad(SCORES, LABELS), 12, 6)
+    assert_few(lambda: ep.auc(SCORES, LABELS), 12, 6)
+    assert_few(lambda: ep.pair_loss_and_grad(SCORES, GRADES, pairs="ordered"), 18, 8)
 
 
 @pytest.mark.parametrize(("pairs", "n_calls", "n_files"), [("binary", 15, 8), ("ordered", 30, 10)])
@@ -62,10 +59,7 @@ def test_a_training_step_takes_few_calls(pairs, n_calls, n_files):
     module = pytest.importorskip("everypair.torch").PairLoss(pairs=pairs)
     scores = torch.tensor(SCORES, dtype=torch.float32, requires_grad=True)
     labels = torch.tensor(LABELS if pairs == "binary" else GRADES)
-    with choose.backend("native"):
-        calls = python_calls(lambda: module(scores, labels))
-    assert len(calls) <= n_calls, calls
-    assert len({file for file, _ in calls}) <= n_files, calls
+    assert_few(lambda: module(scores, labels), n_calls, n_files)
 
 
 def test_a_partial_auc_validates_labels_once(monkeypatch):
