@@ -13,20 +13,18 @@ from hypothesis import HealthCheck, settings
 import everypair as ep
 from everypair.kernel import choose
 
-settings.register_profile(
-    "quick",
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile(
-    "thorough",
-    max_examples=1000,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=25, derandomize=True, **COMMON)
+settings.register_profile("thorough", max_examples=1000, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def _method_of(function):
+    def method(self, scores, labels, *vector, **knobs):
+        with choose.backend(self.name):
+            return function(scores, labels, *vector, **knobs)
+
+    return method
 
 
 class ArrayBackend:
@@ -39,25 +37,11 @@ class ArrayBackend:
     def __init__(self, name):
         self.name = name
 
-    def loss(self, scores, labels, **knobs):
-        with choose.backend(self.name):
-            return ep.pair_loss(scores, labels, **knobs)
-
-    def loss_and_grad(self, scores, labels, **knobs):
-        with choose.backend(self.name):
-            return ep.pair_loss_and_grad(scores, labels, **knobs)
-
-    def derivatives(self, scores, labels, **knobs):
-        with choose.backend(self.name):
-            return ep.pair_derivatives(scores, labels, **knobs)
-
-    def hvp(self, scores, labels, vector, **knobs):
-        with choose.backend(self.name):
-            return ep.pair_hvp(scores, labels, vector, **knobs)
-
-    def auc(self, scores, labels, **knobs):
-        with choose.backend(self.name):
-            return ep.auc(scores, labels, **knobs)
+    loss = _method_of(ep.pair_loss)
+    loss_and_grad = _method_of(ep.pair_loss_and_grad)
+    derivatives = _method_of(ep.pair_derivatives)
+    hvp = _method_of(ep.pair_hvp)
+    auc = _method_of(ep.auc)
 
 
 @pytest.fixture(scope="session", params=["numpy", "native"])

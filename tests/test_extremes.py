@@ -31,10 +31,8 @@ def test_results_are_exact(backend, name):
 
 
 @pytest.mark.parametrize("share", [0.05, 0.97])
-@pytest.mark.parametrize(
-    "shape", ["offset", "saturated sigmoid", "heavy duplicates", "Cauchy", "thirty decades"]
-)
-def test_twenty_thousand_rows(backend, shape, share):
+@pytest.mark.parametrize("shape", ["offset", "saturated sigmoid", "heavy duplicates", "Cauchy"])
+def test_many_rows(backend, shape, share):
     many = shaped(shape, 20_000, share, np.float32)
     assert_answers(backend, many, exact(many))
 
@@ -46,16 +44,10 @@ def test_many_rows_with_few_positives(backend, surrogate):
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "share", "scale"),
-    [
-        ("offset", np.float32, 0.01, 1.0),
-        ("normal", np.float32, 0.1, 1e-5),
-        ("normal", np.float64, 0.5, 1.0),
-    ],
+    ("shape", "dtype", "share"), [("offset", np.float32, 0.01), ("normal", np.float64, 0.5)]
 )
-def test_300_000_rows(backend, shape, dtype, share, scale):
-    many = shaped(shape, 300_000, share, dtype, margin=0.1 * scale)
-    many.scores *= dtype(scale)
+def test_rows_for_several_threads(backend, shape, dtype, share):
+    many = shaped(shape, 150_000, share, dtype, margin=0.1)
     expected = exact(many)
     loss, grad = backend.loss_and_grad(many.scores, many.labels, **many.options)
     assert_close(loss, expected.value, dtype)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import sklearn.metrics
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import everypair as ep
@@ -28,16 +28,24 @@ def both(name, oracle=oracles, **options):
 
 
 AVERAGES = ("pairs", "groups", "rows")
-averages = st.sampled_from(AVERAGES)
-BOX = {"max_fpr": 0.3, "min_tpr": 0.1}
+BOXES = (
+    {"max_fpr": 0.3, "min_tpr": 0.1},
+    {"max_fpr": 0.01},
+    {"min_tpr": 0.97},
+    {"max_fpr": 0.71, "min_tpr": 0.22, "standardise": True},
+)
 METRICS = {f"auc, {average}": both("auc", naive, average=average) for average in AVERAGES}
-METRICS |= {f"part, {average}": both("partial_auc", average=average, **BOX) for average in AVERAGES}
+METRICS |= {
+    f"part {i}, {average}": both("partial_auc", average=average, **box)
+    for average in AVERAGES
+    for i, box in enumerate(BOXES)
+}
 METRICS |= {
     f"precision, {average}": both("average_precision", average=average)
     for average in ("groups", "rows")
 }
 metric_names = st.sampled_from(sorted(METRICS))
-LARGEST = {"auc": 1.0, "part": 0.3 * (1.0 - 0.1), "precision": 1.0}
+LARGEST = {"part 0": 0.3 * (1.0 - 0.1), "part 1": 0.01, "part 2": 1.0 - 0.97}
 
 
 def is_defined(name, batch):
@@ -50,6 +58,7 @@ def is_defined(name, batch):
     return pos.any() if is_precision else np.intersect1d(groups[pos], groups[neg]).size > 0
 
 
+@settings(max_examples=150)
 @given(batch=batches(), name=metric_names)
 def test_equals_the_definition(batch, name):
     assume(is_defined(name, batch))
@@ -59,7 +68,7 @@ def test_equals_the_definition(batch, name):
     expected = oracle(*data, **knobs)
     for backend_name in ("auto", "numpy"):
         with choose.backend(backend_name):
-            assert_close(metric(*data, **knobs), expected, np.float64, scale=0.27)
+            assert_close(metric(*data, **knobs), expected, np.float64, scale=0.01)
 
 
 @given(batch=batches(weights=True), name=metric_names)
@@ -98,11 +107,10 @@ def test_no_metric_exceeds_its_largest_value_by_rounding():
         n = int(rng.integers(4, 40))
         labels, groups, weights = np.arange(n) % 2, np.arange(n) // 4, rng.random(n) / 3.0
         for name, (metric, _) in METRICS.items():
-            largest = LARGEST[name.partition(",")[0]]
+            largest = LARGEST.get(name.partition(",")[0], 1.0)
             value = metric(labels, labels, weights=weights, groups=groups)
             assert largest - 1e-12 < value <= largest
         assert ep.auc(labels, labels, pairs="ordered", weights=weights) <= 1.0
-        assert ep.partial_auc(labels, labels, max_fpr=0.3, standardise=True, weights=weights) <= 1.0
         assert ep.delong_test(labels, -labels, labels, weights=weights).auc_a <= 1.0
 
 
@@ -238,19 +246,3 @@ def test_areas_published_by_proc(scores, knobs, area, standardised):
     for standardise, expected in ((False, area), (True, standardised)):
         got = ep.partial_auc(scores, POOR_OUTCOME, **knobs, standardise=standardise)
         assert got == pytest.approx(expected, rel=1e-12)
-
-
-@given(
-    batch=batches(),
-    max_fpr=st.floats(0.01, 1.0),
-    min_tpr=st.floats(0.0, 0.99),
-    standardise=st.booleans(),
-    average=averages,
-)
-def test_partial_auc_equals_the_double_sum(batch, max_fpr, min_tpr, standardise, average):
-    assume(is_defined("part", batch))
-    knobs = {name: batch.knobs[name] for name in ("weights", "groups")}
-    knobs |= {"max_fpr": max_fpr, "min_tpr": min_tpr, "standardise": standardise}
-    got = ep.partial_auc(batch.scores, batch.labels, **knobs, average=average)
-    expected = oracles.partial_auc(batch.scores, batch.labels, **knobs, average=average)
-    assert_close(got, expected, np.float64, scale=max_fpr * (1.0 - min_tpr))

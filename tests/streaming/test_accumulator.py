@@ -71,6 +71,9 @@ def data_of(kind, seed, n, weighted, grouped):
     return scores, labels, weights, groups
 
 
+_PART = [1.0, 2.0], [1, 0]
+
+
 def _two(scores=(1.0, 0.0), labels=(1, 0), weights=None, groups=None, **options):
     return filled([np.arange(2)], np.array(scores), np.array(labels), weights, groups, **options)
 
@@ -212,12 +215,6 @@ def test_two_passes_and_workers_have_the_same_result(seed, n, ties):
         assert result.losses["squared_hinge"] == pytest.approx(exact, **CLOSE)
 
 
-def test_two_passes_must_agree():
-    passes = iter([[([1.0, 2.0], [1, 0])], [([1.0, 2.0, 3.0], [1, 0, 0])]])
-    with pytest.raises(ValueError, match="the same rows each time"):
-        ep.evaluate_twice(lambda: next(passes))
-
-
 def test_the_second_pass_can_be_merged():
     scores, labels = rows(8, 200)
     first, *others = (MajorityCounts(scores[labels], positive=True, max_fpr=0.3) for _ in "abc")
@@ -233,15 +230,17 @@ def test_the_second_pass_can_be_merged():
         first.merge(MajorityCounts(scores[:5], positive=True))
 
 
-def test_workers_raise_together():
-    whole, one_class, empty = _two(), _two(labels=(1, 1)), ep.PairAccumulator()
-    for workers, text in (
-        ((whole, ep.PairAccumulator(**BOUNDED)), "mode and bits must be equal"),
-        ((one_class, empty), "both classes"),
-        ((whole, _two(weights=[1.0, 1.0])), "worker 1 has them"),
-        ((whole, _two(**ORDERED)), "worker 1 has them"),
-    ):
-        assert all(text in str(error) for error in _together(workers))
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        ({}, BOUNDED, "mode and bits must be equal"),
+        ({"labels": (1, 1)}, {"labels": (1, 1)}, "both classes"),
+        ({}, {"weights": [1.0, 1.0]}, "worker 1 has them"),
+        ({}, ORDERED, "worker 1 has them"),
+    ],
+)
+def test_workers_raise_together(first, second, text):
+    assert all(text in str(error) for error in _together([_two(**first), _two(**second)]))
 
 
 def _together(workers, **options):
@@ -308,6 +307,7 @@ def test_the_bounds_are_small():
         (lambda: ep.PairAccumulator(mode="fast"), "mode must be"),
         (lambda: ep.evaluate_twice(list, rare="both"), "rare must be"),
         (lambda: ep.evaluate_twice(lambda: [([1.0], [1])]), "hold 1 positives and 0 negatives"),
+        (lambda: ep.evaluate_twice(iter(([_PART], [_PART, _PART])).__next__), "the same rows each"),
         (lambda: ep.PairAccumulator(mode="bounded", bits=40), "bits must be"),
         (lambda: ep.PairAccumulator(**BOUNDED, **ORDERED), "pairs must be 'binary' for mode='bou"),
         (lambda: ep.PairAccumulator(pairs="graded"), "pairs must be 'binary'"),
