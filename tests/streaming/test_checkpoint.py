@@ -17,15 +17,17 @@ N = 40
 RANDOM = np.random.default_rng(6)
 SCORES, WEIGHTS = RANDOM.normal(size=N).astype(np.float32), RANDOM.random(N)
 GROUPS, LABELS = np.repeat(["a", "b"], N // 2), np.arange(N) % 3 == 0
+TIMES, MORE = np.arange(N) - N / 2.0, SCORES.astype(np.float64) + 1e-9
+# Options of an accumulator, and the parts that it gets.
 KINDS = {
-    "empty": {},
-    "no times": {"pairs": "survival"},
-    "plain": {"scores": SCORES},
-    "two types": {"scores": SCORES, "and": SCORES.astype(np.float64) + 1e-9},
-    "weighted": {"scores": SCORES, "weights": WEIGHTS},
-    "grouped": {"scores": SCORES, "weights": WEIGHTS, "groups": GROUPS},
-    "survival": {"scores": SCORES, "pairs": "survival"},
-    "bounded": {"scores": SCORES, "mode": "bounded"},
+    "empty": ({},),
+    "no times": ({"pairs": "survival"},),
+    "plain": ({}, (SCORES, LABELS)),
+    "two types": ({}, (SCORES, LABELS), (MORE, LABELS)),
+    "weighted": ({}, (SCORES, LABELS, WEIGHTS)),
+    "grouped": ({}, (SCORES, LABELS, WEIGHTS, GROUPS)),
+    "survival": ({"pairs": "survival"}, (SCORES, TIMES)),
+    "bounded": ({"mode": "bounded"}, (SCORES, LABELS)),
 }
 
 
@@ -35,14 +37,10 @@ def folder(tmp_path_factory):
 
 
 def accumulator(kind):
-    data = dict(KINDS[kind])
-    options = {name: data.pop(name) for name in ("mode", "pairs") if name in data}
-    labels = np.arange(N) - N / 2.0 if "pairs" in options else LABELS
+    options, *parts = KINDS[kind]
     rows = ep.PairAccumulator(**options)
-    if "scores" in data:
-        rows.add(data["scores"], labels, data.get("weights"), data.get("groups"))
-    if "and" in data:
-        rows.add(data["and"], labels)
+    for part in parts:
+        rows.add(*part)
     return rows
 
 
@@ -65,7 +63,7 @@ def test_a_checkpoint_has_everything(tmp_path, kind):
     assert [file.name for file in tmp_path.iterdir()] == ["state.npz"]
     loaded.merge(accumulator(kind))  # more rows may follow
     assert loaded.n_rows == 2 * accumulator(kind).n_rows
-    if "scores" in KINDS[kind]:
+    if len(KINDS[kind]) > 1:
         assert loaded.result().auc == accumulator(kind).result().auc
 
 
@@ -117,7 +115,7 @@ def changes(name, array, alone):
             yield changed
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "scores" in KINDS[kind]])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if len(KINDS[kind]) > 1])
 def test_arrays_of_no_accumulator_are_refused(folder, kind):
     path, (plain, arrays) = folder / "state.npz", accumulator(kind).state()
     states = [{**arrays, f"{name}0": array} for name, array in arrays.items()]
