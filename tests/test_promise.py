@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from benchmarks.instruction_sets import instruction_sets
 from everypair import naive
 from everypair.kernel import choose
 
@@ -180,19 +181,14 @@ def assert_bounded(kind, measure, error, allowed):
     assert worst <= 1.0, f"{kind}: {worst:.3g} times the allowed error {measure}"
 
 
-def isas():
-    """Return the instruction sets of the compiled kernel; none if it is not built."""
-    return choose.native.kernel.isas() if choose.native.kernel is not None else ()
-
-
-@pytest.fixture(scope="module", params=["numpy", *isas()])
+@pytest.fixture(scope="module", params=["numpy", *instruction_sets()])
 def backend(request):
     if request.param == "numpy":
         yield ArrayBackend("numpy")
     else:
         choose.native.kernel.use_isa(request.param)
         yield ArrayBackend("native")
-        choose.native.kernel.use_isa(isas()[-1])
+        choose.native.kernel.use_isa(instruction_sets()[-1])
 
 
 @pytest.mark.parametrize("name", CASES)

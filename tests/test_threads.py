@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import everypair as ep
+from benchmarks.instruction_sets import instruction_sets
 from everypair.kernel import choose
 from everypair.kernel import threads as thread_settings
 from everypair.surrogates import SQUARED_HINGE
 
 from .strategies import SURROGATES
-from .test_promise import isas
 
 
 @pytest.fixture(autouse=True)
 def defaults():
     yield
     ep.set_num_threads(None)
-    for isa in isas()[-1:]:
+    for isa in instruction_sets()[-1:]:
         choose.native.kernel.use_isa(isa)
 
 
@@ -76,7 +76,7 @@ def test_same_bits_for_any_number_of_threads(surrogate, dtype, share):
     )
 
 
-@pytest.mark.skipif(not isas(), reason="the compiled kernel is not built")
+@pytest.mark.skipif(not instruction_sets(), reason="the compiled kernel is not built")
 @pytest.mark.parametrize(
     ("n", "n_grades", "n_groups"),
     [(140_000, 5, 1), (600_000, 5, 1), *((140_000, 140_000, k) for k in (1, 3, 5_000))],
@@ -88,7 +88,7 @@ def test_same_bits_for_ordered_pairs(n, n_grades, n_groups):
     knobs = {"groups": rng.integers(0, n_groups, n) if n_groups > 1 else None, "pairs": "ordered"}
     assert_same_bits(
         lambda: [*ep.pair_loss_and_grad(x, y, **knobs), ep.auc(x, y, **knobs)],
-        isas()[-1:] if few else (isas()[0], isas()[-1]),
+        instruction_sets()[-1:] if few else (instruction_sets()[0], instruction_sets()[-1]),
     )
 
 
@@ -174,13 +174,13 @@ def test_backends_by_name(environment):
         ep.pair_loss([1.0, 2.0], [0, 1])
     environment.setenv("EVERYPAIR_BACKEND", "numpy")
     assert ep.get_backend() == "numpy"
-    for isa in isas():
+    for isa in instruction_sets():
         choose.native.kernel.use_isa(isa)
         with choose.backend("native"):
             assert ep.get_backend() == f"native ({isa})"
 
 
-@pytest.mark.skipif(not isas(), reason="the compiled kernel is not built")
+@pytest.mark.skipif(not instruction_sets(), reason="the compiled kernel is not built")
 def test_unknown_instruction_set():
     with pytest.raises(ValueError, match="cannot run sse9"):
         choose.native.kernel.use_isa("sse9")
