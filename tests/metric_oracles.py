@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from everypair import DeLong, DeLongTest, naive
+from everypair import naive
 
 
 def average_precision(scores, labels, *, weights=None, groups=None, average="groups"):
@@ -49,29 +49,21 @@ def partial_auc(
 
 
 def delong(scores, labels, *, confidence=0.95, method="normal", **options):
-    """Return the AUC, with the variance from the pairs of each row."""
+    """Return the AUC, its variance from the pairs of each row, and the interval."""
     auc, influence, variance_of = _influence(scores, labels, **options)
     variance = variance_of(influence)
     half = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(variance)
     if method == "normal" or auc in (0.0, 1.0):
-        return DeLong(auc, variance, max(auc - half, 0.0), min(auc + half, 1.0))
+        return auc, variance, max(auc - half, 0.0), min(auc + half, 1.0)
     odds, factor = auc / (1.0 - auc), math.exp(half / (auc * (1.0 - auc)))
-    return DeLong(auc, variance, odds / (odds + factor), odds * factor / (1.0 + odds * factor))
+    return auc, variance, odds / (odds + factor), odds * factor / (1.0 + odds * factor)
 
 
-def delong_test(scores_a, scores_b, labels, *, confidence=0.95, **options):
-    """Compare two AUCs by the pairs of each row."""
+def delong_test(scores_a, scores_b, labels, **options):
+    """Return two AUCs, their difference, and its variance from the pairs of each row."""
     auc_a, of_a, _ = _influence(scores_a, labels, **options)
     auc_b, of_b, variance_of = _influence(scores_b, labels, **options)
-    difference, variance = auc_a - auc_b, variance_of(of_a - of_b)
-    error = math.sqrt(variance)
-    z = difference / error if error else math.copysign(math.inf, difference)
-    z = z if difference else 0.0
-    half = NormalDist().inv_cdf(0.5 + confidence / 2) * error
-    return DeLongTest(
-        auc_a, auc_b, difference, variance, z, 2.0 * NormalDist().cdf(-abs(z)),
-        difference - half, difference + half,
-    )  # fmt: skip
+    return auc_a, auc_b, auc_a - auc_b, variance_of(of_a - of_b)
 
 
 def _mean(of_group, scores, labels, weights, groups, average):
