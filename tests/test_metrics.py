@@ -33,6 +33,7 @@ BOXES = (
     {"max_fpr": 0.01},
     {"min_tpr": 0.97},
     {"max_fpr": 0.71, "min_tpr": 0.22, "standardise": True},
+    {"max_fpr": 0.2, "min_tpr": 0.6, "standardise": True},
 )
 METRICS = {f"auc, {average}": both("auc", naive, average=average) for average in AVERAGES}
 METRICS |= {
