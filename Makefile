@@ -82,7 +82,7 @@ COMMA    := ,
 sanitize fuzz-native: export ASAN_OPTIONS := detect_leaks=0:max_malloc_fill_size=1000000:malloc_fill_byte=255
 
 # The runtimes of the extension have to be in the process before Python is. Clang's has one of two names, GCC's is libasan.
-SANITIZED_TESTS := certified extremes fuzz graded inputs laws naive ordered_kernel ranks smooth threads
+SANITIZED_TESTS := certified extremes fuzz inputs laws naive ordered_kernel ranks smooth threads
 RUNTIME          = $(firstword $(filter /%,$(foreach name,$(1),$(shell $(or $(CLANG),g++) -print-file-name=$(name)))))
 RUNTIMES         = $(call RUNTIME,libclang_rt.asan-$(shell uname -m).so libclang_rt.asan.so libasan.so) $(call RUNTIME,libstdc++.so)
 sanitize: $(STAMPS)/dev  ## test the kernel, without and with Python, with sanitizers of addresses, undefined behaviour and threads
