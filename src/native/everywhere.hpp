@@ -17,6 +17,14 @@ namespace everypair::EVERYPAIR_ISA {
 
 using ByClass = std::array<double, 2>;  // by class: 0 negatives, 1 positives
 
+// The classes of rows as numbers: 1 for a positive. By way of integers, because compilers for 128-bit vectors
+// convert pairs of bytes to doubles slowly.
+inline void fill_sides(const std::uint8_t* classes, int count, double* sides) {
+    std::int32_t integers[block_rows];
+    for (int k = 0; k < count; ++k) integers[k] = classes[k] & 1;
+    for (int k = 0; k < count; ++k) sides[k] = integers[k];
+}
+
 // Sums w q over each class, where q(i, side) is a quantity of row i of this class. Vectors fix the order of
 // the additions.
 template <class S, class Quantity>
@@ -33,7 +41,7 @@ ByClass class_sums(const GroupRows<S>& rows, Quantity&& quantity) {
         for (std::int64_t begin = t * task_rows; begin < end; begin += block_rows) {
             const int count = static_cast<int>(std::min<std::int64_t>(block_rows, end - begin));
             double sides[block_rows], of_all[block_rows + 8], of_pos[block_rows + 8];
-            for (int k = 0; k < count; ++k) sides[k] = classes[begin + k] & 1;
+            fill_sides(classes + begin, count, sides);
             const auto fill = [&](auto&& weight) {
 #pragma omp simd
                 for (int k = 0; k < count; ++k) {
@@ -133,20 +141,27 @@ double everywhere(const GroupRows<S>& rows, const Question& question) {
     const double t0 = vector_sums[1] / survey.w_pos, t1 = vector_sums[0] / survey.w_neg;
     const auto write = [&](S* out, auto&& result) {
         if (!out) return;
-        parallel(rows.threads, task_count(n), [&](int t) {
-            const std::int64_t from = t * task_rows, to = task_end(n, from);
+        by_blocks(n, task_count(n), rows.threads, [&](int, std::int64_t begin, int count) {
+            double sides[block_rows];
+            fill_sides(side + begin, count, sides);
             if (weights)
-                for (std::int64_t i = from; i < to; ++i)
-                    out[i] = static_cast<S>(weights[i] > 0 ? result(i) * weights[i] * scale : 0);
+                for (int k = 0; k < count; ++k) {
+                    const double w = weights[begin + k];
+                    out[begin + k] = static_cast<S>(w > 0 ? result(begin + k, sides[k]) * w * scale : 0);
+                }
             else
 #pragma omp simd
-                for (std::int64_t i = from; i < to; ++i) out[i] = static_cast<S>(result(i) * scale);
+                for (int k = 0; k < count; ++k)
+                    out[begin + k] = static_cast<S>(result(begin + k, sides[k]) * scale);
         });
     };
-    write(rows.grad,
-          [=](std::int64_t i) { return (side[i] ? c1 : c0) + (side[i] ? d1 : d0) * x(i, side[i]); });
-    write(rows.hess, [=](std::int64_t i) { return side[i] ? d1 : d0; });
-    write(rows.hvp, [=](std::int64_t i) { return (side[i] ? d1 : d0) * (vector[i] - (side[i] ? t1 : t0)); });
+    write(rows.grad, [=](std::int64_t i, double of_class) {
+        return either(of_class > 0, c1, c0) + either(of_class > 0, d1, d0) * x(i, of_class);
+    });
+    write(rows.hess, [=](std::int64_t, double of_class) { return either(of_class > 0, d1, d0); });
+    write(rows.hvp, [=](std::int64_t i, double of_class) {
+        return either(of_class > 0, d1, d0) * (vector[i] - either(of_class > 0, t1, t0));
+    });
     return value * scale;
 }
 

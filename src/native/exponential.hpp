@@ -90,7 +90,7 @@ class ExponentialSums {
             const double last = last_, neg_factor = factors[0], pos_factor = factors[1];
             const double neg_unit = units_[0], pos_unit = units_[1], neg_mean = means[0], pos_mean = means[1];
             double e[block_rows], sides[block_rows];
-            for (int k = 0; k < count; ++k) sides[k] = rows_.classes[first + k] & 1;
+            fill_sides(rows_.classes + first, count, sides);
 #pragma omp simd
             for (int k = 0; k < count; ++k) e[k] = exponential(first + k, sides[k]);
             for (int k = 0; rows_.weights && k < count; ++k)
