@@ -22,6 +22,13 @@ LIBRARY_LOSSES = {
     "aucm",
     "pairwise_logistic",
     "pairwise_sigmoid",
+    "solam",
+    "effective_number",
+    "ldam",
+    "oversampling",
+    "undersampling",
+    "smote",
+    "adasyn",
 }
 
 

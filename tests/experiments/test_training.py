@@ -29,6 +29,7 @@ from tests.experiments.parts import clouds, images, trial
 SETTINGS = Settings(model="mlp", epochs=3)
 PAIRINGS = [(loss, optimiser) for loss, one in OBJECTIVES.items() for optimiser in one.optimisers]
 RATES = {"sgd": 0.1, "momentum": 0.03, "adam": 0.01, "lbfgs": 1.0, "sag": 0.2, "pesg": 1.0}
+RATES |= {"solam": 0.3}
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,8 @@ def test_schedule_and_warm_start_equal_the_loop_written_by_hand(split, scores):
 
 @pytest.mark.parametrize(("loss", "optimiser"), PAIRINGS)
 def test_every_loss_learns_with_every_optimiser_it_allows(loss, optimiser, split):
+    if package := OBJECTIVES[loss].package:
+        pytest.importorskip(package[0])
     batch = 0 if optimiser == "lbfgs" else 50
     one = trial(loss, optimiser, batch=batch, rate=RATES[optimiser])
     record, state = train(one, SETTINGS, split)

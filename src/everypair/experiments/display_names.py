@@ -15,7 +15,8 @@ from everypair.experiments.registry import Registry
 # A table of its own, and no field of the losses and optimisers, so that reports do not need torch.
 DISPLAY_NAMES: Registry[str] = Registry(
     "display name",
-    {name: name.upper() for name in ("aucm", "sgd", "pesg", "sag", "cifar10", "stl10")}
+    {name: name.upper() for name in ("aucm", "solam", "ldam", "smote", "adasyn")}
+    | {name: name.upper() for name in ("sgd", "pesg", "sag", "cifar10", "stl10")}
     | {"lbfgs": "L-BFGS", "adam": "Adam", "catdog": "Cat&Dog"}
     | {"lightgbm": "LightGBM", "xgboost": "XGBoost", "catboost": "CatBoost", "mlp": "MLP"},
 )

@@ -149,8 +149,8 @@ class Grid:
 
 
 def default_optimiser(loss: str) -> str:
-    """Return the optimiser of a loss if none is given: pesg for aucm, sgd for the others."""
-    return "pesg" if loss == "aucm" else "sgd"
+    """Return the optimiser of a loss if none is given: pesg for aucm, solam for solam, or sgd."""
+    return {"aucm": "pesg", "solam": "solam"}.get(loss, "sgd")
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,10 @@ def _half_decades(first: float, last: float) -> tuple[float, ...]:
 
 def _rates(small: tuple[float, ...], large: tuple[float, ...]) -> Rates:
     """Return rates for every loss: large ones for losses with small gradients, small ones else."""
-    others = ("squared_hinge", "square", "linear_hinge", "weighted_logistic", "pairwise_logistic")
-    return dict.fromkeys(others, small) | dict.fromkeys(
-        ("logistic", "aucm", "pairwise_sigmoid"), large
+    others = "squared_hinge square linear_hinge weighted_logistic pairwise_logistic"
+    others += " effective_number ldam oversampling undersampling smote adasyn"
+    return dict.fromkeys(others.split(), small) | dict.fromkeys(
+        ("logistic", "aucm", "solam", "pairwise_sigmoid"), large
     )
 
 

@@ -77,7 +77,9 @@ def command(
     ] = None,
     optimiser: Annotated[
         str | None,
-        TRY("Optimisers, such as sgd,momentum,adam.", default="sgd; pesg for the loss aucm"),
+        TRY(
+            "Optimisers, such as sgd,momentum,adam.", default="sgd; pesg for aucm, solam for solam"
+        ),
     ] = None,
     batch: Annotated[str | None, TRY("Batch sizes, such as 50,500,full (full: all rows).")] = None,
     rate: Annotated[

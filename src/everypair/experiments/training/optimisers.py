@@ -1,7 +1,7 @@
 """The table of optimisers: how each one is made, how it steps, and which batches it needs.
 
 >>> sorted(OPTIMISERS)
-['adam', 'lbfgs', 'momentum', 'pesg', 'sag', 'sgd']
+['adam', 'lbfgs', 'momentum', 'pesg', 'sag', 'sgd', 'solam']
 >>> check("squared_hinge", "lbfgs", batch=50)
 Traceback (most recent call last):
     ...
@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from importlib.util import find_spec
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -133,6 +134,14 @@ def _pesg(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) ->
     return PESG(parameters, saddle, lr=rate, weight_decay=decay, seed=task.seed)
 
 
+def _solam(parameters: list[Tensor], objective: nn.Module, task: TrainingTask) -> Optimizer:
+    saddle = next(m for m in objective.modules() if isinstance(m, AUCMLoss))
+    descent: dict[str, Any] = {"params": [*parameters, saddle.a, saddle.b]}
+    ascent: dict[str, Any] = {"params": [saddle.alpha], "maximize": True}
+    fused = True if parameters[0].is_cuda else None
+    return SGD([descent, ascent], _rate(parameters, task), fused=fused)
+
+
 def _refresh_reference(optimiser: Optimizer, settings: Settings) -> None:
     # The authors' code never updated PESG's reference point; protocol "paper" keeps that.
     if settings.protocol == "corrected":
@@ -148,6 +157,7 @@ OPTIMISERS: Registry[Optimiser] = Registry(
         "lbfgs": Optimiser(_lbfgs, full_batch=True, step=_closure_step),
         "sag": Optimiser(_sag, fixed_batches=True, step=_sag_step),
         "pesg": Optimiser(_pesg, end_epoch=_refresh_reference),
+        "solam": Optimiser(_solam),
     },
 )
 """The optimisers by name."""
@@ -179,7 +189,13 @@ def set_rate(optimiser: Optimizer, rate: float) -> None:
 
 def check(loss: str, optimiser: str, *, batch: int, warm_start: int = 0) -> None:
     """Raise UserError if a name is unknown or the optimiser cannot use this loss or batch size."""
-    able = OBJECTIVES.find(loss).optimisers
+    entry = OBJECTIVES.find(loss)
+    able, package = entry.optimisers, entry.package
+    if package and find_spec(package[0]) is None:
+        raise UserError(
+            f"the loss {loss} needs the package {package[1]}; install it with pip install "
+            f"{package[1]}, or leave {loss} out of --losses."
+        )
     chosen = OPTIMISERS.find(optimiser)
     if optimiser not in able:
         raise UserError(

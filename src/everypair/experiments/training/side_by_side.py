@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from everypair.experiments.data.splits import Split
 from everypair.experiments.plan import Record, Settings, Trial
+from everypair.experiments.training.objectives import OBJECTIVES
 from everypair.experiments.training.optimisers import OPTIMISERS
 from everypair.experiments.training.prepared import PreparedBatches, send
 from everypair.experiments.training.trial import State, TrialRun, repeatable
@@ -33,7 +34,9 @@ WARM_STEPS = 2
 def can_share_a_graph(trial: Trial) -> bool:
     """Return whether every step of a trial is the same sequence of kernels."""
     kind = OPTIMISERS.find(trial.cell.optimiser)
-    return not kind.full_batch and not kind.fixed_batches
+    # Resampled rows differ from those of the other trials in number, and are not shared.
+    resampled = OBJECTIVES.find(trial.cell.loss).resample is not None
+    return not (kind.full_batch or kind.fixed_batches or resampled)
 
 
 def train_together(

@@ -54,6 +54,9 @@ class TrialRun:
         optimisers.check(cell.loss, cell.optimiser, batch=trial.batch, warm_start=warm_start)
         split = split.to(device)
         self.trial, self.settings, self.subtrain = trial, settings, split.subtrain
+        self._entry = OBJECTIVES.find(cell.loss)
+        if self._entry.resample:
+            self.subtrain = self._entry.resample(self.subtrain, derived(cell.seed, "resample"))
         self._kind = OPTIMISERS.find(cell.optimiser)
         self.batches = Batches(
             self.subtrain.labels,
@@ -71,7 +74,7 @@ class TrialRun:
             seed=derived(cell.seed, "weights"),
             bf16=settings.precision == "bf16",
         ).to(device)
-        objective = OBJECTIVES.find(cell.loss).make(settings, self.subtrain.labels)
+        objective = self._entry.make(settings, self.subtrain.labels)
         self._objective = objective.to(device)
         # The loss of the steps; the objective is measured in all epochs.
         self._step_loss = WarmStartLoss(sigmoid=sigmoid) if warm_start else self._objective
@@ -88,12 +91,13 @@ class TrialRun:
         self.diverged_at: int | None = None
 
     def begin_epoch(self, epoch: int) -> None:
-        """Set the rate and the loss of the steps of an epoch, by schedule and warm start."""
+        """Set the rate and the loss of the steps of an epoch."""
         rate = optimisers.scheduled_rate(self.trial.rate, epoch, self.settings)
         if rate != self.trial.rate:
             optimisers.set_rate(self.optimiser, rate)
         if epoch > self.settings.warm_start:
             self._step_loss = self._objective
+        self._entry.begin_epoch(self._objective, epoch, self.settings)
 
     def step(self, batch: MiniBatch) -> None:
         """Do one step on a batch, without waiting for the device (full batches do wait).
