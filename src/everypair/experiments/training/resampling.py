@@ -59,18 +59,14 @@ def adasyn(part: Part, seed: int) -> Part:
 
 
 def _synthetic(method: str, part: Part, **options: int) -> Part:
-    if part.inputs.ndim != 2:
-        raise UserError(
-            f"the loss {method.lower()} must have rows of numbers, as tables and digits have; got "
-            f"inputs of shape {tuple(part.inputs.shape)}. For images take the loss oversampling."
-        )
     sampler: Any = getattr(import_module("imblearn.over_sampling"), method)(**options)
-    device = part.labels.device
+    inputs = part.inputs.flatten(1).float().cpu()  # the pixels, if they are images
     try:
-        rows, labels = sampler.fit_resample(part.inputs.cpu().numpy(), part.labels.cpu().numpy())
+        rows, labels = sampler.fit_resample(inputs.numpy(), part.labels.cpu().numpy())
     except (ValueError, RuntimeError) as error:  # for example one positive only
         raise UserError(f"{method} cannot add rows here: {error} Take oversampling.") from error
-    return Part(torch.from_numpy(rows).to(device), torch.from_numpy(labels).to(device))
+    made = torch.from_numpy(rows).unflatten(1, part.inputs.shape[1:]).to(part.inputs)
+    return Part(made, torch.from_numpy(labels).to(part.labels))
 
 
 def _counts(part: Part) -> tuple[int, int]:
