@@ -8,6 +8,7 @@ or that needs too much memory, returns None.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 
 import everypair as ep
 from benchmarks.inputs import Batch
+from everypair.experiments.figures.timing import algorithm_2
 from everypair.kernel import choose
 from everypair.torch import PairLoss
 
@@ -81,20 +83,7 @@ def naive(batch: Batch) -> Call | None:
 
 
 def paper(batch: Batch) -> Call:
-    """Sort, accumulate a, b and c, and evaluate a polynomial at each negative (Algorithm 2)."""
-    margin = batch.margin
-
-    def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        order = torch.argsort(scores + margin * (1 - labels))
-        y, is_pos = scores[order], labels[order]
-        z = margin - y
-        a = torch.cumsum(is_pos, 0)
-        b = torch.cumsum(2 * z * is_pos, 0)
-        c = torch.cumsum(z**2 * is_pos, 0)
-        n_pos = labels.sum()
-        return ((1 - is_pos) * (a * y**2 + b * y + c)).sum() / (n_pos * (len(y) - n_pos))
-
-    return with_autograd(batch, loss)
+    return with_autograd(batch, partial(algorithm_2, margin=batch.margin))
 
 
 def aucm(batch: Batch) -> Call:

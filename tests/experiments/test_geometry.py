@@ -69,6 +69,13 @@ def test_one_pair_is_enough_for_a_figure():
     assert draw(geometry(SQUARE, positives=[0.0], negatives=[0.0])).axes
 
 
+def test_the_command_draws_the_square_loss_and_its_hinge(capsys, tmp_path):
+    assert cli.main(["geometry", "--out", str(tmp_path / "f.svg")]) == 0
+    text = capsys.readouterr().out
+    assert "square: 39.24 over 12 pairs" in text
+    assert "squared_hinge: 22.1 over 12 pairs" in text
+
+
 def test_command_writes_both_figures(tmp_path, capsys):
     assert cli.main(["geometry", "--surrogate", "huber_hinge", "--out", str(tmp_path / "f")]) == 0
     assert "huber_hinge: 7.025 over 12 pairs" in capsys.readouterr().out
@@ -81,7 +88,7 @@ def test_command_writes_both_figures(tmp_path, capsys):
 def test_command_takes_terms_and_prints_json(capsys):
     line = ["geometry", "--term", "0,1,0,0", "--term", "-1,1,0,1", "--margin", "0.5"]
     assert cli.main([*line, "--positives", "-1,2", "--negatives", "0,1,2", "--json"]) == 0
-    output = json.loads(capsys.readouterr().out)
+    (output,) = json.loads(capsys.readouterr().out)
     expected = ep.pair_loss(
         [-1, 2, 0, 1, 2], [1, 1, 0, 0, 0], surrogate=STEEP, margin=0.5, reduction="sum"
     )

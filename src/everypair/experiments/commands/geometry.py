@@ -1,4 +1,4 @@
-"""``everypair geometry``: the paper's figure 1, for any surrogate."""
+"""``everypair geometry``: the paper's figure 1 and the same for other surrogates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from everypair.experiments._terminal import echo, echo_json
-from everypair.experiments.commands._parameters import JsonFlag, margin_option, numbers, option
+from everypair.experiments.commands._parameters import (
+    JsonFlag,
+    margin_option,
+    numbers,
+    option,
+    words,
+)
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
 
 def command(
     surrogate: Annotated[
-        str | None, option("Name of a surrogate of the library.", default="squared_hinge")
+        str | None, option("Names of surrogates of the library.", default="square,squared_hinge")
     ] = None,
     term: Annotated[
         list[str] | None,
@@ -31,38 +37,36 @@ def command(
     ] = Path("geometry"),
     json_: JsonFlag = False,
 ) -> None:
-    """Draw how pairs become polynomials (the paper's figure 1)."""
+    """Draw how pairs become polynomials: the square loss (the paper's figure 1) and its hinge."""
     from everypair.experiments.figures import geometry, output
 
-    chosen = _surrogate(surrogate, term)
-    if not chosen.is_polynomial:
-        raise UserError(
-            f"--surrogate must be made of polynomials, which this figure shows; {chosen.name!r} is "
-            "not. Choose a hinge or the square."
-        )
+    chosen = _surrogates(surrogate, term)
+    for one in chosen:
+        if not one.is_polynomial:
+            raise UserError(
+                f"--surrogate must be made of polynomials, which this figure shows; {one.name!r} "
+                "is not. Choose a hinge or the square."
+            )
     files = {} if json_ else output.targets(out, "geometry", ("png", "svg"))
-    found = geometry.geometry(
-        chosen,
-        positives=numbers("positives", positives),
-        negatives=numbers("negatives", negatives),
-        margin=margin,
-    )
+    pos, neg = numbers("positives", positives), numbers("negatives", negatives)
+    found = [geometry.geometry(one, positives=pos, negatives=neg, margin=margin) for one in chosen]
     if json_:
-        echo_json({**asdict(found), "surrogate": chosen.name})
+        echo_json([{**asdict(one), "surrogate": one.surrogate.name} for one in found])
         return
-    written = output.save_all(files, geometry.draw(found))
-    n, loss = len(found.pieces) * len(found.sums), found.loss
-    echo(f"{chosen.name}: {loss:.6g} over {n} pairs, {loss / n:.6g} each\n{written}")
+    written, n = output.save_all(files, geometry.draw(*found)), len(pos) * len(neg)
+    for one in found:
+        echo(f"{one.surrogate.name}: {one.loss:.6g} over {n} pairs, {one.loss / n:.6g} each")
+    echo(written)
 
 
-def _surrogate(name: str | None, terms: list[str] | None) -> Surrogate:
+def _surrogates(names: str | None, terms: list[str] | None) -> list[Surrogate]:
     from everypair import surrogates
 
-    if name and terms:
+    if names and terms:
         raise UserError("--surrogate and --term exclude each other; give only one of them.")
     if not terms:
         try:
-            return surrogates.get(name or "squared_hinge")
+            return [surrogates.get(name) for name in words(names or "square,squared_hinge")]
         except ValueError as error:
             raise UserError(f"--{error}") from error
     read = []
@@ -70,4 +74,4 @@ def _surrogate(name: str | None, terms: list[str] | None) -> Surrogate:
         read.append(numbers("term", text))
         if len(read[-1]) not in (3, 4):
             raise UserError(f"--term must hold c0,c1,c2 or c0,c1,c2,knot; got {text!r}.")
-    return surrogates.Surrogate("your own", tuple(surrogates.Term(*values) for values in read))
+    return [surrogates.Surrogate("your own", tuple(surrogates.Term(*values) for values in read))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ def command(
     backends: Annotated[
         str | None, option("What to time, such as native,numpy,torch,logistic.", default="all")
     ] = None,
-    surrogate: Annotated[str, option("Surrogate of the pair loss.")] = "squared_hinge",
+    surrogate: Annotated[str, option("Surrogates of the pair loss.")] = "square,squared_hinge",
     threads: Annotated[int, option("CPU threads of every backend.", min=1, max=1024)] = 1,
     seconds: Annotated[float, option("Repeat every call for so many seconds.", min=0.0)] = 0.3,
     limit: Annotated[float, option("Skip sizes where a call takes more seconds.", min=0.0)] = 3.0,
@@ -36,30 +37,29 @@ def command(
     ns = timing.sizes(int(max_n)) if math.isfinite(max_n) else []
     if not ns:
         raise UserError(f"--max-n must be a number of at least 10; got {max_n:g}.")
-    names = _chosen(backends, tuple(timing.CONTENDERS))
-    if surrogate not in ep.surrogates.names():
-        known = ", ".join(ep.surrogates.names())
-        raise UserError(f"--surrogate must be one of {known}; got {surrogate!r}.")
+    names = _chosen("backends", backends, tuple(timing.CONTENDERS))
+    surrogates = _chosen("surrogate", surrogate, ep.surrogates.names())
     files = {} if json_ else output.targets(out, "timing", ("csv", "png", "svg"))
-    result = _run_with_progress(
-        names, ns, surrogate=surrogate, threads=threads, seconds=seconds, limit=limit
-    )
-    if not result.timings:
-        reasons = "; ".join(f"{name} {why}" for name, why in result.left_out.items())
-        raise UserError(f"--backends must name at least one that runs here; {reasons}")
+    options = {"threads": threads, "seconds": seconds, "limit": limit}
+    results = [_run_with_progress(names, ns, surrogate=one, **options) for one in surrogates]
+    for result in results:
+        if not result.timings:
+            reasons = "; ".join(f"{name} {why}" for name, why in result.left_out.items())
+            raise UserError(f"--backends must name at least one that runs here; {reasons}")
     if json_:
-        _terminal.echo_json({**asdict(result), "slopes": result.slopes})
+        _terminal.echo_json([{**asdict(result), "slopes": result.slopes} for result in results])
         return
-    _show(result, ns)
-    _terminal.echo(output.save_all(files, timing_plot.draw(result), timing_plot.rows(result)))
+    for result in results:
+        _show(result, ns)
+    _terminal.echo(output.save_all(files, timing_plot.draw(results), timing_plot.rows(results)))
 
 
-def _chosen(backends: str | None, known: tuple[str, ...]) -> list[str]:
-    chosen = list(known) if backends is None else words(backends)
-    unknown = [name for name in chosen if name not in known]
+def _chosen(name: str, text: str | None, known: Collection[str]) -> list[str]:
+    chosen = list(known) if text is None else words(text)
+    unknown = [word for word in chosen if word not in known]
     if unknown or not chosen:
         raise UserError(
-            f"--backends must be some of {','.join(known)}; got {', '.join(unknown) or 'none'}."
+            f"--{name} must be some of {','.join(known)}; got {', '.join(unknown) or 'none'}."
         )
     return chosen
 

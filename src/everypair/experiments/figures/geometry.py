@@ -1,4 +1,4 @@
-"""The paper's figure 1, for any surrogate: the loss of a pair as a polynomial.
+"""The paper's figure 1, for any polynomial surrogate: the loss of a pair as a polynomial.
 
 As a function of a negative's score x, the loss of its pair with a positive of score s is
 ``a x^2 + b x + c`` for x beyond a knot (paper, equations for a_j, b_j, c_j). The coefficients of
@@ -26,7 +26,7 @@ from everypair.surrogates import Term
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
     from everypair.surrogates import Surrogate
 
@@ -84,10 +84,22 @@ def geometry(
     return Geometry(surrogate, margin, pieces, sums, math.fsum(s.value for s in sums))
 
 
-def draw(found: Geometry) -> Figure:
-    """Draw the positives' curves on the left, and their sum with the negatives on the right."""
+def draw(*found: Geometry) -> Figure:
+    """Draw the positives' curves on the left, and their sum with the negatives on the right.
+
+    Each geometry has a row of its own.
+    """
     from matplotlib.figure import Figure
 
+    with styled():
+        figure = Figure(figsize=(11, 4.6 * len(found)), layout="constrained")
+        rows = figure.subfigures(len(found), squeeze=False)[:, 0]
+        for row, one in zip(rows, found, strict=True):
+            _draw_row(row, one)
+    return figure
+
+
+def _draw_row(row: SubFigure, found: Geometry) -> None:
     positives = [terms[0].positive for terms in found.pieces]
     negatives = [s.negative for s in found.sums]
     knots = [p.knot for terms in found.pieces for p in terms if p.knot is not None]
@@ -96,16 +108,13 @@ def draw(found: Geometry) -> Figure:
     x = np.linspace(min(ends) - border, max(ends) + border, _POINTS)
     curves = [found.surrogate.value(found.margin - (s - x)) for s in positives]
 
-    with styled():
-        figure = Figure(figsize=(11, 4.6), layout="constrained")
-        left, right = figure.subplots(1, 2, sharex=True)
-        _draw_each(left, found, x, curves)
-        _draw_sum(right, found, x, np.sum(curves, axis=0))
-        for axes in (left, right):
-            axes.set_xlabel("score x of a negative")
-        name = found.surrogate.name.replace("_", " ")
-        figure.suptitle(f"{name}, margin {found.margin:g}: loss over all pairs {found.loss:.4g}")
-    return figure
+    left, right = row.subplots(1, 2, sharex=True)
+    _draw_each(left, found, x, curves)
+    _draw_sum(right, found, x, np.sum(curves, axis=0))
+    for axes in (left, right):
+        axes.set_xlabel("score x of a negative")
+    name = found.surrogate.name.replace("_", " ")
+    row.suptitle(f"{name}, margin {found.margin:g}: loss over all pairs {found.loss:.4g}")
 
 
 def _pieces(surrogate: Surrogate, score: float, margin: float) -> list[Piece]:

@@ -33,7 +33,8 @@ Call = Callable[[], object]
 WARM_UP_SECONDS = 0.02
 MAX_REPEATS = 101
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "EVERYPAIR_NUM_THREADS")
-SIZES_OF_SLOPE = 3  # the largest ones: for small sizes the overhead of a call dominates
+OVERHEAD = 10
+"""The slope is fitted to times above so many times the smallest; others are mostly overhead."""
 
 
 class NotAvailableError(Exception):
@@ -91,14 +92,16 @@ def sizes(max_n: int) -> list[int]:
 
 
 def slope(timings: Sequence[Timing]) -> float | None:
-    """Fit the exponent of n over the largest sizes; None for fewer than two.
+    """Fit the exponent of n where the time is not mostly overhead; None for fewer than two sizes.
 
-    >>> slope([Timing("square", n, 3.0 * n**2, 0, 0, 1) for n in (10, 100, 1000)])
-    2.0
+    >>> slope([Timing("square", n, 1e-6 * (100 + n**2), 0, 0, 1) for n in (1, 100, 1000, 10000)])
+    1.998
     """
-    if len(timings) < 2:
+    least = OVERHEAD * min((t.median for t in timings), default=0.0)
+    fitted = [(t.n, t.median) for t in timings if t.median > least]
+    if len(fitted) < 2:
         return None
-    n, seconds = np.log10([(t.n, t.median) for t in timings[-SIZES_OF_SLOPE:]]).T
+    n, seconds = np.log10(fitted).T
     return round(float(np.polyfit(n, seconds, deg=1)[0]), 3)
 
 
@@ -220,10 +223,13 @@ def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Cal
         wait: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
         if loss_name == "double sum" and surrogate != "squared_hinge":
             raise NotAvailableError("the double sum of tensors has the squared hinge only.")
-        losses = {"pair": PairLoss(surrogate=surrogate), "aucm": AUCMLoss()}
-        loss: Callable[[Tensor, Tensor], Tensor] = _double_sum
-        if loss_name != "double sum":
-            loss = losses.get(loss_name, torch.nn.BCEWithLogitsLoss()).to(device)
+        if loss_name == "paper" and surrogate not in PAPER:
+            raise NotAvailableError(f"the paper has algorithms for {' and '.join(PAPER)} only.")
+        modules = {"pair": PairLoss(surrogate=surrogate), "aucm": AUCMLoss()}
+        functions = {"double sum": _double_sum, "paper": PAPER.get(surrogate)}
+        loss: Callable[[Tensor, Tensor], Tensor] = functions.get(loss_name) or modules.get(
+            loss_name, torch.nn.BCEWithLogitsLoss()
+        ).to(device)
         scores, labels = (torch.from_numpy(array).to(device) for array in _batch(n))
         scores.requires_grad_()
 
@@ -243,9 +249,33 @@ def _double_sum(scores: Tensor, labels: Tensor) -> Tensor:
     return (1.0 - pos[:, None] + neg).clamp(min=0.0).square().mean()
 
 
+def algorithm_1(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
+    """Return the mean square loss of the pairs by the paper's algorithm 1, in torch operations."""
+    z, x = margin - scores[labels > 0], scores[labels <= 0]
+    a, b, c = len(z), (2 * z).sum(), (z**2).sum()
+    return (a * x**2 + b * x + c).sum() / (len(z) * len(x))
+
+
+def algorithm_2(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
+    """Return the mean squared hinge of the pairs by the paper's algorithm 2, in torch operations.
+
+    Sort, cumulative sums of a, b and c, and a polynomial at each negative.
+    """
+    order = (scores + margin * (1 - labels)).argsort()
+    y, is_pos = scores[order], labels[order]
+    z = margin - y
+    a, b, c = is_pos.cumsum(0), (2 * z * is_pos).cumsum(0), (z**2 * is_pos).cumsum(0)
+    n_pos = labels.sum()
+    return ((1 - is_pos) * (a * y**2 + b * y + c)).sum() / (n_pos * (len(y) - n_pos))
+
+
+PAPER = {"square": algorithm_1, "squared_hinge": algorithm_2}
+"""The paper's algorithms by surrogate."""
+
 _LOSS_AND_GRAD = _on_arrays(ep.pair_loss_and_grad)
 CONTENDERS: dict[str, Contender] = {
     "naive": Contender("double sum, NumPy", _on_arrays(ep.naive.pair_loss_and_grad)),
+    "paper": Contender("the paper's algorithm, torch", _on_tensors("paper")),
     "numpy": Contender("everypair, NumPy only", _LOSS_AND_GRAD, {"EVERYPAIR_BACKEND": "numpy"}),
     "native": Contender("everypair, compiled", _LOSS_AND_GRAD, {"EVERYPAIR_BACKEND": "native"}),
     "torch": Contender("everypair.torch", _on_tensors("pair")),
