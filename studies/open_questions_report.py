@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median_low
 from typing import TYPE_CHECKING
@@ -15,8 +16,8 @@ from everypair.experiments.figures.output import save, styled
 from everypair.experiments.intervals import resampled_interval
 from everypair.experiments.plan import FULL_BATCH, Record
 from everypair.experiments.report.selection import TEST_SHARE
-from studies import open_questions
-from studies.images import PARTS, chosen
+from studies import condition_number, open_questions
+from studies.images import PARTS, chosen, counted, read_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,16 +72,140 @@ def _gaps_figure(gaps: Mapping[str, tuple[float, float, float]], label: str) -> 
     return figure
 
 
-def hinges(folder: Path) -> tuple[str, Figure] | None:
-    """Compare the linear with the squared hinge."""
-    lines, gaps = [], {}
+def condition(folder: Path) -> tuple[str, None]:
+    """Compare L-BFGS with SGD on badly conditioned columns."""
+    return condition_number.table(), None
+
+
+def answers(folder: Path) -> tuple[str, None] | None:
+    """Return one answer to each open question of the paper, with what the rows show."""
+    linear, scores = hinge_gaps(folder), score_gaps(folder)
+    gaps = {optimiser: optimiser_gaps(folder, optimiser) for optimiser in ("lbfgs", "sag")}
+    if not (linear and scores and gaps["lbfgs"] and gaps["sag"]):
+        return None
+    leads = {c: condition_number.lead(c, "SGD, all rows") for c in condition_number.CONDITIONS}
+    small = {c: condition_number.lead(c, "SGD, batches of 100") for c in leads}
+    ahead, also = ([c for c, (_, low, _) in x.items() if low > 0] for x in (leads, small))
+    rose, risen, others, kept = warned_by_the_first_epoch(folder)
+    lines = [
+        [
+            "Linear hinge",
+            f"{ties(linear)} with the squared hinge, on tables ({span(linear)})",
+            "`open_questions run`, [below](#linear-or-squared-hinge)",
+        ],
+        [
+            "Sigmoid or linear last layer",
+            f"{ties(scores)} on CIFAR10 (raw minus sigmoid {span(scores)}); on sigmoid scores the "
+            "squared hinge is the square loss",
+            "`images run`, [below](#raw-or-sigmoid-scores)",
+        ],
+        [
+            "L-BFGS, bad condition number",
+            f"ahead of SGD with all rows at {_powers(ahead)} ({span(leads[c] for c in ahead)}), of "
+            f"SGD with batches of 100 at {_powers(also)} ({span(small[c] for c in also)}); "
+            "simulated, linear model",
+            "`condition_number run`, [below](#l-bfgs-on-badly-conditioned-columns)",
+        ],
+        [
+            "L-BFGS, standardised columns",
+            f"{ties(gaps['lbfgs'])} with SGD, on one table ({span(gaps['lbfgs'])})",
+            "`open_questions run`, [below](#l-bfgs-and-sag-instead-of-sgd)",
+        ],
+        [
+            "Stochastic average gradient",
+            f"{ties(gaps['sag'])} with SGD, on one table ({span(gaps['sag'])})",
+            "`open_questions run`, [below](#l-bfgs-and-sag-instead-of-sgd)",
+        ],
+        [
+            "Monitoring the loss in each epoch",
+            "it shows steps that are too large: validation AUC selected "
+            f"{risen} of {rose} trainings "
+            f"whose training loss had risen after one epoch, and {kept} of the other {others}",
+            "rows of `open_questions run`, [figure](#l-bfgs-and-sag-instead-of-sgd)",
+        ],
+    ]
+    return table("question | answer | from", lines), None
+
+
+def ties(gaps: Mapping[object, tuple[float, float, float]]) -> str:
+    """Return how many of the intervals include 0, as text."""
+    n = sum(low <= 0.0 <= high for _, low, high in gaps.values())
+    return f"ties in {n} of {len(gaps)} comparisons"
+
+
+def span(gaps: Iterable[tuple[float, float, float]] | Mapping[object, object]) -> str:
+    """Return the smallest and the largest mean difference, as text."""
+    means = [gap[0] for gap in (gaps.values() if isinstance(gaps, Mapping) else gaps)]
+    return f"{min(means):+.3f} to {max(means):+.3f}"
+
+
+def _powers(numbers: Sequence[float]) -> str:
+    return ", ".join(f"1e{round(math.log10(number))}" for number in numbers) or "none"
+
+
+def hinge_gaps(folder: Path) -> dict[str, tuple[float, float, float]]:
+    """Return the test AUC of the linear minus the squared hinge, by data and model."""
+    return {where: gap(own["linear_hinge"], own["squared_hinge"]) for where, own in _hinges(folder)}
+
+
+def score_gaps(folder: Path) -> dict[str, tuple[float, float, float]]:
+    """Return the test AUC of raw minus sigmoid scores on CIFAR10, by share of positives."""
+    sigmoid, raw = (
+        chosen(folder / f"{name}.jsonl", PARTS[name]) for name in ("cifar10", "cifar10-raw")
+    )
+    return {
+        f"CIFAR10, {100 * key[0]:g} % positives": gap(raw[key], sigmoid[key])
+        for key in sigmoid
+        if key[2] == "squared_hinge" and key in raw
+    }
+
+
+def optimiser_gaps(folder: Path, optimiser: str) -> dict[object, tuple[float, float, float]]:
+    """Return the test AUC of an optimiser minus that of SGD, by model and loss."""
+    found = {}
+    for model in open_questions.MODELS:
+        parts = (f"optimisers-{model}-{name}" for name in (optimiser, "sgd"))
+        ours, sgd = (
+            {key[2]: seeds for key, seeds in chosen(path, open_questions.OPTIMISERS[part]).items()}
+            for part in parts
+            for path in [folder / open_questions.FOLDER / f"{part}.jsonl"]
+        )
+        found |= {(model, loss): gap(ours[loss], sgd[loss]) for loss in ours.keys() & sgd.keys()}
+    return found
+
+
+def warned_by_the_first_epoch(folder: Path) -> tuple[int, int, int, int]:
+    """Count trainings of the first seed by their training loss after one epoch.
+
+    Returns how many have a larger one than before the epoch (or diverged), how many of these
+    validation AUC selects, and both numbers for the others.
+    """
+    counts = [0, 0, 0, 0]
+    for name, part in (open_questions.HINGES | open_questions.OPTIMISERS).items():
+        records = read_rows(folder / open_questions.FOLDER / f"{name}.jsonl")[1]
+        kept = counted(part, records)
+        for record in records:
+            if record.trial.cell.seed != part.seeds[0]:
+                continue
+            losses = record.history["subtrain_loss"]
+            place = 0 if len(losses) < 2 or losses[1] > losses[0] else 2
+            counts[place] += 1
+            counts[place + 1] += record in kept
+    return counts[0], counts[1], counts[2], counts[3]
+
+
+def _hinges(folder: Path) -> Iterator[tuple[str, dict[str, dict[int, Record]]]]:
     for name, part in open_questions.HINGES.items():
         found = chosen(folder / open_questions.FOLDER / f"{name}.jsonl", part)
-        by_loss = {loss: seeds for (_, _, loss), seeds in found.items()}
-        if not {"squared_hinge", "linear_hinge", "logistic"} <= by_loss.keys():
-            continue
-        where = f"{part.data}, {display_name(part.settings.model)}"
-        gaps[where] = gap(by_loss["linear_hinge"], by_loss["squared_hinge"])
+        by_loss = {loss: dict(seeds) for (_, _, loss), seeds in found.items()}
+        if {"squared_hinge", "linear_hinge", "logistic"} <= by_loss.keys():
+            yield f"{part.data}, {display_name(part.settings.model)}", by_loss
+
+
+def hinges(folder: Path) -> tuple[str, Figure] | None:
+    """Compare the linear with the squared hinge."""
+    lines, gaps = [], hinge_gaps(folder)
+    for where, by_loss in _hinges(folder):
         aucs = [mean_auc(by_loss[loss]) for loss in ("linear_hinge", "squared_hinge", "logistic")]
         lines.append([where, *aucs, gap_text(gaps[where])])
     if not lines:
@@ -94,11 +219,10 @@ def last_layers(folder: Path) -> tuple[str, Figure] | None:
     sigmoid, raw = (
         chosen(folder / f"{name}.jsonl", PARTS[name]) for name in ("cifar10", "cifar10-raw")
     )
-    lines, gaps = [], {}
+    lines, gaps = [], score_gaps(folder)
     for key in sigmoid:
         if key[2] == "squared_hinge" and key in raw:
             where = f"CIFAR10, {100 * key[0]:g} % positives"
-            gaps[where] = gap(raw[key], sigmoid[key])
             lines.append([where, mean_auc(raw[key]), mean_auc(sigmoid[key]), gap_text(gaps[where])])
     if not lines:
         return None
@@ -194,13 +318,15 @@ def _size(batch: int) -> str:
     return "all rows" if batch == FULL_BATCH else f"{batch:,}"
 
 
-QUESTIONS: dict[str, tuple[str, Callable[[Path], tuple[str, Figure] | None]]] = {
+QUESTIONS: dict[str, tuple[str, Callable[[Path], tuple[str, Figure | None] | None]]] = {
+    "answers": ("The open questions of the paper", answers),
+    "condition": ("L-BFGS on badly conditioned columns", condition),
     "hinges": ("Linear and squared hinge", hinges),
     "last-layer": ("Raw and sigmoid scores", last_layers),
     "optimisers": ("SGD, SAG and L-BFGS", optimisers),
     "batch-sizes": ("Batch sizes with 0.1 % positives", batch_sizes),
 }
-"""By name: the title, and a function that returns a table and a figure, or None without rows."""
+"""By name: the title, and a function that returns a table and perhaps a figure; None: no rows."""
 
 
 def write(folder: Path, figures: Path) -> tuple[dict[str, str], list[Path]]:
@@ -209,6 +335,9 @@ def write(folder: Path, figures: Path) -> tuple[dict[str, str], list[Path]]:
     for name, (title, question) in QUESTIONS.items():
         answer = question(folder)
         if answer is None:
+            continue
+        if answer[1] is None:
+            tables[name] = f"{answer[0]}\n"
             continue
         path = figures / f"study-{name}.svg"
         save(path, answer[1])

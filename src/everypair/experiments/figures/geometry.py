@@ -154,6 +154,7 @@ def _draw_each(axes: Axes, found: Geometry, x: np.ndarray, curves: list[np.ndarr
 def _draw_sum(axes: Axes, found: Geometry, x: np.ndarray, total: np.ndarray) -> None:
     axes.plot(x, total, color="#8e44ad", linewidth=2.6)
     base = min(0.0, float(total.min()))
+    axes.axhline(base, linewidth=0)  # so that the arrows begin inside of the axes
     arrow = {"arrowstyle": "->", "color": "black", "shrinkA": 0, "shrinkB": 0}
     for s in found.sums:
         point = (s.negative, s.value)
