@@ -1,7 +1,7 @@
 """L-BFGS against SGD where columns are badly conditioned, as the discussion of the paper expects.
 
 python -m studies.condition_number run       rows/condition_number.csv, in a few minutes of one core
-python -m studies.condition_number report    the table in docs/evidence.md
+python -m studies.condition_number report    the table in pages/open-questions.md
 
 Simulated: 20 independent normal columns whose variances fall geometrically from 1 to 1 / condition,
 so that `condition` is the condition number of their covariance, and every column, divided by its
@@ -178,7 +178,7 @@ def main() -> None:
     if parser.parse_args().task == "run":
         run()
         return
-    fill([ROOT / "docs" / "evidence.md"], {"condition": f"\n{table()}\n\n"})
+    fill([ROOT / "studies" / "pages" / "open-questions.md"], {"condition": f"\n{table()}\n\n"})
 
 
 if __name__ == "__main__":

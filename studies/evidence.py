@@ -1,7 +1,7 @@
 """Compare the test AUC of the pair loss with that of the usual objectives on nine tables.
 
     EVERYPAIR_DATA=folder python -m studies.evidence run [--splits 10] [--rows 5000]
-    python -m studies.evidence report      write the summary into docs/evidence.md from the rows
+    python -m studies.evidence report      write the summary into pages/tables.md from the rows
 
 Each split is stratified: 60 % training, 20 % validation, 20 % test. All methods of a family fit the
 same settings on the training rows. Validation AUC chooses the setting and the number of rounds.

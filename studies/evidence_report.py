@@ -1,4 +1,4 @@
-"""Write the summary of the rows of `studies.evidence` into docs/evidence.md."""
+"""Write the summary of the rows of `studies.evidence` into pages/tables.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks import pages
 from benchmarks.rows import ROOT
 from everypair.experiments.intervals import resampled_interval
 
-PAGE = ROOT / "docs" / "evidence.md"
+PAGE = ROOT / "studies" / "pages" / "tables.md"
 TEST_SHARE = 0.2 / 0.6  # test rows for each training row
 OURS = "everypair"
 NAMES = {name: f'`hessian="{name}"`' for name in ("logistic", "pairs")}

@@ -2,8 +2,8 @@
 
 For each part and batch size, `write` makes the files of ``everypair report`` (table 2, figure 3,
 paired differences) in results/PART, and one page with all test AUCs beside those of the paper. Its
-tables also go to docs/evidence.md and docs/paper.md. Losses whose trials are not all there are not
-shown, only named.
+tables also go to studies/pages, docs/evidence.md and docs/paper.md. Losses whose trials are not all
+there are not shown, only named.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ paper, whose plots are missing. They agree with what its text says of the figure
 HEAD = "imratio | loss | test AUC (95 % interval) | seeds | median rate | minus logistic | paper"
 ALT = "Test AUC by seed, for each loss and share of positives"
 IN_DOCS = ("cifar10", "cifar10-raw", "catdog", "stl10")
-"""Parts whose tables and figures are in docs/evidence.md too. The others have summaries there."""
+"""Parts whose tables and figures are in pages/images.md too. The others have summaries there."""
+
+ASSETS = "../../docs/assets"  # from the folder studies/pages
 
 SHARES_OF_EPOCHS = (0.25, 0.5, 0.75, 1.0)
 
@@ -58,8 +60,8 @@ SHARES_OF_EPOCHS = (0.25, 0.5, 0.75, 1.0)
 def write(folder: Path, docs: Path | None = None) -> list[Path]:
     """Draw everything from the rows of a folder; return the files.
 
-    If `docs` is given, its page evidence.md gets the tables too, and its assets hold the figures of
-    test AUCs instead of `folder`.
+    If `docs` is given, its page evidence.md and the pages beside `folder` get the tables too, and
+    its assets hold the figures of test AUCs instead of `folder`.
     """
     files: list[Path] = []
     pages = [HEADER]
@@ -107,7 +109,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
                 continue
             shown.append(
                 f"### {called}\n\n{body}{epochs if name == 'cifar10' else ''}\n"
-                f"![{ALT}](assets/{figure.name})\n"
+                f"![{ALT}]({ASSETS}/{figure.name})\n"
             )
     figures = folder if docs is None else docs / "assets"
     timings, drawn = figure2.section(folder, figures)
@@ -128,16 +130,17 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
         texts = {
             "wins": f"{wins.table()}\n",
             "study": "\n".join(shown),
-            "figure2": timings.format(assets="assets"),
+            "figure2": timings.format(assets=ASSETS),
             **{name: text for name, (_, text) in summaries.items()},
-            **{name: text.format(assets="assets") for name, text in answers.items()},
+            **{name: text.format(assets=ASSETS) for name, text in answers.items()},
         }
         texts |= {
             "paper-table2": paper_tables.table2(folder, PAPER_TABLE2),
             "paper-figure3": paper_tables.figure3(folder, PAPER),
             "paper-questions": paper_tables.questions(folder),
         }
-        filled = [docs / "evidence.md", docs / "paper.md"]
+        own = [folder.parent / "pages" / page for page in ("images.md", "open-questions.md")]
+        filled = [docs / "evidence.md", docs / "paper.md", *own]
         fill(filled, {name: f"\n{text}\n" for name, text in texts.items()})
     return [*files, index]
 

@@ -91,37 +91,37 @@ def answers(folder: Path) -> tuple[str, None] | None:
         [
             "Linear hinge",
             f"{ties(linear)} with the squared hinge, on tables ({span(linear)})",
-            "`open_questions run`, [below](#linear-or-squared-hinge)",
+            "`open_questions run`",
         ],
         [
             "Sigmoid or linear last layer",
             f"{ties(scores)} on CIFAR10 (raw minus sigmoid {span(scores)}); on sigmoid scores the "
             "squared hinge is the square loss",
-            "`images run`, [below](#raw-or-sigmoid-scores)",
+            "`images run`",
         ],
         [
             "L-BFGS, bad condition number",
             f"ahead of SGD with all rows at {_powers(ahead)} ({span(leads[c] for c in ahead)}), of "
             f"SGD with batches of 100 at {_powers(also)} ({span(small[c] for c in also)}); "
             "simulated, linear model",
-            "`condition_number run`, [below](#l-bfgs-on-badly-conditioned-columns)",
+            "`condition_number run`",
         ],
         [
             "L-BFGS, standardised columns",
             f"{ties(gaps['lbfgs'])} with SGD, on one table ({span(gaps['lbfgs'])})",
-            "`open_questions run`, [below](#l-bfgs-and-sag-instead-of-sgd)",
+            "`open_questions run`",
         ],
         [
             "Stochastic average gradient",
             f"{ties(gaps['sag'])} with SGD, on one table ({span(gaps['sag'])})",
-            "`open_questions run`, [below](#l-bfgs-and-sag-instead-of-sgd)",
+            "`open_questions run`",
         ],
         [
             "Monitoring the loss in each epoch",
             "it shows steps that are too large: validation AUC selected "
             f"{risen} of {rose} trainings "
             f"whose training loss had risen after one epoch, and {kept} of the other {others}",
-            "rows of `open_questions run`, [figure](#l-bfgs-and-sag-instead-of-sgd)",
+            "`open_questions run`",
         ],
     ]
     return table("question | answer | from", lines), None

@@ -160,7 +160,9 @@ def test_the_committed_tables_follow_from_the_committed_rows(tmp_path):
     shutil.copytree(images.RESULTS, tmp_path / "studies" / "results")
     (tmp_path / "docs" / "assets").mkdir(parents=True)
     pages = ("docs/evidence.md", "docs/paper.md", "studies/results/README.md")
-    for page in pages[:2]:
+    pages += ("studies/pages/images.md", "studies/pages/open-questions.md")
+    (tmp_path / "studies" / "pages").mkdir()
+    for page in pages:
         shutil.copyfile(images.ROOT / page, tmp_path / page)
     images_report.write(tmp_path / "studies" / "results", tmp_path / "docs")
     for page in pages:
@@ -172,8 +174,8 @@ def test_the_pages_have_the_minutes_of_the_rows():
     for path in images.RESULTS.glob("*.jsonl"):
         minutes[path.stem] = sum(record.seconds for record in images.read_rows(path)[1]) / 60
     texts = [
-        (images.ROOT / "docs" / page).read_text()
-        for page in ("experiments/rerun-the-paper.md", "evidence.md")
+        (images.ROOT / page).read_text()
+        for page in ("docs/experiments/rerun-the-paper.md", "studies/pages/images.md")
     ]
     table = re.findall(r"^\| `([\w-]+)` \|.*complete: \d+ trials, (\d+) minute", texts[0], re.M)
     assert {name: int(n) for name, n in table} == {name: round(n) for name, n in minutes.items()}
