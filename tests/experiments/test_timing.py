@@ -55,10 +55,19 @@ def test_a_call_returns_the_loss_and_gradient():
     np.testing.assert_allclose(grad, expected_grad, atol=1e-6)
 
 
-def test_the_double_sum_of_tensors_equals_that_of_arrays():
+@pytest.mark.parametrize("surrogate", timing.PAPER)
+def test_the_double_sum_of_tensors_equals_that_of_arrays(surrogate):
     scores, labels = timing._batch(50)
-    found = timing._double_sum(torch.from_numpy(scores), torch.from_numpy(labels))
-    assert found.item() == pytest.approx(ep.naive.pair_loss(scores, labels))
+    tensors = torch.from_numpy(scores), torch.from_numpy(labels)
+    found = timing._double_sum(*tensors, hinge=surrogate == "squared_hinge")
+    assert found.item() == pytest.approx(ep.naive.pair_loss(scores, labels, surrogate=surrogate))
+
+
+@pytest.mark.parametrize("name", ["paper", "naive_cuda"])
+def test_the_algorithms_of_the_paper_have_two_losses(name, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(timing.NotAvailableError, match="it is made for square and squared_hinge"):
+        timing.measure(name, 20, surrogate="linear_hinge")
 
 
 def test_each_backend_runs_in_its_own_process():

@@ -77,9 +77,7 @@ def command(
     ] = None,
     optimiser: Annotated[
         str | None,
-        TRY(
-            "Optimisers, such as sgd,momentum,adam.", default="sgd; pesg for aucm, solam for solam"
-        ),
+        TRY("Optimisers, such as sgd,momentum,adam.", default="sgd; pesg, solam for their losses"),
     ] = None,
     batch: Annotated[str | None, TRY("Batch sizes, such as 50,500,full (full: all rows).")] = None,
     rate: Annotated[

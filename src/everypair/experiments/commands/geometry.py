@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from everypair.experiments._terminal import echo, echo_json
-from everypair.experiments.commands._parameters import (
-    JsonFlag,
-    margin_option,
-    numbers,
-    option,
-    words,
-)
+from everypair.experiments.commands._parameters import JsonFlag, margin_option, numbers, option
 from everypair.experiments.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,15 +35,14 @@ def command(
     from everypair.experiments.figures import geometry, output
 
     chosen = _surrogates(surrogate, term)
-    for one in chosen:
-        if not one.is_polynomial:
-            raise UserError(
-                f"--surrogate must be made of polynomials, which this figure shows; {one.name!r} "
-                "is not. Choose a hinge or the square."
-            )
+    if smooth := [each.name for each in chosen if not each.is_polynomial]:
+        raise UserError(
+            f"--surrogate must be made of polynomials, which this figure shows; {smooth[0]!r} is "
+            "not. Choose a hinge or the square."
+        )
     files = {} if json_ else output.targets(out, "geometry", ("png", "svg"))
     pos, neg = numbers("positives", positives), numbers("negatives", negatives)
-    found = [geometry.geometry(one, positives=pos, negatives=neg, margin=margin) for one in chosen]
+    found = [geometry.geometry(s, positives=pos, negatives=neg, margin=margin) for s in chosen]
     if json_:
         echo_json([{**asdict(one), "surrogate": one.surrogate.name} for one in found])
         return
@@ -66,7 +59,7 @@ def _surrogates(names: str | None, terms: list[str] | None) -> list[Surrogate]:
         raise UserError("--surrogate and --term exclude each other; give only one of them.")
     if not terms:
         try:
-            return [surrogates.get(name) for name in words(names or "square,squared_hinge")]
+            return [surrogates.get(name) for name in (names or "square,squared_hinge").split(",")]
         except ValueError as error:
             raise UserError(f"--{error}") from error
     read = []

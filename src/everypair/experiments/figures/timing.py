@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -221,15 +222,16 @@ def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Cal
         if device == "cuda" and not torch.cuda.is_available():
             raise NotAvailableError("torch finds no CUDA device.")
         wait: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
-        if loss_name == "double sum" and surrogate != "squared_hinge":
-            raise NotAvailableError("the double sum of tensors has the squared hinge only.")
-        if loss_name == "paper" and surrogate not in PAPER:
-            raise NotAvailableError(f"the paper has algorithms for {' and '.join(PAPER)} only.")
-        modules = {"pair": PairLoss(surrogate=surrogate), "aucm": AUCMLoss()}
-        functions = {"double sum": _double_sum, "paper": PAPER.get(surrogate)}
-        loss: Callable[[Tensor, Tensor], Tensor] = functions.get(loss_name) or modules.get(
-            loss_name, torch.nn.BCEWithLogitsLoss()
-        ).to(device)
+        if loss_name in ("paper", "double sum") and surrogate not in PAPER:
+            raise NotAvailableError(f"it is made for {' and '.join(PAPER)} only.")
+        losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "pair": PairLoss(surrogate=surrogate),
+            "aucm": AUCMLoss().to(device),
+            "logistic": torch.nn.BCEWithLogitsLoss(),
+            "paper": PAPER.get(surrogate, algorithm_2),
+            "double sum": partial(_double_sum, hinge=surrogate != "square"),
+        }
+        loss = losses[loss_name]
         scores, labels = (torch.from_numpy(array).to(device) for array in _batch(n))
         scores.requires_grad_()
 
@@ -243,10 +245,10 @@ def _on_tensors(loss_name: str, device: str = "cpu") -> Callable[[int, str], Cal
     return build
 
 
-def _double_sum(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return the squared hinge with margin 1 from a matrix of all pairs."""
-    pos, neg = scores[labels > 0], scores[labels <= 0]
-    return (1.0 - pos[:, None] + neg).clamp(min=0.0).square().mean()
+def _double_sum(scores: Tensor, labels: Tensor, *, hinge: bool) -> Tensor:
+    """Return the square loss or the squared hinge with margin 1 from a matrix of all pairs."""
+    shortfall = 1.0 - scores[labels > 0][:, None] + scores[labels <= 0]
+    return (shortfall.clamp(min=0.0) if hinge else shortfall).square().mean()
 
 
 def algorithm_1(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:

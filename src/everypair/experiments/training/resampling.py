@@ -65,7 +65,7 @@ def _synthetic(method: str, part: Part, **options: int) -> Part:
         rows, labels = sampler.fit_resample(inputs.numpy(), part.labels.cpu().numpy())
     except (ValueError, RuntimeError) as error:  # for example one positive only
         raise UserError(f"{method} cannot add rows here: {error} Take oversampling.") from error
-    made = torch.from_numpy(rows).unflatten(1, part.inputs.shape[1:]).to(part.inputs)
+    made = torch.from_numpy(rows).reshape(-1, *part.inputs.shape[1:]).to(part.inputs)
     return Part(made, torch.from_numpy(labels).to(part.labels))
 
 
