@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everypair.experiments.display_names import display_name
 from everypair.experiments.figures.output import save, styled
@@ -29,6 +29,9 @@ COLOURS = {
     "logistic": "#555555",
     "weighted_logistic": "#8172b3",
 }
+OWN = "open_questions run"
+Gaps = Mapping[Any, tuple[float, float, float]]
+"""Mean differences of test AUCs with their intervals, by comparison."""
 STYLES = {"sgd": "-", "sag": "--", "lbfgs": ":"}
 
 
@@ -80,75 +83,53 @@ def condition(folder: Path) -> tuple[str, None]:
 def answers(folder: Path) -> tuple[str, None] | None:
     """Return one answer to each open question of the paper, with what the rows show."""
     linear, scores = hinge_gaps(folder), score_gaps(folder)
-    gaps = {optimiser: optimiser_gaps(folder, optimiser) for optimiser in ("lbfgs", "sag")}
-    if not (linear and scores and gaps["lbfgs"] and gaps["sag"]):
+    lbfgs, sag = (optimiser_gaps(folder, name) for name in ("lbfgs", "sag"))
+    if not (linear and scores and lbfgs and sag):
         return None
-    leads = {c: condition_number.lead(c, "SGD, all rows") for c in condition_number.CONDITIONS}
-    small = {c: condition_number.lead(c, "SGD, batches of 100") for c in leads}
-    ahead, also = ([c for c, (_, low, _) in x.items() if low > 0] for x in (leads, small))
+    on_table = "with SGD, on one table with standardised columns"
     rose, risen, others, kept = warned_by_the_first_epoch(folder)
-    lines = [
-        [
-            "Linear hinge",
-            f"{ties(linear)} with the squared hinge, on tables ({span(linear)})",
-            "`open_questions run`",
-        ],
-        [
-            "Sigmoid or linear last layer",
-            f"{ties(scores)} on CIFAR10 (raw minus sigmoid {span(scores)}); on sigmoid scores the "
-            "squared hinge is the square loss",
-            "`images run`",
-        ],
-        [
-            "L-BFGS, bad condition number",
-            f"ahead of SGD with all rows at {_powers(ahead)} ({span(leads[c] for c in ahead)}), of "
-            f"SGD with batches of 100 at {_powers(also)} ({span(small[c] for c in also)}); "
-            "simulated, linear model",
-            "`condition_number run`",
-        ],
-        [
-            "L-BFGS, standardised columns",
-            f"{ties(gaps['lbfgs'])} with SGD, on one table ({span(gaps['lbfgs'])})",
-            "`open_questions run`",
-        ],
-        [
-            "Stochastic average gradient",
-            f"{ties(gaps['sag'])} with SGD, on one table ({span(gaps['sag'])})",
-            "`open_questions run`",
-        ],
-        [
-            "Monitoring the loss in each epoch",
-            "it shows steps that are too large: validation AUC selected "
-            f"{risen} of {rose} trainings "
-            f"whose training loss had risen after one epoch, and {kept} of the other {others}",
-            "`open_questions run`",
-        ],
-    ]
+    answer = {
+        ("Linear hinge", OWN): f"{ties(linear)} with the squared hinge, on three tables",
+        ("Sigmoid or linear last layer", "images run"): f"{ties(scores)} on CIFAR10, raw minus "
+        "sigmoid scores, on which the squared hinge is the square loss",
+        ("L-BFGS, bad condition number", "condition_number run"): "simulated, 1 to 1e8, linear "
+        f"model: ahead of SGD with {_ahead('all rows')}, of SGD with {_ahead('batches of 100')}",
+        ("L-BFGS elsewhere", OWN): f"{ties(lbfgs)} {on_table}",
+        ("Stochastic average gradient", OWN): f"{ties(sag)} {on_table}",
+        ("Monitoring the loss", OWN): "it shows steps that are too large: validation AUC selected "
+        f"{risen} of {rose} trainings whose training loss had risen after one epoch, and {kept} of "
+        f"the other {others}",
+    }
+    lines = [[name, text, f"`{command}`"] for (name, command), text in answer.items()]
     return table("question | answer | from", lines), None
 
 
-def ties(gaps: Mapping[object, tuple[float, float, float]]) -> str:
-    """Return how many of the intervals include 0, as text."""
+def _ahead(method: str) -> str:
+    """Return at which condition numbers L-BFGS is ahead of SGD, and by how much."""
+    leads = {c: condition_number.lead(c, f"SGD, {method}") for c in condition_number.CONDITIONS}
+    won = {c: lead for c, lead in leads.items() if lead[1] > 0.0}
+    powers = ", ".join(f"1e{round(math.log10(c))}" for c in won)
+    return f"{method} at {powers or 'none'} ({span(won)})"
+
+
+def ties(gaps: Gaps) -> str:
+    """Return how many of the intervals include 0, and the range of the differences."""
     n = sum(low <= 0.0 <= high for _, low, high in gaps.values())
-    return f"ties in {n} of {len(gaps)} comparisons"
+    return f"ties in {n} of {len(gaps)} comparisons ({span(gaps)})"
 
 
-def span(gaps: Iterable[tuple[float, float, float]] | Mapping[object, object]) -> str:
-    """Return the smallest and the largest mean difference, as text."""
-    means = [gap[0] for gap in (gaps.values() if isinstance(gaps, Mapping) else gaps)]
-    return f"{min(means):+.3f} to {max(means):+.3f}"
+def span(gaps: Gaps) -> str:
+    """Return the smallest and the largest mean difference."""
+    means = [mean for mean, _, _ in gaps.values()]
+    return f"{min(means):+.3f} to {max(means):+.3f}" if means else "-"
 
 
-def _powers(numbers: Sequence[float]) -> str:
-    return ", ".join(f"1e{round(math.log10(number))}" for number in numbers) or "none"
-
-
-def hinge_gaps(folder: Path) -> dict[str, tuple[float, float, float]]:
+def hinge_gaps(folder: Path) -> Gaps:
     """Return the test AUC of the linear minus the squared hinge, by data and model."""
     return {where: gap(own["linear_hinge"], own["squared_hinge"]) for where, own in _hinges(folder)}
 
 
-def score_gaps(folder: Path) -> dict[str, tuple[float, float, float]]:
+def score_gaps(folder: Path) -> Gaps:
     """Return the test AUC of raw minus sigmoid scores on CIFAR10, by share of positives."""
     sigmoid, raw = (
         chosen(folder / f"{name}.jsonl", PARTS[name]) for name in ("cifar10", "cifar10-raw")
@@ -160,7 +141,7 @@ def score_gaps(folder: Path) -> dict[str, tuple[float, float, float]]:
     }
 
 
-def optimiser_gaps(folder: Path, optimiser: str) -> dict[object, tuple[float, float, float]]:
+def optimiser_gaps(folder: Path, optimiser: str) -> Gaps:
     """Return the test AUC of an optimiser minus that of SGD, by model and loss."""
     found = {}
     for model in open_questions.MODELS:

@@ -28,6 +28,12 @@ def test_the_covariance_has_the_condition_number(condition):
     assert positive.mean() == 0.1
 
 
+def test_the_pages_say_where_l_bfgs_is_ahead():
+    for method, expected in (("all rows", {1e6, 1e8}), ("batches of 100", {1e4, 1e6, 1e8})):
+        ahead = {c for c in study.CONDITIONS if study.lead(c, f"SGD, {method}")[1] > 0}
+        assert ahead == expected
+
+
 def test_the_rows_are_repeatable(monkeypatch):
     monkeypatch.setattr(study, "RATES", (0.1,))
     for row in study.measure(1e4, seed=0):
