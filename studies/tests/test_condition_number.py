@@ -32,6 +32,9 @@ def test_the_pages_say_where_l_bfgs_is_ahead():
     for method, expected in (("all rows", {1e6, 1e8}), ("batches of 100", {1e4, 1e6, 1e8})):
         ahead = {c for c in study.CONDITIONS if study.lead(c, f"SGD, {method}")[1] > 0}
         assert ahead == expected
+        best = study.chosen(study.read())
+        chosen = {r.rate for c in (1e4, 1e6, 1e8) for r in best[c, f"SGD, {method}"]}
+        assert chosen <= set(study.RATES[1:-1])
 
 
 def test_the_rows_are_repeatable(monkeypatch):

@@ -41,6 +41,8 @@ def trials(loss="squared_hinge", optimiser="sgd", rates=(0.01, 0.1), batch=100, 
         ("squared_hinge", "adam"),
         ("logistic", "momentum"),
         ("aucm", "pesg"),
+        ("solam", "solam"),
+        ("ldam", "sgd"),  # which has other weights in the last epoch
     ],
 )
 @pytest.mark.parametrize("protocol", ["corrected", "paper"])
