@@ -137,7 +137,7 @@ def write(folder: Path, docs: Path | None = None) -> list[Path]:
         texts |= {
             "paper-table2": paper_tables.table2(folder, PAPER_TABLE2),
             "paper-figure3": paper_tables.figure3(folder, PAPER),
-            "paper-questions": paper_tables.questions(folder),
+            "paper-figure2": timings.format(assets="assets"),
         }
         own = [folder.parent / "pages" / page for page in ("images.md", "open-questions.md")]
         filled = [docs / "evidence.md", docs / "paper.md", *own]

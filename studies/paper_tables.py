@@ -1,4 +1,4 @@
-"""The paper's table 2, figure 3 and open questions beside the rows of studies, for docs/paper.md.
+"""The paper's table 2 and figure 3 beside the rows of studies, for docs/paper.md.
 
 Rows in which batch size and rate were selected together come first: those of the joint parts, and
 the batch sizes of CIFAR10 with 1 % positives. Figure 3 falls back on the parts with batches of 100.
@@ -15,9 +15,8 @@ from typing import NamedTuple
 from everypair.experiments.display_names import display_name
 from everypair.experiments.plan import Record
 from everypair.experiments.report.selection import gathered, results
-from studies import open_questions
-from studies.images import PARTS, Part, chosen, counted, read_rows
-from studies.open_questions_report import gap, table
+from studies.images import PARTS, counted, read_rows
+from studies.open_questions_report import table
 
 JOINT = (("cifar10-joint",), ("catdog-joint",), ("stl10-joint",), ("cifar10", "cifar10-batches"))
 """Parts that select batch size and rate together. The first group that has a cell provides it."""
@@ -114,41 +113,6 @@ def figure3(folder: Path, paper: Path) -> str:
 
 def _best(means: Mapping[str, tuple[float, float]], k: int) -> str:
     return max(means, key=lambda loss: means[loss][k])
-
-
-def questions(folder: Path) -> str:
-    """Return one line for each open question of the paper's discussion that has rows."""
-    gaps: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-    own = folder / open_questions.FOLDER
-    for name, part in open_questions.HINGES.items():
-        by_loss = _by_loss(own / f"{name}.jsonl", part)
-        if {"linear_hinge", "squared_hinge"} <= by_loss.keys():
-            found = gap(by_loss["linear_hinge"], by_loss["squared_hinge"])
-            gaps.setdefault(("linear minus squared hinge", "tables"), []).append(found)
-    raw, sigmoid = (chosen(folder / f"{x}.jsonl", PARTS[x]) for x in ("cifar10-raw", "cifar10"))
-    for key in raw:
-        if key[2] == "squared_hinge" and key in sigmoid:
-            found = gap(raw[key], sigmoid[key])
-            place = ("squared hinge, linear minus sigmoid last layer", "CIFAR10")
-            gaps.setdefault(place, []).append(found)
-    base: dict[tuple[str, str], Mapping[int, Record]] = {}
-    for name, part in open_questions.OPTIMISERS.items():  # SGD comes first
-        for loss, seeds in _by_loss(own / f"{name}.jsonl", part).items():
-            reference = base.setdefault((part.settings.model, loss), seeds)
-            if reference is not seeds:
-                place = (f"{display_name(part.optimiser)} minus SGD", display_name(part.data))
-                gaps.setdefault(place, []).append(gap(seeds, reference))
-    lines = []
-    for (question, data), found in gaps.items():
-        above, below = (sum(one[1] > 0 for one in found), sum(one[2] < 0 for one in found))
-        means = [one[0] for one in found]
-        verdict = f"{above} above 0, {below} below 0, {len(found) - above - below} include 0"
-        lines.append([question, data, verdict, f"{min(means):+.3f} to {max(means):+.3f}"])
-    return f"{table('test AUC | data | 95 % intervals | mean differences', lines)}\n"
-
-
-def _by_loss(path: Path, part: Part) -> dict[str, dict[int, Record]]:
-    return {loss: seeds for (_, _, loss), seeds in chosen(path, part).items()}
 
 
 def _command(cell: Cell) -> str:
